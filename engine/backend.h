@@ -1,0 +1,82 @@
+// What a device must offer: load a model, prepare plans, replay them.
+//
+// Ownership: Backend outlives its ExecutableModels, which outlive their Plans and Slots.
+// Threads: everything const is thread-safe. Prepare may run beside Replay. One Slot is used by one
+// Replay at a time.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/model/model.h"
+#include "engine/step_batch.h"
+
+namespace sluice {
+
+// What a plan was prepared for, in the packed layout. A batch fits when each of its sizes is <= the
+// capacity: range guards, never equality guards.
+struct Bucket {
+  int32_t tokens = 0;
+  int32_t sequences = 0;
+
+  bool Fits(int32_t batch_tokens, int32_t batch_sequences) const {
+    return batch_tokens <= tokens && batch_sequences <= sequences;
+  }
+  auto operator<=>(const Bucket&) const = default;
+};
+
+struct BackendInfo {
+  std::string device;   // "cpu", later "cuda:0"; label of every metric
+  std::string profile;  // numerics profile; same profile, same bits
+  int32_t tile_tokens;  // rows that the device computes together; the hardware_aware step
+  int32_t page_tokens;  // tokens of a KV page
+};
+
+// The prepared execution of a model for one bucket. Immutable.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  virtual const Bucket& bucket() const = 0;
+  virtual int64_t memory_bytes() const = 0;
+};
+
+// Arena of activations and KV pages for one execution at a time, large enough for every bucket up to
+// the one that it was made for.
+class Slot {
+ public:
+  virtual ~Slot() = default;
+  virtual int32_t pages() const = 0;  // KV pages; ids are [0, pages())
+  virtual int64_t memory_bytes() const = 0;
+};
+
+class ExecutableModel {
+ public:
+  virtual ~ExecutableModel() = default;
+
+  virtual int64_t weight_bytes() const = 0;
+  virtual RowOrder row_order() const = 0;
+
+  // Expensive; runs off the serving path. ResourceExhausted when memory does not suffice.
+  virtual absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const = 0;
+
+  // Runs `batch` (which fits plan.bucket()) and fills the results of its sampled rows. Allocates
+  // nothing and creates no primitive. An error concerns the whole batch; a row whose logits are not
+  // finite is no error here but has SampleResult::token == -1.
+  virtual absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const BackendInfo& info() const = 0;
+  // Checks and packs the weights. InvalidArgument names the tensor that is missing or misshapen.
+  virtual absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
+      std::shared_ptr<const Model> model) = 0;
+};
+
+}  // namespace sluice

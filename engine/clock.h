@@ -1,0 +1,28 @@
+// Injected monotonic time.
+#pragma once
+
+#include <chrono>
+
+#include "absl/synchronization/mutex.h"
+
+namespace sluice {
+
+// Never moves with the wall clock.
+using MonoTime = std::chrono::steady_clock::time_point;
+using std::chrono::nanoseconds;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+
+  virtual MonoTime Now() const = 0;
+
+  // Waits on `cv` (whose mutex `mu` is held) until it is signalled or `deadline` has passed on this
+  // clock; MonoTime::max() waits for a signal alone. May wake spuriously.
+  virtual void WaitUntil(absl::CondVar* cv, absl::Mutex* mu, MonoTime deadline) = 0;
+
+  // The process's steady clock.
+  static Clock* Real();
+};
+
+}  // namespace sluice

@@ -1,0 +1,50 @@
+// Memory-mapped safetensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "kernels/dtype.h"
+
+namespace sluice {
+
+struct Tensor {
+  kernels::DType dtype;
+  std::vector<int64_t> shape;
+  const void* data;  // into the mapping; little-endian, row-major, not aligned
+
+  int64_t elements() const;
+};
+
+// The tensors of a model directory: model.safetensors, or the shards that
+// model.safetensors.index.json lists. Every offset, size, dtype and overlap is checked at Open;
+// tensors of other dtypes than F32, F16 and BF16 are kept out of the table with their dtype noted
+// for the error of Find.
+class Checkpoint {
+ public:
+  static absl::StatusOr<Checkpoint> Open(const std::string& directory);
+  // One file, whatever its name.
+  static absl::StatusOr<Checkpoint> OpenFile(const std::string& path);
+
+  Checkpoint() = default;
+  Checkpoint(Checkpoint&&) = default;
+  Checkpoint& operator=(Checkpoint&&) = default;
+
+  bool Has(std::string_view name) const;
+  // NotFound when missing, InvalidArgument when its shape or dtype differs; both name the tensor.
+  absl::StatusOr<Tensor> Find(std::string_view name, const std::vector<int64_t>& shape) const;
+  const absl::flat_hash_map<std::string, Tensor>& tensors() const { return tensors_; }
+
+ private:
+  class Mapping;
+  std::vector<std::shared_ptr<const Mapping>> mappings_;
+  absl::flat_hash_map<std::string, Tensor> tensors_;
+  absl::flat_hash_map<std::string, std::string> unsupported_;  // name -> dtype
+};
+
+}  // namespace sluice

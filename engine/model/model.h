@@ -1,0 +1,32 @@
+// A loaded model: what is known of it without any device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/config.h"
+#include "engine/model/graph.h"
+#include "engine/model/tokenizer.h"
+
+namespace sluice {
+
+// Immutable snapshot of one model version. Requests hold one by shared_ptr, so that a reload never
+// changes what an accepted request runs on.
+struct Model {
+  std::string name;
+  int64_t version = 1;
+  ModelConfig config;
+  Graph graph;
+  Checkpoint checkpoint;
+  std::unique_ptr<const Tokenizer> tokenizer;  // nullptr: token ids only
+};
+
+// Reads `directory` (config.json, model.safetensors or shards with an index file). Nothing outside
+// the directory is opened. Errors name the file and the field or tensor.
+absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
+                                                       const std::string& directory);
+
+}  // namespace sluice

@@ -1,0 +1,106 @@
+// A validated request, what it is answered with, and the record of its life.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/clock.h"
+#include "engine/model/model.h"
+#include "kernels/cpu/sample.h"
+
+namespace sluice {
+
+// What a caller wants back; a bit mask.
+enum OutputMask : uint32_t {
+  kOutputTokens = 1u << 0,          // sampled tokens with their log-probabilities
+  kOutputTopCandidates = 1u << 1,   // num_top candidates per generated token
+  kOutputLogits = 1u << 2,          // logits at the last position of the prompt
+  kOutputPromptLogprobs = 1u << 3,  // log-probability of each prompt token given those before it
+  kOutputDiagnostics = 1u << 4,     // XSA cos_sim and proj_frac of the prompt
+  kOutputEmbedding = 1u << 5,       // reserved for the models that have one
+  kOutputScores = 1u << 6,
+};
+
+// W3C traceparent, passed through; all zero when the caller sent none.
+struct TraceContext {
+  uint8_t trace_id[16] = {};
+  uint8_t parent_id[8] = {};
+  uint8_t flags = 0;
+};
+
+// Level 1 is the most urgent; 0 in the protocol means the default.
+inline constexpr int kPriorityLevels = 3;
+inline constexpr int kDefaultPriority = 2;
+
+// Rows are independent sequences; all share the parameters. The server has validated every field
+// against the model, so the engine only checks invariants.
+struct Request {
+  std::string id;
+  std::shared_ptr<const Model> model;  // filled by Engine::Resolve
+  std::string adapter;                 // empty: the base model (no others yet)
+
+  std::vector<int32_t> tokens;   // all rows, one after another
+  std::vector<int32_t> lengths;  // per row, >= 1; sums to tokens.size()
+
+  uint32_t outputs = kOutputTokens;
+  int32_t max_tokens = 1;  // per row; 0: score only. length + max_tokens <= max_positions + 1
+  int32_t num_top = 0;
+  kernels::SampleParams sampling;  // token_index and sample are set by the engine
+
+  int priority = kDefaultPriority;
+  MonoTime deadline = MonoTime::max();
+  TraceContext trace;
+
+  int32_t rows() const { return static_cast<int32_t>(lengths.size()); }
+};
+
+struct GeneratedToken {
+  int32_t row;
+  int32_t index;  // of the generated token within its row, from 0
+  int32_t token;
+  float logprob;  // full distribution at temperature 1
+};
+
+enum class FinishReason { kNone, kLength, kStop };  // kStop: an eos token, which is not returned
+std::string_view FinishReasonName(FinishReason reason);  // "", "length", "stop"
+
+// What is not a token. Vectors are empty unless asked for.
+struct Reply {
+  std::vector<FinishReason> finish;      // [rows]
+  std::vector<int32_t> top_ids;          // [sum over rows of tokens, num_top], row by row
+  std::vector<float> top_logprobs;       // likewise
+  std::vector<float> logits;             // [rows, vocab]
+  std::vector<float> prompt_logprobs;    // [sum of lengths]; 0 at each first position
+  std::vector<float> xsa_cos_sim;        // per row [layers, length, heads], row by row
+  std::vector<float> xsa_proj_frac;      // likewise
+};
+
+// Timestamps are written once; all metrics read this and BatchTrace only.
+struct RequestTrace {
+  MonoTime received{};      // first byte in the server's hands
+  MonoTime queued{};        // accepted by the engine
+  MonoTime first_run{};     // start of the first batch with one of its rows; zero: never ran
+  MonoTime first_token{};   // zero: none
+  MonoTime done{};
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = 0;
+  int64_t steps = 0;         // step batches that carried one of its rows
+  int32_t bucket_tokens = 0;  // capacity of the last bucket
+  nanoseconds compute{0};    // sum of those steps' replay times
+};
+
+// Receives a request's results. All calls come from one engine thread, in order, and must return
+// quickly: they hold up every request of the model. After OnDone the engine drops the sink.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void OnTokens(const GeneratedToken* tokens, int count) = 0;
+  // Exactly once, also on error, cancellation and expiry; Reply is complete only when ok.
+  virtual void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) = 0;
+};
+
+}  // namespace sluice

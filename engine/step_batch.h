@@ -1,0 +1,93 @@
+// The tokens that one run of the model computes, as explicit arrays. No kernel assumes more about a
+// step than these arrays say.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/sample.h"
+#include "kernels/row_group.h"
+
+namespace sluice {
+
+// What a step computes of one sequence: `count` tokens from `first_position` on. Positions before
+// are in the KV pages already.
+struct StepSequence {
+  int32_t first_position;
+  int32_t count;
+  const int32_t* tokens;  // [count]
+  const int32_t* pages;   // page ids up to position first_position + count - 1
+};
+
+// A row whose logits are wanted. Results go to storage that the caller owns and that outlives the
+// replay.
+struct SampledRow {
+  int32_t sequence;       // index into the step's sequences
+  int32_t position;       // absolute; must be computed by this step
+  int32_t target;         // >= 0: score this token; -1: draw one as `params` say
+  kernels::SampleParams params;
+  int32_t num_top;        // candidates to report
+  int32_t* top_ids;       // [num_top] or nullptr
+  float* top_logprobs;    // [num_top] or nullptr
+  float* logits;          // [vocab] or nullptr
+  kernels::SampleResult* result;  // token (target or drawn) and its log-probability; never nullptr
+};
+
+enum class RowOrder {
+  kPositionMajor,  // by position, then sequence: rows of one position are contiguous
+  kSequenceMajor,
+};
+
+// Storage is reserved for the capacity given at construction; Assign allocates nothing within it.
+class StepBatch {
+ public:
+  // Places of one sequence's rows within the step.
+  struct Sequence {
+    int32_t first_position;
+    int32_t count;
+    int32_t rows_offset;   // into sequence_rows()
+    int32_t pages_offset;  // into pages()
+  };
+
+  StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions, int32_t page_tokens);
+
+  // Lays the rows out. Exceeding a capacity is a broken invariant (CHECK). Pointers in `sequences`
+  // are read during the call only; `sampled` is copied.
+  void Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
+              RowOrder order);
+
+  int32_t tokens() const { return static_cast<int32_t>(token_ids_.size()); }
+  int32_t max_context() const { return max_context_; }
+
+  // Per row.
+  std::span<const int32_t> token_ids() const { return token_ids_; }
+  std::span<const int32_t> positions() const { return positions_; }
+  std::span<const int32_t> kv_slots() const { return kv_slots_; }  // page * page_tokens + offset
+  // Rows of equal position; one group per position in position-major order, per run otherwise.
+  std::span<const kernels::RowGroup> groups() const { return groups_; }
+  // Per sequence, in the order given to Assign.
+  std::span<const Sequence> sequences() const { return sequences_; }
+  std::span<const int32_t> sequence_rows() const { return sequence_rows_; }
+  std::span<const int32_t> pages() const { return pages_; }
+  // Rows to sample or score, with their row index.
+  std::span<const SampledRow> sampled() const { return sampled_; }
+  std::span<const int32_t> sampled_rows() const { return sampled_rows_; }
+
+  // Where the attention diagnostics of this step go: [layers, tokens(), heads] by row, or nullptr.
+  float* xsa_cos_sim = nullptr;
+  float* xsa_proj_frac = nullptr;
+
+ private:
+  int32_t page_tokens_;
+  int32_t max_tokens_;
+  int32_t max_sequences_;
+  int32_t max_context_ = 0;
+  std::vector<int32_t> token_ids_, positions_, kv_slots_, sequence_rows_, pages_, sampled_rows_;
+  std::vector<kernels::RowGroup> groups_;
+  std::vector<Sequence> sequences_;
+  std::vector<SampledRow> sampled_;
+  std::vector<int32_t> next_row_;  // [max_positions + 1] scratch of the counting sort
+};
+
+}  // namespace sluice

@@ -1,0 +1,55 @@
+// Causal or bidirectional attention over paged KV with grouped queries, and XSA in its epilogue.
+//
+// Per query row at position p and head h (KV head h / (q_heads / kv_heads)):
+//   s_j = scale * q . k_j for the visible keys j (j <= p when causal, else all of the sequence)
+//   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s)
+//   XSA (exclusive self attention, arXiv 2603.09078), v = v_p:
+//     form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
+//     form kSquared:                          z = y - g (y . v) v / max(|v|^2, eps)
+//     g = gate[h] (already tanh'ed), 1 without gate
+//   diagnostics: cos_sim = |y . v^|, proj_frac = cos_sim / max(|y|, 1e-6), with kNorm's v^ at the
+//   dialect's eps (kSquared: v^ = v / sqrt(max(|v|^2, eps))).
+//
+// All sums run over absolute positions ascending, in pages of kPageTokens, so that a row's result
+// depends on nothing but its own sequence: bitwise the same in any batch and on any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/cpu/context.h"
+#include "kernels/cpu/kv_cache.h"
+
+namespace sluice::kernels {
+
+// One sequence of the step batch. Keys of positions [0, first_position + count) are in the cache.
+struct AttentionSequence {
+  int32_t first_position;
+  int32_t count;          // rows of this step
+  const int32_t* rows;    // [count] row indices, by ascending position
+  const int32_t* pages;   // [ceil((first_position + count) / kPageTokens)] page ids
+};
+
+enum class XsaForm { kOff, kNorm, kSquared };
+
+struct AttentionArgs {
+  const float* q;   // [rows, q_heads, head_dim]
+  float* out;       // [rows, q_heads, head_dim]; may be q
+  int32_t q_heads;  // a multiple of kv.kv_heads
+  float scale;
+  bool causal;
+  XsaForm xsa;
+  float xsa_eps;
+  const float* xsa_gate;  // [q_heads] or nullptr
+  float* cos_sim;         // [rows, q_heads] or nullptr: not wanted; written only when xsa is on
+  float* proj_frac;       // likewise
+};
+
+// Floats of scratch that one worker needs for contexts up to `max_context` tokens.
+int64_t AttentionScratchFloats(int64_t max_context, int32_t head_dim);
+
+// scratch: [context.pool->threads(), AttentionScratchFloats(max_context, head_dim)].
+void Attention(const Context& context, const AttentionArgs& args, const KvLayer& kv,
+               std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch);
+
+}  // namespace sluice::kernels

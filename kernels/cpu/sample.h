@@ -1,0 +1,55 @@
+// Top-k selection and sampling from one row of logits.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/profile.h"
+
+namespace sluice::kernels {
+
+// The k largest of x[0, n) in descending order; of equal values the lower index comes first. NaN
+// sorts last. Requires 1 <= k <= n: the only guard, n and k are run-time values.
+//   values: [k] or nullptr, ids: [k], scratch: [TopKScratch(n, k)].
+int64_t TopKScratch(int64_t n, int64_t k);
+void TopK(Profile profile, const float* x, int64_t n, int64_t k, float* values, int32_t* ids,
+          uint64_t* scratch);
+
+// log(sum(exp(x))), summed over fixed blocks of columns that are merged in ascending order. NaN when
+// any x is NaN or +inf.
+float LogSumExp(Profile profile, const float* x, int64_t n);
+
+// One draw. Fields at their defaults switch a filter off. Filters apply in this order: temperature,
+// top_k, top_p, min_p; each keeps at least the most likely token.
+struct SampleParams {
+  float temperature = 0.0f;  // >= 0; 0: greedy, the other filters are ignored
+  int32_t top_k = 0;         // 0: off
+  float top_p = 1.0f;        // (0, 1]
+  float min_p = 0.0f;        // [0, 1], relative to the most likely token
+  uint64_t seed = 0;
+  uint64_t token_index = 0;  // index of the generated token within its sequence
+  uint32_t sample = 0;       // row of the request, so that rows of one request differ
+};
+
+struct SampleRow {
+  const float* logits;  // [n]
+  int64_t n;
+  int32_t num_top;      // how many candidates to report, <= n
+  int32_t* top_ids;     // [num_top] or nullptr when num_top is 0
+  float* top_logprobs;  // [num_top], log-probabilities of the full distribution at temperature 1
+};
+
+struct SampleResult {
+  int32_t token;   // -1 when the row is not finite
+  float logprob;   // of `token`, full distribution at temperature 1; NaN when not finite
+};
+
+// Random numbers: Philox4x32-10, key = seed, counter = (token_index, sample, draw), so a seeded
+// request draws the same token whatever batch it rides in. scratch: [SampleScratch(n)].
+int64_t SampleScratch(int64_t n);
+SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow& row,
+                    uint64_t* scratch);
+
+// Philox4x32-10 (Salmon et al., SC 2011): four 32-bit words for (key, counter).
+void Philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]);
+
+}  // namespace sluice::kernels

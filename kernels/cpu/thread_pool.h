@@ -1,0 +1,45 @@
+// The one pool of compute threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+
+namespace sluice::kernels {
+
+// Runs index ranges on a fixed set of threads; the calling thread is one of them.
+//
+// Concurrency contract
+//   * ParallelFor may be called from several threads; calls are served one after another.
+//   * It returns when every index was processed; what the workers wrote happens-before its return.
+//   * `body` must not throw and must not call ParallelFor on the same pool.
+//   * A call allocates nothing. Idle workers sleep after a short spin.
+//   * How indices are cut into ranges never influences results: kernels split over rows, heads and
+//     output columns, never over a sum.
+class ThreadPool {
+ public:
+  // `threads` >= 1 in all, the caller included: ThreadPool(1) starts none.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const;
+
+  // Calls body(begin, end, worker) for disjoint ranges that cover [0, n), each at most `grain` (>=1)
+  // long. `worker` is in [0, threads()) and is unique among concurrent calls of one ParallelFor, so
+  // that it can index per-worker scratch. n <= 0 does nothing.
+  void ParallelFor(int64_t n, int64_t grain,
+                   absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Compute threads that fit the machine: the smaller of the CPUs in the affinity mask and the
+// cgroup's CPU quota (v1 or v2, rounded up), at least 1.
+int AvailableCpus();
+
+}  // namespace sluice::kernels
