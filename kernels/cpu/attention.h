@@ -7,8 +7,8 @@
 //     form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
 //     form kSquared:                          z = y - g (y . v) v / max(|v|^2, eps)
 //     g = gate[h] (already tanh'ed), 1 without gate
-//   diagnostics: cos_sim = |y . v^|, proj_frac = cos_sim / max(|y|, 1e-6), with kNorm's v^ at the
-//   dialect's eps (kSquared: v^ = v / sqrt(max(|v|^2, eps))).
+//   diagnostics, of the ungated y before XSA and independent of the dialect:
+//     cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //
 // All sums run over absolute positions ascending, in pages of kPageTokens, so that a row's result
 // depends on nothing but its own sequence: bitwise the same in any batch and on any thread.

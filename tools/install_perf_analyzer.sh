@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Puts perf_analyzer into VENV/bin. Its own wheel needs a newer C library than Debian 12 has; the
+# last tritonclient wheel that carries a binary for it does not, but wants libb64 (a Debian package)
+# and the CUDA runtime library (a wheel), which it never calls here.
+set -euo pipefail
+venv=${1:?usage: tools/install_perf_analyzer.sh VENV}
+target=$venv/perf_analyzer
+"$venv/bin/pip" install -q --no-deps --target "$target" tritonclient==2.50.0 nvidia-cuda-runtime-cu12==12.9.79
+library=$(dirname "$(find "$(realpath "$target")" -name 'libcudart.so.12' | head -n 1)")
+binary=$(find "$(realpath "$target")" -name perf_analyzer -type f | head -n 1)
+chmod +x "$binary"
+printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "$library" "$binary" >"$venv/bin/perf_analyzer"
+chmod +x "$venv/bin/perf_analyzer"
