@@ -79,6 +79,6 @@ struct ModelConfig {
 };
 
 // Validates every value against its range. Errors name the key and the limit.
-absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text);
 
 }  // namespace sluice

@@ -1,0 +1,55 @@
+// Files of one directory, read without ever leaving it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace sluice {
+
+// A regular file mapped read-only for this object's life. Whoever truncates the file meanwhile kills
+// the process (SIGBUS), as with every mapping: model files are replaced by renaming.
+class MappedFile {
+ public:
+  // Follows symbolic links.
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
+
+ private:
+  friend class Directory;
+  MappedFile(const void* data, size_t size) : data_(data), size_(size) {}
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> OpenAt(int directory,
+                                                                  const std::string& name,
+                                                                  int flags);
+
+  const void* data_;
+  size_t size_;
+};
+
+// Errors name the file. Names are those of direct entries: one with a slash, "." or ".." is
+// InvalidArgument, and so is what is no regular file, a symbolic link for one.
+class Directory {
+ public:
+  static absl::StatusOr<Directory> Open(const std::string& path);
+  ~Directory();
+  Directory(Directory&& other) noexcept;
+  Directory& operator=(Directory&&) = delete;
+
+  bool Has(const std::string& name) const;
+  absl::StatusOr<std::shared_ptr<const MappedFile>> Map(const std::string& name) const;
+  // A copy; InvalidArgument for a file above `max_bytes`.
+  absl::StatusOr<std::string> Read(const std::string& name, size_t max_bytes) const;
+
+ private:
+  explicit Directory(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_;
+};
+
+}  // namespace sluice

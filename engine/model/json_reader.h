@@ -1,0 +1,59 @@
+// Strict reading of JSON that came from a file.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace sluice {
+
+// InvalidArgument for bad syntax, a key twice in one object, or more than `max_depth` nested objects
+// and arrays.
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, int max_depth);
+
+// Reads the keys of one object. The first error goes to `status` and stays there; from then on
+// reads give some value within their range, so that callers check once, at the end. A key whose
+// value is null counts as absent.
+class ObjectReader {
+ public:
+  // `object` and `status` are not owned; `path` (such as "sluice.xsa.") prefixes keys in errors.
+  ObjectReader(const nlohmann::json& object, std::string path, absl::Status* status);
+
+  bool Has(std::string_view key) const { return Find(key) != nullptr; }
+  // Absent without a `fallback`: an error.
+  int64_t Integer(std::string_view key, int64_t min, int64_t max,
+                  std::optional<int64_t> fallback = std::nullopt);
+  double Number(std::string_view key, double min, double max,
+                std::optional<double> fallback = std::nullopt);
+  bool Boolean(std::string_view key, bool fallback);
+  // Index into `names`; absent: 0.
+  int Choice(std::string_view key, std::initializer_list<std::string_view> names);
+  // An integer or a list of them; absent: empty.
+  std::vector<int64_t> Integers(std::string_view key, int64_t min, int64_t max);
+  // A list of distinct indices below `n` as flags; absent: all false.
+  std::vector<bool> Flags(std::string_view key, int64_t n);
+  // Absent: an empty object.
+  ObjectReader Object(std::string_view key);
+  // Any other key is an error.
+  void AllowOnly(std::initializer_list<std::string_view> keys);
+
+  void Fail(std::string_view key, std::string_view what);
+
+ private:
+  const nlohmann::json* Find(std::string_view key) const;
+  std::optional<int64_t> AsInteger(std::string_view key, const nlohmann::json& value, int64_t min,
+                                   int64_t max);
+
+  const nlohmann::json* object_;
+  std::string path_;
+  absl::Status* status_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+// A child process under measurement.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace sluice::loadtest {
+
+class ChildProcess {
+ public:
+  // Starts argv[0] (a path) with its standard output discarded; its errors stay visible.
+  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv);
+
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&&) = delete;
+  // Ends it with SIGTERM and waits.
+  ~ChildProcess();
+
+  // User and system time of all its threads since it started, in steps of a clock tick.
+  absl::StatusOr<absl::Duration> CpuTime() const;
+
+ private:
+  explicit ChildProcess(pid_t pid) : pid_(pid) {}
+  pid_t pid_;
+};
+
+// A TCP port of the loopback interface that was free a moment ago.
+absl::StatusOr<int> FreePort();
+
+}  // namespace sluice::loadtest

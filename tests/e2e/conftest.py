@@ -1,0 +1,105 @@
+"""Real daemons on free ports, real clients; nothing is mocked."""
+
+import os
+import pathlib
+import re
+import select
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+import tritonclient.grpc as grpcclient
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "release"))
+SLUICED = BUILD / "server" / "sluiced"
+SLUICE = BUILD / "client" / "sluice"
+DEMO = ROOT / "models" / "demo"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Daemon:
+    """A running sluiced; `options` are appended to its command line."""
+
+    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60):
+        self.grpc = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
+        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http]
+        for name, path in models:
+            command += ["--model", f"{name}={path}"]
+        self.process = subprocess.Popen(
+            [*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        give_up = time.monotonic() + ready_within_s
+        while not self.ready():
+            assert self.process.poll() is None, self.process.stdout.read()
+            assert time.monotonic() < give_up, "the daemon is not ready in time"
+            # Connecting to a closed port fails at once: leave the processor to the starting daemon.
+            select.select([], [], [], 0.02)
+
+    def ready(self):
+        try:
+            with urllib.request.urlopen(f"http://{self.http}/readyz", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def client(self, **options):
+        return grpcclient.InferenceServerClient(self.grpc, **options)
+
+    def metrics(self):
+        """{(name, ((label, value), ...)): number} of every sample on /metrics."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        samples = {}
+        for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", text, re.M):
+            pairs = tuple(sorted(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)))
+            samples[name, pairs] = float(value)
+        return samples
+
+    def metric(self, name, **labels):
+        """Sum of the samples of `name` that carry all of `labels`."""
+        return sum(
+            value
+            for (sample, pairs), value in self.metrics().items()
+            if sample == name and set(labels.items()) <= set(pairs)
+        )
+
+    def stop(self, timeout_s=40):
+        """SIGTERM; returns the exit status and what was printed."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        output, _ = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode, output
+
+
+@pytest.fixture(scope="session")
+def demo():
+    """One daemon with the demo model for all tests that do not change it."""
+    daemon = Daemon()
+    yield daemon
+    status, output = daemon.stop()
+    assert status == 0, output
+
+
+@pytest.fixture
+def daemon():
+    """Starts daemons for one test and stops those that are left."""
+    started = []
+
+    def start(*options, **named):
+        started.append(Daemon(*options, **named))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.stop()

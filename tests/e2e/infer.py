@@ -1,0 +1,35 @@
+"""Small helpers around tritonclient's tensors."""
+
+import numpy as np
+import tritonclient.grpc as grpcclient
+
+
+def tensor(name, array, datatype):
+    made = grpcclient.InferInput(name, list(array.shape), datatype)
+    made.set_data_from_numpy(array)
+    return made
+
+
+def ids_inputs(rows, dtype=np.int32):
+    """`rows` of token ids, right-padded, with input_lengths."""
+    padded = np.zeros((len(rows), max(map(len, rows))), dtype)
+    for row, ids in zip(padded, rows):
+        row[: len(ids)] = ids
+    lengths = np.array([[len(ids)] for ids in rows], np.int32)
+    name = {np.int32: "INT32", np.int64: "INT64"}[dtype]
+    return [tensor("input_ids", padded, name), tensor("input_lengths", lengths, "INT32")]
+
+
+def text_inputs(*texts):
+    return [tensor("text_input", np.array([[t.encode()] for t in texts], np.object_), "BYTES")]
+
+
+def infer(client, inputs, outputs=None, model="demo", **parameters):
+    """Answers as {name: array}."""
+    result = client.infer(
+        model,
+        inputs,
+        outputs=outputs and [grpcclient.InferRequestedOutput(name) for name in outputs],
+        parameters=parameters or None,
+    )
+    return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}

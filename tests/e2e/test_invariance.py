@@ -1,0 +1,98 @@
+"""An answer is bitwise the same alone and beside 63 others, and the counts add up."""
+
+import concurrent.futures
+
+import numpy as np
+from infer import ids_inputs, infer
+
+CLIENTS = 64
+SEED = 20240607
+
+
+def make_requests():
+    random = np.random.default_rng(SEED)
+    for _ in range(CLIENTS):
+        rows = [[256, *random.integers(32, 127, random.integers(0, 200))]
+                for _ in range(random.integers(1, 4))]
+        parameters = {"max_tokens": int(random.integers(1, 8))}
+        if random.random() < 0.5:
+            parameters |= {"temperature": "0.8", "top_k": 20, "seed": int(random.integers(1 << 30))}
+        yield rows, parameters
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(
+        one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_64_clients_get_the_bits_of_a_lonely_request(daemon):
+    """With every byte that must not be read filled with NaN before each replay."""
+    server = daemon("--cpu.poison", "true", "--engine.batch.max-queue-delay", "5ms")
+    requests = list(make_requests())
+    wanted = ["output_ids", "sequence_length", "logprobs", "logits", "prompt_logprobs",
+              "xsa_proj_frac", "finish_reason"]
+
+    def ask(request):
+        rows, parameters = request
+        with server.client() as client:
+            return infer(client, ids_inputs(rows), wanted, **parameters)
+
+    alone = [ask(request) for request in requests]
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+        crowd = list(pool.map(ask, requests))
+    assert all(np.isfinite(answer["logits"]).all() for answer in alone)
+    different = [i for i in range(CLIENTS) if not same(alone[i], crowd[i])]
+    assert not different, f"seed {SEED}: requests {different} depend on their company"
+
+    assert server.metric("sluice_admitted_total") == 2 * CLIENTS
+    assert server.metric("sluice_requests_total", code="OK") == 2 * CLIENTS
+    batches = server.metric("sluice_batch_rows_count")
+    rows = server.metric("sluice_batch_rows_sum")
+    assert rows > 1.5 * batches, "the crowd was hardly batched, so this test showed nothing"
+
+
+def test_counts_agree_between_client_and_metrics(daemon):
+    """admitted = ok + error + cancelled + expired, on both sides."""
+    server = daemon()
+    outcomes = {"ok": 0, "expired": 0, "cancelled": 0, "refused": 0}
+
+    def ask(i):
+        with server.client() as client:
+            kind = i % 4
+            inputs = ids_inputs([[256, *b"And the "]])
+            if kind == 0:
+                infer(client, inputs, max_tokens=4)
+                return "ok"
+            if kind == 1:  # expires in the queue or while it runs
+                try:
+                    infer(client, inputs, max_tokens=240, timeout=2000)
+                    return "ok"
+                except Exception as error:
+                    assert "DEADLINE_EXCEEDED" in str(error.status())
+                    return "expired"
+            if kind == 2:
+                done = concurrent.futures.Future()
+                call = client.async_infer("demo", inputs, lambda result, error: done.set_result(error),
+                                          parameters={"max_tokens": 240})
+                call.cancel()
+                return "cancelled" if done.result(30) else "ok"
+            try:
+                infer(client, inputs, top_k=-1)
+            except Exception:
+                return "refused"
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for outcome in pool.map(ask, range(160)):
+            outcomes[outcome] += 1
+    assert outcomes["refused"] == 40 and outcomes["expired"] > 0
+    # A cancelled call ends on the client at once and in the daemon a little later, but before a
+    # request that comes after it is answered.
+    with server.client() as client:
+        infer(client, ids_inputs([[256]]))
+    outcomes["ok"] += 1
+
+    ended = {code: server.metric("sluice_requests_total", code=code)
+             for code in ("OK", "CANCELLED", "DEADLINE_EXCEEDED")}
+    assert ended["OK"] >= outcomes["ok"]
+    assert ended["DEADLINE_EXCEEDED"] == outcomes["expired"]
+    assert server.metric("sluice_admitted_total") == server.metric("sluice_requests_total")

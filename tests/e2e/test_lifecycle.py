@@ -1,0 +1,53 @@
+"""How the daemon starts, stops and refuses to start."""
+
+import concurrent.futures
+import subprocess
+
+import pytest
+from conftest import DEMO, SLUICED
+from infer import infer, text_inputs
+
+
+def run(*arguments):
+    return subprocess.run([SLUICED, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_sigterm_finishes_what_was_accepted_and_exits_0(daemon):
+    server = daemon()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool, server.client() as client:
+        before = server.metric("sluice_admitted_total")
+        calls = [pool.submit(infer, client, text_inputs("And "), max_tokens=150) for _ in range(8)]
+        while server.metric("sluice_admitted_total") < before + 8:
+            pass
+        status, output = server.stop()
+        for call in calls:
+            assert call.result(30)["sequence_length"][0, 0] > 0
+    assert status == 0, output
+
+
+def test_a_taken_port_is_a_clear_error(demo):
+    second = run("--model", f"demo={DEMO}", "--server.grpc.address", demo.grpc,
+                 "--server.metrics.address", "127.0.0.1:0")
+    assert second.returncode != 0
+    assert demo.grpc in second.stdout + second.stderr
+
+
+@pytest.mark.parametrize("yaml, message", [
+    ("models:\n  - name: demo\n    path: nowhere\n", "nowhere"),
+    ("engine:\n  batch:\n    max_batch_tokenz: 5\n", ":3:"),
+    ("engine:\n  batch:\n    max_batch_sequences: many\n", ":3:"),
+    ("engine:\n  batch:\n    max_batch_sequences: 0\n", "max_batch_sequences"),
+    ("engine: [\n", "sluice.yaml"),
+])
+def test_check_names_what_is_wrong(tmp_path, yaml, message):
+    path = tmp_path / "sluice.yaml"
+    path.write_text(yaml)
+    checked = run("--config", path, "--check")
+    assert checked.returncode != 0
+    assert message in checked.stdout + checked.stderr
+
+
+def test_check_accepts_a_good_file(tmp_path):
+    path = tmp_path / "sluice.yaml"
+    path.write_text(f"models:\n  - name: demo\n    path: {DEMO}\n")
+    assert run("--config", path, "--check").returncode == 0
