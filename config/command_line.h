@@ -31,7 +31,7 @@ struct CommandLine {
 //   --print-config         the effective values and where each came from
 //   --print-default-config the commented default file
 //   --help, --version
-absl::StatusOr<CommandLine> ParseCommandLine(
-    int argc, const char* const* argv, const std::function<const char*(const char*)>& getenv);
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
+                                             const std::function<const char*(const char*)>& getenv);
 
 }  // namespace sluice

@@ -1,8 +1,8 @@
 // Everything that can be configured, from YAML, environment and flags.
 //
-// Precedence: flag, then environment, then file, then default. The file is strict: an unknown key, a
-// wrong type, a duplicate or an out-of-range value is an InvalidArgument that names file, line, key
-// and limit.
+// Precedence: flag, then environment, then file, then default. The file is strict: an unknown key,
+// a wrong type, a duplicate or an out-of-range value is an InvalidArgument that names file, line,
+// key and limit.
 #pragma once
 
 #include <string>

@@ -21,7 +21,8 @@ Option MakeOption(std::string path, Field field, Kind kind, std::string help) {
 
 // The path in YAML and the member it fills are one token, so they cannot drift apart.
 #define OPTION(member, kind, help) \
-  MakeOption(#member, [](auto& config) -> auto& { return config.member; }, kind, help)
+  MakeOption(                      \
+      #member, [](auto& config) -> auto& { return config.member; }, kind, help)
 
 constexpr int64_t kMaxSize = int64_t{16} << 40;
 
@@ -48,16 +49,18 @@ Choice<LogOptions::Format> LogFormats() {
 
 std::vector<Option> EngineOptionTable() {
   return {
-      OPTION(engine.ladder.strategy, Strategies(),
-             "How the bucket capacities are chosen. fixed: those of fixed_tokens; geometric: each is "
-             "ratio times the one before; hardware_aware: multiples of the processor's tiles; "
-             "memory_optimal: ratio 1.5. The exact maximum is always a bucket."),
+      OPTION(
+          engine.ladder.strategy, Strategies(),
+          "How the bucket capacities are chosen. fixed: those of fixed_tokens; geometric: each is "
+          "ratio times the one before; hardware_aware: multiples of the processor's tiles; "
+          "memory_optimal: ratio 1.5. The exact maximum is always a bucket."),
       OPTION(engine.ladder.fixed_tokens, (IntegerList{Count(1, 1 << 20)}),
              "Capacities in tokens for the fixed strategy, ascending, none above "
              "engine.batch.max_batch_tokens. Other strategies ignore it."),
-      OPTION(engine.ladder.ratio, (Real{1.0, 16.0, /*above_min=*/true}),
-             "Growth from one capacity to the next under the geometric strategy. Smaller means less "
-             "padding and more plans to prepare and keep."),
+      OPTION(
+          engine.ladder.ratio, (Real{1.0, 16.0, /*above_min=*/true}),
+          "Growth from one capacity to the next under the geometric strategy. Smaller means less "
+          "padding and more plans to prepare and keep."),
       OPTION(engine.ladder.min_tokens, Count(1, 1 << 20),
              "Smallest capacity in tokens; at most engine.batch.max_batch_tokens."),
       OPTION(engine.ladder.max_buckets, Count(1, 1024),
@@ -65,19 +68,20 @@ std::vector<Option> EngineOptionTable() {
       OPTION(engine.ladder.memory_limit_bytes, Size(0, kMaxSize),
              "Drop the buckets that need the most memory, never the maximum, while their plans "
              "would need more than this. 0: no limit."),
-      OPTION(engine.batch.max_batch_tokens, Count(0, 1 << 20),
-             "Most tokens in a step batch, and so the largest bucket; a sequence must fit. 0: 4096, "
-             "or the model's longest sequence if that is larger."),
-      OPTION(engine.batch.max_batch_sequences, Count(1, 65536),
-             "Most sequences in a step batch."),
+      OPTION(
+          engine.batch.max_batch_tokens, Count(0, 1 << 20),
+          "Most tokens in a step batch, and so the largest bucket; a sequence must fit. 0: 4096, "
+          "or the model's longest sequence if that is larger."),
+      OPTION(engine.batch.max_batch_sequences, Count(1, 65536), "Most sequences in a step batch."),
       OPTION(engine.batch.max_queue_delay_us, Duration(10'000'000),
              "How long the oldest waiting request may be held back for company while the device is "
              "free. 0: never."),
       OPTION(engine.queue.max_requests, Count(1, 1'000'000),
              "Requests waiting or running; one more is RESOURCE_EXHAUSTED."),
-      OPTION(engine.queue.max_tokens, Count(1, int64_t{1} << 40),
-             "Tokens of the waiting and running requests, with the max_tokens of each row; a request "
-             "that would exceed it is RESOURCE_EXHAUSTED."),
+      OPTION(
+          engine.queue.max_tokens, Count(1, int64_t{1} << 40),
+          "Tokens of the waiting and running requests, with the max_tokens of each row; a request "
+          "that would exceed it is RESOURCE_EXHAUSTED."),
   };
 }
 
@@ -85,11 +89,13 @@ std::vector<Option> CpuOptionTable() {
   return {
       OPTION(cpu.threads, Count(0, 1024),
              "Compute threads. 0: as many as the cgroup's limit and the affinity mask allow."),
-      OPTION(cpu.profile, Name{64},
-             "Numerics profile by name (instruction set, types and algorithms); auto: the best that "
-             "this processor runs. Outputs are bitwise stable within a profile."),
-      OPTION(cpu.poison, Boolean{},
-             "Fill everything that a batch must not read with NaN before it runs. For tests; slow."),
+      OPTION(
+          cpu.profile, Name{64},
+          "Numerics profile by name (instruction set, types and algorithms); auto: the best that "
+          "this processor runs. Outputs are bitwise stable within a profile."),
+      OPTION(
+          cpu.poison, Boolean{},
+          "Fill everything that a batch must not read with NaN before it runs. For tests; slow."),
   };
 }
 
@@ -99,10 +105,11 @@ std::vector<Option> ServerOptionTable() {
              "Address of the gRPC service; port 0 picks a free one. The port is never shared."),
       OPTION(server.grpc.max_message_bytes, Size(1 << 10, (int64_t{1} << 31) - 1),
              "Largest message in and out; larger ones are RESOURCE_EXHAUSTED."),
-      OPTION(server.grpc.memory_quota_bytes, Size(0, kMaxSize),
-             "Memory that gRPC may use for all calls together. At the limit calls are refused or "
-             "slowed down, the daemon keeps its size. 0: a quarter of the cgroup's or the machine's "
-             "memory."),
+      OPTION(
+          server.grpc.memory_quota_bytes, Size(0, kMaxSize),
+          "Memory that gRPC may use for all calls together. At the limit calls are refused or "
+          "slowed down, the daemon keeps its size. 0: a quarter of the cgroup's or the machine's "
+          "memory."),
       OPTION(server.grpc.max_rows, Count(1, 65536),
              "Rows (sequences) of one request; more are INVALID_ARGUMENT."),
       OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
@@ -119,9 +126,10 @@ std::vector<Option> ServerOptionTable() {
       OPTION(server.lifecycle.drain_delay_us, Duration(3'600'000'000),
              "After SIGTERM: time between NOT_SERVING and the end of admission, for load balancers "
              "to notice."),
-      OPTION(server.lifecycle.drain_timeout_us, Duration(3'600'000'000),
-             "After drain_delay_us: time for accepted requests to finish before they are ended with "
-             "UNAVAILABLE."),
+      OPTION(
+          server.lifecycle.drain_timeout_us, Duration(3'600'000'000),
+          "After drain_delay_us: time for accepted requests to finish before they are ended with "
+          "UNAVAILABLE."),
   };
 }
 
@@ -150,8 +158,7 @@ std::string Option::Flag() const {
 }
 
 std::string Option::Environment() const {
-  return absl::StrCat("SLUICE_",
-                      absl::AsciiStrToUpper(absl::StrReplaceAll(path, {{".", "_"}})));
+  return absl::StrCat("SLUICE_", absl::AsciiStrToUpper(absl::StrReplaceAll(path, {{".", "_"}})));
 }
 
 const std::vector<Option>& Options() {
@@ -184,8 +191,7 @@ std::string OriginOf(const Origins& origins, std::string_view path) {
   return found == origins.end() ? "default" : found->second;
 }
 
-absl::Status ConfigError(std::string_view origin, std::string_view path,
-                         std::string_view problem) {
+absl::Status ConfigError(std::string_view origin, std::string_view path, std::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(origin, ": ", path, ": ", problem));
 }
 

@@ -1,7 +1,8 @@
 // The one table of options. The YAML loader, the flags, the environment, the help text, the printed
 // configuration and the commented default file are all made from it.
 //
-// An option's name is its path in struct Config: `engine.batch.max_batch_tokens` is the key in YAML,
+// An option's name is its path in struct Config: `engine.batch.max_batch_tokens` is the key in
+// YAML,
 // --engine.batch.max-batch-tokens the flag and SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS the environment
 // variable. Its default is what the option struct starts with.
 #pragma once
@@ -40,8 +41,8 @@ const Option* FindOption(std::string_view path);
 // no such section.
 std::vector<std::string> KeysUnder(std::string_view section);
 
-// Where each value came from: path -> "FILE:LINE", "environment NAME" or "flag NAME"; paths that are
-// not in it have their default. The list of models has the path "models".
+// Where each value came from: path -> "FILE:LINE", "environment NAME" or "flag NAME"; paths that
+// are not in it have their default. The list of models has the path "models".
 using Origins = std::map<std::string, std::string, std::less<>>;
 std::string OriginOf(const Origins& origins, std::string_view path);
 

@@ -49,7 +49,8 @@ std::optional<int64_t> Factor(std::string_view suffix, Unit unit) {
 
 bool IsPort(std::string_view text) {
   int32_t port;
-  return !text.empty() && text.size() <= 5 && std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
+  return !text.empty() && text.size() <= 5 &&
+         std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
          absl::SimpleAtoi(text, &port) && port <= 65535;
 }
 

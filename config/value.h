@@ -1,5 +1,6 @@
 // Kinds of option values. A kind says how a value is written (Expected, for help and errors), reads
-// it from text (Parse; false leaves `value` alone) and writes it as YAML that Parse accepts (Format).
+// it from text (Parse; false leaves `value` alone) and writes it as YAML that Parse accepts
+// (Format).
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,12 @@ namespace sluice {
 
 enum class Shape { kScalar, kSwitch, kList };  // a switch's flag may stand without a value
 
-// What a plain number counts. With a unit, text may carry a suffix: us ms s min h, B KiB MiB GiB TiB.
+// What a plain number counts. With a unit, text may carry a suffix: us ms s min h, B KiB MiB GiB
+// TiB.
 enum class Unit { kNone, kMicroseconds, kBytes };
 
-// Decimal digits, an optional sign before and suffix after them. False on anything else or overflow.
+// Decimal digits, an optional sign before and suffix after them. False on anything else or
+// overflow.
 bool ParseQuantity(std::string_view text, Unit unit, int64_t* value);
 // With the largest suffix that divides the value.
 std::string FormatQuantity(int64_t value, Unit unit);

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "absl/synchronization/mutex.h"
+#include "engine/mutex.h"
 
 namespace sluice {
 
@@ -19,7 +19,8 @@ class Clock {
 
   // Waits on `cv` (whose mutex `mu` is held) until it is signalled or `deadline` has passed on this
   // clock; MonoTime::max() waits for a signal alone. May wake spuriously.
-  virtual void WaitUntil(absl::CondVar* cv, absl::Mutex* mu, MonoTime deadline) = 0;
+  virtual void WaitUntil(CondVar* cv, Mutex* mu, MonoTime deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 
   // The process's steady clock.
   static Clock* Real();

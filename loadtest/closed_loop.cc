@@ -49,7 +49,8 @@ class Loop {
     running_ = options_.outstanding;
     for (int i = 0; i < options_.outstanding; ++i) Send(i % options_.channels);
     absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(+[](int* running) { return *running == 0; }, &running_));
+    mu_.Await(absl::Condition(
+        +[](int* running) { return *running == 0; }, &running_));
     result_.elapsed = absl::Now() - start_;
     return std::move(result_);
   }
@@ -115,8 +116,8 @@ class Loop {
 absl::Status WaitForServer(const std::string& address, absl::Duration timeout) {
   const auto deadline = absl::ToChronoTime(absl::Now() + timeout);
   if (MakeChannel(address, -1)->WaitForConnected(deadline)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("no server at ", address, " within ",
-                                             absl::FormatDuration(timeout)));
+  return absl::UnavailableError(
+      absl::StrCat("no server at ", address, " within ", absl::FormatDuration(timeout)));
 }
 
 absl::StatusOr<ClosedLoopResult> RunClosedLoop(

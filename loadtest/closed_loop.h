@@ -13,19 +13,19 @@
 namespace sluice::loadtest {
 
 struct ClosedLoopOptions {
-  std::string address;       // HOST:PORT
-  std::string method;        // "/inference.GRPCInferenceService/ModelInfer"
+  std::string address;  // HOST:PORT
+  std::string method;   // "/inference.GRPCInferenceService/ModelInfer"
   int outstanding = 16;
-  int channels = 1;          // calls are spread over as many connections
+  int channels = 1;  // calls are spread over as many connections
   absl::Duration duration = absl::Seconds(2);
 };
 
 struct ClosedLoopResult {
-  int64_t calls = 0;                // that succeeded
+  int64_t calls = 0;  // that succeeded
   int64_t errors = 0;
   std::string first_error;
-  absl::Duration elapsed;           // until the last answer
-  std::vector<double> latency_s;    // of the calls that succeeded, unsorted
+  absl::Duration elapsed;         // until the last answer
+  std::vector<double> latency_s;  // of the calls that succeeded, unsorted
 };
 
 // Waits until the server at `address` accepts connections.

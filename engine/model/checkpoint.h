@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/model/directory.h"
 #include "kernels/dtype.h"
 
 namespace sluice {
@@ -22,12 +24,12 @@ struct Tensor {
 };
 
 // The tensors of a model directory: model.safetensors, or the shards that
-// model.safetensors.index.json lists. Every offset, size, dtype and overlap is checked at Open;
-// tensors of other dtypes than F32, F16 and BF16 are kept out of the table with their dtype noted
-// for the error of Find.
+// model.safetensors.index.json lists (it must list exactly what the shards hold). Every offset,
+// size, dtype and overlap is checked at Open; tensors of other dtypes than F32, F16 and BF16 are kept
+// out of the table with their dtype noted for the error of Find. Errors name the file.
 class Checkpoint {
  public:
-  static absl::StatusOr<Checkpoint> Open(const std::string& directory);
+  static absl::StatusOr<Checkpoint> Open(const Directory& directory);
   // One file, whatever its name.
   static absl::StatusOr<Checkpoint> OpenFile(const std::string& path);
 
@@ -41,8 +43,11 @@ class Checkpoint {
   const absl::flat_hash_map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:
-  class Mapping;
-  std::vector<std::shared_ptr<const Mapping>> mappings_;
+  // Adds the tensors of one file; `file_name` is for errors.
+  absl::Status Add(std::shared_ptr<const MappedFile> file, const std::string& file_name);
+  absl::Status AddShards(const Directory& directory);
+
+  std::vector<std::shared_ptr<const MappedFile>> files_;
   absl::flat_hash_map<std::string, Tensor> tensors_;
   absl::flat_hash_map<std::string, std::string> unsupported_;  // name -> dtype
 };

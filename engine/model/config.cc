@@ -77,7 +77,7 @@ void ReadHeads(ObjectReader& root, ModelConfig& config) {
                                                   config.hidden_size, " when head_dim is absent"));
   }
   config.head_dim =
-      root.Integer("head_dim", 1, kMaxHeadDim, config.hidden_size / config.heads);
+      root.Integer("head_dim", 2, kMaxHeadDim, config.hidden_size / config.heads);
   if (config.head_dim < 2 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
     root.Fail("head_dim", absl::StrCat("is ", config.head_dim, ", must be even and in [2, ",
                                        kMaxHeadDim, "]"));
@@ -159,7 +159,7 @@ void ReadXsa(ObjectReader& extensions, ModelConfig& config) {
   object.AllowOnly({"layers", "form", "eps", "gate"});
   config.xsa.layers = object.Flags("layers", config.layers);
   config.xsa.form = static_cast<XsaConfig::Form>(object.Choice("form", {"norm", "squared"}));
-  config.xsa.eps = static_cast<float>(object.Number("eps", 1e-30, 1.0, 1e-6));
+  config.xsa.eps = static_cast<float>(object.Number("eps", 1e-12, 1.0, 1e-6));
   config.xsa.gate = object.Choice("gate", {"none", "tanh"}) == 1;
 }
 

@@ -1,0 +1,193 @@
+#include "config/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "config/load.h"
+#include "config/option.h"
+#include "config/render.h"
+#include "config/text.h"
+#include "config/validate.h"
+#include "config/version.h"
+
+namespace sluice {
+namespace {
+
+using GetEnv = std::function<const char*(const char*)>;
+
+constexpr char kDescription[] =
+    "sluiced serves models over variable-length sequences by the Open Inference Protocol on gRPC.";
+constexpr char kFooter[] =
+    "Any option can also be set in the YAML file (--config) and in the environment:\n"
+    "--engine.batch.max-batch-tokens is engine.batch.max_batch_tokens and\n"
+    "SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS. A flag wins over the environment, that over the file,\n"
+    "and the file over the default.\n"
+    "\n"
+    "Example: sluiced --model demo=models/demo --engine.batch.max-queue-delay-us 2ms";
+constexpr size_t kHelpWidth = 90;
+constexpr size_t kHelpIndent = 6;
+
+// What the flags say, before any of it is judged.
+struct Flags {
+  std::string config_file;
+  std::vector<std::string> models;
+  bool check = false;
+  bool print_config = false;
+  bool print_default_config = false;
+  bool version = false;
+  std::vector<std::optional<std::string>> values;  // beside Options()
+};
+
+std::string OptionHelp(const Option& option) {
+  const std::string text = absl::StrCat(option.help, " Expects ", option.expected, "; default ",
+                                        option.format(Config()), ".");
+  return absl::StrJoin(Wrap(text, kHelpWidth - kHelpIndent), "\n");
+}
+
+void AddFlags(Flags* flags, CLI::App* app) {
+  app->get_formatter()->column_width(kHelpIndent);
+  app->footer(kFooter);
+  app->allow_extras();  // to be reported with a suggestion
+  app->add_option("--config", flags->config_file,
+                  "YAML file of options; environment SLUICE_CONFIG.")
+      ->type_name("FILE");
+  app->add_option(
+         "--model", flags->models,
+         "A model to serve: a name and the directory of its config.json and weights.\n"
+         "Repeatable; NAME:VERSION=DIR for a version other than 1. Replaces the models of\n"
+         "the file. Environment: SLUICE_MODELS, comma-separated.")
+      ->type_name("NAME=DIR")
+      ->allow_extra_args(false);
+  app->add_flag("--check", flags->check,
+                "Validate the configuration, look for the model directories, and exit.");
+  app->add_flag("--print-config", flags->print_config,
+                "Print the effective configuration and where each value came from, and exit.");
+  app->add_flag("--print-default-config", flags->print_default_config,
+                "Print a commented configuration file with all defaults, and exit.");
+  app->add_flag("--version", flags->version, "Print the version, and exit.");
+  flags->values.resize(Options().size());
+  for (size_t i = 0; i < Options().size(); ++i) {
+    const Option& option = Options()[i];
+    CLI::Option* flag = app->add_option(option.Flag(), flags->values[i], OptionHelp(option));
+    flag->type_name("VALUE")->group(option.path.substr(0, option.path.rfind('.')));
+    if (option.shape == Shape::kSwitch) flag->expected(0, 1)->type_name("[true|false]");
+  }
+}
+
+absl::Status UnknownArgument(const CLI::App& app, const std::string& argument) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
+  const std::string name = argument.substr(0, argument.find('='));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown argument ", Quote(name.substr(0, 80)), Suggestion(name, known)));
+}
+
+// The help text when it was asked for.
+absl::StatusOr<std::optional<std::string>> ParseFlags(int argc, const char* const* argv,
+                                                      Flags* flags) {
+  CLI::App app(kDescription, "sluiced");
+  AddFlags(flags, &app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return app.help();
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  if (!app.remaining().empty()) return UnknownArgument(app, app.remaining().front());
+  return std::nullopt;
+}
+
+absl::Status SetModels(const std::vector<std::string>& texts, const std::string& origin,
+                       Config* config, Origins* origins) {
+  std::vector<ModelSpec> models;
+  for (const std::string& text : texts) {
+    absl::StatusOr<ModelSpec> model = ParseModelSpec(text, origin);
+    if (!model.ok()) return model.status();
+    models.push_back(*std::move(model));
+  }
+  config->models = std::move(models);
+  (*origins)["models"] = origin;
+  return absl::OkStatus();
+}
+
+absl::Status ApplyEnvironment(const GetEnv& getenv, Config* config, Origins* origins) {
+  for (const Option& option : Options()) {
+    const std::string name = option.Environment();
+    const char* value = getenv(name.c_str());
+    if (value == nullptr) continue;
+    const std::string origin = absl::StrCat("environment ", name);
+    if (absl::Status status = SetOption(option, value, origin, config, origins); !status.ok()) {
+      return status;
+    }
+  }
+  const char* models = getenv("SLUICE_MODELS");
+  if (models == nullptr) return absl::OkStatus();
+  return SetModels(absl::StrSplit(models, ',', absl::SkipEmpty()), "environment SLUICE_MODELS",
+                   config, origins);
+}
+
+absl::Status ApplyFlags(const Flags& flags, Config* config, Origins* origins) {
+  for (size_t i = 0; i < Options().size(); ++i) {
+    if (!flags.values[i].has_value()) continue;
+    const Option& option = Options()[i];
+    const std::string origin = absl::StrCat("flag ", option.Flag());
+    const bool bare = option.shape == Shape::kSwitch && flags.values[i]->empty();
+    absl::Status status =
+        SetOption(option, bare ? "true" : *flags.values[i], origin, config, origins);
+    if (!status.ok()) return status;
+  }
+  if (flags.models.empty()) return absl::OkStatus();
+  return SetModels(flags.models, "flag --model", config, origins);
+}
+
+absl::Status LoadAll(const Flags& flags, const GetEnv& getenv, Config* config, Origins* origins) {
+  std::string file = flags.config_file;
+  if (const char* named = getenv("SLUICE_CONFIG"); file.empty() && named != nullptr) file = named;
+  absl::Status status;
+  if (!file.empty()) status = LoadYamlFile(file, config, origins);
+  if (status.ok()) status = ApplyEnvironment(getenv, config, origins);
+  if (status.ok()) status = ApplyFlags(flags, config, origins);
+  return status;
+}
+
+CommandLine Print(std::string text) {
+  CommandLine line;
+  line.action = CommandLine::Action::kPrint;
+  line.text = std::move(text);
+  return line;
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
+                                             const GetEnv& getenv) {
+  Flags flags;
+  absl::StatusOr<std::optional<std::string>> help = ParseFlags(argc, argv, &flags);
+  if (!help.ok()) return help.status();
+  if (help->has_value()) return Print(**help);
+  if (flags.version) return Print(absl::StrCat("sluiced ", Version(), "\n"));
+  if (flags.print_default_config) return Print(RenderDefaultConfig());
+
+  CommandLine line;
+  Origins origins;
+  absl::Status status = LoadAll(flags, getenv, &line.config, &origins);
+  if (!status.ok()) return status;
+  // Without the rules across options, so that it helps to find what breaks one.
+  if (flags.print_config) return Print(RenderEffectiveConfig(line.config, origins));
+  status = ValidateConfig(line.config, origins);
+  if (status.ok() && flags.check) status = CheckModelDirectories(line.config, origins);
+  if (!status.ok()) return status;
+  if (flags.check) {
+    return Print(
+        absl::StrFormat("The configuration is valid; models: %d.\n", line.config.models.size()));
+  }
+  return line;
+}
+
+}  // namespace sluice

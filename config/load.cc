@@ -1,0 +1,203 @@
+#include "config/load.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "config/text.h"
+#include "config/yaml_document.h"
+
+namespace sluice {
+namespace {
+
+constexpr Name kModelName{128};
+constexpr Integer kModelVersion{1, std::numeric_limits<int32_t>::max()};
+constexpr size_t kMaxPath = 4096;
+
+bool ParsePath(std::string_view text, std::string* path) {
+  if (text.empty() || text.size() > kMaxPath) return false;
+  *path = std::string(text);
+  return true;
+}
+
+std::string ExpectedPath() { return absl::StrCat("a path of 1 to ", kMaxPath, " bytes"); }
+
+std::string Got(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      return "nothing";
+    case YamlNode::Kind::kList:
+      return "a list";
+    case YamlNode::Kind::kMap:
+      return "a map";
+    case YamlNode::Kind::kScalar:
+      break;
+  }
+  return Quote(node.scalar.substr(0, 80));
+}
+
+std::string Expected(std::string_view expected, const YamlNode& got) {
+  return absl::StrCat("expected ", expected, ", got ", Got(got));
+}
+
+// Fills a Config from a tree of one file.
+class Loader {
+ public:
+  Loader(const std::string& file, Config* config, Origins* origins)
+      : file_(file), config_(config), origins_(origins) {}
+
+  absl::Status LoadSection(const YamlNode& node, const std::string& path) {
+    // A section whose keys are all commented out is null.
+    if (node.kind == YamlNode::Kind::kNull) return absl::OkStatus();
+    if (node.kind != YamlNode::Kind::kMap) {
+      return ErrorAt(node, path.empty() ? "the document" : path, Expected("a map of keys", node));
+    }
+    for (const YamlNode& child : node.children) {
+      if (absl::Status status = LoadKey(child, path); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string At(const YamlNode& node) const { return absl::StrCat(file_, ":", node.line); }
+
+  absl::Status ErrorAt(const YamlNode& node, std::string_view path,
+                       std::string_view problem) const {
+    return ConfigError(At(node), path, problem);
+  }
+
+  absl::Status LoadKey(const YamlNode& node, const std::string& section) {
+    const std::string path = section.empty() ? node.key : absl::StrCat(section, ".", node.key);
+    if (const Option* option = FindOption(path)) return LoadOption(*option, node);
+    const std::vector<std::string> known = KeysUnder(section);
+    if (std::find(known.begin(), known.end(), node.key) == known.end()) {
+      return ErrorAt(node, path.substr(0, 80),
+                     absl::StrCat("unknown key", Suggestion(node.key, known)));
+    }
+    return path == "models" ? LoadModels(node) : LoadSection(node, path);
+  }
+
+  absl::Status LoadOption(const Option& option, const YamlNode& node) {
+    std::string text = node.scalar;
+    if (node.kind == YamlNode::Kind::kList && option.shape == Shape::kList) {
+      absl::StatusOr<std::string> items = LoadItems(option, node);
+      if (!items.ok()) return items.status();
+      text = *std::move(items);
+    } else if (node.kind != YamlNode::Kind::kScalar) {
+      return ErrorAt(node, option.path, Expected(option.expected, node));
+    }
+    return SetOption(option, text, At(node), config_, origins_);
+  }
+
+  // Each item is tried by itself first, so that an error has the line of the item.
+  absl::StatusOr<std::string> LoadItems(const Option& option, const YamlNode& list) {
+    std::vector<std::string_view> items;
+    for (const YamlNode& item : list.children) {
+      Config scratch;
+      if (item.kind != YamlNode::Kind::kScalar || !option.parse(item.scalar, &scratch)) {
+        return ErrorAt(item, option.path, Expected(option.expected, item));
+      }
+      items.push_back(item.scalar);
+    }
+    return absl::StrJoin(items, ",");
+  }
+
+  absl::Status LoadModels(const YamlNode& list) {
+    if (list.kind != YamlNode::Kind::kList && list.kind != YamlNode::Kind::kNull) {
+      return ErrorAt(list, "models", Expected("a list of models", list));
+    }
+    std::vector<ModelSpec> models;
+    for (const YamlNode& item : list.children) {
+      const std::string path = absl::StrCat("models[", models.size(), "]");
+      if (item.kind != YamlNode::Kind::kMap) {
+        return ErrorAt(item, path, Expected("a map with name and path", item));
+      }
+      ModelSpec& model = models.emplace_back();
+      for (const YamlNode& field : item.children) {
+        if (absl::Status status = LoadModelField(field, path, &model); !status.ok()) return status;
+      }
+      if (model.name.empty()) return ErrorAt(item, path, "has no name");
+      if (model.path.empty()) return ErrorAt(item, path, "has no path");
+      model.path = (std::filesystem::path(file_).parent_path() / model.path).lexically_normal();
+    }
+    config_->models = std::move(models);
+    (*origins_)["models"] = At(list);
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadModelField(const YamlNode& field, const std::string& model_path,
+                              ModelSpec* model) {
+    const std::string path = absl::StrCat(model_path, ".", field.key.substr(0, 80));
+    const bool scalar = field.kind == YamlNode::Kind::kScalar;
+    std::string expected;
+    if (field.key == "name") {
+      if (scalar && kModelName.Parse(field.scalar, &model->name)) return absl::OkStatus();
+      expected = kModelName.Expected();
+    } else if (field.key == "path") {
+      if (scalar && ParsePath(field.scalar, &model->path)) return absl::OkStatus();
+      expected = ExpectedPath();
+    } else if (field.key == "version") {
+      if (scalar && kModelVersion.Parse(field.scalar, &model->version)) return absl::OkStatus();
+      expected = kModelVersion.Expected();
+    } else {
+      return ErrorAt(
+          field, path,
+          absl::StrCat("unknown key", Suggestion(field.key, {"name", "path", "version"})));
+    }
+    return ErrorAt(field, path, Expected(expected, field));
+  }
+
+  const std::string& file_;
+  Config* const config_;
+  Origins* const origins_;
+};
+
+}  // namespace
+
+absl::Status LoadYaml(std::string_view text, const std::string& file, Config* config,
+                      Origins* origins) {
+  absl::StatusOr<YamlNode> root = ParseYaml(text, file);
+  if (!root.ok()) return root.status();
+  return Loader(file, config, origins).LoadSection(*root, "");
+}
+
+absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, not a YAML file"));
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxYamlBytes + 1, '\0');  // one more than may be there, to see that it is
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot read the configuration"));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return LoadYaml(text, path, config, origins);
+}
+
+absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view text, const std::string& origin) {
+  const std::pair<std::string_view, std::string_view> halves =
+      absl::StrSplit(text, absl::MaxSplits('=', 1));
+  std::pair<std::string_view, std::string_view> name =
+      absl::StrSplit(halves.first, absl::MaxSplits(':', 1));
+  const bool versioned = absl::StrContains(halves.first, ':');
+  ModelSpec model;
+  const auto error = [&](const std::string& expected, std::string_view got) {
+    return ConfigError(origin, "models",
+                       absl::StrCat("expected NAME=DIR or NAME:VERSION=DIR with ", expected,
+                                    ", got ", Quote(got.substr(0, 80))));
+  };
+  if (!kModelName.Parse(name.first, &model.name)) return error(kModelName.Expected(), text);
+  if (versioned && !kModelVersion.Parse(name.second, &model.version)) {
+    return error(absl::StrCat("VERSION ", kModelVersion.Expected()), text);
+  }
+  if (!ParsePath(halves.second, &model.path)) return error(ExpectedPath(), text);
+  return model;
+}
+
+}  // namespace sluice

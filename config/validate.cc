@@ -1,0 +1,102 @@
+#include "config/validate.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace sluice {
+namespace {
+
+absl::Status ErrorIn(const Origins& origins, std::string_view path, std::string_view problem) {
+  return ConfigError(OriginOf(origins, path), path, problem);
+}
+
+absl::Status ValidateModels(const Config& config, const Origins& origins) {
+  if (config.models.empty()) {
+    return ErrorIn(origins, "models",
+                   "no models to serve; give --model NAME=DIR, or a --config FILE that lists some");
+  }
+  std::set<std::pair<std::string, int64_t>> seen;
+  for (const ModelSpec& model : config.models) {
+    if (!seen.emplace(model.name, model.version).second) {
+      return ErrorIn(origins, "models",
+                     absl::StrFormat("the model %s with version %d is given twice", model.name,
+                                     model.version));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateLadder(const Config& config, const Origins& origins) {
+  const LadderOptions& ladder = config.engine.ladder;
+  const int32_t limit = config.engine.batch.max_batch_tokens;  // 0: known when the model is
+  if (limit != 0 && ladder.min_tokens > limit) {
+    return ErrorIn(
+        origins, "engine.ladder.min_tokens",
+        absl::StrFormat("%d is above engine.batch.max_batch_tokens, %d", ladder.min_tokens, limit));
+  }
+  if (ladder.strategy != StrategyKind::kFixed) return absl::OkStatus();
+  const std::vector<int32_t>& fixed = ladder.fixed_tokens;
+  constexpr std::string_view kPath = "engine.ladder.fixed_tokens";
+  if (fixed.empty()) return ErrorIn(origins, kPath, "empty, but engine.ladder.strategy is fixed");
+  const auto unordered = std::adjacent_find(fixed.begin(), fixed.end(), std::greater_equal<>());
+  if (unordered != fixed.end()) {
+    return ErrorIn(origins, kPath,
+                   absl::StrFormat("not ascending: %d before %d", unordered[0], unordered[1]));
+  }
+  if (limit != 0 && fixed.back() > limit) {
+    return ErrorIn(
+        origins, kPath,
+        absl::StrFormat("%d is above engine.batch.max_batch_tokens, %d", fixed.back(), limit));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateServer(const Config& config, const Origins& origins) {
+  const GrpcOptions& grpc = config.server.grpc;
+  if (grpc.memory_quota_bytes != 0 && grpc.memory_quota_bytes < grpc.max_message_bytes) {
+    return ErrorIn(origins, "server.grpc.memory_quota_bytes",
+                   absl::StrFormat("%d is below server.grpc.max_message_bytes, %d, so the largest "
+                                   "message could never be received",
+                                   grpc.memory_quota_bytes, grpc.max_message_bytes));
+  }
+  const std::string& metrics = config.server.metrics.address;
+  if (metrics == grpc.address && !absl::EndsWith(metrics, ":0")) {
+    return ErrorIn(origins, "server.metrics.address",
+                   absl::StrCat(metrics, " is server.grpc.address too"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateConfig(const Config& config, const Origins& origins) {
+  for (const auto& validate : {ValidateModels, ValidateLadder, ValidateServer}) {
+    if (absl::Status status = validate(config, origins); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckModelDirectories(const Config& config, const Origins& origins) {
+  const std::string origin = OriginOf(origins, "models");
+  for (const ModelSpec& model : config.models) {
+    const std::filesystem::path directory(model.path);
+    std::error_code error;
+    if (!std::filesystem::is_directory(directory, error)) {
+      return absl::NotFoundError(absl::StrCat(origin, ": models: the directory of ", model.name,
+                                              " does not exist: ", model.path));
+    }
+    if (!std::filesystem::is_regular_file(directory / "config.json", error)) {
+      return absl::NotFoundError(absl::StrCat(origin, ": models: the directory of ", model.name,
+                                              " has no config.json: ", model.path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,7 @@
+#include "config/version.h"
+
+namespace sluice {
+
+std::string_view Version() { return SLUICE_VERSION; }
+
+}  // namespace sluice

@@ -1,0 +1,153 @@
+#include "config/yaml_document.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "config/value.h"
+
+namespace sluice {
+namespace {
+
+absl::Status ErrorAt(const std::string& file, int line, std::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": ", problem));
+}
+
+// Builds the tree from the parser's events. After the first error further events are ignored: the
+// text is bounded, and throwing through the parser is not ours to do.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  explicit TreeBuilder(const std::string& file) : file_(file) {}
+
+  const absl::Status& status() const { return status_; }
+  YamlNode TakeRoot() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    Add(mark, "", anchor, YamlNode::Kind::kNull, "");
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    Fail(mark, "aliases are not allowed");
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    if (ExpectsKey()) {
+      TakeKey(mark, value);
+    } else {
+      Add(mark, tag, anchor, YamlNode::Kind::kScalar, value);
+    }
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    Open(mark, tag, anchor, YamlNode::Kind::kList);
+  }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    Open(mark, tag, anchor, YamlNode::Kind::kMap);
+  }
+
+  void OnSequenceEnd() override { Close(); }
+  void OnMapEnd() override { Close(); }
+
+ private:
+  void Fail(const YAML::Mark& mark, std::string_view problem) {
+    if (status_.ok()) status_ = ErrorAt(file_, mark.line + 1, problem);
+  }
+
+  bool ExpectsKey() const {
+    return !open_.empty() && open_.back()->kind == YamlNode::Kind::kMap && !key_.has_value();
+  }
+
+  void TakeKey(const YAML::Mark& mark, const std::string& key) {
+    if (!status_.ok()) return;
+    for (const YamlNode& other : open_.back()->children) {
+      if (other.key != key) continue;
+      return Fail(mark, absl::StrCat("the key ", Quote(key), " is given twice, first in line ",
+                                     other.line));
+    }
+    key_ = key;
+    key_line_ = mark.line + 1;
+  }
+
+  // nullptr after an error.
+  YamlNode* Add(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                YamlNode::Kind kind, const std::string& scalar) {
+    if (ExpectsKey()) Fail(mark, "a key must be plain text");
+    if (anchor != YAML::NullAnchor) Fail(mark, "anchors are not allowed");
+    // "?" marks a plain and "!" a quoted scalar.
+    if (!tag.empty() && tag != "?" && tag != "!") Fail(mark, "tags are not allowed");
+    if (!open_.empty() && open_.back()->children.size() >= kMaxYamlEntries) {
+      Fail(mark, absl::StrCat("more than ", kMaxYamlEntries, " entries in one list or map"));
+    }
+    if (!status_.ok()) return nullptr;
+    YamlNode* node = open_.empty() ? &root_ : &open_.back()->children.emplace_back();
+    *node = {kind, key_.has_value() ? key_line_ : mark.line + 1, key_.value_or(""), scalar, {}};
+    key_.reset();
+    return node;
+  }
+
+  void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+            YamlNode::Kind kind) {
+    if (open_.size() >= kMaxYamlDepth) {
+      Fail(mark, absl::StrCat("nested deeper than ", kMaxYamlDepth));
+    }
+    if (YamlNode* node = Add(mark, tag, anchor, kind, "")) open_.push_back(node);
+  }
+
+  void Close() {
+    if (status_.ok()) open_.pop_back();
+  }
+
+  const std::string& file_;
+  absl::Status status_;
+  YamlNode root_;
+  // The path from the root to what is being filled. A node's siblings are complete, so no vector
+  // that holds one of these grows meanwhile.
+  std::vector<YamlNode*> open_;
+  std::optional<std::string> key_;  // whose value comes next
+  int key_line_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<YamlNode> ParseYaml(std::string_view text, const std::string& file) {
+  if (text.size() > kMaxYamlBytes) {
+    return ErrorAt(file, 1, absl::StrCat("larger than ", kMaxYamlBytes, " bytes"));
+  }
+  // yaml-cpp takes a NUL for the end of the file and would ignore what follows.
+  if (const size_t nul = text.find('\0'); nul != text.npos) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + nul, '\n');
+    return ErrorAt(file, static_cast<int>(line), "a NUL byte");
+  }
+  TreeBuilder builder(file);
+  try {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    if (parser.HandleNextDocument(builder)) {
+      TreeBuilder rest(file);
+      if (parser.HandleNextDocument(rest)) {
+        return absl::InvalidArgumentError(absl::StrCat(file, ": more than one document"));
+      }
+    }
+  } catch (const YAML::Exception& error) {
+    if (!builder.status().ok()) return builder.status();
+    return ErrorAt(file, error.mark.line + 1, error.msg);
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.what()));
+  }
+  if (!builder.status().ok()) return builder.status();
+  return builder.TakeRoot();
+}
+
+}  // namespace sluice

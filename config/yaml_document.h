@@ -1,0 +1,29 @@
+// A bounded reader of YAML for configuration files: no anchors, aliases, tags, duplicate keys or
+// second documents, so that what a file says can be read off it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace sluice {
+
+inline constexpr size_t kMaxYamlBytes = 256 << 10;
+inline constexpr size_t kMaxYamlDepth = 16;
+inline constexpr size_t kMaxYamlEntries = 1024;  // of one list or map
+
+struct YamlNode {
+  enum class Kind { kNull, kScalar, kList, kMap };
+  Kind kind = Kind::kNull;
+  int line = 1;        // of its key, or of itself where it has none
+  std::string key;     // in a map
+  std::string scalar;  // as text; quotes are gone
+  std::vector<YamlNode> children;
+};
+
+// The document's root; a null node for an empty text. InvalidArgument "FILE:LINE: ...".
+absl::StatusOr<YamlNode> ParseYaml(std::string_view text, const std::string& file);
+
+}  // namespace sluice

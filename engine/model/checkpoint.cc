@@ -1,0 +1,166 @@
+#include "engine/model/checkpoint.h"
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/model/json_reader.h"
+#include "engine/model/safetensors.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr size_t kMaxIndexBytes = size_t{16} << 20;
+constexpr int kMaxIndexDepth = 4;
+constexpr size_t kMaxShards = 4096;
+
+std::optional<kernels::DType> WeightDType(std::string_view dtype) {
+  if (dtype == "F32") return kernels::DType::kF32;
+  if (dtype == "F16") return kernels::DType::kF16;
+  if (dtype == "BF16") return kernels::DType::kBF16;
+  return std::nullopt;
+}
+
+absl::Status InFile(const std::string& file_name, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrCat(file_name.substr(0, 255), ": ", status.message()));
+}
+
+// Tensor name -> shard, as the index file says.
+using WeightMap = absl::flat_hash_map<std::string, std::string>;
+
+absl::StatusOr<WeightMap> ParseIndex(std::string_view text) {
+  auto document = ParseJson(text, kMaxIndexDepth);
+  if (!document.ok()) return document.status();
+  const auto no_map = absl::InvalidArgumentError("weight_map is not an object of file names");
+  if (!document->is_object() || !document->contains("weight_map")) return no_map;
+  const nlohmann::json& weight_map = (*document)["weight_map"];
+  if (!weight_map.is_object()) return no_map;
+  WeightMap shards;
+  for (const auto& [tensor, file] : weight_map.items()) {
+    if (!file.is_string()) return no_map;
+    const std::string& name = file.get_ref<const std::string&>();
+    if (!absl::EndsWith(name, ".safetensors")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "weight_map: \"", absl::CEscape(name.substr(0, 64)), "\" is no .safetensors file"));
+    }
+    shards.emplace(tensor, name);
+  }
+  return shards;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+}  // namespace
+
+int64_t Tensor::elements() const {
+  int64_t product = 1;
+  for (int64_t size : shape) product *= size;
+  return product;
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const Directory& directory) {
+  Checkpoint checkpoint;
+  if (!directory.Has(kSingleFile) && directory.Has(kIndexFile)) {
+    if (absl::Status status = checkpoint.AddShards(directory); !status.ok()) return status;
+    return checkpoint;
+  }
+  auto file = directory.Map(kSingleFile);
+  if (!file.ok()) return file.status();
+  if (absl::Status status = checkpoint.Add(*file, kSingleFile); !status.ok()) return status;
+  return checkpoint;
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::OpenFile(const std::string& path) {
+  auto file = MappedFile::Open(path);
+  if (!file.ok()) return file.status();
+  Checkpoint checkpoint;
+  if (absl::Status status = checkpoint.Add(*file, path); !status.ok()) return status;
+  return checkpoint;
+}
+
+absl::Status Checkpoint::Add(std::shared_ptr<const MappedFile> file, const std::string& file_name) {
+  auto entries = ParseSafetensors(file->bytes());
+  if (!entries.ok()) return InFile(file_name, entries.status());
+  for (SafetensorsEntry& entry : *entries) {
+    if (Has(entry.name) || unsupported_.contains(entry.name)) {
+      return InFile(file_name, absl::InvalidArgumentError(
+                                   absl::StrCat("tensor ", absl::CEscape(entry.name),
+                                                " is in another shard already")));
+    }
+    if (const auto dtype = WeightDType(entry.dtype)) {
+      tensors_.emplace(std::move(entry.name),
+                       Tensor{*dtype, std::move(entry.shape), entry.data.data()});
+    } else {
+      unsupported_.emplace(std::move(entry.name), std::move(entry.dtype));
+    }
+  }
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::AddShards(const Directory& directory) {
+  auto text = directory.Read(kIndexFile, kMaxIndexBytes);
+  if (!text.ok()) return text.status();
+  auto index = ParseIndex(*text);
+  if (!index.ok()) return InFile(kIndexFile, index.status());
+
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : *index) shards.insert(shard);
+  if (shards.size() > kMaxShards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kIndexFile, ": ", shards.size(), " shards, the limit is ", kMaxShards));
+  }
+  size_t found = 0;
+  for (const std::string& shard : shards) {
+    auto file = directory.Map(shard);
+    if (!file.ok()) return file.status();
+    if (absl::Status status = Add(*file, shard); !status.ok()) return status;
+    for (const auto& [tensor, named] : *index) {
+      if (named != shard) continue;
+      if (!Has(tensor) && !unsupported_.contains(tensor)) {
+        return InFile(shard, absl::InvalidArgumentError(absl::StrCat(
+                                 "tensor ", absl::CEscape(tensor.substr(0, 255)),
+                                 " is missing, ", kIndexFile, " says it is here")));
+      }
+      ++found;
+    }
+  }
+  if (found != tensors_.size() + unsupported_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shards hold ", tensors_.size() + unsupported_.size(), " tensors, ",
+                     kIndexFile, " lists ", found));
+  }
+  return absl::OkStatus();
+}
+
+bool Checkpoint::Has(std::string_view name) const { return tensors_.contains(name); }
+
+absl::StatusOr<Tensor> Checkpoint::Find(std::string_view name,
+                                        const std::vector<int64_t>& shape) const {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) {
+    const auto other = unsupported_.find(name);
+    if (other == unsupported_.end()) {
+      return absl::NotFoundError(absl::StrCat("tensor ", name, " is missing"));
+    }
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " has dtype ", other->second,
+                                                   ", must be F32, F16 or BF16"));
+  }
+  if (it->second.shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " has shape ",
+                                                   ShapeText(it->second.shape), ", must be ",
+                                                   ShapeText(shape)));
+  }
+  return it->second;
+}
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+#include "engine/model/model.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/directory.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kConfigFile[] = "config.json";
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
+                                                       const std::string& path) {
+  auto directory = Directory::Open(path);
+  if (!directory.ok()) return directory.status();
+  auto text = directory->Read(kConfigFile, kMaxConfigBytes);
+  if (!text.ok()) return text.status();
+  auto config = ParseModelConfig(*text);
+  if (!config.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kConfigFile, ": ", config.status().message()));
+  }
+  auto checkpoint = Checkpoint::Open(*directory);
+  if (!checkpoint.ok()) return checkpoint.status();
+
+  auto model = std::make_shared<Model>();
+  model->name = name;
+  model->version = version;
+  model->graph = BuildGraph(*config);
+  model->config = *std::move(config);
+  model->checkpoint = *std::move(checkpoint);
+  if (model->config.byte_tokenizer) {
+    model->tokenizer = MakeByteTokenizer(model->config.bos_token_id);
+  }
+  return model;
+}
+
+}  // namespace sluice

@@ -1,0 +1,148 @@
+#include "engine/model/safetensors.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/base/internal/endian.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "engine/model/json_reader.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kSizeBytes = 8;
+constexpr uint64_t kMaxHeaderBytes = uint64_t{16} << 20;
+constexpr size_t kMaxDimensions = 8;
+constexpr size_t kMaxNameBytes = 512;
+constexpr int kMaxDepth = 4;  // header, entry, shape; one to spare for a clear error
+
+absl::Status Invalid(std::string_view name, std::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", absl::CEscape(name.substr(0, kMaxNameBytes)), ": ", what));
+}
+
+std::optional<uint64_t> ElementBytes(std::string_view dtype) {
+  struct Known {
+    std::string_view dtype;
+    uint64_t bytes;
+  };
+  static constexpr Known kKnown[] = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U16", 2}, {"I16", 2},
+      {"F16", 2},  {"BF16", 2}, {"U32", 4}, {"I32", 4},     {"F32", 4},     {"U64", 8}, {"I64", 8},
+      {"F64", 8}};
+  for (const Known& known : kKnown) {
+    if (known.dtype == dtype) return known.bytes;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadShape(std::string_view name, const json& value) {
+  if (!value.is_array()) return Invalid(name, "shape is not a list");
+  if (value.size() > kMaxDimensions) {
+    return Invalid(name, absl::StrCat("more than ", kMaxDimensions, " dimensions"));
+  }
+  std::vector<int64_t> shape;
+  for (const json& size : value) {
+    if (!size.is_number_unsigned() || size.get<uint64_t>() > INT64_MAX) {
+      return Invalid(name, "shape has a value that is no size");
+    }
+    shape.push_back(size.get<int64_t>());
+  }
+  return shape;
+}
+
+std::optional<uint64_t> ShapeBytes(const std::vector<int64_t>& shape, uint64_t element_bytes) {
+  uint64_t bytes = element_bytes;
+  for (int64_t size : shape) {
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) return std::nullopt;
+  }
+  return bytes;
+}
+
+absl::StatusOr<SafetensorsEntry> ReadEntry(const std::string& name, const json& value,
+                                           std::string_view data) {
+  if (name.empty() || name.size() > kMaxNameBytes) {
+    return Invalid(name, absl::StrCat("a name must have 1 to ", kMaxNameBytes, " bytes"));
+  }
+  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+      !value.contains("shape") || !value.contains("data_offsets")) {
+    return Invalid(name, "an entry must have exactly dtype, shape and data_offsets");
+  }
+  const json& dtype = value["dtype"];
+  const std::optional<uint64_t> element_bytes =
+      dtype.is_string() ? ElementBytes(dtype.get_ref<const std::string&>()) : std::nullopt;
+  if (!element_bytes) return Invalid(name, "unknown dtype");
+  auto shape = ReadShape(name, value["shape"]);
+  if (!shape.ok()) return shape.status();
+
+  const json& offsets = value["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned()) {
+    return Invalid(name, "data_offsets is not a pair of offsets");
+  }
+  const uint64_t begin = offsets[0].get<uint64_t>();
+  const uint64_t end = offsets[1].get<uint64_t>();
+  if (begin > end || end > data.size()) {
+    return Invalid(name, absl::StrCat("data_offsets [", begin, ", ", end, "] exceed the ",
+                                      data.size(), " bytes of data"));
+  }
+  const std::optional<uint64_t> bytes = ShapeBytes(*shape, *element_bytes);
+  if (!bytes || *bytes != end - begin) {
+    return Invalid(name, absl::StrCat("data_offsets span ", end - begin,
+                                      " bytes, its shape and dtype need ",
+                                      bytes ? absl::StrCat(*bytes) : "more than 2^64"));
+  }
+  return SafetensorsEntry{name, dtype.get<std::string>(), *std::move(shape),
+                          data.substr(begin, end - begin)};
+}
+
+absl::Status CheckFilled(const std::vector<SafetensorsEntry>& ascending, std::string_view data) {
+  const char* next = data.data();
+  for (const SafetensorsEntry& entry : ascending) {
+    if (entry.data.data() < next) return Invalid(entry.name, "overlaps the tensor before it");
+    if (entry.data.data() > next) return Invalid(entry.name, "unused bytes before it");
+    next += entry.data.size();
+  }
+  const ptrdiff_t rest = data.data() + data.size() - next;
+  if (rest == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(rest, " bytes after the last tensor"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view file) {
+  if (file.size() < kSizeBytes) return absl::InvalidArgumentError("no safetensors header size");
+  const uint64_t header_bytes = absl::little_endian::Load64(file.data());
+  const uint64_t limit = std::min<uint64_t>(file.size() - kSizeBytes, kMaxHeaderBytes);
+  if (header_bytes > limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("safetensors header of ", header_bytes, " bytes, the limit is ", limit));
+  }
+  auto header = ParseJson(file.substr(kSizeBytes, header_bytes), kMaxDepth);
+  if (!header.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("safetensors header: ", header.status().message()));
+  }
+  if (!header->is_object()) return absl::InvalidArgumentError("safetensors header: not an object");
+
+  const std::string_view data = file.substr(kSizeBytes + header_bytes);
+  std::vector<SafetensorsEntry> entries;
+  for (const auto& [name, value] : header->items()) {
+    if (name == "__metadata__") continue;
+    auto entry = ReadEntry(name, value, data);
+    if (!entry.ok()) return entry.status();
+    entries.push_back(*std::move(entry));
+  }
+  // An empty tensor shares its place with the one that follows it.
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
+  });
+  if (absl::Status status = CheckFilled(entries, data); !status.ok()) return status;
+  return entries;
+}
+
+}  // namespace sluice

@@ -1,0 +1,25 @@
+// The safetensors format: 8 bytes little-endian header size, a JSON header, the tensors' data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace sluice {
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;           // "F32", "BF16", "I64", ...
+  std::vector<int64_t> shape;
+  std::string_view data;       // exactly product(shape) elements; row-major, not aligned
+};
+
+// The entries of a whole file, by ascending place. As in the reference implementation the tensors
+// must fill the data without overlap or hole. InvalidArgument names what is wrong; no size in the
+// header is trusted before it was checked against the file's.
+absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view file);
+
+}  // namespace sluice

@@ -1,0 +1,43 @@
+// The benchmarks of sluice-bench. Each starts its servers itself, interleaves what it compares, and
+// reports medians over rounds; only ratios of one run mean anything.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace sluice::loadtest {
+
+struct EdgeOptions {
+  std::string sluiced;  // path of the daemon
+  std::string self;     // path of this binary, for the bare server
+  std::string model;    // a tiny model directory, so that compute hardly counts
+  int tokens = 8;       // of each request
+  int outstanding = 16;
+  int rounds = 5;
+  absl::Duration round = absl::Seconds(3);
+};
+
+// Server CPU per small ModelInfer request: sluiced against a bare raw-callback gRPC server that
+// answers as many bytes.
+absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options);
+
+struct GenerateOptions {
+  std::string sluiced;
+  std::string model;
+  std::string prompt = "And it came to pass ";
+  int max_tokens = 64;
+  std::vector<int> concurrency = {1, 16, 64};
+  int rounds = 3;
+  absl::Duration round = absl::Seconds(5);
+};
+
+// Generated tokens per second at each number of outstanding requests.
+absl::StatusOr<nlohmann::json> RunGenerate(const GenerateOptions& options);
+
+double Median(std::vector<double> values);
+
+}  // namespace sluice::loadtest
