@@ -4,10 +4,12 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "config/load.h"
 #include "config/option.h"
 #include "config/render.h"
@@ -51,6 +53,7 @@ std::string OptionHelp(const Option& option) {
 
 void AddFlags(Flags* flags, CLI::App* app) {
   app->get_formatter()->column_width(kHelpIndent);
+  app->set_help_flag("-h,--help", "Print this help, and exit.");
   app->footer(kFooter);
   app->allow_extras();  // to be reported with a suggestion
   app->add_option("--config", flags->config_file,
@@ -87,13 +90,27 @@ absl::Status UnknownArgument(const CLI::App& app, const std::string& argument) {
       absl::StrCat("unknown argument ", Quote(name.substr(0, 80)), Suggestion(name, known)));
 }
 
+// The arguments after the program's name, last first, as CLI11 takes them; "--flag=" becomes a flag
+// and an empty value, which CLI11 would find missing.
+std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {
+    absl::string_view argument = argv[i];
+    const bool empty_value =
+        absl::StartsWith(argument, "--") && absl::ConsumeSuffix(&argument, "=");
+    if (empty_value) arguments.emplace_back();
+    arguments.emplace_back(argument);
+  }
+  return arguments;
+}
+
 // The help text when it was asked for.
 absl::StatusOr<std::optional<std::string>> ParseFlags(int argc, const char* const* argv,
                                                       Flags* flags) {
   CLI::App app(kDescription, "sluiced");
   AddFlags(flags, &app);
   try {
-    app.parse(argc, argv);
+    app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::CallForHelp&) {
     return app.help();
   } catch (const CLI::ParseError& error) {

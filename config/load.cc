@@ -1,11 +1,15 @@
 #include "config/load.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "config/text.h"
 #include "config/yaml_document.h"
@@ -17,13 +21,16 @@ constexpr Name kModelName{128};
 constexpr Integer kModelVersion{1, std::numeric_limits<int32_t>::max()};
 constexpr size_t kMaxPath = 4096;
 
-bool ParsePath(std::string_view text, std::string* path) {
+bool ParsePath(absl::string_view text, std::string* path) {
   if (text.empty() || text.size() > kMaxPath) return false;
   *path = std::string(text);
   return true;
 }
 
 std::string ExpectedPath() { return absl::StrCat("a path of 1 to ", kMaxPath, " bytes"); }
+
+// A key of the file's, fit for a message.
+std::string Shown(const std::string& key) { return absl::CHexEscape(key.substr(0, 80)); }
 
 std::string Got(const YamlNode& node) {
   switch (node.kind) {
@@ -39,7 +46,7 @@ std::string Got(const YamlNode& node) {
   return Quote(node.scalar.substr(0, 80));
 }
 
-std::string Expected(std::string_view expected, const YamlNode& got) {
+std::string Expected(absl::string_view expected, const YamlNode& got) {
   return absl::StrCat("expected ", expected, ", got ", Got(got));
 }
 
@@ -64,8 +71,8 @@ class Loader {
  private:
   std::string At(const YamlNode& node) const { return absl::StrCat(file_, ":", node.line); }
 
-  absl::Status ErrorAt(const YamlNode& node, std::string_view path,
-                       std::string_view problem) const {
+  absl::Status ErrorAt(const YamlNode& node, absl::string_view path,
+                       absl::string_view problem) const {
     return ConfigError(At(node), path, problem);
   }
 
@@ -74,8 +81,7 @@ class Loader {
     if (const Option* option = FindOption(path)) return LoadOption(*option, node);
     const std::vector<std::string> known = KeysUnder(section);
     if (std::find(known.begin(), known.end(), node.key) == known.end()) {
-      return ErrorAt(node, path.substr(0, 80),
-                     absl::StrCat("unknown key", Suggestion(node.key, known)));
+      return ErrorAt(node, Shown(path), absl::StrCat("unknown key", Suggestion(node.key, known)));
     }
     return path == "models" ? LoadModels(node) : LoadSection(node, path);
   }
@@ -94,7 +100,7 @@ class Loader {
 
   // Each item is tried by itself first, so that an error has the line of the item.
   absl::StatusOr<std::string> LoadItems(const Option& option, const YamlNode& list) {
-    std::vector<std::string_view> items;
+    std::vector<absl::string_view> items;
     for (const YamlNode& item : list.children) {
       Config scratch;
       if (item.kind != YamlNode::Kind::kScalar || !option.parse(item.scalar, &scratch)) {
@@ -130,7 +136,7 @@ class Loader {
 
   absl::Status LoadModelField(const YamlNode& field, const std::string& model_path,
                               ModelSpec* model) {
-    const std::string path = absl::StrCat(model_path, ".", field.key.substr(0, 80));
+    const std::string path = absl::StrCat(model_path, ".", Shown(field.key));
     const bool scalar = field.kind == YamlNode::Kind::kScalar;
     std::string expected;
     if (field.key == "name") {
@@ -157,7 +163,7 @@ class Loader {
 
 }  // namespace
 
-absl::Status LoadYaml(std::string_view text, const std::string& file, Config* config,
+absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* config,
                       Origins* origins) {
   absl::StatusOr<YamlNode> root = ParseYaml(text, file);
   if (!root.ok()) return root.status();
@@ -180,14 +186,14 @@ absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* orig
   return LoadYaml(text, path, config, origins);
 }
 
-absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view text, const std::string& origin) {
-  const std::pair<std::string_view, std::string_view> halves =
+absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::string& origin) {
+  const std::pair<absl::string_view, absl::string_view> halves =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
-  std::pair<std::string_view, std::string_view> name =
+  std::pair<absl::string_view, absl::string_view> name =
       absl::StrSplit(halves.first, absl::MaxSplits(':', 1));
   const bool versioned = absl::StrContains(halves.first, ':');
   ModelSpec model;
-  const auto error = [&](const std::string& expected, std::string_view got) {
+  const auto error = [&](const std::string& expected, absl::string_view got) {
     return ConfigError(origin, "models",
                        absl::StrCat("expected NAME=DIR or NAME:VERSION=DIR with ", expected,
                                     ", got ", Quote(got.substr(0, 80))));

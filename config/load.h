@@ -2,10 +2,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "config/config.h"
 #include "config/option.h"
 
@@ -14,13 +14,13 @@ namespace sluice {
 // Sets what the YAML text names and leaves the rest alone. The text is strict: an unknown or
 // duplicate key, a wrong type or an out-of-range value is InvalidArgument "FILE:LINE: KEY:
 // PROBLEM". Relative model paths start at `file`'s directory.
-absl::Status LoadYaml(std::string_view text, const std::string& file, Config* config,
+absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* config,
                       Origins* origins);
 
 // Reads the file, at most kMaxYamlBytes of it, for LoadYaml. NotFound and the like name the file.
 absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins);
 
 // "NAME=DIR" or "NAME:VERSION=DIR"; `origin` is for the error.
-absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view text, const std::string& origin);
+absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::string& origin);
 
 }  // namespace sluice

@@ -15,7 +15,7 @@ Option MakeOption(std::string path, Field field, Kind kind, std::string help) {
           std::move(help),
           kind.Expected(),
           Kind::kShape,
-          [=](std::string_view text, Config* config) { return kind.Parse(text, &field(*config)); },
+          [=](absl::string_view text, Config* config) { return kind.Parse(text, &field(*config)); },
           [=](const Config& config) { return kind.Format(field(config)); }};
 }
 
@@ -144,7 +144,7 @@ std::vector<Option> BuildTable() {
 }
 
 // Keeps messages readable when a value is a whole paragraph.
-std::string Excerpt(std::string_view text) {
+std::string Excerpt(absl::string_view text) {
   constexpr size_t kLongest = 80;
   if (text.size() <= kLongest) return Quote(text);
   return absl::StrCat(Quote(text.substr(0, kLongest)), " and ", text.size() - kLongest,
@@ -166,36 +166,37 @@ const std::vector<Option>& Options() {
   return table;
 }
 
-const Option* FindOption(std::string_view path) {
+const Option* FindOption(absl::string_view path) {
   const auto& table = Options();
   const auto found = std::find_if(table.begin(), table.end(),
                                   [&](const Option& option) { return option.path == path; });
   return found == table.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> KeysUnder(std::string_view section) {
+std::vector<std::string> KeysUnder(absl::string_view section) {
   const std::string prefix = section.empty() ? "" : absl::StrCat(section, ".");
   std::vector<std::string> keys;
   if (section.empty()) keys.emplace_back("models");
   for (const Option& option : Options()) {
-    std::string_view rest = option.path;
+    absl::string_view rest = option.path;
     if (!absl::ConsumePrefix(&rest, prefix)) continue;
-    const std::string_view key = rest.substr(0, rest.find('.'));
+    const absl::string_view key = rest.substr(0, rest.find('.'));
     if (keys.empty() || keys.back() != key) keys.emplace_back(key);
   }
   return keys;
 }
 
-std::string OriginOf(const Origins& origins, std::string_view path) {
+std::string OriginOf(const Origins& origins, absl::string_view path) {
   const auto found = origins.find(path);
   return found == origins.end() ? "default" : found->second;
 }
 
-absl::Status ConfigError(std::string_view origin, std::string_view path, std::string_view problem) {
+absl::Status ConfigError(absl::string_view origin, absl::string_view path,
+                         absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(origin, ": ", path, ": ", problem));
 }
 
-absl::Status SetOption(const Option& option, std::string_view text, const std::string& origin,
+absl::Status SetOption(const Option& option, absl::string_view text, const std::string& origin,
                        Config* config, Origins* origins) {
   if (!option.parse(text, config)) {
     return ConfigError(origin, option.path,

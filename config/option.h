@@ -10,10 +10,10 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "config/config.h"
 #include "config/value.h"
 
@@ -24,8 +24,8 @@ struct Option {
   std::string help;      // effect, special values
   std::string expected;  // type, unit and range, to follow "expected"
   Shape shape;
-  std::function<bool(std::string_view text, Config* config)> parse;  // false: config unchanged
-  std::function<std::string(const Config& config)> format;           // as YAML
+  std::function<bool(absl::string_view text, Config* config)> parse;  // false: config unchanged
+  std::function<std::string(const Config& config)> format;            // as YAML
 
   std::string Flag() const;
   std::string Environment() const;
@@ -35,23 +35,24 @@ struct Option {
 const std::vector<Option>& Options();
 
 // nullptr when there is none.
-const Option* FindOption(std::string_view path);
+const Option* FindOption(absl::string_view path);
 
 // The keys directly under `section` ("": the top level), sections and options; empty when there is
 // no such section.
-std::vector<std::string> KeysUnder(std::string_view section);
+std::vector<std::string> KeysUnder(absl::string_view section);
 
 // Where each value came from: path -> "FILE:LINE", "environment NAME" or "flag NAME"; paths that
 // are not in it have their default. The list of models has the path "models".
 using Origins = std::map<std::string, std::string, std::less<>>;
-std::string OriginOf(const Origins& origins, std::string_view path);
+std::string OriginOf(const Origins& origins, absl::string_view path);
 
 // "ORIGIN: PATH: PROBLEM", as InvalidArgument.
-absl::Status ConfigError(std::string_view origin, std::string_view path, std::string_view problem);
+absl::Status ConfigError(absl::string_view origin, absl::string_view path,
+                         absl::string_view problem);
 
 // Sets an option and records the origin. The error names origin, option, what was expected and what
 // came instead.
-absl::Status SetOption(const Option& option, std::string_view text, const std::string& origin,
+absl::Status SetOption(const Option& option, absl::string_view text, const std::string& origin,
                        Config* config, Origins* origins);
 
 }  // namespace sluice

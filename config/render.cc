@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kWidth = 96;
 
-constexpr std::string_view kPreamble =
+constexpr absl::string_view kPreamble =
     R"(# The options of sluiced, all at their defaults. Delete what you do not change.
 #
 # Check a file:          sluiced --config FILE --check
@@ -36,11 +36,11 @@ models: []
 )";
 
 using OptionWriter = std::function<void(const Option& option, const std::string& indent,
-                                        std::string_view key, std::string* out)>;
+                                        absl::string_view key, std::string* out)>;
 
 // Calls `write` for each option below the headings of its sections; `gap` goes before an outermost
 // section.
-void WriteSections(std::string_view gap, const OptionWriter& write, std::string* out) {
+void WriteSections(absl::string_view gap, const OptionWriter& write, std::string* out) {
   std::vector<std::string> open;
   for (const Option& option : Options()) {
     std::vector<std::string> sections = absl::StrSplit(option.path, '.');
@@ -75,7 +75,7 @@ std::string RenderEffectiveConfig(const Config& config, const Origins& origins) 
   std::string out = RenderModels(config, OriginOf(origins, "models"));
   WriteSections(
       "",
-      [&](const Option& option, const std::string& indent, std::string_view key,
+      [&](const Option& option, const std::string& indent, absl::string_view key,
           std::string* text) {
         absl::StrAppend(text, indent, key, ": ", option.format(config), "  # ",
                         OriginOf(origins, option.path), "\n");
@@ -88,7 +88,8 @@ std::string RenderDefaultConfig() {
   std::string out(kPreamble);
   WriteSections(
       "\n",
-      [](const Option& option, const std::string& indent, std::string_view key, std::string* text) {
+      [](const Option& option, const std::string& indent, absl::string_view key,
+         std::string* text) {
         const std::string value = option.format(Config());
         std::string limits = absl::StrCat(option.expected, "; default ", value, ".");
         limits[0] = absl::ascii_toupper(limits[0]);

@@ -10,7 +10,7 @@ namespace sluice {
 namespace {
 
 // Levenshtein distance, one row of the table at a time.
-size_t EditDistance(std::string_view a, std::string_view b) {
+size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
   for (size_t i = 0; i < a.size(); ++i) {
@@ -27,9 +27,9 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::vector<std::string> Wrap(std::string_view text, size_t width) {
+std::vector<std::string> Wrap(absl::string_view text, size_t width) {
   std::vector<std::string> lines;
-  for (std::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     if (lines.empty() || lines.back().size() + 1 + word.size() > width) {
       lines.emplace_back(word);
     } else {
@@ -39,7 +39,7 @@ std::vector<std::string> Wrap(std::string_view text, size_t width) {
   return lines;
 }
 
-std::string Suggestion(std::string_view word, const std::vector<std::string>& candidates) {
+std::string Suggestion(absl::string_view word, const std::vector<std::string>& candidates) {
   constexpr size_t kLongestWord = 128;  // the comparison takes quadratic time
   if (word.size() > kLongestWord) return "";
   size_t nearest = word.size() / 3 + 2;  // as far as a slip of the keyboard goes

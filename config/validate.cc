@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-absl::Status ErrorIn(const Origins& origins, std::string_view path, std::string_view problem) {
+absl::Status ErrorIn(const Origins& origins, absl::string_view path, absl::string_view problem) {
   return ConfigError(OriginOf(origins, path), path, problem);
 }
 
@@ -42,7 +42,7 @@ absl::Status ValidateLadder(const Config& config, const Origins& origins) {
   }
   if (ladder.strategy != StrategyKind::kFixed) return absl::OkStatus();
   const std::vector<int32_t>& fixed = ladder.fixed_tokens;
-  constexpr std::string_view kPath = "engine.ladder.fixed_tokens";
+  constexpr absl::string_view kPath = "engine.ladder.fixed_tokens";
   if (fixed.empty()) return ErrorIn(origins, kPath, "empty, but engine.ladder.strategy is fixed");
   const auto unordered = std::adjacent_find(fixed.begin(), fixed.end(), std::greater_equal<>());
   if (unordered != fixed.end()) {

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxListItems = 1024;
 
 struct Suffix {
-  std::string_view name;
+  absl::string_view name;
   int64_t factor;
 };
 
@@ -39,7 +39,7 @@ std::vector<Suffix> Suffixes(Unit unit) {
   return {};
 }
 
-std::optional<int64_t> Factor(std::string_view suffix, Unit unit) {
+std::optional<int64_t> Factor(absl::string_view suffix, Unit unit) {
   if (suffix.empty()) return 1;
   for (const Suffix& known : Suffixes(unit)) {
     if (known.name == suffix) return known.factor;
@@ -47,14 +47,14 @@ std::optional<int64_t> Factor(std::string_view suffix, Unit unit) {
   return std::nullopt;
 }
 
-bool IsPort(std::string_view text) {
+bool IsPort(absl::string_view text) {
   int32_t port;
   return !text.empty() && text.size() <= 5 &&
          std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
          absl::SimpleAtoi(text, &port) && port <= 65535;
 }
 
-bool IsHost(std::string_view host) {
+bool IsHost(absl::string_view host) {
   const bool bracketed = absl::ConsumePrefix(&host, "[");
   if (bracketed && !absl::ConsumeSuffix(&host, "]")) return false;
   return !host.empty() && std::all_of(host.begin(), host.end(), [&](unsigned char c) {
@@ -74,14 +74,16 @@ std::string FormatReal(double value) {
 
 }  // namespace
 
-bool ParseQuantity(std::string_view text, Unit unit, int64_t* value) {
+bool ParseQuantity(absl::string_view text, Unit unit, int64_t* value) {
   const size_t sign = text.substr(0, 1) == "-" ? 1 : 0;
   const size_t digits_end = std::min(text.find_first_not_of("0123456789", sign), text.size());
   if (digits_end == sign) return false;
   const auto factor = Factor(absl::StripLeadingAsciiWhitespace(text.substr(digits_end)), unit);
   int64_t number;
-  return factor.has_value() && absl::SimpleAtoi(text.substr(0, digits_end), &number) &&
-         !__builtin_mul_overflow(number, *factor, value);
+  if (!factor.has_value() || !absl::SimpleAtoi(text.substr(0, digits_end), &number)) return false;
+  if (__builtin_mul_overflow(number, *factor, &number)) return false;
+  *value = number;
+  return true;
 }
 
 std::string FormatQuantity(int64_t value, Unit unit) {
@@ -93,7 +95,7 @@ std::string FormatQuantity(int64_t value, Unit unit) {
   return absl::StrCat(value);
 }
 
-std::string Quote(std::string_view text) {
+std::string Quote(absl::string_view text) {
   std::string quoted = "\"";
   for (const unsigned char c : text) {
     if (c == '"' || c == '\\') {
@@ -127,12 +129,12 @@ std::string IntegerList::Expected() const {
                          kMaxListItems);
 }
 
-bool IntegerList::Parse(std::string_view text, std::vector<int32_t>* value) const {
+bool IntegerList::Parse(absl::string_view text, std::vector<int32_t>* value) const {
   text = absl::StripAsciiWhitespace(text);
   if (absl::ConsumePrefix(&text, "[") && !absl::ConsumeSuffix(&text, "]")) return false;
   std::vector<int32_t> parsed;
   if (!absl::StripAsciiWhitespace(text).empty()) {
-    for (std::string_view piece : absl::StrSplit(text, ',')) {
+    for (absl::string_view piece : absl::StrSplit(text, ',')) {
       parsed.emplace_back();
       if (parsed.size() > kMaxListItems) return false;
       if (!item.Parse(absl::StripAsciiWhitespace(piece), &parsed.back())) return false;
@@ -151,11 +153,10 @@ std::string Real::Expected() const {
                       "]");
 }
 
-bool Real::Parse(std::string_view text, double* value) const {
+bool Real::Parse(absl::string_view text, double* value) const {
   double parsed;
-  if (text.empty() || !(absl::ascii_isdigit(text[0]) || text[0] == '-' || text[0] == '.')) {
-    return false;
-  }
+  // Decimal only: SimpleAtod reads hexadecimal and names too.
+  if (text.find_first_not_of("0123456789+-.eE") != text.npos) return false;
   if (!absl::SimpleAtod(text, &parsed) || !std::isfinite(parsed)) return false;
   if (parsed < min || parsed > max || (above_min && parsed == min)) return false;
   *value = parsed;
@@ -164,7 +165,7 @@ bool Real::Parse(std::string_view text, double* value) const {
 
 std::string Real::Format(double value) const { return FormatReal(value); }
 
-bool Boolean::Parse(std::string_view text, bool* value) const {
+bool Boolean::Parse(absl::string_view text, bool* value) const {
   if (text != "true" && text != "false") return false;
   *value = text == "true";
   return true;
@@ -174,7 +175,7 @@ std::string Name::Expected() const {
   return absl::StrCat("a name of 1 to ", max_length, " of the characters A-Z a-z 0-9 _ . -");
 }
 
-bool Name::Parse(std::string_view text, std::string* value) const {
+bool Name::Parse(absl::string_view text, std::string* value) const {
   if (text.empty() || text.size() > max_length) return false;
   if (!std::all_of(text.begin(), text.end(), IsNameCharacter)) return false;
   *value = std::string(text);
@@ -185,7 +186,7 @@ std::string Address::Expected() const {
   return may_be_empty ? "HOST:PORT or nothing" : "HOST:PORT";
 }
 
-bool Address::Parse(std::string_view text, std::string* value) const {
+bool Address::Parse(absl::string_view text, std::string* value) const {
   const size_t colon = text.rfind(':');
   const bool valid = text.empty() ? may_be_empty
                                   : colon != text.npos && IsHost(text.substr(0, colon)) &&

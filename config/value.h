@@ -1,34 +1,33 @@
 // Kinds of option values. A kind says how a value is written (Expected, for help and errors), reads
-// it from text (Parse; false leaves `value` alone) and writes it as YAML that Parse accepts
-// (Format).
+// it from text (Parse; false leaves `value` alone) and writes it as YAML (Format).
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "kernels/check.h"
 
 namespace sluice {
 
 enum class Shape { kScalar, kSwitch, kList };  // a switch's flag may stand without a value
 
-// What a plain number counts. With a unit, text may carry a suffix: us ms s min h, B KiB MiB GiB
-// TiB.
+// What a plain number counts. With a unit, text may carry a suffix: us, ms, s, min, h; B, KiB, MiB,
+// GiB, TiB.
 enum class Unit { kNone, kMicroseconds, kBytes };
 
-// Decimal digits, an optional sign before and suffix after them. False on anything else or
+// Decimal digits, an optional minus before and suffix after them. False on anything else and on
 // overflow.
-bool ParseQuantity(std::string_view text, Unit unit, int64_t* value);
+bool ParseQuantity(absl::string_view text, Unit unit, int64_t* value);
 // With the largest suffix that divides the value.
 std::string FormatQuantity(int64_t value, Unit unit);
 
 // `text` in double quotes, escaped alike for YAML and for error messages.
-std::string Quote(std::string_view text);
+std::string Quote(absl::string_view text);
 
 struct Integer {
   static constexpr Shape kShape = Shape::kScalar;
@@ -39,7 +38,7 @@ struct Integer {
   std::string Expected() const;
 
   template <typename T>
-  bool Parse(std::string_view text, T* value) const {
+  bool Parse(absl::string_view text, T* value) const {
     SLUICE_CHECK(std::in_range<T>(min) && std::in_range<T>(max));
     int64_t parsed;
     if (!ParseQuantity(text, unit, &parsed) || parsed < min || parsed > max) return false;
@@ -55,7 +54,7 @@ struct IntegerList {
   Integer item;
 
   std::string Expected() const;
-  bool Parse(std::string_view text, std::vector<int32_t>* value) const;
+  bool Parse(absl::string_view text, std::vector<int32_t>* value) const;
   std::string Format(const std::vector<int32_t>& value) const;
 };
 
@@ -67,7 +66,7 @@ struct Real {
   bool above_min = false;
 
   std::string Expected() const;
-  bool Parse(std::string_view text, double* value) const;
+  bool Parse(absl::string_view text, double* value) const;
   std::string Format(double value) const;
 };
 
@@ -75,7 +74,7 @@ struct Boolean {
   static constexpr Shape kShape = Shape::kSwitch;
 
   std::string Expected() const { return "true or false"; }
-  bool Parse(std::string_view text, bool* value) const;
+  bool Parse(absl::string_view text, bool* value) const;
   std::string Format(bool value) const { return value ? "true" : "false"; }
 };
 
@@ -85,8 +84,8 @@ struct Name {
   size_t max_length;
 
   std::string Expected() const;
-  bool Parse(std::string_view text, std::string* value) const;
-  std::string Format(std::string_view value) const { return Quote(value); }
+  bool Parse(absl::string_view text, std::string* value) const;
+  std::string Format(absl::string_view value) const { return Quote(value); }
 };
 
 // HOST:PORT with an IPv6 host in brackets, port 0 to 65535.
@@ -95,8 +94,8 @@ struct Address {
   bool may_be_empty = false;
 
   std::string Expected() const;
-  bool Parse(std::string_view text, std::string* value) const;
-  std::string Format(std::string_view value) const { return Quote(value); }
+  bool Parse(absl::string_view text, std::string* value) const;
+  std::string Format(absl::string_view value) const { return Quote(value); }
 };
 
 template <typename T>
@@ -110,7 +109,7 @@ struct Choice {
                           out->append(choice.first);
                         }));
   }
-  bool Parse(std::string_view text, T* value) const {
+  bool Parse(absl::string_view text, T* value) const {
     for (const auto& [name, chosen] : choices) {
       if (name != text) continue;
       *value = chosen;

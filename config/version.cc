@@ -2,6 +2,6 @@
 
 namespace sluice {
 
-std::string_view Version() { return SLUICE_VERSION; }
+const char* Version() { return SLUICE_VERSION; }
 
 }  // namespace sluice

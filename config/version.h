@@ -1,10 +1,8 @@
 // The version of this build, "MAJOR.MINOR.PATCH".
 #pragma once
 
-#include <string_view>
-
 namespace sluice {
 
-std::string_view Version();
+const char* Version();
 
 }  // namespace sluice

@@ -8,13 +8,14 @@
 #include <optional>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "config/value.h"
 
 namespace sluice {
 namespace {
 
-absl::Status ErrorAt(const std::string& file, int line, std::string_view problem) {
+absl::Status ErrorAt(const std::string& file, int line, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": ", problem));
 }
 
@@ -61,7 +62,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnMapEnd() override { Close(); }
 
  private:
-  void Fail(const YAML::Mark& mark, std::string_view problem) {
+  void Fail(const YAML::Mark& mark, absl::string_view problem) {
     if (status_.ok()) status_ = ErrorAt(file_, mark.line + 1, problem);
   }
 
@@ -121,7 +122,7 @@ class TreeBuilder : public YAML::EventHandler {
 
 }  // namespace
 
-absl::StatusOr<YamlNode> ParseYaml(std::string_view text, const std::string& file) {
+absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& file) {
   if (text.size() > kMaxYamlBytes) {
     return ErrorAt(file, 1, absl::StrCat("larger than ", kMaxYamlBytes, " bytes"));
   }
@@ -132,7 +133,8 @@ absl::StatusOr<YamlNode> ParseYaml(std::string_view text, const std::string& fil
   }
   TreeBuilder builder(file);
   try {
-    std::istringstream stream{std::string(text)};
+    // yaml-cpp accepts an open quote at the end of the text when a line break precedes it.
+    std::istringstream stream{std::string(absl::StripTrailingAsciiWhitespace(text))};
     YAML::Parser parser(stream);
     if (parser.HandleNextDocument(builder)) {
       TreeBuilder rest(file);

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace sluice {
 
@@ -24,6 +24,6 @@ struct YamlNode {
 };
 
 // The document's root; a null node for an empty text. InvalidArgument "FILE:LINE: ...".
-absl::StatusOr<YamlNode> ParseYaml(std::string_view text, const std::string& file);
+absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& file);
 
 }  // namespace sluice

@@ -2,8 +2,9 @@
 //
 // Concurrency contract
 //   * All methods are thread-safe. Submit, Cancel and Stats never block on a running batch.
-//   * Submit either returns an error, in which case the sink is never called, or admits the request,
-//     in which case OnDone is called exactly once: admitted = ok + error + cancelled + expired.
+//   * Submit either returns an error, in which case the sink is never called, or admits the
+//     request, in which case OnDone is called exactly once: admitted = ok + error + cancelled +
+//     expired.
 //   * A request that is cancelled or whose deadline has passed while it waits is never run; while a
 //     batch runs, its result is dropped at the batch's end.
 //   * Each served model has one scheduling thread, which forms batches, replays plans and calls
@@ -35,13 +36,13 @@ struct BucketStats {
   Bucket bucket;
   bool ready = false;  // its plan is published
   int64_t batches = 0;
-  int64_t hits = 0;             // batches served by this bucket that it was the ladder's choice for
+  int64_t hits = 0;  // batches served by this bucket that it was the ladder's choice for
   int64_t useful_tokens = 0;
   int64_t computed_tokens = 0;
-  int64_t bucket_tokens = 0;    // batches * bucket.tokens
+  int64_t bucket_tokens = 0;  // batches * bucket.tokens
   int64_t sequences = 0;
   int64_t memory_bytes = 0;
-  double cost_seconds = 0;      // decayed mean of replay time; 0: never ran
+  double cost_seconds = 0;  // decayed mean of replay time; 0: never ran
 };
 
 struct ModelStats {
@@ -49,9 +50,10 @@ struct ModelStats {
   std::vector<BucketStats> buckets;  // ascending
   int64_t waiting_requests = 0;
   int64_t running_requests = 0;
-  int64_t queued_tokens = 0;
-  int64_t queued_bytes = 0;
-  nanoseconds oldest_age{0};
+  int64_t queued_tokens = 0;  // that the next steps of the waiting sequences compute
+  int64_t queued_bytes = 0;   // held by requests that wait or run
+  nanoseconds oldest_age{0};  // of what waits
+  // Time to compute all that was admitted at the measured cost, if nothing ends before max_tokens.
   nanoseconds estimated_drain{0};
   int64_t steps = 0;
   int64_t plan_memory_bytes = 0;
@@ -76,7 +78,8 @@ class Engine {
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
   // `request.model` comes from Resolve. Errors: ResourceExhausted (queue full), Unavailable
-  // (draining), DeadlineExceeded (already passed), InvalidArgument (cannot fit the largest bucket).
+  // (draining), DeadlineExceeded (already passed), InvalidArgument (a row is longer than the model's
+  // positions, hence than the largest bucket), NotFound (the model is not served).
   // `received` starts the request's trace.
   virtual absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                            MonoTime received) = 0;

@@ -1,9 +1,9 @@
 // Mutex and condition variable of the engine.
 //
-// Not Abseil's, for two reasons: Abseil's timeouts follow the wall clock, so a clock that is set back
-// would stall the scheduler, and the packaged Abseil is invisible to the thread sanitizer, which
-// gates this code. These wrap the standard library's, whose timeouts follow the steady clock, with
-// Abseil's thread annotations.
+// Not Abseil's, for two reasons: Abseil's timeouts follow the wall clock, so a clock that is set
+// back would stall the scheduler, and the packaged Abseil is invisible to the thread sanitizer,
+// which gates this code. These wrap the standard library's, whose timeouts follow the steady clock,
+// with Abseil's thread annotations.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Where the engine reports what happened, one record a request and one a batch. The server's metrics
-// and logs are observers; nothing else in the engine counts.
+// Where the engine reports what happened, one record a request and one a batch. The server's
+// metrics and logs are observers; nothing else in the engine counts.
 #pragma once
 
 #include <string_view>
@@ -11,33 +11,33 @@ namespace sluice {
 
 enum class Trigger {  // why a batch was launched now
   kFull,              // no further sequence fits the largest bucket
-  kDelay,             // the oldest request waited max_queue_delay
+  kDelay,             // a request waited max_queue_delay, or its deadline allows no more
   kIdle,              // nothing is gained by waiting
   kDrain,             // shutting down
 };
 std::string_view TriggerName(Trigger trigger);
 
-enum class Lookup {    // result of the plan cache
-  kHit,                // the ladder's own bucket was ready
-  kMissNotCaptured,    // its plan is still being prepared; a larger one served
+enum class Lookup {  // result of the plan cache
+  kHit,              // the ladder's own bucket was ready
+  kMissNotCaptured,  // its plan is still being prepared; a larger one served
   kMissEvicted,
-  kMissOverCapacity,   // larger than every bucket
+  kMissOverCapacity,  // larger than every bucket
 };
 std::string_view LookupName(Lookup lookup);  // "hit", "not_captured", "evicted", "over_capacity"
 
 struct BatchTrace {
   const Model* model;
-  Bucket bucket;           // that served
-  int64_t useful_tokens;   // somebody's real tokens, recomputed ones included
-  int64_t computed_tokens;  // rows that kernels really worked on
+  Bucket bucket;            // that served
+  int64_t useful_tokens;    // somebody's real tokens, recomputed ones included
+  int64_t computed_tokens;  // rows that kernels worked on: whole tiles of the device
   int32_t sequences;
   int32_t sampled_rows;
   Trigger trigger;
   Lookup lookup;
   MonoTime start;
-  nanoseconds form;     // decision and layout
+  nanoseconds form;  // decision and layout
   nanoseconds replay;
-  nanoseconds deliver;  // sinks
+  nanoseconds deliver;  // results collected, OnTokens called
 };
 
 struct PlanTrace {
@@ -52,7 +52,10 @@ struct PlanTrace {
 enum class Rejection { kQueueFull, kDraining, kDeadline, kTooLarge, kUnknownModel };
 std::string_view RejectionName(Rejection rejection);
 
-// Called from engine threads and submitting threads; implementations are thread-safe and quick.
+// Called from engine threads and submitting threads; implementations are thread-safe and quick, and
+// do not call the engine. OnAdmitted comes before anything else about a request, OnRequestDone before
+// the sink's OnDone, OnBatch before the OnDone of the requests that the batch completed. A batch whose
+// replay failed is not reported; its requests' status tells.
 class Observer {
  public:
   virtual ~Observer() = default;

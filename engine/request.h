@@ -70,27 +70,27 @@ std::string_view FinishReasonName(FinishReason reason);  // "", "length", "stop"
 
 // What is not a token. Vectors are empty unless asked for.
 struct Reply {
-  std::vector<FinishReason> finish;      // [rows]
-  std::vector<int32_t> top_ids;          // [sum over rows of tokens, num_top], row by row
-  std::vector<float> top_logprobs;       // likewise
-  std::vector<float> logits;             // [rows, vocab]
-  std::vector<float> prompt_logprobs;    // [sum of lengths]; 0 at each first position
-  std::vector<float> xsa_cos_sim;        // per row [layers, length, heads], row by row
-  std::vector<float> xsa_proj_frac;      // likewise
+  std::vector<FinishReason> finish;    // [rows]
+  std::vector<int32_t> top_ids;        // [sum over rows of tokens, num_top], row by row
+  std::vector<float> top_logprobs;     // likewise
+  std::vector<float> logits;           // [rows, vocab]
+  std::vector<float> prompt_logprobs;  // [sum of lengths]; 0 at each first position
+  std::vector<float> xsa_cos_sim;      // per row [layers, length, heads], row by row
+  std::vector<float> xsa_proj_frac;    // likewise
 };
 
 // Timestamps are written once; all metrics read this and BatchTrace only.
 struct RequestTrace {
-  MonoTime received{};      // first byte in the server's hands
-  MonoTime queued{};        // accepted by the engine
-  MonoTime first_run{};     // start of the first batch with one of its rows; zero: never ran
-  MonoTime first_token{};   // zero: none
+  MonoTime received{};     // first byte in the server's hands
+  MonoTime queued{};       // accepted by the engine
+  MonoTime first_run{};    // start of the first batch with one of its rows; zero: never ran
+  MonoTime first_token{};  // zero: none
   MonoTime done{};
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
-  int64_t steps = 0;         // step batches that carried one of its rows
+  int64_t steps = 0;          // step batches that carried one of its rows
   int32_t bucket_tokens = 0;  // capacity of the last bucket
-  nanoseconds compute{0};    // sum of those steps' replay times
+  nanoseconds compute{0};     // sum of those steps' replay times
 };
 
 // Receives a request's results. All calls come from one engine thread, in order, and must return

@@ -23,15 +23,16 @@ struct StepSequence {
 // A row whose logits are wanted. Results go to storage that the caller owns and that outlives the
 // replay.
 struct SampledRow {
-  int32_t sequence;       // index into the step's sequences
-  int32_t position;       // absolute; must be computed by this step
-  int32_t target;         // >= 0: score this token; -1: draw one as `params` say
-  kernels::SampleParams params;
-  int32_t num_top;        // candidates to report
-  int32_t* top_ids;       // [num_top] or nullptr
-  float* top_logprobs;    // [num_top] or nullptr
-  float* logits;          // [vocab] or nullptr
-  kernels::SampleResult* result;  // token (target or drawn) and its log-probability; never nullptr
+  int32_t sequence = 0;  // index into the step's sequences
+  int32_t position = 0;  // absolute; must be computed by this step
+  int32_t target = -1;   // >= 0: score this token; -1: draw one as `params` say
+  kernels::SampleParams params = {};
+  int32_t num_top = 0;            // candidates to report
+  int32_t* top_ids = nullptr;     // [num_top]
+  float* top_logprobs = nullptr;  // [num_top]
+  float* logits = nullptr;        // [vocab], or nullptr: not wanted
+  // The target or the token drawn, and its log-probability. Must be set.
+  kernels::SampleResult* result = nullptr;
 };
 
 enum class RowOrder {
@@ -50,10 +51,13 @@ class StepBatch {
     int32_t pages_offset;  // into pages()
   };
 
+  // Room for steps of up to `max_tokens` rows of `max_sequences` sequences, which together refer to
+  // at most max_tokens / page_tokens (rounded up) + max_sequences pages: what a Slot has.
   StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions, int32_t page_tokens);
 
-  // Lays the rows out. Exceeding a capacity is a broken invariant (CHECK). Pointers in `sequences`
-  // are read during the call only; `sampled` is copied.
+  // Lays the rows out and clears the diagnostics' destinations. Exceeding a capacity is a broken
+  // invariant (CHECK). At most max_tokens + max_sequences rows may be sampled; a row may be sampled
+  // more than once. Pointers in `sequences` are read during the call only; `sampled` is copied.
   void Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
               RowOrder order);
 
@@ -79,15 +83,22 @@ class StepBatch {
   float* xsa_proj_frac = nullptr;
 
  private:
+  void NumberByPosition();
+  void NumberBySequence();
+  void FillRows(std::span<const StepSequence> sequences);
+  void FillGroups();
+  void FindSampledRows();
+
   int32_t page_tokens_;
   int32_t max_tokens_;
   int32_t max_sequences_;
+  int32_t max_positions_;
   int32_t max_context_ = 0;
   std::vector<int32_t> token_ids_, positions_, kv_slots_, sequence_rows_, pages_, sampled_rows_;
   std::vector<kernels::RowGroup> groups_;
   std::vector<Sequence> sequences_;
   std::vector<SampledRow> sampled_;
-  std::vector<int32_t> next_row_;  // [max_positions + 1] scratch of the counting sort
+  std::vector<int32_t> next_row_;  // [max_positions] scratch of the counting sort
 };
 
 }  // namespace sluice

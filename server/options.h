@@ -41,7 +41,8 @@ struct LifecycleOptions {
   // After SIGTERM: time between NOT_SERVING and the end of admission, for balancers to notice.
   // [0, 1 h].
   int64_t drain_delay_us = 0;
-  // After that: time for accepted requests to finish before they are ended with UNAVAILABLE. [0, 1 h].
+  // After that: time for accepted requests to finish before they are ended with UNAVAILABLE. [0, 1
+  // h].
   int64_t drain_timeout_us = 30'000'000;
 };
 

@@ -20,7 +20,7 @@ constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr int kMaxIndexDepth = 4;
 constexpr size_t kMaxShards = 4096;
 
-std::optional<kernels::DType> WeightDType(std::string_view dtype) {
+std::optional<kernels::DType> WeightDType(const std::string& dtype) {
   if (dtype == "F32") return kernels::DType::kF32;
   if (dtype == "F16") return kernels::DType::kF16;
   if (dtype == "BF16") return kernels::DType::kBF16;
@@ -92,9 +92,9 @@ absl::Status Checkpoint::Add(std::shared_ptr<const MappedFile> file, const std::
   if (!entries.ok()) return InFile(file_name, entries.status());
   for (SafetensorsEntry& entry : *entries) {
     if (Has(entry.name) || unsupported_.contains(entry.name)) {
-      return InFile(file_name, absl::InvalidArgumentError(
-                                   absl::StrCat("tensor ", absl::CEscape(entry.name),
-                                                " is in another shard already")));
+      return InFile(file_name,
+                    absl::InvalidArgumentError(absl::StrCat("tensor ", absl::CEscape(entry.name),
+                                                            " is in another shard already")));
     }
     if (const auto dtype = WeightDType(entry.dtype)) {
       tensors_.emplace(std::move(entry.name),
@@ -127,24 +127,24 @@ absl::Status Checkpoint::AddShards(const Directory& directory) {
     for (const auto& [tensor, named] : *index) {
       if (named != shard) continue;
       if (!Has(tensor) && !unsupported_.contains(tensor)) {
-        return InFile(shard, absl::InvalidArgumentError(absl::StrCat(
-                                 "tensor ", absl::CEscape(tensor.substr(0, 255)),
-                                 " is missing, ", kIndexFile, " says it is here")));
+        return InFile(shard, absl::InvalidArgumentError(
+                                 absl::StrCat("tensor ", absl::CEscape(tensor.substr(0, 255)),
+                                              " is missing, ", kIndexFile, " says it is here")));
       }
       ++found;
     }
   }
   if (found != tensors_.size() + unsupported_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the shards hold ", tensors_.size() + unsupported_.size(), " tensors, ",
-                     kIndexFile, " lists ", found));
+    return absl::InvalidArgumentError(absl::StrCat("the shards hold ",
+                                                   tensors_.size() + unsupported_.size(),
+                                                   " tensors, ", kIndexFile, " lists ", found));
   }
   return absl::OkStatus();
 }
 
-bool Checkpoint::Has(std::string_view name) const { return tensors_.contains(name); }
+bool Checkpoint::Has(const std::string& name) const { return tensors_.contains(name); }
 
-absl::StatusOr<Tensor> Checkpoint::Find(std::string_view name,
+absl::StatusOr<Tensor> Checkpoint::Find(const std::string& name,
                                         const std::vector<int64_t>& shape) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) {
@@ -152,8 +152,8 @@ absl::StatusOr<Tensor> Checkpoint::Find(std::string_view name,
     if (other == unsupported_.end()) {
       return absl::NotFoundError(absl::StrCat("tensor ", name, " is missing"));
     }
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " has dtype ", other->second,
-                                                   ", must be F32, F16 or BF16"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", name, " has dtype ", other->second, ", must be F32, F16 or BF16"));
   }
   if (it->second.shape != shape) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " has shape ",

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -25,8 +24,8 @@ struct Tensor {
 
 // The tensors of a model directory: model.safetensors, or the shards that
 // model.safetensors.index.json lists (it must list exactly what the shards hold). Every offset,
-// size, dtype and overlap is checked at Open; tensors of other dtypes than F32, F16 and BF16 are kept
-// out of the table with their dtype noted for the error of Find. Errors name the file.
+// size, dtype and overlap is checked at Open; tensors of other dtypes than F32, F16 and BF16 are
+// kept out of the table with their dtype noted for the error of Find. Errors name the file.
 class Checkpoint {
  public:
   static absl::StatusOr<Checkpoint> Open(const Directory& directory);
@@ -37,9 +36,9 @@ class Checkpoint {
   Checkpoint(Checkpoint&&) = default;
   Checkpoint& operator=(Checkpoint&&) = default;
 
-  bool Has(std::string_view name) const;
+  bool Has(const std::string& name) const;
   // NotFound when missing, InvalidArgument when its shape or dtype differs; both name the tensor.
-  absl::StatusOr<Tensor> Find(std::string_view name, const std::vector<int64_t>& shape) const;
+  absl::StatusOr<Tensor> Find(const std::string& name, const std::vector<int64_t>& shape) const;
   const absl::flat_hash_map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:

@@ -76,16 +76,15 @@ void ReadHeads(ObjectReader& root, ModelConfig& config) {
     root.Fail("num_attention_heads", absl::StrCat("is ", config.heads, ", must divide hidden_size ",
                                                   config.hidden_size, " when head_dim is absent"));
   }
-  config.head_dim =
-      root.Integer("head_dim", 2, kMaxHeadDim, config.hidden_size / config.heads);
+  config.head_dim = root.Integer("head_dim", 2, kMaxHeadDim, config.hidden_size / config.heads);
   if (config.head_dim < 2 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
-    root.Fail("head_dim", absl::StrCat("is ", config.head_dim, ", must be even and in [2, ",
-                                       kMaxHeadDim, "]"));
+    root.Fail("head_dim",
+              absl::StrCat("is ", config.head_dim, ", must be even and in [2, ", kMaxHeadDim, "]"));
   }
   if (config.heads * config.head_dim > kMaxWidth) {
-    root.Fail("num_attention_heads", absl::StrCat("times head_dim is ",
-                                                  config.heads * config.head_dim,
-                                                  ", must be at most ", kMaxWidth));
+    root.Fail("num_attention_heads",
+              absl::StrCat("times head_dim is ", config.heads * config.head_dim,
+                           ", must be at most ", kMaxWidth));
   }
 }
 
@@ -149,8 +148,7 @@ void ReadPositionWise(ObjectReader& extensions, ModelConfig& config) {
   }
   if (!extensions.Has("position_wise")) return;
   position_wise.max_positions = object.Integer("max_positions", 1, kMaxPositions);
-  position_wise.bias =
-      static_cast<PositionWiseBias>(object.Choice("bias", {"none", "e", "le"}));
+  position_wise.bias = static_cast<PositionWiseBias>(object.Choice("bias", {"none", "e", "le"}));
   config.max_positions = std::min(config.max_positions, position_wise.max_positions);
 }
 

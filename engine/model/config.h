@@ -8,8 +8,8 @@
 //     "bias": "none" | "e" | "le" }         none, [out], or [L, out]
 //   "xsa": {
 //     "layers": [..], "form": "norm" | "squared", "eps": 1e-6, "gate": "none" | "tanh" }
-// Unknown keys inside "sluice" are errors; unknown Llama keys are ignored as in every reader of such
-// files, but keys that would change the result and are not supported are errors.
+// Unknown keys inside "sluice" are errors; unknown Llama keys are ignored as in every reader of
+// such files, but keys that would change the result and are not supported are errors.
 #pragma once
 
 #include <cstdint>

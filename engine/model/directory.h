@@ -10,8 +10,8 @@
 
 namespace sluice {
 
-// A regular file mapped read-only for this object's life. Whoever truncates the file meanwhile kills
-// the process (SIGBUS), as with every mapping: model files are replaced by renaming.
+// A regular file mapped read-only for this object's life. Whoever truncates the file meanwhile
+// kills the process (SIGBUS), as with every mapping: model files are replaced by renaming.
 class MappedFile {
  public:
   // Follows symbolic links.

@@ -41,7 +41,10 @@ class Builder {
     return static_cast<BufferId>(graph_.buffers.size() - 1);
   }
 
-  void Add(GraphOp op) { graph_.ops.push_back(std::move(op)); }
+  template <typename Op>
+  void Add(Op op) {
+    graph_.ops.emplace_back(std::move(op));
+  }
 
   void Norm(std::string weight) {
     Add(RmsNormOp{residual_, normed_, std::move(weight), config_.rms_norm_eps});

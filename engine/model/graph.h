@@ -37,12 +37,12 @@ struct RmsNormOp {
 // out (+)= in W + bias; position-wise: W and maybe the bias chosen by the row's position.
 struct LinearOp {
   BufferId in, out;
-  std::string weight;       // dense [out, in]; position-wise [positions, in, out]
-  std::string bias;         // empty: none; [out], or [positions, out]
+  std::string weight;  // dense [out, in]; position-wise [positions, in, out]
+  std::string bias;    // empty: none; [out], or [positions, out]
   bool position_wise;
   bool position_bias;
-  int64_t positions;        // position-wise only
-  bool accumulate;          // add to `out` (the residual)
+  int64_t positions;  // position-wise only
+  bool accumulate;    // add to `out` (the residual)
 };
 
 // Rotates q, writes rotated k and v to the layer's KV pages.

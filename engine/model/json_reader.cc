@@ -51,7 +51,8 @@ class Guard {
 
  private:
   void CheckNew(const std::string& key) {
-    if (!keys_.back().insert(key).second) Reject(absl::StrCat("key \"", Printable(key), "\" appears twice"));
+    if (!keys_.back().insert(key).second)
+      Reject(absl::StrCat("key \"", Printable(key), "\" appears twice"));
   }
 
   void Reject(std::string what) { error_ = std::move(what); }
@@ -65,33 +66,36 @@ class Guard {
 
 absl::StatusOr<json> ParseJson(std::string_view text, int max_depth) {
   Guard guard(max_depth);
+  json document;
+  std::string error;
   try {
-    json document = json::parse(text, [&](int depth, json::parse_event_t event, json& parsed) {
+    document = json::parse(text, [&](int depth, json::parse_event_t event, json& parsed) {
       return guard.Accept(depth, event, parsed);
     });
-    if (!guard.error().empty()) return absl::InvalidArgumentError(guard.error());
-    return document;
-  } catch (const json::parse_error& error) {
-    return absl::InvalidArgumentError(absl::StrCat("bad JSON syntax at byte ", error.byte));
-  } catch (const json::exception& error) {  // a number outside double
-    return absl::InvalidArgumentError("bad JSON: a number out of range");
+  } catch (const json::parse_error& failure) {
+    error = absl::StrCat("bad JSON syntax at byte ", failure.byte);
+  } catch (const json::exception&) {
+    error = "bad JSON: a number is out of range";
   }
+  if (!guard.error().empty()) error = guard.error();
+  if (!error.empty()) return absl::InvalidArgumentError(error);
+  return document;
 }
 
 ObjectReader::ObjectReader(const json& object, std::string path, absl::Status* status)
     : object_(&object), path_(std::move(path)), status_(status) {}
 
-const json* ObjectReader::Find(std::string_view key) const {
+const json* ObjectReader::Find(const std::string& key) const {
   const auto it = object_->find(key);
   return it == object_->end() || it->is_null() ? nullptr : &*it;
 }
 
-void ObjectReader::Fail(std::string_view key, std::string_view what) {
+void ObjectReader::Fail(const std::string& key, const std::string& what) {
   status_->Update(absl::InvalidArgumentError(absl::StrCat(path_, key, " ", what)));
 }
 
-std::optional<int64_t> ObjectReader::AsInteger(std::string_view key, const json& value, int64_t min,
-                                               int64_t max) {
+std::optional<int64_t> ObjectReader::AsInteger(const std::string& key, const json& value,
+                                               int64_t min, int64_t max) {
   if (!value.is_number_integer()) {
     Fail(key, "is not an integer");
     return std::nullopt;
@@ -105,7 +109,7 @@ std::optional<int64_t> ObjectReader::AsInteger(std::string_view key, const json&
   return value.get<int64_t>();
 }
 
-int64_t ObjectReader::Integer(std::string_view key, int64_t min, int64_t max,
+int64_t ObjectReader::Integer(const std::string& key, int64_t min, int64_t max,
                               std::optional<int64_t> fallback) {
   const json* value = Find(key);
   if (value != nullptr) return AsInteger(key, *value, min, max).value_or(min);
@@ -113,7 +117,7 @@ int64_t ObjectReader::Integer(std::string_view key, int64_t min, int64_t max,
   return fallback.value_or(min);
 }
 
-double ObjectReader::Number(std::string_view key, double min, double max,
+double ObjectReader::Number(const std::string& key, double min, double max,
                             std::optional<double> fallback) {
   const json* value = Find(key);
   if (value == nullptr) {
@@ -130,7 +134,7 @@ double ObjectReader::Number(std::string_view key, double min, double max,
   return min;
 }
 
-bool ObjectReader::Boolean(std::string_view key, bool fallback) {
+bool ObjectReader::Boolean(const std::string& key, bool fallback) {
   const json* value = Find(key);
   if (value == nullptr) return fallback;
   if (value->is_boolean()) return value->get<bool>();
@@ -138,12 +142,12 @@ bool ObjectReader::Boolean(std::string_view key, bool fallback) {
   return fallback;
 }
 
-int ObjectReader::Choice(std::string_view key, std::initializer_list<std::string_view> names) {
+int ObjectReader::Choice(const std::string& key, std::initializer_list<const char*> names) {
   const json* value = Find(key);
   if (value == nullptr) return 0;
   if (value->is_string()) {
     int i = 0;
-    for (std::string_view name : names) {
+    for (const char* name : names) {
       if (value->get_ref<const std::string&>() == name) return i;
       ++i;
     }
@@ -152,7 +156,7 @@ int ObjectReader::Choice(std::string_view key, std::initializer_list<std::string
   return 0;
 }
 
-std::vector<int64_t> ObjectReader::Integers(std::string_view key, int64_t min, int64_t max) {
+std::vector<int64_t> ObjectReader::Integers(const std::string& key, int64_t min, int64_t max) {
   const json* value = Find(key);
   if (value == nullptr) return {};
   if (!value->is_array()) return {AsInteger(key, *value, min, max).value_or(min)};
@@ -165,7 +169,7 @@ std::vector<int64_t> ObjectReader::Integers(std::string_view key, int64_t min, i
   return all;
 }
 
-std::vector<bool> ObjectReader::Flags(std::string_view key, int64_t n) {
+std::vector<bool> ObjectReader::Flags(const std::string& key, int64_t n) {
   std::vector<bool> flags(n, false);
   const json* value = Find(key);
   if (value != nullptr && !value->is_array()) Fail(key, "is not a list");
@@ -176,16 +180,17 @@ std::vector<bool> ObjectReader::Flags(std::string_view key, int64_t n) {
   return flags;
 }
 
-ObjectReader ObjectReader::Object(std::string_view key) {
+ObjectReader ObjectReader::Object(const std::string& key) {
   const json* value = Find(key);
   const bool usable = value != nullptr && value->is_object();
   if (value != nullptr && !usable) Fail(key, "is not an object");
   return ObjectReader(usable ? *value : EmptyObject(), absl::StrCat(path_, key, "."), status_);
 }
 
-void ObjectReader::AllowOnly(std::initializer_list<std::string_view> keys) {
+void ObjectReader::AllowOnly(std::initializer_list<const char*> keys) {
   for (const auto& [key, value] : object_->items()) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) Fail(Printable(key), "is not a known key");
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      Fail(Printable(key), "is not a known key");
   }
 }
 

@@ -14,8 +14,8 @@
 
 namespace sluice {
 
-// InvalidArgument for bad syntax, a key twice in one object, or more than `max_depth` nested objects
-// and arrays.
+// InvalidArgument for bad syntax, a key twice in one object, or more than `max_depth` nested
+// objects and arrays.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, int max_depth);
 
 // Reads the keys of one object. The first error goes to `status` and stays there; from then on
@@ -26,29 +26,29 @@ class ObjectReader {
   // `object` and `status` are not owned; `path` (such as "sluice.xsa.") prefixes keys in errors.
   ObjectReader(const nlohmann::json& object, std::string path, absl::Status* status);
 
-  bool Has(std::string_view key) const { return Find(key) != nullptr; }
+  bool Has(const std::string& key) const { return Find(key) != nullptr; }
   // Absent without a `fallback`: an error.
-  int64_t Integer(std::string_view key, int64_t min, int64_t max,
+  int64_t Integer(const std::string& key, int64_t min, int64_t max,
                   std::optional<int64_t> fallback = std::nullopt);
-  double Number(std::string_view key, double min, double max,
+  double Number(const std::string& key, double min, double max,
                 std::optional<double> fallback = std::nullopt);
-  bool Boolean(std::string_view key, bool fallback);
+  bool Boolean(const std::string& key, bool fallback);
   // Index into `names`; absent: 0.
-  int Choice(std::string_view key, std::initializer_list<std::string_view> names);
+  int Choice(const std::string& key, std::initializer_list<const char*> names);
   // An integer or a list of them; absent: empty.
-  std::vector<int64_t> Integers(std::string_view key, int64_t min, int64_t max);
+  std::vector<int64_t> Integers(const std::string& key, int64_t min, int64_t max);
   // A list of distinct indices below `n` as flags; absent: all false.
-  std::vector<bool> Flags(std::string_view key, int64_t n);
+  std::vector<bool> Flags(const std::string& key, int64_t n);
   // Absent: an empty object.
-  ObjectReader Object(std::string_view key);
+  ObjectReader Object(const std::string& key);
   // Any other key is an error.
-  void AllowOnly(std::initializer_list<std::string_view> keys);
+  void AllowOnly(std::initializer_list<const char*> keys);
 
-  void Fail(std::string_view key, std::string_view what);
+  void Fail(const std::string& key, const std::string& what);
 
  private:
-  const nlohmann::json* Find(std::string_view key) const;
-  std::optional<int64_t> AsInteger(std::string_view key, const nlohmann::json& value, int64_t min,
+  const nlohmann::json* Find(const std::string& key) const;
+  std::optional<int64_t> AsInteger(const std::string& key, const nlohmann::json& value, int64_t min,
                                    int64_t max);
 
   const nlohmann::json* object_;

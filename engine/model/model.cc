@@ -21,8 +21,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   if (!text.ok()) return text.status();
   auto config = ParseModelConfig(*text);
   if (!config.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kConfigFile, ": ", config.status().message()));
+    return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
   }
   auto checkpoint = Checkpoint::Open(*directory);
   if (!checkpoint.ok()) return checkpoint.status();

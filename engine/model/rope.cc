@@ -13,12 +13,11 @@ std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t head_dim) {
     frequency = std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
     if (!rope.llama3) continue;
     const RopeConfig::Llama3& scaling = *rope.llama3;
-    const double turns = static_cast<double>(scaling.original_max_positions) * frequency /
-                         (2.0 * std::numbers::pi);
-    const double kept =
-        std::clamp((turns - scaling.low_freq_factor) /
-                       (scaling.high_freq_factor - scaling.low_freq_factor),
-                   0.0, 1.0);
+    const double turns =
+        static_cast<double>(scaling.original_max_positions) * frequency / (2.0 * std::numbers::pi);
+    const double kept = std::clamp(
+        (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor),
+        0.0, 1.0);
     frequency *= kept + (1.0 - kept) / scaling.factor;
   }
   return frequencies;

@@ -1,10 +1,11 @@
 #include "engine/model/safetensors.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <optional>
 #include <utility>
 
-#include "absl/base/internal/endian.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/model/json_reader.h"
@@ -20,7 +21,7 @@ constexpr size_t kMaxDimensions = 8;
 constexpr size_t kMaxNameBytes = 512;
 constexpr int kMaxDepth = 4;  // header, entry, shape; one to spare for a clear error
 
-absl::Status Invalid(std::string_view name, std::string_view what) {
+absl::Status Invalid(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(
       absl::StrCat("tensor ", absl::CEscape(name.substr(0, kMaxNameBytes)), ": ", what));
 }
@@ -30,17 +31,17 @@ std::optional<uint64_t> ElementBytes(std::string_view dtype) {
     std::string_view dtype;
     uint64_t bytes;
   };
-  static constexpr Known kKnown[] = {
-      {"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U16", 2}, {"I16", 2},
-      {"F16", 2},  {"BF16", 2}, {"U32", 4}, {"I32", 4},     {"F32", 4},     {"U64", 8}, {"I64", 8},
-      {"F64", 8}};
+  static constexpr Known kKnown[] = {{"BOOL", 1},    {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1},
+                                     {"F8_E5M2", 1}, {"U16", 2}, {"I16", 2}, {"F16", 2},
+                                     {"BF16", 2},    {"U32", 4}, {"I32", 4}, {"F32", 4},
+                                     {"U64", 8},     {"I64", 8}, {"F64", 8}};
   for (const Known& known : kKnown) {
     if (known.dtype == dtype) return known.bytes;
   }
   return std::nullopt;
 }
 
-absl::StatusOr<std::vector<int64_t>> ReadShape(std::string_view name, const json& value) {
+absl::StatusOr<std::vector<int64_t>> ReadShape(const std::string& name, const json& value) {
   if (!value.is_array()) return Invalid(name, "shape is not a list");
   if (value.size() > kMaxDimensions) {
     return Invalid(name, absl::StrCat("more than ", kMaxDimensions, " dimensions"));
@@ -92,9 +93,9 @@ absl::StatusOr<SafetensorsEntry> ReadEntry(const std::string& name, const json& 
   }
   const std::optional<uint64_t> bytes = ShapeBytes(*shape, *element_bytes);
   if (!bytes || *bytes != end - begin) {
-    return Invalid(name, absl::StrCat("data_offsets span ", end - begin,
-                                      " bytes, its shape and dtype need ",
-                                      bytes ? absl::StrCat(*bytes) : "more than 2^64"));
+    return Invalid(
+        name, absl::StrCat("data_offsets span ", end - begin, " bytes, its shape and dtype need ",
+                           bytes ? absl::StrCat(*bytes) : "more than 2^64"));
   }
   return SafetensorsEntry{name, dtype.get<std::string>(), *std::move(shape),
                           data.substr(begin, end - begin)};
@@ -116,7 +117,9 @@ absl::Status CheckFilled(const std::vector<SafetensorsEntry>& ascending, std::st
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view file) {
   if (file.size() < kSizeBytes) return absl::InvalidArgumentError("no safetensors header size");
-  const uint64_t header_bytes = absl::little_endian::Load64(file.data());
+  static_assert(std::endian::native == std::endian::little);
+  uint64_t header_bytes;
+  std::memcpy(&header_bytes, file.data(), kSizeBytes);
   const uint64_t limit = std::min<uint64_t>(file.size() - kSizeBytes, kMaxHeaderBytes);
   if (header_bytes > limit) {
     return absl::InvalidArgumentError(

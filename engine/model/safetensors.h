@@ -12,9 +12,9 @@ namespace sluice {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;           // "F32", "BF16", "I64", ...
+  std::string dtype;  // "F32", "BF16", "I64", ...
   std::vector<int64_t> shape;
-  std::string_view data;       // exactly product(shape) elements; row-major, not aligned
+  std::string_view data;  // exactly product(shape) elements; row-major, not aligned
 };
 
 // The entries of a whole file, by ascending place. As in the reference implementation the tensors

@@ -32,10 +32,9 @@ Ladder::Ladder(std::vector<Bucket> buckets) : buckets_(std::move(buckets)) {
 }
 
 const Bucket* Ladder::Choose(int32_t tokens, int32_t sequences) const {
-  const auto it =
-      std::partition_point(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) {
-        return !bucket.Fits(tokens, sequences);
-      });
+  const auto it = std::partition_point(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) {
+    return !bucket.Fits(tokens, sequences);
+  });
   return it == buckets_.end() ? nullptr : &*it;
 }
 
@@ -44,6 +43,10 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
   if (options.max_buckets < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_buckets is ", options.max_buckets, ", must be at least 1"));
+  }
+  if (options.min_tokens < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("min_tokens is ", options.min_tokens, ", must be at least 1"));
   }
   absl::StatusOr<std::vector<int32_t>> capacities = MakeLadderStrategy(options)->Capacities(limits);
   if (!capacities.ok()) return capacities.status();

@@ -19,18 +19,17 @@
 
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/kv_cache.h"
+#include "kernels/xsa_form.h"
 
 namespace sluice::kernels {
 
 // One sequence of the step batch. Keys of positions [0, first_position + count) are in the cache.
 struct AttentionSequence {
   int32_t first_position;
-  int32_t count;          // rows of this step
-  const int32_t* rows;    // [count] row indices, by ascending position
-  const int32_t* pages;   // [ceil((first_position + count) / kPageTokens)] page ids
+  int32_t count;         // rows of this step
+  const int32_t* rows;   // [count] row indices, by ascending position
+  const int32_t* pages;  // [ceil((first_position + count) / kPageTokens)] page ids
 };
-
-enum class XsaForm { kOff, kNorm, kSquared };
 
 struct AttentionArgs {
   const float* q;   // [rows, q_heads, head_dim]
@@ -39,7 +38,7 @@ struct AttentionArgs {
   float scale;
   bool causal;
   XsaForm xsa;
-  float xsa_eps;
+  float xsa_eps;          // >= 1e-18 (a smaller one would meet |v|^2 where fp32 has lost it)
   const float* xsa_gate;  // [q_heads] or nullptr
   float* cos_sim;         // [rows, q_heads] or nullptr: not wanted; written only when xsa is on
   float* proj_frac;       // likewise

@@ -33,7 +33,8 @@ class Dense {
   virtual const char* implementation() const = 0;  // "onednn" or "gemm"
 };
 
-// The oneDNN implementation whatever the profile and without the check, for tests and benchmarks.
+// The oneDNN implementation whatever the profile and without the check; nullptr where oneDNN
+// cannot.
 std::unique_ptr<Dense> CreateOneDnnDense(const Context& context, const WeightSource& source);
 
 }  // namespace sluice::kernels

@@ -14,12 +14,15 @@ int64_t TopKScratch(int64_t n, int64_t k);
 void TopK(Profile profile, const float* x, int64_t n, int64_t k, float* values, int32_t* ids,
           uint64_t* scratch);
 
-// log(sum(exp(x))), summed over fixed blocks of columns that are merged in ascending order. NaN when
-// any x is NaN or +inf.
-float LogSumExp(Profile profile, const float* x, int64_t n);
+// log(sum(exp(x))), summed over fixed blocks of columns that are merged in ascending order. NaN
+// when any x is NaN or +inf; -inf when all are -inf. In double, so that x[i] - LogSumExp(x) keeps
+// its accuracy where logits are large. Requires n >= 1.
+double LogSumExp(Profile profile, const float* x, int64_t n);
 
 // One draw. Fields at their defaults switch a filter off. Filters apply in this order: temperature,
-// top_k, top_p, min_p; each keeps at least the most likely token.
+// top_k, top_p (of the mass that top_k left), min_p; each keeps at least the most likely token. The
+// draw inverts the cumulative distribution of what is left: in descending order of probability when
+// top_k (< n) or top_p is on, else in index order.
 struct SampleParams {
   float temperature = 0.0f;  // >= 0; 0: greedy, the other filters are ignored
   int32_t top_k = 0;         // 0: off
@@ -39,12 +42,14 @@ struct SampleRow {
 };
 
 struct SampleResult {
-  int32_t token;   // -1 when the row is not finite
-  float logprob;   // of `token`, full distribution at temperature 1; NaN when not finite
+  int32_t token;  // -1 when the row is not finite: a NaN, a +inf or nothing but -inf
+  float logprob;  // of `token`, full distribution at temperature 1; NaN when not finite
 };
 
 // Random numbers: Philox4x32-10, key = seed, counter = (token_index, sample, draw), so a seeded
-// request draws the same token whatever batch it rides in. scratch: [SampleScratch(n)].
+// request draws the same token whatever batch it rides in. The uniform number is the first two
+// words, (w0 * 2^32 + w1) >> 11 in units of 2^-53. A -inf logit is a token of probability 0. The
+// candidates of a row that is not finite are left unwritten. scratch: [SampleScratch(n)].
 int64_t SampleScratch(int64_t n);
 SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow& row,
                     uint64_t* scratch);

@@ -1,13 +1,11 @@
+#include "engine/schedule/strategy.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdint>
-#include <memory>
-#include <vector>
+#include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "engine/schedule/ladder.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -30,9 +28,9 @@ class FixedStrategy : public LadderStrategy {
     int32_t previous = 0;
     for (int32_t tokens : tokens_) {
       if (tokens <= previous || tokens > limits.max_tokens) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("fixed_tokens has ", tokens, " after ", previous,
-                         "; values must ascend within [1, ", limits.max_tokens, "]"));
+        return absl::InvalidArgumentError(absl::StrCat("fixed_tokens has ", tokens, " after ",
+                                                       previous, "; values must ascend within [1, ",
+                                                       limits.max_tokens, "]"));
       }
       previous = tokens;
     }

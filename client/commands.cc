@@ -1,0 +1,44 @@
+#include "client/commands.h"
+
+#include <ostream>
+
+#include "client/exit_code.h"
+
+namespace sluice::client {
+
+int Run(const Arguments& arguments, const Console& console) {
+  if (arguments.command == Arguments::Command::kPrint) {
+    *console.out << arguments.text;
+    return kExitOk;
+  }
+  const Connection connection(arguments.server, arguments.deadline_us);
+  switch (arguments.command) {
+    case Arguments::Command::kInfer:
+      return arguments.infer.file.empty() ? RunInfer(arguments, connection, console)
+                                          : RunFile(arguments, connection, console);
+    case Arguments::Command::kModels:
+      return RunModels(arguments, connection, console);
+    case Arguments::Command::kStats:
+      return RunStats(arguments, connection, console);
+    case Arguments::Command::kHealth:
+      return RunHealth(arguments, connection, console);
+    case Arguments::Command::kPrint:
+      break;
+  }
+  return kExitUsage;
+}
+
+int RunHealth(const Arguments& arguments, const Connection& connection, const Console& console) {
+  const auto health = connection.Health(arguments.health.service);
+  if (!health.ok()) return Fail(health.status(), arguments, console);
+  const auto status = health->status();
+  *console.out << grpc::health::v1::HealthCheckResponse::ServingStatus_Name(status) << "\n";
+  return status == grpc::health::v1::HealthCheckResponse::SERVING ? kExitOk : kExitFailed;
+}
+
+int Fail(const absl::Status& status, const Arguments& arguments, const Console& console) {
+  *console.error << FailureText(status, arguments.server);
+  return ExitCodeOf(status);
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,126 @@
+#include "client/connection.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <limits>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/exit_code.h"
+
+namespace sluice::client {
+namespace {
+
+absl::Status ToStatus(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(std::numeric_limits<int32_t>::max());
+  arguments.SetMaxSendMessageSize(std::numeric_limits<int32_t>::max());
+  // The server is addressed directly; a web proxy in the environment is for other things.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+}
+
+std::string HintFor(const absl::Status& status, const std::string& server) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return absl::StrCat("no server answers at ", server,
+                          ", or it is shutting down; give --server HOST:PORT or set SLUICE_SERVER");
+    case absl::StatusCode::kDeadlineExceeded:
+      return "more time: --deadline for the whole call, --timeout for the server's queue";
+    case absl::StatusCode::kResourceExhausted:
+      return "the server has too much to do, or the message is too large; try later or with a "
+             "lower "
+             "--concurrency";
+    case absl::StatusCode::kUnimplemented:
+      return absl::StrCat("does ", server, " serve the Open Inference Protocol?");
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+Connection::Connection(const std::string& server, int64_t deadline_us) : deadline_us_(deadline_us) {
+  const auto channel = OpenChannel(server);
+  inference_ = inference::GRPCInferenceService::NewStub(channel);
+  health_ = grpc::health::v1::Health::NewStub(channel);
+}
+
+template <typename Stub, typename Request, typename Response>
+absl::StatusOr<Response> Connection::Call(const std::unique_ptr<Stub>& stub,
+                                          grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                       const Request&, Response*),
+                                          const Request& request) const {
+  grpc::ClientContext context;
+  if (deadline_us_ > 0) {
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::microseconds(deadline_us_));
+  }
+  Response response;
+  const grpc::Status status = (stub.get()->*method)(&context, request, &response);
+  if (!status.ok()) return ToStatus(status);
+  return response;
+}
+
+absl::StatusOr<inference::ModelInferResponse> Connection::Infer(
+    const inference::ModelInferRequest& request) const {
+  return Call(inference_, &inference::GRPCInferenceService::Stub::ModelInfer, request);
+}
+
+absl::StatusOr<inference::RepositoryIndexResponse> Connection::Index() const {
+  return Call(inference_, &inference::GRPCInferenceService::Stub::RepositoryIndex,
+              inference::RepositoryIndexRequest());
+}
+
+absl::StatusOr<inference::ModelMetadataResponse> Connection::Metadata(
+    const std::string& model, const std::string& version) const {
+  inference::ModelMetadataRequest request;
+  request.set_name(model);
+  request.set_version(version);
+  return Call(inference_, &inference::GRPCInferenceService::Stub::ModelMetadata, request);
+}
+
+absl::StatusOr<inference::ModelStatisticsResponse> Connection::Statistics(
+    const std::string& model) const {
+  inference::ModelStatisticsRequest request;
+  request.set_name(model);
+  return Call(inference_, &inference::GRPCInferenceService::Stub::ModelStatistics, request);
+}
+
+absl::StatusOr<grpc::health::v1::HealthCheckResponse> Connection::Health(
+    const std::string& service) const {
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  return Call(health_, &grpc::health::v1::Health::Stub::Check, request);
+}
+
+absl::StatusOr<std::string> OnlyModel(const inference::RepositoryIndexResponse& index) {
+  std::set<std::string> names;
+  for (const auto& model : index.models()) names.insert(model.name());
+  if (names.size() == 1) return *names.begin();
+  return absl::FailedPreconditionError(
+      names.empty() ? "the server serves no model"
+                    : absl::StrCat("the server serves several models; name one with --model: ",
+                                   absl::StrJoin(names, ", ")));
+}
+
+std::string FailureText(const absl::Status& status, const std::string& server) {
+  std::string text =
+      absl::StrCat("sluice: ", status.ToString(absl::StatusToStringMode::kDefault), "\n");
+  const std::string hint = HintFor(status, server);
+  if (!hint.empty()) absl::StrAppend(&text, "hint: ", hint, "\n");
+  return text;
+}
+
+int ExitCodeOf(const absl::Status& status) {
+  if (status.ok()) return kExitOk;
+  return status.code() == absl::StatusCode::kUnavailable ? kExitUnavailable : kExitFailed;
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,52 @@
+// Calls to one server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/health.grpc.pb.h"
+#include "proto/inference.grpc.pb.h"
+
+namespace sluice::client {
+
+// Thread-safe. Each call has `deadline_us` from its start (0: none); errors are gRPC's, code by
+// code.
+class Connection {
+ public:
+  Connection(const std::string& server, int64_t deadline_us);
+
+  absl::StatusOr<inference::ModelInferResponse> Infer(
+      const inference::ModelInferRequest& request) const;
+  absl::StatusOr<inference::RepositoryIndexResponse> Index() const;
+  // Empty version: the highest.
+  absl::StatusOr<inference::ModelMetadataResponse> Metadata(const std::string& model,
+                                                            const std::string& version) const;
+  // Empty model: all.
+  absl::StatusOr<inference::ModelStatisticsResponse> Statistics(const std::string& model) const;
+  absl::StatusOr<grpc::health::v1::HealthCheckResponse> Health(const std::string& service) const;
+
+ private:
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Call(const std::unique_ptr<Stub>& stub,
+                                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                             Response*),
+                                const Request& request) const;
+
+  const int64_t deadline_us_;
+  std::unique_ptr<inference::GRPCInferenceService::Stub> inference_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+};
+
+// The model to use when none was named: the only one that is served. FailedPrecondition lists the
+// names when there are several.
+absl::StatusOr<std::string> OnlyModel(const inference::RepositoryIndexResponse& index);
+
+// "sluice: CODE: message" and, where one helps, a line with a hint.
+std::string FailureText(const absl::Status& status, const std::string& server);
+
+int ExitCodeOf(const absl::Status& status);
+
+}  // namespace sluice::client

@@ -1,0 +1,26 @@
+// Reading the Prometheus text format.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace sluice::client {
+
+struct Sample {
+  std::string name;
+  std::map<std::string, std::string> labels;
+  double value;
+};
+
+// InvalidArgument names the first line that is neither a comment nor a sample.
+absl::StatusOr<std::vector<Sample>> ParseMetrics(absl::string_view text);
+
+// Over the samples of that name that have all of `labels`; 0 when there are none.
+double SumOf(const std::vector<Sample>& samples, absl::string_view name,
+             const std::map<std::string, std::string>& labels);
+
+}  // namespace sluice::client

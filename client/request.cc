@@ -1,0 +1,227 @@
+#include "client/request.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "config/text.h"
+#include "config/value.h"
+
+namespace sluice::client {
+namespace {
+
+using inference::ModelInferRequest;
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "raw tensors are little-endian");
+
+constexpr ParameterInfo kParameters[] = {
+    {"max_tokens", "max_tokens", ParameterKind::kInteger,
+     "Tokens to generate; 0: score only. Default 1."},
+    {"temperature", "temperature", ParameterKind::kReal,
+     "0 (default): always the most likely token; higher: more varied."},
+    {"top_k", "top_k", ParameterKind::kInteger,
+     "Sample among the k most likely tokens. 0 (default): off."},
+    {"top_p", "top_p", ParameterKind::kReal,
+     "Sample among the most likely tokens that make up this probability. 1 (default): off."},
+    {"min_p", "min_p", ParameterKind::kReal,
+     "Drop tokens less likely than this share of the most likely one. 0 (default): off."},
+    {"seed", "seed", ParameterKind::kUnsigned,
+     "Makes sampling repeatable. Drawn by the server when left out."},
+    {"num_top", "num_top_logprobs", ParameterKind::kInteger,
+     "Candidates to return for each generated token. Default 0."},
+    {"priority", "priority", ParameterKind::kInteger, "1 (most urgent) to 3; default 2."},
+    {"timeout", "timeout", ParameterKind::kDuration,
+     "Give up in the server's queue after this long, e.g. 500ms. Default: never."},
+};
+
+const char* ExpectedOf(ParameterKind kind) {
+  switch (kind) {
+    case ParameterKind::kInteger:
+      return "an integer";
+    case ParameterKind::kUnsigned:
+      return "an integer from 0 to 2^64 - 1";
+    case ParameterKind::kReal:
+      return "a finite number";
+    case ParameterKind::kDuration:
+      break;
+  }
+  return "a duration such as 500ms (plain numbers are microseconds)";
+}
+
+bool ParseNumber(ParameterKind kind, absl::string_view text, inference::InferParameter* parameter) {
+  int64_t integer;
+  uint64_t natural;
+  double real;
+  switch (kind) {
+    case ParameterKind::kInteger:
+      if (!ParseQuantity(text, Unit::kNone, &integer)) return false;
+      parameter->set_int64_param(integer);
+      return true;
+    case ParameterKind::kDuration:
+      if (!ParseQuantity(text, Unit::kMicroseconds, &integer)) return false;
+      parameter->set_int64_param(integer);
+      return true;
+    case ParameterKind::kUnsigned:
+      if (text.find('-') != text.npos || !absl::SimpleAtoi(text, &natural)) return false;
+      parameter->set_uint64_param(natural);
+      return true;
+    case ParameterKind::kReal:
+      if (!absl::SimpleAtod(text, &real) || !std::isfinite(real)) return false;
+      parameter->set_double_param(real);
+      return true;
+  }
+  return false;
+}
+
+absl::Status KeyError(absl::string_view key, absl::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat(key, ": ", problem));
+}
+
+absl::Status SetParameterFromJson(const ParameterInfo& info, const json& value,
+                                  ModelInferRequest* request) {
+  // Numbers are read from their digits, so that both ways in have one rule; strings are for
+  // suffixes.
+  const bool readable =
+      value.is_number() || (value.is_string() && info.kind == ParameterKind::kDuration);
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (!readable) return KeyError(info.name, absl::StrCat("expected ", ExpectedOf(info.kind)));
+  return SetParameter(info, text, request);
+}
+
+absl::StatusOr<std::vector<int32_t>> IdsFromJson(const json& value) {
+  const absl::Status error = KeyError("ids", "expected a list of at least one 32-bit integer");
+  if (!value.is_array() || value.empty()) return error;
+  std::vector<int32_t> ids;
+  ids.reserve(value.size());
+  for (const json& item : value) {
+    if (!item.is_number_integer()) return error;
+    const bool huge = item.is_number_unsigned() && item.get<uint64_t>() > INT32_MAX;
+    if (huge || !std::in_range<int32_t>(item.get<int64_t>())) return error;
+    ids.push_back(item.get<int32_t>());
+  }
+  return ids;
+}
+
+absl::Status SetOutputsFromJson(const json& value, ModelInferRequest* request) {
+  request->clear_outputs();
+  for (const json& name : value) {
+    if (!value.is_array() || !name.is_string()) {
+      return KeyError("outputs", "expected a list of strings");
+    }
+    AddOutput(name.get<std::string>(), request);
+  }
+  return value.is_array() ? absl::OkStatus() : KeyError("outputs", "expected a list of strings");
+}
+
+absl::Status UnknownKey(const std::string& key) {
+  std::vector<std::string> known = {"text", "ids", "id", "model", "version", "outputs"};
+  for (const ParameterInfo& info : Parameters()) known.emplace_back(info.name);
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown key ", Quote(key.substr(0, 80)), Suggestion(key, known)));
+}
+
+absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRequest* request) {
+  for (const ParameterInfo& info : Parameters()) {
+    if (key == info.name) return SetParameterFromJson(info, value, request);
+  }
+  if (key == "outputs") return SetOutputsFromJson(value, request);
+  if (key == "ids") {
+    absl::StatusOr<std::vector<int32_t>> ids = IdsFromJson(value);
+    if (ids.ok()) SetIds(*ids, request);
+    return ids.status();
+  }
+  const bool known = key == "text" || key == "id" || key == "model" || key == "version";
+  if (!known) return UnknownKey(key);
+  if (!value.is_string()) return KeyError(key, "expected a string");
+  if (key == "text") SetText(value.get<std::string>(), request);
+  if (key == "id") request->set_id(value.get<std::string>());
+  if (key == "model") request->set_model_name(value.get<std::string>());
+  if (key == "version") request->set_model_version(value.get<std::string>());
+  return absl::OkStatus();
+}
+
+// Protobuf's sizes are int; what a request may hold is far below.
+void AppendLength(size_t length, std::string* raw) {
+  const uint32_t prefix = static_cast<uint32_t>(length);
+  raw->append(reinterpret_cast<const char*>(&prefix), sizeof prefix);
+}
+
+}  // namespace
+
+std::string ParameterInfo::Flag() const {
+  return absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}));
+}
+
+absl::Span<const ParameterInfo> Parameters() { return kParameters; }
+
+absl::Status SetParameter(const ParameterInfo& info, absl::string_view text,
+                          ModelInferRequest* request) {
+  inference::InferParameter parameter;
+  if (!ParseNumber(info.kind, text, &parameter)) {
+    return KeyError(info.name, absl::StrCat("expected ", ExpectedOf(info.kind), ", got ",
+                                            Quote(text.substr(0, 80))));
+  }
+  (*request->mutable_parameters())[info.protocol_name] = parameter;
+  return absl::OkStatus();
+}
+
+void SetText(absl::string_view text, ModelInferRequest* request) {
+  auto* input = request->add_inputs();
+  input->set_name("text_input");
+  input->set_datatype("BYTES");
+  input->add_shape(1);
+  input->add_shape(1);
+  std::string* raw = request->add_raw_input_contents();
+  AppendLength(text.size(), raw);
+  raw->append(text.data(), text.size());
+}
+
+void SetIds(absl::Span<const int32_t> ids, ModelInferRequest* request) {
+  auto* input = request->add_inputs();
+  input->set_name("input_ids");
+  input->set_datatype("INT32");
+  input->add_shape(1);
+  input->add_shape(static_cast<int64_t>(ids.size()));
+  request->add_raw_input_contents(ids.data(), ids.size() * sizeof(int32_t));
+}
+
+void AddOutput(const std::string& name, ModelInferRequest* request) {
+  request->add_outputs()->set_name(name);
+}
+
+absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text) {
+  constexpr Integer kId{std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+  std::vector<int32_t> ids;
+  for (absl::string_view piece : absl::StrSplit(text, ',')) {
+    piece = absl::StripAsciiWhitespace(piece);
+    if (!kId.Parse(piece, &ids.emplace_back())) {
+      return KeyError("ids", absl::StrCat("expected 32-bit integers with commas between, got ",
+                                          Quote(piece.substr(0, 80))));
+    }
+  }
+  return ids;
+}
+
+absl::StatusOr<ModelInferRequest> ParseRequestLine(const std::string& line,
+                                                   const ModelInferRequest& defaults) {
+  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (object.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
+  if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  ModelInferRequest request = defaults;
+  for (const auto& [key, value] : object.items()) {
+    if (absl::Status status = SetFromJson(key, value, &request); !status.ok()) return status;
+  }
+  if (request.inputs_size() != 1) {
+    return absl::InvalidArgumentError("needs exactly one of \"text\" and \"ids\"");
+  }
+  return request;
+}
+
+}  // namespace sluice::client

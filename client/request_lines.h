@@ -1,0 +1,41 @@
+// The lines of a file of requests.
+#pragma once
+
+#include <cstdint>
+#include <istream>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace sluice::client {
+
+struct RequestLine {
+  int64_t number = 0;  // from 1
+  std::string text;
+  absl::Status status;               // not OK: the line is too long; `text` is empty
+  std::optional<double> share_read;  // of the whole input, where its size is known
+};
+
+// `in` is not owned. Blank lines are left out but numbered; a line is at most 16 MiB.
+class RequestLines {
+ public:
+  static constexpr size_t kMaxLineBytes = 16 << 20;
+
+  RequestLines(std::istream* in, std::string name);
+
+  // Nothing at the end.
+  std::optional<RequestLine> Next();
+
+ private:
+  // False at the end. A line that is too long is read over.
+  bool Read(std::string* text, bool* too_long);
+
+  std::istream& in_;
+  const std::string name_;  // for errors
+  int64_t number_ = 0;
+  int64_t bytes_read_ = 0;
+  int64_t total_bytes_ = 0;  // 0: not known
+};
+
+}  // namespace sluice::client

@@ -1,0 +1,78 @@
+// An admitted request on its way through the engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "engine/schedule/queue.h"
+
+namespace sluice {
+
+struct ActiveRequest;
+
+// One row of a request. `state` is guarded by the runner's lock; while that is kRunning the other
+// fields belong to the scheduling thread, otherwise to the holder of the lock.
+struct Row : WaitingSequence {
+  enum class State { kWaiting, kRunning, kDone };
+  // What the step that it ran in made of it.
+  enum class Outcome { kDropped, kContinues, kFinished, kNotFinite };
+
+  ActiveRequest* owner = nullptr;
+  int32_t index = 0;          // within the request
+  int32_t prompt_offset = 0;  // into the request's tokens
+  int32_t prompt_length = 0;
+  int32_t generated = 0;      // tokens drawn and kept so far
+  int32_t max_generated = 0;  // max_tokens, or fewer where the model's positions end
+  State state = State::kWaiting;
+  Outcome outcome = Outcome::kDropped;
+  int64_t work = 0;  // tokens that its steps may still compute
+  // Prompt and generated tokens; empty when the prompt alone is ever computed.
+  std::vector<int32_t> history;
+  std::vector<int32_t> top_ids;     // [generated, num_top]
+  std::vector<float> top_logprobs;  // likewise
+
+  bool first_step() const { return generated == 0; }
+  // The sequence that the next step computes, from position 0.
+  const int32_t* sequence() const;
+  int32_t length() const { return prompt_length + generated; }
+  // Keeps a drawn token; allocates nothing. False when it was the last one that the row may have.
+  bool Keep(int32_t token);
+};
+
+struct ActiveRequest {
+  // `received` and `queued` start the trace.
+  ActiveRequest(Request request, std::shared_ptr<Sink> sink, MonoTime received, MonoTime queued);
+  ActiveRequest(const ActiveRequest&) = delete;  // rows point to it
+  ActiveRequest& operator=(const ActiveRequest&) = delete;
+
+  bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
+  // Sizes the parts of the reply that do not depend on what is generated; once.
+  void AllocateReply();
+  // The reply with the rows' candidates put together.
+  Reply TakeReply();
+  // Bytes that it holds while it waits.
+  int64_t bytes() const;
+
+  RequestId id = 0;
+  const Request request;
+  std::shared_ptr<Sink> sink;
+
+  // Guarded by the runner's lock.
+  absl::Status status;    // the first failure, cancellation or expiry
+  int32_t rows_left = 0;  // not kDone
+
+  // Of the scheduling thread.
+  std::vector<Row> rows;
+  Reply reply;
+  bool reply_allocated = false;
+  RequestTrace trace;
+};
+
+// The value counted by QueueOptions::max_tokens.
+int64_t QueuedTokens(const Request& request);
+
+}  // namespace sluice

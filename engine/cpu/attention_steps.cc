@@ -1,0 +1,109 @@
+#include "engine/cpu/attention_steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/model/rope.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/rope.h"
+
+namespace sluice {
+namespace {
+
+class RopeStoreStep final : public Step {
+ public:
+  RopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
+                std::shared_ptr<const RopeTables> tables)
+      : op_(op),
+        heads_(static_cast<int32_t>(config.heads)),
+        tables_(std::move(tables)),
+        table_{tables_->cos.data(), tables_->sin.data(), static_cast<int32_t>(config.head_dim)} {}
+
+  void Execute(const StepRun& run) const override {
+    kernels::RopeAndStore(run.context, table_, run.batch.positions().data(),
+                          run.batch.kv_slots().data(), run.rows(), heads_, run.buffer(op_.q),
+                          run.buffer(op_.k), run.buffer(op_.v), run.slot.kv_layer(op_.layer));
+  }
+
+ private:
+  RopeStoreOp op_;
+  int32_t heads_;
+  std::shared_ptr<const RopeTables> tables_;
+  kernels::RopeTable table_;
+};
+
+kernels::XsaForm XsaFormOf(const ModelConfig& config, const AttentionOp& op) {
+  if (!op.xsa) return kernels::XsaForm::kOff;
+  return config.xsa.form == XsaConfig::Form::kNorm ? kernels::XsaForm::kNorm
+                                                   : kernels::XsaForm::kSquared;
+}
+
+class AttentionStep final : public Step {
+ public:
+  // gate: [heads], tanh'ed; empty: none.
+  AttentionStep(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate)
+      : op_(op),
+        gate_(std::move(gate)),
+        args_{.q = nullptr,
+              .out = nullptr,
+              .q_heads = static_cast<int32_t>(config.heads),
+              .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+              .causal = op.causal,
+              .xsa = XsaFormOf(config, op),
+              .xsa_eps = config.xsa.eps,
+              .xsa_gate = gate_.empty() ? nullptr : gate_.data(),
+              .cos_sim = nullptr,
+              .proj_frac = nullptr} {}
+
+  void Execute(const StepRun& run) const override {
+    kernels::AttentionArgs args = args_;
+    args.q = run.buffer(op_.q);
+    args.out = run.buffer(op_.out);
+    args.cos_sim = Diagnostics(run, run.batch.xsa_cos_sim);
+    args.proj_frac = Diagnostics(run, run.batch.xsa_proj_frac);
+    kernels::Attention(run.context, args, run.slot.kv_layer(op_.layer), run.slot.sequences(),
+                       run.batch.max_context(), run.at(run.layout.attention_scratch));
+  }
+
+ private:
+  // This layer's [rows, heads] of [layers, rows, heads]; the kernel leaves it alone without XSA.
+  float* Diagnostics(const StepRun& run, float* all) const {
+    if (all == nullptr) return nullptr;
+    const int64_t values = run.rows() * args_.q_heads;
+    float* layer = all + op_.layer * values;
+    if (!op_.xsa) std::fill_n(layer, values, 0.0f);
+    return layer;
+  }
+
+  AttentionOp op_;
+  std::vector<float> gate_;
+  kernels::AttentionArgs args_;  // what does not change between runs
+};
+
+}  // namespace
+
+std::shared_ptr<const RopeTables> RopeTables::Make(const ModelConfig& config) {
+  const std::vector<double> frequencies = RopeFrequencies(config.rope, config.head_dim);
+  auto tables = std::make_shared<RopeTables>();
+  for (int64_t position = 0; position < config.max_positions; ++position) {
+    for (double frequency : frequencies) {
+      const double angle = static_cast<double>(position) * frequency;
+      tables->cos.push_back(static_cast<float>(std::cos(angle)));
+      tables->sin.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  return tables;
+}
+
+std::unique_ptr<const Step> MakeRopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
+                                              std::shared_ptr<const RopeTables> tables) {
+  return std::make_unique<RopeStoreStep>(op, config, std::move(tables));
+}
+
+std::unique_ptr<const Step> MakeAttentionStep(const AttentionOp& op, const ModelConfig& config,
+                                              std::vector<float> gate) {
+  return std::make_unique<AttentionStep>(op, config, std::move(gate));
+}
+
+}  // namespace sluice

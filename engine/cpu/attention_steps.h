@@ -1,0 +1,28 @@
+// Steps that know positions and the KV pages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/cpu/step.h"
+#include "engine/model/config.h"
+
+namespace sluice {
+
+// cos and sin of every position, computed in double and rounded once; shared by all layers.
+struct RopeTables {
+  std::vector<float> cos, sin;  // [max_positions, head_dim / 2]
+
+  static std::shared_ptr<const RopeTables> Make(const ModelConfig& config);
+  int64_t bytes() const { return static_cast<int64_t>(2 * cos.size() * sizeof(float)); }
+};
+
+std::unique_ptr<const Step> MakeRopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
+                                              std::shared_ptr<const RopeTables> tables);
+
+// gate: [heads], after tanh; empty: none.
+std::unique_ptr<const Step> MakeAttentionStep(const AttentionOp& op, const ModelConfig& config,
+                                              std::vector<float> gate);
+
+}  // namespace sluice

@@ -1,0 +1,59 @@
+#include "engine/cpu/cpu_backend.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/cpu/cpu_model.h"
+#include "engine/cpu/lower.h"
+#include "kernels/cpu/kv_cache.h"
+#include "kernels/cpu/profile.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kMaxThreads = 1024;
+// A multiple of the rows that every profile's GEMM computes together.
+constexpr int32_t kTileTokens = 16;
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(kernels::Profile profile, int threads, bool poison)
+      : pool_(threads), context_{profile, &pool_}, poison_(poison) {
+    info_.device = "cpu";
+    info_.profile = std::string(kernels::ProfileName(profile));
+    info_.tile_tokens = kTileTokens;
+    info_.page_tokens = kernels::kPageTokens;
+  }
+
+  const BackendInfo& info() const override { return info_; }
+
+  absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
+      std::shared_ptr<const Model> model) override {
+    auto lowered = Lower(*model, context_);
+    if (!lowered.ok()) return lowered.status();
+    return std::make_unique<CpuModel>(std::move(model), context_, *std::move(lowered), poison_);
+  }
+
+ private:
+  kernels::ThreadPool pool_;
+  kernels::Context context_;
+  bool poison_;
+  BackendInfo info_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cpu threads is ", options.threads, ", must be in [0, ", kMaxThreads, "]"));
+  }
+  auto profile = kernels::ParseProfile(options.profile);
+  if (!profile.ok()) return profile.status();
+  const int threads = options.threads > 0 ? options.threads : kernels::AvailableCpus();
+  return std::make_unique<CpuBackend>(*profile, threads, options.poison);
+}
+
+}  // namespace sluice

@@ -1,0 +1,82 @@
+#include "engine/cpu/cpu_model.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/cpu/cpu_slot.h"
+#include "engine/cpu/layout.h"
+#include "engine/cpu/step.h"
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kMaxBucketTokens = 1 << 20;
+constexpr int32_t kMaxBucketSequences = 1 << 16;
+
+class CpuPlan final : public Plan {
+ public:
+  CpuPlan(const CpuModel* model, const Bucket& bucket, ArenaLayout layout)
+      : model_(model), bucket_(bucket), layout_(std::move(layout)) {}
+
+  const Bucket& bucket() const override { return bucket_; }
+  int64_t memory_bytes() const override {
+    return static_cast<int64_t>(sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t));
+  }
+  const CpuModel* model() const { return model_; }
+  const ArenaLayout& layout() const { return layout_; }
+
+ private:
+  const CpuModel* model_;
+  Bucket bucket_;
+  ArenaLayout layout_;
+};
+
+absl::Status CheckBucket(const Bucket& bucket) {
+  if (bucket.tokens >= 1 && bucket.tokens <= kMaxBucketTokens && bucket.sequences >= 1 &&
+      bucket.sequences <= kMaxBucketSequences) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "bucket of ", bucket.tokens, " tokens and ", bucket.sequences, " sequences, must be in [1, ",
+      kMaxBucketTokens, "] and [1, ", kMaxBucketSequences, "]"));
+}
+
+}  // namespace
+
+CpuModel::CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
+                   LoweredModel lowered, bool poison)
+    : model_(std::move(model)), context_(context), lowered_(std::move(lowered)), poison_(poison) {}
+
+RowOrder CpuModel::row_order() const {
+  return model_->config.position_wise.Any() ? RowOrder::kPositionMajor : RowOrder::kSequenceMajor;
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) const {
+  if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
+  return std::make_unique<CpuPlan>(this, bucket,
+                                   LayOutArena(*model_, bucket, context_.pool->threads()));
+}
+
+absl::StatusOr<std::unique_ptr<Slot>> CpuModel::CreateSlot(const Bucket& largest) const {
+  if (absl::Status status = CheckBucket(largest); !status.ok()) return status;
+  const ArenaLayout layout = LayOutArena(*model_, largest, context_.pool->threads());
+  return CpuSlot::Create(model_->config, largest, layout.floats);
+}
+
+absl::Status CpuModel::Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
+  const auto& cpu_plan = static_cast<const CpuPlan&>(plan);
+  auto& cpu_slot = static_cast<CpuSlot&>(slot);
+  const Bucket& bucket = plan.bucket();
+  SLUICE_CHECK(cpu_plan.model() == this);
+  SLUICE_CHECK(cpu_slot.largest().Fits(bucket.tokens, bucket.sequences));
+  SLUICE_CHECK(bucket.Fits(batch.tokens(), static_cast<int32_t>(batch.sequences().size())));
+  SLUICE_CHECK(batch.max_context() <= model_->config.max_positions);
+  cpu_slot.Bind(batch);
+  if (poison_) cpu_slot.Poison();
+  const StepRun run{context_, batch, cpu_plan.layout(), cpu_slot};
+  for (const auto& step : lowered_.steps) step->Execute(run);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,32 @@
+// A model on the CPU.
+#pragma once
+
+#include <memory>
+
+#include "engine/backend.h"
+#include "engine/cpu/lower.h"
+#include "kernels/cpu/context.h"
+
+namespace sluice {
+
+// Computes exactly the rows of a step batch, so its plans hold no more than offsets: one set of
+// packed weights serves them all, and a slot's arena any of them.
+class CpuModel final : public ExecutableModel {
+ public:
+  CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
+           LoweredModel lowered, bool poison);
+
+  int64_t weight_bytes() const override { return lowered_.weight_bytes; }
+  RowOrder row_order() const override;
+  absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
+  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const override;
+  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
+
+ private:
+  std::shared_ptr<const Model> model_;
+  kernels::Context context_;
+  LoweredModel lowered_;
+  bool poison_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,89 @@
+#include "engine/cpu/cpu_slot.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "engine/cpu/layout.h"
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+using kernels::kPageTokens;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& config,
+                                                         const Bucket& largest,
+                                                         int64_t arena_floats) {
+  auto arena = FloatBuffer::Allocate(arena_floats, "activations");
+  if (!arena.ok()) return arena.status();
+  const int64_t page_floats = config.kv_heads * config.head_dim * kPageTokens;
+  auto kv = FloatBuffer::Allocate(2 * config.layers * KvPages(largest) * page_floats, "KV pages");
+  if (!kv.ok()) return kv.status();
+  return std::unique_ptr<CpuSlot>(new CpuSlot(config, largest, *std::move(arena), *std::move(kv)));
+}
+
+CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, FloatBuffer arena,
+                 FloatBuffer kv)
+    : largest_(largest),
+      layers_(static_cast<int32_t>(config.layers)),
+      kv_heads_(static_cast<int32_t>(config.kv_heads)),
+      head_dim_(static_cast<int32_t>(config.head_dim)),
+      pages_(KvPages(largest)),
+      arena_(std::move(arena)),
+      kv_(std::move(kv)),
+      live_tokens_(pages_) {
+  sequences_.reserve(largest.sequences);
+}
+
+kernels::KvLayer CpuSlot::kv_layer(int32_t layer) const {
+  kernels::KvLayer kv{nullptr, nullptr, kv_heads_, head_dim_};
+  const int64_t half = pages_ * kv.page_floats();
+  kv.k = kv_.data() + 2 * layer * half;
+  kv.v = kv.k + half;
+  return kv;
+}
+
+void CpuSlot::Bind(const StepBatch& batch) {
+  for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
+  sequences_.clear();
+  for (const StepBatch::Sequence& sequence : batch.sequences()) {
+    sequences_.push_back({sequence.first_position, sequence.count,
+                          batch.sequence_rows().data() + sequence.rows_offset,
+                          batch.pages().data() + sequence.pages_offset});
+  }
+}
+
+void CpuSlot::Poison() {
+  std::fill_n(arena_.data(), arena_.floats(), kNaN);
+  std::fill(live_tokens_.begin(), live_tokens_.end(), 0);
+  for (const kernels::AttentionSequence& sequence : sequences_) {
+    for (int32_t i = 0; i * kPageTokens < sequence.first_position; ++i) {
+      int32_t& live = live_tokens_[sequence.pages[i]];
+      live = std::max(live, std::min(sequence.first_position - i * kPageTokens, kPageTokens));
+    }
+  }
+  for (int32_t layer = 0; layer < layers_; ++layer) {
+    const kernels::KvLayer kv = kv_layer(layer);
+    for (int32_t page = 0; page < pages_; ++page) PoisonPage(kv, page, live_tokens_[page]);
+  }
+}
+
+void CpuSlot::PoisonPage(const kernels::KvLayer& kv, int32_t page, int32_t live) const {
+  float* k = kv.k + page * kv.page_floats();  // [kv_heads, head_dim, kPageTokens]
+  float* v = kv.v + page * kv.page_floats();  // [kv_heads, kPageTokens, head_dim]
+  for (int32_t i = 0; i < kv_heads_ * head_dim_; ++i) {
+    std::fill(k + i * kPageTokens + live, k + (i + 1) * kPageTokens, kNaN);
+  }
+  const int64_t head_floats = int64_t{kPageTokens} * head_dim_;
+  for (int32_t head = 0; head < kv_heads_; ++head) {
+    std::fill(v + head * head_floats + live * head_dim_, v + (head + 1) * head_floats, kNaN);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,32 @@
+// Uninitialised float memory, aligned to cache lines.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+namespace sluice {
+
+inline constexpr int64_t kCacheLineFloats = 16;
+
+class FloatBuffer {
+ public:
+  // ResourceExhausted, naming `what`, when the memory does not suffice.
+  static absl::StatusOr<FloatBuffer> Allocate(int64_t floats, const char* what);
+
+  float* data() const { return data_.get(); }
+  int64_t floats() const { return floats_; }
+  int64_t bytes() const { return floats_ * static_cast<int64_t>(sizeof(float)); }
+
+ private:
+  struct Free {
+    void operator()(float* data) const;
+  };
+  FloatBuffer(float* data, int64_t floats) : data_(data), floats_(floats) {}
+
+  std::unique_ptr<float, Free> data_;
+  int64_t floats_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,83 @@
+#include "engine/cpu/head_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "kernels/cpu/sample.h"
+
+namespace sluice {
+namespace {
+
+class HeadStep final : public Step {
+ public:
+  HeadStep(BufferId in, std::unique_ptr<kernels::Dense> head) : in_(in), head_(std::move(head)) {}
+
+  // In blocks, so that the logits' memory does not grow with the number of sampled rows.
+  void Execute(const StepRun& run) const override {
+    const auto total = static_cast<int64_t>(run.batch.sampled().size());
+    for (int64_t first = 0; first < total; first += kHeadRows) {
+      ExecuteBlock(run, first, std::min(kHeadRows, total - first));
+    }
+  }
+
+ private:
+  void ExecuteBlock(const StepRun& run, int64_t first, int64_t rows) const {
+    const int64_t hidden = head_->k();
+    const int64_t vocab = head_->n();
+    const float* in = run.buffer(in_);
+    float* gathered = run.at(run.layout.head_rows);  // [rows, hidden]
+    float* logits = run.at(run.layout.head_logits);  // [rows, vocab]
+    for (int64_t i = 0; i < rows; ++i) {
+      std::copy_n(in + run.batch.sampled_rows()[first + i] * hidden, hidden, gathered + i * hidden);
+    }
+    head_->Run(run.context, rows,
+               {.x = gathered,
+                .ldx = hidden,
+                .bias = nullptr,
+                .bias_stride = 0,
+                .out = logits,
+                .ldo = vocab,
+                .accumulate = false});
+    run.context.pool->ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int worker) {
+      auto* scratch = reinterpret_cast<uint64_t*>(
+          run.at(run.layout.sample_scratch + worker * run.layout.sample_stride));
+      for (int64_t i = begin; i < end; ++i) {
+        Answer(run.context.profile, run.batch.sampled()[first + i],
+               {logits + i * vocab, static_cast<size_t>(vocab)}, scratch);
+      }
+    });
+  }
+
+  static void Answer(kernels::Profile profile, const SampledRow& sampled,
+                     std::span<const float> logits, uint64_t* scratch) {
+    if (sampled.logits != nullptr) std::copy(logits.begin(), logits.end(), sampled.logits);
+    const kernels::SampleRow row{logits.data(), static_cast<int64_t>(logits.size()),
+                                 sampled.num_top, sampled.top_ids, sampled.top_logprobs};
+    if (sampled.target < 0) {
+      *sampled.result = kernels::Sample(profile, sampled.params, row, scratch);
+      return;
+    }
+    // The greedy draw is for the candidates only.
+    if (sampled.num_top > 0) kernels::Sample(profile, kernels::SampleParams{}, row, scratch);
+    const double log_sum = kernels::LogSumExp(profile, logits.data(), row.n);
+    if (std::isfinite(log_sum)) {
+      *sampled.result = {sampled.target, static_cast<float>(logits[sampled.target] - log_sum)};
+    } else {
+      *sampled.result = {-1, std::numeric_limits<float>::quiet_NaN()};
+    }
+  }
+
+  BufferId in_;
+  std::unique_ptr<kernels::Dense> head_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Step> MakeHeadStep(BufferId in, std::unique_ptr<kernels::Dense> head) {
+  return std::make_unique<HeadStep>(in, std::move(head));
+}
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+#include "engine/cpu/layout.h"
+
+#include "engine/cpu/float_buffer.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kv_cache.h"
+#include "kernels/cpu/sample.h"
+
+namespace sluice {
+namespace {
+
+int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+}  // namespace
+
+ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads) {
+  int64_t end = 0;
+  const auto take = [&end](int64_t floats) {
+    const int64_t offset = end;
+    end += RoundUp(floats, kCacheLineFloats);
+    return offset;
+  };
+  const ModelConfig& config = model.config;
+  ArenaLayout layout;
+  for (const GraphBuffer& buffer : model.graph.buffers) {
+    layout.buffers.push_back(take(bucket.tokens * buffer.width));
+  }
+  const auto head_dim = static_cast<int32_t>(config.head_dim);
+  layout.attention_scratch =
+      take(threads * kernels::AttentionScratchFloats(config.max_positions, head_dim));
+  layout.head_rows = take(kHeadRows * config.hidden_size);
+  layout.head_logits = take(kHeadRows * config.vocab_size);
+  constexpr int64_t kFloatsPerWord = sizeof(uint64_t) / sizeof(float);
+  layout.sample_stride =
+      RoundUp(kernels::SampleScratch(config.vocab_size) * kFloatsPerWord, kCacheLineFloats);
+  layout.sample_scratch = take(threads * layout.sample_stride);
+  layout.floats = end;
+  return layout;
+}
+
+int32_t KvPages(const Bucket& bucket) {
+  return (bucket.tokens + kernels::kPageTokens - 1) / kernels::kPageTokens + bucket.sequences;
+}
+
+}  // namespace sluice

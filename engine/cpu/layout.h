@@ -1,0 +1,31 @@
+// Where everything that a replay writes lies in a slot's arena.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/backend.h"
+#include "engine/model/model.h"
+
+namespace sluice {
+
+// Sampled rows whose logits exist at a time.
+inline constexpr int64_t kHeadRows = 32;
+
+// Offsets in floats, each on a cache line.
+struct ArenaLayout {
+  std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens, width]
+  int64_t attention_scratch;     // [threads, AttentionScratchFloats(max_positions, head_dim)]
+  int64_t head_rows;             // [kHeadRows, hidden]
+  int64_t head_logits;           // [kHeadRows, vocab]
+  int64_t sample_scratch;        // [threads, sample_stride]
+  int64_t sample_stride;
+  int64_t floats;  // of the whole arena; grows with the bucket
+};
+
+ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads);
+
+// Enough for every step batch that fits `bucket`: each sequence wastes less than a page.
+int32_t KvPages(const Bucket& bucket);
+
+}  // namespace sluice

@@ -1,0 +1,24 @@
+// Lowers a model's graph to steps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/cpu/step.h"
+#include "engine/model/model.h"
+#include "kernels/cpu/context.h"
+
+namespace sluice {
+
+struct LoweredModel {
+  std::vector<std::unique_ptr<const Step>> steps;
+  int64_t weight_bytes = 0;  // of everything that the steps hold
+};
+
+// Checks every tensor by name, shape and dtype and packs it for `context`, whose pool the steps
+// must not outlive. The checkpoint is not needed afterwards.
+absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& context);
+
+}  // namespace sluice

@@ -1,0 +1,33 @@
+// One op of a model's graph, lowered to CPU kernels with its weights bound.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cpu/cpu_slot.h"
+#include "engine/cpu/layout.h"
+#include "engine/model/graph.h"
+#include "engine/step_batch.h"
+#include "kernels/cpu/context.h"
+
+namespace sluice {
+
+// What a step of a replay works on.
+struct StepRun {
+  const kernels::Context& context;
+  const StepBatch& batch;
+  const ArenaLayout& layout;
+  const CpuSlot& slot;
+
+  int64_t rows() const { return batch.tokens(); }
+  float* at(int64_t offset) const { return slot.arena() + offset; }
+  float* buffer(BufferId id) const { return at(layout.buffers[id]); }
+};
+
+// Immutable; Execute allocates nothing and may run for several slots at once.
+class Step {
+ public:
+  virtual ~Step() = default;
+  virtual void Execute(const StepRun& run) const = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+// Weights on their way from a checkpoint to the kernels. Errors name the tensor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/checkpoint.h"
+#include "kernels/cpu/context.h"
+#include "kernels/cpu/dense.h"
+#include "kernels/cpu/gemm.h"
+
+namespace sluice {
+
+class WeightLoader {
+ public:
+  // Neither is owned.
+  WeightLoader(const Checkpoint& checkpoint, const kernels::Context& context)
+      : checkpoint_(checkpoint), context_(context) {}
+
+  // Widened to f32.
+  absl::StatusOr<std::vector<float>> Floats(const std::string& name,
+                                            const std::vector<int64_t>& shape);
+  // Stored [n, k].
+  absl::StatusOr<std::unique_ptr<kernels::Dense>> DenseLayer(const std::string& name, int64_t k,
+                                                             int64_t n);
+  // Stored [positions, k, n].
+  absl::StatusOr<kernels::PackedWeights> PositionWise(const std::string& name, int64_t positions,
+                                                      int64_t k, int64_t n);
+
+  // Of all that was loaded so far, as packed.
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const Checkpoint& checkpoint_;
+  const kernels::Context& context_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace sluice

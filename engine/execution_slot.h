@@ -1,0 +1,80 @@
+// One place in which a step runs: the backend's slot, its KV pages, and the buffers around it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/active_request.h"
+#include "engine/backend.h"
+#include "engine/page_allocator.h"
+#include "engine/schedule/cost_model.h"
+#include "engine/step_batch.h"
+
+namespace sluice {
+
+// Turns rows into a step batch, runs it, and brings the results back to the rows and their replies.
+// Storage is allocated at construction for the largest bucket (that of the diagnostics when first
+// asked for). One thread uses it.
+class ExecutionSlot {
+ public:
+  // Both arguments outlive the slot. Errors are the backend's, or Internal when its slot has too
+  // few pages for `largest`.
+  static absl::StatusOr<std::unique_ptr<ExecutionSlot>> Create(const ExecutableModel* executable,
+                                                               const Model* model,
+                                                               const Bucket& largest,
+                                                               int32_t page_tokens);
+
+  // Lays the rows' next steps out, with all that their requests want of these. The rows fit
+  // `largest` and stay as they are until they were collected.
+  void Assign(std::span<Row* const> rows);
+
+  absl::Status Replay(const Plan& plan);
+
+  struct Result {
+    bool finite = true;                            // false: nothing of the row may be used
+    const kernels::SampleResult* drawn = nullptr;  // nullptr: no token was asked for
+  };
+  // After a Replay without error: what came of row `i`. Writes prompt log-probabilities and
+  // diagnostics to its request's reply (logits and candidates are there already).
+  Result Collect(size_t i);
+
+  // What was assigned, as a step of `bucket`.
+  StepShape Shape(const Bucket& bucket) const;
+  int32_t tokens() const { return batch_.tokens(); }
+  int64_t memory_bytes() const { return slot_->memory_bytes(); }
+
+ private:
+  ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& largest,
+                int32_t page_tokens, std::unique_ptr<Slot> slot);
+
+  // Gives `row` its pages and returns its step.
+  StepSequence Place(const Row& row);
+  void AppendSampledRows(Row* row, int32_t sequence);
+  void AppendSampledRow(const SampledRow& sampled);
+  void AttachDiagnostics();
+  void ScatterDiagnostics(size_t i, const float* source, std::vector<float>* reply) const;
+
+  const ExecutableModel* const executable_;
+  const Model* const model_;
+  const Bucket largest_;
+  const int32_t page_tokens_;
+  const std::unique_ptr<Slot> slot_;
+  PageAllocator allocator_;
+  StepBatch batch_;
+
+  std::span<Row* const> rows_;  // assigned
+  bool diagnostics_wanted_ = false;
+  std::vector<int32_t> pages_;  // of all sequences, one after another
+  std::vector<StepSequence> sequences_;
+  std::vector<SampledRow> sampled_;
+  std::vector<size_t> sampled_begin_;  // [rows + 1], into sampled_ and results_
+  std::vector<kernels::SampleResult> results_;
+  std::vector<float> xsa_cos_sim_;    // [layers, tokens, heads] by row of the step
+  std::vector<float> xsa_proj_frac_;  // likewise
+};
+
+}  // namespace sluice

@@ -1,0 +1,187 @@
+#include "engine/model_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+void CheckInvariants(const Request& request) {
+  SLUICE_CHECK(request.rows() >= 1);
+  SLUICE_CHECK(request.priority >= 1 && request.priority <= kPriorityLevels);
+  SLUICE_CHECK(request.max_tokens >= 0 && request.num_top >= 0);
+  int64_t tokens = 0;
+  for (int32_t length : request.lengths) {
+    SLUICE_CHECK(length >= 1);
+    tokens += length;
+  }
+  SLUICE_CHECK(tokens == static_cast<int64_t>(request.tokens.size()));
+}
+
+// Every row must fit the model's positions, and so the largest bucket.
+absl::Status CheckLengths(const Request& request, int64_t max_positions) {
+  for (int32_t row = 0; row < request.rows(); ++row) {
+    const int32_t length = request.lengths[static_cast<size_t>(row)];
+    if (length > max_positions) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "row ", row, " has ", length, " tokens, more than the model's limit of ", max_positions));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
+                         PreparedModel prepared, const EngineOptions& options,
+                         const BackendInfo& info, Clock* clock, Observer* observer)
+    : model_(std::move(model)),
+      options_(options),
+      tile_tokens_(info.tile_tokens),
+      clock_(clock),
+      observer_(observer),
+      prepared_(std::move(prepared)),
+      last_id_(first_id),
+      budget_(options.queue),
+      plans_(prepared_.plans.get()) {
+  const auto sequences = static_cast<size_t>(prepared_.ladder.largest().sequences);
+  window_.reserve(sequences);
+  running_.reserve(sequences);
+  tokens_.reserve(sequences);
+  thread_ = std::thread([this] { Run(); });
+}
+
+ModelRunner::~ModelRunner() {
+  StopAdmission();
+  AwaitIdle(clock_->Now());
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    wake_.Signal();
+  }
+  thread_.join();
+}
+
+absl::Status ModelRunner::Refuse(Rejection reason, absl::Status status) {
+  observer_->OnRejected(model_->name, reason);
+  return status;
+}
+
+absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<Sink> sink,
+                                              MonoTime received) {
+  CheckInvariants(request);
+  absl::Status fits = CheckLengths(request, model_->config.max_positions);
+  if (!fits.ok()) return Refuse(Rejection::kTooLarge, std::move(fits));
+  const MonoTime now = clock_->Now();
+  if (request.deadline <= now) {
+    return Refuse(Rejection::kDeadline,
+                  absl::DeadlineExceededError("the deadline passed before the request was queued"));
+  }
+  auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
+  absl::Status refused;
+  {
+    MutexLock lock(&mu_);
+    if (draining_) {
+      refused = absl::UnavailableError("the model is draining");
+    } else {
+      refused = budget_.Take(QueuedTokens(active->request));
+    }
+    if (refused.ok()) return Admit(std::move(active));
+  }
+  return Refuse(absl::IsUnavailable(refused) ? Rejection::kDraining : Rejection::kQueueFull,
+                std::move(refused));
+}
+
+RequestId ModelRunner::Admit(std::unique_ptr<ActiveRequest> active) {
+  active->id = ++last_id_;
+  observer_->OnAdmitted(active->request);
+  bytes_ += active->bytes();
+  for (Row& row : active->rows) {
+    row.ticket = ++last_ticket_;
+    work_tokens_ += row.work;
+    queue_.Push(&row);
+  }
+  const RequestId id = active->id;
+  requests_.emplace(id, std::move(active));
+  wake_.Signal();
+  return id;
+}
+
+void ModelRunner::Cancel(RequestId id) {
+  MutexLock lock(&mu_);
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  Fail(it->second.get(), absl::CancelledError("cancelled by the caller"));
+  wake_.Signal();
+}
+
+void ModelRunner::Fail(ActiveRequest* request, const absl::Status& status) {
+  if (!request->status.ok()) return;
+  request->status = status;
+  for (Row& row : request->rows) {
+    if (row.state != Row::State::kWaiting) continue;
+    queue_.Remove(&row);
+    RowDone(&row);
+  }
+}
+
+void ModelRunner::RowDone(Row* row) {
+  row->state = Row::State::kDone;
+  work_tokens_ -= row->work;
+  ActiveRequest* const request = row->owner;
+  if (--request->rows_left > 0) return;
+  budget_.Return(QueuedTokens(request->request));
+  bytes_ -= request->bytes();
+  const auto it = requests_.find(request->id);
+  ended_.push_back(std::move(it->second));
+  requests_.erase(it);
+}
+
+void ModelRunner::StopAdmission() {
+  MutexLock lock(&mu_);
+  draining_ = true;
+  wake_.Signal();
+}
+
+void ModelRunner::AwaitIdle(MonoTime deadline) {
+  MutexLock lock(&mu_);
+  while (!requests_.empty() || !ended_.empty() || ending_) {
+    if (clock_->Now() >= deadline) break;
+    clock_->WaitUntil(&idle_, &mu_, deadline);
+  }
+  std::vector<ActiveRequest*> left;
+  for (const auto& [id, request] : requests_) left.push_back(request.get());
+  for (ActiveRequest* request : left) {
+    Fail(request, absl::UnavailableError("the server is shutting down"));
+  }
+  wake_.Signal();
+}
+
+ModelStats ModelRunner::Stats() const {
+  ModelStats stats;
+  stats.model = model_;
+  stats.buckets = prepared_.plans->Stats();
+  stats.plan_memory_bytes = prepared_.plans->memory_bytes();
+  stats.slot_memory_bytes = prepared_.slot->memory_bytes();
+  stats.weight_bytes = prepared_.executable->weight_bytes();
+  const MonoTime now = clock_->Now();
+  MutexLock lock(&mu_);
+  for (BucketStats& bucket : stats.buckets) {
+    bucket.cost_seconds = prepared_.costs.Estimate({.bucket = bucket.bucket});
+  }
+  stats.running_requests = running_requests_;
+  stats.waiting_requests = static_cast<int64_t>(requests_.size()) - running_requests_;
+  stats.queued_tokens = queue_.tokens();
+  stats.queued_bytes = bytes_;
+  if (!queue_.empty()) stats.oldest_age = std::max(now - queue_.OldestArrival(), nanoseconds(0));
+  stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(
+      prepared_.costs.EstimateDrain(work_tokens_, prepared_.ladder.largest())));
+  stats.steps = steps_;
+  return stats;
+}
+
+}  // namespace sluice

@@ -1,0 +1,117 @@
+// Serves one model: its queue, its scheduling thread, its slot.
+//
+// Concurrency contract
+//   * Submit, Cancel, StopAdmission, AwaitIdle and Stats may be called from any thread; they hold
+//   the
+//     lock for bookkeeping only, never during a replay or a call to a sink.
+//   * The scheduling thread alone calls sinks and, through the loop
+//       end what failed -> decide -> lay out -> replay -> collect -> settle,
+//     owns the rows of the step between "decide" and "settle".
+//   * A request ends when its last row is done: it leaves the table under the lock, is handed to
+//   the
+//     scheduling thread, and its OnDone is called without the lock.
+//
+// Lock order: the runner's lock, then the observer's (OnAdmitted is called under it, so that no
+// request is seen done before it was seen admitted). The plan cache's lock is never taken under it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/active_request.h"
+#include "engine/engine.h"
+#include "engine/mutex.h"
+#include "engine/schedule/batch_former.h"
+#include "engine/schedule/queue.h"
+#include "engine/warm_up.h"
+
+namespace sluice {
+
+class ModelRunner {
+ public:
+  // Ids of its requests are first_id + 1, first_id + 2, ... Starts serving. `clock` and `observer`
+  // outlive the runner.
+  ModelRunner(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
+              const EngineOptions& options, const BackendInfo& info, Clock* clock,
+              Observer* observer);
+  // Ends what is left with Unavailable.
+  ~ModelRunner();
+
+  const std::shared_ptr<const Model>& model() const { return model_; }
+
+  // As Engine's.
+  absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink, MonoTime received);
+  void Cancel(RequestId id);
+  ModelStats Stats() const;
+
+  // From here on Submit refuses and the scheduler holds nothing back.
+  void StopAdmission();
+  // After StopAdmission: returns when every admitted request is done, or at `deadline` having told
+  // the rest to end with Unavailable.
+  void AwaitIdle(MonoTime deadline);
+
+ private:
+  // The scheduling thread.
+  void Run();
+  bool NextWork();
+  void EndFinished();
+  void RunBatch();
+  void NoteStep(const Bucket& bucket, MonoTime start, nanoseconds replay);
+  void DropDead(const absl::Status& replayed, MonoTime now);
+  void Settle(const StepShape* timed, nanoseconds replay);
+
+  absl::Status Refuse(Rejection reason, absl::Status status);
+  RequestId Admit(std::unique_ptr<ActiveRequest> active) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  BatchDecision Decide(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Take(int32_t sequences) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ExpireWaiting(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the request with `status`, unless it has failed before: its waiting rows now, its running
+  // ones when they settle.
+  void Fail(ActiveRequest* request, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RowDone(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::shared_ptr<const Model> model_;
+  const EngineOptions options_;
+  const int32_t tile_tokens_;
+  Clock* const clock_;
+  Observer* const observer_;
+  // Its slot and plans are used by the scheduling thread; its costs are guarded by mu_.
+  PreparedModel prepared_;
+
+  mutable Mutex mu_;
+  CondVar wake_;  // the scheduling thread has something to look at
+  CondVar idle_;  // nothing is admitted and nothing is being ended
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  RequestId last_id_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
+  AdmissionBudget budget_ ABSL_GUARDED_BY(mu_);
+  SequenceQueue queue_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<RequestId, std::unique_ptr<ActiveRequest>> requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<ActiveRequest>> ended_ ABSL_GUARDED_BY(mu_);  // OnDone is due
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;      // the scheduling thread calls OnDone
+  int64_t work_tokens_ ABSL_GUARDED_BY(mu_) = 0;  // that all admitted rows may still compute
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;        // held by admitted requests
+  int64_t running_requests_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // Of the scheduling thread; capacity for the largest bucket.
+  PlanCache::Reader plans_;
+  BatchDecision decision_;
+  MonoTime decided_{};  // when
+  std::vector<WaitingSequence*> window_;
+  std::vector<Row*> running_;
+  std::vector<GeneratedToken> tokens_;
+  std::vector<std::unique_ptr<ActiveRequest>> finished_;
+
+  std::thread thread_;  // last: starts when all else is built
+};
+
+}  // namespace sluice

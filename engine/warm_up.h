@@ -1,0 +1,34 @@
+// From a loaded model to one that can serve: packed weights, a ladder whose plans are all prepared
+// and timed, and a slot to run them in.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/backend.h"
+#include "engine/clock.h"
+#include "engine/execution_slot.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/plan_cache.h"
+#include "engine/schedule/cost_model.h"
+#include "engine/schedule/ladder.h"
+
+namespace sluice {
+
+// Members are destroyed in the reverse order, users before what they use.
+struct PreparedModel {
+  std::unique_ptr<ExecutableModel> executable;
+  Ladder ladder;
+  std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder
+  std::unique_ptr<ExecutionSlot> slot;
+  CostModel costs;  // has seen each bucket filled once
+};
+
+// Takes seconds. Errors: the backend's, or InvalidArgument that names the option out of its range.
+// Nothing is owned; all outlive the result.
+absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
+                                     const EngineOptions& options, Backend* backend, Clock* clock,
+                                     Observer* observer);
+
+}  // namespace sluice

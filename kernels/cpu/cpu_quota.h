@@ -1,0 +1,23 @@
+// How many CPUs the process's cgroup grants it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+
+namespace sluice::kernels {
+
+// Contents of a file, or nullopt when it cannot be read.
+using ReadFile = absl::FunctionRef<std::optional<std::string>(const std::string& path)>;
+
+// "<quota> <period>" in microseconds as in cgroup v2's cpu.max, in whole CPUs rounded up. nullopt
+// for "max ..." and for anything malformed.
+std::optional<int> ParseCpuMax(std::string_view text);
+
+// The least quota of the cgroup that /proc/self/cgroup names and of its ancestors (v2 and v1 are
+// both read); nullopt when nothing limits. A path that a container does not see counts as the root.
+std::optional<int> CgroupCpus(ReadFile read);
+
+}  // namespace sluice::kernels

@@ -1,0 +1,137 @@
+#include "kernels/cpu/gemm.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "kernels/check.h"
+#include "kernels/cpu/simd/dispatch.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Copies columns [col, col + cols) of one source matrix to a [k, width] panel, zeros after `cols`.
+void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t cols, int64_t width,
+               float* panel) {
+  const int64_t base = matrix * source.k * source.n;
+  if (!source.transposed) {
+    for (int64_t row = 0; row < source.k; ++row, panel += width) {
+      ConvertToFloat(source.data, source.dtype, base + row * source.n + col, cols, panel);
+      std::fill(panel + cols, panel + width, 0.0f);
+    }
+    return;
+  }
+  constexpr int64_t kRun = 64;
+  float run[kRun];
+  if (cols < width) std::fill(panel, panel + source.k * width, 0.0f);
+  for (int64_t first = 0; first < source.k; first += kRun) {
+    const int64_t count = std::min(kRun, source.k - first);
+    for (int64_t c = 0; c < cols; ++c) {
+      ConvertToFloat(source.data, source.dtype, base + (col + c) * source.k + first, count, run);
+      for (int64_t i = 0; i < count; ++i) panel[(first + i) * width + c] = run[i];
+    }
+  }
+}
+
+// The work of a GEMM in units of one row block by one chunk of columns; chunks of a block are
+// neighbours. Where the cuts lie moves no bit.
+class Blocks {
+ public:
+  Blocks(const PackedWeights& weights, const simd::Table& table, std::span<const RowGroup> groups)
+      : groups_(groups),
+        // Rows of x that fit the second-level cache beside a panel.
+        rows_(std::clamp<int64_t>((int64_t{1} << 16) / std::max<int64_t>(1, weights.k()),
+                                  2 * table.tile_rows, 16 * table.tile_rows)),
+        cols_(4 * table.panel_cols),
+        chunks_(CeilDiv(weights.n(), cols_)) {
+    for (const RowGroup& group : groups) count_ += CeilDiv(group.count, rows_) * chunks_;
+  }
+
+  int64_t count() const { return count_; }
+  int64_t cols() const { return cols_; }
+
+  // Calls run(group, first row, rows, first column) for units [begin, end).
+  template <typename Run>
+  void ForEach(int64_t begin, int64_t end, Run run) const {
+    int64_t first = 0;  // unit where the group begins
+    for (const RowGroup& group : groups_) {
+      const int64_t units = CeilDiv(group.count, rows_) * chunks_;
+      for (int64_t u = std::max(begin, first); u < std::min(end, first + units); ++u) {
+        const int64_t row = (u - first) / chunks_ * rows_;
+        run(group, group.first_row + row, std::min<int64_t>(rows_, group.count - row),
+            (u - first) % chunks_ * cols_);
+      }
+      first += units;
+      if (first >= end) return;
+    }
+  }
+
+ private:
+  const std::span<const RowGroup> groups_;
+  const int64_t rows_, cols_, chunks_;
+  int64_t count_ = 0;
+};
+
+}  // namespace
+
+void PackedWeights::Free::operator()(float* p) const { std::free(p); }
+
+PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& source) {
+  SLUICE_CHECK(source.matrices >= 1 && source.k >= 1 && source.n >= 1);
+  const int64_t width = simd::TableFor(context.profile).panel_cols;
+  const int64_t panels = CeilDiv(source.n, width);
+  PackedWeights packed;
+  packed.matrices_ = source.matrices;
+  packed.k_ = source.k;
+  packed.n_ = source.n;
+  packed.stride_ = panels * width * source.k;
+  packed.bytes_ = source.matrices * packed.stride_ * static_cast<int64_t>(sizeof(float));
+  // A panel is a multiple of 32 bytes, a whole allocation need not be one of 64.
+  packed.data_.reset(static_cast<float*>(
+      std::aligned_alloc(64, static_cast<size_t>(CeilDiv(packed.bytes_, 64) * 64))));
+  SLUICE_CHECK(packed.data_ != nullptr);
+  context.pool->ParallelFor(source.matrices * panels, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t col = i % panels * width;
+      PackPanel(source, i / panels, col, std::min(width, source.n - col), width,
+                packed.data_.get() + i * width * source.k);
+    }
+  });
+  return packed;
+}
+
+void GroupedGemm(const Context& context, const PackedWeights& weights,
+                 std::span<const RowGroup> groups, const GemmArgs& args) {
+  constexpr int64_t kRangesPerThread = 8;
+  const simd::Table& table = simd::TableFor(context.profile);
+  const Blocks blocks(weights, table, groups);
+  const auto run = [&](const RowGroup& group, int64_t row, int64_t rows, int64_t col) {
+    SLUICE_CHECK(group.position < weights.matrices());
+    const float* bias = args.bias;
+    if (bias != nullptr) bias += group.position * args.bias_stride + col;
+    table.gemm({.x = args.x + row * args.ldx,
+                .ldx = args.ldx,
+                .rows = rows,
+                .panels = weights.matrix(group.position) + col * weights.k(),
+                .k = weights.k(),
+                .cols = std::min(blocks.cols(), weights.n() - col),
+                .bias = bias,
+                .out = args.out + row * args.ldo + col,
+                .ldo = args.ldo,
+                .accumulate = args.accumulate});
+  };
+  const int64_t grain =
+      std::max<int64_t>(1, blocks.count() / (context.pool->threads() * kRangesPerThread));
+  context.pool->ParallelFor(blocks.count(), grain, [&](int64_t begin, int64_t end, int) {
+    blocks.ForEach(begin, end, run);
+  });
+}
+
+void Gemm(const Context& context, const PackedWeights& weights, int64_t rows,
+          const GemmArgs& args) {
+  const RowGroup group = {.position = 0, .first_row = 0, .count = static_cast<int32_t>(rows)};
+  GroupedGemm(context, weights, {&group, 1}, args);
+}
+
+}  // namespace sluice::kernels

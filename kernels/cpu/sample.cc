@@ -1,0 +1,193 @@
+#include "kernels/cpu/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/check.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/simd/dispatch.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr int64_t kBlock = 1024;  // columns of one fp32 sum; blocks add up in double
+
+// A row and its largest logit, which every exponent is taken relative to.
+struct Logits {
+  const simd::Table& table;
+  const float* x;
+  int64_t n;
+  float largest;
+};
+
+// Weight of a token: exp((x - largest) / divisor), 0 below `floor`.
+struct Weighting {
+  float divisor = 1.0f;
+  float floor = 0.0f;
+};
+
+float BlockWeight(const Logits& row, const Weighting& weighting, int64_t begin, float* weights) {
+  return row.table.exp_sum(row.x + begin, std::min(kBlock, row.n - begin), row.largest,
+                           weighting.divisor, weighting.floor, weights);
+}
+
+double TotalWeight(const Logits& row, const Weighting& weighting) {
+  double total = 0;
+  for (int64_t b = 0; b < row.n; b += kBlock) total += BlockWeight(row, weighting, b, nullptr);
+  return total;
+}
+
+double Uniform(const SampleParams& params) {
+  const uint32_t counter[4] = {static_cast<uint32_t>(params.token_index),
+                               static_cast<uint32_t>(params.token_index >> 32), params.sample, 0};
+  uint32_t words[4];
+  Philox(params.seed, counter, words);
+  return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1p-53;
+}
+
+// First index where the running sum, from *sum on, passes `target`; n when it never does. A weight
+// of 0 is never chosen. *last becomes the last index of positive weight, if any.
+int64_t Walk(const float* weights, int64_t n, double target, double* sum, int64_t* last) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (weights[i] <= 0) continue;
+    *last = i;
+    *sum += weights[i];
+    if (*sum > target) return i;
+  }
+  return n;
+}
+
+// Inverts the distribution over the whole row in index order.
+int32_t DrawInIndexOrder(const Logits& row, const Weighting& weighting, double uniform) {
+  const double target = uniform * TotalWeight(row, weighting);
+  double before = 0;   // weight of the blocks passed
+  int64_t chosen = 0;  // a block of positive weight
+  double chosen_before = 0;
+  for (int64_t b = 0; b < row.n; b += kBlock) {
+    const double weight = BlockWeight(row, weighting, b, nullptr);
+    if (weight > 0) {
+      chosen = b;
+      chosen_before = before;
+      if (before + weight > target) break;
+    }
+    before += weight;
+  }
+  float weights[kBlock];
+  BlockWeight(row, weighting, chosen, weights);
+  const int64_t count = std::min(kBlock, row.n - chosen);
+  int64_t last = 0;
+  const int64_t i = Walk(weights, count, target, &chosen_before, &last);
+  return static_cast<int32_t>(chosen + (i < count ? i : last));
+}
+
+// Room for `k` candidates of a row of `n`, cut out of the caller's scratch.
+struct Candidates {
+  Candidates(uint64_t* scratch, int64_t k)
+      : weights(reinterpret_cast<float*>(scratch)),
+        ids(reinterpret_cast<int32_t*>(scratch) + k),
+        keys(scratch + k) {}
+  float* weights;  // [k]
+  int32_t* ids;    // [k]
+  uint64_t* keys;  // [TopKScratch(n, k)]
+};
+
+// The candidates in descending order: the k most likely, of these the smallest number that holds
+// top_p of `total` (of their own weight when total is 0), of these the ones not below min_p.
+// Returns how many, and their weight; 0 when k candidates do not hold top_p of a total that is not
+// their own.
+int64_t SelectFrom(Profile profile, const Logits& row, const SampleParams& params,
+                   const Weighting& weighting, int64_t k, double total, const Candidates& out,
+                   double* kept) {
+  TopK(profile, row.x, row.n, k, out.weights, out.ids, out.keys);
+  row.table.exp_sum(out.weights, k, row.largest, weighting.divisor, 0.0f, out.weights);
+  if (total == 0) {
+    for (int64_t i = 0; i < k; ++i) total += out.weights[i];
+  }
+  int64_t count = 0;
+  *kept = 0;
+  const bool cut = params.top_p < 1.0f;
+  while (count < k && (count == 0 || !cut || *kept < params.top_p * total)) {
+    if (count > 0 && out.weights[count] < params.min_p) return count;
+    *kept += out.weights[count++];
+  }
+  const bool reached = !cut || *kept >= params.top_p * total || k == row.n;
+  return reached ? count : 0;
+}
+
+int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParams& params,
+                           const Weighting& weighting, double uniform, uint64_t* scratch) {
+  constexpr int64_t kFirst = 256, kGrowth = 8;
+  const bool top_k = params.top_k > 0 && params.top_k < row.n;
+  // Without top_k, the nucleus is sought among ever more candidates, the whole row at last.
+  const double total = top_k ? 0 : TotalWeight(row, weighting);
+  int64_t k = std::min<int64_t>(row.n, top_k ? params.top_k : kFirst);
+  while (true) {
+    const Candidates candidates(scratch, k);
+    double kept = 0;
+    const int64_t count = SelectFrom(profile, row, params, weighting, k, total, candidates, &kept);
+    if (count > 0) {
+      double sum = 0;
+      int64_t last = 0;
+      const int64_t i = Walk(candidates.weights, count, uniform * kept, &sum, &last);
+      return candidates.ids[i < count ? i : last];
+    }
+    k = std::min(row.n, k * kGrowth);
+  }
+}
+
+int32_t Draw(Profile profile, const Logits& row, const SampleParams& params, uint64_t* scratch) {
+  const Weighting weighting = {
+      .divisor = std::min(params.temperature, std::numeric_limits<float>::max()),
+      .floor = params.min_p};
+  const double uniform = Uniform(params);
+  const bool top_k = params.top_k > 0 && params.top_k < row.n;
+  if (!top_k && params.top_p >= 1.0f) return DrawInIndexOrder(row, weighting, uniform);
+  return DrawFromCandidates(profile, row, params, {.divisor = weighting.divisor}, uniform, scratch);
+}
+
+// -inf: nothing but -inf. NaN: a NaN or +inf.
+double LogOfSum(const Logits& row) {
+  if (row.largest > -std::numeric_limits<float>::infinity()) {
+    return row.largest + Log(TotalWeight(row, {}));  // inf - inf where the largest is +inf
+  }
+  const bool nan = std::any_of(row.x, row.x + row.n, [](float v) { return std::isnan(v); });
+  return nan ? std::numeric_limits<double>::quiet_NaN() : row.largest;
+}
+
+Logits Prepare(Profile profile, const float* x, int64_t n) {
+  const simd::Table& table = simd::TableFor(profile);
+  return {table, x, n, table.max(x, n)};
+}
+
+}  // namespace
+
+double LogSumExp(Profile profile, const float* x, int64_t n) {
+  SLUICE_CHECK(n >= 1);
+  return LogOfSum(Prepare(profile, x, n));
+}
+
+int64_t SampleScratch(int64_t n) { return n + TopKScratch(n, n); }
+
+SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow& row,
+                    uint64_t* scratch) {
+  SLUICE_CHECK(row.n >= 1 && row.num_top <= row.n);
+  const Logits logits = Prepare(profile, row.logits, row.n);
+  const double log_sum = LogOfSum(logits);
+  if (!std::isfinite(log_sum)) return {-1, std::numeric_limits<float>::quiet_NaN()};
+  const auto logprob = [&](int32_t id) { return static_cast<float>(row.logits[id] - log_sum); };
+
+  if (row.num_top > 0) {
+    TopK(profile, row.logits, row.n, row.num_top, nullptr, row.top_ids, scratch);
+    for (int32_t i = 0; i < row.num_top; ++i) row.top_logprobs[i] = logprob(row.top_ids[i]);
+  }
+  int32_t token;
+  if (params.temperature > 0) {
+    token = Draw(profile, logits, params, scratch);
+  } else {
+    TopK(profile, row.logits, row.n, 1, nullptr, &token, scratch);
+  }
+  return {token, logprob(token)};
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,96 @@
+// GEMM over packed panels. Included by table.inc; see vec.h for the rules.
+//
+// A tile keeps R x P panels of running sums in registers while k ascends: x is broadcast, the
+// panels stream. Every (R, P) does the same arithmetic per element, so a row's bits do not depend
+// on how many rows it comes with.
+#pragma once
+
+#include "kernels/cpu/simd/table.h"
+#include "kernels/cpu/simd/vec.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+inline constexpr int kPanelVectors = 2;
+inline constexpr int kPanelCols = kPanelVectors * kLanes;
+inline constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
+
+// With few rows, several panels at once keep enough sums in flight to hide the latency of the FMA.
+inline constexpr int PanelsAtOnce(int64_t rows) {
+  return rows == 1 ? 4 : rows <= kTileRows / 2 ? 2 : 1;
+}
+
+SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
+  return n >= kLanes ? Load(p) : LoadPartial(p, n, 0.0f);
+}
+
+SLUICE_INLINE void StoreUpTo(float* p, VecF v, int64_t n) {
+  if (n >= kLanes) {
+    Store(p, v);
+  } else {
+    StorePartial(p, v, n);
+  }
+}
+
+SLUICE_INLINE void Finish(const simd::GemmBlock& block, int64_t row, int64_t col, VecF sum) {
+  const int64_t n = block.cols - col;
+  if (n <= 0) return;
+  float* out = block.out + row * block.ldo + col;
+  if (block.bias != nullptr) sum += LoadUpTo(block.bias + col, n);
+  if (block.accumulate) sum = LoadUpTo(out, n) + sum;
+  StoreUpTo(out, sum, n);
+}
+
+// Rows [row, row + R) by P panels from column `col` on.
+template <int R, int P>
+static void Tile(const simd::GemmBlock& block, int64_t row, int64_t col) {
+  const int64_t k = block.k, ldx = block.ldx;
+  const float* x = block.x + row * ldx;
+  const float* w = block.panels + col * k;
+  VecF sum[R][P * kPanelVectors] = {};
+  for (int64_t i = 0; i < k; ++i, ++x, w += kPanelCols) {
+    VecF column[P * kPanelVectors];
+#pragma GCC unroll 8
+    for (int c = 0; c < P * kPanelVectors; ++c) {
+      column[c] = Load(w + (c / kPanelVectors) * k * kPanelCols + (c % kPanelVectors) * kLanes);
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const VecF a = Broadcast(x[r * ldx]);
+#pragma GCC unroll 8
+      for (int c = 0; c < P * kPanelVectors; ++c) sum[r][c] = Fma(a, column[c], sum[r][c]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int c = 0; c < P * kPanelVectors; ++c) Finish(block, row + r, col + c * kLanes, sum[r][c]);
+  }
+}
+
+// The tile function for `rows` in [1, R].
+template <int R>
+static void DispatchTile(const simd::GemmBlock& block, int64_t row, int64_t rows, int panels,
+                         int64_t col) {
+  if (rows < R) {
+    if constexpr (R > 1) DispatchTile<R - 1>(block, row, rows, panels, col);
+  } else if (panels == PanelsAtOnce(R)) {
+    Tile<R, PanelsAtOnce(R)>(block, row, col);
+  } else {
+    for (int p = 0; p < panels; ++p) Tile<R, 1>(block, row, col + p * kPanelCols);
+  }
+}
+
+static void Gemm(const simd::GemmBlock& block) {
+  const int64_t tiles = (block.rows + kTileRows - 1) / kTileRows;
+  const int64_t panels = (block.cols + kPanelCols - 1) / kPanelCols;
+  const int64_t step = block.rows < kTileRows ? PanelsAtOnce(block.rows) : 1;
+  for (int64_t p = 0; p < panels; p += step) {
+    const int count = static_cast<int>(panels - p < step ? panels - p : step);
+    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
+      const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
+      DispatchTile<kTileRows>(block, row, end - row, count, p * kPanelCols);
+    }
+  }
+}
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

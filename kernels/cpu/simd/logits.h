@@ -1,0 +1,53 @@
+// Passes over a row of logits or scores. Included by table.inc; see vec.h for the rules.
+#pragma once
+
+#include "kernels/cpu/simd/table.h"
+#include "kernels/cpu/simd/vec.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+static float MaxOf(const float* x, int64_t n) {
+  VecF largest = Broadcast(-__builtin_inff());
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) largest = Max(largest, Load(x + i));
+  if (i < n) largest = Max(largest, LoadPartial(x + i, n - i, -__builtin_inff()));
+  return MaxLanes(largest);
+}
+
+static float ExpSum(const float* x, int64_t n, float shift, float divisor, float floor, float* w) {
+  VecF sum = {};
+  const VecF least = Broadcast(floor);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t left = n - i;
+    const VecF in = left >= kLanes ? Load(x + i) : LoadPartial(x + i, left, -__builtin_inff());
+    VecF e = Exp((in - shift) / divisor);
+    e = e < least ? VecF{} : e;
+    sum += e;
+    if (w == nullptr) continue;
+    if (left >= kLanes) {
+      Store(w + i, e);
+    } else {
+      StorePartial(w + i, e, left);
+    }
+  }
+  return SumLanes(sum);
+}
+
+static int64_t Scan(const float* x, int64_t begin, int64_t n, float bound, int32_t* indices,
+                    int64_t room, int64_t* found) {
+  const VecF limit = Broadcast(bound);
+  int64_t i = begin, count = 0;
+  for (; i < n && count + kLanes <= room; i += kLanes) {
+    const int64_t left = n - i;
+    uint32_t hits = left >= kLanes
+                        ? NotLessEqual(Load(x + i), limit)
+                        : NotLessEqual(LoadPartial(x + i, left, 0.0f), limit) & ((1u << left) - 1);
+    for (; hits != 0; hits &= hits - 1) {
+      indices[count++] = static_cast<int32_t>(i) + __builtin_ctz(hits);
+    }
+  }
+  *found = count;
+  return i < n ? i : n;
+}
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

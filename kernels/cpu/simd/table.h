@@ -1,0 +1,90 @@
+// The inner kernels, one table of them per numerics profile.
+//
+// Everything here runs on the calling thread, checks nothing and includes only C headers (see
+// vec.h). The ops in kernels/cpu/*.cc cut the work, these do it.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cpu/kv_cache.h"
+#include "kernels/xsa_form.h"
+
+namespace sluice::kernels::simd {
+
+// Consecutive panels of a packed matrix times some rows:
+//   out[r, c] = sum_k x[r, k] w[k, c], one running sum over k ascending, (+ bias[c]) (+ out[r, c])
+struct GemmBlock {
+  const float* x;  // [rows, k], row stride ldx
+  int64_t ldx;
+  int64_t rows;
+  const float* panels;  // [ceil(cols / panel_cols), k, panel_cols]
+  int64_t k;
+  int64_t cols;
+  const float* bias;  // [cols] or nullptr
+  float* out;         // [rows, cols], row stride ldo
+  int64_t ldo;
+  bool accumulate;
+};
+
+// Consecutive query rows of one sequence and all query heads of one KV head.
+struct AttentionBlock {
+  const float* q;       // first row of the tensor, at this KV head's first query head
+  float* out;           // likewise; may be q
+  int64_t row_stride;   // floats between the rows of q and of out
+  int32_t heads;        // query heads
+  const int32_t* rows;  // [count]
+  int32_t count;
+  int32_t first_position;  // of rows[0]
+  int32_t context;         // visible keys of a bidirectional row; 0: causal
+  float scale;
+
+  const KvLayer* kv;
+  int32_t kv_head;
+  const int32_t* pages;  // of the sequence, from position 0 on
+
+  XsaForm xsa;
+  float xsa_eps;
+  const float* xsa_gate;  // [heads] or nullptr
+  float* cos_sim;         // first row of the tensor, at the first query head; or nullptr
+  float* proj_frac;       // likewise
+  int64_t diagnostics_stride;
+
+  float* scratch;        // [kAttentionTile, score_stride + head_dim]
+  int64_t score_stride;  // floats, >= the context; a multiple of kPageTokens
+};
+
+// Most queries that meet a KV page together, over all profiles.
+inline constexpr int kAttentionTile = 8;
+
+// Most rows of an AttentionBlock.
+inline constexpr int kAttentionRows = 32;
+
+struct Table {
+  int32_t panel_cols;  // columns of a GEMM panel
+  int32_t tile_rows;   // rows that a GEMM tile computes at once
+
+  void (*gemm)(const GemmBlock& block);
+  void (*attention)(const AttentionBlock& block);
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* out);
+  void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
+  // out may be x; cos and sin hold half values.
+  void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* out);
+
+  // -inf when all are NaN.
+  float (*max)(const float* x, int64_t n);
+  // w[i] = exp((x[i] - shift) / divisor), 0 where that is below `floor`; returns their sum. w may
+  // be nullptr.
+  float (*exp_sum)(const float* x, int64_t n, float shift, float divisor, float floor, float* w);
+  // Appends the indices i of [begin, n) where x[i] <= bound does not hold, ascending, until fewer
+  // than kLanes <= 16 more would fit into `room`. Returns where to go on; *found counts.
+  int64_t (*scan)(const float* x, int64_t begin, int64_t n, float bound, int32_t* indices,
+                  int64_t room, int64_t* found);
+};
+
+inline constexpr int64_t kScanSlack = 16;  // the widest vector
+
+extern const Table kPortable;
+extern const Table kAvx2;
+extern const Table kAvx512;
+
+}  // namespace sluice::kernels::simd

@@ -1,0 +1,119 @@
+// Vectors of one instruction set, and the few operations that GCC's vector extensions lack.
+//
+// Included once by each of portable.cc, avx2.cc and avx512.cc, which differ in SLUICE_SIMD_LANES,
+// SLUICE_SIMD_NAMESPACE and compiler flags. Every definition is in that namespace and nothing here
+// or in the headers beside may include the C++ library: an inline std:: function compiled with
+// -mavx2 could be the copy that the linker keeps for everyone.
+#pragma once
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define SLUICE_INLINE static inline __attribute__((always_inline))
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+inline constexpr int kLanes = SLUICE_SIMD_LANES;
+
+typedef float VecF __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
+typedef int32_t VecI __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
+typedef float UnalignedVecF
+    __attribute__((vector_size(4 * SLUICE_SIMD_LANES), aligned(4), may_alias));
+
+SLUICE_INLINE VecF Load(const float* p) { return *reinterpret_cast<const UnalignedVecF*>(p); }
+SLUICE_INLINE void Store(float* p, VecF v) { *reinterpret_cast<UnalignedVecF*>(p) = v; }
+
+// x - 0 keeps the sign of a zero, x + 0 would not.
+SLUICE_INLINE VecF Broadcast(float x) { return x - VecF{}; }
+
+// The first n < kLanes lanes from memory, the others from `fill`.
+SLUICE_INLINE VecF LoadPartial(const float* p, int64_t n, float fill) {
+  VecF v = Broadcast(fill);
+  for (int64_t i = 0; i < n; ++i) v[i] = p[i];
+  return v;
+}
+
+SLUICE_INLINE void StorePartial(float* p, VecF v, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+}
+
+SLUICE_INLINE float FmaScalar(float a, float b, float c) {
+#ifdef __FMA__
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// a * b + c: rounded once where the instruction set has it.
+SLUICE_INLINE VecF Fma(VecF a, VecF b, VecF c) {
+#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__) && SLUICE_SIMD_LANES == 8
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  VecF r;
+  for (int i = 0; i < kLanes; ++i) r[i] = FmaScalar(a[i], b[i], c[i]);
+  return r;
+#endif
+}
+
+// Bit i is set unless x[i] <= bound[i]: also where either is NaN.
+SLUICE_INLINE uint32_t NotLessEqual(VecF x, VecF bound) {
+#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
+  return _mm512_cmp_ps_mask(x, bound, _CMP_NLE_UQ);
+#elif defined(__AVX__) && SLUICE_SIMD_LANES == 8
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x, bound, _CMP_NLE_UQ)));
+#else
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= static_cast<uint32_t>(!(x[i] <= bound[i])) << i;
+  return bits;
+#endif
+}
+
+// Sums the lanes pairwise: the order depends on kLanes alone.
+SLUICE_INLINE float SumLanes(VecF v) {
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) v[i] += v[i + width];
+  }
+  return v[0];
+}
+
+// Larger of each pair; `a` where b is NaN.
+SLUICE_INLINE VecF Max(VecF a, VecF b) { return b > a ? b : a; }
+
+SLUICE_INLINE float MaxLanes(VecF v) {
+  float m = v[0];
+  for (int i = 1; i < kLanes; ++i) m = v[i] > m ? v[i] : m;
+  return m;
+}
+
+// e^x within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
+//
+// x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r), P of degree 5 interpolated at the
+// Chebyshev nodes. ln2 is split so that n * kLn2High is exact. 2^n is applied in two factors, so
+// that neither overflows before the result does.
+SLUICE_INLINE VecF Exp(VecF x) {
+  constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond: inf and 0
+  constexpr float kRound = 12582912.0f;                 // 1.5 * 2^23: adding it rounds to integers
+  constexpr int32_t kRoundBits = 0x4B400000;
+  constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  constexpr float kP[] = {0.5f,           0.166666672f,   0.0416664667f,
+                          0.00833331048f, 0.00139336498f, 0.000198909911f};
+  x = x > kHighest ? Broadcast(kHighest) : x;
+  x = x < kLowest ? Broadcast(kLowest) : x;
+  const VecF shifted = Fma(x, Broadcast(kLog2E), Broadcast(kRound));
+  const VecF n = shifted - kRound;
+  VecF r = Fma(n, Broadcast(-kLn2High), x);
+  r = Fma(n, Broadcast(-kLn2Low), r);
+  VecF p = Broadcast(kP[5]);
+  for (int i = 4; i >= 0; --i) p = Fma(p, r, Broadcast(kP[i]));
+  const VecF e = Fma(p, r * r, r) + 1.0f;
+  const VecI exponent = reinterpret_cast<VecI>(shifted) - kRoundBits;
+  const VecI half = exponent >> 1;
+  const VecF first = reinterpret_cast<VecF>((half + 127) << 23);
+  const VecF second = reinterpret_cast<VecF>((exponent - half + 127) << 23);
+  return e * first * second;
+}
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

@@ -1,0 +1,145 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/check.h"
+#include "kernels/cpu/cpu_quota.h"
+
+namespace sluice::kernels {
+namespace {
+
+// About 20 us: longer than the gaps between the ops of a step, shorter than waking a thread twice.
+constexpr int kSpins = 500;
+
+template <typename Done>
+bool SpinUntil(Done done) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (done()) return true;
+    __builtin_ia32_pause();
+  }
+  return done();
+}
+
+}  // namespace
+
+// A job is open while workers may enter it. The caller publishes the job, opens the gate, advances
+// the epoch to wake the workers, works along, closes the gate and waits for those inside to leave.
+// A worker that wakes too late finds the gate closed and never sees the job.
+struct ThreadPool::State {
+  // Bit 30: closed. Below: workers inside, and for an instant those that are about to find it
+  // closed.
+  static constexpr int32_t kClosed = 1 << 30;
+
+  explicit State(int threads) : count(threads) {
+    for (int worker = 1; worker < count; ++worker) {
+      workers.emplace_back([this, worker] { WorkerLoop(worker); });
+    }
+  }
+
+  ~State() {
+    stopping.store(true, std::memory_order_relaxed);
+    Wake();
+    for (std::thread& worker : workers) worker.join();
+  }
+
+  void Wake() {
+    epoch.fetch_add(1, std::memory_order_release);
+    epoch.notify_all();
+  }
+
+  void WorkerLoop(int worker) {
+    uint32_t seen = 0;
+    while (true) {
+      const auto advanced = [&] { return epoch.load(std::memory_order_acquire) != seen; };
+      if (!SpinUntil(advanced)) epoch.wait(seen, std::memory_order_acquire);
+      seen = epoch.load(std::memory_order_acquire);
+      if (stopping.load(std::memory_order_relaxed)) return;
+      if ((gate.fetch_add(1, std::memory_order_acquire) & kClosed) == 0) Work(worker);
+      if (gate.fetch_sub(1, std::memory_order_release) == (kClosed | 1)) gate.notify_all();
+    }
+  }
+
+  void Work(int worker) {
+    for (int64_t begin = next.fetch_add(grain, std::memory_order_relaxed); begin < n;
+         begin = next.fetch_add(grain, std::memory_order_relaxed)) {
+      (*body)(begin, std::min(begin + grain, n), worker);
+    }
+  }
+
+  void Run() ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mu) {
+    next.store(0, std::memory_order_relaxed);
+    gate.fetch_and(~kClosed, std::memory_order_release);
+    Wake();
+    Work(0);
+    gate.fetch_or(kClosed, std::memory_order_relaxed);
+    const auto empty = [&] { return gate.load(std::memory_order_acquire) == kClosed; };
+    while (!SpinUntil(empty)) {
+      const int32_t inside = gate.load(std::memory_order_acquire);
+      if (inside != kClosed) gate.wait(inside, std::memory_order_acquire);
+    }
+  }
+
+  const int count;
+  absl::Mutex call_mu;  // held through a ParallelFor: serves callers one after another
+
+  // The job. Written under call_mu while the gate is closed and nobody is inside, read inside.
+  const absl::FunctionRef<void(int64_t, int64_t, int)>* body = nullptr;
+  int64_t n = 0;
+  int64_t grain = 1;
+
+  alignas(64) std::atomic<int64_t> next{0};  // first index that nobody has taken
+  alignas(64) std::atomic<int32_t> gate{kClosed};
+  alignas(64) std::atomic<uint32_t> epoch{0};
+  std::atomic<bool> stopping{false};
+  std::vector<std::thread> workers;  // last: they use what is above
+};
+
+ThreadPool::ThreadPool(int threads) {
+  SLUICE_CHECK(threads >= 1);
+  state_ = std::make_unique<State>(threads);
+}
+
+ThreadPool::~ThreadPool() = default;
+
+int ThreadPool::threads() const { return state_->count; }
+
+void ThreadPool::ParallelFor(int64_t n, int64_t grain,
+                             absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body) {
+  SLUICE_CHECK(grain >= 1);
+  if (n <= 0) return;
+  State& state = *state_;
+  absl::MutexLock lock(&state.call_mu);
+  if (state.count == 1 || n <= grain) {
+    for (int64_t begin = 0; begin < n; begin += grain) body(begin, std::min(begin + grain, n), 0);
+    return;
+  }
+  state.body = &body;
+  state.n = n;
+  state.grain = grain;
+  state.Run();
+}
+
+int AvailableCpus() {
+  const auto read = [](const std::string& path) -> std::optional<std::string> {
+    std::ifstream file(path);
+    if (!file) return std::nullopt;
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof(mask), &mask) == 0) cpus = std::max(1, CPU_COUNT(&mask));
+  return std::min(cpus, CgroupCpus(read).value_or(cpus));
+}
+
+}  // namespace sluice::kernels

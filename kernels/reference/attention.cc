@@ -1,0 +1,79 @@
+#include "kernels/reference/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice::kernels::reference {
+namespace {
+
+double Dot(std::span<const double> a, std::span<const double> b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Head `head` of row `row` of a [rows, heads, head_dim] tensor.
+std::span<const double> Head(std::span<const double> x, int64_t heads, int64_t head_dim,
+                             int64_t row, int64_t head) {
+  return x.subspan((row * heads + head) * head_dim, head_dim);
+}
+
+}  // namespace
+
+std::vector<double> Attention(const AttentionShape& shape, std::span<const double> q,
+                              std::span<const double> k, std::span<const double> v,
+                              int64_t first_position, bool causal, double scale) {
+  const int64_t head_dim = shape.head_dim, group = shape.q_heads / shape.kv_heads;
+  const int64_t rows = static_cast<int64_t>(q.size()) / (shape.q_heads * head_dim);
+  const int64_t context = static_cast<int64_t>(k.size()) / (shape.kv_heads * head_dim);
+  std::vector<double> out(q.size(), 0.0);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t visible = causal ? first_position + r + 1 : context;
+    for (int64_t h = 0; h < shape.q_heads; ++h) {
+      std::vector<double> p(static_cast<size_t>(visible));
+      for (int64_t j = 0; j < visible; ++j) {
+        p[j] = scale * Dot(Head(q, shape.q_heads, head_dim, r, h),
+                           Head(k, shape.kv_heads, head_dim, j, h / group));
+      }
+      const double largest = *std::max_element(p.begin(), p.end());
+      double sum = 0;
+      for (double& s : p) sum += s = std::exp(s - largest);
+      for (int64_t j = 0; j < visible; ++j) {
+        const std::span<const double> value = Head(v, shape.kv_heads, head_dim, j, h / group);
+        for (int64_t d = 0; d < head_dim; ++d) {
+          out[(r * shape.q_heads + h) * head_dim + d] += p[j] / sum * value[d];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+XsaResult ExcludeSelf(const AttentionShape& shape, const Xsa& xsa, std::span<const double> y,
+                      std::span<const double> v) {
+  constexpr double kDiagnosticEps = 1e-6;
+  const int64_t head_dim = shape.head_dim, group = shape.q_heads / shape.kv_heads;
+  const int64_t rows = static_cast<int64_t>(y.size()) / (shape.q_heads * head_dim);
+  XsaResult result = {.out = {y.begin(), y.end()}, .cos_sim = {}, .proj_frac = {}};
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t h = 0; h < shape.q_heads; ++h) {
+      const std::span<const double> head = Head(y, shape.q_heads, head_dim, r, h);
+      const std::span<const double> own = Head(v, shape.kv_heads, head_dim, r, h / group);
+      const double dot = Dot(head, own), norm = std::sqrt(Dot(own, own));
+      const double cos_sim = std::abs(dot) / std::max(norm, kDiagnosticEps);
+      result.cos_sim.push_back(cos_sim);
+      result.proj_frac.push_back(cos_sim / std::max(std::sqrt(Dot(head, head)), kDiagnosticEps));
+      if (xsa.form == XsaForm::kOff) continue;
+      const double divisor = xsa.form == XsaForm::kNorm
+                                 ? std::max(norm, xsa.eps) * std::max(norm, xsa.eps)
+                                 : std::max(norm * norm, xsa.eps);
+      const double gate = xsa.gate.empty() ? 1.0 : xsa.gate[h];
+      for (int64_t d = 0; d < head_dim; ++d) {
+        result.out[(r * shape.q_heads + h) * head_dim + d] -= gate * dot / divisor * own[d];
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace sluice::kernels::reference

@@ -1,0 +1,71 @@
+#include "kernels/reference/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace sluice::kernels::reference {
+
+std::vector<int32_t> TopK(std::span<const double> x, int64_t k) {
+  std::vector<int32_t> ids(x.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+    if (std::isnan(x[a]) || std::isnan(x[b])) return !std::isnan(x[a]) && std::isnan(x[b]);
+    return x[a] > x[b];
+  });
+  ids.resize(k);
+  return ids;
+}
+
+Distribution Filter(std::span<const double> logits, const SampleParams& params) {
+  const int64_t n = static_cast<int64_t>(logits.size());
+  const bool top_k = params.top_k > 0 && params.top_k < n;
+  const bool sorted = top_k || params.top_p < 1;
+  const std::vector<int32_t> order = TopK(logits, n);
+  Distribution kept;
+  const auto weight = [&](int32_t id) {
+    return std::exp((logits[id] - logits[order[0]]) / params.temperature);
+  };
+  if (!sorted) {
+    for (int32_t id = 0; id < n; ++id) {
+      kept.ids.push_back(id);
+      kept.weights.push_back(weight(id) < params.min_p ? 0 : weight(id));
+    }
+    return kept;
+  }
+  const int64_t k = top_k ? params.top_k : n;
+  double total = 0, sum = 0;
+  for (int64_t i = 0; i < k; ++i) total += weight(order[i]);
+  for (int64_t i = 0; i < k; ++i) {
+    const double w = weight(order[i]);
+    const bool nucleus = params.top_p >= 1 || sum < params.top_p * total;
+    if (i > 0 && (!nucleus || w < params.min_p)) break;
+    kept.ids.push_back(order[i]);
+    kept.weights.push_back(w);
+    sum += w;
+  }
+  return kept;
+}
+
+double Uniform(const SampleParams& params) {
+  const uint32_t counter[4] = {static_cast<uint32_t>(params.token_index),
+                               static_cast<uint32_t>(params.token_index >> 32), params.sample, 0};
+  uint32_t words[4];
+  Philox(params.seed, counter, words);
+  return std::ldexp(static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11), -53);
+}
+
+int32_t Sample(std::span<const double> logits, const SampleParams& params) {
+  if (params.temperature == 0) return TopK(logits, 1)[0];
+  const Distribution kept = Filter(logits, params);
+  const double total = std::accumulate(kept.weights.begin(), kept.weights.end(), 0.0);
+  const double target = Uniform(params) * total;
+  double sum = 0;
+  for (size_t i = 0; i < kept.ids.size(); ++i) {
+    sum += kept.weights[i];
+    if (sum > target) return kept.ids[i];
+  }
+  return kept.ids.back();
+}
+
+}  // namespace sluice::kernels::reference

@@ -1,0 +1,79 @@
+// What inference calls share, unary or streamed: from a message to an admitted request.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/engine.h"
+#include "engine/mutex.h"
+#include "grpcpp/server_context.h"
+#include "server/health.h"
+#include "server/reply_thread.h"
+#include "server/validate.h"
+
+namespace sluice {
+
+// Hears of requests that never reached the engine. `model` is empty when it is not a served one, so
+// that callers cannot make up metric labels. Thread-safe.
+class RefusalObserver {
+ public:
+  virtual ~RefusalObserver() = default;
+  virtual void OnRefused(std::string_view model, std::string_view reason) = 0;
+};
+
+// Thread-safe. Owns nothing.
+class Edge {
+ public:
+  Edge(const RequestLimits& limits, Engine* engine, Clock* clock, ReplyThread* replies,
+       RefusalObserver* refusals, const Health* health)
+      : limits_(limits),
+        engine_(engine),
+        clock_(clock),
+        replies_(replies),
+        refusals_(refusals),
+        health_(health) {}
+
+  // Reads the clock, the gRPC deadline and the trace context of a call.
+  Arrival Arrive(const grpc::CallbackServerContext& context) const;
+
+  // Resolves, validates and submits. While models are still being loaded, one that is not there yet
+  // is Unavailable and not NotFound. On error the sink that `make_sink` may have made is never
+  // called.
+  using MakeSink = std::function<std::shared_ptr<Sink>(ReplySpec)>;
+  absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message,
+                                   const Arrival& arrival, const MakeSink& make_sink);
+
+  // Counts bytes that were no message.
+  void Refuse(const absl::Status& status);
+
+  // Cancels what the caller gave up, and says with which status its call ends. A request whose
+  // deadline passed is left to the engine, which ends it as expired: gRPC reports both in one way,
+  // but the counts tell them apart.
+  absl::Status GiveUp(RequestId id, MonoTime deadline);
+
+  // How long a refused caller should wait: the engine's estimate of when its queue is worked off.
+  absl::Duration Pushback();
+
+  ReplyThread* replies() const { return replies_; }
+
+ private:
+  const RequestLimits limits_;
+  Engine* const engine_;
+  Clock* const clock_;
+  ReplyThread* const replies_;
+  RefusalObserver* const refusals_;
+  const Health* const health_;
+
+  // Refusals come in floods, and Stats takes the engine's locks: the estimate is kept for a while.
+  Mutex mu_;
+  MonoTime estimated_ ABSL_GUARDED_BY(mu_){};
+  absl::Duration pushback_ ABSL_GUARDED_BY(mu_);
+};
+
+// Parses a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>"; all zero when it is malformed.
+TraceContext ParseTraceparent(std::string_view header);
+
+}  // namespace sluice

@@ -1,0 +1,87 @@
+#include "server/http.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "civetweb.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kTextType[] = "text/plain; charset=utf-8";
+constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+int Answer(mg_connection* connection, int status, const char* type, std::string_view body) {
+  const bool head = std::string_view(mg_get_request_info(connection)->request_method) == "HEAD";
+  mg_printf(connection,
+            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+            "Connection: close\r\n\r\n",
+            status, mg_get_response_code_text(connection, status), type, body.size());
+  if (!head) mg_write(connection, body.data(), body.size());
+  return status;
+}
+
+// Answers and returns true when the method is neither GET nor HEAD.
+bool RefuseMethod(mg_connection* connection) {
+  const std::string_view method = mg_get_request_info(connection)->request_method;
+  if (method == "GET" || method == "HEAD") return false;
+  Answer(connection, 405, kTextType, "only GET and HEAD are served\n");
+  return true;
+}
+
+int IgnoreMessage(const mg_connection* connection, const char* message) { return 1; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address,
+                                                              HttpHandlers handlers) {
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(handlers)));
+  const char* options[] = {"listening_ports",
+                           address.c_str(),
+                           "num_threads",
+                           "2",
+                           "request_timeout_ms",
+                           "5000",
+                           "enable_keep_alive",
+                           "no",
+                           nullptr};
+  mg_callbacks callbacks{};
+  callbacks.log_message = &IgnoreMessage;  // what callers do wrong is no news
+  mg_init_data init{&callbacks, nullptr, options};
+  char text[256] = "";
+  mg_error_data error{nullptr, text, sizeof(text)};
+  server->context_ = mg_start2(&init, &error);
+  if (server->context_ == nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address, " for HTTP; is the port taken? (", text, ")"));
+  }
+  mg_server_port port{};
+  if (mg_get_server_ports(server->context_, 1, &port) == 1) server->port_ = port.port;
+  mg_set_request_handler(server->context_, "/metrics$", &HttpServer::Metrics, server.get());
+  mg_set_request_handler(server->context_, "/livez$", &HttpServer::Live, server.get());
+  mg_set_request_handler(server->context_, "/readyz$", &HttpServer::Ready, server.get());
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  if (context_ != nullptr) mg_stop(context_);
+}
+
+int HttpServer::Metrics(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  return Answer(connection, 200, kMetricsType, static_cast<HttpServer*>(self)->handlers_.metrics());
+}
+
+int HttpServer::Live(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  return Answer(connection, 200, kTextType, "live\n");
+}
+
+int HttpServer::Ready(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  const bool ready = static_cast<HttpServer*>(self)->handlers_.ready();
+  return Answer(connection, ready ? 200 : 503, kTextType, ready ? "ready\n" : "not ready\n");
+}
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+#include "server/lifecycle.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+sigset_t TerminationSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+void ExitAtOnce(int signal) { _exit(128 + signal); }
+
+}  // namespace
+
+void BlockTermination() {
+  const sigset_t signals = TerminationSignals();
+  SLUICE_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+int WaitForTermination() {
+  const sigset_t signals = TerminationSignals();
+  int received = 0;
+  while (sigwait(&signals, &received) != 0) {
+  }
+  // A handler and not the default action: the kernel spares process 1, which a container's daemon
+  // is, from default actions.
+  struct sigaction action {};
+  action.sa_handler = &ExitAtOnce;
+  SLUICE_CHECK(sigaction(SIGTERM, &action, nullptr) == 0);
+  SLUICE_CHECK(sigaction(SIGINT, &action, nullptr) == 0);
+  SLUICE_CHECK(pthread_sigmask(SIG_UNBLOCK, &signals, nullptr) == 0);
+  return received;
+}
+
+}  // namespace sluice

@@ -1,0 +1,95 @@
+// The composition root of sluiced: the only place that knows every part.
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "config/command_line.h"
+#include "config/version.h"
+#include "engine/cpu/cpu_backend.h"
+#include "engine/engine.h"
+#include "server/access_log.h"
+#include "server/lifecycle.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/observers.h"
+#include "server/reply_thread.h"
+#include "server/server.h"
+#include "server/statistics.h"
+
+namespace sluice {
+namespace {
+
+absl::Status ServeModels(const std::vector<ModelSpec>& specs, Engine* engine, Log* log) {
+  if (specs.empty()) return absl::InvalidArgumentError("no model: give --model NAME=DIR");
+  for (const ModelSpec& spec : specs) {
+    absl::StatusOr<std::shared_ptr<const Model>> model =
+        LoadModel(spec.name, spec.version, spec.path);
+    absl::Status status = model.ok() ? engine->Serve(*model) : model.status();
+    if (!status.ok()) {
+      return absl::Status(status.code(), absl::StrCat("model ", spec.name, " from ", spec.path,
+                                                      ": ", status.message()));
+    }
+    log->Info("model ready", {{"model", spec.name}, {"version", spec.version}});
+  }
+  return absl::OkStatus();
+}
+
+// Destruction in reverse order is what the contracts ask for: server, engine, then what they use.
+absl::Status Run(const Config& config) {
+  absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
+  if (!log.ok()) return log.status();
+  (*log)->CaptureGrpc();
+  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(config.cpu);
+  if (!backend.ok()) return backend.status();
+
+  const std::string version(Version());
+  Metrics metrics((*backend)->info().device, version);
+  Statistics statistics;
+  AccessLog access(config.server.log.access_sample, log->get());
+  Observers observers({&metrics, &statistics, &access});
+  ReplyThread replies;
+  const std::unique_ptr<Engine> engine =
+      Engine::Create(config.engine, backend->get(), Clock::Real(), &observers);
+
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(config.server, version, config.engine.batch.max_queue_delay_us,
+                    {engine.get(), Clock::Real(), &metrics, &statistics, &replies, log->get()});
+  if (!server.ok()) return server.status();
+  if (absl::Status status = ServeModels(config.models, engine.get(), log->get()); !status.ok()) {
+    return status;
+  }
+  (*server)->SetReady();
+  std::printf("sluiced %s ready: gRPC on port %d, HTTP on port %d\n", version.c_str(),
+              (*server)->grpc_port(), (*server)->http_port());
+  std::fflush(stdout);
+
+  const int signal = WaitForTermination();
+  (*log)->Info("draining", {{"signal", signal}});
+  (*server)->Drain();
+  (*log)->Info("drained");
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  sluice::BlockTermination();
+  absl::StatusOr<sluice::CommandLine> command = sluice::ParseCommandLine(
+      argc, argv, [](const char* name) -> const char* { return std::getenv(name); });
+  if (!command.ok()) {
+    std::fprintf(stderr, "sluiced: %s\n", std::string(command.status().message()).c_str());
+    return 2;
+  }
+  if (command->action == sluice::CommandLine::Action::kPrint) {
+    std::fputs(command->text.c_str(), stdout);
+    return 0;
+  }
+  if (absl::Status status = sluice::Run(command->config); !status.ok()) {
+    std::fprintf(stderr, "sluiced: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}

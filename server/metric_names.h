@@ -1,0 +1,91 @@
+// The name and meaning of every metric. Base units; counters end in _total.
+//
+// Labels: model, version and device where a metric is about a served model, and those given here.
+#pragma once
+
+namespace sluice::metric {
+
+struct Metric {
+  const char* name;
+  const char* help;
+};
+
+// Requests. admitted_total = sum of requests_total over all codes + requests_waiting +
+// requests_running; a caller sees requests_total + rejected_total answers.
+inline constexpr Metric kAdmitted{"sluice_admitted_total", "Requests that the engine accepted."};
+inline constexpr Metric kRequests{"sluice_requests_total",
+                                  "Accepted requests that ended, by status code."};
+inline constexpr Metric kRejected{
+    "sluice_rejected_total",
+    "Requests that were not accepted, by reason; model is empty if unknown."};
+inline constexpr Metric kCancelled{"sluice_cancelled_total",
+                                   "Cancelled requests, by stage: queue (never ran) or run."};
+inline constexpr Metric kDeadlineMissed{"sluice_deadline_missed_total",
+                                        "Expired requests, by stage: queue (never ran) or run."};
+
+// Durations of requests that succeeded.
+inline constexpr Metric kRequestDuration{"sluice_request_duration_seconds",
+                                         "From arrival to the end."};
+inline constexpr Metric kQueueDuration{"sluice_queue_duration_seconds",
+                                       "From acceptance to the first batch."};
+inline constexpr Metric kInferenceDuration{"sluice_inference_duration_seconds",
+                                           "Replay time of the batches that carried the request."};
+inline constexpr Metric kFirstToken{"sluice_time_to_first_token_seconds",
+                                    "From arrival to the first generated token."};
+inline constexpr Metric kInterToken{
+    "sluice_inter_token_duration_seconds",
+    "Mean time between a request's generated tokens, one observation per request."};
+inline constexpr Metric kStageDuration{
+    "sluice_stage_duration_seconds",
+    "By stage: admit (reading and validating a request); form, replay and deliver of a batch."};
+
+// Batches and plans.
+inline constexpr Metric kTokens{
+    "sluice_tokens_total",
+    "By kind: useful (somebody's), computed (worked on), bucket (capacity of the buckets used)."};
+inline constexpr Metric kBatches{"sluice_batches_total", "Step batches, by what launched them."};
+inline constexpr Metric kBatchRows{"sluice_batch_rows", "Sequences of a step batch."};
+inline constexpr Metric kBatchTokens{"sluice_batch_tokens", "Useful tokens of a step batch."};
+inline constexpr Metric kPlanLookups{
+    "sluice_plan_lookups_total", "Plan cache lookups, by result (hit, miss) and reason of a miss."};
+inline constexpr Metric kPlanCaptures{"sluice_plan_captures_total",
+                                      "Plans prepared, by result: ok or error."};
+inline constexpr Metric kPlanCaptureSeconds{"sluice_plan_capture_seconds",
+                                            "Time to prepare a plan."};
+
+// Per bucket of the present ladder; label bucket is TOKENSxSEQUENCES. Ratios are absent until the
+// bucket was used.
+inline constexpr Metric kBucketTokens{"sluice_bucket_capacity_tokens", "Tokens that fit."};
+inline constexpr Metric kBucketRows{"sluice_bucket_capacity_rows", "Sequences that fit."};
+inline constexpr Metric kBucketPadding{"sluice_bucket_padding_efficiency",
+                                       "Useful tokens / capacity, over all batches."};
+inline constexpr Metric kBucketRowPadding{"sluice_bucket_row_padding_efficiency",
+                                          "Sequences / capacity, over all batches."};
+inline constexpr Metric kBucketExecuted{"sluice_bucket_executed_efficiency",
+                                        "Useful tokens / tokens computed, over all batches."};
+inline constexpr Metric kBucketHits{"sluice_bucket_hit_ratio",
+                                    "Share of the batches for which the bucket was the best one."};
+inline constexpr Metric kBucketBatches{"sluice_bucket_batches_total", "Batches that used it."};
+inline constexpr Metric kBucketCost{"sluice_bucket_cost_seconds", "Decayed mean replay time."};
+
+// The state of the engine.
+inline constexpr Metric kWaiting{"sluice_requests_waiting",
+                                 "Accepted requests that never ran yet."};
+inline constexpr Metric kRunning{"sluice_requests_running", "Requests that ran and are not done."};
+inline constexpr Metric kQueuedTokens{"sluice_queued_tokens", "Tokens of the waiting requests."};
+inline constexpr Metric kQueueBytes{"sluice_queue_bytes", "Memory of the waiting requests."};
+inline constexpr Metric kOldestAge{"sluice_queue_oldest_age_seconds",
+                                   "Age of the oldest waiting request."};
+inline constexpr Metric kDrain{"sluice_estimated_drain_seconds",
+                               "Estimated time to work off the queue; for autoscaling."};
+inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."};
+inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
+inline constexpr Metric kDeviceMemory{"sluice_device_memory_bytes",
+                                      "By state: weights, plans, slots."};
+
+// The daemon.
+inline constexpr Metric kLogDropped{"sluice_log_dropped_total",
+                                    "Log records dropped because the writer was behind."};
+inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
+
+}  // namespace sluice::metric

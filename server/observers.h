@@ -1,0 +1,37 @@
+// One observer for the engine that passes everything on to several.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "engine/observer.h"
+
+namespace sluice {
+
+// The observers are not owned and outlive it.
+class Observers final : public Observer {
+ public:
+  explicit Observers(std::vector<Observer*> observers) : observers_(std::move(observers)) {}
+
+  void OnAdmitted(const Request& request) override {
+    for (Observer* observer : observers_) observer->OnAdmitted(request);
+  }
+  void OnRejected(std::string_view model, Rejection reason) override {
+    for (Observer* observer : observers_) observer->OnRejected(model, reason);
+  }
+  void OnRequestDone(const Request& request, const absl::Status& status,
+                     const RequestTrace& trace) override {
+    for (Observer* observer : observers_) observer->OnRequestDone(request, status, trace);
+  }
+  void OnBatch(const BatchTrace& trace) override {
+    for (Observer* observer : observers_) observer->OnBatch(trace);
+  }
+  void OnPlan(const PlanTrace& trace) override {
+    for (Observer* observer : observers_) observer->OnPlan(trace);
+  }
+
+ private:
+  const std::vector<Observer*> observers_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,36 @@
+#include "server/outputs.h"
+
+#include "engine/request.h"
+
+namespace sluice {
+namespace {
+
+constexpr OutputInfo kOutputs[] = {
+    {Output::kOutputIds, "output_ids", "INT32", -1, kOutputTokens, true, false},
+    {Output::kSequenceLength, "sequence_length", "INT32", 1, kOutputTokens, true, false},
+    {Output::kLogprobs, "logprobs", "FP32", -1, kOutputTokens, true, false},
+    {Output::kFinishReason, "finish_reason", "BYTES", 1, kOutputTokens, true, false},
+    {Output::kTextOutput, "text_output", "BYTES", 1, kOutputTokens, true, true},
+    {Output::kTopIds, "top_ids", "INT32", -1, kOutputTopCandidates, false, false},
+    {Output::kTopLogprobs, "top_logprobs", "FP32", -1, kOutputTopCandidates, false, false},
+    {Output::kLogits, "logits", "FP32", -1, kOutputLogits, false, false},
+    {Output::kPromptLogprobs, "prompt_logprobs", "FP32", -1, kOutputPromptLogprobs, false, false},
+    {Output::kXsaCosSim, "xsa_cos_sim", "FP32", -1, kOutputDiagnostics, false, false},
+    {Output::kXsaProjFrac, "xsa_proj_frac", "FP32", -1, kOutputDiagnostics, false, false},
+};
+
+}  // namespace
+
+std::span<const OutputInfo> Outputs() { return kOutputs; }
+
+const OutputInfo& InfoOf(Output output) { return kOutputs[static_cast<int>(output)]; }
+
+const OutputInfo* FindOutput(std::string_view name, const Model& model) {
+  for (const OutputInfo& info : kOutputs) {
+    if (info.name != name) continue;
+    return info.from_tokenizer && model.tokenizer == nullptr ? nullptr : &info;
+  }
+  return nullptr;
+}
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+// The request parameters: names, ranges, defaults.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/model/config.h"
+#include "google/protobuf/map.h"
+#include "proto/inference.pb.h"
+
+namespace sluice {
+
+using ParameterMap = google::protobuf::Map<std::string, inference::InferParameter>;
+
+// As proto/inference.proto describes them.
+struct Parameters {
+  int64_t max_tokens = 1;
+  double temperature = 0;
+  int64_t top_k = 0;
+  double top_p = 1;
+  double min_p = 0;
+  std::optional<uint64_t> seed;
+  int64_t num_top_logprobs = 0;
+  int64_t priority = 0;
+  int64_t timeout_us = 0;
+};
+
+// A number may come in every form but bool. InvalidArgument ("parameter") for an unknown name, a
+// value that is no finite number or one that is out of range; it names parameter, value and range.
+absl::StatusOr<Parameters> ReadParameters(const ParameterMap& map, const ModelConfig& config);
+
+}  // namespace sluice

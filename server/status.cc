@@ -1,0 +1,96 @@
+#include "server/status.h"
+
+#include <algorithm>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kReasonPayload[] = "sluice/reason";
+constexpr size_t kMaxMessageBytes = 4096;
+constexpr size_t kMaxPrintableBytes = 64;
+
+struct CodeEntry {
+  absl::StatusCode code;
+  grpc::StatusCode grpc;
+  std::string_view name;
+  std::string_view reason;
+};
+
+constexpr CodeEntry kCodes[] = {
+    {absl::StatusCode::kOk, grpc::StatusCode::OK, "OK", ""},
+    {absl::StatusCode::kCancelled, grpc::StatusCode::CANCELLED, "CANCELLED", "cancelled"},
+    {absl::StatusCode::kUnknown, grpc::StatusCode::UNKNOWN, "UNKNOWN", "unknown"},
+    {absl::StatusCode::kInvalidArgument, grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT",
+     "invalid_argument"},
+    {absl::StatusCode::kDeadlineExceeded, grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED",
+     "deadline"},
+    {absl::StatusCode::kNotFound, grpc::StatusCode::NOT_FOUND, "NOT_FOUND", "not_found"},
+    {absl::StatusCode::kAlreadyExists, grpc::StatusCode::ALREADY_EXISTS, "ALREADY_EXISTS",
+     "already_exists"},
+    {absl::StatusCode::kPermissionDenied, grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED",
+     "permission_denied"},
+    {absl::StatusCode::kResourceExhausted, grpc::StatusCode::RESOURCE_EXHAUSTED,
+     "RESOURCE_EXHAUSTED", "queue_full"},
+    {absl::StatusCode::kFailedPrecondition, grpc::StatusCode::FAILED_PRECONDITION,
+     "FAILED_PRECONDITION", "failed_precondition"},
+    {absl::StatusCode::kAborted, grpc::StatusCode::ABORTED, "ABORTED", "aborted"},
+    {absl::StatusCode::kOutOfRange, grpc::StatusCode::OUT_OF_RANGE, "OUT_OF_RANGE", "out_of_range"},
+    {absl::StatusCode::kUnimplemented, grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED",
+     "unimplemented"},
+    {absl::StatusCode::kInternal, grpc::StatusCode::INTERNAL, "INTERNAL", "internal"},
+    {absl::StatusCode::kUnavailable, grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", "unavailable"},
+    {absl::StatusCode::kDataLoss, grpc::StatusCode::DATA_LOSS, "DATA_LOSS", "data_loss"},
+    {absl::StatusCode::kUnauthenticated, grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED",
+     "unauthenticated"},
+};
+
+const CodeEntry& Entry(absl::StatusCode code) {
+  for (const CodeEntry& entry : kCodes) {
+    if (entry.code == code) return entry;
+  }
+  return kCodes[static_cast<int>(absl::StatusCode::kUnknown)];
+}
+
+}  // namespace
+
+absl::Status WithReason(absl::Status status, std::string_view reason) {
+  if (!status.ok()) status.SetPayload(kReasonPayload, absl::Cord(reason));
+  return status;
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  if (absl::optional<absl::Cord> reason = status.GetPayload(kReasonPayload)) {
+    return std::string(*reason);
+  }
+  return std::string(Entry(status.code()).reason);
+}
+
+std::string_view CodeName(absl::StatusCode code) { return Entry(code).name; }
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(Entry(status.code()).grpc,
+                      std::string(status.message().substr(0, kMaxMessageBytes)));
+}
+
+grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
+                          grpc::CallbackServerContext* context) {
+  if (status.ok()) return grpc::Status::OK;
+  context->AddTrailingMetadata(kReasonTrailer, ReasonOf(status));
+  if (status.code() == absl::StatusCode::kResourceExhausted) {
+    const int64_t ms = std::max<int64_t>(1, absl::ToInt64Milliseconds(pushback));
+    context->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(ms));
+  }
+  return ToGrpc(status);
+}
+
+std::string Printable(std::string_view text) {
+  if (text.size() <= kMaxPrintableBytes) return absl::StrCat("\"", absl::CHexEscape(text), "\"");
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxPrintableBytes)), "...\"");
+}
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+// The one place where statuses become gRPC statuses.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/status.h"
+
+namespace sluice {
+
+// Trailers. The pushback is what gRPC clients with a retry policy wait for; the reason is a fixed
+// word for programs, where the message is for people.
+inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
+inline constexpr char kReasonTrailer[] = "sluice-reason";
+
+// Attaches a reason (lower case letters and underscores) to an error.
+absl::Status WithReason(absl::Status status, std::string_view reason);
+
+// The attached reason, or one that follows from the code: "queue_full" for ResourceExhausted,
+// "unavailable", "deadline", ... Empty for ok.
+std::string ReasonOf(const absl::Status& status);
+
+// "INVALID_ARGUMENT" and so on, as gRPC spells them.
+std::string_view CodeName(absl::StatusCode code);
+
+// Codes map by name; messages are cut at 4 KiB, so that no peer's metadata limit is met.
+grpc::Status ToGrpc(const absl::Status& status);
+
+// ToGrpc with the trailers of an error added to `context`, which must not have finished. `pushback`
+// is announced with ResourceExhausted only.
+grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
+                          grpc::CallbackServerContext* context);
+
+// `text` from a caller, fit for a message or a log: in double quotes, other than printable ASCII
+// escaped, cut after 64 bytes.
+std::string Printable(std::string_view text);
+
+}  // namespace sluice

@@ -1,0 +1,65 @@
+// Reading input tensors, which may come as raw bytes or as typed contents. Nothing is allocated or
+// copied before datatype, shape and size are known to agree.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/inference.pb.h"
+
+namespace sluice {
+
+// One input of a request. `raw` is nullptr when it came as typed contents.
+struct InputTensor {
+  const inference::ModelInferRequest::InferInputTensor* header = nullptr;
+  const std::string* raw = nullptr;
+};
+
+// The inputs of `message` in the order of `names`, those absent with a null header. InvalidArgument
+// ("input") for a name that is not in `names`, a duplicate, tensor parameters, typed contents
+// beside raw_input_contents, or a raw_input_contents with another number of entries than inputs.
+absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferRequest& message,
+                                                    std::span<const std::string_view> names);
+
+// A dense [rows, columns] matrix of INT32 or INT64 within the message.
+struct IntMatrix {
+  const char* data = nullptr;  // not aligned
+  int element_bytes = 0;       // 4 or 8
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  int64_t At(int64_t row, int64_t column) const {
+    const char* at = data + (row * columns + column) * element_bytes;
+    if (element_bytes == 4) {
+      int32_t value;
+      std::memcpy(&value, at, sizeof(value));
+      return value;
+    }
+    int64_t value;
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  }
+};
+
+struct Extent {
+  int64_t min;
+  int64_t max;
+};
+
+// Both limits are at most 2^31, so that no product of theirs with an element's size overflows.
+absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed, Extent rows,
+                                   Extent columns);
+
+// A [rows, 1] tensor of BYTES; the views point into the message.
+absl::StatusOr<std::vector<std::string_view>> ReadStrings(const InputTensor& tensor, Extent rows);
+
+// InvalidArgument with the reason "input".
+absl::Status InputError(std::string_view name, std::string_view problem);
+
+}  // namespace sluice

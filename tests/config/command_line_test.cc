@@ -1,0 +1,177 @@
+#include "config/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "config/option.h"
+#include "config/render.h"
+#include "config/version.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using Variables = std::map<std::string, std::string>;
+using Action = CommandLine::Action;
+
+class CommandLineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    file_ = absl::StrCat(testing::TempDir(), "/command_line_", info->name(), ".yaml");
+  }
+  void TearDown() override { std::filesystem::remove(file_); }
+
+  void WriteFile(const std::string& text) { std::ofstream(file_) << text; }
+
+  static absl::StatusOr<CommandLine> Parse(std::vector<std::string> arguments,
+                                           const Variables& variables = {}) {
+    std::vector<const char*> argv = {"sluiced"};
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    return ParseCommandLine(static_cast<int>(argv.size()), argv.data(), [&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  }
+
+  static std::string Error(const std::vector<std::string>& arguments,
+                           const Variables& variables = {}) {
+    return std::string(Parse(arguments, variables).status().message());
+  }
+
+  std::string file_;
+};
+
+TEST_F(CommandLineTest, AModelAloneIsEnough) {
+  const auto line = Parse({"--model", "demo=models/demo"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->action, Action::kRun);
+  ASSERT_EQ(line->config.models.size(), 1);
+  EXPECT_EQ(line->config.models[0].name, "demo");
+  EXPECT_EQ(line->config.models[0].path, "models/demo");
+}
+
+TEST_F(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  WriteFile(
+      "models: [{name: m, path: d}]\n"
+      "cpu: {threads: 2}\n"
+      "engine: {queue: {max_requests: 20}, ladder: {min_tokens: 20}}\n");
+  const Variables variables = {{"SLUICE_ENGINE_QUEUE_MAX_REQUESTS", "30"},
+                               {"SLUICE_ENGINE_LADDER_MIN_TOKENS", "30"}};
+  const auto line = Parse({"--config", file_, "--engine.ladder.min-tokens", "40"}, variables);
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->config.engine.ladder.max_buckets, LadderOptions().max_buckets);
+  EXPECT_EQ(line->config.cpu.threads, 2);
+  EXPECT_EQ(line->config.engine.queue.max_requests, 30);
+  EXPECT_EQ(line->config.engine.ladder.min_tokens, 40);
+}
+
+TEST_F(CommandLineTest, ModelsOfFlagsReplaceThoseBelow) {
+  WriteFile("models: [{name: file, path: d}]\n");
+  const Variables variables = {{"SLUICE_CONFIG", file_}};
+  Variables more = variables;
+  more["SLUICE_MODELS"] = "one=a,two:3=b";
+  EXPECT_EQ(Parse({}, variables)->config.models[0].name, "file");
+  const auto from_environment = Parse({}, more);
+  ASSERT_EQ(from_environment->config.models.size(), 2);
+  EXPECT_EQ(from_environment->config.models[1].version, 3);
+  const auto from_flags = Parse({"--model", "x=a", "--model=y=b"}, more);
+  ASSERT_EQ(from_flags->config.models.size(), 2);
+  EXPECT_EQ(from_flags->config.models[1].name, "y");
+}
+
+TEST_F(CommandLineTest, TheConfigFlagBeatsItsVariable) {
+  WriteFile("models: [{name: file, path: d}]\n");
+  EXPECT_TRUE(Parse({"--config", file_}, {{"SLUICE_CONFIG", "/no/such/file"}}).ok());
+  EXPECT_THAT(Error({}, {{"SLUICE_CONFIG", "/no/such/file"}}), HasSubstr("/no/such/file"));
+}
+
+TEST_F(CommandLineTest, EveryOptionHasAFlagAndAVariable) {
+  for (const Option& option : Options()) {
+    SCOPED_TRACE(option.path);
+    const std::string bad = "\x01not a value";
+    EXPECT_THAT(Error({"--model=m=d", absl::StrCat(option.Flag(), "=", bad)}),
+                StartsWith(absl::StrCat("flag ", option.Flag(), ": ", option.path, ": expected ")));
+    EXPECT_THAT(Error({"--model=m=d"}, {{option.Environment(), bad}}),
+                StartsWith(absl::StrCat("environment ", option.Environment(), ": ", option.path,
+                                        ": expected ")));
+  }
+}
+
+TEST_F(CommandLineTest, SwitchesAndEmptyValues) {
+  EXPECT_TRUE(Parse({"--cpu.poison", "--model=m=d"})->config.cpu.poison);
+  EXPECT_FALSE(Parse({"--cpu.poison=false", "--model=m=d"}, {{"SLUICE_CPU_POISON", "true"}})
+                   ->config.cpu.poison);
+  EXPECT_EQ(Parse({"--server.metrics.address=", "--model=m=d"})->config.server.metrics.address, "");
+  EXPECT_EQ(Parse({"--server.metrics.address", "", "--model=m=d"})->config.server.metrics.address,
+            "");
+  EXPECT_EQ(Parse({"--model=m=d"}, {{"SLUICE_SERVER_METRICS_ADDRESS", ""}})
+                ->config.server.metrics.address,
+            "");
+}
+
+TEST_F(CommandLineTest, WrongArgumentsAreNamed) {
+  EXPECT_EQ(Error({"--cpu.thread", "1"}),
+            "unknown argument \"--cpu.thread\"; did you mean --cpu.threads?");
+  EXPECT_EQ(Error({"--engine.batch.max_batch_tokens=1"}),
+            "unknown argument \"--engine.batch.max_batch_tokens\"; did you mean "
+            "--engine.batch.max-batch-tokens?");
+  EXPECT_EQ(Error({"file.yaml"}), "unknown argument \"file.yaml\"");
+  EXPECT_THAT(Error({"--cpu.threads"}), HasSubstr("--cpu.threads"));
+  EXPECT_THAT(Error({"--cpu.threads=1", "--cpu.threads=2"}), HasSubstr("--cpu.threads"));
+  EXPECT_EQ(Error({"--model=m=d", "--cpu.threads=-1"}),
+            "flag --cpu.threads: cpu.threads: expected an integer in [0, 1024], got \"-1\"");
+  EXPECT_THAT(Error({}), HasSubstr("no models to serve"));
+  EXPECT_EQ(Error({"--model=m=a", "--model=m=b"}),
+            "flag --model: models: the model m with version 1 is given twice");
+}
+
+TEST_F(CommandLineTest, CheckLooksForTheModelDirectories) {
+  EXPECT_THAT(Error({"--check", "--model=m=/no/such/dir"}), HasSubstr("/no/such/dir"));
+  EXPECT_TRUE(Parse({"--model=m=/no/such/dir"}).ok());
+  EXPECT_THAT(Error({"--check"}), HasSubstr("no models"));
+  const std::filesystem::path directory = std::filesystem::path(file_).concat(".model");
+  std::filesystem::create_directories(directory);
+  std::ofstream(directory / "config.json") << "{}";
+  const auto line = Parse({"--check", absl::StrCat("--model=m=", directory.string())});
+  std::filesystem::remove_all(directory);
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->action, Action::kPrint);
+  EXPECT_EQ(line->text, "The configuration is valid; models: 1.\n");
+}
+
+TEST_F(CommandLineTest, PrintsTheEffectiveConfiguration) {
+  WriteFile("cpu:\n  threads: 2\n");
+  const auto line = Parse({"--print-config", "--config", file_, "--cpu.poison"},
+                          {{"SLUICE_SERVER_LOG_LEVEL", "warn"}});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->action, Action::kPrint);
+  EXPECT_THAT(line->text, HasSubstr("models: []  # default\n"));
+  EXPECT_THAT(line->text, HasSubstr(absl::StrCat("threads: 2  # ", file_, ":2\n")));
+  EXPECT_THAT(line->text, HasSubstr("poison: true  # flag --cpu.poison\n"));
+  EXPECT_THAT(line->text, HasSubstr("level: warn  # environment SLUICE_SERVER_LOG_LEVEL\n"));
+  EXPECT_THAT(line->text, HasSubstr("format: text  # default\n"));
+}
+
+TEST_F(CommandLineTest, HelpNamesEveryOption) {
+  const auto line = Parse({"--help"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->action, Action::kPrint);
+  for (const Option& option : Options()) {
+    EXPECT_THAT(line->text, HasSubstr(option.Flag() + " ")) << option.path;
+  }
+}
+
+TEST_F(CommandLineTest, PrintsVersionAndDefaults) {
+  EXPECT_EQ(Parse({"--version"})->text, absl::StrCat("sluiced ", Version(), "\n"));
+  EXPECT_EQ(Parse({"--print-default-config"})->text, RenderDefaultConfig());
+}
+
+}  // namespace
+}  // namespace sluice

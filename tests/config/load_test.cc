@@ -1,0 +1,187 @@
+#include "config/load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+absl::Status Load(const std::string& text, Config* config, const std::string& file = "f.yaml") {
+  Origins origins;
+  return LoadYaml(text, file, config, &origins);
+}
+
+TEST(LoadYaml, SetsWhatIsNamedAndLeavesTheRest) {
+  Config config;
+  config.engine.queue.max_requests = 5;
+  ASSERT_EQ(Load("engine:\n"
+                 "  ladder: {strategy: fixed, fixed_tokens: [16, 64], ratio: 1.5}\n"
+                 "  batch:\n"
+                 "    max_queue_delay_us: 5ms\n"
+                 "cpu:\n"
+                 "server:\n"
+                 "  grpc: {max_message_bytes: 1MiB, reflection: true}\n"
+                 "  log:\n"
+                 "    format: 'json'\n"
+                 "  metrics: {address: \"\"}\n",
+                 &config),
+            absl::OkStatus());
+  EXPECT_EQ(config.engine.ladder.strategy, StrategyKind::kFixed);
+  EXPECT_EQ(config.engine.ladder.fixed_tokens, (std::vector<int32_t>{16, 64}));
+  EXPECT_EQ(config.engine.ladder.ratio, 1.5);
+  EXPECT_EQ(config.engine.batch.max_queue_delay_us, 5000);
+  EXPECT_EQ(config.engine.queue.max_requests, 5);
+  EXPECT_EQ(config.server.grpc.max_message_bytes, 1 << 20);
+  EXPECT_TRUE(config.server.grpc.reflection);
+  EXPECT_EQ(config.server.log.format, LogOptions::Format::kJson);
+  EXPECT_EQ(config.server.metrics.address, "");
+  EXPECT_EQ(config.server.grpc.address, ServerOptions().grpc.address);
+}
+
+TEST(LoadYaml, ReadsModelsRelativeToTheFile) {
+  Config config;
+  config.models.push_back({"gone", "x", 1});
+  ASSERT_EQ(Load("models:\n"
+                 "  - {name: a, path: ../m/./a}\n"
+                 "  - name: b\n"
+                 "    path: /abs/b\n"
+                 "    version: 7\n",
+                 &config, "etc/sluice/f.yaml"),
+            absl::OkStatus());
+  ASSERT_EQ(config.models.size(), 2);
+  EXPECT_EQ(config.models[0].name, "a");
+  EXPECT_EQ(config.models[0].path, "etc/m/a");
+  EXPECT_EQ(config.models[0].version, 1);
+  EXPECT_EQ(config.models[1].path, "/abs/b");
+  EXPECT_EQ(config.models[1].version, 7);
+}
+
+TEST(LoadYaml, ErrorsNameFileLineKeyAndLimit) {
+  struct Case {
+    const char* text;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"engin: {}\n", "f.yaml:1: engin: unknown key; did you mean engine?"},
+      {"zzz: 1\n", "f.yaml:1: zzz: unknown key"},
+      {"engine:\n  batch:\n    max_batch_token: 5\n",
+       "f.yaml:3: engine.batch.max_batch_token: unknown key; did you mean max_batch_tokens?"},
+      {"<<: {}\n", "f.yaml:1: <<: unknown key"},
+      {"\"a\\nb\": 1\n", "f.yaml:1: a\\nb: unknown key"},
+      {"cpu:\n  threads: 1\n  threads: 2\n",
+       "f.yaml:3: the key \"threads\" is given twice, first in line 2"},
+      {"- a\n", "f.yaml:1: the document: expected a map of keys, got a list"},
+      {"text\n", "f.yaml:1: the document: expected a map of keys, got \"text\""},
+      {"engine: 5\n", "f.yaml:1: engine: expected a map of keys, got \"5\""},
+      {"cpu:\n  threads: 1025\n",
+       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got \"1025\""},
+      {"cpu:\n  threads: 1.5\n",
+       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got \"1.5\""},
+      {"cpu:\n  threads:\n",
+       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got nothing"},
+      {"cpu:\n  threads: [1]\n",
+       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got a list"},
+      {"cpu:\n  threads: {a: 1}\n",
+       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got a map"},
+      {"cpu: {poison: yes}\n", "f.yaml:1: cpu.poison: expected true or false, got \"yes\""},
+      {"server: {log: {level: loud}}\n",
+       "f.yaml:1: server.log.level: expected one of trace, debug, info, warn, error, got \"loud\""},
+      {"engine: {ladder: {ratio: 1}}\n",
+       "f.yaml:1: engine.ladder.ratio: expected a number in (1, 16], got \"1\""},
+      {"engine: {ladder: {ratio: .nan}}\n",
+       "f.yaml:1: engine.ladder.ratio: expected a number in (1, 16], got \".nan\""},
+      {"engine: {batch: {max_queue_delay_us: 11s}}\n",
+       "f.yaml:1: engine.batch.max_queue_delay_us: expected a duration in [0, 10s] (us, ms, s, "
+       "min, "
+       "h; plain numbers are microseconds), got \"11s\""},
+      {"server: {grpc: {max_message_bytes: 2GiB}}\n",
+       "f.yaml:1: server.grpc.max_message_bytes: expected a size in [1KiB, 2147483647B] (B, KiB, "
+       "MiB, GiB, TiB; plain numbers are bytes), got \"2GiB\""},
+      {"server: {grpc: {address: nowhere}}\n",
+       "f.yaml:1: server.grpc.address: expected HOST:PORT, got \"nowhere\""},
+      {"engine:\n  ladder:\n    fixed_tokens:\n      - 16\n      - x\n",
+       "f.yaml:5: engine.ladder.fixed_tokens: expected a list of integers in [1, 1048576], at most "
+       "1024 of them, got \"x\""},
+      {"engine:\n  ladder:\n    fixed_tokens: [[1]]\n",
+       "f.yaml:3: engine.ladder.fixed_tokens: expected a list of integers in [1, 1048576], at most "
+       "1024 of them, got a list"},
+      {"models: {}\n", "f.yaml:1: models: expected a list of models, got a map"},
+      {"models: [a]\n", "f.yaml:1: models[0]: expected a map with name and path, got \"a\""},
+      {"models:\n  - {name: a, path: b}\n  - {path: b}\n", "f.yaml:3: models[1]: has no name"},
+      {"models:\n  - name: a\n", "f.yaml:2: models[0]: has no path"},
+      {"models:\n  - name: a\n    pth: b\n",
+       "f.yaml:3: models[0].pth: unknown key; did you mean path?"},
+      {"models:\n  - name: ../a\n    path: b\n",
+       "f.yaml:2: models[0].name: expected a name of 1 to 128 of the characters A-Z a-z 0-9 _ . -, "
+       "got \"../a\""},
+      {"models:\n  - {name: a, path: ''}\n",
+       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes, got \"\""},
+      {"models:\n  - {name: a, path: [b]}\n",
+       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes, got a list"},
+      {"models:\n  - name: a\n    path: b\n    version: 0\n",
+       "f.yaml:4: models[0].version: expected an integer in [1, 2147483647], got \"0\""},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    Config config;
+    const absl::Status status = Load(c.text, &config);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), c.message);
+  }
+}
+
+TEST(LoadYamlFile, ErrorsNameTheFile) {
+  Config config;
+  Origins origins;
+  const absl::Status missing = LoadYamlFile("/no/such/file.yaml", &config, &origins);
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("/no/such/file.yaml"));
+  const absl::Status directory = LoadYamlFile(testing::TempDir(), &config, &origins);
+  EXPECT_THAT(std::string(directory.message()), HasSubstr("is a directory"));
+}
+
+TEST(LoadYamlFile, ReadsAFileAndBoundsItsSize) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/load_test.yaml");
+  Config config;
+  Origins origins;
+  std::ofstream(path) << "cpu: {threads: 3}\n";
+  ASSERT_EQ(LoadYamlFile(path, &config, &origins), absl::OkStatus());
+  EXPECT_EQ(config.cpu.threads, 3);
+  EXPECT_EQ(OriginOf(origins, "cpu.threads"), absl::StrCat(path, ":1"));
+  std::ofstream(path) << std::string(300'000, '#');
+  EXPECT_THAT(std::string(LoadYamlFile(path, &config, &origins).message()),
+              HasSubstr("larger than 262144 bytes"));
+  // Endless input is not waited for.
+  EXPECT_FALSE(LoadYamlFile("/dev/zero", &config, &origins).ok());
+  std::filesystem::remove(path);
+}
+
+TEST(ParseModelSpec, ReadsNameVersionAndPath) {
+  auto model = ParseModelSpec("demo=models/demo=1", "flag --model");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->name, "demo");
+  EXPECT_EQ(model->path, "models/demo=1");
+  EXPECT_EQ(model->version, 1);
+  model = ParseModelSpec("demo:12=d:x", "flag --model");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->name, "demo");
+  EXPECT_EQ(model->path, "d:x");
+  EXPECT_EQ(model->version, 12);
+  for (const char* bad : {"", "demo", "=dir", "demo=", "a/b=dir", "demo:=dir", "demo:0=dir",
+                          "demo:x=dir", "demo:3000000000=dir"}) {
+    model = ParseModelSpec(bad, "flag --model");
+    ASSERT_FALSE(model.ok()) << bad;
+    EXPECT_THAT(std::string(model.status().message()),
+                testing::StartsWith("flag --model: models: expected NAME=DIR"));
+  }
+}
+
+}  // namespace
+}  // namespace sluice

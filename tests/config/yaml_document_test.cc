@@ -1,0 +1,119 @@
+#include "config/yaml_document.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "config/render.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Repeat(const std::string& text, size_t times) {
+  std::string out;
+  for (size_t i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+TEST(ParseYaml, GivesTheTreeWithLines) {
+  const auto root =
+      ParseYaml("a:\n  b: 1\n  'c': \"x y\"\nd:\n  - 1\n  - {e: [2]}\nf:\n", "f.yaml");
+  ASSERT_TRUE(root.ok()) << root.status();
+  ASSERT_EQ(root->children.size(), 3);
+  const YamlNode& a = root->children[0];
+  EXPECT_EQ(a.key, "a");
+  EXPECT_EQ(a.line, 1);
+  ASSERT_EQ(a.children.size(), 2);
+  EXPECT_EQ(a.children[1].key, "c");
+  EXPECT_EQ(a.children[1].scalar, "x y");
+  EXPECT_EQ(a.children[1].line, 3);
+  const YamlNode& d = root->children[1];
+  EXPECT_EQ(d.kind, YamlNode::Kind::kList);
+  ASSERT_EQ(d.children.size(), 2);
+  EXPECT_EQ(d.children[0].line, 5);
+  EXPECT_EQ(d.children[1].children[0].children[0].scalar, "2");
+  EXPECT_EQ(root->children[2].kind, YamlNode::Kind::kNull);
+}
+
+TEST(ParseYaml, AnEmptyTextIsANullNode) {
+  for (const char* text : {"", "# only a comment\n", "---\n", "~"}) {
+    const auto root = ParseYaml(text, "f.yaml");
+    ASSERT_TRUE(root.ok()) << root.status();
+    EXPECT_EQ(root->kind, YamlNode::Kind::kNull) << text;
+  }
+}
+
+TEST(ParseYaml, ErrorsNameFileAndLine) {
+  struct Case {
+    std::string text;
+    std::string message;
+  };
+  const Case cases[] = {
+      {"a: 1\nb: 2\na: 3\n", "f.yaml:3: the key \"a\" is given twice, first in line 1"},
+      {"x:\n  a: 1\n  a: 1\n", "f.yaml:3: the key \"a\" is given twice, first in line 2"},
+      {"a: &anchor 1\n", "f.yaml:1: anchors are not allowed"},
+      {"a: &anchor [1]\n", "f.yaml:1: anchors are not allowed"},
+      {"a: &x {b: 1}\nc: *x\n", "f.yaml:1: anchors are not allowed"},
+      {"a:\n  b: !!str 1\n", "f.yaml:2: tags are not allowed"},
+      {"a: !thing {b: 1}\n", "f.yaml:1: tags are not allowed"},
+      {"? [a]\n: 1\n", "f.yaml:1: a key must be plain text"},
+      {"? {a: b}\n: 1\n", "f.yaml:1: a key must be plain text"},
+      {"a:\n [1,\n", "f.yaml:2: "},
+      {"a: 1\n b: 2\n", "f.yaml:2: "},
+      {"a: \"open\n", "f.yaml:1: "},
+      {"a: 'open\nb: 1\n\n", "f.yaml:2: "},
+      {"\tа: 1\n", "f.yaml:1: "},
+      {"a: 1\n---\nb: 2\n", "f.yaml: more than one document"},
+      {absl::StrCat("a: 1\n", std::string("b: \0x", 5)), "f.yaml:2: a NUL byte"},
+      {Repeat("- ", 17) + "a", "f.yaml:1: nested deeper than 16"},
+      {absl::StrCat("a: [", Repeat("1,", kMaxYamlEntries), "1]"),
+       "f.yaml:1: more than 1024 entries in one list or map"},
+      {Repeat("# padding\n", kMaxYamlBytes / 10 + 1), "f.yaml:1: larger than 262144 bytes"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text.substr(0, 60));
+    const auto root = ParseYaml(c.text, "f.yaml");
+    ASSERT_FALSE(root.ok());
+    EXPECT_EQ(root.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(root.status().message()), testing::StartsWith(c.message));
+  }
+}
+
+TEST(ParseYaml, HostileTextsEndInAnError) {
+  for (const std::string& unit : {std::string("["), std::string("{"), std::string("- "),
+                                  std::string("? "), std::string("a: "), std::string("&a "),
+                                  std::string("!a "), std::string("["), std::string("{a: ")}) {
+    SCOPED_TRACE(unit);
+    EXPECT_FALSE(ParseYaml(Repeat(unit, 20000), "f.yaml").ok());
+  }
+}
+
+TEST(ParseYaml, AlteredFilesNeverCrash) {
+  constexpr uint64_t kSeed = 71;
+  std::mt19937_64 random(kSeed);
+  const std::string original = RenderDefaultConfig();
+  constexpr char kBytes[] = "\n\t :-[]{}&*!?#'\"%@\\|>,~\xff";
+  int accepted = 0;
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << kSeed << " round " << round);
+    std::string text = original;
+    for (int change = 0; change < 4; ++change) {
+      text[random() % text.size()] = kBytes[random() % (sizeof kBytes - 1)];
+    }
+    const auto root = ParseYaml(text, "f.yaml");
+    if (root.ok()) {
+      ++accepted;
+    } else {
+      EXPECT_THAT(std::string(root.status().message()), HasSubstr("f.yaml"));
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, 300);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,132 @@
+// The CPU backend against the committed answers of Hugging Face and of statement.py.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "tests/engine/cpu/runner.h"
+#include "tests/support/golden_file.h"
+
+namespace sluice::testing {
+namespace {
+
+constexpr double kTolerance = 1e-4;  // of the largest magnitude
+constexpr int kGreedySteps = 8;
+
+// Largest difference over the largest magnitude expected.
+double RelativeError(const std::vector<float>& actual, const std::vector<float>& expected) {
+  if (actual.size() != expected.size()) return INFINITY;
+  double difference = 0, magnitude = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double d = std::abs(double{actual[i]} - double{expected[i]});
+    if (!(d <= difference)) difference = d;  // keeps a NaN
+    magnitude = std::max(magnitude, std::abs(double{expected[i]}));
+  }
+  return magnitude > 0 ? difference / magnitude : difference;
+}
+
+class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    const auto& [directory, profile] = GetParam();
+    auto model = LoadModel(directory, 1, GoldenPath(directory));
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    expected_ = std::make_unique<GoldenFile>(GoldenPath(directory + "/expected.safetensors"));
+    const std::vector<int32_t> ids = expected_->Ints("input_ids");
+    auto next = ids.begin();
+    for (int32_t length : expected_->Ints("lengths")) {
+      sequences_.emplace_back(next, next + length);
+      next += length;
+    }
+    const Bucket largest{static_cast<int32_t>(ids.size()), static_cast<int32_t>(sequences_.size())};
+    runner_ = std::make_unique<Runner>(
+        model_, CpuOptions{.threads = 2, .profile = profile, .poison = true}, largest);
+  }
+
+  // The sequences' answers one after another, as the golden file has them.
+  std::vector<float> Joined(const std::vector<Answer>& answers,
+                            std::vector<float> Answer::*field) const {
+    std::vector<float> all;
+    for (const Answer& answer : answers) {
+      all.insert(all.end(), (answer.*field).begin(), (answer.*field).end());
+    }
+    return all;
+  }
+
+  // [layers, T, heads] -> per sequence [layers, length, heads], joined.
+  std::vector<float> BySequence(const std::vector<float>& values) const {
+    const int64_t heads = model_->config.heads;
+    const int64_t total = static_cast<int64_t>(values.size()) / model_->config.layers;
+    std::vector<float> all;
+    int64_t first = 0;
+    for (const auto& sequence : sequences_) {
+      const int64_t count = static_cast<int64_t>(sequence.size()) * heads;
+      for (int64_t layer = 0; layer < model_->config.layers; ++layer) {
+        const auto begin = values.begin() + layer * total + first;
+        all.insert(all.end(), begin, begin + count);
+      }
+      first += count;
+    }
+    return all;
+  }
+
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<GoldenFile> expected_;
+  std::vector<std::vector<int32_t>> sequences_;
+  std::unique_ptr<Runner> runner_;
+};
+
+TEST_P(GoldenTest, LogitsScoresAndDiagnostics) {
+  const std::vector<Answer> answers = runner_->Run(sequences_);
+  EXPECT_LE(RelativeError(Joined(answers, &Answer::logits), expected_->Floats("logits")),
+            kTolerance);
+
+  std::vector<float> logprobs;  // of each token given those before it
+  for (size_t s = 0; s < answers.size(); ++s) {
+    logprobs.push_back(0);
+    for (size_t i = 0; i + 1 < sequences_[s].size(); ++i) {
+      EXPECT_EQ(answers[s].next[i].token, sequences_[s][i + 1]);
+      logprobs.push_back(answers[s].next[i].logprob);
+    }
+  }
+  EXPECT_LE(RelativeError(logprobs, expected_->Floats("prompt_logprobs")), kTolerance);
+
+  if (!model_->config.xsa.Any()) return;
+  EXPECT_LE(RelativeError(Joined(answers, &Answer::xsa_cos_sim),
+                          BySequence(expected_->Floats("xsa_cos_sim"))),
+            kTolerance);
+  EXPECT_LE(RelativeError(Joined(answers, &Answer::xsa_proj_frac),
+                          BySequence(expected_->Floats("xsa_proj_frac"))),
+            kTolerance);
+}
+
+TEST_P(GoldenTest, GreedyTokens) {
+  const std::vector<int32_t> greedy = expected_->Ints("greedy");
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    const std::vector<int32_t> expected(greedy.begin() + s * kGreedySteps,
+                                        greedy.begin() + (s + 1) * kGreedySteps);
+    if (expected[0] < 0) continue;  // too long to go on
+    EXPECT_EQ(runner_->Generate(sequences_[s], kGreedySteps), expected) << "sequence " << s;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GoldenTest,
+    ::testing::Combine(::testing::Values("llama_mha", "llama_gqa", "llama_mqa", "llama_headdim",
+                                         "llama_bias", "llama_rope3", "llama_bf16", "llama_f16",
+                                         "llama_sharded", "llama_newconfig", "sluice_pw_v",
+                                         "sluice_pw_qkvo", "sluice_xsa", "sluice_xsa_squared_gate",
+                                         "sluice_all"),
+                       ::testing::ValuesIn(SupportedProfiles())),
+    [](const auto& test) {
+      return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));
+    });
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,164 @@
+// A sequence's answer is bitwise the same alone and in any batch, bucket and thread count, with
+// everything that must not be read filled with NaN.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/kv_cache.h"
+#include "tests/engine/cpu/runner.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice::testing {
+namespace {
+
+constexpr int32_t kLadder[] = {16, 32, 64, 128};
+constexpr Bucket kLargest{128, 8};
+
+// Every op and both row kinds of the projections, with sums over more than 2048 values.
+ModelConfig WideConfig(bool position_wise) {
+  ModelConfig config = TinyConfig(2);
+  config.hidden_size = 64;
+  config.intermediate_size = 2056;
+  config.max_positions = 70;
+  config.attention_bias = true;
+  if (position_wise) {
+    config.position_wise.layers[static_cast<int>(Projection::kV)] = {true, true};
+    config.position_wise.layers[static_cast<int>(Projection::kO)][1] = true;
+    config.position_wise.max_positions = 70;
+    config.position_wise.bias = PositionWiseBias::kPositionFeature;
+  }
+  config.xsa.layers[1] = true;
+  return config;
+}
+
+Bucket Choose(int32_t tokens) {
+  return {*std::lower_bound(std::begin(kLadder), std::end(kLadder), tokens), kLargest.sequences};
+}
+
+// Lengths that sum to `tokens`, none above `max_length`.
+std::vector<int32_t> Split(std::mt19937_64& random, int32_t tokens, int32_t max_length) {
+  std::vector<int32_t> lengths;
+  while (tokens > 0) {
+    const int32_t left = kLargest.sequences - static_cast<int32_t>(lengths.size());
+    const int32_t least = std::max(1, tokens - (left - 1) * max_length);
+    const int32_t most = std::min(tokens, max_length);
+    lengths.push_back(left == 1 ? tokens
+                                : least + static_cast<int32_t>(random() % (most - least + 1)));
+    tokens -= lengths.back();
+  }
+  return lengths;
+}
+
+using Param = std::tuple<std::string, bool>;
+
+class InvarianceTest : public ::testing::TestWithParam<Param> {
+ protected:
+  std::unique_ptr<Runner> MakeRunner(int threads, bool poison = true) const {
+    return std::make_unique<Runner>(
+        model_,
+        CpuOptions{.threads = threads, .profile = std::get<0>(GetParam()), .poison = poison},
+        kLargest);
+  }
+
+  std::shared_ptr<const Model> model_ =
+      RandomModel(WideConfig(std::get<1>(GetParam())), 17, kernels::DType::kBF16);
+};
+
+TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
+  const uint64_t seed = 4242;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const auto alone = MakeRunner(1);
+  const std::unique_ptr<Runner> together[] = {MakeRunner(1), MakeRunner(2)};
+  const kernels::SampleParams params{.temperature = 0.9f, .top_p = 0.95f, .seed = 5};
+  for (int32_t boundary : kLadder) {
+    for (int32_t tokens : {boundary - 1, boundary, boundary + 1}) {
+      if (tokens > kLargest.tokens) continue;
+      SCOPED_TRACE(tokens);
+      std::vector<std::vector<int32_t>> sequences;
+      for (int32_t length : Split(random, tokens, 70)) {
+        sequences.push_back(RandomTokens(random, length, model_->config.vocab_size));
+      }
+      std::vector<Answer> expected;
+      for (const auto& sequence : sequences) {
+        const auto length = static_cast<int32_t>(sequence.size());
+        expected.push_back(alone->Run({sequence}, {length, 1}, params)[0]);
+        ASSERT_TRUE(std::isfinite(
+            std::accumulate(expected.back().logits.begin(), expected.back().logits.end(), 0.0)));
+      }
+      for (const auto& runner : together) {
+        const std::vector<Answer> answers = runner->Run(sequences, Choose(tokens), params);
+        for (size_t s = 0; s < sequences.size(); ++s) {
+          ASSERT_TRUE(SameBits(answers[s], expected[s])) << "sequence " << s;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(InvarianceTest, LargerBucketsChangeNothing) {
+  std::mt19937_64 random(3);
+  std::vector<std::vector<int32_t>> sequences;
+  for (int64_t length : {5, 1, 9}) {
+    sequences.push_back(RandomTokens(random, length, model_->config.vocab_size));
+  }
+  const auto runner = MakeRunner(2);
+  const std::vector<Answer> expected = runner->Run(sequences);
+  for (int32_t tokens : kLadder) {
+    const std::vector<Answer> answers = runner->Run(sequences, {tokens, kLargest.sequences});
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      EXPECT_TRUE(SameBits(answers[s], expected[s])) << tokens;
+    }
+  }
+}
+
+// A prompt cut into steps at any place gives the bits of the whole, also when everything that no
+// earlier step wrote is poisoned before each step.
+TEST_P(InvarianceTest, StepsContinueFromThePages) {
+  std::mt19937_64 random(8);
+  const int32_t length = 41;
+  const std::vector<int32_t> tokens = RandomTokens(random, length, model_->config.vocab_size);
+  const auto runner = MakeRunner(2);
+  const Answer whole = runner->Run({tokens})[0];
+  const int64_t vocab = model_->config.vocab_size;
+  const ExecutableModel& executable = runner->executable();
+  const auto plan = executable.Prepare({length, 1});
+  ASSERT_TRUE(plan.ok());
+  const std::vector<int32_t> pages = {7, 2, 5};
+  for (const std::vector<int32_t>& cuts : {std::vector<int32_t>{0, 16, 32, 41},
+                                           {0, 1, 17, 40, 41},
+                                           {0, 40, 41},
+                                           {0, 15, 16, 33, 41}}) {
+    StepBatch batch(length, 1, 70, kernels::kPageTokens);
+    std::vector<float> logits(length * vocab);
+    std::vector<kernels::SampleResult> results(length);
+    for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+      const StepSequence step{cuts[c], cuts[c + 1] - cuts[c], tokens.data() + cuts[c],
+                              pages.data()};
+      std::vector<SampledRow> sampled;
+      for (int32_t p = cuts[c]; p < cuts[c + 1]; ++p) {
+        sampled.push_back(
+            {.position = p, .logits = logits.data() + p * vocab, .result = &results[p]});
+      }
+      batch.Assign({&step, 1}, sampled, executable.row_order());
+      ASSERT_TRUE(executable.Replay(**plan, runner->slot(), batch).ok());
+    }
+    EXPECT_EQ(logits, whole.logits) << "first cut at " << cuts[1];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, InvarianceTest,
+                         ::testing::Combine(::testing::ValuesIn(SupportedProfiles()),
+                                            ::testing::Bool()),
+                         [](const auto& test) {
+                           return TestName(std::get<0>(test.param) +
+                                           (std::get<1>(test.param) ? "_position_wise" : "_dense"));
+                         });
+
+}  // namespace
+}  // namespace sluice::testing

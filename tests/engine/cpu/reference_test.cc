@@ -1,0 +1,90 @@
+// The CPU backend against the reference model in double, on random configurations.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/engine/cpu/runner.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/reference_model.h"
+
+namespace sluice::testing {
+namespace {
+
+// Any combination of what a config can say, with odd sizes.
+ModelConfig RandomConfig(std::mt19937_64& random) {
+  const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
+  ModelConfig config = TinyConfig(1 + below(3));
+  config.vocab_size = 2 + below(90);
+  config.hidden_size = 8 + below(70);  // below that, a norm of nearly 0 magnifies rounding
+  config.intermediate_size = 1 + below(90);
+  config.kv_heads = 1 + below(3);
+  config.heads = config.kv_heads * (1 + below(4));
+  config.head_dim = 2 * (1 + below(20));
+  config.max_positions = 33 + below(30);
+  config.rms_norm_eps = 1e-5f;
+  config.tie_word_embeddings = below(2) == 0;
+  config.attention_bias = below(2) == 0;
+  config.mlp_bias = below(2) == 0;
+  if (below(2) == 0) config.rope.llama3 = {8.0, 1.0, 4.0, 16};
+  if (below(2) == 0) {
+    for (auto& flags : config.position_wise.layers) flags[below(config.layers)] = below(2) == 0;
+    config.position_wise.max_positions = 33 + below(10);
+    config.position_wise.bias = static_cast<PositionWiseBias>(below(3));
+  }
+  if (below(3) > 0) {
+    config.xsa.layers[below(config.layers)] = true;
+    config.xsa.form = static_cast<XsaConfig::Form>(below(2));
+    config.xsa.gate = below(2) == 0;
+  }
+  return config;
+}
+
+::testing::AssertionResult Near(const std::vector<float>& actual,
+                                const std::vector<double>& expected, double tolerance) {
+  if (actual.size() != expected.size()) {
+    return ::testing::AssertionFailure() << actual.size() << " values, not " << expected.size();
+  }
+  double magnitude = 1;
+  for (double value : expected) magnitude = std::max(magnitude, std::abs(value));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (std::abs(actual[i] - expected[i]) <= tolerance * magnitude) continue;
+    return ::testing::AssertionFailure()
+           << "value " << i << " is " << actual[i] << ", must be " << expected[i];
+  }
+  return ::testing::AssertionSuccess();
+}
+
+class ReferenceTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ReferenceTest, RandomModelsAgree) {
+  for (uint64_t seed = 100; seed < 130; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const ModelConfig config = RandomConfig(random);
+    SCOPED_TRACE(ConfigJson(config));
+    const auto dtype = static_cast<kernels::DType>(seed % 3);
+    const auto model = RandomModel(config, seed, dtype);
+    std::vector<std::vector<int32_t>> sequences;
+    for (int64_t length : {int64_t{1}, int64_t{17}, int64_t{33}}) {
+      sequences.push_back(RandomTokens(random, length, config.vocab_size));
+    }
+    Runner runner(model, {.threads = 2, .profile = GetParam(), .poison = true}, {51, 3});
+    const std::vector<Answer> answers = runner.Run(sequences);
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const ReferenceAnswer expected = RunReference(*model, sequences[s]);
+      ASSERT_TRUE(Near(answers[s].logits, expected.logits, 2e-5));
+      ASSERT_TRUE(Near(answers[s].xsa_cos_sim, expected.xsa_cos_sim, 2e-5));
+      ASSERT_TRUE(Near(answers[s].xsa_proj_frac, expected.xsa_proj_frac, 1e-4));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, ReferenceTest, ::testing::ValuesIn(SupportedProfiles()),
+                         [](const auto& test) { return TestName(test.param); });
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,111 @@
+// A replay allocates nothing and creates no primitive. Alone in its binary: it replaces operator
+// new.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/dense.h"
+#include "kernels/cpu/kv_cache.h"
+#include "tests/engine/cpu/runner.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace {
+
+std::atomic<int64_t> allocations{0};
+
+void* Allocate(std::size_t size, std::size_t alignment) {
+  ++allocations;
+  const std::size_t rounded = (size + alignment) / alignment * alignment;
+  if (void* memory = std::aligned_alloc(alignment, rounded)) return memory;
+  std::abort();
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return Allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace sluice::testing {
+namespace {
+
+class ReplayAllocationTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
+  ModelConfig config = TinyConfig(2);
+  config.position_wise.layers[static_cast<int>(Projection::kV)][0] = true;
+  config.position_wise.max_positions = 40;
+  config.xsa.layers[1] = true;
+  Runner runner(RandomModel(config, 6), {.threads = 2, .profile = GetParam()}, {100, 4});
+  const ExecutableModel& executable = runner.executable();
+  const auto plan = executable.Prepare({100, 4});
+  ASSERT_TRUE(plan.ok());
+
+  const uint64_t seed = 31;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const std::vector<int32_t> tokens = RandomTokens(random, 40, config.vocab_size);
+  const std::vector<int32_t> pages = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  std::vector<float> diagnostics(config.layers * 100 * config.heads);
+  std::vector<float> logits(config.vocab_size);
+  std::vector<int32_t> top_ids(3);
+  std::vector<float> top_logprobs(3);
+  std::vector<kernels::SampleResult> results(100);
+  std::vector<StepSequence> sequences(4);
+  std::vector<SampledRow> sampled(100);
+  StepBatch batch(100, 4, 40, kernels::kPageTokens);
+
+  const int64_t primitives = kernels::PrimitivesCreated();
+  const int64_t before = allocations;
+  for (int run = 0; run < 100; ++run) {  // a different mix of lengths each
+    int32_t rows = 0;
+    for (int s = 0; s < 4; ++s) {
+      const int32_t length = 1 + static_cast<int32_t>(random() % 25);
+      sequences[s] = {0, length, tokens.data(), pages.data() + 2 * s};
+      for (int32_t i = 0; i < length; ++i, ++rows) {
+        sampled[rows] = {.sequence = s,
+                         .position = i,
+                         .target = i % 3 - 1,
+                         .params = {.temperature = 0.5f, .top_k = 4, .top_p = 0.9f},
+                         .num_top = 3,
+                         .top_ids = top_ids.data(),
+                         .top_logprobs = top_logprobs.data(),
+                         .logits = logits.data(),
+                         .result = &results[rows]};
+        // Rows are answered in parallel: only one may have the shared storage.
+        if (rows > 0) {
+          sampled[rows].num_top = 0;
+          sampled[rows].logits = nullptr;
+        }
+      }
+    }
+    batch.Assign(sequences, {sampled.data(), static_cast<size_t>(rows)}, executable.row_order());
+    batch.xsa_cos_sim = diagnostics.data();
+    batch.xsa_proj_frac = diagnostics.data();
+    if (!executable.Replay(**plan, runner.slot(), batch).ok()) std::abort();
+  }
+  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(kernels::PrimitivesCreated() - primitives, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, ReplayAllocationTest, ::testing::ValuesIn(SupportedProfiles()),
+                         [](const auto& test) { return TestName(test.param); });
+
+TEST(ReplayAllocationSelfTest, TheCounterCounts) {
+  const int64_t before = allocations;
+  { const std::vector<int> some(100); }
+  EXPECT_GE(allocations - before, 1);
+}
+
+}  // namespace
+}  // namespace sluice::testing

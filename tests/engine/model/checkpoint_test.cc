@@ -1,0 +1,142 @@
+#include "engine/model/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::SafetensorsFile;
+using testing::TempDirectory;
+using testing::WriteFile;
+
+absl::StatusOr<Checkpoint> Open(const TempDirectory& directory) {
+  auto opened = Directory::Open(directory.path());
+  if (!opened.ok()) return opened.status();
+  return Checkpoint::Open(*opened);
+}
+
+std::string OpenError(const TempDirectory& directory) {
+  const auto checkpoint = Open(directory);
+  EXPECT_FALSE(checkpoint.ok());
+  return std::string(checkpoint.status().message());
+}
+
+void WriteIndex(const TempDirectory& directory, const std::string& weight_map) {
+  WriteFile(directory.File("model.safetensors.index.json"),
+            R"({"weight_map": )" + weight_map + "}");
+}
+
+TEST(CheckpointTest, FindsByNameAndShape) {
+  const TempDirectory directory;
+  const std::string values("\0\0\x80\x3f\0\0\0\x40", 8);  // 1.0f, 2.0f
+  WriteFile(directory.File("model.safetensors"),
+            SafetensorsFile({{"a", "F32", {2}, values}, {"b", "I64", {1}, values}}));
+  auto opened = Open(directory);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const Checkpoint checkpoint = *std::move(opened);  // the mapping moves along
+
+  const auto a = checkpoint.Find("a", {2});
+  ASSERT_TRUE(a.ok()) << a.status();
+  EXPECT_EQ(a->dtype, kernels::DType::kF32);
+  EXPECT_EQ(a->elements(), 2);
+  EXPECT_EQ(kernels::LoadAsFloat(a->data, a->dtype, 1), 2.0f);
+  EXPECT_EQ(checkpoint.Find("a", {2, 1}).status(),
+            absl::InvalidArgumentError("tensor a has shape [2], must be [2, 1]"));
+  EXPECT_EQ(checkpoint.Find("b", {1}).status(),
+            absl::InvalidArgumentError("tensor b has dtype I64, must be F32, F16 or BF16"));
+  EXPECT_EQ(checkpoint.Find("c", {1}).status(), absl::NotFoundError("tensor c is missing"));
+  EXPECT_TRUE(checkpoint.Has("a"));
+  EXPECT_FALSE(checkpoint.Has("b"));
+}
+
+TEST(CheckpointTest, ErrorsNameTheFile) {
+  const TempDirectory directory;
+  EXPECT_THAT(OpenError(directory), HasSubstr("cannot open model.safetensors"));
+  WriteFile(directory.File("model.safetensors"), "");
+  EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors: no safetensors header size"));
+  EXPECT_FALSE(Directory::Open(directory.File("model.safetensors")).ok());
+  EXPECT_FALSE(Directory::Open(directory.File("missing")).ok());
+}
+
+TEST(CheckpointTest, Shards) {
+  const TempDirectory directory;
+  WriteFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
+  WriteFile(directory.File("two.safetensors"),
+            SafetensorsFile({{"b", "BF16", {2}, "efgh"}, {"c", "I8", {1}, "x"}}));
+  WriteIndex(directory, R"({"a": "one.safetensors", "b": "two.safetensors",
+                            "c": "two.safetensors"})");
+  const auto checkpoint = Open(directory);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_TRUE(checkpoint->Find("a", {1}).ok());
+  EXPECT_TRUE(checkpoint->Find("b", {2}).ok());
+}
+
+TEST(CheckpointTest, IndexMustMatchTheShards) {
+  const TempDirectory directory;
+  WriteFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
+  WriteFile(directory.File("two.safetensors"),
+            SafetensorsFile({{"a", "F32", {1}, "abcd"}, {"b", "F32", {1}, "abcd"}}));
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"a": "one.safetensors", "b": "two.safetensors"})",
+       "two.safetensors: tensor a is in another shard already"},
+      {R"({"a": "one.safetensors", "x": "one.safetensors"})", "tensor x is missing"},
+      {R"({"b": "two.safetensors"})", "hold 2 tensors"},
+      {R"({"a": "three.safetensors"})", "cannot open three.safetensors"},
+      {R"(["one.safetensors"])", "weight_map is not an object of file names"},
+      {R"({"a": 1})", "weight_map is not an object of file names"},
+      {R"({"a": "one.bin"})", "\"one.bin\" is no .safetensors file"},
+      {R"({"a": "one.safetensors", "a": "two.safetensors"})", "appears twice"},
+  };
+  for (const auto& [weight_map, message] : cases) {
+    SCOPED_TRACE(weight_map);
+    WriteIndex(directory, weight_map);
+    EXPECT_THAT(OpenError(directory), HasSubstr(message));
+  }
+}
+
+TEST(CheckpointTest, NamesNeverLeaveTheDirectory) {
+  const TempDirectory directory;
+  const std::string file = SafetensorsFile({{"a", "F32", {1}, "abcd"}});
+  WriteFile(directory.File("secret.safetensors"), file);
+  std::filesystem::create_directory(directory.File("model"));
+  const auto inside = Directory::Open(directory.File("model"));
+  ASSERT_TRUE(inside.ok());
+  const std::string absolute = directory.File("secret.safetensors");
+  for (const std::string& name :
+       {std::string("../secret.safetensors"), absolute, std::string("./x.safetensors"),
+        std::string("sub/x.safetensors"), std::string("..\\u0000.safetensors")}) {
+    SCOPED_TRACE(name);
+    WriteFile(directory.File("model/model.safetensors.index.json"),
+              R"({"weight_map": {"a": ")" + name + "\"}}");
+    const auto checkpoint = Checkpoint::Open(*inside);
+    EXPECT_EQ(checkpoint.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(checkpoint.status().message()), HasSubstr("not a plain file name"));
+  }
+}
+
+TEST(CheckpointTest, OnlyRegularFilesAndNoLinks) {
+  const TempDirectory directory;
+  const std::string model = directory.File("model.safetensors");
+  WriteFile(directory.File("other.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
+  std::filesystem::create_symlink("other.safetensors", model);
+  EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors is a symbolic link"));
+  std::filesystem::remove(model);
+  ASSERT_EQ(mkfifo(model.c_str(), 0600), 0);
+  EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors is not a regular file"));
+  std::filesystem::remove(model);
+  std::filesystem::create_directory(model);
+  EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors is not a regular file"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,116 @@
+#include "engine/model/graph.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+
+// The graph as one line an op: kind and what it names.
+struct Describe {
+  const Graph& graph;
+
+  std::string Name(BufferId id) const { return graph.buffers.at(id).name; }
+
+  std::string operator()(const EmbedOp& op) const { return "embed " + op.table; }
+  std::string operator()(const RmsNormOp& op) const { return "norm " + op.weight; }
+  std::string operator()(const LinearOp& op) const {
+    return Name(op.in) + (op.position_wise ? " pw> " : " > ") + Name(op.out) +
+           (op.accumulate ? "+ " : " ") + op.weight + (op.bias.empty() ? "" : " " + op.bias);
+  }
+  std::string operator()(const RopeStoreOp& op) const { return "rope " + std::to_string(op.layer); }
+  std::string operator()(const AttentionOp& op) const {
+    return "attention " + std::to_string(op.layer) + (op.xsa ? " xsa" : "") +
+           (op.xsa_gate.empty() ? "" : " " + op.xsa_gate);
+  }
+  std::string operator()(const SwiGluOp&) const { return "swiglu"; }
+  std::string operator()(const HeadOp& op) const { return "head " + op.weight; }
+};
+
+std::vector<std::string> Lines(const Graph& graph) {
+  std::vector<std::string> lines;
+  for (const GraphOp& op : graph.ops) lines.push_back(std::visit(Describe{graph}, op));
+  return lines;
+}
+
+TEST(GraphTest, PlainLlamaLayer) {
+  EXPECT_THAT(
+      Lines(BuildGraph(testing::TinyConfig(1))),
+      ElementsAre("embed model.embed_tokens.weight", "norm model.layers.0.input_layernorm.weight",
+                  "normed > q model.layers.0.self_attn.q_proj.weight",
+                  "normed > k model.layers.0.self_attn.k_proj.weight",
+                  "normed > v model.layers.0.self_attn.v_proj.weight", "rope 0", "attention 0",
+                  "q > residual+ model.layers.0.self_attn.o_proj.weight",
+                  "norm model.layers.0.post_attention_layernorm.weight",
+                  "normed > gate model.layers.0.mlp.gate_proj.weight",
+                  "normed > up model.layers.0.mlp.up_proj.weight", "swiglu",
+                  "gate > residual+ model.layers.0.mlp.down_proj.weight", "norm model.norm.weight",
+                  "head lm_head.weight"));
+}
+
+TEST(GraphTest, BiasesTyingAndExtensions) {
+  ModelConfig config = testing::TinyConfig(2);
+  config.attention_bias = true;
+  config.tie_word_embeddings = true;
+  config.position_wise.layers[static_cast<int>(Projection::kV)][1] = true;
+  config.position_wise.layers[static_cast<int>(Projection::kO)][1] = true;
+  config.position_wise.max_positions = 9;
+  config.position_wise.bias = PositionWiseBias::kPositionFeature;
+  config.xsa.layers[1] = true;
+  config.xsa.gate = true;
+  const Graph graph = BuildGraph(config);
+  const std::vector<std::string> lines = Lines(graph);
+  const std::set<std::string> all(lines.begin(), lines.end());
+  const std::string layer0 = "model.layers.0.self_attn.";
+  const std::string layer1 = "model.layers.1.self_attn.";
+  for (const std::string& line :
+       {"normed > v " + layer0 + "v_proj.weight " + layer0 + "v_proj.bias",
+        "normed > k " + layer1 + "k_proj.weight " + layer1 + "k_proj.bias",
+        "normed pw> v " + layer1 + "v_proj.position_weight " + layer1 + "v_proj.position_bias",
+        "q pw> residual+ " + layer1 + "o_proj.position_weight " + layer1 + "o_proj.position_bias",
+        std::string("attention 0"), "attention 1 xsa " + layer1 + "xsa_alpha",
+        std::string("head model.embed_tokens.weight")}) {
+    EXPECT_TRUE(all.contains(line)) << line;
+  }
+  for (const GraphOp& op : graph.ops) {
+    if (const auto* linear = std::get_if<LinearOp>(&op); linear && linear->position_wise) {
+      EXPECT_EQ(linear->positions, 9);
+      EXPECT_TRUE(linear->position_bias);
+    }
+  }
+}
+
+TEST(GraphTest, BiasOfPositionWiseIgnoresAttentionBias) {
+  ModelConfig config = testing::TinyConfig(1);
+  config.attention_bias = true;
+  config.position_wise.layers[static_cast<int>(Projection::kQ)][0] = true;
+  config.position_wise.max_positions = 9;
+  const std::string q = "model.layers.0.self_attn.q_proj";
+  EXPECT_EQ(Lines(BuildGraph(config))[2], "normed pw> q " + q + ".position_weight");
+  config.position_wise.bias = PositionWiseBias::kFeature;
+  EXPECT_EQ(Lines(BuildGraph(config))[2], "normed pw> q " + q + ".position_weight " + q + ".bias");
+}
+
+TEST(GraphTest, BufferWidths) {
+  ModelConfig config = testing::TinyConfig(1);
+  config.head_dim = 10;
+  const Graph graph = BuildGraph(config);
+  std::vector<std::string> widths;
+  for (const GraphBuffer& buffer : graph.buffers) {
+    widths.push_back(buffer.name + " " + std::to_string(buffer.width));
+  }
+  EXPECT_THAT(widths,
+              ElementsAre("residual 32", "normed 32", "q 40", "k 20", "v 20", "gate 40", "up 40"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,185 @@
+#include "engine/step_batch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kMaxTokens = 120;
+constexpr int32_t kMaxSequences = 9;
+constexpr int32_t kMaxPositions = 64;
+constexpr int32_t kPageTokens = 16;
+
+struct Storage {
+  std::vector<std::vector<int32_t>> tokens, pages;
+  std::vector<StepSequence> sequences;
+  std::vector<SampledRow> sampled;
+};
+
+// Sequences that fit the capacities, with page ids drawn without repetition, and some sampled rows.
+Storage RandomStep(std::mt19937_64& random, bool history) {
+  Storage step;
+  std::vector<int32_t> free(kMaxTokens / kPageTokens + 1 + kMaxSequences);
+  std::iota(free.begin(), free.end(), 0);
+  std::shuffle(free.begin(), free.end(), random);
+  const auto below = [&random](int32_t n) { return static_cast<int32_t>(random() % n); };
+  int32_t tokens = 0;
+  for (int32_t s = below(kMaxSequences + 1); s > 0; --s) {
+    const int32_t count = std::min(1 + below(40), kMaxTokens - tokens);
+    const int32_t first = history ? below(kMaxPositions - count + 1) : 0;
+    const int32_t pages = (first + count + kPageTokens - 1) / kPageTokens;
+    if (count < 1 || pages > static_cast<int32_t>(free.size())) break;
+    tokens += count;
+    auto& ids = step.tokens.emplace_back(count);
+    for (int32_t& id : ids) id = below(1000);
+    step.pages.emplace_back(free.end() - pages, free.end());
+    free.resize(free.size() - pages);
+    step.sequences.push_back({first, count, nullptr, nullptr});
+    step.sampled.push_back({.sequence = static_cast<int32_t>(step.sequences.size()) - 1,
+                            .position = first + below(count)});
+  }
+  for (size_t s = 0; s < step.sequences.size(); ++s) {
+    step.sequences[s].tokens = step.tokens[s].data();
+    step.sequences[s].pages = step.pages[s].data();
+  }
+  return step;
+}
+
+void ExpectRowsComplete(const StepBatch& batch, const Storage& step) {
+  std::set<int32_t> rows;
+  for (size_t s = 0; s < step.sequences.size(); ++s) {
+    const StepBatch::Sequence& sequence = batch.sequences()[s];
+    ASSERT_EQ(sequence.first_position, step.sequences[s].first_position);
+    ASSERT_EQ(sequence.count, step.sequences[s].count);
+    for (int32_t i = 0; i < sequence.count; ++i) {
+      const int32_t row = batch.sequence_rows()[sequence.rows_offset + i];
+      const int32_t position = sequence.first_position + i;
+      ASSERT_TRUE(rows.insert(row).second) << "row " << row << " twice";
+      ASSERT_EQ(batch.token_ids()[row], step.tokens[s][i]);
+      ASSERT_EQ(batch.positions()[row], position);
+      ASSERT_EQ(batch.kv_slots()[row],
+                step.pages[s][position / kPageTokens] * kPageTokens + position % kPageTokens);
+      ASSERT_EQ(batch.pages()[sequence.pages_offset + position / kPageTokens],
+                step.pages[s][position / kPageTokens]);
+    }
+  }
+  ASSERT_EQ(static_cast<int32_t>(rows.size()), batch.tokens());
+  if (!rows.empty()) {
+    ASSERT_EQ(*rows.rbegin(), batch.tokens() - 1);
+  }
+}
+
+void ExpectGroupsCover(const StepBatch& batch, RowOrder order) {
+  int32_t next = 0;
+  int32_t last_position = -1;
+  for (const kernels::RowGroup& group : batch.groups()) {
+    ASSERT_EQ(group.first_row, next);
+    ASSERT_GE(group.count, 1);
+    if (order == RowOrder::kPositionMajor) {
+      ASSERT_GT(group.position, last_position);
+    }
+    last_position = group.position;
+    for (int32_t i = 0; i < group.count; ++i) {
+      ASSERT_EQ(batch.positions()[next++], group.position);
+    }
+  }
+  ASSERT_EQ(next, batch.tokens());
+}
+
+class StepBatchTest : public ::testing::TestWithParam<std::pair<RowOrder, bool>> {};
+
+TEST_P(StepBatchTest, LaysOutRandomSteps) {
+  const auto [order, history] = GetParam();
+  const uint64_t seed = 7001;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  StepBatch batch(kMaxTokens, kMaxSequences, kMaxPositions, kPageTokens);
+  const int32_t* const storage = batch.token_ids().data();
+  for (int i = 0; i < 500; ++i) {
+    SCOPED_TRACE(i);
+    const Storage step = RandomStep(random, history);
+    batch.Assign(step.sequences, step.sampled, order);
+    ExpectRowsComplete(batch, step);
+    ExpectGroupsCover(batch, order);
+    int32_t context = 0;
+    for (const StepSequence& s : step.sequences) {
+      context = std::max(context, s.first_position + s.count);
+    }
+    ASSERT_EQ(batch.max_context(), context);
+    ASSERT_EQ(batch.sampled_rows().size(), step.sampled.size());
+    for (size_t j = 0; j < step.sampled.size(); ++j) {
+      const StepBatch::Sequence& sequence = batch.sequences()[step.sampled[j].sequence];
+      const int32_t index = step.sampled[j].position - sequence.first_position;
+      ASSERT_EQ(batch.sampled_rows()[j], batch.sequence_rows()[sequence.rows_offset + index]);
+    }
+    ASSERT_EQ(batch.token_ids().data(), storage) << "reallocated";
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, StepBatchTest,
+                         ::testing::Values(std::pair(RowOrder::kPositionMajor, false),
+                                           std::pair(RowOrder::kPositionMajor, true),
+                                           std::pair(RowOrder::kSequenceMajor, false),
+                                           std::pair(RowOrder::kSequenceMajor, true)));
+
+TEST(StepBatchOrderTest, PositionMajorIsStableInSequences) {
+  const int32_t a[] = {10, 11, 12};
+  const int32_t b[] = {20};
+  const int32_t c[] = {30, 31};
+  const int32_t pages[] = {0};
+  StepBatch batch(8, 3, 8, kPageTokens);
+  const StepSequence sequences[] = {{0, 3, a, pages}, {1, 1, b, pages}, {0, 2, c, pages}};
+  batch.Assign(sequences, {}, RowOrder::kPositionMajor);
+  EXPECT_EQ(std::vector<int32_t>(batch.token_ids().begin(), batch.token_ids().end()),
+            (std::vector<int32_t>{10, 30, 11, 20, 31, 12}));
+  batch.Assign(sequences, {}, RowOrder::kSequenceMajor);
+  EXPECT_EQ(std::vector<int32_t>(batch.token_ids().begin(), batch.token_ids().end()),
+            (std::vector<int32_t>{10, 11, 12, 20, 30, 31}));
+}
+
+TEST(StepBatchOrderTest, AssignForgetsTheStepBefore) {
+  const int32_t token = 5, page = 0;
+  float value = 0;
+  kernels::SampleResult result;
+  StepBatch batch(8, 3, 8, kPageTokens);
+  const StepSequence sequence{0, 1, &token, &page};
+  const SampledRow sampled{.sequence = 0, .position = 0, .target = -1, .result = &result};
+  batch.Assign({&sequence, 1}, {&sampled, 1}, RowOrder::kPositionMajor);
+  batch.xsa_cos_sim = &value;
+  batch.xsa_proj_frac = &value;
+  batch.Assign({}, {}, RowOrder::kPositionMajor);
+  EXPECT_EQ(batch.tokens(), 0);
+  EXPECT_EQ(batch.max_context(), 0);
+  EXPECT_TRUE(batch.groups().empty() && batch.sequences().empty() && batch.sampled().empty());
+  EXPECT_TRUE(batch.pages().empty() && batch.sampled_rows().empty());
+  EXPECT_EQ(batch.xsa_cos_sim, nullptr);
+  EXPECT_EQ(batch.xsa_proj_frac, nullptr);
+}
+
+TEST(StepBatchDeathTest, CapacitiesAreInvariants) {
+  const std::vector<int32_t> tokens(9, 0);
+  const int32_t pages[4] = {};
+  StepBatch batch(8, 2, 16, 4);
+  const auto assign = [&](std::vector<StepSequence> sequences, std::vector<SampledRow> sampled) {
+    batch.Assign(sequences, sampled, RowOrder::kPositionMajor);
+  };
+  const StepSequence one{0, 1, tokens.data(), pages};
+  EXPECT_DEATH(assign({{0, 9, tokens.data(), pages}}, {}), "broken invariant");
+  EXPECT_DEATH(assign({one, one, one}, {}), "broken invariant");
+  EXPECT_DEATH(assign({{16, 1, tokens.data(), pages}}, {}), "broken invariant");
+  EXPECT_DEATH(assign({{0, 0, tokens.data(), pages}}, {}), "broken invariant");
+  EXPECT_DEATH(assign({{-1, 1, tokens.data(), pages}}, {}), "broken invariant");
+  EXPECT_DEATH(assign({one}, {{.sequence = 1, .position = 0}}), "broken invariant");
+  EXPECT_DEATH(assign({one}, {{.sequence = 0, .position = 1}}), "broken invariant");
+}
+
+}  // namespace
+}  // namespace sluice

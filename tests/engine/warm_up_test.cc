@@ -1,0 +1,133 @@
+#include "engine/warm_up.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/harness.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class WarmUpTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<PreparedModel> Run(const EngineOptions& options) {
+    return WarmUp(model_, options, &backend_, &clock_, &observer_);
+  }
+
+  static std::vector<int32_t> Tokens(const Ladder& ladder) {
+    std::vector<int32_t> tokens;
+    for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
+    return tokens;
+  }
+
+  FakeClock clock_;
+  RecordingObserver observer_;
+  FakeBackend backend_;
+  std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
+};
+
+TEST_F(WarmUpTest, PreparesAndTimesEveryBucketFilled) {
+  backend_.OnReplay([this](const RecordedBatch& batch) {
+    clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens));
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 200;
+  const absl::StatusOr<PreparedModel> prepared = Run(options);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(Tokens(prepared->ladder), ElementsAre(8, 16, 32, 64, 128, 200));
+  EXPECT_EQ(observer_.plans().size(), 6u);
+  for (const RecordedBatch& batch : backend_.batches()) {
+    int32_t tokens = 0;
+    for (const auto& sequence : batch.sequences) {
+      tokens += static_cast<int32_t>(sequence.size());
+      EXPECT_LE(sequence.size(), 64u);  // max_positions
+    }
+    EXPECT_EQ(tokens, batch.bucket.tokens);
+  }
+  for (const Bucket& bucket : prepared->ladder.buckets()) {
+    EXPECT_DOUBLE_EQ(prepared->costs.Estimate({.bucket = bucket}), bucket.tokens * 1e-3);
+  }
+}
+
+TEST_F(WarmUpTest, FillsWhatTheSequencesAllow) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 4096;  // 4 sequences of 64 positions fill 256
+  ASSERT_TRUE(Run(options).ok());
+  EXPECT_EQ(backend_.batches().back().bucket.tokens, 4096);
+  EXPECT_EQ(backend_.batches().back().sequences.size(), 4u);
+}
+
+TEST_F(WarmUpTest, TheMemoryLimitDropsTheLargestButTheMaximum) {
+  EngineOptions options = SmallOptions();  // 8, 16, 32, 64 at 10 bytes a token
+  const std::vector<std::pair<int64_t, std::vector<int32_t>>> cases = {
+      {0, {8, 16, 32, 64}},    {1200, {8, 16, 32, 64}}, {1199, {8, 16, 64}},
+      {880, {8, 16, 64}},      {879, {8, 64}},          {720, {8, 64}},
+      {719, {64}},             {1, {64}},
+  };
+  for (const auto& [limit, expected] : cases) {
+    SCOPED_TRACE(limit);
+    options.ladder.memory_limit_bytes = limit;
+    const absl::StatusOr<PreparedModel> prepared = Run(options);
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    EXPECT_EQ(Tokens(prepared->ladder), expected);
+    EXPECT_EQ(prepared->plans->Stats().size(), expected.size());
+    if (limit >= 640) EXPECT_LE(prepared->plans->memory_bytes(), limit);
+  }
+}
+
+TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequence) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  EXPECT_EQ(Run(options)->ladder.largest().tokens, 4096);
+  ModelConfig config = FakeConfig();
+  config.max_positions = 5000;
+  model_ = FakeModel(config);
+  EXPECT_EQ(Run(options)->ladder.largest().tokens, 5000);
+}
+
+TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 63;
+  absl::Status status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_batch_tokens is 63"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions of 64"));
+
+  options = SmallOptions();
+  options.ladder.ratio = 0.5;
+  EXPECT_THAT(std::string(Run(options).status().message()), HasSubstr("ratio"));
+
+  ModelConfig config = FakeConfig();
+  config.max_positions = int64_t{1} << 40;
+  model_ = FakeModel(config);
+  options.batch.max_batch_tokens = 0;
+  status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions"));
+}
+
+TEST_F(WarmUpTest, PassesTheBackendsErrorsOn) {
+  backend_.OnPrepare([](const Bucket& bucket) {
+    return bucket.tokens == 32 ? absl::ResourceExhaustedError("32") : absl::OkStatus();
+  });
+  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kResourceExhausted);
+  backend_.OnPrepare(nullptr);
+  backend_.OnReplay([](const RecordedBatch&) { return absl::DataLossError("broken"); });
+  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(WarmUp, RefusesASlotWithTooFewPages) {
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend(FakeBackend::Options{.missing_pages = 1});
+  const absl::Status status =
+      WarmUp(FakeModel(FakeConfig()), SmallOptions(), &backend, &clock, &observer).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("KV pages"));
+}
+
+}  // namespace
+}  // namespace sluice

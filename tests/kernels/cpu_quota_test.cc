@@ -1,0 +1,62 @@
+#include "kernels/cpu/cpu_quota.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace sluice::kernels {
+namespace {
+
+using Files = std::map<std::string, std::string>;
+
+std::optional<int> Cpus(const Files& files) {
+  return CgroupCpus([&](const std::string& path) -> std::optional<std::string> {
+    const auto file = files.find(path);
+    if (file == files.end()) return std::nullopt;
+    return file->second;
+  });
+}
+
+TEST(ParseCpuMaxTest, RoundsUpAndRejectsWhatIsNoQuota) {
+  EXPECT_EQ(ParseCpuMax("200000 100000\n"), 2);
+  EXPECT_EQ(ParseCpuMax("200001 100000"), 3);
+  EXPECT_EQ(ParseCpuMax("1 100000"), 1);
+  EXPECT_EQ(ParseCpuMax("9223372036854775807 1"), 1 << 20);
+  for (const char* text : {"max 100000", "", "100000", "-1 100000", "0 100000", "100000 0", "a b",
+                           "100000 100000 x", "99999999999999999999 1"}) {
+    EXPECT_EQ(ParseCpuMax(text), std::nullopt) << text;
+  }
+}
+
+TEST(CgroupCpusTest, TakesTheLeastQuotaOnTheWayUpInV2) {
+  const Files files = {{"/proc/self/cgroup", "0::/a/b\n"},
+                       {"/sys/fs/cgroup/a/b/cpu.max", "800000 100000\n"},
+                       {"/sys/fs/cgroup/a/cpu.max", "300000 100000\n"},
+                       {"/sys/fs/cgroup/cpu.max", "max 100000\n"}};
+  EXPECT_EQ(Cpus(files), 3);
+}
+
+TEST(CgroupCpusTest, ReadsTheMountWhenTheContainerHidesThePath) {
+  EXPECT_EQ(Cpus({{"/proc/self/cgroup", "0::/not/visible\n"},
+                  {"/sys/fs/cgroup/cpu.max", "150000 100000\n"}}),
+            2);
+}
+
+TEST(CgroupCpusTest, ReadsTheCpuControllerOfV1) {
+  const Files files = {{"/proc/self/cgroup",
+                        "5:cpuset:/c\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/docker/x\n0::/\n"},
+                       {"/sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "-1\n"},
+                       {"/sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n"},
+                       {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n"},
+                       {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}};
+  EXPECT_EQ(Cpus(files), 4);
+}
+
+TEST(CgroupCpusTest, NothingLimits) {
+  EXPECT_EQ(Cpus({}), std::nullopt);
+  EXPECT_EQ(Cpus({{"/proc/self/cgroup", ""}}), std::nullopt);
+  EXPECT_EQ(Cpus({{"/proc/self/cgroup", "nonsense\n::\n0:relative\n0::relative\n"}}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace sluice::kernels

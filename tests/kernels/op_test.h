@@ -1,0 +1,100 @@
+// What the tests of the ops share: profiles, pools, random data and the table of tolerances.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/context.h"
+
+namespace sluice::kernels {
+
+inline constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+inline std::vector<Profile> SupportedProfiles() {
+  std::vector<Profile> supported;
+  for (Profile profile : {Profile::kPortableF32, Profile::kAvx2F32, Profile::kAvx512F32}) {
+    if (ProfileSupported(profile)) supported.push_back(profile);
+  }
+  return supported;
+}
+
+inline std::string ProfileTestName(const testing::TestParamInfo<Profile>& info) {
+  std::string name(ProfileName(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// Largest errors against the reference in double, relative to the largest value of the tensor (or 1,
+// if that is larger). Weights of every dtype are widened exactly, so one column serves all.
+enum class Op { kGemm, kOneDnn, kAttention, kDiagnostics, kNorm, kRope, kSwiGlu, kLogSumExp };
+inline double Tolerance(Op op) {
+  switch (op) {
+    case Op::kGemm:
+    case Op::kOneDnn:
+      return 4e-6;
+    case Op::kAttention:
+      return 4e-6;
+    case Op::kDiagnostics:
+      return 1e-5;
+    case Op::kNorm:
+    case Op::kRope:
+    case Op::kSwiGlu:
+      return 1e-6;
+    case Op::kLogSumExp:
+      return 5e-7;
+  }
+  return 0;
+}
+
+inline testing::AssertionResult Matches(Op op, std::span<const float> actual,
+                                        std::span<const double> expected) {
+  if (actual.size() != expected.size()) {
+    return testing::AssertionFailure() << actual.size() << " values, not " << expected.size();
+  }
+  double largest = 1;
+  for (double value : expected) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (std::abs(actual[i] - expected[i]) <= Tolerance(op) * largest) continue;
+    return testing::AssertionFailure()
+           << "element " << i << " is " << actual[i] << ", not " << expected[i];
+  }
+  return testing::AssertionSuccess();
+}
+
+inline std::vector<float> RandomFloats(std::mt19937_64& random, int64_t n, float scale = 1.0f) {
+  std::uniform_real_distribution<float> uniform(-scale, scale);
+  std::vector<float> out(static_cast<size_t>(n));
+  for (float& value : out) value = uniform(random);
+  return out;
+}
+
+inline std::vector<double> Widen(std::span<const float> x) { return {x.begin(), x.end()}; }
+
+// In [low, high].
+inline int64_t RandomInt(std::mt19937_64& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+// Runs each test body under every profile that this machine can execute.
+class OpTest : public testing::TestWithParam<Profile> {
+ protected:
+  Context One() { return {GetParam(), &one_}; }
+  Context Two() { return {GetParam(), &two_}; }
+
+ private:
+  ThreadPool one_{1};
+  ThreadPool two_{2};
+};
+
+}  // namespace sluice::kernels
+
+#define SLUICE_EVERY_PROFILE(suite)                                                            \
+  INSTANTIATE_TEST_SUITE_P(Profiles, suite, testing::ValuesIn(sluice::kernels::SupportedProfiles()), \
+                           sluice::kernels::ProfileTestName)

@@ -1,0 +1,104 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace sluice::kernels {
+namespace {
+
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, VisitsEveryIndexOnceInRangesOfAtMostGrain) {
+  ThreadPool pool(GetParam());
+  EXPECT_EQ(pool.threads(), GetParam());
+  for (int64_t n : {1, 2, 3, 7, 64, 1000}) {
+    for (int64_t grain : {1, 2, 3, 10, 5000}) {
+      std::vector<int> visits(n, 0);
+      std::atomic<bool> fits{true};
+      pool.ParallelFor(n, grain, [&](int64_t begin, int64_t end, int worker) {
+        if (begin >= end || end - begin > grain || worker < 0 || worker >= GetParam()) fits = false;
+        for (int64_t i = begin; i < end; ++i) ++visits[i];
+      });
+      EXPECT_TRUE(fits);
+      EXPECT_EQ(visits, std::vector<int>(n, 1)) << n << " by " << grain;
+    }
+  }
+}
+
+TEST_P(ThreadPoolTest, DoesNothingForNoIndices) {
+  ThreadPool pool(GetParam());
+  bool called = false;
+  pool.ParallelFor(0, 1, [&](int64_t, int64_t, int) { called = true; });
+  pool.ParallelFor(-5, 1, [&](int64_t, int64_t, int) { called = true; });
+  EXPECT_FALSE(called);
+}
+
+TEST_P(ThreadPoolTest, AWorkerNumberIsNeverInUseTwice) {
+  ThreadPool pool(GetParam());
+  std::vector<std::atomic<int>> inside(GetParam());
+  std::atomic<bool> unique{true};
+  for (int job = 0; job < 200; ++job) {
+    pool.ParallelFor(64, 1, [&](int64_t, int64_t, int worker) {
+      if (inside[worker].fetch_add(1) != 0) unique = false;
+      inside[worker].fetch_sub(1);
+    });
+  }
+  EXPECT_TRUE(unique);
+}
+
+TEST_P(ThreadPoolTest, ServesCallersOneAfterAnother) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> jobs_inside{0};
+  std::atomic<bool> alone{true};
+  const auto caller = [&](std::vector<int64_t>* sums) {
+    for (int job = 0; job < 200; ++job) {
+      std::vector<int64_t> partial(pool.threads(), 0);  // written without atomics, by worker
+      std::atomic<bool> entered{false};
+      std::atomic<int64_t> left{100};
+      pool.ParallelFor(100, 3, [&](int64_t begin, int64_t end, int worker) {
+        if (!entered.exchange(true) && jobs_inside.fetch_add(1) != 0) alone = false;
+        for (int64_t i = begin; i < end; ++i) partial[worker] += i;
+        if (left.fetch_sub(end - begin) == end - begin) jobs_inside.fetch_sub(1);
+      });
+      sums->push_back(std::accumulate(partial.begin(), partial.end(), int64_t{0}));
+    }
+  };
+  std::vector<int64_t> first, second;
+  std::thread other(caller, &second);
+  caller(&first);
+  other.join();
+  EXPECT_TRUE(alone);
+  EXPECT_EQ(first, std::vector<int64_t>(200, 4950));
+  EXPECT_EQ(second, first);
+}
+
+TEST_P(ThreadPoolTest, WhatWorkersWriteIsVisibleAfterwards) {
+  ThreadPool pool(GetParam());
+  int64_t expected = 0, total = 0;
+  for (int64_t job = 0; job < 5000; ++job) {
+    std::vector<int64_t> out(8);
+    pool.ParallelFor(8, 1, [&](int64_t begin, int64_t, int) { out[begin] = job + begin; });
+    total += std::accumulate(out.begin(), out.end(), int64_t{0});
+    expected += 8 * job + 28;
+  }
+  EXPECT_EQ(total, expected);
+}
+
+TEST_P(ThreadPoolTest, EndsWhetherOrNotItEverWorked) {
+  for (int i = 0; i < 20; ++i) {
+    ThreadPool idle(GetParam());
+    ThreadPool used(GetParam());
+    used.ParallelFor(4, 1, [](int64_t, int64_t, int) {});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
+
+TEST(AvailableCpusTest, IsAtLeastOne) { EXPECT_GE(AvailableCpus(), 1); }
+
+}  // namespace
+}  // namespace sluice::kernels

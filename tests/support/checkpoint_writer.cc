@@ -1,0 +1,239 @@
+#include "tests/support/checkpoint_writer.h"
+
+#include <stdlib.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include "engine/model/graph.h"
+#include "kernels/check.h"
+
+namespace sluice::testing {
+namespace {
+
+using nlohmann::json;
+
+json Indices(const std::vector<bool>& flags) {
+  json indices = json::array();
+  for (size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i]) indices.push_back(i);
+  }
+  return indices;
+}
+
+json Extensions(const ModelConfig& config) {
+  json extensions = json::object();
+  if (config.byte_tokenizer) extensions["tokenizer"] = "byte";
+  const PositionWiseConfig& position_wise = config.position_wise;
+  if (position_wise.Any()) {
+    const char* const biases[] = {"none", "e", "le"};
+    json& object = extensions["position_wise"];
+    for (int p = 0; p < kProjections; ++p) {
+      object["projections"][std::string(1, "qkvo"[p])] = Indices(position_wise.layers[p]);
+    }
+    object["max_positions"] = position_wise.max_positions;
+    object["bias"] = biases[static_cast<int>(position_wise.bias)];
+  }
+  extensions["xsa"] = {{"layers", Indices(config.xsa.layers)},
+                       {"form", config.xsa.form == XsaConfig::Form::kNorm ? "norm" : "squared"},
+                       {"eps", config.xsa.eps},
+                       {"gate", config.xsa.gate ? "tanh" : "none"}};
+  return extensions;
+}
+
+// How a tensor is drawn: mean and standard deviation.
+struct Spec {
+  std::vector<int64_t> shape;
+  float mean;
+  float deviation;
+};
+
+// Name -> spec of every tensor that the graph names.
+class Specs {
+ public:
+  explicit Specs(const ModelConfig& config) : config_(config), graph_(BuildGraph(config)) {
+    for (const GraphOp& op : graph_.ops) std::visit(*this, op);
+  }
+
+  void operator()(const EmbedOp& op) {
+    specs_[op.table] = {{config_.vocab_size, Width(op.out)}, 0, 0.5f};
+  }
+  void operator()(const RmsNormOp& op) { specs_[op.weight] = {{Width(op.in)}, 1, 0.2f}; }
+  void operator()(const LinearOp& op) {
+    const int64_t k = Width(op.in);
+    const int64_t n = Width(op.out);
+    specs_[op.weight] = {
+        op.position_wise ? std::vector<int64_t>{op.positions, k, n} : std::vector<int64_t>{n, k}, 0,
+        1 / std::sqrt(static_cast<float>(k))};
+    if (op.bias.empty()) return;
+    specs_[op.bias] = {
+        op.position_bias ? std::vector<int64_t>{op.positions, n} : std::vector<int64_t>{n}, 0,
+        0.2f};
+  }
+  void operator()(const AttentionOp& op) {
+    if (!op.xsa_gate.empty()) specs_[op.xsa_gate] = {{config_.heads}, 0, 1};
+  }
+  void operator()(const HeadOp& op) {
+    specs_.try_emplace(op.weight, Spec{{config_.vocab_size, Width(op.in)},
+                                       0,
+                                       1 / std::sqrt(static_cast<float>(config_.hidden_size))});
+  }
+  void operator()(const RopeStoreOp&) {}
+  void operator()(const SwiGluOp&) {}
+
+  const std::map<std::string, Spec>& specs() const { return specs_; }
+
+ private:
+  int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
+
+  const ModelConfig& config_;
+  Graph graph_;
+  std::map<std::string, Spec> specs_;
+};
+
+const char* DTypeName(kernels::DType dtype) {
+  switch (dtype) {
+    case kernels::DType::kF32:
+      return "F32";
+    case kernels::DType::kF16:
+      return "F16";
+    case kernels::DType::kBF16:
+      return "BF16";
+  }
+  SLUICE_CHECK(false);
+}
+
+// Truncates the mantissa, which is fine for random numbers whose f16 form is a normal number.
+void Append(float value, kernels::DType dtype, std::string& out) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  uint32_t stored = bits;
+  if (dtype == kernels::DType::kBF16) stored = bits >> 16;
+  if (dtype == kernels::DType::kF16) {
+    const int exponent = static_cast<int>(bits >> 23 & 0xff) - 127 + 15;
+    const uint32_t magnitude = exponent > 0 ? (exponent << 10) | (bits >> 13 & 0x3ff) : 0;
+    stored = (bits >> 16 & 0x8000) | magnitude;
+  }
+  char bytes[4];
+  std::memcpy(bytes, &stored, sizeof(stored));
+  out.append(bytes, kernels::DTypeBytes(dtype));
+}
+
+TensorBytes Draw(const std::string& name, const Spec& spec, kernels::DType dtype,
+                 std::mt19937_64& random) {
+  std::normal_distribution<float> normal(spec.mean, spec.deviation);
+  TensorBytes tensor{name, DTypeName(dtype), spec.shape, ""};
+  int64_t elements = 1;
+  for (int64_t size : spec.shape) elements *= size;
+  for (int64_t i = 0; i < elements; ++i) Append(normal(random), dtype, tensor.data);
+  return tensor;
+}
+
+}  // namespace
+
+TempDirectory::TempDirectory() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
+  SLUICE_CHECK(mkdtemp(pattern.data()) != nullptr);
+  path_ = pattern;
+}
+
+TempDirectory::~TempDirectory() { std::filesystem::remove_all(path_); }
+
+void WriteFile(const std::string& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  SLUICE_CHECK(file.good());
+}
+
+std::string SafetensorsFile(const std::string& header, const std::string& data) {
+  const uint64_t size = header.size();
+  char bytes[sizeof(size)];
+  std::memcpy(bytes, &size, sizeof(size));
+  return std::string(bytes, sizeof(bytes)) + header + data;
+}
+
+std::string SafetensorsFile(const std::vector<TensorBytes>& tensors) {
+  json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::string data;
+  for (const TensorBytes& tensor : tensors) {
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {data.size(), data.size() + tensor.data.size()}}};
+    data += tensor.data;
+  }
+  return SafetensorsFile(header.dump(), data);
+}
+
+ModelConfig TinyConfig(int64_t layers) {
+  ModelConfig config;
+  config.vocab_size = 61;
+  config.hidden_size = 32;
+  config.intermediate_size = 40;
+  config.layers = layers;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.max_positions = 40;
+  for (auto& flags : config.position_wise.layers) flags.assign(layers, false);
+  config.xsa.layers.assign(layers, false);
+  return config;
+}
+
+std::string ConfigJson(const ModelConfig& config) {
+  json object = {{"architectures", {"LlamaForCausalLM"}},
+                 {"vocab_size", config.vocab_size},
+                 {"hidden_size", config.hidden_size},
+                 {"intermediate_size", config.intermediate_size},
+                 {"num_hidden_layers", config.layers},
+                 {"num_attention_heads", config.heads},
+                 {"num_key_value_heads", config.kv_heads},
+                 {"head_dim", config.head_dim},
+                 {"max_position_embeddings", config.max_positions},
+                 {"rms_norm_eps", config.rms_norm_eps},
+                 {"rope_theta", config.rope.theta},
+                 {"attention_bias", config.attention_bias},
+                 {"mlp_bias", config.mlp_bias},
+                 {"tie_word_embeddings", config.tie_word_embeddings},
+                 {"eos_token_id", config.eos_token_ids},
+                 {"sluice", Extensions(config)}};
+  if (config.bos_token_id >= 0) object["bos_token_id"] = config.bos_token_id;
+  if (config.rope.llama3) {
+    const RopeConfig::Llama3& llama3 = *config.rope.llama3;
+    object["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", llama3.factor},
+                              {"low_freq_factor", llama3.low_freq_factor},
+                              {"high_freq_factor", llama3.high_freq_factor},
+                              {"original_max_position_embeddings", llama3.original_max_positions}};
+  }
+  return object.dump(2);
+}
+
+void WriteModel(const ModelConfig& config, uint64_t seed, kernels::DType dtype,
+                const std::string& directory) {
+  std::mt19937_64 random(seed);
+  std::vector<TensorBytes> tensors;
+  const Specs all(config);
+  for (const auto& [name, spec] : all.specs()) tensors.push_back(Draw(name, spec, dtype, random));
+  WriteFile(directory + "/config.json", ConfigJson(config));
+  WriteFile(directory + "/model.safetensors", SafetensorsFile(tensors));
+}
+
+std::shared_ptr<const Model> RandomModel(const ModelConfig& config, uint64_t seed,
+                                         kernels::DType dtype) {
+  const TempDirectory directory;
+  WriteModel(config, seed, dtype, directory.path());
+  auto model = LoadModel("random", 1, directory.path());
+  if (!model.ok()) std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
+  SLUICE_CHECK(model.ok());
+  return *std::move(model);
+}
+
+}  // namespace sluice::testing

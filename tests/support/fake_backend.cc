@@ -1,0 +1,273 @@
+#include "tests/support/fake_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t HashOf(std::span<const int32_t> sequence) {
+  uint64_t hash = sequence.size();
+  for (int32_t token : sequence) hash = Mix(hash, static_cast<uint64_t>(token));
+  return hash;
+}
+
+// In (-8, 0].
+float Score(uint64_t hash) { return -static_cast<float>(hash % 8192) / 1024.0f; }
+
+class FakePlan : public Plan {
+ public:
+  FakePlan(const Bucket& bucket, int64_t bytes) : bucket_(bucket), bytes_(bytes) {}
+  const Bucket& bucket() const override { return bucket_; }
+  int64_t memory_bytes() const override { return bytes_; }
+
+ private:
+  const Bucket bucket_;
+  const int64_t bytes_;
+};
+
+class FakeSlot : public Slot {
+ public:
+  FakeSlot(int32_t pages, int32_t page_tokens)
+      : tokens(static_cast<size_t>(pages * page_tokens), -1), pages_(pages) {}
+  int32_t pages() const override { return pages_; }
+  int64_t memory_bytes() const override { return static_cast<int64_t>(tokens.size() * 4); }
+
+  std::vector<int32_t> tokens;  // [pages, page_tokens]
+
+ private:
+  const int32_t pages_;
+};
+
+}  // namespace
+
+namespace fake {
+
+kernels::SampleResult Draw(std::span<const int32_t> sequence, const kernels::SampleParams& params,
+                           int64_t vocab) {
+  uint64_t hash = HashOf(sequence);
+  if (params.temperature > 0) {
+    hash = Mix(Mix(Mix(hash, params.seed), params.token_index), params.sample + 1);
+  }
+  const auto token = static_cast<int32_t>(hash % static_cast<uint64_t>(vocab));
+  return {.token = token, .logprob = Score(Mix(hash, 1))};
+}
+
+float Logprob(std::span<const int32_t> sequence, int32_t target) {
+  return Score(Mix(HashOf(sequence), static_cast<uint64_t>(target) + 2));
+}
+
+float Logit(std::span<const int32_t> sequence, int64_t id) {
+  return Score(Mix(HashOf(sequence), static_cast<uint64_t>(id) + 3));
+}
+
+int32_t TopId(std::span<const int32_t> sequence, int32_t rank, int64_t vocab) {
+  return static_cast<int32_t>((HashOf(sequence) + static_cast<uint64_t>(rank)) %
+                              static_cast<uint64_t>(vocab));
+}
+
+float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head) {
+  return static_cast<float>(((layer * 100 + token) * 100 + position) * 10 + head);
+}
+
+float ProjFrac(int64_t layer, int32_t token, int32_t position, int64_t head) {
+  return -CosSim(layer, token, position, head);
+}
+
+}  // namespace fake
+
+ModelConfig FakeConfig() {
+  ModelConfig config;
+  config.vocab_size = 97;
+  config.layers = 2;
+  config.heads = 3;
+  config.max_positions = 64;
+  config.xsa.layers = {true, true};
+  return config;
+}
+
+std::shared_ptr<const Model> FakeModel(const ModelConfig& config, const std::string& name,
+                                       int64_t version) {
+  auto model = std::make_shared<Model>();
+  model->name = name;
+  model->version = version;
+  model->config = config;
+  return model;
+}
+
+class FakeBackend::Executable : public ExecutableModel {
+ public:
+  Executable(FakeBackend* backend, std::shared_ptr<const Model> model)
+      : backend_(backend), model_(std::move(model)) {}
+
+  int64_t weight_bytes() const override { return 1000; }
+  RowOrder row_order() const override { return backend_->options_.order; }
+
+  absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
+    const absl::Status status = backend_->BeginPrepare(bucket);
+    if (!status.ok()) return status;
+    return std::make_unique<FakePlan>(bucket,
+                                      bucket.tokens * backend_->options_.plan_bytes_per_token);
+  }
+
+  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const override {
+    const int32_t page_tokens = backend_->info_.page_tokens;
+    const int32_t pages = largest.sequences + (largest.tokens - largest.sequences) / page_tokens -
+                          backend_->options_.missing_pages;
+    return std::make_unique<FakeSlot>(pages, page_tokens);
+  }
+
+  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
+    SLUICE_CHECK(plan.bucket().Fits(batch.tokens(), static_cast<int32_t>(batch.sequences().size())));
+    RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
+    auto& cache = static_cast<FakeSlot&>(slot).tokens;
+    for (int32_t row = 0; row < batch.tokens(); ++row) {
+      cache[static_cast<size_t>(batch.kv_slots()[row])] = batch.token_ids()[row];
+    }
+    for (size_t s = 0; s < batch.sequences().size(); ++s) {
+      const StepBatch::Sequence& sequence = batch.sequences()[s];
+      recorded.sequences.push_back(
+          ReadPages(cache, batch, sequence, sequence.first_position + sequence.count));
+    }
+    const absl::Status status = backend_->BeginReplay(std::move(recorded));
+    if (!status.ok()) return status;
+    for (const SampledRow& row : batch.sampled()) {
+      const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(row.sequence)];
+      Sample(row, ReadPages(cache, batch, sequence, row.position + 1));
+    }
+    if (batch.xsa_cos_sim != nullptr) Diagnose(batch);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<int32_t> ReadPages(const std::vector<int32_t>& cache, const StepBatch& batch,
+                                 const StepBatch::Sequence& sequence, int32_t count) const {
+    const int32_t page_tokens = backend_->info_.page_tokens;
+    std::vector<int32_t> tokens;
+    for (int32_t position = 0; position < count; ++position) {
+      const int32_t page =
+          batch.pages()[static_cast<size_t>(sequence.pages_offset + position / page_tokens)];
+      tokens.push_back(cache[static_cast<size_t>(page * page_tokens + position % page_tokens)]);
+    }
+    return tokens;
+  }
+
+  void Sample(const SampledRow& row, const std::vector<int32_t>& sequence) const {
+    const int64_t vocab = model_->config.vocab_size;
+    const int32_t poison = backend_->options_.poison_token;
+    if (std::find(sequence.begin(), sequence.end(), poison) != sequence.end()) {
+      *row.result = {.token = -1, .logprob = std::numeric_limits<float>::quiet_NaN()};
+      return;
+    }
+    for (int32_t rank = 0; rank < row.num_top; ++rank) {
+      row.top_ids[rank] = fake::TopId(sequence, rank, vocab);
+      row.top_logprobs[rank] = -static_cast<float>(rank);
+    }
+    for (int64_t id = 0; row.logits != nullptr && id < vocab; ++id) {
+      row.logits[id] = fake::Logit(sequence, id);
+    }
+    if (row.target >= 0) {
+      *row.result = {.token = row.target, .logprob = fake::Logprob(sequence, row.target)};
+    } else {
+      *row.result = fake::Draw(sequence, row.params, vocab);
+    }
+  }
+
+  void Diagnose(const StepBatch& batch) const {
+    const int64_t heads = model_->config.heads;
+    for (int64_t layer = 0; layer < model_->config.layers; ++layer) {
+      for (int32_t row = 0; row < batch.tokens(); ++row) {
+        for (int64_t head = 0; head < heads; ++head) {
+          const int64_t at = (layer * batch.tokens() + row) * heads + head;
+          const int32_t token = batch.token_ids()[row];
+          const int32_t position = batch.positions()[row];
+          batch.xsa_cos_sim[at] = fake::CosSim(layer, token, position, head);
+          batch.xsa_proj_frac[at] = fake::ProjFrac(layer, token, position, head);
+        }
+      }
+    }
+  }
+
+  FakeBackend* const backend_;
+  const std::shared_ptr<const Model> model_;
+};
+
+FakeBackend::FakeBackend(const Options& options)
+    : options_(options),
+      info_{.device = "fake",
+            .profile = "fake",
+            .tile_tokens = options.tile_tokens,
+            .page_tokens = options.page_tokens} {}
+
+absl::StatusOr<std::unique_ptr<ExecutableModel>> FakeBackend::Load(
+    std::shared_ptr<const Model> model) {
+  return std::make_unique<Executable>(this, std::move(model));
+}
+
+void FakeBackend::OnReplay(std::function<absl::Status(const RecordedBatch&)> hook) {
+  MutexLock lock(&mu_);
+  on_replay_ = std::move(hook);
+}
+
+void FakeBackend::OnPrepare(std::function<absl::Status(const Bucket&)> hook) {
+  MutexLock lock(&mu_);
+  on_prepare_ = std::move(hook);
+}
+
+std::vector<RecordedBatch> FakeBackend::batches() const {
+  MutexLock lock(&mu_);
+  return batches_;
+}
+
+void FakeBackend::ForgetBatches() {
+  MutexLock lock(&mu_);
+  batches_.clear();
+}
+
+absl::Status FakeBackend::BeginReplay(RecordedBatch batch) {
+  std::function<absl::Status(const RecordedBatch&)> hook;
+  {
+    MutexLock lock(&mu_);
+    batches_.push_back(batch);
+    hook = on_replay_;
+  }
+  return hook ? hook(batch) : absl::OkStatus();
+}
+
+absl::Status FakeBackend::BeginPrepare(const Bucket& bucket) {
+  std::function<absl::Status(const Bucket&)> hook;
+  {
+    MutexLock lock(&mu_);
+    hook = on_prepare_;
+  }
+  return hook ? hook(bucket) : absl::OkStatus();
+}
+
+void Gate::Pass() {
+  MutexLock lock(&mu_);
+  ++arrivals_;
+  changed_.SignalAll();
+  while (!open_) changed_.Wait(&mu_);
+}
+
+void Gate::Open() {
+  MutexLock lock(&mu_);
+  open_ = true;
+  changed_.SignalAll();
+}
+
+void Gate::AwaitArrivals(int count) {
+  MutexLock lock(&mu_);
+  while (arrivals_ < count) changed_.Wait(&mu_);
+}
+
+}  // namespace sluice

@@ -1,0 +1,98 @@
+// A backend without arithmetic: every output is a hash of the sequence that it depends on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/backend.h"
+#include "engine/mutex.h"
+
+namespace sluice {
+
+// What the fake model says, so that tests can compute it for a sequence alone.
+namespace fake {
+
+// After these tokens. With temperature 0 the parameters do not matter.
+kernels::SampleResult Draw(std::span<const int32_t> sequence, const kernels::SampleParams& params,
+                           int64_t vocab);
+float Logprob(std::span<const int32_t> sequence, int32_t target);
+float Logit(std::span<const int32_t> sequence, int64_t id);
+int32_t TopId(std::span<const int32_t> sequence, int32_t rank, int64_t vocab);
+float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head);
+float ProjFrac(int64_t layer, int32_t token, int32_t position, int64_t head);
+
+}  // namespace fake
+
+// A model of two layers, three heads, 64 positions and 97 tokens, with XSA; change what matters.
+ModelConfig FakeConfig();
+std::shared_ptr<const Model> FakeModel(const ModelConfig& config, const std::string& name = "fake",
+                                       int64_t version = 1);
+
+struct RecordedBatch {
+  Bucket bucket;  // of the plan
+  std::vector<std::vector<int32_t>> sequences;
+};
+
+// Keys and values are the tokens themselves, kept in pages, and results are computed from what the
+// pages hold: so wrong pages or rows give wrong outputs. Everything is thread-safe.
+class FakeBackend : public Backend {
+ public:
+  struct Options {
+    int32_t tile_tokens = 8;
+    int32_t page_tokens = 4;
+    RowOrder order = RowOrder::kPositionMajor;
+    int64_t plan_bytes_per_token = 10;
+    int32_t missing_pages = 0;     // that a slot has less than it needs
+    int32_t poison_token = -1;     // rows that see this token are not finite
+  };
+  explicit FakeBackend(const Options& options);
+  FakeBackend() : FakeBackend(Options{}) {}
+
+  const BackendInfo& info() const override { return info_; }
+  absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
+      std::shared_ptr<const Model> model) override;
+
+  // Called at the start of each replay or preparation, on its thread; may block. Its error is the
+  // result.
+  void OnReplay(std::function<absl::Status(const RecordedBatch&)> hook);
+  void OnPrepare(std::function<absl::Status(const Bucket&)> hook);
+
+  std::vector<RecordedBatch> batches() const;
+  void ForgetBatches();
+
+ private:
+  class Executable;
+
+  absl::Status BeginReplay(RecordedBatch batch);
+  absl::Status BeginPrepare(const Bucket& bucket);
+
+  const Options options_;
+  const BackendInfo info_;
+
+  mutable Mutex mu_;
+  std::function<absl::Status(const RecordedBatch&)> on_replay_ ABSL_GUARDED_BY(mu_);
+  std::function<absl::Status(const Bucket&)> on_prepare_ ABSL_GUARDED_BY(mu_);
+  std::vector<RecordedBatch> batches_ ABSL_GUARDED_BY(mu_);
+};
+
+// A door that a hook waits at. Starts closed.
+class Gate {
+ public:
+  // Blocks while the gate is closed.
+  void Pass();
+  void Open();
+  // Returns once `count` calls of Pass have begun since construction.
+  void AwaitArrivals(int count);
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;
+  int arrivals_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace sluice

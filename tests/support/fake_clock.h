@@ -1,0 +1,37 @@
+// Time that moves only when a test says so.
+#pragma once
+
+#include <list>
+
+#include "engine/clock.h"
+#include "engine/mutex.h"
+
+namespace sluice {
+
+// Thread-safe. Starts one hour after the epoch, so that no real time is mistaken for "unset".
+class FakeClock : public Clock {
+ public:
+  MonoTime Now() const override;
+  void WaitUntil(CondVar* cv, Mutex* mu, MonoTime deadline) override;
+
+  // Moves time and wakes every waiter to look at it. The caller holds no mutex that a waiter waits
+  // with.
+  void Advance(nanoseconds by);
+
+  // Returns once a thread waits for a deadline of exactly `deadline`.
+  void AwaitWaiter(MonoTime deadline);
+
+ private:
+  struct Waiter {
+    CondVar* cv;
+    Mutex* mu;
+    MonoTime deadline;
+  };
+
+  mutable Mutex mu_;
+  CondVar arrived_;
+  MonoTime now_ ABSL_GUARDED_BY(mu_) = MonoTime(std::chrono::hours(1));
+  std::list<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace sluice

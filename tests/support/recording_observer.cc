@@ -1,0 +1,120 @@
+#include "tests/support/recording_observer.h"
+
+#include <utility>
+
+namespace sluice {
+
+void RecordingObserver::OnAdmitted(const Request& request) {
+  MutexLock lock(&mu_);
+  ++admitted_;
+}
+
+void RecordingObserver::OnRejected(std::string_view model, Rejection reason) {
+  MutexLock lock(&mu_);
+  ++rejected_[reason];
+}
+
+void RecordingObserver::OnRequestDone(const Request& request, const absl::Status& status,
+                                      const RequestTrace& trace) {
+  MutexLock lock(&mu_);
+  ++done_[status.code()];
+}
+
+void RecordingObserver::OnBatch(const BatchTrace& trace) {
+  MutexLock lock(&mu_);
+  batches_.push_back(trace);
+}
+
+void RecordingObserver::OnPlan(const PlanTrace& trace) {
+  MutexLock lock(&mu_);
+  plans_.push_back(trace);
+}
+
+int RecordingObserver::admitted() const {
+  MutexLock lock(&mu_);
+  return admitted_;
+}
+
+int RecordingObserver::rejected(Rejection reason) const {
+  MutexLock lock(&mu_);
+  const auto it = rejected_.find(reason);
+  return it == rejected_.end() ? 0 : it->second;
+}
+
+int RecordingObserver::done(absl::StatusCode code) const {
+  MutexLock lock(&mu_);
+  const auto it = done_.find(code);
+  return it == done_.end() ? 0 : it->second;
+}
+
+int RecordingObserver::done() const {
+  MutexLock lock(&mu_);
+  int total = 0;
+  for (const auto& [code, count] : done_) total += count;
+  return total;
+}
+
+std::vector<BatchTrace> RecordingObserver::batches() const {
+  MutexLock lock(&mu_);
+  return batches_;
+}
+
+std::vector<PlanTrace> RecordingObserver::plans() const {
+  MutexLock lock(&mu_);
+  return plans_;
+}
+
+void RecordingSink::OnTokens(const GeneratedToken* tokens, int count) {
+  MutexLock lock(&mu_);
+  tokens_.insert(tokens_.end(), tokens, tokens + count);
+}
+
+void RecordingSink::OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) {
+  MutexLock lock(&mu_);
+  ++done_calls_;
+  status_ = status;
+  reply_ = std::move(reply);
+  trace_ = trace;
+  done_.SignalAll();
+}
+
+void RecordingSink::AwaitDone() const {
+  MutexLock lock(&mu_);
+  while (done_calls_ == 0) done_.Wait(&mu_);
+}
+
+int RecordingSink::done_calls() const {
+  MutexLock lock(&mu_);
+  return done_calls_;
+}
+
+absl::Status RecordingSink::status() const {
+  MutexLock lock(&mu_);
+  return status_;
+}
+
+Reply RecordingSink::reply() const {
+  MutexLock lock(&mu_);
+  return reply_;
+}
+
+RequestTrace RecordingSink::trace() const {
+  MutexLock lock(&mu_);
+  return trace_;
+}
+
+std::vector<GeneratedToken> RecordingSink::tokens() const {
+  MutexLock lock(&mu_);
+  return tokens_;
+}
+
+std::vector<int32_t> RecordingSink::row_tokens(int32_t row) const {
+  MutexLock lock(&mu_);
+  std::vector<int32_t> tokens;
+  for (const GeneratedToken& token : tokens_) {
+    if (token.row == row) tokens.push_back(token.token);
+  }
+  return tokens;
+}
+
+}  // namespace sluice

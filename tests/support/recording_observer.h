@@ -1,0 +1,66 @@
+// Observer and sink that keep what they are told.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/mutex.h"
+#include "engine/observer.h"
+#include "engine/request.h"
+
+namespace sluice {
+
+class RecordingObserver : public Observer {
+ public:
+  void OnAdmitted(const Request& request) override;
+  void OnRejected(std::string_view model, Rejection reason) override;
+  void OnRequestDone(const Request& request, const absl::Status& status,
+                     const RequestTrace& trace) override;
+  void OnBatch(const BatchTrace& trace) override;
+  void OnPlan(const PlanTrace& trace) override;
+
+  int admitted() const;
+  int rejected(Rejection reason) const;
+  int done(absl::StatusCode code) const;
+  int done() const;
+  std::vector<BatchTrace> batches() const;
+  std::vector<PlanTrace> plans() const;
+
+ private:
+  mutable Mutex mu_;
+  int admitted_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<Rejection, int> rejected_ ABSL_GUARDED_BY(mu_);
+  std::map<absl::StatusCode, int> done_ ABSL_GUARDED_BY(mu_);
+  std::vector<BatchTrace> batches_ ABSL_GUARDED_BY(mu_);
+  std::vector<PlanTrace> plans_ ABSL_GUARDED_BY(mu_);
+};
+
+class RecordingSink : public Sink {
+ public:
+  void OnTokens(const GeneratedToken* tokens, int count) override;
+  void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override;
+
+  // Blocks until OnDone was called.
+  void AwaitDone() const;
+
+  int done_calls() const;
+  // Of the last OnDone.
+  absl::Status status() const;
+  Reply reply() const;
+  RequestTrace trace() const;
+  std::vector<GeneratedToken> tokens() const;
+  // The tokens of one row, in order of arrival.
+  std::vector<int32_t> row_tokens(int32_t row) const;
+
+ private:
+  mutable Mutex mu_;
+  mutable CondVar done_;
+  int done_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+  Reply reply_ ABSL_GUARDED_BY(mu_);
+  RequestTrace trace_ ABSL_GUARDED_BY(mu_);
+  std::vector<GeneratedToken> tokens_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace sluice
