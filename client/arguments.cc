@@ -89,9 +89,16 @@ void AddInfer(Flags* flags, CLI::App* app) {
   infer->add_flag("--json", flags->json, "Print the whole answer as a JSON line.");
 }
 
+// Instead of the C++ types by which CLI11 would call the values.
+void NameValues(CLI::App* app) {
+  for (CLI::Option* option : app->get_options()) {
+    if (option->get_type_size() > 0) option->type_name("VALUE");
+  }
+  for (CLI::App* command : app->get_subcommands({})) NameValues(command);
+}
+
 void AddFlags(Flags* flags, CLI::App* app) {
   app->footer(kExitCodes);
-  app->option_defaults()->type_name("");
   app->get_formatter()->column_width(kHelpIndent);
   app->set_help_flag("-h,--help", "Print this help, and exit.");
   app->add_flag("--version", flags->version, "Print the version, and exit.");
@@ -114,6 +121,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
                      Help("sluice.readiness (the same as the default, nothing) or "
                           "sluice.liveness."));
   app->require_subcommand(0, 1);
+  NameValues(app);
 }
 
 absl::Status FlagError(absl::string_view flag, absl::string_view problem) {

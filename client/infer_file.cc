@@ -1,9 +1,10 @@
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/commands.h"

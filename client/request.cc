@@ -2,10 +2,12 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -147,7 +149,7 @@ absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRe
   return absl::OkStatus();
 }
 
-// Protobuf's sizes are int; what a request may hold is far below.
+// Lengths are far below 2^32: a message has at most 2^31 bytes.
 void AppendLength(size_t length, std::string* raw) {
   const uint32_t prefix = static_cast<uint32_t>(length);
   raw->append(reinterpret_cast<const char*>(&prefix), sizeof prefix);
@@ -212,7 +214,10 @@ absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text) {
 absl::StatusOr<ModelInferRequest> ParseRequestLine(const std::string& line,
                                                    const ModelInferRequest& defaults) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (object.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
+  // The parser takes a NUL for the end of the text.
+  if (object.is_discarded() || absl::StrContains(line, '\0')) {
+    return absl::InvalidArgumentError("not valid JSON");
+  }
   if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
   ModelInferRequest request = defaults;
   for (const auto& [key, value] : object.items()) {

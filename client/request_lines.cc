@@ -30,38 +30,41 @@ std::optional<RequestLine> RequestLines::Next() {
   bool too_long = false;
   while (Read(&line.text, &too_long)) {
     line.number = ++number_;
-    if (too_long) {
-      line.text.clear();
-      line.status = absl::InvalidArgumentError(
-          absl::StrCat(name_, ":", number_, ": longer than ", kMaxLineBytes, " bytes"));
-    } else if (absl::StripAsciiWhitespace(line.text).empty()) {
-      continue;
-    }
     if (total_bytes_ > 0) {
       line.share_read = static_cast<double>(bytes_read_) / static_cast<double>(total_bytes_);
+    }
+    if (in_.bad()) {
+      line.status = Error("cannot be read");
+    } else if (too_long) {
+      line.status = Error(absl::StrCat("longer than ", kMaxLineBytes, " bytes"));
+    } else if (absl::StripAsciiWhitespace(line.text).empty()) {
+      continue;
     }
     return line;
   }
   return std::nullopt;
 }
 
+absl::Status RequestLines::Error(absl::string_view problem) const {
+  return absl::InvalidArgumentError(absl::StrCat(name_, ":", number_, ": ", problem));
+}
+
 bool RequestLines::Read(std::string* text, bool* too_long) {
   text->clear();
   *too_long = false;
-  std::streambuf& buffer = *in_.rdbuf();
-  constexpr int kEnd = std::char_traits<char>::eof();
-  int c = buffer.sbumpc();
-  if (c == kEnd) return false;
-  for (; c != kEnd && c != '\n'; c = buffer.sbumpc()) {
+  if (!in_.good()) return false;
+  char c;
+  while (in_.get(c)) {
     ++bytes_read_;
+    if (c == '\n') return true;
     if (text->size() < kMaxLineBytes) {
-      text->push_back(static_cast<char>(c));
+      text->push_back(c);
     } else {
       *too_long = true;
     }
   }
-  ++bytes_read_;
-  return true;
+  // The last line may lack its line break; of one that broke off there is an error to report.
+  return !text->empty() || in_.bad();
 }
 
 }  // namespace sluice::client

@@ -7,13 +7,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace sluice::client {
 
 struct RequestLine {
   int64_t number = 0;  // from 1
   std::string text;
-  absl::Status status;               // not OK: the line is too long; `text` is empty
+  absl::Status status;               // not OK: the line is too long or cannot be read
   std::optional<double> share_read;  // of the whole input, where its size is known
 };
 
@@ -28,7 +29,8 @@ class RequestLines {
   std::optional<RequestLine> Next();
 
  private:
-  // False at the end. A line that is too long is read over.
+  absl::Status Error(absl::string_view problem) const;
+  // False at the end. What a line has beyond its limit is read over.
   bool Read(std::string* text, bool* too_long);
 
   std::istream& in_;

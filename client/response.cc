@@ -123,6 +123,7 @@ json ParameterJson(const inference::InferParameter& parameter) {
 
 struct ValueFormatter {
   std::string operator()(float value) const { return absl::StrFormat("%.4f", value); }
+  std::string operator()(int32_t value) const { return absl::StrCat(value); }
   std::string operator()(int64_t value) const { return absl::StrCat(value); }
   std::string operator()(const std::string& value) const { return Quote(value); }
 };

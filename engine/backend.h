@@ -34,6 +34,8 @@ struct BackendInfo {
   std::string profile;  // numerics profile; same profile, same bits
   int32_t tile_tokens;  // rows that the device computes together; the hardware_aware step
   int32_t page_tokens;  // tokens of a KV page
+  // A replay computes the batch's rows rounded up to a multiple of this; 1: exactly these.
+  int32_t row_multiple = 1;
 };
 
 // The prepared execution of a model for one bucket. Immutable.
@@ -44,8 +46,8 @@ class Plan {
   virtual int64_t memory_bytes() const = 0;
 };
 
-// Arena of activations and KV pages for one execution at a time, large enough for every bucket up to
-// the one that it was made for.
+// Arena of activations and KV pages for one execution at a time, large enough for every bucket up
+// to the one that it was made for.
 class Slot {
  public:
   virtual ~Slot() = default;

@@ -92,8 +92,8 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
     }
     if (refused.ok()) return Admit(std::move(active));
   }
-  return Refuse(absl::IsUnavailable(refused) ? Rejection::kDraining : Rejection::kQueueFull,
-                std::move(refused));
+  const bool draining = absl::IsUnavailable(refused);
+  return Refuse(draining ? Rejection::kDraining : Rejection::kQueueFull, std::move(refused));
 }
 
 RequestId ModelRunner::Admit(std::unique_ptr<ActiveRequest> active) {

@@ -14,7 +14,7 @@ enum class StrategyKind { kFixed, kGeometric, kHardwareAware, kMemoryOptimal };
 struct LadderOptions {
   StrategyKind strategy = StrategyKind::kGeometric;
   // kFixed: capacities in tokens, ascending; others ignore it. Values above the maximum are errors.
-  std::vector<int32_t> fixed_tokens;
+  std::vector<int32_t> fixed_tokens{};
   // kGeometric: successive capacities grow by this. (1, 16].
   double ratio = 2.0;
   // Smallest capacity. [1, max_batch_tokens].

@@ -78,7 +78,8 @@ class StepBatch {
   std::span<const SampledRow> sampled() const { return sampled_; }
   std::span<const int32_t> sampled_rows() const { return sampled_rows_; }
 
-  // Where the attention diagnostics of this step go: [layers, tokens(), heads] by row, or nullptr.
+  // Where the attention diagnostics of this step go: [layers, tokens(), heads] by row, zero in
+  // layers without XSA; or nullptr.
   float* xsa_cos_sim = nullptr;
   float* xsa_proj_frac = nullptr;
 

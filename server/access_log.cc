@@ -29,7 +29,7 @@ int64_t Micros(nanoseconds duration) {
 
 std::string TraceId(const TraceContext& trace) {
   return absl::BytesToHexString(
-      std::string_view(reinterpret_cast<const char*>(trace.trace_id), sizeof(trace.trace_id)));
+      absl::string_view(reinterpret_cast<const char*>(trace.trace_id), sizeof(trace.trace_id)));
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void AccessLog::OnRequestDone(const Request& request, const absl::Status& status
   const std::string trace_id = TraceId(request.trace);
   if (trace_id.find_first_not_of('0') != std::string::npos)
     fields.push_back({"trace_id", trace_id});
-  if (!status.ok()) fields.push_back({"error", status.message()});
+  if (!status.ok()) fields.push_back({"error", std::string(status.message())});
   log_->Info("request", fields);
 }
 

@@ -17,8 +17,11 @@ class Health::Watcher final : public grpc::ServerWriteReactor<HealthCheckRespons
   Watcher(Health* health, std::string service) : health_(health), service_(std::move(service)) {
     MutexLock lock(&health_->mu_);
     health_->watchers_.insert(this);
-    if (health_->ended_) return EndLocked(absl::UnavailableError("shutting down"));
-    NotifyLocked();
+    if (health_->ended_) {
+      EndLocked(absl::UnavailableError("shutting down"));
+    } else {
+      NotifyLocked();
+    }
   }
 
   // Writes the present status unless it was told last or a write is in progress.

@@ -45,7 +45,7 @@ void OnGrpcLog(gpr_log_func_args* args) {
 }  // namespace
 
 std::string RenderText(std::string_view message, const std::vector<LogField>& fields) {
-  std::string line = absl::CHexEscape(message);
+  std::string line = absl::CHexEscape({message.data(), message.size()});
   for (const LogField& field : fields) {
     absl::StrAppend(&line, " ", field.key, "=");
     if (IsPlain(field.value)) {

@@ -5,14 +5,17 @@
 namespace sluice {
 namespace {
 
+// Which candidates belong to which row follows from the tokens.
+constexpr uint32_t kTop = kOutputTopCandidates | kOutputTokens;
+
 constexpr OutputInfo kOutputs[] = {
     {Output::kOutputIds, "output_ids", "INT32", -1, kOutputTokens, true, false},
     {Output::kSequenceLength, "sequence_length", "INT32", 1, kOutputTokens, true, false},
     {Output::kLogprobs, "logprobs", "FP32", -1, kOutputTokens, true, false},
     {Output::kFinishReason, "finish_reason", "BYTES", 1, kOutputTokens, true, false},
     {Output::kTextOutput, "text_output", "BYTES", 1, kOutputTokens, true, true},
-    {Output::kTopIds, "top_ids", "INT32", -1, kOutputTopCandidates, false, false},
-    {Output::kTopLogprobs, "top_logprobs", "FP32", -1, kOutputTopCandidates, false, false},
+    {Output::kTopIds, "top_ids", "INT32", -1, kTop, false, false},
+    {Output::kTopLogprobs, "top_logprobs", "FP32", -1, kTop, false, false},
     {Output::kLogits, "logits", "FP32", -1, kOutputLogits, false, false},
     {Output::kPromptLogprobs, "prompt_logprobs", "FP32", -1, kOutputPromptLogprobs, false, false},
     {Output::kXsaCosSim, "xsa_cos_sim", "FP32", -1, kOutputDiagnostics, false, false},

@@ -74,15 +74,15 @@ std::string Describe(const inference::InferParameter& value) {
   return "without value";
 }
 
-absl::Status Expected(std::string_view name, const inference::InferParameter& value,
-                      std::string_view expected) {
+absl::Status Expected(absl::string_view name, const inference::InferParameter& value,
+                      absl::string_view expected) {
   return WithReason(absl::InvalidArgumentError(absl::StrCat(
                         "parameter ", name, " is ", Describe(value), "; expected ", expected)),
                     "parameter");
 }
 
 template <typename T>
-absl::Status ReadInteger(std::string_view name, const inference::InferParameter& value, T min,
+absl::Status ReadInteger(absl::string_view name, const inference::InferParameter& value, T min,
                          T max, T* out) {
   const std::optional<Number> number = ReadNumber(value);
   if (!number || !number->integer || *number->integer < min || *number->integer > max) {
@@ -103,7 +103,7 @@ absl::Status ReadTemperature(const inference::InferParameter& value, double* out
 }
 
 // The engine computes in float, so a value that rounds to 0 there is 0 here.
-absl::Status ReadShare(std::string_view name, const inference::InferParameter& value,
+absl::Status ReadShare(absl::string_view name, const inference::InferParameter& value,
                        bool zero_allowed, double* out) {
   const std::optional<Number> number = ReadNumber(value);
   const bool good = number && number->real >= 0 && number->real <= 1 &&
@@ -116,7 +116,7 @@ absl::Status ReadShare(std::string_view name, const inference::InferParameter& v
 }
 
 absl::Status ReadSeed(const inference::InferParameter& value, std::optional<uint64_t>* out) {
-  uint64_t seed;
+  uint64_t seed = 0;
   absl::Status status = ReadInteger<uint64_t>("seed", value, 0, UINT64_MAX, &seed);
   if (status.ok()) *out = seed;
   return status;

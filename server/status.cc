@@ -57,7 +57,7 @@ const CodeEntry& Entry(absl::StatusCode code) {
 
 }  // namespace
 
-absl::Status WithReason(absl::Status status, std::string_view reason) {
+absl::Status WithReason(absl::Status status, absl::string_view reason) {
   if (!status.ok()) status.SetPayload(kReasonPayload, absl::Cord(reason));
   return status;
 }
@@ -88,7 +88,7 @@ grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
   return ToGrpc(status);
 }
 
-std::string Printable(std::string_view text) {
+std::string Printable(absl::string_view text) {
   if (text.size() <= kMaxPrintableBytes) return absl::StrCat("\"", absl::CHexEscape(text), "\"");
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxPrintableBytes)), "...\"");
 }

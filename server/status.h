@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
@@ -18,7 +19,7 @@ inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 inline constexpr char kReasonTrailer[] = "sluice-reason";
 
 // Attaches a reason (lower case letters and underscores) to an error.
-absl::Status WithReason(absl::Status status, std::string_view reason);
+absl::Status WithReason(absl::Status status, absl::string_view reason);
 
 // The attached reason, or one that follows from the code: "queue_full" for ResourceExhausted,
 // "unavailable", "deadline", ... Empty for ok.
@@ -37,6 +38,6 @@ grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
 
 // `text` from a caller, fit for a message or a log: in double quotes, other than printable ASCII
 // escaped, cut after 64 bytes.
-std::string Printable(std::string_view text);
+std::string Printable(absl::string_view text);
 
 }  // namespace sluice

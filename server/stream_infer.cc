@@ -152,7 +152,7 @@ void StreamSession::Admitted(Ticket ticket, RequestId id) {
   if (running == running_.end()) return;  // answered already
   running->second = id;
   // The caller left while Submit ran, when GiveUp could not know the id.
-  if (reactor_ == nullptr) edge_->GiveUp(id, deadline_);
+  if (reactor_ == nullptr) edge_->GiveUp(id, deadline_).IgnoreError();
 }
 
 void StreamSession::Answer(Ticket ticket, const absl::Status& status, const std::string& id,

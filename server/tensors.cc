@@ -36,7 +36,7 @@ absl::Status CheckHeader(const InputHeader& header, bool has_raw) {
   return absl::OkStatus();
 }
 
-absl::Status CheckDimension(const InputHeader& header, int index, std::string_view meaning,
+absl::Status CheckDimension(const InputHeader& header, int index, absl::string_view meaning,
                             Extent extent) {
   const int64_t size = header.shape(index);
   if (size >= extent.min && size <= extent.max) return absl::OkStatus();
@@ -54,13 +54,13 @@ absl::Status CheckShape(const InputHeader& header, Extent rows, Extent columns) 
   return status;
 }
 
-absl::Status WrongDatatype(const InputHeader& header, std::string_view expected) {
+absl::Status WrongDatatype(const InputHeader& header, absl::string_view expected) {
   return InputError(header.name(), absl::StrCat("has the datatype ", Printable(header.datatype()),
                                                 "; expected ", expected));
 }
 
 absl::Status WrongSize(const InputHeader& header, int64_t found, int64_t expected,
-                       std::string_view unit) {
+                       absl::string_view unit) {
   return InputError(header.name(),
                     absl::StrCat("has ", found, " ", unit, "; its shape [",
                                  absl::StrJoin(header.shape(), ", "), "] needs ", expected));
@@ -100,13 +100,13 @@ absl::StatusOr<std::vector<std::string_view>> WalkStrings(const InputHeader& hea
 
 }  // namespace
 
-absl::Status InputError(std::string_view name, std::string_view problem) {
+absl::Status InputError(absl::string_view name, absl::string_view problem) {
   return WithReason(absl::InvalidArgumentError(absl::StrCat("input ", name, " ", problem)),
                     "input");
 }
 
 absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferRequest& message,
-                                                    std::span<const std::string_view> names) {
+                                                    std::span<const absl::string_view> names) {
   const bool has_raw = message.raw_input_contents_size() > 0;
   if (has_raw && message.raw_input_contents_size() != message.inputs_size()) {
     return WithReason(absl::InvalidArgumentError(

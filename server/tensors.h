@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/inference.pb.h"
 
 namespace sluice {
@@ -25,7 +26,7 @@ struct InputTensor {
 // ("input") for a name that is not in `names`, a duplicate, tensor parameters, typed contents
 // beside raw_input_contents, or a raw_input_contents with another number of entries than inputs.
 absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferRequest& message,
-                                                    std::span<const std::string_view> names);
+                                                    std::span<const absl::string_view> names);
 
 // A dense [rows, columns] matrix of INT32 or INT64 within the message.
 struct IntMatrix {
@@ -60,6 +61,6 @@ absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed
 absl::StatusOr<std::vector<std::string_view>> ReadStrings(const InputTensor& tensor, Extent rows);
 
 // InvalidArgument with the reason "input".
-absl::Status InputError(std::string_view name, std::string_view problem);
+absl::Status InputError(absl::string_view name, absl::string_view problem);
 
 }  // namespace sluice

@@ -15,7 +15,7 @@ constexpr size_t kMaxIdBytes = 256;
 // No tokenizer makes tokens longer than this, so that longer texts are refused before encoding.
 constexpr int64_t kMaxBytesPerToken = 256;
 
-constexpr std::string_view kInputNames[] = {"input_ids", "input_lengths", "text_input"};
+constexpr absl::string_view kInputNames[] = {"input_ids", "input_lengths", "text_input"};
 
 struct Inputs {
   InputTensor ids, lengths, text;
@@ -123,10 +123,12 @@ absl::StatusOr<Prompt> ReadPrompt(const Inputs& inputs, const Model& model,
   return prompt;
 }
 
-absl::Status OutputError(std::string_view name, std::string_view problem) {
+absl::Status OutputError(absl::string_view name, absl::string_view problem) {
   return WithReason(
       absl::InvalidArgumentError(absl::StrCat("output ", Printable(name), " ", problem)), "output");
 }
+
+bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) != 0; }
 
 absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Parameters& parameters,
                          ReplySpec* reply) {
@@ -140,14 +142,14 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Para
     if (std::count(reply->outputs.begin(), reply->outputs.end(), info->output) != 0) {
       return OutputError(requested.name(), "appears twice");
     }
-    if (info->mask == kOutputTopCandidates && !has_top) {
+    if (IsTop(*info) && !has_top) {
       return OutputError(requested.name(), "needs the parameter num_top_logprobs");
     }
     reply->outputs.push_back(info->output);
   }
   if (!reply->outputs.empty()) return absl::OkStatus();
   for (const OutputInfo& info : Outputs()) {
-    if (IsDefaultOf(info, *reply->model) || (has_top && info.mask == kOutputTopCandidates)) {
+    if (IsDefaultOf(info, *reply->model) || (has_top && IsTop(info))) {
       reply->outputs.push_back(info.output);
     }
   }

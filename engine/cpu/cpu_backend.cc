@@ -14,8 +14,8 @@ namespace sluice {
 namespace {
 
 constexpr int32_t kMaxThreads = 1024;
-// A multiple of the rows that every profile's GEMM computes together.
-constexpr int32_t kTileTokens = 16;
+// A multiple of the rows that a GEMM tile has in each profile.
+constexpr int32_t kTileTokens = 12;
 
 class CpuBackend final : public Backend {
  public:
@@ -25,6 +25,7 @@ class CpuBackend final : public Backend {
     info_.profile = std::string(kernels::ProfileName(profile));
     info_.tile_tokens = kTileTokens;
     info_.page_tokens = kernels::kPageTokens;
+    info_.row_multiple = 1;
   }
 
   const BackendInfo& info() const override { return info_; }

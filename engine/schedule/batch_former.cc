@@ -26,8 +26,8 @@ Prefix LongestPrefix(std::span<const WaitingSequence* const> waiting, const Buck
   return prefix;
 }
 
-// The time up to which these sequences may be held back. Twice the cost is kept for a replay that is
-// to meet a deadline, since estimates err.
+// The time up to which these sequences may be held back. Twice the cost is kept for a replay that
+// is to meet a deadline, since estimates err.
 MonoTime HoldUntil(std::span<const WaitingSequence* const> batch, nanoseconds max_delay,
                    nanoseconds cost) {
   MonoTime until = MonoTime::max();

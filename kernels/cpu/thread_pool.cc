@@ -6,13 +6,12 @@
 #include <atomic>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "kernels/check.h"
 #include "kernels/cpu/cpu_quota.h"
 
@@ -77,7 +76,8 @@ struct ThreadPool::State {
     }
   }
 
-  void Run() ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mu) {
+  // Requires call_mu.
+  void Run() {
     next.store(0, std::memory_order_relaxed);
     gate.fetch_and(~kClosed, std::memory_order_release);
     Wake();
@@ -91,7 +91,9 @@ struct ThreadPool::State {
   }
 
   const int count;
-  absl::Mutex call_mu;  // held through a ParallelFor: serves callers one after another
+  // Held through a ParallelFor: serves callers one after another. The standard library's, because
+  // the thread sanitizer does not see into the packaged Abseil.
+  std::mutex call_mu;
 
   // The job. Written under call_mu while the gate is closed and nobody is inside, read inside.
   const absl::FunctionRef<void(int64_t, int64_t, int)>* body = nullptr;
@@ -119,7 +121,7 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain,
   SLUICE_CHECK(grain >= 1);
   if (n <= 0) return;
   State& state = *state_;
-  absl::MutexLock lock(&state.call_mu);
+  const std::lock_guard<std::mutex> lock(state.call_mu);
   if (state.count == 1 || n <= grain) {
     for (int64_t begin = 0; begin < n; begin += grain) body(begin, std::min(begin + grain, n), 0);
     return;

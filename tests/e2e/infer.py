@@ -24,12 +24,13 @@ def text_inputs(*texts):
     return [tensor("text_input", np.array([[t.encode()] for t in texts], np.object_), "BYTES")]
 
 
-def infer(client, inputs, outputs=None, model="demo", **parameters):
-    """Answers as {name: array}."""
+def infer(client, inputs, outputs=None, model="demo", timeout=None, **parameters):
+    """Answers as {name: array}. `timeout` in microseconds."""
     result = client.infer(
         model,
         inputs,
         outputs=outputs and [grpcclient.InferRequestedOutput(name) for name in outputs],
+        timeout=timeout,
         parameters=parameters or None,
     )
     return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}

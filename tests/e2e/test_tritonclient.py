@@ -139,7 +139,7 @@ def test_unknown_models_are_not_found(demo):
 def test_a_passed_timeout_is_a_deadline(demo):
     with demo.client() as client:
         with pytest.raises(InferenceServerException) as error:
-            client.infer("demo", text_inputs("And "), parameters={"max_tokens": 200}, timeout=1)
+            infer(client, text_inputs("And "), max_tokens=200, timeout=1)
         assert error.value.status() == "StatusCode.DEADLINE_EXCEEDED"
 
 

@@ -129,8 +129,8 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
   EXPECT_EQ(stats[1].batches, 0);
 }
 
-// Readers see plans appear one by one while two threads ask for them and remove some; what they find
-// always fits, and a bucket's own plan is found once its preparation was awaited.
+// Readers see plans appear one by one while two threads ask for them and remove some; what they
+// find always fits, and a bucket's own plan is found once its preparation was awaited.
 TEST_F(PlanCacheTest, PublishesBesideReaders) {
   ASSERT_TRUE(cache_->Prepare({.tokens = 1000, .sequences = 8}).ok());
   std::atomic<bool> stop = false;

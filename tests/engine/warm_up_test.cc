@@ -63,9 +63,8 @@ TEST_F(WarmUpTest, FillsWhatTheSequencesAllow) {
 TEST_F(WarmUpTest, TheMemoryLimitDropsTheLargestButTheMaximum) {
   EngineOptions options = SmallOptions();  // 8, 16, 32, 64 at 10 bytes a token
   const std::vector<std::pair<int64_t, std::vector<int32_t>>> cases = {
-      {0, {8, 16, 32, 64}},    {1200, {8, 16, 32, 64}}, {1199, {8, 16, 64}},
-      {880, {8, 16, 64}},      {879, {8, 64}},          {720, {8, 64}},
-      {719, {64}},             {1, {64}},
+      {0, {8, 16, 32, 64}}, {1200, {8, 16, 32, 64}}, {1199, {8, 16, 64}}, {880, {8, 16, 64}},
+      {879, {8, 64}},       {720, {8, 64}},          {719, {64}},         {1, {64}},
   };
   for (const auto& [limit, expected] : cases) {
     SCOPED_TRACE(limit);
@@ -74,7 +73,9 @@ TEST_F(WarmUpTest, TheMemoryLimitDropsTheLargestButTheMaximum) {
     ASSERT_TRUE(prepared.ok()) << prepared.status();
     EXPECT_EQ(Tokens(prepared->ladder), expected);
     EXPECT_EQ(prepared->plans->Stats().size(), expected.size());
-    if (limit >= 640) EXPECT_LE(prepared->plans->memory_bytes(), limit);
+    if (limit >= 640) {
+      EXPECT_LE(prepared->plans->memory_bytes(), limit);
+    }
   }
 }
 

@@ -85,8 +85,7 @@ inline AttentionOutputs RunAttention(const Context& context, const reference::At
   std::vector<float> out(q.size(), kPoison), cos_sim(rows * shape.q_heads, kPoison),
       proj_frac(cos_sim);
   std::vector<float> scratch(
-      context.pool->threads() *
-          AttentionScratchFloats(max_context, static_cast<int32_t>(head_dim)),
+      context.pool->threads() * AttentionScratchFloats(max_context, static_cast<int32_t>(head_dim)),
       kPoison);
   const bool in_place = seed % 2 == 0;
   const KvLayer kv = {k.data(), v.data(), static_cast<int32_t>(shape.kv_heads),
@@ -126,8 +125,8 @@ inline reference::XsaResult ReferenceAttention(const reference::AttentionShape& 
                                                const XsaCase& xsa) {
   const double scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   const std::vector<double> v = Widen(c.v), gate = Widen(xsa.gate);
-  const std::vector<double> y = reference::Attention(shape, Widen(c.q), Widen(c.k), v,
-                                                     c.first_position, causal, scale);
+  const std::vector<double> y =
+      reference::Attention(shape, Widen(c.q), Widen(c.k), v, c.first_position, causal, scale);
   const std::span<const double> own =
       std::span(v).subspan(c.first_position * shape.kv_heads * shape.head_dim);
   return reference::ExcludeSelf(shape, {xsa.form, xsa.eps, gate}, y, own);

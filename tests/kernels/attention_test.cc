@@ -9,7 +9,7 @@ namespace {
 
 using reference::AttentionShape;
 
-constexpr AttentionShape kShapes[] = {{1, 1, 1},  {4, 4, 8},  {4, 2, 20},  {6, 1, 64},
+constexpr AttentionShape kShapes[] = {{1, 1, 1},  {4, 4, 8},   {4, 2, 20}, {6, 1, 64},
                                       {8, 2, 37}, {3, 1, 128}, {10, 2, 16}};
 
 class AttentionTest : public OpTest {};
@@ -109,8 +109,8 @@ TEST_P(AttentionTest, LaterPositionsDoNotTouchARow) {
   const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, false};
   const AttentionOutputs outputs = RunAttention(Two(), shape, pointers, true, xsa, 1);
   const size_t seen = (from - 3) * shape.q_heads * shape.head_dim;
-  EXPECT_TRUE(std::equal(outputs.out[0].begin(), outputs.out[0].begin() + seen,
-                         outputs.out[1].begin()));
+  EXPECT_TRUE(
+      std::equal(outputs.out[0].begin(), outputs.out[0].begin() + seen, outputs.out[1].begin()));
   EXPECT_TRUE(std::isnan(outputs.out[1][seen]));
 }
 
@@ -154,7 +154,8 @@ TEST_P(AttentionTest, PrefillAndDecodeAgreeBitForBit) {
     const int64_t kv_width = shape.kv_heads * shape.head_dim;
     for (int32_t p = 0; p < whole.count; ++p) {
       const SequenceCase step = {
-          p, 1,
+          p,
+          1,
           {whole.q.begin() + p * q_width, whole.q.begin() + (p + 1) * q_width},
           {whole.k.begin(), whole.k.begin() + (p + 1) * kv_width},
           {whole.v.begin(), whole.v.begin() + (p + 1) * kv_width}};

@@ -33,12 +33,14 @@ TEST_P(ExpTest, IsWithinTwoUlpsDenormalsIncluded) {
     std::vector<float> x = RandomFloats(random, 20001, scale);
     for (float& value : x) value = std::min(value, 88.7f);
     const std::vector<float> e = Exp(x);
-    for (size_t i = 0; i < x.size(); ++i) ASSERT_LE(UlpsOff(e[i], std::exp(double{x[i]})), 2) << x[i];
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_LE(UlpsOff(e[i], std::exp(double{x[i]})), 2) << x[i];
   }
 }
 
 TEST_P(ExpTest, HasItsLimits) {
-  const std::vector<float> e = Exp({0.0f, -0.0f, -kInfinity, -200.0f, kInfinity, 89.0f, 88.72f, kPoison});
+  const std::vector<float> e =
+      Exp({0.0f, -0.0f, -kInfinity, -200.0f, kInfinity, 89.0f, 88.72f, kPoison});
   EXPECT_EQ(e[0], 1.0f);
   EXPECT_EQ(e[1], 1.0f);
   EXPECT_EQ(e[2], 0.0f);

@@ -31,8 +31,8 @@ inline std::string ProfileTestName(const testing::TestParamInfo<Profile>& info) 
   return name;
 }
 
-// Largest errors against the reference in double, relative to the largest value of the tensor (or 1,
-// if that is larger). Weights of every dtype are widened exactly, so one column serves all.
+// Largest errors against the reference in double, relative to the largest value of the tensor (or
+// 1, if that is larger). Weights of every dtype are widened exactly, so one column serves all.
 enum class Op { kGemm, kOneDnn, kAttention, kDiagnostics, kNorm, kRope, kSwiGlu, kLogSumExp };
 inline double Tolerance(Op op) {
   switch (op) {
@@ -95,6 +95,7 @@ class OpTest : public testing::TestWithParam<Profile> {
 
 }  // namespace sluice::kernels
 
-#define SLUICE_EVERY_PROFILE(suite)                                                            \
-  INSTANTIATE_TEST_SUITE_P(Profiles, suite, testing::ValuesIn(sluice::kernels::SupportedProfiles()), \
+#define SLUICE_EVERY_PROFILE(suite)                                                 \
+  INSTANTIATE_TEST_SUITE_P(Profiles, suite,                                         \
+                           testing::ValuesIn(sluice::kernels::SupportedProfiles()), \
                            sluice::kernels::ProfileTestName)

@@ -16,9 +16,6 @@ TEST(ProfileTest, SaysWhichProfilesTheTestsOfThisBinaryLeaveOut) {
     std::printf("NOT TESTED HERE: %s (this machine lacks the instructions)\n",
                 std::string(ProfileName(profile)).c_str());
   }
-#ifdef SLUICE_AVX512_BY_AVX2
-  std::printf("cpu-avx512-f32 stands for its kernels compiled for AVX2\n");
-#endif
   EXPECT_TRUE(ProfileSupported(Profile::kPortableF32));
 }
 
@@ -43,7 +40,8 @@ TEST(ProfileTest, AnUnknownNameListsTheKnownOnes) {
   const absl::Status status = ParseProfile("cpu-avx3").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   const std::string message(status.message());
-  for (const char* word : {"cpu-avx3", "auto", "cpu-portable-f32", "cpu-avx2-f32", "cpu-avx512-f32"}) {
+  for (const char* word :
+       {"cpu-avx3", "auto", "cpu-portable-f32", "cpu-avx2-f32", "cpu-avx512-f32"}) {
     EXPECT_NE(message.find(word), std::string::npos) << message;
   }
 }

@@ -19,8 +19,8 @@ struct Case {
 
 TEST_P(RopeTest, RotatesQueriesAndFilesKeysAndValues) {
   std::mt19937_64 random(41);
-  for (const Case& c : {Case{1, 1, 2, 2}, Case{4, 2, 16, 16}, Case{6, 3, 20, 12}, Case{2, 1, 70, 70},
-                        Case{2, 2, 9, 0}, Case{8, 2, 128, 128}}) {
+  for (const Case& c : {Case{1, 1, 2, 2}, Case{4, 2, 16, 16}, Case{6, 3, 20, 12},
+                        Case{2, 1, 70, 70}, Case{2, 2, 9, 0}, Case{8, 2, 128, 128}}) {
     SCOPED_TRACE(testing::Message() << c.q_heads << " heads of " << c.head_dim);
     const int64_t rows = RandomInt(random, 1, 60), pages = 9;
     const std::vector<double> frequencies =
@@ -38,24 +38,27 @@ TEST_P(RopeTest, RotatesQueriesAndFilesKeysAndValues) {
     for (int32_t& p : positions) p = static_cast<int32_t>(RandomInt(random, 0, kMaxPositions - 1));
 
     const int64_t q_width = c.q_heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
-    std::vector<float> q = RandomFloats(random, rows * q_width), k = RandomFloats(random, rows * kv_width);
+    std::vector<float> q = RandomFloats(random, rows * q_width),
+                       k = RandomFloats(random, rows * kv_width);
     const std::vector<float> v = RandomFloats(random, rows * kv_width), k_before = k;
     std::vector<double> q_expected = Widen(q), k_expected = Widen(k);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t h = 0; h < c.q_heads; ++h) {
-        reference::Rotate({&q_expected[r * q_width + h * c.head_dim], static_cast<size_t>(c.head_dim)},
-                          frequencies, positions[r]);
+        reference::Rotate(
+            {&q_expected[r * q_width + h * c.head_dim], static_cast<size_t>(c.head_dim)},
+            frequencies, positions[r]);
       }
       for (int64_t h = 0; h < c.kv_heads; ++h) {
-        reference::Rotate({&k_expected[r * kv_width + h * c.head_dim], static_cast<size_t>(c.head_dim)},
-                          frequencies, positions[r]);
+        reference::Rotate(
+            {&k_expected[r * kv_width + h * c.head_dim], static_cast<size_t>(c.head_dim)},
+            frequencies, positions[r]);
       }
     }
 
     std::vector<float> k_pages(pages * kv_width * kPageTokens, kPoison), v_pages = k_pages;
     const KvLayer kv = {k_pages.data(), v_pages.data(), c.kv_heads, c.head_dim};
-    RopeAndStore(Two(), {cos.data(), sin.data(), c.rotary_dim}, positions.data(), slots.data(), rows,
-                 c.q_heads, q.data(), k.data(), v.data(), kv);
+    RopeAndStore(Two(), {cos.data(), sin.data(), c.rotary_dim}, positions.data(), slots.data(),
+                 rows, c.q_heads, q.data(), k.data(), v.data(), kv);
     EXPECT_TRUE(Matches(Op::kRope, q, q_expected));
     EXPECT_EQ(k, k_before);
 

@@ -79,12 +79,13 @@ TEST_P(RowOpsTest, SwiGluIsFiniteWhereTheExponentialIsNot) {
 TEST_P(RowOpsTest, SwiGluElementsDoNotDependOnTheirPlace) {
   std::mt19937_64 random(34);
   const std::vector<float> x = RandomFloats(random, 70, 10.0f);
-  EXPECT_TRUE(RowsAreInvariant([&](std::span<const int32_t> rows) {  // in vector bodies and in tails
-    std::vector<float> in, out(rows.size());
-    for (int32_t row : rows) in.push_back(x[row]);
-    SwiGlu(Two(), in.data(), in.data(), 1, static_cast<int64_t>(in.size()), out.data());
-    return out;
-  }));
+  EXPECT_TRUE(
+      RowsAreInvariant([&](std::span<const int32_t> rows) {  // in vector bodies and in tails
+        std::vector<float> in, out(rows.size());
+        for (int32_t row : rows) in.push_back(x[row]);
+        SwiGlu(Two(), in.data(), in.data(), 1, static_cast<int64_t>(in.size()), out.data());
+        return out;
+      }));
 }
 
 TEST_P(RowOpsTest, EmbedCopiesRows) {

@@ -127,7 +127,8 @@ class FakeBackend::Executable : public ExecutableModel {
   }
 
   absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
-    SLUICE_CHECK(plan.bucket().Fits(batch.tokens(), static_cast<int32_t>(batch.sequences().size())));
+    SLUICE_CHECK(
+        plan.bucket().Fits(batch.tokens(), static_cast<int32_t>(batch.sequences().size())));
     RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
     auto& cache = static_cast<FakeSlot&>(slot).tokens;
     for (int32_t row = 0; row < batch.tokens(); ++row) {

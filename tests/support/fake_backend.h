@@ -46,8 +46,8 @@ class FakeBackend : public Backend {
     int32_t page_tokens = 4;
     RowOrder order = RowOrder::kPositionMajor;
     int64_t plan_bytes_per_token = 10;
-    int32_t missing_pages = 0;     // that a slot has less than it needs
-    int32_t poison_token = -1;     // rows that see this token are not finite
+    int32_t missing_pages = 0;  // that a slot has less than it needs
+    int32_t poison_token = -1;  // rows that see this token are not finite
   };
   explicit FakeBackend(const Options& options);
   FakeBackend() : FakeBackend(Options{}) {}

@@ -103,11 +103,11 @@ class CpuModelTest : public ::testing::Test {
 
 TEST_F(CpuModelTest, MemoryIsAccounted) {
   const ExecutableModel& executable = runner_->executable();
-  // Weights and the embedding table in f32, the rope tables; packing may round up.
+  // All are kept in f32; packing rounds up to panels.
   int64_t elements = 0;
   for (const auto& [name, tensor] : model_->checkpoint.tensors()) elements += tensor.elements();
   EXPECT_GE(executable.weight_bytes(), elements * 4);
-  EXPECT_LE(executable.weight_bytes(), elements * 8);
+  EXPECT_LE(executable.weight_bytes(), elements * 32);
 
   const Slot& slot = runner_->slot();
   EXPECT_EQ(slot.pages(), 128 / kernels::kPageTokens + 4);
@@ -268,6 +268,7 @@ TEST(CpuHeadTest, RowsThatAreNotFiniteHaveNoToken) {
 using CpuModelDeathTest = CpuModelTest;
 
 TEST_F(CpuModelDeathTest, ABatchMustFit) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto plan = runner_->executable().Prepare({4, 1});
   ASSERT_TRUE(plan.ok());
   const std::vector<int32_t> tokens(5, 0);

@@ -29,7 +29,9 @@ TEST(Ladder, ChoosesTheSmallestThatFits) {
         }
         const Bucket* chosen = ladder.Choose(tokens, sequences);
         ASSERT_EQ(chosen == nullptr, expected == nullptr) << tokens << " " << sequences;
-        if (chosen != nullptr) ASSERT_EQ(*chosen, *expected);
+        if (chosen != nullptr) {
+          ASSERT_EQ(*chosen, *expected);
+        }
       }
     }
   }

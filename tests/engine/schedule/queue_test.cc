@@ -60,7 +60,9 @@ void ExpectSame(const SequenceQueue& queue, const NaiveQueue& naive, size_t wind
   EXPECT_EQ(queue.OldestArrival(), naive.OldestArrival());
   const WaitingSequence* expired = queue.Expired(now);
   EXPECT_EQ(expired != nullptr, naive.EarliestDeadline() <= now);
-  if (expired != nullptr) EXPECT_EQ(expired->deadline, naive.EarliestDeadline());
+  if (expired != nullptr) {
+    EXPECT_EQ(expired->deadline, naive.EarliestDeadline());
+  }
 }
 
 TEST(SequenceQueue, DoesWhatTheNaiveOneDoes) {

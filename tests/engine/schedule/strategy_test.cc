@@ -50,17 +50,18 @@ TEST(Strategy, Tables) {
   const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 48};
   EXPECT_THAT(Build({.strategy = StrategyKind::kGeometric, .min_tokens = 100}, limits),
               ElementsAre(100, 128, 256, 512, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kGeometric, .ratio = 3.0, .min_tokens = 100}, limits),
-              ElementsAre(100, 300, 900, 1000));
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kGeometric, .ratio = 3.0, .min_tokens = 100}, limits),
+      ElementsAre(100, 300, 900, 1000));
   EXPECT_THAT(Build({.strategy = StrategyKind::kMemoryOptimal, .min_tokens = 101}, limits),
               ElementsAre(101, 152, 228, 342, 513, 770, 1000));
   EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 400}}, limits),
               ElementsAre(7, 400, 1000));
   EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}}, limits),
               ElementsAre(7, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6},
-                    limits),
-              ElementsAre(48, 96, 192, 336, 624, 1000));
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6}, limits),
+      ElementsAre(48, 96, 192, 336, 624, 1000));
 }
 
 TEST(Strategy, ThinningKeepsTheEnds) {
@@ -116,7 +117,9 @@ TEST(Strategy, EveryLadderIsSound) {
     for (size_t i = 0; i < buckets.size(); ++i) {
       EXPECT_GE(buckets[i].tokens, std::min(options.min_tokens, limits.max_tokens));
       EXPECT_EQ(buckets[i].sequences, std::min(buckets[i].tokens, limits.max_sequences));
-      if (i > 0) EXPECT_LT(buckets[i - 1].tokens, buckets[i].tokens);
+      if (i > 0) {
+        EXPECT_LT(buckets[i - 1].tokens, buckets[i].tokens);
+      }
       if (options.strategy == StrategyKind::kHardwareAware && i + 1 < buckets.size()) {
         EXPECT_EQ(buckets[i].tokens % limits.tile_tokens, 0);
       }

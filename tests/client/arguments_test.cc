@@ -1,0 +1,132 @@
+#include "client/arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/request.h"
+
+namespace sluice::client {
+namespace {
+
+using testing::HasSubstr;
+using Command = Arguments::Command;
+
+absl::StatusOr<Arguments> Parse(std::vector<const char*> arguments, const char* server = nullptr) {
+  arguments.insert(arguments.begin(), "sluice");
+  return ParseArguments(static_cast<int>(arguments.size()), arguments.data(),
+                        [&](const char* name) -> const char* {
+                          return std::string(name) == "SLUICE_SERVER" ? server : nullptr;
+                        });
+}
+
+TEST(ParseArguments, Infer) {
+  const auto arguments = Parse({"infer",
+                                "--text",
+                                "hi",
+                                "--model",
+                                "m",
+                                "--model-version",
+                                "2",
+                                "--id",
+                                "r",
+                                "--max-tokens",
+                                "64",
+                                "--temperature=0.5",
+                                "--top-k=40",
+                                "--top-p=0.9",
+                                "--min-p=0.1",
+                                "--seed=7",
+                                "--num-top=3",
+                                "--priority=1",
+                                "--timeout=5ms",
+                                "--outputs",
+                                "logits,top_ids",
+                                "--json"});
+  ASSERT_TRUE(arguments.ok()) << arguments.status();
+  EXPECT_EQ(arguments->command, Command::kInfer);
+  EXPECT_EQ(arguments->server, "localhost:8001");
+  EXPECT_EQ(arguments->deadline_us, 60'000'000);
+  EXPECT_TRUE(arguments->infer.json);
+  EXPECT_EQ(arguments->infer.concurrency, 8);
+  const auto& request = arguments->infer.request;
+  EXPECT_EQ(request.model_name(), "m");
+  EXPECT_EQ(request.model_version(), "2");
+  EXPECT_EQ(request.id(), "r");
+  EXPECT_EQ(request.inputs(0).name(), "text_input");
+  EXPECT_EQ(request.parameters().size(), 9);
+  EXPECT_EQ(request.parameters().at("num_top_logprobs").int64_param(), 3);
+  EXPECT_EQ(request.parameters().at("timeout").int64_param(), 5000);
+  ASSERT_EQ(request.outputs_size(), 2);
+  EXPECT_EQ(request.outputs(1).name(), "top_ids");
+}
+
+TEST(ParseArguments, EveryParameterHasItsFlag) {
+  for (const ParameterInfo& info : Parameters()) {
+    const std::string flag = info.Flag();
+    const absl::Status status = Parse({"infer", "--text=a", flag.c_str(), "?"}).status();
+    EXPECT_THAT(std::string(status.message()),
+                testing::StartsWith(flag + ": " + info.name + ": expected "));
+  }
+}
+
+TEST(ParseArguments, OtherCommands) {
+  const auto file = Parse({"infer", "--file", "-", "--concurrency", "3"});
+  EXPECT_EQ(file->infer.file, "-");
+  EXPECT_EQ(file->infer.concurrency, 3);
+  EXPECT_EQ(file->infer.request.inputs_size(), 0);
+  EXPECT_EQ(Parse({"models"})->command, Command::kModels);
+  const auto stats = Parse({"stats", "--model", "m", "--metrics-address", "none"});
+  EXPECT_EQ(stats->command, Command::kStats);
+  EXPECT_EQ(stats->stats.model, "m");
+  EXPECT_EQ(stats->stats.metrics_address, "");
+  EXPECT_EQ(Parse({"stats"})->stats.metrics_address, "localhost:8002");
+  EXPECT_EQ(Parse({"health", "--service", "sluice.liveness"})->health.service, "sluice.liveness");
+}
+
+TEST(ParseArguments, ServerAndDeadlineStandAnywhere) {
+  EXPECT_EQ(Parse({"--server", "a:1", "models"})->server, "a:1");
+  EXPECT_EQ(Parse({"models", "--server", "a:1", "--deadline=250ms"}, "b:2")->server, "a:1");
+  EXPECT_EQ(Parse({"models", "--deadline=250ms"})->deadline_us, 250'000);
+  EXPECT_EQ(Parse({"models"}, "b:2")->server, "b:2");
+  EXPECT_EQ(Parse({"models"}, "")->server, "localhost:8001");
+}
+
+TEST(ParseArguments, HelpAndVersion) {
+  EXPECT_THAT(Parse({"--help"})->text, HasSubstr("Exit codes"));
+  EXPECT_THAT(Parse({"infer", "--help"})->text, HasSubstr("--max-tokens"));
+  EXPECT_EQ(Parse({"infer", "--help"})->command, Command::kPrint);
+  EXPECT_THAT(Parse({"--version"})->text, testing::StartsWith("sluice "));
+}
+
+TEST(ParseArguments, ErrorsNameTheFlag) {
+  struct Case {
+    std::vector<const char*> arguments;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{}, "name a command: infer, models, stats or health; see --help"},
+      {{"infer"}, "infer needs exactly one of --text, --ids and --file"},
+      {{"infer", "--text=a", "--ids=1"}, "infer needs exactly one of --text, --ids and --file"},
+      {{"infer", "--ids=1,x"},
+       "--ids: ids: expected 32-bit integers with commas between, got \"x\""},
+      {{"infer", "--text=a", "--concurrency=0"},
+       "--concurrency: expected an integer in [1, 1024], got \"0\""},
+      {{"models", "--server=x"}, "--server: expected HOST:PORT, got \"x\""},
+      {{"models", "--deadline=x"},
+       "--deadline: expected a duration in [0, 24h] (us, ms, s, min, h; plain numbers are "
+       "microseconds), got \"x\""},
+      {{"stats", "--metrics-address=x"},
+       "--metrics-address: expected HOST:PORT or nothing, got \"x\""},
+  };
+  for (const Case& c : cases) {
+    const auto arguments = Parse(c.arguments);
+    EXPECT_EQ(arguments.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(arguments.status().message(), c.message);
+  }
+  EXPECT_FALSE(Parse({"unknown"}).ok());
+  EXPECT_FALSE(Parse({"models", "--nonsense"}).ok());
+  EXPECT_FALSE(Parse({"infer", "--text"}).ok());
+}
+
+}  // namespace
+}  // namespace sluice::client

@@ -1,0 +1,290 @@
+#include "client/commands.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "client/exit_code.h"
+#include "client/stats.h"
+
+namespace sluice::client {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Answers with the input's text reversed; the text "fail" is an error.
+class FakeService : public inference::GRPCInferenceService::Service {
+ public:
+  std::vector<std::string> models = {"demo"};
+
+  grpc::Status RepositoryIndex(grpc::ServerContext*, const inference::RepositoryIndexRequest*,
+                               inference::RepositoryIndexResponse* response) override {
+    for (const std::string& name : models) {
+      auto* model = response->add_models();
+      model->set_name(name);
+      model->set_version("1");
+      model->set_state("READY");
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ModelMetadata(grpc::ServerContext*, const inference::ModelMetadataRequest* request,
+                             inference::ModelMetadataResponse* response) override {
+    if (request->name() == "loading") return {grpc::StatusCode::NOT_FOUND, "not loaded"};
+    response->set_platform("sluice");
+    auto* input = response->add_inputs();
+    input->set_name("input_ids");
+    input->set_datatype("INT32");
+    input->add_shape(-1);
+    input->add_shape(-1);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ModelInfer(grpc::ServerContext*, const inference::ModelInferRequest* request,
+                          inference::ModelInferResponse* response) override {
+    {
+      absl::MutexLock lock(&mu_);
+      last_request_ = *request;
+    }
+    const std::string text = request->raw_input_contents(0).substr(4);
+    if (text == "fail") return {grpc::StatusCode::INVALID_ARGUMENT, "max_tokens: out of range"};
+    response->set_model_name(request->model_name());
+    response->set_id(request->id());
+    const std::string reversed(text.rbegin(), text.rend());
+    auto* output = response->add_outputs();
+    output->set_name("text_output");
+    output->set_datatype("BYTES");
+    output->add_shape(1);
+    output->add_shape(1);
+    response->add_raw_output_contents(request->raw_input_contents(0).substr(0, 4) + reversed);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ModelStatistics(grpc::ServerContext*, const inference::ModelStatisticsRequest*,
+                               inference::ModelStatisticsResponse* response) override {
+    auto* model = response->add_model_stats();
+    model->set_name("demo");
+    model->set_version("1");
+    model->set_inference_count(12);
+    model->set_execution_count(5);
+    model->mutable_inference_stats()->mutable_success()->set_count(4);
+    model->mutable_inference_stats()->mutable_success()->set_ns(10'000'000);
+    return grpc::Status::OK;
+  }
+
+  inference::ModelInferRequest last_request() {
+    absl::MutexLock lock(&mu_);
+    return last_request_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  inference::ModelInferRequest last_request_;
+};
+
+class FakeHealth : public grpc::health::v1::Health::Service {
+ public:
+  grpc::Status Check(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest* request,
+                     grpc::health::v1::HealthCheckResponse* response) override {
+    if (request->service() == "unknown") return {grpc::StatusCode::NOT_FOUND, "no such service"};
+    response->set_status(request->service() == "sluice.liveness"
+                             ? grpc::health::v1::HealthCheckResponse::SERVING
+                             : grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+    return grpc::Status::OK;
+  }
+};
+
+class CommandsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    builder.RegisterService(&health_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+
+  int RunWith(std::vector<std::string> words, const std::string& input = "") {
+    words.insert(words.begin(), {"sluice", "--server", address_});
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    const auto arguments = ParseArguments(static_cast<int>(argv.size()), argv.data(),
+                                          [](const char*) -> const char* { return nullptr; });
+    EXPECT_TRUE(arguments.ok()) << arguments.status();
+    if (!arguments.ok()) return -1;
+    std::istringstream in(input);
+    std::ostringstream out, error;
+    const int code = client::Run(*arguments, Console{&in, &out, &error, progress_});
+    out_ = out.str();
+    error_ = error.str();
+    return code;
+  }
+
+  std::vector<json> OutLines() const {
+    std::vector<json> lines;
+    for (absl::string_view line : absl::StrSplit(out_, '\n', absl::SkipEmpty())) {
+      lines.push_back(json::parse(line.begin(), line.end()));
+    }
+    return lines;
+  }
+
+  FakeService service_;
+  FakeHealth health_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_, out_, error_;
+  bool progress_ = false;
+};
+
+TEST_F(CommandsTest, InferPrintsTheText) {
+  EXPECT_EQ(RunWith({"infer", "--text", "abc", "--max-tokens", "5"}), kExitOk);
+  EXPECT_EQ(out_, "cba\n");
+  EXPECT_THAT(error_, HasSubstr("tokens in"));
+  EXPECT_EQ(service_.last_request().model_name(), "demo");
+  EXPECT_EQ(service_.last_request().parameters().at("max_tokens").int64_param(), 5);
+}
+
+TEST_F(CommandsTest, InferPrintsJson) {
+  EXPECT_EQ(RunWith({"infer", "--text", "abc", "--json", "--id", "r"}), kExitOk);
+  EXPECT_EQ(error_, "");
+  ASSERT_EQ(OutLines().size(), 1);
+  EXPECT_EQ(OutLines()[0]["outputs"]["text_output"], "cba");
+  EXPECT_EQ(OutLines()[0]["id"], "r");
+}
+
+TEST_F(CommandsTest, AnErrorHasItsCodeAndMessage) {
+  EXPECT_EQ(RunWith({"infer", "--text", "fail"}), kExitFailed);
+  EXPECT_EQ(out_, "");
+  EXPECT_EQ(error_, "sluice: INVALID_ARGUMENT: max_tokens: out of range\n");
+}
+
+TEST_F(CommandsTest, SeveralModelsNeedAName) {
+  service_.models = {"a", "b"};
+  EXPECT_EQ(RunWith({"infer", "--text", "x"}), kExitFailed);
+  EXPECT_THAT(error_, HasSubstr("name one with --model: a, b"));
+  EXPECT_EQ(RunWith({"infer", "--text", "x", "--model", "b"}), kExitOk);
+  service_.models = {};
+  EXPECT_EQ(RunWith({"infer", "--text", "x"}), kExitFailed);
+  EXPECT_THAT(error_, HasSubstr("serves no model"));
+}
+
+TEST_F(CommandsTest, FileResultsComeInOrderWithASummary) {
+  std::string input;
+  for (int i = 0; i < 50; ++i) absl::StrAppend(&input, "{\"text\": \"line ", i, "\"}\n");
+  EXPECT_EQ(RunWith({"infer", "--file", "-", "--concurrency", "7"}, input), kExitOk);
+  const std::vector<json> lines = OutLines();
+  ASSERT_EQ(lines.size(), 50);
+  for (int i = 0; i < 50; ++i) {
+    std::string text = absl::StrCat("line ", i);
+    std::reverse(text.begin(), text.end());
+    EXPECT_EQ(lines[i]["line"], i + 1);
+    EXPECT_EQ(lines[i]["outputs"]["text_output"], text);
+  }
+  EXPECT_THAT(error_, StartsWith("requests  50 in "));
+  EXPECT_THAT(error_, HasSubstr("p99"));
+}
+
+TEST_F(CommandsTest, BadLinesAreNamedAndTheRestGoesOn) {
+  EXPECT_EQ(RunWith({"infer", "--file", "-"},
+                    "{\"text\": \"ab\"}\n\n{\"txt\": 1}\n{\"text\": \"fail\"}\n{\"text\": \"cd\"}"),
+            kExitFailed);
+  const std::vector<json> lines = OutLines();
+  ASSERT_EQ(lines.size(), 4);
+  EXPECT_EQ(lines[0]["outputs"]["text_output"], "ba");
+  EXPECT_EQ(lines[1]["line"], 3);
+  EXPECT_EQ(lines[1]["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(lines[1]["error"]["message"], "-:3: unknown key \"txt\"; did you mean text?");
+  EXPECT_EQ(lines[2]["error"]["message"], "max_tokens: out of range");
+  EXPECT_EQ(lines[3]["outputs"]["text_output"], "dc");
+  EXPECT_THAT(error_, StartsWith("requests  4 in "));
+  EXPECT_THAT(error_, HasSubstr("2 failed"));
+}
+
+TEST_F(CommandsTest, ReadsAFileAndShowsProgressOnATerminal) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/commands_test.jsonl");
+  std::ofstream(path) << "{\"text\": \"ab\"}\n";
+  progress_ = true;
+  EXPECT_EQ(RunWith({"infer", "--file", path}), kExitOk);
+  EXPECT_THAT(error_, HasSubstr("100%  1 requests"));
+  std::filesystem::remove(path);
+  EXPECT_EQ(RunWith({"infer", "--file", path}), kExitUsage);
+  EXPECT_THAT(error_, HasSubstr(path));
+  EXPECT_EQ(RunWith({"infer", "--file", testing::TempDir()}), kExitFailed);
+  EXPECT_EQ(OutLines()[0]["error"]["message"],
+            absl::StrCat(testing::TempDir(), ":1: cannot be read"));
+}
+
+TEST_F(CommandsTest, ModelsListsAllAndThoseWithoutMetadata) {
+  service_.models = {"demo", "loading"};
+  EXPECT_EQ(RunWith({"models"}), kExitOk);
+  EXPECT_EQ(out_,
+            "NAME     VERSION  STATE  PLATFORM  INPUTS                  OUTPUTS\n"
+            "demo           1  READY  sluice    input_ids:INT32[-1,-1]\n"
+            "loading        1  READY  -         -                       -\n");
+}
+
+TEST_F(CommandsTest, StatsShowsCountsEvenWithoutMetrics) {
+  EXPECT_EQ(RunWith({"stats", "--metrics-address", "none"}), kExitOk);
+  const std::vector<std::string> lines = absl::StrSplit(out_, '\n');
+  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(lines[1], ' ', absl::SkipEmpty())),
+            (std::vector<std::string>{"demo", "1", "4", "0", "12", "5", "-", "-", "2.50", "0.0"}));
+  EXPECT_EQ(error_, "");
+  EXPECT_EQ(RunWith({"stats", "--metrics-address", "127.0.0.1:1"}), kExitOk);
+  EXPECT_THAT(error_, HasSubstr("127.0.0.1:1"));
+}
+
+TEST_F(CommandsTest, HealthTellsByItsExitCode) {
+  EXPECT_EQ(RunWith({"health"}), kExitFailed);
+  EXPECT_EQ(out_, "NOT_SERVING\n");
+  EXPECT_EQ(RunWith({"health", "--service", "sluice.liveness"}), kExitOk);
+  EXPECT_EQ(out_, "SERVING\n");
+  EXPECT_EQ(RunWith({"health", "--service", "unknown"}), kExitFailed);
+  EXPECT_THAT(error_, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(CommandsTest, NoServerIsSaidSo) {
+  server_->Shutdown();
+  for (const char* command : {"models", "stats", "health"}) {
+    EXPECT_EQ(RunWith({command}), kExitUnavailable);
+    EXPECT_THAT(error_, HasSubstr("sluice: UNAVAILABLE: "));
+    EXPECT_THAT(error_, HasSubstr(absl::StrCat("hint: no server answers at ", address_)));
+  }
+}
+
+TEST(EfficiencyTable, ComputesFromTheCounters) {
+  inference::ModelStatisticsResponse statistics;
+  auto* model = statistics.add_model_stats();
+  model->set_name("demo");
+  model->set_version("2");
+  const auto samples = ParseMetrics(
+      "sluice_tokens_total{model=\"demo\",version=\"2\",device=\"cpu\",kind=\"useful\"} 75\n"
+      "sluice_tokens_total{model=\"demo\",version=\"2\",device=\"cpu\",kind=\"bucket\"} 100\n"
+      "sluice_tokens_total{model=\"demo\",version=\"2\",device=\"cpu\",kind=\"computed\"} 80\n"
+      "sluice_tokens_total{model=\"demo\",version=\"1\",device=\"cpu\",kind=\"useful\"} 1000\n"
+      "sluice_plan_lookups_total{model=\"demo\",version=\"2\",result=\"hit\",reason=\"\"} 9\n"
+      "sluice_plan_lookups_total{model=\"demo\",version=\"2\",result=\"miss\",reason=\"evicted\"} "
+      "1\n"
+      "sluice_requests_waiting{model=\"demo\",version=\"2\"} 3\n"
+      "sluice_rejected_total{model=\"demo\",reason=\"queue_full\"} 6\n");
+  ASSERT_TRUE(samples.ok());
+  const std::vector<std::string> lines =
+      absl::StrSplit(EfficiencyTable(statistics, *samples), '\n');
+  EXPECT_EQ(
+      std::vector<std::string>(absl::StrSplit(lines[1], ' ', absl::SkipEmpty())),
+      (std::vector<std::string>{"demo", "2", "75", "75.0%", "93.8%", "90.0%", "3", "0", "6"}));
+}
+
+}  // namespace
+}  // namespace sluice::client

@@ -1,0 +1,190 @@
+#include "client/response.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace sluice::client {
+namespace {
+
+using inference::ModelInferResponse;
+using testing::HasSubstr;
+
+void Add(const std::string& name, const std::string& datatype, const std::vector<int64_t>& shape,
+         const std::string& raw, ModelInferResponse* response) {
+  auto* output = response->add_outputs();
+  output->set_name(name);
+  output->set_datatype(datatype);
+  output->mutable_shape()->Assign(shape.begin(), shape.end());
+  response->add_raw_output_contents(raw);
+}
+
+template <typename T>
+std::string Raw(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+std::string RawStrings(const std::vector<std::string>& values) {
+  std::string raw;
+  for (const std::string& value : values) {
+    raw += Raw(std::vector<uint32_t>{static_cast<uint32_t>(value.size())}) + value;
+  }
+  return raw;
+}
+
+ModelInferResponse Answer() {
+  ModelInferResponse response;
+  response.set_model_name("m");
+  response.set_model_version("1");
+  response.set_id("r");
+  (*response.mutable_parameters())["seed"].set_int64_param(9);
+  Add("output_ids", "INT32", {1, 2}, Raw<int32_t>({104, 105}), &response);
+  Add("sequence_length", "INT32", {1, 1}, Raw<int32_t>({2}), &response);
+  Add("logprobs", "FP32", {1, 2}, Raw<float>({-0.5f, -1.25f}), &response);
+  Add("finish_reason", "BYTES", {1, 1}, RawStrings({"length"}), &response);
+  Add("text_output", "BYTES", {1, 1}, RawStrings({"hi"}), &response);
+  return response;
+}
+
+TEST(Response, AsJson) {
+  const ModelInferResponse response = Answer();
+  const auto tensors = DecodeOutputs(response);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  EXPECT_EQ(GeneratedTokens(*tensors), 2);
+  EXPECT_EQ(
+      JsonLine(ResponseJson(response, *tensors)),
+      "{\"id\":\"r\",\"model\":\"m\",\"outputs\":{\"finish_reason\":\"length\",\"logprobs\":[-0.5,"
+      "-1.25],\"output_ids\":[104,105],\"sequence_length\":2,\"text_output\":\"hi\"},"
+      "\"parameters\":{\"seed\":9},\"version\":\"1\"}\n");
+}
+
+TEST(Response, JsonNestsByShapeAndKeepsListsOfOne) {
+  ModelInferResponse response;
+  Add("output_ids", "INT32", {1, 1}, Raw<int32_t>({5}), &response);
+  Add("top_ids", "INT32", {1, 2, 3}, Raw<int32_t>({1, 2, 3, 4, 5, 6}), &response);
+  Add("logprobs", "FP32", {1, 0}, "", &response);
+  Add("two_rows", "INT64", {2, 1}, Raw<int64_t>({7, int64_t{1} << 40}), &response);
+  const auto tensors = DecodeOutputs(response);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  EXPECT_EQ(ResponseJson(response, *tensors)["outputs"].dump(),
+            "{\"logprobs\":[],\"output_ids\":[5],\"top_ids\":[[1,2,3],[4,5,6]],\"two_rows\":[[7],["
+            "1099511627776]]}");
+}
+
+TEST(Response, JsonSurvivesBytesThatAreNotUtf8) {
+  ModelInferResponse response;
+  Add("text_output", "BYTES", {1, 1}, RawStrings({"a\xff\nb"}), &response);
+  const auto tensors = DecodeOutputs(response);
+  const std::string line = JsonLine(ResponseJson(response, *tensors));
+  EXPECT_THAT(line, HasSubstr("\"a\xef\xbf\xbd\\nb\""));
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+}
+
+TEST(Response, AsText) {
+  ModelInferResponse response = Answer();
+  EXPECT_EQ(ResponseText(*DecodeOutputs(response), /*all=*/false), "hi\n");
+  EXPECT_EQ(ResponseText(*DecodeOutputs(response), /*all=*/true),
+            "hi\n"
+            "output_ids INT32 [1, 2]\n  104 105\n"
+            "sequence_length INT32 [1, 1]\n  2\n"
+            "logprobs FP32 [1, 2]\n  -0.5000 -1.2500\n"
+            "finish_reason BYTES [1, 1]\n  \"length\"\n");
+  Add("top_ids", "INT32", {1, 2, 2}, Raw<int32_t>({104, 7, 105, 8}), &response);
+  Add("top_logprobs", "FP32", {1, 2, 2}, Raw<float>({-1, -2, -3, -4}), &response);
+  EXPECT_EQ(ResponseText(*DecodeOutputs(response), /*all=*/false),
+            "hi\n"
+            "token  candidates (id: log-probability)\n"
+            "    0  104: -1.0000  7: -2.0000\n"
+            "    1  105: -3.0000  8: -4.0000\n");
+}
+
+TEST(Response, AsTextWithoutATokenizer) {
+  ModelInferResponse response;
+  Add("output_ids", "INT32", {1, 3}, Raw<int32_t>({1, 2, 3}), &response);
+  EXPECT_EQ(ResponseText(*DecodeOutputs(response), false), "1 2 3\n");
+  EXPECT_EQ(GeneratedTokens(*DecodeOutputs(response)), 3);
+  EXPECT_EQ(ResponseText({}, true), "");
+}
+
+TEST(Response, LongTensorsAreCutInText) {
+  ModelInferResponse response;
+  Add("logits", "FP32", {1, 100}, Raw(std::vector<float>(100, 1.0f)), &response);
+  Add("xsa_cos_sim", "FP32", {1, 100, 1}, Raw(std::vector<float>(100, 1.0f)), &response);
+  const std::string text = ResponseText(*DecodeOutputs(response), true);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 1 + 1 + 32 + 1);
+}
+
+TEST(DecodeOutputs, RefusesWhatDoesNotAgree) {
+  struct Case {
+    const char* datatype;
+    std::vector<int64_t> shape;
+    std::string raw;
+    const char* problem;
+  };
+  const int64_t huge = int64_t{1} << 62;
+  const Case cases[] = {
+      {"INT32", {1, 2}, "1234567", "has 7 bytes for 2 elements of 4 bytes"},
+      {"INT32", {1, 0}, "1234", "has 4 bytes for 0 elements of 4 bytes"},
+      {"INT64", {1, 1}, "1234", "has 4 bytes for 1 elements of 8 bytes"},
+      {"FP32", {1, -1}, "1234", "has a negative dimension"},
+      {"FP32", {huge, 4}, "", "has a shape larger than its bytes"},
+      {"FP32", {huge, huge, 0}, "", "has a shape larger than its bytes"},
+      {"FP32", {0, huge}, "", "has a shape larger than its bytes"},
+      {"FP32", {1 << 20}, "1234", "has a shape larger than its bytes"},
+      {"FP32", std::vector<int64_t>(9, 1), "1234", "has too many dimensions"},
+      {"BYTES", {1, 1}, "12", "ends within a length"},
+      {"BYTES",
+       {1, 1},
+       std::string("\xff\xff\xff\xff"
+                   "x"),
+       "ends within an element"},
+      {"BYTES", {1, 1}, "", "has 0 strings, but its shape says 1"},
+      {"BYTES", {1, 1}, RawStrings({"a", "b"}), "has 2 strings, but its shape says 1"},
+      {"FP16", {1, 1}, "12", "has a datatype that this client does not read: FP16"},
+  };
+  for (const Case& c : cases) {
+    ModelInferResponse response;
+    Add("out", c.datatype, c.shape, c.raw, &response);
+    const auto tensors = DecodeOutputs(response);
+    EXPECT_EQ(tensors.status().message(), std::string("the server's output \"out\" ") + c.problem);
+  }
+  ModelInferResponse response = Answer();
+  response.mutable_raw_output_contents()->RemoveLast();
+  EXPECT_EQ(DecodeOutputs(response).status().message(),
+            "the server sent 5 outputs with 4 contents");
+}
+
+TEST(DecodeOutputs, WhateverIsAcceptedCanBeShown) {
+  constexpr uint64_t kSeed = 99;
+  std::mt19937_64 random(kSeed);
+  const char* const names[] = {"top_ids", "top_logprobs", "text_output", "output_ids",
+                               "sequence_length"};
+  const char* const datatypes[] = {"INT32", "INT64", "FP32", "BYTES"};
+  int accepted = 0;
+  for (int round = 0; round < 3000; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << kSeed << " round " << round);
+    ModelInferResponse response;
+    for (const char* name : names) {
+      std::vector<int64_t> shape(random() % 4);
+      for (int64_t& dimension : shape) dimension = static_cast<int64_t>(random() % 3);
+      std::string raw(4 * (random() % 4), '\0');
+      Add(name, datatypes[random() % 4], shape, raw, &response);
+      if (!DecodeOutputs(response).ok()) {
+        response.mutable_outputs()->RemoveLast();
+        response.mutable_raw_output_contents()->RemoveLast();
+      }
+    }
+    const auto tensors = DecodeOutputs(response);
+    ASSERT_TRUE(tensors.ok());
+    accepted += static_cast<int>(tensors->size());
+    JsonLine(ResponseJson(response, *tensors));
+    ResponseText(*tensors, true);
+    GeneratedTokens(*tensors);
+  }
+  EXPECT_GT(accepted, 1000);
+}
+
+}  // namespace
+}  // namespace sluice::client

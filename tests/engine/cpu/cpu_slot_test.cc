@@ -1,0 +1,94 @@
+#include "engine/cpu/cpu_slot.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "engine/cpu/layout.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice::testing {
+namespace {
+
+using kernels::kPageTokens;
+
+// Poison spares what earlier steps wrote, and nothing else.
+TEST(CpuSlotTest, PoisonSparesHistoryOnly) {
+  const ModelConfig config = TinyConfig(2);
+  const Bucket largest{48, 3};
+  constexpr int64_t kArenaFloats = 100;
+  auto slot = CpuSlot::Create(config, largest, kArenaFloats);
+  ASSERT_TRUE(slot.ok());
+  const int32_t pages = (*slot)->pages();
+  ASSERT_EQ(pages, 6);
+  const int64_t page_floats = (*slot)->kv_layer(0).page_floats();
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
+    std::fill_n(kv.k, pages * page_floats, 1.0f);
+    std::fill_n(kv.v, pages * page_floats, 1.0f);
+  }
+
+  // Live before the step: all of page 4, 3 positions of page 1, nothing of the other sequence.
+  const std::vector<int32_t> tokens(8, 0), continued = {4, 1}, fresh = {3};
+  StepBatch batch(48, 3, 40, kPageTokens);
+  const StepSequence sequences[] = {{kPageTokens + 3, 2, tokens.data(), continued.data()},
+                                    {0, 8, tokens.data(), fresh.data()}};
+  batch.Assign(sequences, {}, RowOrder::kSequenceMajor);
+  (*slot)->Bind(batch);
+  (*slot)->Poison();
+
+  const auto live = [](int32_t page, int64_t token) {
+    return page == 4 || (page == 1 && token < 3);
+  };
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
+    for (int64_t i = 0; i < pages * page_floats; ++i) {
+      const auto page = static_cast<int32_t>(i / page_floats);
+      // k: [.., head_dim, kPageTokens]; v: [.., kPageTokens, head_dim]
+      ASSERT_EQ(std::isnan(kv.k[i]), !live(page, i % kPageTokens)) << layer << " " << i;
+      ASSERT_EQ(std::isnan(kv.v[i]), !live(page, i / config.head_dim % kPageTokens))
+          << layer << " " << i;
+    }
+  }
+  for (int64_t i = 0; i < kArenaFloats; ++i) EXPECT_TRUE(std::isnan((*slot)->arena()[i]));
+}
+
+TEST(CpuSlotTest, LayersDoNotShareMemory) {
+  const ModelConfig config = TinyConfig(3);
+  auto slot = CpuSlot::Create(config, {16, 1}, 16);
+  ASSERT_TRUE(slot.ok());
+  const int64_t half = (*slot)->pages() * (*slot)->kv_layer(0).page_floats();
+  const float* next = (*slot)->kv_layer(0).k;
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    EXPECT_EQ((*slot)->kv_layer(layer).k, next);
+    EXPECT_EQ((*slot)->kv_layer(layer).v, next + half);
+    next += 2 * half;
+  }
+  EXPECT_EQ((*slot)->memory_bytes(), (16 + 3 * 2 * half) * int64_t{sizeof(float)});
+}
+
+TEST(LayoutTest, RegionsAreDisjointAlignedAndGrow) {
+  const auto model = RandomModel(TinyConfig(1), 2);
+  ArenaLayout last{};
+  for (int32_t tokens : {1, 7, 16, 100}) {
+    const ArenaLayout layout = LayOutArena(*model, {tokens, 4}, 3);
+    int64_t end = 0;
+    for (size_t b = 0; b < layout.buffers.size(); ++b) {
+      EXPECT_EQ(layout.buffers[b] % 16, 0);
+      EXPECT_GE(layout.buffers[b], end);
+      end = layout.buffers[b] + tokens * model->graph.buffers[b].width;
+    }
+    EXPECT_GE(layout.attention_scratch, end);
+    EXPECT_GT(layout.head_rows, layout.attention_scratch);
+    EXPECT_GE(layout.head_logits, layout.head_rows + kHeadRows * 32);
+    EXPECT_GE(layout.sample_scratch, layout.head_logits + kHeadRows * 61);
+    EXPECT_GE(layout.floats, layout.sample_scratch + 3 * layout.sample_stride);
+    EXPECT_GE(layout.floats, last.floats);
+    last = layout;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,170 @@
+#include "engine/execution_slot.h"
+
+#include <random>
+
+#include "gtest/gtest.h"
+#include "tests/engine/harness.h"
+
+namespace sluice {
+namespace {
+
+constexpr Bucket kLargest{.tokens = 64, .sequences = 5};
+constexpr uint32_t kEverything = kOutputTokens | kOutputTopCandidates | kOutputLogits |
+                                 kOutputPromptLogprobs | kOutputDiagnostics;
+
+class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
+ protected:
+  ExecutionSlotTest()
+      : backend_(FakeBackend::Options{.order = GetParam()}),
+        executable_(*backend_.Load(model_)),
+        plan_(*executable_->Prepare(kLargest)),
+        slot_(*ExecutionSlot::Create(executable_.get(), model_.get(), kLargest,
+                                     backend_.info().page_tokens)) {}
+
+  std::unique_ptr<ActiveRequest> Make(const std::vector<std::vector<int32_t>>& rows,
+                                      int32_t max_tokens, uint32_t outputs) {
+    Request request;
+    request.model = model_;
+    for (const auto& row : rows) {
+      request.lengths.push_back(static_cast<int32_t>(row.size()));
+      request.tokens.insert(request.tokens.end(), row.begin(), row.end());
+    }
+    request.max_tokens = max_tokens;
+    request.outputs = outputs;
+    request.num_top = 3;
+    auto active =
+        std::make_unique<ActiveRequest>(std::move(request), nullptr, MonoTime(), MonoTime());
+    active->AllocateReply();
+    return active;
+  }
+
+  std::vector<int32_t> RandomRow(std::mt19937_64& random, int32_t most) {
+    std::vector<int32_t> row(1 + random() % static_cast<uint64_t>(most));
+    for (int32_t& token : row) token = static_cast<int32_t>(random() % 97);
+    return row;
+  }
+
+  // All outputs of the prompt are what the fake model says of the row alone.
+  void ExpectPrompt(const ActiveRequest& active, size_t index) {
+    const Row& row = active.rows[index];
+    const std::span<const int32_t> tokens(active.request.tokens.data() + row.prompt_offset,
+                                          static_cast<size_t>(row.prompt_length));
+    const float* logprobs = active.reply.prompt_logprobs.data() + row.prompt_offset;
+    EXPECT_EQ(logprobs[0], 0.0f);
+    for (size_t p = 1; p < tokens.size(); ++p) {
+      ASSERT_EQ(logprobs[p], fake::Logprob(tokens.first(p), tokens[p])) << p;
+    }
+    for (int64_t id = 0; id < 97; ++id) {
+      ASSERT_EQ(active.reply.logits[index * 97 + static_cast<size_t>(id)], fake::Logit(tokens, id));
+    }
+    const float* cos_sim = active.reply.xsa_cos_sim.data() + 6 * row.prompt_offset;
+    const float* proj_frac = active.reply.xsa_proj_frac.data() + 6 * row.prompt_offset;
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      for (size_t p = 0; p < tokens.size(); ++p) {
+        for (int64_t head = 0; head < 3; ++head) {
+          ASSERT_EQ(*cos_sim++, fake::CosSim(layer, tokens[p], static_cast<int32_t>(p), head));
+          ASSERT_EQ(*proj_frac++, fake::ProjFrac(layer, tokens[p], static_cast<int32_t>(p), head));
+        }
+      }
+    }
+  }
+
+  const std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
+  FakeBackend backend_;
+  const std::unique_ptr<ExecutableModel> executable_;
+  const std::unique_ptr<Plan> plan_;
+  const std::unique_ptr<ExecutionSlot> slot_;
+};
+
+TEST_P(ExecutionSlotTest, BringsEveryOutputToItsRow) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const auto full = Make({RandomRow(random, 12), RandomRow(random, 12)}, 2, kEverything);
+    const auto plain = Make({RandomRow(random, 12)}, 1, kOutputTokens);
+    const auto scored = Make({RandomRow(random, 12)}, 0, kEverything);
+    std::vector<Row*> rows = {&full->rows[0], &full->rows[1], &plain->rows[0], &scored->rows[0]};
+    slot_->Assign(rows);
+    ASSERT_TRUE(slot_->Replay(*plan_).ok());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const ExecutionSlot::Result result = slot_->Collect(i);
+      ASSERT_TRUE(result.finite);
+      ASSERT_EQ(result.drawn == nullptr, rows[i]->max_generated == 0);
+      if (result.drawn == nullptr) continue;
+      const std::span<const int32_t> sequence(rows[i]->sequence(),
+                                              static_cast<size_t>(rows[i]->length()));
+      EXPECT_EQ(result.drawn->token, fake::Draw(sequence, {}, 97).token);
+      if (rows[i]->owner == plain.get()) {
+        EXPECT_TRUE(rows[i]->top_ids.empty());
+        continue;
+      }
+      ASSERT_EQ(rows[i]->top_ids.size(), 3u);
+      EXPECT_EQ(rows[i]->top_ids[2], fake::TopId(sequence, 2, 97));
+    }
+    ExpectPrompt(*full, 0);
+    ExpectPrompt(*full, 1);
+    ExpectPrompt(*scored, 0);
+    EXPECT_TRUE(plain->reply.prompt_logprobs.empty());
+    EXPECT_TRUE(plain->reply.logits.empty());
+    EXPECT_TRUE(plain->reply.xsa_cos_sim.empty());
+  }
+}
+
+// Later steps neither repeat nor disturb what the first one reported of the prompt.
+TEST_P(ExecutionSlotTest, LaterStepsAddTokensOnly) {
+  const auto active = Make({{5, 6, 7}, {8, 9}}, 4, kEverything);
+  std::vector<Row*> rows = {&active->rows[0], &active->rows[1]};
+  for (int step = 0; step < 4; ++step) {
+    slot_->Assign(rows);
+    ASSERT_TRUE(slot_->Replay(*plan_).ok());
+    EXPECT_EQ(slot_->tokens(), 5 + 2 * step);
+    for (size_t i = 0; i < 2; ++i) {
+      const int32_t token = slot_->Collect(i).drawn->token;
+      EXPECT_EQ(rows[i]->Keep(token), step < 3);
+    }
+  }
+  ExpectPrompt(*active, 0);
+  ExpectPrompt(*active, 1);
+  const Reply reply = active->TakeReply();
+  ASSERT_EQ(reply.top_ids.size(), 2u * 4u * 3u);
+  EXPECT_EQ(reply.top_ids[0], fake::TopId(std::vector<int32_t>{5, 6, 7}, 0, 97));
+  EXPECT_EQ(reply.top_ids[4 * 3 + 1], fake::TopId(std::vector<int32_t>{8, 9}, 1, 97));
+  EXPECT_EQ(reply.top_logprobs[4 * 3 + 1], -1.0f);
+}
+
+TEST_P(ExecutionSlotTest, HoldsTheWorstCaseOfPagesAndSampledRows) {
+  // Each of these leaves three of the four tokens of its last page unused.
+  const auto active = Make(
+      {std::vector<int32_t>(48, 1), std::vector<int32_t>(13, 2), {3}, {4}, {5}}, 1, kEverything);
+  std::vector<Row*> rows;
+  for (Row& row : active->rows) rows.push_back(&row);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    slot_->Assign(rows);
+    EXPECT_EQ(slot_->tokens(), 64);
+    EXPECT_EQ(slot_->Shape(kLargest).sampled_rows, 64);
+    ASSERT_TRUE(slot_->Replay(*plan_).ok());
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE(slot_->Collect(i).finite);
+  }
+}
+
+TEST_P(ExecutionSlotTest, DescribesTheStep) {
+  const auto active = Make({{1, 2, 3}, {4}}, 1, kOutputTokens);
+  std::vector<Row*> rows = {&active->rows[0], &active->rows[1]};
+  slot_->Assign(rows);
+  const StepShape shape = slot_->Shape(kLargest);
+  EXPECT_EQ(shape.bucket, kLargest);
+  EXPECT_EQ(shape.computed_tokens, 4);
+  EXPECT_EQ(shape.context_tokens, 4);
+  EXPECT_EQ(shape.distinct_positions, 3);
+  EXPECT_EQ(shape.sampled_rows, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(RowOrders, ExecutionSlotTest,
+                         ::testing::Values(RowOrder::kPositionMajor, RowOrder::kSequenceMajor),
+                         [](const auto& param) {
+                           return param.param == RowOrder::kPositionMajor ? "PositionMajor"
+                                                                          : "SequenceMajor";
+                         });
+
+}  // namespace
+}  // namespace sluice
