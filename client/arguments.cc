@@ -111,10 +111,9 @@ void AddFlags(Flags* flags, CLI::App* app) {
   AddCommand("models", "List the models that are served.", app);
   CLI::App* stats = AddCommand("stats", "Show counts, durations and padding efficiency.", app);
   stats->add_option("--model", flags->stats.model, "Only this model.");
-  flags->stats.metrics_address = "localhost:8002";
   stats->add_option("--metrics-address", flags->stats.metrics_address,
-                    Help("HOST:PORT of the server's /metrics; none: do not ask. Default "
-                         "localhost:8002."));
+                    Help("HOST:PORT of the server's /metrics; none: do not ask. Default: port 8002 "
+                         "on the host of --server."));
   CLI::App* health =
       AddCommand("health", "Succeed if the server is ready, for health checks.", app);
   health->add_option("--service", flags->health.service,
@@ -168,6 +167,15 @@ absl::Status ReadInfer(const Flags& flags, InferArguments* infer) {
   return ReadFlag("--concurrency", kConcurrency, flags.concurrency, &infer->concurrency);
 }
 
+absl::Status ReadMetricsAddress(const std::string& server, std::string* address) {
+  if (*address == "none") {
+    address->clear();
+    return absl::OkStatus();
+  }
+  if (address->empty()) *address = absl::StrCat(server.substr(0, server.rfind(':')), ":8002");
+  return ReadFlag("--metrics-address", Address{}, *address, address);
+}
+
 absl::StatusOr<Arguments> Read(const Flags& flags, const std::string& command) {
   Arguments arguments;
   absl::Status status = ReadFlag("--server", Address{}, flags.server, &arguments.server);
@@ -185,9 +193,8 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const std::string& command) {
   } else {
     arguments.command = Arguments::Command::kStats;
     arguments.stats = flags.stats;
-    std::string& address = arguments.stats.metrics_address;
-    if (address == "none") address.clear();
-    if (status.ok()) status = ReadFlag("--metrics-address", Address{true}, address, &address);
+    if (status.ok())
+      status = ReadMetricsAddress(arguments.server, &arguments.stats.metrics_address);
   }
   if (!status.ok()) return status;
   return arguments;

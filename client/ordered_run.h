@@ -15,7 +15,7 @@
 namespace sluice::client {
 
 // `next` gives the items, then nothing; `work` runs on `concurrency` threads at once; `done` gets
-// the results in order. Neither `next` nor `done` is called twice at a time; either may block
+// the results in order. Neither `next` nor `done` is called twice at a time; `next` may block
 // without holding up the work that has begun. At most 16 * concurrency results wait for an earlier
 // one.
 template <typename Item, typename Result>

@@ -92,9 +92,8 @@ absl::Status SetParameterFromJson(const ParameterInfo& info, const json& value,
   // suffixes.
   const bool readable =
       value.is_number() || (value.is_string() && info.kind == ParameterKind::kDuration);
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   if (!readable) return KeyError(info.name, absl::StrCat("expected ", ExpectedOf(info.kind)));
-  return SetParameter(info, text, request);
+  return SetParameter(info, value.is_string() ? value.get<std::string>() : value.dump(), request);
 }
 
 absl::StatusOr<std::vector<int32_t>> IdsFromJson(const json& value) {

@@ -253,10 +253,13 @@ std::string JsonLine(const json& value) {
 }
 
 std::string ResponseText(const Tensors& tensors, bool all) {
-  std::string text = absl::StrCat(MainText(tensors), CandidateTable(tensors));
+  const std::string candidates = CandidateTable(tensors);
+  std::string text = absl::StrCat(MainText(tensors), candidates);
   if (!all) return text;
   for (const Tensor& tensor : tensors) {
-    if (tensor.name != "text_output") absl::StrAppend(&text, TensorText(tensor));
+    const bool in_table =
+        !candidates.empty() && (tensor.name == "top_ids" || tensor.name == "top_logprobs");
+    if (tensor.name != "text_output" && !in_table) absl::StrAppend(&text, TensorText(tensor));
   }
   return text;
 }

@@ -43,7 +43,7 @@ nlohmann::json ResponseJson(const inference::ModelInferResponse& response, const
 std::string JsonLine(const nlohmann::json& value);
 
 // For people: the generated text (or ids), then a table of candidates where there are some. With
-// `all`, every other tensor follows, long ones cut.
+// `all`, every tensor that these do not show follows, long ones cut.
 std::string ResponseText(const Tensors& tensors, bool all);
 
 }  // namespace sluice::client

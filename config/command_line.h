@@ -20,8 +20,9 @@ struct CommandLine {
   std::string text;
 };
 
-// `getenv` is std::getenv or a fake. Errors, all InvalidArgument, name the flag, the environment
-// variable or file and line, the option and the limit; the caller prints them and exits 2.
+// `getenv` is std::getenv or a fake; a variable that is set but empty counts. Errors name the flag,
+// the environment variable or file and line, the option and the limit; the caller prints them and
+// exits 2.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
 //   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the

@@ -180,7 +180,8 @@ absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* orig
   std::string text(kMaxYamlBytes + 1, '\0');  // one more than may be there, to see that it is
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot read the configuration"));
+    return absl::ErrnoToStatus(errno != 0 ? errno : EIO,
+                               absl::StrCat(path, ": cannot read the configuration"));
   }
   text.resize(static_cast<size_t>(file.gcount()));
   return LoadYaml(text, path, config, origins);
@@ -189,20 +190,20 @@ absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* orig
 absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::string& origin) {
   const std::pair<absl::string_view, absl::string_view> halves =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
-  std::pair<absl::string_view, absl::string_view> name =
+  const std::pair<absl::string_view, absl::string_view> name =
       absl::StrSplit(halves.first, absl::MaxSplits(':', 1));
   const bool versioned = absl::StrContains(halves.first, ':');
   ModelSpec model;
-  const auto error = [&](const std::string& expected, absl::string_view got) {
+  const auto error = [&](const std::string& expected) {
     return ConfigError(origin, "models",
                        absl::StrCat("expected NAME=DIR or NAME:VERSION=DIR with ", expected,
-                                    ", got ", Quote(got.substr(0, 80))));
+                                    ", got ", Quote(text.substr(0, 80))));
   };
-  if (!kModelName.Parse(name.first, &model.name)) return error(kModelName.Expected(), text);
+  if (!kModelName.Parse(name.first, &model.name)) return error(kModelName.Expected());
   if (versioned && !kModelVersion.Parse(name.second, &model.version)) {
-    return error(absl::StrCat("VERSION ", kModelVersion.Expected()), text);
+    return error(absl::StrCat("VERSION ", kModelVersion.Expected()));
   }
-  if (!ParsePath(halves.second, &model.path)) return error(ExpectedPath(), text);
+  if (!ParsePath(halves.second, &model.path)) return error(ExpectedPath());
   return model;
 }
 

@@ -1,7 +1,9 @@
 #include "config/render.h"
 
+#include <algorithm>
 #include <functional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"

@@ -32,7 +32,7 @@ absl::StatusOr<int64_t> ParseVersion(std::string_view text) {
   return version;
 }
 
-// Lock order: serve_mu_, then mu_; a runner's own lock is never taken under either.
+// Lock order: serve_mu_, mu_, a runner's own.
 class EngineImpl : public Engine {
  public:
   EngineImpl(const EngineOptions& options, Backend* backend, Clock* clock, Observer* observer)

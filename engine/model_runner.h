@@ -2,14 +2,12 @@
 //
 // Concurrency contract
 //   * Submit, Cancel, StopAdmission, AwaitIdle and Stats may be called from any thread; they hold
-//   the
-//     lock for bookkeeping only, never during a replay or a call to a sink.
+//     the lock for bookkeeping only, never during a replay or a call to a sink.
 //   * The scheduling thread alone calls sinks and, through the loop
 //       end what failed -> decide -> lay out -> replay -> collect -> settle,
 //     owns the rows of the step between "decide" and "settle".
 //   * A request ends when its last row is done: it leaves the table under the lock, is handed to
-//   the
-//     scheduling thread, and its OnDone is called without the lock.
+//     the scheduling thread, and its OnDone is called without the lock.
 //
 // Lock order: the runner's lock, then the observer's (OnAdmitted is called under it, so that no
 // request is seen done before it was seen admitted). The plan cache's lock is never taken under it.

@@ -80,6 +80,7 @@ TEST(ParseArguments, OtherCommands) {
   EXPECT_EQ(stats->stats.model, "m");
   EXPECT_EQ(stats->stats.metrics_address, "");
   EXPECT_EQ(Parse({"stats"})->stats.metrics_address, "localhost:8002");
+  EXPECT_EQ(Parse({"stats", "--server=[::1]:80"})->stats.metrics_address, "[::1]:8002");
   EXPECT_EQ(Parse({"health", "--service", "sluice.liveness"})->health.service, "sluice.liveness");
 }
 
@@ -115,8 +116,7 @@ TEST(ParseArguments, ErrorsNameTheFlag) {
       {{"models", "--deadline=x"},
        "--deadline: expected a duration in [0, 24h] (us, ms, s, min, h; plain numbers are "
        "microseconds), got \"x\""},
-      {{"stats", "--metrics-address=x"},
-       "--metrics-address: expected HOST:PORT or nothing, got \"x\""},
+      {{"stats", "--metrics-address=x"}, "--metrics-address: expected HOST:PORT, got \"x\""},
   };
   for (const Case& c : cases) {
     const auto arguments = Parse(c.arguments);

@@ -115,6 +115,8 @@ TEST(ParseRequestLine, ErrorsNameTheKey) {
        "max_tokens: expected an integer, got \"9223372036854775808\""},
       {R"({"text": "a", "max_tokens": "1"})", "max_tokens: expected an integer"},
       {R"({"text": "a", "max_tokens": true})", "max_tokens: expected an integer"},
+      {absl::StrCat("{\"max_tokens\":", std::string(1000000, '['), std::string(1000000, ']'), "}"),
+       "max_tokens: expected an integer"},
       {R"({"text": "a", "temperature": "hot"})", "temperature: expected a finite number"},
       {R"({"text": "a", "temperature": 1e999})", "not valid JSON"},
       {R"({"text": "a", "temperature": NaN})", "not valid JSON"},

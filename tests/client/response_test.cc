@@ -11,6 +11,7 @@ namespace {
 
 using inference::ModelInferResponse;
 using testing::HasSubstr;
+using testing::Not;
 
 void Add(const std::string& name, const std::string& datatype, const std::vector<int64_t>& shape,
          const std::string& raw, ModelInferResponse* response) {
@@ -98,6 +99,7 @@ TEST(Response, AsText) {
             "token  candidates (id: log-probability)\n"
             "    0  104: -1.0000  7: -2.0000\n"
             "    1  105: -3.0000  8: -4.0000\n");
+  EXPECT_THAT(ResponseText(*DecodeOutputs(response), /*all=*/true), Not(HasSubstr("top_ids")));
 }
 
 TEST(Response, AsTextWithoutATokenizer) {

@@ -19,6 +19,13 @@ inline constexpr int PanelsAtOnce(int64_t rows) {
   return rows == 1 ? 4 : rows <= kTileRows / 2 ? 2 : 1;
 }
 
+// The hardware's prefetchers stop at page ends, which panels cross all the time.
+SLUICE_INLINE void Prefetch(const float* row_of_panel) {
+  constexpr int64_t kAhead = 512, kCacheLine = 16;  // floats
+  for (int64_t c = 0; c < kPanelCols; c += kCacheLine)
+    __builtin_prefetch(row_of_panel + c + kAhead);
+}
+
 SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
   return n >= kLanes ? Load(p) : LoadPartial(p, n, 0.0f);
 }
@@ -31,13 +38,21 @@ SLUICE_INLINE void StoreUpTo(float* p, VecF v, int64_t n) {
   }
 }
 
-SLUICE_INLINE void Finish(const simd::GemmBlock& block, int64_t row, int64_t col, VecF sum) {
-  const int64_t n = block.cols - col;
-  if (n <= 0) return;
-  float* out = block.out + row * block.ldo + col;
-  if (block.bias != nullptr) sum += LoadUpTo(block.bias + col, n);
-  if (block.accumulate) sum = LoadUpTo(out, n) + sum;
-  StoreUpTo(out, sum, n);
+// Adds what the block wants added to finished sums [rows, width] and writes them. Out of line: the
+// registers that it needs would cost the loop over k its own.
+__attribute__((noinline)) static void WriteTile(const simd::GemmBlock& block, int64_t row,
+                                                int64_t rows, int64_t col, int64_t width,
+                                                const float* sums) {
+  const int64_t cols = block.cols - col < width ? block.cols - col : width;
+  for (int64_t r = 0; r < rows; ++r) {
+    float* out = block.out + (row + r) * block.ldo + col;
+    for (int64_t c = 0; c < cols; c += kLanes) {
+      VecF sum = Load(sums + r * width + c);
+      if (block.bias != nullptr) sum += LoadUpTo(block.bias + col + c, cols - c);
+      if (block.accumulate) sum = LoadUpTo(out + c, cols - c) + sum;
+      StoreUpTo(out + c, sum, cols - c);
+    }
+  }
 }
 
 // Rows [row, row + R) by P panels from column `col` on.
@@ -49,9 +64,13 @@ static void Tile(const simd::GemmBlock& block, int64_t row, int64_t col) {
   VecF sum[R][P * kPanelVectors] = {};
   for (int64_t i = 0; i < k; ++i, ++x, w += kPanelCols) {
     VecF column[P * kPanelVectors];
-#pragma GCC unroll 8
-    for (int c = 0; c < P * kPanelVectors; ++c) {
-      column[c] = Load(w + (c / kPanelVectors) * k * kPanelCols + (c % kPanelVectors) * kLanes);
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const float* panel = w + p * k * kPanelCols;
+      Prefetch(panel);
+      for (int c = 0; c < kPanelVectors; ++c) {
+        column[p * kPanelVectors + c] = Load(panel + c * kLanes);
+      }
     }
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
@@ -60,11 +79,13 @@ static void Tile(const simd::GemmBlock& block, int64_t row, int64_t col) {
       for (int c = 0; c < P * kPanelVectors; ++c) sum[r][c] = Fma(a, column[c], sum[r][c]);
     }
   }
+  float sums[R][P * kPanelCols];
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
-    for (int c = 0; c < P * kPanelVectors; ++c) Finish(block, row + r, col + c * kLanes, sum[r][c]);
+    for (int c = 0; c < P * kPanelVectors; ++c) Store(sums[r] + c * kLanes, sum[r][c]);
   }
+  WriteTile(block, row, R, col, P * kPanelCols, sums[0]);
 }
 
 // The tile function for `rows` in [1, R].

@@ -1,0 +1,46 @@
+// Models and messages that tests of the edge start from.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "proto/inference.pb.h"
+
+namespace sluice::testing {
+
+// 258 tokens, 64 positions, 2 layers, 3 heads, byte tokenizer with bos 256.
+std::shared_ptr<const Model> TextModel(const std::string& name = "text", int64_t version = 1);
+
+// `values`, little-endian.
+template <typename T>
+std::string Bytes(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+template <typename T>
+std::vector<T> Values(const std::string& raw) {
+  std::vector<T> values(raw.size() / sizeof(T));
+  raw.copy(reinterpret_cast<char*>(values.data()), values.size() * sizeof(T));
+  return values;
+}
+std::string BytesElement(const std::string& text);
+
+// Adds an input with raw contents.
+void AddInput(inference::ModelInferRequest* request, const std::string& name,
+              const std::string& datatype, const std::vector<int64_t>& shape,
+              const std::string& raw);
+
+// One row of INT32 ids for the model "text".
+inference::ModelInferRequest IdsRequest(const std::vector<int32_t>& ids);
+inference::ModelInferRequest TextRequest(const std::string& text);
+
+void SetInt(inference::ModelInferRequest* request, const std::string& name, int64_t value);
+
+// The raw contents of an output; fails the test and is empty when it is absent.
+std::string RawOutput(const inference::ModelInferResponse& response, const std::string& name);
+std::vector<int64_t> ShapeOf(const inference::ModelInferResponse& response,
+                             const std::string& name);
+
+}  // namespace sluice::testing

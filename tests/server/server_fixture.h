@@ -1,0 +1,72 @@
+// A whole daemon in the test's process: the real engine on the fake backend, real sockets.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "proto/health.grpc.pb.h"
+#include "proto/inference.grpc.pb.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/observers.h"
+#include "server/reply_thread.h"
+#include "server/server.h"
+#include "server/statistics.h"
+#include "tests/support/fake_backend.h"
+
+namespace sluice::testing {
+
+class TestDaemon {
+ public:
+  struct Options {
+    EngineOptions engine;
+    ServerOptions server;
+    FakeBackend::Options backend;
+    Options();  // ports 0 on the loopback, errors only in the log
+  };
+  explicit TestDaemon(const Options& options = Options());
+
+  FakeBackend& backend() { return backend_; }
+  Engine& engine() { return *engine_; }
+  Server& server() { return *server_; }
+  void StopServer() { server_.reset(); }
+
+  std::string address() const;
+  std::shared_ptr<grpc::Channel> Channel(const grpc::ChannelArguments& arguments = {}) const;
+  std::unique_ptr<inference::GRPCInferenceService::Stub> Stub() const;
+
+  // A unary call with `request` as it is.
+  grpc::Status Infer(const inference::ModelInferRequest& request,
+                     inference::ModelInferResponse* response,
+                     grpc::ClientContext* context = nullptr) const;
+
+  std::map<std::string, double> Scrape() const;
+  double Metric(const std::string& name, const std::string& label = "") const;
+  // Returns once the sum of `name` is `value`.
+  void AwaitMetric(const std::string& name, double value, const std::string& label = "") const;
+  // admitted = the sum of all endings, and nothing is left in the engine.
+  void ExpectBalanced() const;
+
+ private:
+  FakeBackend backend_;
+  std::unique_ptr<Log> log_;
+  Metrics metrics_;
+  Statistics statistics_;
+  Observers observers_;
+  ReplyThread replies_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Server> server_;
+};
+
+// Calls `path` with bytes as the message, so that they may be malformed.
+grpc::Status RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path,
+                     const std::string& bytes, grpc::ClientContext* context);
+
+std::string Trailer(const grpc::ClientContext& context, const std::string& name);
+
+}  // namespace sluice::testing

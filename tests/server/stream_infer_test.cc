@@ -1,0 +1,192 @@
+// ModelStreamInfer over real sockets.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "server/stream_infer.h"
+#include "tests/server/messages.h"
+#include "tests/server/server_fixture.h"
+
+namespace sluice {
+namespace {
+
+using inference::ModelInferRequest;
+using inference::ModelStreamInferResponse;
+using ::testing::HasSubstr;
+using testing::IdsRequest;
+using testing::SetInt;
+using testing::TestDaemon;
+
+ModelInferRequest Named(const std::string& id, const std::vector<int32_t>& ids) {
+  ModelInferRequest request = IdsRequest(ids);
+  request.set_id(id);
+  return request;
+}
+
+class StreamInferTest : public ::testing::Test {
+ protected:
+  StreamInferTest() : stub_(daemon_.Stub()) {}
+
+  TestDaemon daemon_;
+  std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
+};
+
+TEST_F(StreamInferTest, EachRequestGetsOneResponseAndErrorsStayInside) {
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  ModelInferRequest bad = Named("bad", {1});
+  SetInt(&bad, "top_k", -5);
+  ModelInferRequest absent = Named("absent", {1});
+  absent.set_model_name("absent");
+  for (const ModelInferRequest& request : {Named("a", {1, 2}), bad, absent, Named("b", {3})}) {
+    ASSERT_TRUE(stream->Write(request));
+  }
+  stream->WritesDone();
+  std::map<std::string, std::string> errors;
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) {
+    const inference::ModelInferResponse& inner = response.infer_response();
+    EXPECT_TRUE(inner.parameters().at("triton_final_response").bool_param());
+    EXPECT_EQ(inner.outputs_size() > 0, response.error_message().empty());
+    EXPECT_TRUE(errors.emplace(inner.id(), response.error_message()).second);
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  ASSERT_EQ(errors.size(), 4u);
+  EXPECT_EQ(errors["a"], "");
+  EXPECT_EQ(errors["b"], "");
+  EXPECT_THAT(errors["bad"], HasSubstr("top_k"));
+  EXPECT_THAT(errors["absent"], HasSubstr("absent"));
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(StreamInferTest, AnEmptyStreamEndsWell) {
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  stream->WritesDone();
+  ModelStreamInferResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(StreamInferTest, ManyMoreRequestsThanThePipelineHolds) {
+  constexpr int kRequests = 10 * kMaxPipelined;
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  std::thread writer([&] {
+    for (int i = 0; i < kRequests; ++i) stream->Write(Named(absl::StrCat(i), {i % 258}));
+    stream->WritesDone();
+  });
+  std::set<std::string> answered;
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) {
+    EXPECT_EQ(response.error_message(), "");
+    answered.insert(response.infer_response().id());
+  }
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(answered.size(), static_cast<size_t>(kRequests));
+}
+
+TEST_F(StreamInferTest, ThePipelineIsBounded) {
+  Gate gate;
+  daemon_.backend().OnReplay([&](const RecordedBatch&) {
+    gate.Pass();
+    return absl::OkStatus();
+  });
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  std::thread writer([&] {
+    for (int i = 0; i < 3 * kMaxPipelined; ++i) stream->Write(Named("", {1}));
+    stream->WritesDone();
+  });
+  gate.AwaitArrivals(1);
+  daemon_.AwaitMetric("sluice_admitted_total", kMaxPipelined);
+  // A further request would have been read by now, or will be within these round trips.
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(daemon_.Metric("sluice_admitted_total"), kMaxPipelined);
+  }
+  gate.Open();
+  ModelStreamInferResponse response;
+  int answered = 0;
+  while (stream->Read(&response)) ++answered;
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(answered, 3 * kMaxPipelined);
+}
+
+TEST_F(StreamInferTest, CancellingTheStreamCancelsItsRequests) {
+  Gate gate;
+  daemon_.backend().OnReplay([&](const RecordedBatch&) {
+    gate.Pass();
+    return absl::OkStatus();
+  });
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  for (int i = 0; i < 10; ++i) stream->Write(Named("", {1}));
+  gate.AwaitArrivals(1);
+  daemon_.AwaitMetric("sluice_admitted_total", 10);
+  context.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  daemon_.AwaitMetric("sluice_requests_waiting", 0);
+  gate.Open();
+  daemon_.AwaitMetric("sluice_requests_total", 10, "code=\"CANCELLED\"");
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(StreamInferTest, AStreamMayExpire) {
+  Gate gate;
+  daemon_.backend().OnReplay([&](const RecordedBatch&) {
+    gate.Pass();
+    return absl::OkStatus();
+  });
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  auto stream = stub_->ModelStreamInfer(&context);
+  stream->Write(Named("", {1}));
+  gate.AwaitArrivals(1);
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  gate.Open();
+  daemon_.AwaitMetric("sluice_requests_running", 0);
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(StreamInferTest, MalformedMessagesAreAnsweredToo) {
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  grpc::GenericStub generic(daemon_.Channel());
+  auto stream =
+      generic.PrepareCall(&context, "/inference.GRPCInferenceService/ModelStreamInfer", &queue);
+  const auto await = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  stream->StartCall(nullptr);
+  ASSERT_TRUE(await());
+  const grpc::Slice slice("\xff\xff");
+  stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  ASSERT_TRUE(await());
+  grpc::ByteBuffer bytes;
+  stream->Read(&bytes, nullptr);
+  ASSERT_TRUE(await());
+  ModelStreamInferResponse response;
+  ASSERT_TRUE(
+      grpc::SerializationTraits<ModelStreamInferResponse>::Deserialize(&bytes, &response).ok());
+  EXPECT_THAT(response.error_message(), HasSubstr("well-formed"));
+  stream->WritesDone(nullptr);
+  ASSERT_TRUE(await());
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  ASSERT_TRUE(await());
+  EXPECT_TRUE(status.ok());
+}
+
+}  // namespace
+}  // namespace sluice
