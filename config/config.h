@@ -5,10 +5,10 @@
 // key and limit.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "engine/options.h"
 #include "server/options.h"
 
@@ -16,8 +16,8 @@ namespace sluice {
 
 struct ModelSpec {
   std::string name;  // [A-Za-z0-9_.-]{1,128}
-  std::string path;  // directory; relative ones start at the configuration file's directory
-  int64_t version = 1;
+  std::string path;  // directory, at most 4096 bytes; a file's relative ones start at its directory
+  int64_t version = 1;  // [1, 2^31 - 1]; name and version together are unique
 };
 
 struct Config {

@@ -38,16 +38,16 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, P
   absl::Status status = plans->Prepare(wanted.largest());
   if (!status.ok()) return status;
   std::vector<Bucket> kept;
-  for (const Bucket& bucket : wanted.buckets()) {
+  for (const Bucket& bucket : wanted.buckets().first(wanted.buckets().size() - 1)) {
     status = plans->Prepare(bucket);
     if (!status.ok()) return status;
-    if (limit_bytes > 0 && plans->memory_bytes() > limit_bytes && bucket != wanted.largest()) {
+    if (limit_bytes > 0 && plans->memory_bytes() > limit_bytes) {
       plans->Remove(bucket);
       break;
     }
     kept.push_back(bucket);
   }
-  if (kept.empty() || kept.back() != wanted.largest()) kept.push_back(wanted.largest());
+  kept.push_back(wanted.largest());
   return Ladder(std::move(kept));
 }
 

@@ -29,6 +29,8 @@ std::string SmallRequest(int tokens) {
 
 // One of the two servers compared, with what its rounds measured.
 struct Contestant {
+  explicit Contestant(std::string contestant_name) : name(std::move(contestant_name)) {}
+
   std::string name;
   std::string address;
   std::unique_ptr<ChildProcess> process;
@@ -81,8 +83,8 @@ absl::StatusOr<size_t> ResponseBytes(const std::string& address, const std::stri
 
 absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
   const std::string request = SmallRequest(options.tokens);
-  Contestant daemon{.name = "sluiced"};
-  Contestant bare{.name = "bare"};
+  Contestant daemon("sluiced");
+  Contestant bare("bare");
   for (Contestant* each : {&daemon, &bare}) {
     const absl::StatusOr<int> port = FreePort();
     if (!port.ok()) return port.status();

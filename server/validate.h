@@ -27,7 +27,7 @@ struct RequestLimits {
 struct Arrival {
   MonoTime received{};
   MonoTime rpc_deadline = MonoTime::max();
-  TraceContext trace;
+  TraceContext trace{};
   int64_t fresh_seed = 0;  // >= 0, from entropy; used where the caller needs one and gave none
 };
 
@@ -38,7 +38,7 @@ struct ReplySpec {
   std::vector<int32_t> lengths;  // of the prompts, per row
   std::vector<Output> outputs;   // in the order of the response
   int32_t num_top = 0;
-  std::optional<int64_t> drawn_seed;  // to be returned
+  std::optional<int64_t> drawn_seed = std::nullopt;  // to be returned
 };
 
 struct ValidRequest {

@@ -62,7 +62,7 @@ TEST_F(OrderedRunTest, OthersGoOnBesideASlowOneUpToTheWindow) {
         ++started_;
         if (item == 0) {
           const auto full = [this]()
-                                ABSL_SHARED_LOCKS_REQUIRED(mu_) { return started_ == kWindow; };
+                                ABSL_SHARED_LOCKS_REQUIRED(mu_) { return started_ >= kWindow; };
           mu_.Await(absl::Condition(&full));
         }
         return item;

@@ -134,6 +134,32 @@ TEST(Engine, DrainFinishesWhatItAcceptedAndRefusesTheRest) {
             absl::StatusCode::kUnavailable);
 }
 
+TEST(Engine, DrainWaitsForTheLastOnDone) {
+  class HeldSink : public RecordingSink {
+   public:
+    explicit HeldSink(Gate* gate) : gate_(gate) {}
+    void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override {
+      gate_->Pass();
+      RecordingSink::OnDone(status, std::move(reply), trace);
+    }
+
+   private:
+    Gate* const gate_;
+  };
+  Gate gate;
+  Harness harness;
+  const auto sink = std::make_shared<HeldSink>(&gate);
+  ASSERT_TRUE(harness.engine->Submit(harness.MakeRequest({{1}}), sink, harness.clock.Now()).ok());
+  gate.AwaitArrivals(1);
+  std::thread drain([&] {
+    harness.engine->Drain(MonoTime::max());
+    EXPECT_EQ(sink->done_calls(), 1);
+  });
+  harness.clock.AwaitWaiter(MonoTime::max());  // the drain; the scheduler is at the gate
+  gate.Open();
+  drain.join();
+}
+
 TEST(Engine, DrainGivesUpAtItsDeadline) {
   Gate gate;
   Harness harness;
@@ -215,6 +241,7 @@ TEST(Engine, PreparesNothingAfterWarmUp) {
 }
 
 TEST(EngineDeathTest, BrokenRequestsAreBrokenInvariants) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the engine has threads
   Harness harness;
   Request request = harness.MakeRequest({{1, 2}});
   request.lengths = {1};

@@ -25,17 +25,23 @@ std::future<grpc::Status> InferLater(const TestDaemon& daemon, const std::vector
   });
 }
 
+TestDaemon::Options WithHttp() {
+  TestDaemon::Options options;
+  options.server.metrics.address = "127.0.0.1:0";
+  return options;
+}
+
 class DrainTest : public ::testing::Test {
  protected:
-  explicit DrainTest(const TestDaemon::Options& options = {}) : daemon_(options) {
+  explicit DrainTest(const TestDaemon::Options& options = WithHttp()) : daemon_(options) {
     daemon_.backend().OnReplay([this](const RecordedBatch&) {
       gate_.Pass();
       return absl::OkStatus();
     });
   }
 
+  Gate gate_;  // outlives the engine's thread
   TestDaemon daemon_;
-  Gate gate_;
 };
 
 TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreTurnedAway) {
@@ -47,17 +53,15 @@ TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreTurnedAway) {
   std::future<void> drained = std::async(std::launch::async, [&] { daemon_.server().Drain(); });
   while (HttpGet(daemon_.server().http_port(), "/readyz").status != 503) {
   }
-  EXPECT_EQ(HttpGet(daemon_.server().http_port(), "/livez").status, 200);
+  EXPECT_EQ(HttpGet(daemon_.server().http_port(), "/livez").status, 200) << "draining is no fault";
 
   // The engine stops admission a moment after readiness is taken back.
   grpc::Status refused;
   do {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    grpc::ClientContext context;  // if it is still admitted, it may not stay
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
     ModelInferResponse response;
-    inference::ModelInferRequest request = IdsRequest({1});
-    testing::SetInt(&request, "timeout", 1);  // if it is still admitted, it may not stay
-    refused = late->ModelInfer(&context, request, &response);
+    refused = late->ModelInfer(&context, IdsRequest({1}), &response);
   } while (refused.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE) << refused.error_message();
 

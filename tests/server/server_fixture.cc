@@ -15,7 +15,7 @@ namespace sluice::testing {
 
 TestDaemon::Options::Options() {
   server.grpc.address = "127.0.0.1:0";
-  server.metrics.address = "127.0.0.1:0";
+  server.metrics.address = "";
   server.log.level = "error";
 }
 
@@ -56,6 +56,10 @@ grpc::Status TestDaemon::Infer(const inference::ModelInferRequest& request,
 }
 
 std::map<std::string, double> TestDaemon::Scrape() const {
+  if (server_ == nullptr || server_->http_port() == 0) {
+    const EngineCollector collector(engine_.get(), [this] { return log_->dropped(); });
+    return ParseSamples(metrics_.Render(collector.Collect()));
+  }
   const HttpAnswer answer = HttpGet(server_->http_port(), "/metrics");
   EXPECT_EQ(answer.status, 200);
   return ParseSamples(answer.body);

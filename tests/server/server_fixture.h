@@ -27,7 +27,7 @@ class TestDaemon {
     EngineOptions engine;
     ServerOptions server;
     FakeBackend::Options backend;
-    Options();  // ports 0 on the loopback, errors only in the log
+    Options();  // gRPC on a free port of the loopback, no HTTP, errors only in the log
   };
   explicit TestDaemon(const Options& options = Options());
 
@@ -45,6 +45,7 @@ class TestDaemon {
                      inference::ModelInferResponse* response,
                      grpc::ClientContext* context = nullptr) const;
 
+  // All samples, as /metrics would show them; over HTTP where the daemon has it.
   std::map<std::string, double> Scrape() const;
   double Metric(const std::string& name, const std::string& label = "") const;
   // Returns once the sum of `name` is `value`.

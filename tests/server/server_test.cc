@@ -5,7 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <random>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "tests/server/messages.h"
@@ -35,8 +35,14 @@ absl::Status StartSecond(TestDaemon* first, const std::string& grpc, const std::
       .status();
 }
 
+TestDaemon::Options WithHttp() {
+  TestDaemon::Options options;
+  options.server.metrics.address = "127.0.0.1:0";
+  return options;
+}
+
 TEST(ServerTest, PortsAreNeverShared) {
-  TestDaemon daemon;
+  TestDaemon daemon(WithHttp());
   const absl::Status grpc = StartSecond(&daemon, daemon.address(), "");
   EXPECT_EQ(grpc.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(grpc.message()), HasSubstr(daemon.address()));
@@ -81,7 +87,7 @@ TEST(ServerTest, TooLargeMessagesAreRefused) {
 }
 
 TEST(ServerTest, ReadinessIsToldAlikeOnBothPorts) {
-  TestDaemon daemon;
+  TestDaemon daemon(WithHttp());
   const auto stub = grpc::health::v1::Health::NewStub(daemon.Channel());
   const auto serving = [&](const std::string& service) {
     grpc::ClientContext context;
@@ -97,7 +103,7 @@ TEST(ServerTest, ReadinessIsToldAlikeOnBothPorts) {
 }
 
 TEST(ServerTest, MetricsTellTheBuckets) {
-  TestDaemon daemon;
+  TestDaemon daemon(WithHttp());
   ModelInferResponse response;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(daemon.Infer(IdsRequest({1, 2, 3}), &response).ok());
   const auto samples = daemon.Scrape();

@@ -184,8 +184,8 @@ class BusyDaemonTest : public ::testing::Test {
     return false;
   }
 
+  Gate gate_;  // outlives the engine's thread
   mutable TestDaemon daemon_;
-  Gate gate_;
   std::future<grpc::Status> first_;
 };
 

@@ -59,9 +59,13 @@ TEST(Strategy, Tables) {
               ElementsAre(7, 400, 1000));
   EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}}, limits),
               ElementsAre(7, 1000));
-  EXPECT_THAT(
-      Build({.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6}, limits),
-      ElementsAre(48, 96, 192, 336, 624, 1000));
+  LadderOptions hardware{.strategy = StrategyKind::kHardwareAware, .min_tokens = 1};
+  for (const int32_t max_buckets : {6, 8}) {  // 8 are one too few for half octaves
+    hardware.max_buckets = max_buckets;
+    EXPECT_THAT(Build(hardware, limits), ElementsAre(48, 96, 192, 336, 624, 1000));
+  }
+  hardware.max_buckets = 9;
+  EXPECT_THAT(Build(hardware, limits), ElementsAre(48, 96, 144, 240, 336, 480, 624, 912, 1000));
 }
 
 TEST(Strategy, ThinningKeepsTheEnds) {

@@ -1,0 +1,90 @@
+// The engine on the CPU backend: a request gets the same bits alone and in company.
+#include <random>
+
+#include "engine/cpu/cpu_backend.h"
+#include "engine/engine.h"
+#include "gtest/gtest.h"
+#include "tests/support/recording_observer.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRequests = 40;
+
+Request RandomRequest(const std::shared_ptr<const Model>& model, std::mt19937_64& random) {
+  const ModelConfig& config = model->config;
+  Request request;
+  request.model = model;
+  for (uint64_t rows = 1 + random() % 3; rows > 0; --rows) {
+    const auto length = static_cast<int32_t>(1 + random() % config.max_positions);
+    request.lengths.push_back(length);
+    for (int32_t i = 0; i < length; ++i) {
+      request.tokens.push_back(static_cast<int32_t>(random() % config.vocab_size));
+    }
+  }
+  request.outputs = kOutputTokens | kOutputTopCandidates | kOutputLogits | kOutputPromptLogprobs |
+                    kOutputDiagnostics;
+  request.num_top = 3;
+  request.max_tokens = static_cast<int32_t>(random() % 4);
+  request.sampling.temperature = random() % 2 == 0 ? 0.0f : 0.8f;
+  request.sampling.seed = random();
+  return request;
+}
+
+void ExpectSame(const RecordingSink& alone, const RecordingSink& together) {
+  ASSERT_TRUE(alone.status().ok()) << alone.status();
+  ASSERT_TRUE(together.status().ok()) << together.status();
+  const Reply a = alone.reply(), b = together.reply();
+  EXPECT_EQ(a.finish, b.finish);
+  EXPECT_EQ(a.top_ids, b.top_ids);
+  EXPECT_EQ(a.top_logprobs, b.top_logprobs);
+  EXPECT_EQ(a.logits, b.logits);
+  EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
+  EXPECT_EQ(a.xsa_cos_sim, b.xsa_cos_sim);
+  EXPECT_EQ(a.xsa_proj_frac, b.xsa_proj_frac);
+  for (int32_t row = 0; row < static_cast<int32_t>(a.finish.size()); ++row) {
+    EXPECT_EQ(alone.row_tokens(row), together.row_tokens(row));
+  }
+}
+
+TEST(EngineOnCpu, CompanyChangesNoBit) {
+  const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  const auto model = LoadModel("golden", 1, SLUICE_SOURCE_DIR "/tests/goldens/sluice_all");
+  ASSERT_TRUE(model.ok()) << model.status();
+  RecordingObserver observer_alone, observer_together;
+  EngineOptions options;
+  options.batch.max_batch_tokens = 200;
+  const auto one_by_one = Engine::Create(options, backend->get(), Clock::Real(), &observer_alone);
+  ASSERT_TRUE(one_by_one->Serve(*model).ok());
+  options.batch.max_queue_delay_us = 10'000'000;  // batches are full, until the drain
+  const auto in_company =
+      Engine::Create(options, backend->get(), Clock::Real(), &observer_together);
+  ASSERT_TRUE(in_company->Serve(*model).ok());
+
+  constexpr uint64_t kSeed = 20240611;
+  SCOPED_TRACE(kSeed);
+  std::mt19937_64 random(kSeed);
+  std::vector<std::shared_ptr<RecordingSink>> alone, together;
+  const auto submit = [](Engine* engine, const Request& request) {
+    auto sink = std::make_shared<RecordingSink>();
+    EXPECT_TRUE(engine->Submit(request, sink, Clock::Real()->Now()).ok());
+    return sink;
+  };
+  for (int i = 0; i < kRequests; ++i) {
+    const Request request = RandomRequest(*model, random);
+    together.push_back(submit(in_company.get(), request));
+    alone.push_back(submit(one_by_one.get(), request));
+    alone.back()->AwaitDone();
+  }
+  in_company->Drain(MonoTime::max());
+  EXPECT_LT(observer_together.batches().size(), observer_alone.batches().size() / 2);
+  for (size_t i = 0; i < kRequests; ++i) {
+    SCOPED_TRACE(i);
+    ExpectSame(*alone[i], *together[i]);
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace sluice
