@@ -41,7 +41,7 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
                          const BackendInfo& info, Clock* clock, Observer* observer)
     : model_(std::move(model)),
       options_(options),
-      tile_tokens_(info.tile_tokens),
+      row_multiple_(info.row_multiple),
       clock_(clock),
       observer_(observer),
       prepared_(std::move(prepared)),

@@ -77,7 +77,7 @@ class ModelRunner {
 
   const std::shared_ptr<const Model> model_;
   const EngineOptions options_;
-  const int32_t tile_tokens_;
+  const int32_t row_multiple_;
   Clock* const clock_;
   Observer* const observer_;
   // Its slot and plans are used by the scheduling thread; its costs are guarded by mu_.

@@ -106,7 +106,7 @@ void ModelRunner::RunBatch() {
       .model = model_.get(),
       .bucket = plan.bucket(),
       .useful_tokens = tokens,
-      .computed_tokens = (tokens + tile_tokens_ - 1) / tile_tokens_ * tile_tokens_,
+      .computed_tokens = (tokens + row_multiple_ - 1) / row_multiple_ * row_multiple_,
       .sequences = decision_.sequences,
       .sampled_rows = shape.sampled_rows,
       .trigger = decision_.trigger,

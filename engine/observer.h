@@ -29,7 +29,7 @@ struct BatchTrace {
   const Model* model;
   Bucket bucket;            // that served
   int64_t useful_tokens;    // somebody's real tokens, recomputed ones included
-  int64_t computed_tokens;  // rows that kernels worked on: whole tiles of the device
+  int64_t computed_tokens;  // rows that kernels worked on; see BackendInfo::row_multiple
   int32_t sequences;
   int32_t sampled_rows;
   Trigger trigger;

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define SLUICE_CHECK(condition)                                                             \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]] {                                                        \
+#define SLUICE_CHECK(condition)                                                              \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]] {                                                         \
       std::fprintf(stderr, "%s:%d: broken invariant: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                         \
-    }                                                                                       \
+      std::abort();                                                                          \
+    }                                                                                        \
   } while (0)

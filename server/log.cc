@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "absl/strings/escaping.h"
+#include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/async.h"
@@ -117,6 +118,9 @@ int64_t Log::dropped() const { return static_cast<int64_t>(pool_->overrun_counte
 void Log::CaptureGrpc() {
   grpc_log.store(this, std::memory_order_release);
   gpr_set_log_function(&OnGrpcLog);
+  // Protobuf writes a line to standard error for each string of a caller that is not UTF-8; the
+  // caller is told by a status.
+  google::protobuf::SetLogHandler(nullptr);
 }
 
 }  // namespace sluice

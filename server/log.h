@@ -58,7 +58,8 @@ class Log {
 
   int64_t dropped() const;
 
-  // Sends gRPC's own messages to this log until it is destroyed; at most one log at a time.
+  // Sends gRPC's own messages to this log until it is destroyed; at most one log at a time. Silences
+  // Protobuf's.
   void CaptureGrpc();
 
  private:

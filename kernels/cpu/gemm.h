@@ -52,13 +52,13 @@ class PackedWeights {
 };
 
 struct GemmArgs {
-  const float* x;      // [rows, k], row stride ldx
+  const float* x;  // [rows, k], row stride ldx
   int64_t ldx;
-  const float* bias;   // nullptr, or [n] (bias_stride 0), or [matrices, n] (bias_stride n)
+  const float* bias;  // nullptr, or [n] (bias_stride 0), or [matrices, n] (bias_stride n)
   int64_t bias_stride;
-  float* out;          // [rows, n], row stride ldo; must not overlap x
+  float* out;  // [rows, n], row stride ldo; must not overlap x
   int64_t ldo;
-  bool accumulate;     // add to what `out` holds: out = out + (x W + bias)
+  bool accumulate;  // add to what `out` holds: out = out + (x W + bias)
 };
 
 // Rows outside the groups are neither read nor written. A group's position must be < matrices().

@@ -207,7 +207,8 @@ FakeBackend::FakeBackend(const Options& options)
       info_{.device = "fake",
             .profile = "fake",
             .tile_tokens = options.tile_tokens,
-            .page_tokens = options.page_tokens} {}
+            .page_tokens = options.page_tokens,
+            .row_multiple = options.tile_tokens} {}
 
 absl::StatusOr<std::unique_ptr<ExecutableModel>> FakeBackend::Load(
     std::shared_ptr<const Model> model) {
