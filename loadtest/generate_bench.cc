@@ -52,9 +52,9 @@ absl::StatusOr<nlohmann::json> RunGenerate(const GenerateOptions& options) {
   const absl::StatusOr<int> port = FreePort();
   if (!port.ok()) return port.status();
   const std::string address = absl::StrCat("127.0.0.1:", *port);
-  const absl::StatusOr<ChildProcess> daemon =
-      ChildProcess::Start({options.sluiced, "--model", absl::StrCat("model=", options.model),
-                           "--server.grpc.address", address, "--server.metrics.address", ""});
+  const absl::StatusOr<ChildProcess> daemon = ChildProcess::Start(
+      {options.sluiced, "--model", absl::StrCat("model=", options.model), "--server.grpc.address",
+       address, "--server.metrics.address", "", "--server.log.level", "warn"});
   if (!daemon.ok()) return daemon.status();
   absl::Status ready = WaitForServer(address, absl::Seconds(60));
   if (!ready.ok()) return ready;
