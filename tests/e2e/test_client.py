@@ -1,0 +1,53 @@
+"""The command line client against a real daemon."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import SLUICE, free_port
+
+
+def sluice(demo, *arguments, stdin=None):
+    return subprocess.run([SLUICE, *arguments, "--server", demo.grpc], input=stdin,
+                          capture_output=True, text=True, timeout=60)
+
+
+def test_infer_prints_text(demo):
+    run = sluice(demo, "infer", "--text", "In the beginning", "--max-tokens", "30")
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout.strip()) > 10
+    again = sluice(demo, "infer", "--text", "In the beginning", "--max-tokens", "30")
+    assert again.stdout == run.stdout
+
+
+def test_infer_of_ids_as_json(demo):
+    run = sluice(demo, "infer", "--ids", "256,65,110,100", "--json",
+                 "--outputs", "output_ids,logprobs")
+    answer = json.loads(run.stdout)
+    assert set(answer["outputs"]) == {"output_ids", "logprobs"}
+    assert len(answer["outputs"]["output_ids"]) == 1
+
+
+def test_a_file_of_requests_keeps_its_order_and_reports_each_error(demo):
+    lines = [{"text": "And"}, {"ids": [256, 66], "max_tokens": 3}, {"text": "x", "top_k": -1}] * 20
+    run = sluice(demo, "infer", "--file", "-", "--concurrency", "8",
+                 stdin="\n".join(map(json.dumps, lines)))
+    assert run.returncode == 1
+    answers = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [answer["line"] for answer in answers] == list(range(1, len(lines) + 1))
+    assert all(("error" in answer) == (answer["line"] % 3 == 0) for answer in answers)
+    assert "top_k" in answers[2]["error"]["message"]
+
+
+def test_models_and_stats(demo):
+    models = sluice(demo, "models")
+    assert models.returncode == 0 and "demo" in models.stdout and "READY" in models.stdout
+    stats = sluice(demo, "stats", "--metrics-address", demo.http)
+    assert stats.returncode == 0 and "PADDING EFF" in stats.stdout
+
+
+@pytest.mark.parametrize("command", [["infer", "--text", "a"], ["health"]])
+def test_no_server_is_an_exit_code_of_its_own(command):
+    run = subprocess.run([SLUICE, *command, "--server", f"127.0.0.1:{free_port()}"],
+                         capture_output=True, text=True, timeout=60)
+    assert run.returncode == 3 and "hint" in run.stderr
