@@ -29,6 +29,7 @@ class OrderedRun {
   void Run(int concurrency) {
     window_ = 16 * static_cast<int64_t>(concurrency);
     std::vector<std::thread> threads;
+    threads.reserve(concurrency);
     for (int i = 0; i < concurrency; ++i) threads.emplace_back([this] { Work(); });
     for (std::thread& thread : threads) thread.join();
   }

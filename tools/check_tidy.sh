@@ -17,5 +17,6 @@ check() {
 }
 export -f check
 export build state headers
-find client config engine kernels server -name '*.cc' | sort |
+# The inner kernels are left out: they use flags and vector types of GCC that clang does not know.
+find client config engine kernels server -name '*.cc' -not -path 'kernels/cpu/simd/*' | sort |
   xargs -P "$(nproc)" -I{} bash -c 'check {}'
