@@ -11,7 +11,9 @@ provided=$(apt-cache depends --installed --recurse --no-recommends --no-suggests
   --no-breaks --no-replaces --no-enhances $listed | grep -E '^[a-z]' | sort -u)
 missing=0
 for library in $(ldd "$build/server/sluiced" "$build/client/sluice" | awk '$3 ~ /^\// { print $3 }' | sort -u); do
-  package=$(dpkg -S "$(realpath "$library")" | cut -d: -f1 | head -n 1)
+  file=$(realpath "$library")
+  # Where /lib is a link to /usr/lib, some packages still list their files under /lib.
+  package=$({ dpkg -S "$file" || dpkg -S "${file#/usr}"; } 2>/dev/null | cut -d: -f1 | head -n 1)
   if ! grep -qx "$package" <<<"$provided"; then
     echo "$library is in $package, which the runtime image would not have"
     missing=1

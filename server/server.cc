@@ -81,8 +81,9 @@ absl::Status Server::StartHttp() {
       HttpServer::Start(options_.metrics.address,
                         {.metrics = [this] { return parts_.metrics->Render(collector_.Collect()); },
                          .ready = [this] { return health_.ready(); }});
-  if (http.ok()) http_ = *std::move(http);
-  return http.status();
+  if (!http.ok()) return http.status();
+  http_ = *std::move(http);
+  return absl::OkStatus();
 }
 
 absl::Status Server::StartGrpc() {

@@ -38,7 +38,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   absl::Status Submit(Ticket ticket, const Arrival& arrival, std::string* id);
   void Admitted(Ticket ticket, RequestId id);
 
-  void Enqueue(grpc::ByteBuffer response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Enqueue(const grpc::ByteBuffer& response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -160,12 +160,12 @@ void StreamSession::Answer(Ticket ticket, const absl::Status& status, const std:
   grpc::ByteBuffer bytes = MakeResponse(status, id, std::move(response));
   MutexLock lock(&mu_);
   running_.erase(ticket);
-  Enqueue(std::move(bytes));
+  Enqueue(bytes);
 }
 
-void StreamSession::Enqueue(grpc::ByteBuffer response) {
+void StreamSession::Enqueue(const grpc::ByteBuffer& response) {
   if (reactor_ == nullptr) return;
-  outgoing_.push_back(std::move(response));
+  outgoing_.push_back(response);  // shares the slices; a ByteBuffer has no move
   if (outgoing_.size() == 1) reactor_->StartWrite(&outgoing_.front());
 }
 

@@ -97,6 +97,10 @@ def test_counts_agree_between_client_and_metrics(daemon):
 
     ended = {code: server.metric("sluice_requests_total", code=code)
              for code in ("OK", "CANCELLED", "DEADLINE_EXCEEDED")}
+    # A call that its caller cancelled may have been answered already, or never have left.
     assert ended["OK"] >= outcomes["ok"]
-    assert ended["DEADLINE_EXCEEDED"] == outcomes["expired"]
+    assert ended["OK"] + ended["CANCELLED"] <= outcomes["ok"] + outcomes["cancelled"]
+    # On a busy machine a deadline may pass before the request is queued: that one is not admitted.
+    late = server.metric("sluice_rejected_total", reason="deadline")
+    assert ended["DEADLINE_EXCEEDED"] + late == outcomes["expired"]
     assert server.metric("sluice_admitted_total") == server.metric("sluice_requests_total")
