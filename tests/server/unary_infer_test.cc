@@ -313,6 +313,7 @@ TEST(UnaryInferTest, CountsAgreeOnBothSides) {
     if (wrong) SetInt(&request, "top_k", 1000);
     ModelInferResponse response;
     grpc::ClientContext context;
+    context.set_wait_for_ready(true);  // 64 connections at once: a failed attempt is made again
     const grpc::Status status = stub->ModelInfer(&context, request, &response);
     if (status.ok()) {
       EXPECT_EQ(Values<int32_t>(RawOutput(response, "output_ids")), GreedyTokens(prompt, count));
@@ -320,6 +321,7 @@ TEST(UnaryInferTest, CountsAgreeOnBothSides) {
     } else if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
       ++refused;
     } else {
+      ADD_FAILURE() << status.error_code() << " " << status.error_message();
       ++other;
     }
   };
