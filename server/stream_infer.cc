@@ -114,8 +114,8 @@ void StreamSession::OnRead(bool ok) {
   Ticket ticket;
   {
     MutexLock lock(&mu_);
-    reading_ = false;
     if (!ok) {
+      reading_ = false;
       half_closed_ = true;
       return FinishIfComplete();
     }
@@ -127,6 +127,7 @@ void StreamSession::OnRead(bool ok) {
   const absl::Status status = Submit(ticket, edge_->Arrive(*context_), &id);
   if (!status.ok()) Answer(ticket, status, id, {});
   MutexLock lock(&mu_);
+  reading_ = false;  // not before incoming_ was parsed: a write that ends meanwhile reads on
   ReadMore();
 }
 
