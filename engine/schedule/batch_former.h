@@ -2,41 +2,78 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <string_view>
+#include <vector>
 
-#include "engine/backend.h"
+#include "engine/bucket.h"
 #include "engine/clock.h"
-#include "engine/observer.h"
+#include "engine/options.h"
 #include "engine/schedule/cost_model.h"
 #include "engine/schedule/ladder.h"
 #include "engine/schedule/queue.h"
 
 namespace sluice {
 
+enum class Trigger {  // why a batch was launched now
+  kFull,              // more waits than rides, or the largest bucket is full
+  kDelay,             // a sequence waited max_queue_delay
+  kDeadline,          // a sequence would miss its deadline by waiting on
+  kIdle,              // nothing is gained by waiting
+  kDrain,             // shutting down
+};
+std::string_view TriggerName(Trigger trigger);  // "full", "delay", "deadline", "idle", "drain"
+
+enum class WaitReason {
+  kEmpty,    // nothing waits
+  kCompany,  // those expected until wait_until save more device time than the delay costs
+};
+std::string_view WaitReasonName(WaitReason reason);  // "empty", "company"
+
+// How fast sequences arrive, decayed; all 0 when unknown.
+struct ArrivalRate {
+  double sequences_per_second = 0;
+  double tokens_per_second = 0;
+};
+
+// What a decision is made from beside the queue and the time. Owned by the caller.
+struct FormerInputs {
+  const Ladder* ladder = nullptr;
+  const CostModel* costs = nullptr;
+  ArrivalRate arrivals{};
+  bool draining = false;  // nothing more will arrive: do not wait
+};
+
 struct BatchDecision {
-  int32_t sequences = 0;  // launch this many from the front; 0: wait
+  bool launch = false;
   // When launching.
-  int32_t tokens = 0;
-  Bucket bucket{};
+  BatchSize size{};
+  Bucket bucket{};  // the ladder's choice for `size`
   Trigger trigger = Trigger::kIdle;
   // When waiting: decide again at this time, or earlier if something arrives.
   MonoTime wait_until = MonoTime::max();
+  WaitReason wait_reason = WaitReason::kEmpty;
+
+  bool operator==(const BatchDecision&) const = default;
 };
 
-struct BatchPolicy {
-  nanoseconds max_queue_delay{0};
-  bool draining = false;  // nothing more will arrive
+// Decides for a free device. Pure: the same arguments give the same decision; an object holds nothing
+// but its options and scratch, so that a decision allocates nothing once it has seen one as large.
+// One thread uses it. Whatever the policy,
+//   * the batch is not empty when launching, fits the bucket, and has the head of the queue in it, or,
+//     in its place, a sequence whose deadline is near, or the first one that will not expire before
+//     the batch ends;
+//   * no sequence is passed over by more than max_overtakes in all, except one that will expire so;
+//   * every queued sequence fits the ladder alone (CHECK for the head).
+class BatchFormer {
+ public:
+  virtual ~BatchFormer() = default;
+  // Replaces `batch` by what to launch, in the order of the queue.
+  virtual BatchDecision Form(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime now,
+                             std::vector<WaitingSequence*>* batch) = 0;
 };
 
-// Decides for a free device. A pure function of its arguments.
-//
-// Takes the longest prefix of `waiting` that the ladder's largest bucket holds. It launches when
-// nothing more fits or will come; otherwise it holds the batch back until one of its sequences has
-// waited max_queue_delay, or may miss its deadline by waiting on.
-//
-// `waiting` is in the queue's order: all that waits, or at least as many sequences as the largest
-// bucket holds. Each fits the largest bucket (CHECK for the first).
-BatchDecision FormBatch(std::span<const WaitingSequence* const> waiting, const Ladder& ladder,
-                        const CostModel& costs, const BatchPolicy& policy, MonoTime now);
+// See CutAndFill and, for the others, BaselineFormer.
+std::unique_ptr<BatchFormer> MakeBatchFormer(const BatchOptions& options);
 
 }  // namespace sluice

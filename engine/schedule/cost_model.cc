@@ -1,31 +1,148 @@
 #include "engine/schedule/cost_model.h"
 
-#include <iterator>
+#include <algorithm>
+#include <cmath>
 
 namespace sluice {
 namespace {
 
-constexpr double kWeightOfNewest = 1.0 / 8;
+// Of a step's weight, kept at the next: the law rests on about the last thousand steps.
+constexpr double kLawDecay = 1 - 1.0 / 1024;
+// A bucket's correction and mean rest on about its last sixteen steps.
+constexpr double kBucketWeight = 16;
+// Beyond this ratio to the estimate a step's time is cut before it teaches the law, so that one
+// outlier does not move it and a lasting change does within a few steps.
+constexpr double kLawClip = 2;
+constexpr double kCorrectionClip = 1.25;
+constexpr int kSweeps = 8;
+
+enum Term { kStep, kBucketTokens, kComputed, kContext, kPositions, kSampled };
+
+// Shorter and longer than any step; keep what is restored from a hostile file within range.
+constexpr double kMinSeconds = 1e-9;
+constexpr double kMaxSeconds = 1e5;
+constexpr double kMaxDrainSeconds = 1e9;
+constexpr double kMaxMoment = 1e45;
+constexpr double kMaxCorrection = 1e3;
+
+bool Positive(double value) { return std::isfinite(value) && value > 0; }
+
+double Within0And(double limit, double value) {
+  return Positive(value) && value <= limit ? value : 0;
+}
 
 }  // namespace
 
+CostModel::Terms CostModel::TermsOf(const StepShape& step) {
+  return {1.0,
+          static_cast<double>(step.bucket.tokens),
+          static_cast<double>(step.computed_tokens),
+          static_cast<double>(step.context_tokens),
+          static_cast<double>(step.distinct_positions),
+          static_cast<double>(step.sampled_rows)};
+}
+
+double CostModel::Law(const Terms& terms) const {
+  double seconds = 0;
+  for (int i = 0; i < kTerms; ++i) seconds += law_[i] * terms[i];
+  return seconds;
+}
+
 void CostModel::Observe(const StepShape& step, double seconds) {
-  const auto [it, first] = seconds_.try_emplace(step.bucket, seconds);
-  if (!first) it->second += (seconds - it->second) * kWeightOfNewest;
+  if (!Positive(seconds)) return;
+  const Terms terms = TermsOf(step);
+  const double before = Law(terms);
+  double lesson = std::max(seconds, kMinSeconds);
+  if (before >= kMinSeconds) lesson = std::clamp(lesson, before / kLawClip, before * kLawClip);
+
+  for (int i = 0; i < kTerms; ++i) {
+    for (int j = 0; j < kTerms; ++j) {
+      moments_[i][j] = moments_[i][j] * kLawDecay + terms[i] / lesson * (terms[j] / lesson);
+    }
+    products_[i] = products_[i] * kLawDecay + terms[i] / lesson;
+  }
+  Fit();
+
+  const auto [it, first] = buckets_.try_emplace(step.bucket, BucketCost{.bucket = step.bucket});
+  BucketCost& cost = it->second;
+  // The law counts as one step, so that a bucket's first does not decide alone.
+  const double share = 1 / (2 + cost.weight);
+  const double law = Law(terms);
+  if (law > 0) {
+    const double ratio = seconds / (law * cost.correction);
+    cost.correction *= std::pow(std::clamp(ratio, 1 / kCorrectionClip, kCorrectionClip), share);
+    cost.correction = std::clamp(cost.correction, 1 / kMaxCorrection, kMaxCorrection);
+  }
+  cost.mean_seconds += (seconds - cost.mean_seconds) / (1 + cost.weight);
+  cost.weight = std::min(cost.weight + 1, kBucketWeight - 1);
+}
+
+// Minimises sum of (1 - law.x / y)^2 over law >= 0 by coordinate descent from the last solution: what
+// the data leave open, because terms are collinear, stays as it is.
+void CostModel::Fit() {
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    for (int i = 0; i < kTerms; ++i) {
+      if (!(moments_[i][i] > 0)) continue;
+      double rest = products_[i];
+      for (int j = 0; j < kTerms; ++j) {
+        if (j != i) rest -= moments_[i][j] * law_[j];
+      }
+      law_[i] = std::clamp(rest / moments_[i][i], 0.0, kMaxSeconds);
+    }
+  }
 }
 
 double CostModel::Estimate(const StepShape& step) const {
-  if (seconds_.empty()) return 0;
-  const auto it = seconds_.lower_bound(step.bucket);
-  return it == seconds_.end() ? std::prev(it)->second : it->second;
+  const auto it = buckets_.find(step.bucket);
+  const double correction = it == buckets_.end() ? 1 : it->second.correction;
+  return std::min(Law(TermsOf(step)) * correction, kMaxSeconds);
 }
 
 double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
+  const auto batch = [&](int32_t computed) {
+    const double per_token =
+        moments_[kStep][kComputed] > 0 ? computed / moments_[kStep][kComputed] : 0;
+    return Estimate(
+        {.bucket = largest,
+         .computed_tokens = computed,
+         .context_tokens = std::llround(moments_[kStep][kContext] * per_token),
+         .distinct_positions = static_cast<int32_t>(moments_[kStep][kPositions] * per_token),
+         .sampled_rows = static_cast<int32_t>(moments_[kStep][kSampled] * per_token)});
+  };
   const int64_t full = tokens / largest.tokens;
   const auto rest = static_cast<int32_t>(tokens % largest.tokens);
-  double seconds = static_cast<double>(full) * Estimate({.bucket = largest});
-  if (rest > 0) seconds += Estimate({.bucket = {.tokens = rest}, .computed_tokens = rest});
-  return seconds;
+  const double seconds =
+      static_cast<double>(full) * batch(largest.tokens) + (rest > 0 ? batch(rest) : 0);
+  return std::min(seconds, kMaxDrainSeconds);
+}
+
+CostModel::State CostModel::state() const {
+  State state;
+  for (int i = 0; i < kTerms; ++i) {
+    state.law[i] = law_[i];
+    state.products[i] = products_[i];
+    for (int j = 0; j < kTerms; ++j) state.moments[i][j] = moments_[i][j];
+  }
+  for (const auto& [bucket, cost] : buckets_) state.buckets.push_back(cost);
+  return state;
+}
+
+void CostModel::Restore(const State& state) {
+  for (int i = 0; i < kTerms; ++i) {
+    law_[i] = Within0And(kMaxSeconds, state.law[i]);
+    products_[i] = Within0And(kMaxMoment, state.products[i]);
+    for (int j = 0; j < kTerms; ++j) moments_[i][j] = Within0And(kMaxMoment, state.moments[i][j]);
+  }
+  buckets_.clear();
+  for (const BucketCost& cost : state.buckets) {
+    const bool plausible =
+        cost.correction <= kMaxCorrection && cost.correction >= 1 / kMaxCorrection;
+    if (!plausible || !Positive(cost.weight)) continue;
+    buckets_[cost.bucket] = {.bucket = cost.bucket,
+                             .correction = cost.correction,
+                             .weight = std::min(cost.weight, kBucketWeight - 1),
+                             .mean_seconds = Within0And(kMaxSeconds, cost.mean_seconds)};
+  }
 }
 
 }  // namespace sluice

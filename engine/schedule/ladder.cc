@@ -1,6 +1,7 @@
 #include "engine/schedule/ladder.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,25 +22,81 @@ std::vector<int32_t> Thin(const std::vector<int32_t>& capacities, size_t count) 
   return kept;
 }
 
+void CheckPackedOrder(std::span<const Bucket> buckets) {
+  for (size_t i = 1; i < buckets.size(); ++i) {
+    SLUICE_CHECK(buckets[i - 1].tokens < buckets[i].tokens);
+    SLUICE_CHECK(buckets[i - 1].sequences <= buckets[i].sequences);
+  }
+}
+
+void CheckPaddedOrder(std::span<const Bucket> buckets) {
+  int32_t tallest_of_last_column = INT32_MAX;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (i > 0 && buckets[i - 1].positions == buckets[i].positions) {
+      SLUICE_CHECK(buckets[i - 1].sequences < buckets[i].sequences);
+    } else if (i > 0) {
+      SLUICE_CHECK(buckets[i - 1].positions < buckets[i].positions);
+      tallest_of_last_column = buckets[i - 1].sequences;
+    }
+    SLUICE_CHECK(buckets[i].sequences <= tallest_of_last_column);
+  }
+}
+
+// `highest` and the powers of two below it, ascending.
+std::vector<int32_t> PowersUpTo(int32_t highest) {
+  std::vector<int32_t> powers;
+  for (int32_t power = 1; power < highest; power *= 2) powers.push_back(power);
+  powers.push_back(highest);
+  return powers;
+}
+
 }  // namespace
 
 Ladder::Ladder(std::vector<Bucket> buckets) : buckets_(std::move(buckets)) {
   SLUICE_CHECK(!buckets_.empty());
-  for (size_t i = 1; i < buckets_.size(); ++i) {
-    SLUICE_CHECK(buckets_[i - 1].tokens < buckets_[i].tokens);
-    SLUICE_CHECK(buckets_[i - 1].sequences <= buckets_[i].sequences);
+  for (const Bucket& bucket : buckets_) {
+    SLUICE_CHECK(bucket.padded() == padded());
+    max_sequences_ = std::max(max_sequences_, bucket.sequences);
+  }
+  if (padded()) {
+    CheckPaddedOrder(buckets_);
+  } else {
+    CheckPackedOrder(buckets_);
   }
 }
 
-const Bucket* Ladder::Choose(int32_t tokens, int32_t sequences) const {
-  const auto it = std::partition_point(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) {
-    return !bucket.Fits(tokens, sequences);
-  });
-  return it == buckets_.end() ? nullptr : &*it;
+const Bucket* Ladder::Choose(const BatchSize& size) const {
+  auto first = buckets_.begin();
+  auto last = buckets_.end();
+  if (padded()) {
+    first = std::partition_point(
+        first, last, [&](const Bucket& bucket) { return bucket.positions < size.longest; });
+    if (first == last) return nullptr;
+    last = std::partition_point(first, last, [width = first->positions](const Bucket& bucket) {
+      return bucket.positions == width;
+    });
+  }
+  const auto it =
+      std::partition_point(first, last, [&](const Bucket& bucket) { return !bucket.Fits(size); });
+  return it == last ? nullptr : &*it;
+}
+
+Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& limits) {
+  SLUICE_CHECK(limits.max_tokens >= 1 && limits.max_sequences >= 1 && limits.tile_tokens >= 1);
+  std::erase_if(capacities, [&](int32_t tokens) { return tokens >= limits.max_tokens; });
+  capacities.push_back(limits.max_tokens);
+  std::sort(capacities.begin(), capacities.end());
+  capacities.erase(std::unique(capacities.begin(), capacities.end()), capacities.end());
+  SLUICE_CHECK(capacities.front() >= 1);
+
+  std::vector<Bucket> buckets;
+  for (const int32_t tokens : capacities) {
+    buckets.push_back({.tokens = tokens, .sequences = std::min(tokens, limits.max_sequences)});
+  }
+  return Ladder(std::move(buckets));
 }
 
 absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLimits& limits) {
-  SLUICE_CHECK(limits.max_tokens >= 1 && limits.max_sequences >= 1 && limits.tile_tokens >= 1);
   if (options.max_buckets < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_buckets is ", options.max_buckets, ", must be at least 1"));
@@ -51,16 +108,55 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
   absl::StatusOr<std::vector<int32_t>> capacities = MakeLadderStrategy(options)->Capacities(limits);
   if (!capacities.ok()) return capacities.status();
 
-  std::erase_if(*capacities, [&](int32_t tokens) { return tokens >= limits.max_tokens; });
-  capacities->push_back(limits.max_tokens);
-  std::sort(capacities->begin(), capacities->end());
-  capacities->erase(std::unique(capacities->begin(), capacities->end()), capacities->end());
+  const Ladder dense = MakePackedLadder(*std::move(capacities), limits);
+  std::vector<int32_t> ascending;
+  for (const Bucket& bucket : dense.buckets()) ascending.push_back(bucket.tokens);
+  return MakePackedLadder(Thin(ascending, static_cast<size_t>(options.max_buckets)), limits);
+}
 
+Ladder BuildPaddedLadder(PolicyKind policy, const LadderLimits& limits, int32_t max_positions) {
+  SLUICE_CHECK(policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded);
+  SLUICE_CHECK(max_positions >= 1 && max_positions <= limits.max_tokens);
+  SLUICE_CHECK(limits.max_sequences >= 1);
+  const std::vector<int32_t> widths = policy == PolicyKind::kStaticPadded
+                                          ? std::vector<int32_t>{max_positions}
+                                          : PowersUpTo(max_positions);
   std::vector<Bucket> buckets;
-  for (int32_t tokens : Thin(*capacities, static_cast<size_t>(options.max_buckets))) {
-    buckets.push_back({.tokens = tokens, .sequences = std::min(tokens, limits.max_sequences)});
+  for (const int32_t positions : widths) {
+    const int32_t tallest = std::min(limits.max_sequences, limits.max_tokens / positions);
+    for (const int32_t sequences : PowersUpTo(tallest)) {
+      buckets.push_back(Bucket::Padded(sequences, positions));
+    }
   }
   return Ladder(std::move(buckets));
+}
+
+LadderDiff CompareLadders(const Ladder& before, const Ladder& after) {
+  SLUICE_CHECK(!before.padded() && !after.padded());
+  LadderDiff diff;
+  auto old_bucket = before.buckets().begin();
+  auto new_bucket = after.buckets().begin();
+  const auto old_end = before.buckets().end();
+  const auto new_end = after.buckets().end();
+  while (old_bucket != old_end || new_bucket != new_end) {
+    const auto old_first = old_bucket;
+    const auto new_first = new_bucket;
+    while ((old_bucket != old_end || new_bucket != new_end) &&
+           (old_bucket == old_end || new_bucket == new_end || *old_bucket != *new_bucket)) {
+      const bool old_is_less =
+          new_bucket == new_end || (old_bucket != old_end && *old_bucket < *new_bucket);
+      ++(old_is_less ? old_bucket : new_bucket);
+    }
+    const auto gone = old_bucket - old_first;
+    const auto come = new_bucket - new_first;
+    std::vector<Bucket>& fate = come == 0 || come == gone ? diff.removed
+                                : come < gone             ? diff.merged
+                                                          : diff.split;
+    fate.insert(fate.end(), old_first, old_bucket);
+    diff.added.insert(diff.added.end(), new_first, new_bucket);
+    if (old_bucket != old_end) ++old_bucket, ++new_bucket;  // the one that both have
+  }
+  return diff;
 }
 
 }  // namespace sluice

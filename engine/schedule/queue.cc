@@ -1,27 +1,48 @@
 #include "engine/schedule/queue.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 
 namespace sluice {
 
 void SequenceQueue::Push(WaitingSequence* sequence) {
-  const bool inserted = order_.try_emplace({sequence->priority, sequence->ticket}, sequence).second;
+  SLUICE_CHECK(sequence->priority >= 1 && sequence->priority <= kPriorityLevels);
+  sequence->overtaken = 0;
+  const bool inserted = order_.try_emplace(OrderKey(*sequence), sequence).second;
   SLUICE_CHECK(inserted);
   if (sequence->deadline != MonoTime::max()) {
     deadlines_.try_emplace({sequence->deadline, sequence->ticket}, sequence);
   }
+  arrivals_.emplace(sequence->queued, sequence->ticket);
   tokens_ += sequence->tokens;
 }
 
 void SequenceQueue::Remove(const WaitingSequence* sequence) {
-  const size_t erased = order_.erase({sequence->priority, sequence->ticket});
+  const size_t erased = order_.erase(OrderKey(*sequence));
   SLUICE_CHECK(erased == 1);
-  deadlines_.erase({sequence->deadline, sequence->ticket});
-  tokens_ -= sequence->tokens;
+  EraseFromIndices(*sequence);
+}
+
+void SequenceQueue::Take(std::span<WaitingSequence* const> sequences) {
+  size_t taken = 0;
+  for (auto it = order_.begin(); taken < sequences.size();) {
+    SLUICE_CHECK(it != order_.end());
+    if (it->second != sequences[taken]) {
+      it->second->overtaken += static_cast<int32_t>(sequences.size() - taken);
+      ++it;
+      continue;
+    }
+    it = order_.erase(it);
+    EraseFromIndices(*sequences[taken++]);
+  }
+}
+
+void SequenceQueue::EraseFromIndices(const WaitingSequence& sequence) {
+  if (sequence.deadline != MonoTime::max()) {
+    deadlines_.erase({sequence.deadline, sequence.ticket});
+  }
+  arrivals_.erase({sequence.queued, sequence.ticket});
+  tokens_ -= sequence.tokens;
 }
 
 void SequenceQueue::Front(size_t count, std::vector<WaitingSequence*>* out) const {
@@ -31,23 +52,29 @@ void SequenceQueue::Front(size_t count, std::vector<WaitingSequence*>* out) cons
   }
 }
 
+void SequenceQueue::Urgent(MonoTime until, size_t count, std::vector<WaitingSequence*>* out) const {
+  out->clear();
+  for (auto it = deadlines_.begin();
+       it != deadlines_.end() && it->first.first <= until && out->size() < count; ++it) {
+    out->push_back(it->second);
+  }
+}
+
+bool SequenceQueue::Before(const WaitingSequence& a, const WaitingSequence& b) const {
+  return OrderKey(a) < OrderKey(b);
+}
+
 MonoTime SequenceQueue::EarliestDeadline() const {
   return deadlines_.empty() ? MonoTime::max() : deadlines_.begin()->first.first;
 }
 
 WaitingSequence* SequenceQueue::Expired(MonoTime now) const {
-  if (deadlines_.empty() || deadlines_.begin()->first.first > now) return nullptr;
+  if (EarliestDeadline() > now || deadlines_.empty()) return nullptr;
   return deadlines_.begin()->second;
 }
 
 MonoTime SequenceQueue::OldestArrival() const {
-  // Tickets are given in order of arrival, so the first of each priority is its oldest.
-  MonoTime oldest = MonoTime::max();
-  for (auto it = order_.begin(); it != order_.end();
-       it = order_.upper_bound({it->first.first, std::numeric_limits<uint64_t>::max()})) {
-    oldest = std::min(oldest, it->second->queued);
-  }
-  return oldest;
+  return arrivals_.empty() ? MonoTime::max() : arrivals_.begin()->first;
 }
 
 absl::Status AdmissionBudget::Take(int64_t tokens) {

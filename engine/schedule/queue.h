@@ -2,37 +2,61 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory_resource>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "engine/clock.h"
 #include "engine/options.h"
-#include "engine/request.h"
 
 namespace sluice {
 
+// Level 1 is the most urgent; 0 in the protocol means the default.
+inline constexpr int kPriorityLevels = 3;
+inline constexpr int kDefaultPriority = 2;
+
 // One row of a request: the unit that is queued and grouped. Rows of one request may run in
-// different batches. Fields do not change while it is queued.
+// different batches. Fields do not change while it is queued, except by the queue.
 struct WaitingSequence {
   uint64_t ticket = 0;  // of its arrival; unique. It keeps this when it comes back for another step
-  int priority = kDefaultPriority;  // 1 is the most urgent
-  int32_t tokens = 0;               // that its next step computes
-  MonoTime queued{};                // arrival
+  int priority = kDefaultPriority;
+  int32_t first_position = 0;  // that its next step computes
+  int32_t tokens = 0;          // that its next step computes
+  int32_t sampled_rows = 1;    // of its next step
+  MonoTime queued{};           // arrival
   MonoTime deadline = MonoTime::max();
+  // Sequences taken since its last Push that stood behind it; kept by the queue.
+  int32_t overtaken = 0;
 };
 
-// Ordered by priority, then ticket. Owns nothing: a sequence outlives its stay. Not thread-safe.
-// Every operation is O(log n) for each sequence that it touches.
+// Ordered by arrival, where each priority level below the first counts as a later arrival by
+// `priority_step`; equals by ticket. So no stream of urgent requests starves the others. Owns nothing:
+// a sequence outlives its stay. Not thread-safe. Push and Remove are O(log n), and allocate only when
+// more is queued than ever before.
 class SequenceQueue {
  public:
+  explicit SequenceQueue(nanoseconds priority_step) : priority_step_(priority_step) {}
+
+  // Begins its count of `overtaken`.
   void Push(WaitingSequence* sequence);
-  // It must be queued.
+  // It must be queued. Nobody is overtaken: for cancellation and expiry.
   void Remove(const WaitingSequence* sequence);
+  // Removes these, which must be queued and in its order, to be run now, and counts each as
+  // overtaking every sequence that stood ahead of it and stays. O(log n) each, and O(1) for each that
+  // stood ahead of the last.
+  void Take(std::span<WaitingSequence* const> sequences);
 
   // Replaces `out` by the first sequences in order, at most `count`.
   void Front(size_t count, std::vector<WaitingSequence*>* out) const;
+  // The same for those with a deadline at or before `until`, the earliest deadline first.
+  void Urgent(MonoTime until, size_t count, std::vector<WaitingSequence*>* out) const;
+  // Does `a` stand ahead of `b`?
+  bool Before(const WaitingSequence& a, const WaitingSequence& b) const;
 
   // MonoTime::max() when nothing waits with a deadline.
   MonoTime EarliestDeadline() const;
@@ -48,11 +72,22 @@ class SequenceQueue {
   int64_t tokens() const { return tokens_; }
 
  private:
-  using OrderKey = std::pair<int, uint64_t>;          // priority, ticket
-  using DeadlineKey = std::pair<MonoTime, uint64_t>;  // deadline, ticket
+  using Key = std::pair<MonoTime, uint64_t>;  // a time, the ticket
+  template <typename T>
+  using Allocator = std::pmr::polymorphic_allocator<T>;
+  using Index = absl::btree_map<Key, WaitingSequence*, std::less<Key>,
+                                Allocator<std::pair<const Key, WaitingSequence*>>>;
 
-  absl::btree_map<OrderKey, WaitingSequence*> order_;
-  absl::btree_map<DeadlineKey, WaitingSequence*> deadlines_;  // finite ones only
+  Key OrderKey(const WaitingSequence& sequence) const {
+    return {sequence.queued + (sequence.priority - 1) * priority_step_, sequence.ticket};
+  }
+  void EraseFromIndices(const WaitingSequence& sequence);
+
+  const nanoseconds priority_step_;
+  std::pmr::unsynchronized_pool_resource nodes_;  // of the indices
+  Index order_{Allocator<Index::value_type>(&nodes_)};
+  Index deadlines_{Allocator<Index::value_type>(&nodes_)};  // finite ones only
+  absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
   int64_t tokens_ = 0;
 };
 

@@ -43,19 +43,26 @@ class FixedStrategy : public LadderStrategy {
 
 class GeometricStrategy : public LadderStrategy {
  public:
-  GeometricStrategy(double ratio, int32_t floor) : ratio_(ratio), floor_(floor) {}
+  // `cap` 0: none.
+  GeometricStrategy(double ratio, int32_t floor, int32_t cap)
+      : ratio_(ratio), floor_(floor), cap_(cap) {}
 
   absl::StatusOr<std::vector<int32_t>> Capacities(const LadderLimits& limits) const override {
     if (!(ratio_ > 1.0 && ratio_ <= kMaxRatio)) {
       return absl::InvalidArgumentError(
           absl::StrCat("ratio is ", ratio_, ", must be within (1, ", kMaxRatio, "]"));
     }
-    const int32_t floor = std::min(floor_, limits.max_tokens);
+    if (cap_ != 0 && cap_ < floor_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "cap_tokens is ", cap_, ", must be 0 or at least min_tokens, which is ", floor_));
+    }
+    const int32_t cap = cap_ == 0 ? limits.max_tokens : std::min(cap_, limits.max_tokens);
+    const int32_t floor = std::min(floor_, cap);
     std::vector<int32_t> capacities;
-    for (int32_t tokens = floor; tokens < limits.max_tokens;
-         tokens = Next(tokens, floor, limits.max_tokens)) {
+    for (int32_t tokens = floor; tokens < cap; tokens = Next(tokens, floor, cap)) {
       capacities.push_back(tokens);
     }
+    capacities.push_back(cap);
     return capacities;
   }
 
@@ -68,6 +75,7 @@ class GeometricStrategy : public LadderStrategy {
 
   const double ratio_;
   const int32_t floor_;
+  const int32_t cap_;
 };
 
 // Multiples of the tile. Each octave is divided into as many equal steps, a power of two, as
@@ -114,11 +122,14 @@ std::unique_ptr<LadderStrategy> MakeLadderStrategy(const LadderOptions& options)
     case StrategyKind::kFixed:
       return std::make_unique<FixedStrategy>(options.fixed_tokens);
     case StrategyKind::kGeometric:
-      return std::make_unique<GeometricStrategy>(options.ratio, options.min_tokens);
+    case StrategyKind::kAdaptive:
+      return std::make_unique<GeometricStrategy>(options.ratio, options.min_tokens,
+                                                 options.cap_tokens);
     case StrategyKind::kHardwareAware:
       return std::make_unique<HardwareAwareStrategy>(options.min_tokens, options.max_buckets);
     case StrategyKind::kMemoryOptimal:
-      return std::make_unique<GeometricStrategy>(kMemoryOptimalRatio, options.min_tokens);
+      return std::make_unique<GeometricStrategy>(kMemoryOptimalRatio, options.min_tokens,
+                                                 /*cap=*/0);
   }
   SLUICE_CHECK(false && "unknown strategy");
 }

@@ -1,5 +1,6 @@
 #include "engine/schedule/batch_former.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,27 @@ namespace {
 MonoTime At(int64_t us) { return MonoTime(std::chrono::microseconds(us)); }
 
 // Capacities in tokens and sequences.
-const Ladder& TestLadder() {
+const Ladder& PackedLadder() {
   static const Ladder ladder({{.tokens = 16, .sequences = 2},
                               {.tokens = 32, .sequences = 4},
                               {.tokens = 100, .sequences = 4}});
   return ladder;
+}
+
+const Ladder& PaddedLadder() {
+  static const Ladder ladder({Bucket::Padded(1, 8), Bucket::Padded(2, 8), Bucket::Padded(4, 8),
+                              Bucket::Padded(1, 16), Bucket::Padded(2, 16), Bucket::Padded(3, 16)});
+  return ladder;
+}
+
+const Ladder& StaticLadder() {
+  static const Ladder ladder({Bucket::Padded(1, 16), Bucket::Padded(2, 16), Bucket::Padded(4, 16)});
+  return ladder;
+}
+
+const Ladder& LadderOf(PolicyKind policy) {
+  if (policy == PolicyKind::kPaddedBuckets) return PaddedLadder();
+  return policy == PolicyKind::kStaticPadded ? StaticLadder() : PackedLadder();
 }
 
 struct Waiting {
@@ -26,6 +43,7 @@ struct Waiting {
 
 struct Case {
   std::string name;
+  PolicyKind policy = PolicyKind::kFifoPacked;
   std::vector<Waiting> queue;
   int64_t delay_us = 0;
   bool draining = false;
@@ -35,7 +53,9 @@ struct Case {
   int32_t tokens = 0;
   int32_t bucket_tokens = 0;
   Trigger trigger = Trigger::kIdle;
-  int64_t wait_until_us = 0;  // 0: for ever; when sequences is 0
+  int64_t wait_until_us = 0;      // 0: for ever; when sequences is 0
+  std::vector<uint64_t> batch{};  // tickets, which are places in the queue; empty: the first ones
+  int32_t max_overtakes = 64;
 };
 
 const std::vector<Case>& Cases() {
@@ -132,7 +152,7 @@ const std::vector<Case>& Cases() {
        .sequences = 1,
        .tokens = 5,
        .bucket_tokens = 16,
-       .trigger = Trigger::kDelay},
+       .trigger = Trigger::kDeadline},
       {.name = "a distant deadline changes nothing",
        .queue = {{5, 900, 5000}},
        .delay_us = 500,
@@ -152,14 +172,80 @@ const std::vector<Case>& Cases() {
        .tokens = 60,
        .bucket_tokens = 100,
        .trigger = Trigger::kFull},
+      {.name = "padded: rows and positions are rounded up apart",
+       .policy = PolicyKind::kPaddedBuckets,
+       .queue = {{3}, {8}, {1}},
+       .sequences = 3,
+       .tokens = 12,
+       .bucket_tokens = 32},
+      {.name = "padded: those of the head's column, from further back",
+       .policy = PolicyKind::kPaddedBuckets,
+       .queue = {{3}, {9}, {8}, {1}},
+       .sequences = 3,
+       .tokens = 12,
+       .bucket_tokens = 32,
+       .trigger = Trigger::kFull,
+       .batch = {0, 2, 3}},
+      {.name = "padded: shorter ones do not ride in the head's wider column",
+       .policy = PolicyKind::kPaddedBuckets,
+       .queue = {{9}, {3}, {16}},
+       .sequences = 2,
+       .tokens = 25,
+       .bucket_tokens = 32,
+       .trigger = Trigger::kFull,
+       .batch = {0, 2}},
+      {.name = "padded: no more than the column is tall",
+       .policy = PolicyKind::kPaddedBuckets,
+       .queue = {{9}, {9}, {9}, {9}},
+       .sequences = 3,
+       .tokens = 27,
+       .bucket_tokens = 48,
+       .trigger = Trigger::kFull},
+      {.name = "padded: no column is passed over too often",
+       .policy = PolicyKind::kPaddedBuckets,
+       .queue = {{3}, {9}, {8}, {1}},
+       .sequences = 2,
+       .tokens = 11,
+       .bucket_tokens = 16,
+       .trigger = Trigger::kFull,
+       .batch = {0, 2},
+       .max_overtakes = 1},
+      {.name = "padded: strictly in order without overtaking",
+       .policy = PolicyKind::kPaddedBuckets,
+       .queue = {{3}, {9}, {8}},
+       .sequences = 1,
+       .tokens = 3,
+       .bucket_tokens = 8,
+       .trigger = Trigger::kFull,
+       .max_overtakes = 0},
+      {.name = "static: cut to a preferred size",
+       .policy = PolicyKind::kStaticPadded,
+       .queue = {{3}, {9}, {1}},
+       .sequences = 2,
+       .tokens = 12,
+       .bucket_tokens = 32},
+      {.name = "static: held back below the largest preferred size",
+       .policy = PolicyKind::kStaticPadded,
+       .queue = {{3, 900}, {9, 900}, {1, 900}},
+       .delay_us = 500,
+       .wait_until_us = 1400},
+      {.name = "static: all that waits when the delay is over",
+       .policy = PolicyKind::kStaticPadded,
+       .queue = {{3, 400}, {9, 900}, {1, 900}},
+       .delay_us = 500,
+       .sequences = 3,
+       .tokens = 13,
+       .bucket_tokens = 64,
+       .trigger = Trigger::kDelay},
   };
   return cases;
 }
 
-TEST(FormBatch, Table) {
+TEST(BaselineFormer, Table) {
   CostModel costs;
-  costs.Observe({.bucket = TestLadder().buckets()[0]}, 100e-6);
-  costs.Observe({.bucket = TestLadder().largest()}, 400e-6);
+  for (int i = 0; i < 100; ++i) {
+    costs.Observe({.bucket = PackedLadder().buckets()[0], .computed_tokens = 5}, 100e-6);
+  }
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name);
     std::vector<WaitingSequence> sequences;
@@ -170,29 +256,58 @@ TEST(FormBatch, Table) {
            .queued = At(waiting.queued_us),
            .deadline = waiting.deadline_us == 0 ? MonoTime::max() : At(waiting.deadline_us)});
     }
-    std::vector<const WaitingSequence*> queue;
-    for (const WaitingSequence& sequence : sequences) queue.push_back(&sequence);
-
-    const BatchDecision decision = FormBatch(
-        queue, TestLadder(), costs,
-        {.max_queue_delay = std::chrono::microseconds(c.delay_us), .draining = c.draining},
-        At(c.now_us));
-    EXPECT_EQ(decision.sequences, c.sequences);
+    SequenceQueue queue{nanoseconds(0)};
+    for (WaitingSequence& sequence : sequences) queue.Push(&sequence);
+    std::vector<WaitingSequence*> batch;
+    const auto former = MakeBatchFormer(
+        {.policy = c.policy, .max_queue_delay_us = c.delay_us, .max_overtakes = c.max_overtakes});
+    const BatchDecision decision = former->Form(
+        queue, {.ladder = &LadderOf(c.policy), .costs = &costs, .draining = c.draining},
+        At(c.now_us), &batch);
+    ASSERT_EQ(decision.launch, c.sequences > 0);
+    ASSERT_EQ(batch.size(), static_cast<size_t>(c.sequences));
+    for (size_t i = 0; i < batch.size(); ++i) {
+      EXPECT_EQ(batch[i]->ticket, c.batch.empty() ? i : c.batch[i]);
+    }
     if (c.sequences > 0) {
-      EXPECT_EQ(decision.tokens, c.tokens);
+      EXPECT_EQ(decision.size.sequences, c.sequences);
+      EXPECT_EQ(decision.size.tokens, c.tokens);
       EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
-      EXPECT_EQ(decision.trigger, c.trigger);
+      EXPECT_EQ(TriggerName(decision.trigger), TriggerName(c.trigger));
     } else {
       const MonoTime expected = c.wait_until_us == 0 ? MonoTime::max() : At(c.wait_until_us);
-      EXPECT_EQ(decision.wait_until, expected);
+      EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns: the cost was learned
+      EXPECT_LT((expected - decision.wait_until).count(), 1000);
+      EXPECT_EQ(decision.wait_reason, c.queue.empty() ? WaitReason::kEmpty : WaitReason::kCompany);
     }
   }
 }
 
-TEST(FormBatchDeathTest, AHeadThatFitsNothing) {
-  const WaitingSequence sequence{.tokens = 101};
-  const WaitingSequence* const queue[] = {&sequence};
-  EXPECT_DEATH(FormBatch(queue, TestLadder(), CostModel(), {}, At(0)), "broken invariant");
+TEST(BaselineFormer, TheDelayIsThatOfTheOldestNotOfTheHead) {
+  WaitingSequence old{.ticket = 1, .priority = 3, .tokens = 5, .queued = At(900)};
+  WaitingSequence head{.ticket = 2, .priority = 1, .tokens = 5, .queued = At(950)};
+  SequenceQueue queue{std::chrono::seconds(1)};
+  queue.Push(&old);
+  queue.Push(&head);
+  const CostModel costs;
+  std::vector<WaitingSequence*> batch;
+  const auto former =
+      MakeBatchFormer({.policy = PolicyKind::kFifoPacked, .max_queue_delay_us = 500});
+  const FormerInputs inputs{.ladder = &PackedLadder(), .costs = &costs};
+  EXPECT_EQ(former->Form(queue, inputs, At(1000), &batch).wait_until, At(1400));
+}
+
+TEST(BatchFormerDeathTest, AHeadThatFitsNothing) {
+  WaitingSequence sequence{.tokens = 101};
+  SequenceQueue queue{nanoseconds(0)};
+  queue.Push(&sequence);
+  const CostModel costs;
+  std::vector<WaitingSequence*> batch;
+  for (PolicyKind policy : {PolicyKind::kFifoPacked, PolicyKind::kCutAndFill}) {
+    EXPECT_DEATH(MakeBatchFormer({.policy = policy})
+                     ->Form(queue, {.ladder = &PackedLadder(), .costs = &costs}, At(0), &batch),
+                 "broken invariant");
+  }
 }
 
 }  // namespace

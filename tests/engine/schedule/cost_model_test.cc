@@ -1,48 +1,236 @@
 #include "engine/schedule/cost_model.h"
 
+#include <cmath>
+#include <limits>
+#include <random>
+
 #include "gtest/gtest.h"
 
 namespace sluice {
 namespace {
 
-constexpr Bucket kSmall{.tokens = 16, .sequences = 16};
-constexpr Bucket kMiddle{.tokens = 64, .sequences = 32};
-constexpr Bucket kLarge{.tokens = 256, .sequences = 32};
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Seconds per unit, in the order of the law.
+constexpr double kTruth[CostModel::kTerms] = {60e-6, 0.02e-6, 0.03e-6, 0.00001e-6, 0.1e-6, 1e-6};
+
+double TrueCost(const StepShape& step) {
+  return kTruth[0] + kTruth[1] * step.bucket.tokens + kTruth[2] * step.computed_tokens +
+         kTruth[3] * static_cast<double>(step.context_tokens) +
+         kTruth[4] * step.distinct_positions + kTruth[5] * step.sampled_rows;
+}
+
+StepShape RandomStep(std::mt19937_64* random) {
+  const int32_t tokens = 64 << ((*random)() % 8);
+  StepShape step{.bucket = {.tokens = tokens, .sequences = 64}};
+  step.computed_tokens = tokens / 2 + static_cast<int32_t>((*random)() % (tokens / 2));
+  step.sampled_rows = 1 + static_cast<int32_t>((*random)() % 64);
+  step.distinct_positions = 1 + step.computed_tokens / step.sampled_rows;
+  step.context_tokens = int64_t{step.computed_tokens} * static_cast<int64_t>((*random)() % 2000);
+  return step;
+}
+
+void Train(CostModel* costs, std::mt19937_64* random, int steps, double scale = 1) {
+  std::normal_distribution<double> noise(1, 0.02);
+  for (int i = 0; i < steps; ++i) {
+    const StepShape step = RandomStep(random);
+    costs->Observe(step, scale * TrueCost(step) * noise(*random));
+  }
+}
+
+// The worst relative error over random steps.
+double WorstError(const CostModel& costs, std::mt19937_64* random, double scale = 1) {
+  double worst = 0;
+  for (int i = 0; i < 500; ++i) {
+    const StepShape step = RandomStep(random);
+    const double truth = scale * TrueCost(step);
+    worst = std::max(worst, std::abs(costs.Estimate(step) - truth) / truth);
+  }
+  return worst;
+}
 
 TEST(CostModel, KnowsNothingAtFirst) {
   const CostModel costs;
-  EXPECT_EQ(costs.Estimate({.bucket = kSmall}), 0);
-  EXPECT_EQ(costs.EstimateDrain(1000, kLarge), 0);
+  EXPECT_EQ(costs.Estimate({.bucket = {.tokens = 16, .sequences = 16}}), 0);
+  EXPECT_EQ(costs.EstimateDrain(1000, {.tokens = 16, .sequences = 16}), 0);
 }
 
-TEST(CostModel, TheFirstStepIsTheSeedAndLaterOnesMoveIt) {
+TEST(CostModel, IgnoresWhatIsNoTime) {
   CostModel costs;
-  costs.Observe({.bucket = kSmall}, 8.0);
-  EXPECT_DOUBLE_EQ(costs.Estimate({.bucket = kSmall}), 8.0);
-  costs.Observe({.bucket = kSmall}, 16.0);
-  EXPECT_DOUBLE_EQ(costs.Estimate({.bucket = kSmall}), 9.0);
-  for (int i = 0; i < 100; ++i) costs.Observe({.bucket = kSmall}, 2.0);
-  EXPECT_NEAR(costs.Estimate({.bucket = kSmall}), 2.0, 1e-3);
+  for (double seconds : {0.0, -1.0, kNaN, kInfinity}) {
+    costs.Observe({.bucket = {.tokens = 16, .sequences = 16}}, seconds);
+  }
+  EXPECT_TRUE(costs.state().buckets.empty());
 }
 
-TEST(CostModel, AnUnknownBucketCostsWhatTheNextLargerOneDoes) {
+TEST(CostModel, LearnsTheLaw) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    CostModel costs;
+    Train(&costs, &random, 2000);
+    EXPECT_LT(WorstError(costs, &random), 0.1);
+    const StepShape unseen{.bucket = {.tokens = 3000, .sequences = 64},
+                           .computed_tokens = 2900,
+                           .context_tokens = 2900 * 700,
+                           .distinct_positions = 300,
+                           .sampled_rows = 10};
+    EXPECT_NEAR(costs.Estimate(unseen) / TrueCost(unseen), 1, 0.1);
+  }
+}
+
+TEST(CostModel, FollowsADeviceThatBecomesSlower) {
+  std::mt19937_64 random(5);
   CostModel costs;
-  costs.Observe({.bucket = kMiddle}, 3.0);
-  EXPECT_EQ(costs.Estimate({.bucket = kSmall}), 3.0);
-  EXPECT_EQ(costs.Estimate({.bucket = kLarge}), 3.0);
-  costs.Observe({.bucket = kLarge}, 5.0);
-  EXPECT_EQ(costs.Estimate({.bucket = kSmall}), 3.0);
-  EXPECT_EQ(costs.Estimate({.bucket = kLarge}), 5.0);
+  Train(&costs, &random, 3000);
+  Train(&costs, &random, 3000, 3.0);
+  EXPECT_LT(WorstError(costs, &random, 3.0), 0.1);
+}
+
+TEST(CostModel, OneOutlierMovesLittle) {
+  for (double factor : {100.0, 0.01}) {
+    SCOPED_TRACE(factor);
+    std::mt19937_64 random(6);
+    CostModel costs;
+    Train(&costs, &random, 500);
+    const double before = WorstError(costs, &random);
+    const StepShape step = RandomStep(&random);
+    costs.Observe(step, factor * TrueCost(step));
+    EXPECT_LT(WorstError(costs, &random), before + 0.05);
+  }
+}
+
+TEST(CostModel, AnOutlierAsTheVeryFirstStepIsForgotten) {
+  std::mt19937_64 random(7);
+  CostModel costs;
+  const StepShape step = RandomStep(&random);
+  costs.Observe(step, 100 * TrueCost(step));
+  Train(&costs, &random, 500);
+  EXPECT_LT(WorstError(costs, &random), 0.1);
+}
+
+TEST(CostModel, ABucketOffTheLawIsCorrected) {
+  CostModel costs;
+  const Bucket odd{.tokens = 300, .sequences = 64};
+  for (int i = 0; i < 200; ++i) {
+    for (int32_t tokens : {100, 200, 300, 400, 500}) {
+      const Bucket bucket{.tokens = tokens, .sequences = 64};
+      const double law = 50e-6 + 1e-6 * tokens;
+      costs.Observe({.bucket = bucket, .computed_tokens = tokens}, bucket == odd ? 2 * law : law);
+    }
+  }
+  EXPECT_NEAR(costs.Estimate({.bucket = odd, .computed_tokens = 300}), 700e-6, 20e-6);
+  const Bucket neighbour{.tokens = 400, .sequences = 64};
+  EXPECT_NEAR(costs.Estimate({.bucket = neighbour, .computed_tokens = 400}), 450e-6, 20e-6);
+}
+
+TEST(CostModel, IsMonotone) {
+  std::mt19937_64 random(8);
+  CostModel costs;
+  std::uniform_real_distribution<double> any(1e-6, 1e-2);  // no law at all
+  for (int i = 0; i < 1000; ++i) costs.Observe(RandomStep(&random), any(random));
+  for (int i = 0; i < 1000; ++i) {
+    const StepShape step = RandomStep(&random);
+    StepShape larger = step;
+    larger.computed_tokens += static_cast<int32_t>(random() % 50);
+    larger.context_tokens += static_cast<int64_t>(random() % 5000);
+    larger.distinct_positions += static_cast<int32_t>(random() % 50);
+    larger.sampled_rows += static_cast<int32_t>(random() % 5);
+    EXPECT_LE(costs.Estimate(step), costs.Estimate(larger));
+  }
+}
+
+TEST(CostModel, TermsThatNeverDifferLeaveTheEstimateSound) {
+  CostModel costs;
+  for (int i = 0; i < 300; ++i) {
+    const int32_t tokens = 1000 * (1 + i % 8);
+    costs.Observe({.bucket = {.tokens = tokens, .sequences = 8},
+                   .computed_tokens = tokens,
+                   .context_tokens = 500 * int64_t{tokens},
+                   .distinct_positions = 1000,
+                   .sampled_rows = 8},
+                  60e-6 + 0.04e-6 * tokens);
+  }
+  const StepShape between{.bucket = {.tokens = 4500, .sequences = 8},
+                          .computed_tokens = 4500,
+                          .context_tokens = 500 * 4500,
+                          .distinct_positions = 1000,
+                          .sampled_rows = 8};
+  EXPECT_NEAR(costs.Estimate(between), 240e-6, 5e-6);
 }
 
 TEST(CostModel, DrainIsFullBatchesAndTheRest) {
   CostModel costs;
-  costs.Observe({.bucket = kSmall}, 1.0);
-  costs.Observe({.bucket = kLarge}, 10.0);
-  EXPECT_DOUBLE_EQ(costs.EstimateDrain(0, kLarge), 0.0);
-  EXPECT_DOUBLE_EQ(costs.EstimateDrain(16, kLarge), 1.0);
-  EXPECT_DOUBLE_EQ(costs.EstimateDrain(17, kLarge), 10.0);
-  EXPECT_DOUBLE_EQ(costs.EstimateDrain(3 * 256 + 5, kLarge), 31.0);
+  const Bucket largest{.tokens = 1000, .sequences = 64};
+  for (int i = 0; i < 500; ++i) {
+    for (int32_t tokens : {100, 400, 700, 1000}) {
+      costs.Observe({.bucket = largest, .computed_tokens = tokens}, 50e-6 + 1e-6 * tokens);
+    }
+  }
+  EXPECT_EQ(costs.EstimateDrain(0, largest), 0);
+  EXPECT_NEAR(costs.EstimateDrain(300, largest), 350e-6, 5e-6);
+  EXPECT_NEAR(costs.EstimateDrain(3300, largest), 3 * 1050e-6 + 350e-6, 50e-6);
+}
+
+TEST(CostModel, ARestoredModelEstimatesAndLearnsAlike) {
+  std::mt19937_64 random(9);
+  CostModel costs;
+  Train(&costs, &random, 700);
+  CostModel restored;
+  restored.Restore(costs.state());
+  for (int i = 0; i < 300; ++i) {
+    const StepShape step = RandomStep(&random);
+    ASSERT_EQ(costs.Estimate(step), restored.Estimate(step));
+    costs.Observe(step, TrueCost(step));
+    restored.Observe(step, TrueCost(step));
+  }
+}
+
+TEST(CostModel, RestoringNonsenseLeavesAModelThatLearns) {
+  for (double nonsense : {kNaN, kInfinity, -kInfinity, -1.0, 1e308, 1e-308}) {
+    SCOPED_TRACE(nonsense);
+    CostModel::State state;
+    for (int i = 0; i < CostModel::kTerms; ++i) {
+      state.law[i] = nonsense;
+      state.products[i] = nonsense;
+      for (double& moment : state.moments[i]) moment = nonsense;
+    }
+    state.buckets.push_back({.bucket = {.tokens = 64, .sequences = 64},
+                             .correction = nonsense,
+                             .weight = nonsense,
+                             .mean_seconds = nonsense});
+    CostModel costs;
+    costs.Restore(state);
+    std::mt19937_64 random(10);
+    for (int i = 0; i < 100; ++i) {
+      const StepShape step = RandomStep(&random);
+      ASSERT_TRUE(std::isfinite(costs.Estimate(step)));
+      ASSERT_GE(costs.Estimate(step), 0);
+      costs.Observe(step, TrueCost(step));
+    }
+    for (const CostModel::BucketCost& cost : costs.state().buckets) {
+      EXPECT_TRUE(std::isfinite(cost.correction) && cost.correction > 0);
+      EXPECT_TRUE(std::isfinite(cost.mean_seconds));
+    }
+  }
+}
+
+// A device that gets slower for good, as for buckets that did not run since.
+TEST(CostModel, TheLawForgetsWhatIsThousandsOfStepsAgo) {
+  CostModel costs;
+  const auto run = [&](int steps, double seconds_per_token) {
+    for (int i = 0; i < steps; ++i) {
+      const int32_t tokens = 100 << (i % 4);
+      costs.Observe({.bucket = {.tokens = tokens, .sequences = 8}, .computed_tokens = tokens},
+                    seconds_per_token * tokens);
+    }
+  };
+  run(6000, 1e-6);
+  run(3000, 2e-6);
+  const double seconds =
+      costs.Estimate({.bucket = {.tokens = 300, .sequences = 8}, .computed_tokens = 300});
+  EXPECT_NEAR(seconds / 600e-6, 1, 0.15);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "engine/schedule/queue.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,20 +15,36 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr std::chrono::milliseconds kStep(20);
+
 MonoTime At(int64_t ms) { return MonoTime(std::chrono::milliseconds(ms)); }
 
 // What the queue must do, by linear search.
 class NaiveQueue {
  public:
+  static bool Before(const WaitingSequence& a, const WaitingSequence& b) {
+    return std::pair(a.queued + a.priority * kStep, a.ticket) <
+           std::pair(b.queued + b.priority * kStep, b.ticket);
+  }
+
   void Push(WaitingSequence* sequence) { sequences_.push_back(sequence); }
   void Remove(const WaitingSequence* sequence) { std::erase(sequences_, sequence); }
 
   std::vector<WaitingSequence*> Ordered() const {
     std::vector<WaitingSequence*> ordered = sequences_;
-    std::sort(ordered.begin(), ordered.end(), [](const auto* a, const auto* b) {
-      return std::pair(a->priority, a->ticket) < std::pair(b->priority, b->ticket);
-    });
+    std::sort(ordered.begin(), ordered.end(),
+              [](const auto* a, const auto* b) { return Before(*a, *b); });
     return ordered;
+  }
+  std::vector<WaitingSequence*> Urgent(MonoTime until) const {
+    std::vector<WaitingSequence*> urgent = sequences_;
+    std::erase_if(urgent, [&](const auto* sequence) {
+      return sequence->deadline == MonoTime::max() || sequence->deadline > until;
+    });
+    std::sort(urgent.begin(), urgent.end(), [](const auto* a, const auto* b) {
+      return std::pair(a->deadline, a->ticket) < std::pair(b->deadline, b->ticket);
+    });
+    return urgent;
   }
   MonoTime EarliestDeadline() const {
     MonoTime earliest = MonoTime::max();
@@ -53,6 +72,10 @@ void ExpectSame(const SequenceQueue& queue, const NaiveQueue& naive, size_t wind
   queue.Front(window, &front);
   ASSERT_EQ(front.size(), std::min(window, ordered.size()));
   EXPECT_TRUE(std::equal(front.begin(), front.end(), ordered.begin()));
+  std::vector<WaitingSequence*> urgent = naive.Urgent(now + kStep);
+  urgent.resize(std::min(urgent.size(), window));
+  queue.Urgent(now + kStep, window, &front);
+  EXPECT_EQ(front, urgent);
   EXPECT_EQ(queue.size(), ordered.size());
   EXPECT_EQ(queue.empty(), ordered.empty());
   EXPECT_EQ(queue.tokens(), naive.tokens());
@@ -65,24 +88,30 @@ void ExpectSame(const SequenceQueue& queue, const NaiveQueue& naive, size_t wind
   }
 }
 
+std::unique_ptr<WaitingSequence> RandomSequence(std::mt19937_64* random, uint64_t ticket,
+                                                MonoTime now) {
+  auto sequence = std::make_unique<WaitingSequence>();
+  sequence->ticket = ticket;
+  sequence->priority = 1 + static_cast<int>((*random)() % kPriorityLevels);
+  sequence->tokens = 1 + static_cast<int32_t>((*random)() % 50);
+  sequence->queued = now;
+  if ((*random)() % 2 == 0) sequence->deadline = At(static_cast<int64_t>((*random)() % 400));
+  return sequence;
+}
+
 TEST(SequenceQueue, DoesWhatTheNaiveOneDoes) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    SequenceQueue queue;
+    SequenceQueue queue(kStep);
     NaiveQueue naive;
     std::vector<std::unique_ptr<WaitingSequence>> all;
     std::vector<WaitingSequence*> in, out;
     for (int step = 0; step < 300; ++step) {
       const uint64_t action = random() % 8;
       if (action < 4) {
-        all.push_back(std::make_unique<WaitingSequence>());
+        all.push_back(RandomSequence(&random, all.size(), At(step / 2)));
         WaitingSequence* const fresh = all.back().get();
-        fresh->ticket = all.size();
-        fresh->priority = 1 + static_cast<int>(random() % kPriorityLevels);
-        fresh->tokens = 1 + static_cast<int32_t>(random() % 50);
-        fresh->queued = At(step);
-        if (random() % 2 == 0) fresh->deadline = At(static_cast<int64_t>(random() % 400));
         queue.Push(fresh);
         naive.Push(fresh);
         in.push_back(fresh);
@@ -107,10 +136,69 @@ TEST(SequenceQueue, DoesWhatTheNaiveOneDoes) {
   }
 }
 
+TEST(SequenceQueue, TakingCountsWhoIsOvertaken) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    SequenceQueue queue(kStep);
+    NaiveQueue naive;
+    std::vector<std::unique_ptr<WaitingSequence>> all;
+    std::vector<int32_t> overtaken;  // expected, by ticket
+    for (int round = 0; round < 20; ++round) {
+      for (uint64_t i = random() % 10; i > 0; --i) {
+        all.push_back(RandomSequence(&random, all.size(), At(round)));
+        overtaken.push_back(0);
+        queue.Push(all.back().get());
+        naive.Push(all.back().get());
+      }
+      std::vector<WaitingSequence*> taken, left;
+      for (WaitingSequence* sequence : naive.Ordered()) {
+        (random() % 3 == 0 ? taken : left).push_back(sequence);
+      }
+      queue.Take(taken);
+      for (const WaitingSequence* ahead : left) {
+        for (const WaitingSequence* passing : taken) {
+          if (NaiveQueue::Before(*ahead, *passing)) ++overtaken[ahead->ticket];
+        }
+        EXPECT_EQ(ahead->overtaken, overtaken[ahead->ticket]);
+      }
+      for (const WaitingSequence* sequence : taken) naive.Remove(sequence);
+      ExpectSame(queue, naive, 100, At(round));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(SequenceQueue, AReturningSequenceIsCountedAnew) {
+  SequenceQueue queue(kStep);
+  WaitingSequence first{.ticket = 1}, second{.ticket = 2};
+  WaitingSequence* const behind[] = {&second};
+  queue.Push(&first);
+  queue.Push(&second);
+  queue.Take(behind);
+  EXPECT_EQ(first.overtaken, 1);
+  queue.Remove(&first);
+  queue.Push(&first);
+  EXPECT_EQ(first.overtaken, 0);
+}
+
+TEST(SequenceQueue, APriorityLevelIsALaterArrivalByOneStep) {
+  SequenceQueue queue(kStep);
+  WaitingSequence low{.ticket = 1, .priority = 3, .queued = At(0)};
+  WaitingSequence soon{.ticket = 2, .priority = 1, .queued = At(39)};
+  WaitingSequence late{.ticket = 3, .priority = 1, .queued = At(41)};
+  for (WaitingSequence* sequence : {&late, &low, &soon}) queue.Push(sequence);
+  std::vector<WaitingSequence*> front;
+  queue.Front(3, &front);
+  EXPECT_EQ(front, (std::vector<WaitingSequence*>{&soon, &low, &late}));
+}
+
 TEST(SequenceQueueDeathTest, SequencesComeAndGoOnce) {
-  SequenceQueue queue;
+  SequenceQueue queue(kStep);
   WaitingSequence sequence{.ticket = 1, .tokens = 3};
+  WaitingSequence* const taken[] = {&sequence};
   EXPECT_DEATH(queue.Remove(&sequence), "broken invariant");
+  EXPECT_DEATH(queue.Take(taken), "broken invariant");
   queue.Push(&sequence);
   EXPECT_DEATH(queue.Push(&sequence), "broken invariant");
 }

@@ -37,19 +37,34 @@ TEST(PowerOfTwoCapacity, EqualsTheLoop) {
 TEST(PowerOfTwoCapacity, IsWhatTheGeometricLadderChooses) {
   constexpr int32_t kFloor = 1 << 13;
   constexpr int32_t kCap = 1 << 18;
-  const LadderOptions options{.strategy = StrategyKind::kGeometric, .min_tokens = kFloor};
+  const LadderOptions options{
+      .strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = kFloor};
   const absl::StatusOr<Ladder> ladder =
       BuildLadder(options, {.max_tokens = kCap, .max_sequences = 1, .tile_tokens = 1});
   ASSERT_TRUE(ladder.ok());
   for (int32_t m = 1; m <= kCap; m += 37) {
-    ASSERT_EQ(ladder->Choose(m, 1)->tokens, PowerOfTwoCapacity(m, kFloor, kCap)) << m;
+    ASSERT_EQ(ladder->Choose({.tokens = m, .sequences = 1, .longest = m})->tokens,
+              PowerOfTwoCapacity(m, kFloor, kCap))
+        << m;
   }
 }
 
 TEST(Strategy, Tables) {
   const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 48};
-  EXPECT_THAT(Build({.strategy = StrategyKind::kGeometric, .min_tokens = 100}, limits),
-              ElementsAre(100, 128, 256, 512, 1000));
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = 100}, limits),
+      ElementsAre(100, 128, 256, 512, 1000));
+  EXPECT_THAT(Build({.strategy = StrategyKind::kGeometric,
+                     .ratio = 2.0,
+                     .min_tokens = 100,
+                     .cap_tokens = 300},
+                    limits),
+              ElementsAre(100, 128, 256, 300, 1000));
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kGeometric, .min_tokens = 100, .cap_tokens = 5000}, limits),
+      ElementsAre(100, 142, 201, 285, 404, 572, 809, 1000));
+  EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, limits),
+            Build({.strategy = StrategyKind::kGeometric}, limits));
   EXPECT_THAT(
       Build({.strategy = StrategyKind::kGeometric, .ratio = 3.0, .min_tokens = 100}, limits),
       ElementsAre(100, 300, 900, 1000));
@@ -70,9 +85,12 @@ TEST(Strategy, Tables) {
 
 TEST(Strategy, ThinningKeepsTheEnds) {
   const LadderLimits limits{.max_tokens = 4096, .max_sequences = 64, .tile_tokens = 8};
-  EXPECT_THAT(Build({.min_tokens = 16, .max_buckets = 3}, limits), ElementsAre(16, 256, 4096));
-  EXPECT_THAT(Build({.min_tokens = 16, .max_buckets = 2}, limits), ElementsAre(16, 4096));
-  EXPECT_THAT(Build({.min_tokens = 16, .max_buckets = 1}, limits), ElementsAre(4096));
+  const auto thinned = [&](int32_t count) {
+    return Build({.ratio = 2.0, .min_tokens = 16, .max_buckets = count}, limits);
+  };
+  EXPECT_THAT(thinned(3), ElementsAre(16, 256, 4096));
+  EXPECT_THAT(thinned(2), ElementsAre(16, 4096));
+  EXPECT_THAT(thinned(1), ElementsAre(4096));
 }
 
 TEST(Strategy, RefusesOptionsOutOfRange) {
@@ -86,6 +104,7 @@ TEST(Strategy, RefusesOptionsOutOfRange) {
       {{.ratio = 16.5}, "ratio"},
       {{.ratio = std::numeric_limits<double>::quiet_NaN()}, "ratio"},
       {{.min_tokens = 0}, "min_tokens"},
+      {{.min_tokens = 16, .cap_tokens = 15}, "cap_tokens"},
       {{.max_buckets = 0}, "max_buckets"},
       {{.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}}, "fixed_tokens"},
       {{.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 8}}, "fixed_tokens"},
@@ -109,9 +128,10 @@ TEST(Strategy, EveryLadderIsSound) {
                               .max_sequences = draw(1, 300),
                               .tile_tokens = draw(1, 130)};
     LadderOptions options;
-    options.strategy = StrategyKind(draw(1, 3));
+    options.strategy = StrategyKind(draw(1, 4));
     options.ratio = 1.0 + static_cast<double>(draw(1, 15000)) / 1000;
     options.min_tokens = draw(1, 5000);
+    if (draw(0, 1) == 1) options.cap_tokens = options.min_tokens + draw(0, 5000);
     options.max_buckets = draw(1, 64);
     const absl::StatusOr<Ladder> ladder = BuildLadder(options, limits);
     ASSERT_TRUE(ladder.ok()) << ladder.status();

@@ -1,0 +1,110 @@
+#include "engine/schedule/baseline_former.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/schedule/step_shape.h"
+#include "engine/schedule/waiting.h"
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+BatchSize With(const BatchSize& size, const WaitingSequence& sequence) {
+  return {.tokens = size.tokens + sequence.tokens,
+          .sequences = size.sequences + 1,
+          .longest = std::max(size.longest, sequence.tokens)};
+}
+
+// The width of the column that a sequence alone would run in; 0 when none is wide enough.
+int32_t ColumnOf(const Ladder& ladder, const WaitingSequence& sequence) {
+  const Bucket* bucket =
+      ladder.Choose({.tokens = sequence.tokens, .sequences = 1, .longest = sequence.tokens});
+  return bucket == nullptr ? 0 : bucket->positions;
+}
+
+// Cuts `waiting` to its longest prefix that the ladder holds.
+BatchSize CutToFit(const Ladder& ladder, std::vector<WaitingSequence*>* waiting) {
+  BatchSize size{};
+  for (const WaitingSequence* sequence : *waiting) {
+    const BatchSize larger = With(size, *sequence);
+    if (ladder.Choose(larger) == nullptr) break;
+    size = larger;
+  }
+  SLUICE_CHECK(size.sequences > 0);
+  waiting->resize(static_cast<size_t>(size.sequences));
+  return size;
+}
+
+// Cuts `batch` to the most rows that fill a bucket which holds it.
+BatchSize CutToPreferred(const Ladder& ladder, std::vector<WaitingSequence*>* batch) {
+  size_t rows = 1;
+  for (const Bucket& bucket : ladder.buckets()) {
+    const auto preferred = static_cast<size_t>(bucket.sequences);
+    if (preferred <= batch->size()) rows = std::max(rows, preferred);
+  }
+  batch->resize(rows);
+  BatchSize size{};
+  for (const WaitingSequence* sequence : *batch) size = With(size, *sequence);
+  return size;
+}
+
+}  // namespace
+
+BatchDecision BaselineFormer::Form(const SequenceQueue& queue, const FormerInputs& inputs,
+                                   MonoTime now, std::vector<WaitingSequence*>* batch) {
+  batch->clear();
+  if (queue.empty()) return {};
+  const Ladder& ladder = *inputs.ladder;
+  BatchSize size = Gather(queue, ladder, batch);
+  Trigger trigger = Trigger::kIdle;
+  if (batch->size() < queue.size() || ladder.Choose(With(size, {.tokens = 1})) == nullptr) {
+    trigger = Trigger::kFull;
+  } else if (inputs.draining) {
+    trigger = Trigger::kDrain;
+  } else if (max_delay_ > nanoseconds::zero()) {
+    const double cost = inputs.costs->Estimate(EstimatedShapeOf(*batch, *ladder.Choose(size)));
+    const MonoTime last_start = LastStart(*batch, cost);
+    const MonoTime until = std::min(queue.OldestArrival() + max_delay_, last_start);
+    if (until > now) {
+      batch->clear();
+      return {.size = size, .wait_until = until, .wait_reason = WaitReason::kCompany};
+    }
+    trigger = last_start <= now ? Trigger::kDeadline : Trigger::kDelay;
+  }
+  if (policy_ == PolicyKind::kStaticPadded && trigger != Trigger::kDelay) {
+    size = CutToPreferred(ladder, batch);
+  }
+  return {.launch = true, .size = size, .bucket = *ladder.Choose(size), .trigger = trigger};
+}
+
+BatchSize BaselineFormer::Gather(const SequenceQueue& queue, const Ladder& ladder,
+                                 std::vector<WaitingSequence*>* batch) const {
+  if (policy_ == PolicyKind::kPaddedBuckets) {
+    queue.Front(kWindow, batch);
+    KeepColumn(ladder, batch);
+  } else {
+    queue.Front(static_cast<size_t>(ladder.max_sequences()), batch);
+  }
+  return CutToFit(ladder, batch);
+}
+
+void BaselineFormer::KeepColumn(const Ladder& ladder,
+                                std::vector<WaitingSequence*>* waiting) const {
+  const int32_t column = ColumnOf(ladder, *waiting->front());
+  size_t kept = 0;
+  // How many may be kept before one that was left out has been passed over too often.
+  auto most = std::numeric_limits<int64_t>::max();
+  for (WaitingSequence* sequence : *waiting) {
+    const auto so_far = static_cast<int64_t>(kept);
+    if (so_far >= most) break;
+    if (ColumnOf(ladder, *sequence) == column) {
+      (*waiting)[kept++] = sequence;
+    } else {
+      most = std::min(most, so_far + max_overtakes_ - sequence->overtaken);
+    }
+  }
+  waiting->resize(kept);
+}
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+// The policies to compare with.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "engine/schedule/batch_former.h"
+
+namespace sluice {
+
+// Launches what it gathers from the queue in order, as much as the ladder holds:
+//   * kFifoPacked: the longest prefix of the queue;
+//   * kStaticPadded: the same, as Triton's dynamic batcher with the ladder's row counts as preferred
+//     sizes: what is launched before the delay is over is cut to the largest of them that it reaches;
+//   * kPaddedBuckets: a queue per bucket of lengths, as the classic bucketing libraries. Of the first
+//     kWindow sequences those whose own column of the ladder is the head's, and none that would pass
+//     over another more often than max_overtakes allows.
+// With max_queue_delay, a batch that leaves room and nobody behind is held back until its oldest has
+// waited that long, or one of it may miss its deadline.
+class BaselineFormer : public BatchFormer {
+ public:
+  static constexpr size_t kWindow = 1024;
+
+  explicit BaselineFormer(const BatchOptions& options)
+      : policy_(options.policy),
+        max_delay_(std::chrono::microseconds(options.max_queue_delay_us)),
+        max_overtakes_(options.max_overtakes) {}
+
+  BatchDecision Form(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime now,
+                     std::vector<WaitingSequence*>* batch) override;
+
+ private:
+  // Gathers the batch and returns its size.
+  BatchSize Gather(const SequenceQueue& queue, const Ladder& ladder,
+                   std::vector<WaitingSequence*>* batch) const;
+  // Cuts `waiting`, the front of the queue, to those of the head's column.
+  void KeepColumn(const Ladder& ladder, std::vector<WaitingSequence*>* waiting) const;
+
+  const PolicyKind policy_;
+  const nanoseconds max_delay_;
+  const int32_t max_overtakes_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,65 @@
+#include "engine/schedule/step_shape.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+// Positions that each of the sequence's next tokens attends to, summed.
+int64_t ContextOf(const WaitingSequence& sequence) {
+  const int64_t count = sequence.tokens;
+  return count * sequence.first_position + count * (count + 1) / 2;
+}
+
+int32_t DistinctPositions(std::span<WaitingSequence* const> batch) {
+  // Kept, so that only the largest batch yet allocates.
+  thread_local std::vector<std::pair<int32_t, int32_t>> ranges;
+  ranges.clear();
+  for (const WaitingSequence* sequence : batch) {
+    ranges.emplace_back(sequence->first_position, sequence->first_position + sequence->tokens);
+  }
+  std::sort(ranges.begin(), ranges.end());
+  int32_t distinct = 0;
+  int32_t end = 0;
+  for (const auto& [first, last] : ranges) {
+    distinct += std::max(last - std::max(first, end), 0);
+    end = std::max(end, last);
+  }
+  return distinct;
+}
+
+}  // namespace
+
+StepShape EstimatedShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket) {
+  StepShape shape{.bucket = bucket};
+  int32_t longest_fresh = 0;
+  int32_t others = 0;
+  int32_t end = 0;
+  for (const WaitingSequence* sequence : batch) {
+    shape.computed_tokens += sequence->tokens;
+    shape.context_tokens += ContextOf(*sequence);
+    shape.sampled_rows += sequence->sampled_rows;
+    end = std::max(end, sequence->first_position + sequence->tokens);
+    if (sequence->first_position == 0) {
+      longest_fresh = std::max(longest_fresh, sequence->tokens);
+    } else {
+      others += sequence->tokens;
+    }
+  }
+  shape.distinct_positions = std::min(longest_fresh + others, end);
+  if (bucket.padded()) shape.computed_tokens = bucket.tokens;
+  return shape;
+}
+
+StepShape ShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket) {
+  StepShape shape = EstimatedShapeOf(batch, bucket);
+  const bool all_fresh = std::all_of(batch.begin(), batch.end(), [](const auto* sequence) {
+    return sequence->first_position == 0;
+  });
+  if (!all_fresh) shape.distinct_positions = DistinctPositions(batch);
+  return shape;
+}
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+// The shape of a step batch, as the cost model sees it.
+#pragma once
+
+#include <span>
+
+#include "engine/schedule/cost_model.h"
+#include "engine/schedule/queue.h"
+
+namespace sluice {
+
+// The shape of the step that computes `batch` in `bucket`: packed, just its tokens; padded, all rows
+// of the bucket.
+StepShape ShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket);
+
+// The same in O(n), for decisions: distinct_positions may be too many, for sequences that do not begin
+// at position 0.
+StepShape EstimatedShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket);
+
+}  // namespace sluice

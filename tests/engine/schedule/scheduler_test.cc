@@ -1,0 +1,103 @@
+#include "engine/schedule/scheduler.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/schedule/step_shape.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+
+class Recorder : public SchedulerObserver {
+ public:
+  void OnPush(const WaitingSequence& sequence, bool arrival) override {
+    calls.push_back((arrival ? "arrive " : "return ") + std::to_string(sequence.ticket));
+  }
+  void OnRemove(const WaitingSequence& sequence) override {
+    calls.push_back("remove " + std::to_string(sequence.ticket));
+  }
+  void OnDecide(MonoTime, bool, const BatchDecision& decision,
+                std::span<WaitingSequence* const> batch) override {
+    std::string call = decision.launch ? "launch" : "wait";
+    for (const WaitingSequence* sequence : batch) call += " " + std::to_string(sequence->ticket);
+    calls.push_back(call);
+  }
+  void OnObserve(const StepShape& step, double) override {
+    calls.push_back("observe " + std::to_string(step.computed_tokens));
+  }
+  void OnLadder(const Ladder& ladder) override {
+    calls.push_back("ladder " + std::to_string(ladder.buckets().size()));
+  }
+
+  std::vector<std::string> calls;
+};
+
+std::shared_ptr<const Ladder> LadderOf(std::vector<int32_t> capacities) {
+  std::vector<Bucket> buckets;
+  for (const int32_t tokens : capacities) buckets.push_back({.tokens = tokens, .sequences = 4});
+  return std::make_shared<const Ladder>(std::move(buckets));
+}
+
+TEST(Scheduler, TellsItsObserverEverythingInOrder) {
+  Recorder recorder;
+  Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), &recorder);
+  WaitingSequence first{.ticket = 1, .tokens = 10}, second{.ticket = 2, .tokens = 20};
+  std::vector<WaitingSequence*> batch;
+  EXPECT_FALSE(scheduler.Decide(MonoTime(), false, &batch).launch);
+  scheduler.Arrive(&first);
+  scheduler.Arrive(&second);
+  scheduler.Remove(&second);
+  EXPECT_TRUE(scheduler.Decide(MonoTime(), false, &batch).launch);
+  EXPECT_TRUE(scheduler.queue().empty());
+  scheduler.Observe(ShapeOf(batch, {.tokens = 64, .sequences = 4}), 1e-3);
+  EXPECT_GT(scheduler.costs().Estimate({.bucket = {.tokens = 64, .sequences = 4}}), 0);
+  scheduler.Return(&first);
+  scheduler.SetLadder(LadderOf({32, 64}));
+  EXPECT_EQ(scheduler.Decide(MonoTime(), true, &batch).bucket.tokens, 32);
+  EXPECT_THAT(recorder.calls,
+              ElementsAre("ladder 1", "wait", "arrive 1", "arrive 2", "remove 2", "launch 1",
+                          "observe 10", "return 1", "ladder 2", "launch 1"));
+}
+
+TEST(Scheduler, OnlyArrivalsCountAsTraffic) {
+  Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
+  WaitingSequence sequence{.ticket = 1, .tokens = 10};
+  scheduler.Arrive(&sequence);
+  std::vector<WaitingSequence*> batch;
+  scheduler.Decide(MonoTime(), false, &batch);
+  sequence.tokens = 1;
+  scheduler.Return(&sequence);
+  EXPECT_EQ(scheduler.traffic().RecentArrivals().size(), 1u);
+  EXPECT_DOUBLE_EQ(scheduler.traffic().TotalUsage(), 1);
+}
+
+TEST(SchedulerDeathTest, ALadderKeepsItsLargestBucket) {
+  Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
+  EXPECT_DEATH(scheduler.SetLadder(LadderOf({32})), "broken invariant");
+}
+
+TEST(ShapeOf, CountsEveryPositionOnce) {
+  WaitingSequence prompt{.tokens = 4};                                          // 0..3
+  WaitingSequence suffix{.first_position = 2, .tokens = 3, .sampled_rows = 2};  // 2..4
+  WaitingSequence decode{.first_position = 9, .tokens = 1};                     // 9
+  const Bucket bucket{.tokens = 16, .sequences = 4};
+  WaitingSequence* const fresh[] = {&prompt};
+  WaitingSequence* const mixed[] = {&decode, &suffix, &prompt};
+  EXPECT_EQ(ShapeOf(fresh, bucket).distinct_positions, 4);
+  const StepShape shape = ShapeOf(mixed, bucket);
+  EXPECT_EQ(shape.computed_tokens, 8);
+  EXPECT_EQ(shape.context_tokens, (1 + 2 + 3 + 4) + (3 + 4 + 5) + 10);
+  EXPECT_EQ(shape.distinct_positions, 6);
+  EXPECT_EQ(shape.sampled_rows, 4);
+  EXPECT_GE(EstimatedShapeOf(mixed, bucket).distinct_positions, shape.distinct_positions);
+  EXPECT_EQ(ShapeOf(mixed, Bucket::Padded(4, 8)).computed_tokens, 32);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,101 @@
+// Scheduling allocates nothing once it has seen as much before.
+#include <chrono>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "engine/schedule/scheduler.h"
+#include "gtest/gtest.h"
+#include "tests/support/allocation_counter.h"
+
+namespace sluice {
+namespace {
+
+constexpr LadderLimits kLimits{.max_tokens = 4096, .max_sequences = 512, .tile_tokens = 32};
+constexpr int32_t kMaxPositions = 1024;
+
+Ladder LadderOf(PolicyKind policy) {
+  if (policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded) {
+    return BuildPaddedLadder(policy, kLimits, kMaxPositions);
+  }
+  return *BuildLadder({.strategy = StrategyKind::kGeometric}, kLimits);
+}
+
+// Sequences that arrive, run and may come back for another step. All sizes are multiples of 64, so that
+// the histograms soon know them all.
+class Clients {
+ public:
+  Clients(PolicyKind policy, uint64_t seed)
+      : scheduler_({.policy = policy, .max_queue_delay_us = 100}, std::chrono::minutes(5),
+                   std::make_shared<const Ladder>(LadderOf(policy)), CostModel(), nullptr),
+        sequences_(3000),
+        random_(seed) {
+    for (WaitingSequence& sequence : sequences_) idle_.push_back(&sequence);
+  }
+
+  void Rounds(int count) {
+    for (int round = 0; round < count; ++round) Round();
+  }
+
+ private:
+  void Round() {
+    for (uint64_t i = random_() % 600; i > 0 && !idle_.empty(); --i) Arrive();
+    now_ += std::chrono::microseconds(200);
+    while (const WaitingSequence* expired = scheduler_.queue().Expired(now_)) {
+      scheduler_.Remove(expired);
+      idle_.push_back(&sequences_[expired->ticket % sequences_.size()]);
+    }
+    const BatchDecision decision = scheduler_.Decide(now_, /*draining=*/false, &batch_);
+    if (!decision.launch) return;
+    scheduler_.Observe(ShapeOf(batch_, decision.bucket), 1e-4);
+    for (WaitingSequence* sequence : batch_) {
+      if (sequence->first_position == 0 && random_() % 2 == 0) {
+        sequence->first_position = sequence->tokens;
+        sequence->tokens = 64;
+        scheduler_.Return(sequence);
+      } else {
+        idle_.push_back(sequence);
+      }
+    }
+  }
+
+  void Arrive() {
+    WaitingSequence& sequence = *idle_.back();
+    idle_.pop_back();
+    const auto index = static_cast<uint64_t>(&sequence - sequences_.data());
+    sequence = {.ticket = ++arrivals_ * sequences_.size() + index,
+                .priority = 1 + static_cast<int>(random_() % kPriorityLevels),
+                .tokens = 64 << (random_() % 4),
+                .queued = now_};
+    if (random_() % 2 == 0) sequence.deadline = now_ + std::chrono::milliseconds(random_() % 10);
+    scheduler_.Arrive(&sequence);
+  }
+
+  Scheduler scheduler_;
+  std::vector<WaitingSequence> sequences_;
+  std::vector<WaitingSequence*> idle_, batch_;
+  std::mt19937_64 random_;
+  MonoTime now_{std::chrono::seconds(1)};
+  uint64_t arrivals_ = 0;
+};
+
+TEST(SteadyState, NoPolicyAllocates) {
+  for (const PolicyKind policy : {PolicyKind::kCutAndFill, PolicyKind::kFifoPacked,
+                                  PolicyKind::kPaddedBuckets, PolicyKind::kStaticPadded}) {
+    SCOPED_TRACE(static_cast<int>(policy));
+    Clients clients(policy, /*seed=*/1);
+    clients.Rounds(3000);
+    const int64_t before = Allocations();
+    clients.Rounds(3000);
+    EXPECT_EQ(Allocations() - before, 0);
+  }
+}
+
+TEST(AllocationCounter, Counts) {
+  const int64_t before = Allocations();
+  const auto integer = std::make_unique<int>(1);
+  EXPECT_EQ(Allocations() - before, 1) << *integer;
+}
+
+}  // namespace
+}  // namespace sluice
