@@ -18,6 +18,12 @@ const int32_t* Row::sequence() const {
   return history.empty() ? owner->request.tokens.data() + prompt_offset : history.data();
 }
 
+int32_t Row::SampledRows() const {
+  const bool scored = first_step() && owner->Wants(kOutputPromptLogprobs);
+  const bool last = max_generated > 0 || (first_step() && owner->Wants(kOutputLogits));
+  return (scored ? prompt_length - 1 : 0) + (last ? 1 : 0);
+}
+
 bool Row::Keep(int32_t token) {
   ++generated;
   if (generated >= max_generated) return false;
@@ -45,6 +51,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     // The last token may be drawn at the last position, and is not computed any more.
     row.max_generated = std::min(request.max_tokens, max_positions + 1 - row.prompt_length);
     row.tokens = row.prompt_length;
+    row.sampled_rows = row.SampledRows();
     row.work = WholeWork(row);
     row.priority = request.priority;
     row.queued = queued;
@@ -56,6 +63,8 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     }
     offset += row.prompt_length;
   }
+  const size_t steps = rows.size() * static_cast<size_t>(std::max(request.max_tokens, 1));
+  history.steps.reserve(std::min(steps, RequestHistory::kSteps));
 }
 
 void ActiveRequest::AllocateReply() {

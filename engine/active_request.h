@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/decision_history.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/schedule/queue.h"
@@ -36,6 +37,8 @@ struct Row : WaitingSequence {
   std::vector<float> top_logprobs;  // likewise
 
   bool first_step() const { return generated == 0; }
+  // Rows of the next step whose logits are wanted.
+  int32_t SampledRows() const;
   // The sequence that the next step computes, from position 0.
   const int32_t* sequence() const;
   int32_t length() const { return prompt_length + generated; }
@@ -70,6 +73,7 @@ struct ActiveRequest {
   Reply reply;
   bool reply_allocated = false;
   RequestTrace trace;
+  RequestHistory history;
 };
 
 // The value counted by QueueOptions::max_tokens.

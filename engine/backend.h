@@ -5,29 +5,17 @@
 // Replay at a time.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/bucket.h"
 #include "engine/model/model.h"
 #include "engine/step_batch.h"
 
 namespace sluice {
-
-// What a plan was prepared for, in the packed layout. A batch fits when each of its sizes is <= the
-// capacity: range guards, never equality guards.
-struct Bucket {
-  int32_t tokens = 0;
-  int32_t sequences = 0;
-
-  bool Fits(int32_t batch_tokens, int32_t batch_sequences) const {
-    return batch_tokens <= tokens && batch_sequences <= sequences;
-  }
-  auto operator<=>(const Bucket&) const = default;
-};
 
 struct BackendInfo {
   std::string device;   // "cpu", later "cuda:0"; label of every metric
@@ -38,16 +26,25 @@ struct BackendInfo {
   int32_t row_multiple = 1;
 };
 
+// What a step batch asks of a plan.
+struct StepNeeds {
+  BatchSize size{};
+  int32_t num_top = 0;  // the most candidates that one of its rows reports
+};
+
 // The prepared execution of a model for one bucket. Immutable.
 class Plan {
  public:
   virtual ~Plan() = default;
   virtual const Bucket& bucket() const = 0;
   virtual int64_t memory_bytes() const = 0;
+  // Range guards: do the ops' constraints hold for a step whose size fits the bucket? (Top-k needs
+  // n >= k.)
+  virtual bool Accepts(const StepNeeds& needs) const = 0;
 };
 
-// Arena of activations and KV pages for one execution at a time, large enough for every bucket up
-// to the one that it was made for.
+// Arena of activations and KV pages for one execution at a time, large enough for every bucket that
+// has at most the tokens and the sequences of the one that it was made for.
 class Slot {
  public:
   virtual ~Slot() = default;
@@ -66,7 +63,7 @@ class ExecutableModel {
   virtual absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const = 0;
 
-  // Runs `batch` (which fits plan.bucket()) and fills the results of its sampled rows. Allocates
+  // Runs `batch`, which fits the bucket (padded: fills it), and answers its sampled rows. Allocates
   // nothing and creates no primitive. An error concerns the whole batch; a row whose logits are not
   // finite is no error here but has SampleResult::token == -1.
   virtual absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const = 0;

@@ -6,9 +6,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "engine/model_runner.h"
 #include "engine/mutex.h"
-#include "engine/warm_up.h"
+#include "engine/served_model.h"
 
 namespace sluice {
 namespace {
@@ -32,6 +31,12 @@ absl::StatusOr<int64_t> ParseVersion(std::string_view text) {
   return version;
 }
 
+// Each served model has files of its own: the first one the path given, the others that and their
+// number.
+std::string PathOf(const std::string& path, size_t index) {
+  return path.empty() || index == 0 ? path : absl::StrCat(path, ".", index);
+}
+
 // Lock order: serve_mu_, mu_, a runner's own.
 class EngineImpl : public Engine {
  public:
@@ -42,7 +47,7 @@ class EngineImpl : public Engine {
 
   absl::Status Serve(std::shared_ptr<const Model> model) override {
     MutexLock serving(&serve_mu_);  // one warm-up at a time
-    uint64_t index = 0;
+    size_t index = 0;
     {
       MutexLock lock(&mu_);
       if (draining_) return absl::UnavailableError("the engine is draining");
@@ -50,29 +55,100 @@ class EngineImpl : public Engine {
         return absl::AlreadyExistsError(absl::StrCat("version ", model->version, " of model '",
                                                      model->name, "' is served already"));
       }
-      index = runners_.size();
+      index = served_.size();
     }
-    absl::StatusOr<PreparedModel> prepared = WarmUp(model, options_, backend_, clock_, observer_);
-    if (!prepared.ok()) return prepared.status();
-    auto runner =
-        std::make_unique<ModelRunner>(index << kSerialBits, std::move(model), *std::move(prepared),
-                                      options_, backend_->info(), clock_, observer_);
+    EngineOptions options = options_;
+    options.ladder.file = PathOf(options_.ladder.file, index);
+    options.history.journal = PathOf(options_.history.journal, index);
+    absl::StatusOr<std::unique_ptr<ServedModel>> served = ServedModel::Create(
+        index << kSerialBits, std::move(model), options, backend_, clock_, observer_);
+    if (!served.ok()) return served.status();
     MutexLock lock(&mu_);
-    if (draining_) runner->StopAdmission();
-    runners_.push_back(std::move(runner));
+    if (draining_) (*served)->runner().StopAdmission();
+    served_.push_back(*std::move(served));
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                        std::string_view version) const override {
+    const absl::StatusOr<ServedModel*> served = Named(name, version);
+    if (!served.ok()) return served.status();
+    return (*served)->model();
+  }
+
+  std::vector<std::shared_ptr<const Model>> Models() const override {
+    MutexLock lock(&mu_);
+    std::vector<std::shared_ptr<const Model>> models;
+    for (const auto& served : served_) models.push_back(served->model());
+    return models;
+  }
+
+  absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
+                                   MonoTime received) override {
+    ServedModel* const served = Serving(request.model.get());
+    if (served == nullptr) {
+      observer_->OnRejected(request.model ? request.model->name : "", Rejection::kUnknownModel);
+      return absl::NotFoundError("the request's model is not served");
+    }
+    return served->runner().Submit(std::move(request), std::move(sink), received);
+  }
+
+  void Cancel(RequestId id) override {
+    ServedModel* served = nullptr;
+    {
+      MutexLock lock(&mu_);
+      const uint64_t index = id >> kSerialBits;
+      if (index < served_.size()) served = served_[index].get();
+    }
+    if (served != nullptr) served->runner().Cancel(id);
+  }
+
+  void Drain(MonoTime deadline) override {
+    {
+      MutexLock lock(&mu_);
+      draining_ = true;
+    }
+    const std::vector<ServedModel*> all = All();
+    for (ServedModel* served : all) served->runner().StopAdmission();
+    for (ServedModel* served : all) served->runner().AwaitIdle(deadline);
+  }
+
+  std::vector<ModelStats> Stats() const override {
+    std::vector<ModelStats> stats;
+    for (const ServedModel* served : All()) stats.push_back(served->Stats());
+    return stats;
+  }
+
+  absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
+                                          bool force) override {
+    const absl::StatusOr<ServedModel*> served = Named(name, version);
+    if (!served.ok()) return served.status();
+    return (*served)->reviewer().Review(force);
+  }
+
+  absl::StatusOr<Explanation> Explain(std::string_view request_id) const override {
+    absl::StatusOr<Explanation> latest = absl::NotFoundError("no model is served");
+    for (const ServedModel* served : All()) {
+      absl::StatusOr<Explanation> found = served->runner().Explain(request_id);
+      const bool later = found.ok() && latest.ok() && found->trace.done > latest->trace.done;
+      if (!latest.ok() || later) latest = std::move(found);
+    }
+    return latest;
+  }
+
+  const BackendInfo& backend_info() const override { return backend_->info(); }
+
+ private:
+  // As Resolve.
+  absl::StatusOr<ServedModel*> Named(std::string_view name, std::string_view version) const {
     if (version.empty()) {
       MutexLock lock(&mu_);
-      if (const ModelRunner* highest = FindHighest(name)) return highest->model();
+      if (ServedModel* highest = FindHighest(name)) return highest;
     } else {
       const absl::StatusOr<int64_t> number = ParseVersion(version);
       if (!number.ok()) return number.status();
       MutexLock lock(&mu_);
-      if (const ModelRunner* runner = Find(name, *number)) return runner->model();
+      if (ServedModel* served = Find(name, *number)) return served;
       if (FindHighest(name) != nullptr) {
         return absl::NotFoundError(
             absl::StrCat("model ", Quoted(name), " has no version ", *number));
@@ -81,85 +157,38 @@ class EngineImpl : public Engine {
     return absl::NotFoundError(absl::StrCat("no model ", Quoted(name)));
   }
 
-  std::vector<std::shared_ptr<const Model>> Models() const override {
-    MutexLock lock(&mu_);
-    std::vector<std::shared_ptr<const Model>> models;
-    for (const auto& runner : runners_) models.push_back(runner->model());
-    return models;
-  }
-
-  absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
-                                   MonoTime received) override {
-    ModelRunner* const runner = RunnerOf(request.model.get());
-    if (runner == nullptr) {
-      observer_->OnRejected(request.model ? request.model->name : "", Rejection::kUnknownModel);
-      return absl::NotFoundError("the request's model is not served");
-    }
-    return runner->Submit(std::move(request), std::move(sink), received);
-  }
-
-  void Cancel(RequestId id) override {
-    ModelRunner* runner = nullptr;
-    {
-      MutexLock lock(&mu_);
-      const uint64_t index = id >> kSerialBits;
-      if (index < runners_.size()) runner = runners_[index].get();
-    }
-    if (runner != nullptr) runner->Cancel(id);
-  }
-
-  void Drain(MonoTime deadline) override {
-    {
-      MutexLock lock(&mu_);
-      draining_ = true;
-    }
-    const std::vector<ModelRunner*> runners = Runners();
-    for (ModelRunner* runner : runners) runner->StopAdmission();
-    for (ModelRunner* runner : runners) runner->AwaitIdle(deadline);
-  }
-
-  std::vector<ModelStats> Stats() const override {
-    std::vector<ModelStats> stats;
-    for (const ModelRunner* runner : Runners()) stats.push_back(runner->Stats());
-    return stats;
-  }
-
-  const BackendInfo& backend_info() const override { return backend_->info(); }
-
- private:
-  const ModelRunner* Find(std::string_view name, int64_t version) const
+  ServedModel* Find(std::string_view name, int64_t version) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    for (const auto& runner : runners_) {
-      const Model& model = *runner->model();
-      if (model.name == name && model.version == version) return runner.get();
+    for (const auto& served : served_) {
+      if (served->model()->name == name && served->model()->version == version) return served.get();
     }
     return nullptr;
   }
 
-  const ModelRunner* FindHighest(std::string_view name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const ModelRunner* highest = nullptr;
-    for (const auto& runner : runners_) {
-      if (runner->model()->name != name) continue;
-      if (highest == nullptr || runner->model()->version > highest->model()->version) {
-        highest = runner.get();
+  ServedModel* FindHighest(std::string_view name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ServedModel* highest = nullptr;
+    for (const auto& served : served_) {
+      if (served->model()->name != name) continue;
+      if (highest == nullptr || served->model()->version > highest->model()->version) {
+        highest = served.get();
       }
     }
     return highest;
   }
 
-  ModelRunner* RunnerOf(const Model* model) const {
+  ServedModel* Serving(const Model* model) const {
     MutexLock lock(&mu_);
-    for (const auto& runner : runners_) {
-      if (runner->model().get() == model) return runner.get();
+    for (const auto& served : served_) {
+      if (served->model().get() == model) return served.get();
     }
     return nullptr;
   }
 
-  std::vector<ModelRunner*> Runners() const {
+  std::vector<ServedModel*> All() const {
     MutexLock lock(&mu_);
-    std::vector<ModelRunner*> runners;
-    for (const auto& runner : runners_) runners.push_back(runner.get());
-    return runners;
+    std::vector<ServedModel*> all;
+    for (const auto& served : served_) all.push_back(served.get());
+    return all;
   }
 
   const EngineOptions options_;
@@ -170,7 +199,7 @@ class EngineImpl : public Engine {
   Mutex serve_mu_;
   mutable Mutex mu_;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::unique_ptr<ModelRunner>> runners_ ABSL_GUARDED_BY(mu_);  // only ever grows
+  std::vector<std::unique_ptr<ServedModel>> served_ ABSL_GUARDED_BY(mu_);  // only ever grows
 };
 
 }  // namespace

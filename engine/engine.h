@@ -8,7 +8,7 @@
 //   * A request that is cancelled or whose deadline has passed while it waits is never run; while a
 //     batch runs, its result is dropped at the batch's end.
 //   * Each served model has one scheduling thread, which forms batches, replays plans and calls
-//     sinks. Plans are prepared on a background thread and published atomically.
+//     sinks. Ladders are reviewed and plans prepared on background threads and published atomically.
 //   * Drain stops admission and returns when every admitted request is done or at `deadline`; what
 //     is left then ends with Unavailable. The destructor drains with no time left.
 #pragma once
@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "engine/backend.h"
 #include "engine/clock.h"
+#include "engine/insight.h"
 #include "engine/observer.h"
 #include "engine/options.h"
 #include "engine/request.h"
@@ -30,36 +31,6 @@
 namespace sluice {
 
 using RequestId = uint64_t;  // never 0
-
-// A point-in-time view for metrics and the admin API.
-struct BucketStats {
-  Bucket bucket;
-  bool ready = false;  // its plan is published
-  int64_t batches = 0;
-  int64_t hits = 0;  // batches served by this bucket that it was the ladder's choice for
-  int64_t useful_tokens = 0;
-  int64_t computed_tokens = 0;
-  int64_t bucket_tokens = 0;  // batches * bucket.tokens
-  int64_t sequences = 0;
-  int64_t memory_bytes = 0;
-  double cost_seconds = 0;  // decayed mean of replay time; 0: never ran
-};
-
-struct ModelStats {
-  std::shared_ptr<const Model> model;
-  std::vector<BucketStats> buckets;  // ascending
-  int64_t waiting_requests = 0;
-  int64_t running_requests = 0;
-  int64_t queued_tokens = 0;  // that the next steps of the waiting sequences compute
-  int64_t queued_bytes = 0;   // held by requests that wait or run
-  nanoseconds oldest_age{0};  // of what waits
-  // Time to compute all that was admitted at the measured cost, if nothing ends before max_tokens.
-  nanoseconds estimated_drain{0};
-  int64_t steps = 0;
-  int64_t plan_memory_bytes = 0;
-  int64_t slot_memory_bytes = 0;
-  int64_t weight_bytes = 0;
-};
 
 class Engine {
  public:
@@ -90,6 +61,15 @@ class Engine {
   virtual void Drain(MonoTime deadline) = 0;
 
   virtual std::vector<ModelStats> Stats() const = 0;
+
+  // Reviews the ladder now and returns when the changed one is in use (or there is none). `force`
+  // adopts any gain. May take seconds; concurrent calls for one model take turns. Arguments as
+  // Resolve's. Errors: NotFound; FailedPrecondition for a padded policy, whose ladder is fixed.
+  virtual absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
+                                                  bool force) = 0;
+
+  // Of the latest request with this id among the last that ended; NotFound.
+  virtual absl::StatusOr<Explanation> Explain(std::string_view request_id) const = 0;
   virtual const BackendInfo& backend_info() const = 0;
 };
 

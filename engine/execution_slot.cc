@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/padding.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -13,10 +14,19 @@ int32_t PagesOf(int32_t tokens, int32_t page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
 }
 
-// Most pages that sequences within `bucket` can take: each may leave one page partly filled.
-int32_t MostPages(const Bucket& bucket, int32_t page_tokens) {
-  const int32_t sequences = std::min(bucket.sequences, bucket.tokens);
-  return sequences + (bucket.tokens - sequences) / page_tokens;
+// Most pages that sequences within `capacity` can take: each may leave one page partly filled.
+int32_t MostPages(const Bucket& capacity, int32_t page_tokens) {
+  const int32_t sequences = std::min(capacity.sequences, capacity.tokens);
+  return sequences + (capacity.tokens - sequences) / page_tokens;
+}
+
+Bucket CapacityOf(const Ladder& ladder) {
+  Bucket capacity;
+  for (const Bucket& bucket : ladder.buckets()) {
+    capacity.tokens = std::max(capacity.tokens, bucket.tokens);
+    capacity.sequences = std::max(capacity.sequences, bucket.sequences);
+  }
+  return capacity;
 }
 
 // A draw that reports nothing but its result.
@@ -31,67 +41,93 @@ SampledRow SampledAt(int32_t sequence, int32_t position) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
-    const ExecutableModel* executable, const Model* model, const Bucket& largest,
-    int32_t page_tokens) {
-  absl::StatusOr<std::unique_ptr<Slot>> slot = executable->CreateSlot(largest);
+    const ExecutableModel* executable, const Model* model, const Ladder& ladder,
+    PaddingKind padding, int32_t page_tokens) {
+  const Bucket capacity = CapacityOf(ladder);
+  absl::StatusOr<std::unique_ptr<Slot>> slot = executable->CreateSlot(capacity);
   if (!slot.ok()) return slot.status();
-  const int32_t needed = MostPages(largest, page_tokens);
+  const int32_t needed = MostPages(capacity, page_tokens);
   if ((*slot)->pages() < needed) {
-    return absl::InternalError(absl::StrCat("a slot for ", largest.tokens, " tokens has ",
+    return absl::InternalError(absl::StrCat("a slot for ", capacity.tokens, " tokens has ",
                                             (*slot)->pages(), " KV pages, needs ", needed));
   }
   return std::unique_ptr<ExecutionSlot>(
-      new ExecutionSlot(executable, model, largest, page_tokens, *std::move(slot)));
+      new ExecutionSlot(executable, model, capacity, padding, page_tokens, *std::move(slot)));
 }
 
 ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* model,
-                             const Bucket& largest, int32_t page_tokens, std::unique_ptr<Slot> slot)
+                             const Bucket& capacity, PaddingKind padding, int32_t page_tokens,
+                             std::unique_ptr<Slot> slot)
     : executable_(executable),
       model_(model),
-      largest_(largest),
+      capacity_(capacity),
+      padding_(padding),
       page_tokens_(page_tokens),
       slot_(std::move(slot)),
       allocator_(slot_->pages()),
-      batch_(largest.tokens, largest.sequences, static_cast<int32_t>(model->config.max_positions),
+      batch_(capacity.tokens, capacity.sequences, static_cast<int32_t>(model->config.max_positions),
              page_tokens) {
-  const auto sequences = static_cast<size_t>(largest.sequences);
-  const size_t sampled = sequences + static_cast<size_t>(largest.tokens);
-  pages_.reserve(static_cast<size_t>(MostPages(largest, page_tokens)));
+  const auto sequences = static_cast<size_t>(capacity.sequences);
+  const auto tokens = static_cast<size_t>(capacity.tokens);
+  padded_.reserve(tokens);
+  pages_.reserve(static_cast<size_t>(MostPages(capacity, page_tokens)));
   sequences_.reserve(sequences);
-  sampled_.reserve(sampled);
+  sampled_.reserve(sequences + tokens);
   sampled_begin_.reserve(sequences + 1);
-  results_.resize(sampled);
+  results_.resize(sequences + tokens);
 }
 
-void ExecutionSlot::Assign(std::span<Row* const> rows) {
+void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
   allocator_.Free(pages_);
   pages_.clear();
+  padded_.clear();
   sequences_.clear();
   sampled_.clear();
   sampled_begin_.assign(1, 0);
   rows_ = rows;
+  useful_tokens_ = 0;
   diagnostics_wanted_ = false;
   for (size_t i = 0; i < rows.size(); ++i) {
-    sequences_.push_back(Place(*rows[i]));
-    AppendSampledRows(rows[i], static_cast<int32_t>(i));
+    Row* const row = rows[i];
+    if (bucket.padded()) {
+      Place(Padded(row, bucket.positions), bucket.positions);
+    } else {
+      Place(row->sequence(), row->length());
+    }
+    AppendSampledRows(row, static_cast<int32_t>(i));
     sampled_begin_.push_back(sampled_.size());
-    diagnostics_wanted_ |= rows[i]->first_step() && !rows[i]->owner->reply.xsa_cos_sim.empty();
+    useful_tokens_ += row->length();
+    diagnostics_wanted_ |= row->first_step() && !row->owner->reply.xsa_cos_sim.empty();
+  }
+  while (bucket.padded() && sequences_.size() < static_cast<size_t>(bucket.sequences)) {
+    Place(Padded(nullptr, bucket.positions), bucket.positions);
   }
   batch_.Assign(sequences_, sampled_, executable_->row_order());
   if (diagnostics_wanted_) AttachDiagnostics();
 }
 
-StepSequence ExecutionSlot::Place(const Row& row) {
+const int32_t* ExecutionSlot::Padded(const Row* row, int32_t positions) {
+  const size_t begin = padded_.size();
+  const auto size = static_cast<size_t>(positions);
+  SLUICE_CHECK(begin + size <= padded_.capacity());  // pointers to earlier sequences stay valid
+  padded_.resize(begin + size);                      // with zeros
+  const std::span<int32_t> tokens = std::span(padded_).subspan(begin);
+  if (row != nullptr) {
+    std::copy_n(row->sequence(), row->length(), tokens.begin());
+    Pad(padding_, row->length(), tokens);
+  }
+  return tokens.data();
+}
+
+void ExecutionSlot::Place(const int32_t* tokens, int32_t count) {
   const size_t begin = pages_.size();
-  const auto count = static_cast<size_t>(PagesOf(row.length(), page_tokens_));
-  SLUICE_CHECK(begin + count <= pages_.capacity());  // pointers to earlier pages stay valid
-  pages_.resize(begin + count);
+  const auto pages = static_cast<size_t>(PagesOf(count, page_tokens_));
+  SLUICE_CHECK(begin + pages <= pages_.capacity());  // pointers to earlier pages stay valid
+  pages_.resize(begin + pages);
   const bool allocated = allocator_.Allocate(std::span(pages_).subspan(begin));
   SLUICE_CHECK(allocated);
-  return {.first_position = 0,
-          .count = row.length(),
-          .tokens = row.sequence(),
-          .pages = pages_.data() + begin};
+  sequences_.push_back(
+      {.first_position = 0, .count = count, .tokens = tokens, .pages = pages_.data() + begin});
 }
 
 void ExecutionSlot::AppendSampledRow(const SampledRow& sampled) {
@@ -133,7 +169,7 @@ void ExecutionSlot::AppendSampledRows(Row* row, int32_t sequence) {
 
 void ExecutionSlot::AttachDiagnostics() {
   const ModelConfig& config = model_->config;
-  const size_t most = static_cast<size_t>(config.layers * largest_.tokens * config.heads);
+  const size_t most = static_cast<size_t>(config.layers * capacity_.tokens * config.heads);
   const size_t live = static_cast<size_t>(config.layers * batch_.tokens() * config.heads);
   for (std::vector<float>* buffer : {&xsa_cos_sim_, &xsa_proj_frac_}) {
     buffer->reserve(most);
@@ -176,7 +212,7 @@ void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
   const ModelConfig& config = model_->config;
   const auto rows =
       batch_.sequence_rows().subspan(static_cast<size_t>(batch_.sequences()[i].rows_offset),
-                                     static_cast<size_t>(batch_.sequences()[i].count));
+                                     static_cast<size_t>(rows_[i]->length()));
   float* out = reply->data() + config.layers * config.heads * rows_[i]->prompt_offset;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const float* of_layer = source + layer * batch_.tokens() * config.heads;  // [tokens, heads]
@@ -184,16 +220,6 @@ void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
       out = std::copy_n(of_layer + step_row * config.heads, config.heads, out);
     }
   }
-}
-
-StepShape ExecutionSlot::Shape(const Bucket& bucket) const {
-  int32_t longest = 0;
-  for (const StepSequence& sequence : sequences_) longest = std::max(longest, sequence.count);
-  return {.bucket = bucket,
-          .computed_tokens = batch_.tokens(),
-          .context_tokens = batch_.tokens(),
-          .distinct_positions = longest,
-          .sampled_rows = static_cast<int32_t>(sampled_.size())};
 }
 
 }  // namespace sluice

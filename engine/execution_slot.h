@@ -10,27 +10,30 @@
 #include "absl/status/statusor.h"
 #include "engine/active_request.h"
 #include "engine/backend.h"
+#include "engine/options.h"
 #include "engine/page_allocator.h"
-#include "engine/schedule/cost_model.h"
+#include "engine/schedule/ladder.h"
 #include "engine/step_batch.h"
 
 namespace sluice {
 
 // Turns rows into a step batch, runs it, and brings the results back to the rows and their replies.
-// Storage is allocated at construction for the largest bucket (that of the diagnostics when first
-// asked for). One thread uses it.
+// In a padded bucket it fills up the rectangle: each row to its positions, and sequences of
+// nobody's below the last row, so that the device computes what a padded layout costs. Storage is
+// allocated at construction (that of the diagnostics when first asked for). One thread uses it.
 class ExecutionSlot {
  public:
-  // Both arguments outlive the slot. Errors are the backend's, or Internal when its slot has too
-  // few pages for `largest`.
+  // For every bucket of `ladder`. Both pointers outlive the slot. Errors are the backend's, or
+  // Internal when its slot has too few pages.
   static absl::StatusOr<std::unique_ptr<ExecutionSlot>> Create(const ExecutableModel* executable,
                                                                const Model* model,
-                                                               const Bucket& largest,
+                                                               const Ladder& ladder,
+                                                               PaddingKind padding,
                                                                int32_t page_tokens);
 
-  // Lays the rows' next steps out, with all that their requests want of these. The rows fit
-  // `largest` and stay as they are until they were collected.
-  void Assign(std::span<Row* const> rows);
+  // Lays the rows' next steps out for `bucket`, with all that their requests want of these. The
+  // rows fit it and stay as they are until they were collected.
+  void Assign(std::span<Row* const> rows, const Bucket& bucket);
 
   absl::Status Replay(const Plan& plan);
 
@@ -42,17 +45,18 @@ class ExecutionSlot {
   // diagnostics to its request's reply (logits and candidates are there already).
   Result Collect(size_t i);
 
-  // What was assigned, as a step of `bucket`.
-  StepShape Shape(const Bucket& bucket) const;
-  int32_t tokens() const { return batch_.tokens(); }
+  int32_t useful_tokens() const { return useful_tokens_; }
+  int32_t computed_tokens() const { return batch_.tokens(); }
   int64_t memory_bytes() const { return slot_->memory_bytes(); }
 
  private:
-  ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& largest,
-                int32_t page_tokens, std::unique_ptr<Slot> slot);
+  ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
+                PaddingKind padding, int32_t page_tokens, std::unique_ptr<Slot> slot);
 
-  // Gives `row` its pages and returns its step.
-  StepSequence Place(const Row& row);
+  // The tokens of a row's next step, extended to `positions`; nullptr: a sequence of nobody's.
+  const int32_t* Padded(const Row* row, int32_t positions);
+  // Gives a sequence of `count` tokens its pages.
+  void Place(const int32_t* tokens, int32_t count);
   void AppendSampledRows(Row* row, int32_t sequence);
   void AppendSampledRow(const SampledRow& sampled);
   void AttachDiagnostics();
@@ -60,7 +64,8 @@ class ExecutionSlot {
 
   const ExecutableModel* const executable_;
   const Model* const model_;
-  const Bucket largest_;
+  const Bucket capacity_;  // the most tokens and the most sequences of any bucket
+  const PaddingKind padding_;
   const int32_t page_tokens_;
   const std::unique_ptr<Slot> slot_;
   PageAllocator allocator_;
@@ -68,7 +73,9 @@ class ExecutionSlot {
 
   std::span<Row* const> rows_;  // assigned
   bool diagnostics_wanted_ = false;
-  std::vector<int32_t> pages_;  // of all sequences, one after another
+  int32_t useful_tokens_ = 0;
+  std::vector<int32_t> padded_;  // tokens of padded sequences, one after another
+  std::vector<int32_t> pages_;   // of all sequences, one after another
   std::vector<StepSequence> sequences_;
   std::vector<SampledRow> sampled_;
   std::vector<size_t> sampled_begin_;  // [rows + 1], into sampled_ and results_

@@ -1,6 +1,5 @@
 #include "engine/model_runner.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -38,24 +37,28 @@ absl::Status CheckLengths(const Request& request, int64_t max_positions) {
 
 ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
                          PreparedModel prepared, const EngineOptions& options,
-                         const BackendInfo& info, Clock* clock, Observer* observer)
+                         const BackendInfo& info, Clock* clock, Observer* observer,
+                         SchedulerObserver* journal)
     : model_(std::move(model)),
-      options_(options),
       row_multiple_(info.row_multiple),
       clock_(clock),
       observer_(observer),
       prepared_(std::move(prepared)),
       last_id_(first_id),
       budget_(options.queue),
+      scheduler_(options.batch, std::chrono::microseconds(options.ladder.review.half_life_us),
+                 prepared_.ladder, prepared_.costs, journal),
+      history_(static_cast<size_t>(options.history.requests)),
       plans_(prepared_.plans.get()) {
-  const auto sequences = static_cast<size_t>(prepared_.ladder.largest().sequences);
-  window_.reserve(sequences);
+  const auto sequences = static_cast<size_t>(prepared_.ladder->max_sequences());
+  batch_.reserve(sequences);
   running_.reserve(sequences);
   tokens_.reserve(sequences);
   thread_ = std::thread([this] { Run(); });
 }
 
-ModelRunner::~ModelRunner() {
+void ModelRunner::Stop() {
+  if (!thread_.joinable()) return;
   StopAdmission();
   AwaitIdle(clock_->Now());
   {
@@ -103,7 +106,7 @@ RequestId ModelRunner::Admit(std::unique_ptr<ActiveRequest> active) {
   for (Row& row : active->rows) {
     row.ticket = ++last_ticket_;
     work_tokens_ += row.work;
-    queue_.Push(&row);
+    scheduler_.Arrive(&row);
   }
   const RequestId id = active->id;
   requests_.emplace(id, std::move(active));
@@ -124,7 +127,7 @@ void ModelRunner::Fail(ActiveRequest* request, const absl::Status& status) {
   request->status = status;
   for (Row& row : request->rows) {
     if (row.state != Row::State::kWaiting) continue;
-    queue_.Remove(&row);
+    scheduler_.Remove(&row);
     RowDone(&row);
   }
 }
@@ -161,27 +164,15 @@ void ModelRunner::AwaitIdle(MonoTime deadline) {
   wake_.Signal();
 }
 
-ModelStats ModelRunner::Stats() const {
-  ModelStats stats;
-  stats.model = model_;
-  stats.buckets = prepared_.plans->Stats();
-  stats.plan_memory_bytes = prepared_.plans->memory_bytes();
-  stats.slot_memory_bytes = prepared_.slot->memory_bytes();
-  stats.weight_bytes = prepared_.executable->weight_bytes();
-  const MonoTime now = clock_->Now();
+void ModelRunner::SetLadder(std::shared_ptr<const Ladder> ladder) {
   MutexLock lock(&mu_);
-  for (BucketStats& bucket : stats.buckets) {
-    bucket.cost_seconds = prepared_.costs.Estimate({.bucket = bucket.bucket});
-  }
-  stats.running_requests = running_requests_;
-  stats.waiting_requests = static_cast<int64_t>(requests_.size()) - running_requests_;
-  stats.queued_tokens = queue_.tokens();
-  stats.queued_bytes = bytes_;
-  if (!queue_.empty()) stats.oldest_age = std::max(now - queue_.OldestArrival(), nanoseconds(0));
-  stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(
-      prepared_.costs.EstimateDrain(work_tokens_, prepared_.ladder.largest())));
-  stats.steps = steps_;
-  return stats;
+  scheduler_.SetLadder(std::move(ladder));
+  wake_.Signal();
+}
+
+void ModelRunner::LetGoOfPlans() {
+  MutexLock lock(&mu_);
+  wake_.Signal();
 }
 
 }  // namespace sluice

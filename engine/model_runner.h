@@ -1,16 +1,17 @@
-// Serves one model: its queue, its scheduling thread, its slot.
+// Serves one model: its scheduler, its scheduling thread, its slot.
 //
 // Concurrency contract
-//   * Submit, Cancel, StopAdmission, AwaitIdle and Stats may be called from any thread; they hold
-//     the lock for bookkeeping only, never during a replay or a call to a sink.
+//   * All public methods may be called from any thread; they hold the lock for bookkeeping only,
+//     never during a replay or a call to a sink.
 //   * The scheduling thread alone calls sinks and, through the loop
-//       end what failed -> decide -> lay out -> replay -> collect -> settle,
+//       end what failed -> decide -> look up -> lay out -> replay -> collect -> settle,
 //     owns the rows of the step between "decide" and "settle".
 //   * A request ends when its last row is done: it leaves the table under the lock, is handed to
 //     the scheduling thread, and its OnDone is called without the lock.
 //
 // Lock order: the runner's lock, then the observer's (OnAdmitted is called under it, so that no
-// request is seen done before it was seen admitted). The plan cache's lock is never taken under it.
+// request is seen done before it was seen admitted) and the journal's. The plan cache's lock is
+// never taken under it.
 #pragma once
 
 #include <cstdint>
@@ -24,36 +25,56 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/active_request.h"
+#include "engine/decision_history.h"
 #include "engine/engine.h"
 #include "engine/mutex.h"
-#include "engine/schedule/batch_former.h"
-#include "engine/schedule/queue.h"
+#include "engine/schedule/scheduler.h"
 #include "engine/warm_up.h"
 
 namespace sluice {
 
 class ModelRunner {
  public:
-  // Ids of its requests are first_id + 1, first_id + 2, ... Starts serving. `clock` and `observer`
-  // outlive the runner.
+  // Ids of its requests are first_id + 1, first_id + 2, ... Starts serving. The pointers are not
+  // owned and outlive the runner; `journal` may be nullptr.
   ModelRunner(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
               const EngineOptions& options, const BackendInfo& info, Clock* clock,
-              Observer* observer);
-  // Ends what is left with Unavailable.
-  ~ModelRunner();
+              Observer* observer, SchedulerObserver* journal);
+  ~ModelRunner() { Stop(); }
 
   const std::shared_ptr<const Model>& model() const { return model_; }
+  PlanCache* plans() const { return prepared_.plans.get(); }
+  const LadderLimits& limits() const { return prepared_.limits; }
 
   // As Engine's.
   absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink, MonoTime received);
   void Cancel(RequestId id);
+  absl::StatusOr<Explanation> Explain(std::string_view request_id) const;
+
+  // All but what its user adds: ladder_changes.
   ModelStats Stats() const;
+
+  // What a review of the ladder decides from, copied.
+  struct ReviewState {
+    std::shared_ptr<const Ladder> ladder;
+    CostModel costs;
+    Traffic traffic;
+  };
+  ReviewState StateForReview() const;
+  uint64_t Arrivals() const;  // sequences admitted since the start
+
+  // Every plan of `ladder` is ready. From the next decision on.
+  void SetLadder(std::shared_ptr<const Ladder> ladder);
+  // Has an idle scheduling thread let go of plans that were withdrawn.
+  void LetGoOfPlans();
 
   // From here on Submit refuses and the scheduler holds nothing back.
   void StopAdmission();
   // After StopAdmission: returns when every admitted request is done, or at `deadline` having told
   // the rest to end with Unavailable.
   void AwaitIdle(MonoTime deadline);
+  // Ends what is left with Unavailable, and the scheduling thread. For the thread that destroys it.
+  void Stop();
 
  private:
   // The scheduling thread.
@@ -61,27 +82,29 @@ class ModelRunner {
   bool NextWork();
   void EndFinished();
   void RunBatch();
-  void NoteStep(const Bucket& bucket, MonoTime start, nanoseconds replay);
+  void AbandonBatch(const absl::Status& status);
+  StepNeeds Needs() const;
+  void NoteStep(const ExplainedStep& step);
   void DropDead(const absl::Status& replayed, MonoTime now);
   void Settle(const StepShape* timed, nanoseconds replay);
 
   absl::Status Refuse(Rejection reason, absl::Status status);
   RequestId Admit(std::unique_ptr<ActiveRequest> active) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  BatchDecision Decide(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Take(int32_t sequences) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExpireWaiting(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the request with `status`, unless it has failed before: its waiting rows now, its running
   // ones when they settle.
   void Fail(ActiveRequest* request, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RowDone(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DescribeTraffic(MonoTime now, ModelStats* stats) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DescribeBuckets(ModelStats* stats) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<const Model> model_;
-  const EngineOptions options_;
   const int32_t row_multiple_;
   Clock* const clock_;
   Observer* const observer_;
-  // Its slot and plans are used by the scheduling thread; its costs are guarded by mu_.
-  PreparedModel prepared_;
+  const PreparedModel prepared_;  // its slot is used by the scheduling thread alone
 
   mutable Mutex mu_;
   CondVar wake_;  // the scheduling thread has something to look at
@@ -91,21 +114,25 @@ class ModelRunner {
   RequestId last_id_ ABSL_GUARDED_BY(mu_);
   uint64_t last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   AdmissionBudget budget_ ABSL_GUARDED_BY(mu_);
-  SequenceQueue queue_ ABSL_GUARDED_BY(mu_);
+  Scheduler scheduler_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<RequestId, std::unique_ptr<ActiveRequest>> requests_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<ActiveRequest>> ended_ ABSL_GUARDED_BY(mu_);  // OnDone is due
   bool ending_ ABSL_GUARDED_BY(mu_) = false;      // the scheduling thread calls OnDone
   int64_t work_tokens_ ABSL_GUARDED_BY(mu_) = 0;  // that all admitted rows may still compute
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;        // held by admitted requests
   int64_t running_requests_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;  // that ended
+
+  DecisionHistory history_;
 
   // Of the scheduling thread; capacity for the largest bucket.
   PlanCache::Reader plans_;
+  RecentWaits waits_;
   BatchDecision decision_;
   MonoTime decided_{};  // when
-  std::vector<WaitingSequence*> window_;
-  std::vector<Row*> running_;
+  int64_t step_ = 0;    // number of the latest batch
+  std::vector<WaitingSequence*> batch_;
+  std::vector<Row*> running_;  // the same
   std::vector<GeneratedToken> tokens_;
   std::vector<std::unique_ptr<ActiveRequest>> finished_;
 

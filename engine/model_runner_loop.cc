@@ -12,18 +12,21 @@ namespace sluice {
 
 void ModelRunner::Run() {
   while (NextWork()) {
-    if (finished_.empty()) {
+    if (!finished_.empty()) {
+      EndFinished();
+    } else if (!running_.empty()) {
       RunBatch();
     } else {
-      EndFinished();
+      plans_.Refresh();
     }
   }
 }
 
-// Waits until there are requests to end (then in finished_) or a batch to run (then in running_);
-// false when the runner stops. Ends come first, so that none waits for a batch.
+// Waits until there are requests to end (then in finished_), a batch to run (then in running_) or
+// plans to let go of; false when the runner stops. Ends come first, so that none waits for a batch.
 bool ModelRunner::NextWork() {
   MutexLock lock(&mu_);
+  running_.clear();
   while (true) {
     decided_ = clock_->Now();
     ExpireWaiting(decided_);
@@ -32,37 +35,45 @@ bool ModelRunner::NextWork() {
       ending_ = true;
       return true;
     }
-    decision_ = Decide(decided_);
-    if (decision_.sequences > 0) {
-      Take(decision_.sequences);
-      return true;
-    }
+    if (Decide() || plans_.stale()) return true;
     if (stopping_) return false;
-    clock_->WaitUntil(&wake_, &mu_, std::min(decision_.wait_until, queue_.EarliestDeadline()));
+    clock_->WaitUntil(&wake_, &mu_,
+                      std::min(decision_.wait_until, scheduler_.queue().EarliestDeadline()));
   }
 }
 
 void ModelRunner::ExpireWaiting(MonoTime now) {
-  while (WaitingSequence* expired = queue_.Expired(now)) {
+  while (WaitingSequence* expired = scheduler_.queue().Expired(now)) {
     Fail(static_cast<Row*>(expired)->owner,
          absl::DeadlineExceededError("the deadline passed while the request waited"));
   }
 }
 
-BatchDecision ModelRunner::Decide(MonoTime now) {
-  queue_.Front(static_cast<size_t>(prepared_.ladder.largest().sequences), &window_);
-  const BatchPolicy policy{
-      .max_queue_delay = std::chrono::microseconds(options_.batch.max_queue_delay_us),
-      .draining = draining_};
-  return FormBatch(window_, prepared_.ladder, prepared_.costs, policy, now);
+bool ModelRunner::Decide() {
+  if (scheduler_.queue().empty()) {
+    decision_ = {};
+    return false;
+  }
+  decision_ = scheduler_.Decide(decided_, draining_, &batch_);
+  if (decision_.launch) {
+    StartBatch();
+  } else {
+    waits_.Add({.at = decided_,
+                .until = decision_.wait_until,
+                .reason = decision_.wait_reason,
+                .waiting = decision_.size});
+  }
+  return decision_.launch;
 }
 
-void ModelRunner::Take(int32_t sequences) {
-  running_.clear();
+// Tickets of a request's rows follow each other, so that in their order its rows are neighbours.
+void ModelRunner::StartBatch() {
+  std::sort(batch_.begin(), batch_.end(), [](const WaitingSequence* a, const WaitingSequence* b) {
+    return a->ticket < b->ticket;
+  });
   const ActiveRequest* previous = nullptr;
-  for (int32_t i = 0; i < sequences; ++i) {
-    Row* const row = static_cast<Row*>(window_[static_cast<size_t>(i)]);
-    queue_.Remove(row);
+  for (WaitingSequence* sequence : batch_) {
+    Row* const row = static_cast<Row*>(sequence);
     row->state = Row::State::kRunning;
     running_.push_back(row);
     if (row->owner != std::exchange(previous, row->owner)) ++running_requests_;
@@ -73,6 +84,8 @@ void ModelRunner::EndFinished() {
   for (std::unique_ptr<ActiveRequest>& request : finished_) {
     request->trace.done = clock_->Now();
     observer_->OnRequestDone(request->request, request->status, request->trace);
+    if (request->trace.steps == 0) request->history.waits = waits_.Since(request->trace.queued);
+    history_.Add(request->request, request->status, request->trace, std::move(request->history));
     request->sink->OnDone(request->status, request->TakeReply(), request->trace);
   }
   finished_.clear();
@@ -82,32 +95,42 @@ void ModelRunner::EndFinished() {
 }
 
 void ModelRunner::RunBatch() {
+  ++step_;
   for (Row* row : running_) row->owner->AllocateReply();
-  ExecutionSlot& slot = *prepared_.slot;
-  slot.Assign(running_);
-  const PlanCache::Found found = plans_.Find(decision_.bucket);
-  SLUICE_CHECK(found.plan != nullptr);  // the ladder's largest bucket is always ready
-  if (found.lookup != Lookup::kHit) prepared_.plans->PrepareLater(decision_.bucket);
+  const PlanCache::Found found = plans_.Find(decision_.bucket, Needs());
+  if (found.plan == nullptr) {
+    AbandonBatch(absl::FailedPreconditionError(
+        absl::StrCat("no plan can run the request's step: ", LookupName(found.lookup).data())));
+    return;
+  }
   const Plan& plan = found.plan->plan();
-  const StepShape shape = slot.Shape(plan.bucket());
+  ExecutionSlot& slot = *prepared_.slot;
+  slot.Assign(running_, plan.bucket());
+  const StepShape shape = ShapeOf(batch_, plan.bucket());
 
   const MonoTime start = clock_->Now();
   const absl::Status status = slot.Replay(plan);
   const MonoTime end = clock_->Now();
 
-  NoteStep(plan.bucket(), start, end - start);
+  NoteStep({.step = step_,
+            .start = start,
+            .replay = end - start,
+            .bucket = plan.bucket(),
+            .batch = decision_.size,
+            .trigger = decision_.trigger,
+            .lookup = found.lookup});
   DropDead(status, end);
   DeliverStep(running_, end, &slot, &tokens_);
   const MonoTime delivered = clock_->Now();
   Settle(status.ok() ? &shape : nullptr, end - start);
   if (!status.ok()) return;
-  const int64_t tokens = slot.tokens();
+  const int64_t computed = slot.computed_tokens();
   const BatchTrace trace{
       .model = model_.get(),
       .bucket = plan.bucket(),
-      .useful_tokens = tokens,
-      .computed_tokens = (tokens + row_multiple_ - 1) / row_multiple_ * row_multiple_,
-      .sequences = decision_.sequences,
+      .useful_tokens = slot.useful_tokens(),
+      .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
+      .sequences = decision_.size.sequences,
       .sampled_rows = shape.sampled_rows,
       .trigger = decision_.trigger,
       .lookup = found.lookup,
@@ -115,18 +138,42 @@ void ModelRunner::RunBatch() {
       .form = start - decided_,
       .replay = end - start,
       .deliver = delivered - end};
-  found.plan->Record(trace);
+  found.plan->use().Record(trace);
   observer_->OnBatch(trace);
 }
 
-void ModelRunner::NoteStep(const Bucket& bucket, MonoTime start, nanoseconds replay) {
-  const ActiveRequest* previous = nullptr;
-  for (Row* row : running_) {
-    if (row->owner == std::exchange(previous, row->owner)) continue;
-    RequestTrace& trace = row->owner->trace;
-    if (trace.steps++ == 0) trace.first_run = start;
-    trace.bucket_tokens = bucket.tokens;
-    trace.compute += replay;
+StepNeeds ModelRunner::Needs() const {
+  StepNeeds needs{.size = decision_.size};
+  for (const Row* row : running_) {
+    const ActiveRequest& active = *row->owner;
+    if (active.Wants(kOutputTopCandidates)) {
+      needs.num_top = std::max(needs.num_top, active.request.num_top);
+    }
+  }
+  return needs;
+}
+
+void ModelRunner::AbandonBatch(const absl::Status& status) {
+  DropDead(status, clock_->Now());
+  Settle(nullptr, nanoseconds(0));
+}
+
+// Tells each request of the step that carries it; its rows are neighbours.
+void ModelRunner::NoteStep(const ExplainedStep& step) {
+  for (size_t i = 0; i < running_.size();) {
+    ActiveRequest* const request = running_[i]->owner;
+    ExplainedStep own = step;
+    for (; i < running_.size() && running_[i]->owner == request; ++i) {
+      own.own_tokens += running_[i]->tokens;
+    }
+    RequestTrace& trace = request->trace;
+    if (trace.steps++ == 0) {
+      trace.first_run = step.start;
+      request->history.waits = waits_.Since(trace.queued);
+    }
+    trace.bucket_tokens = step.bucket.tokens;
+    trace.compute += step.replay;
+    request->history.Add(own);
   }
 }
 
@@ -150,7 +197,7 @@ void ModelRunner::Settle(const StepShape* timed, nanoseconds replay) {
   ++steps_;
   running_requests_ = 0;
   if (timed != nullptr) {
-    prepared_.costs.Observe(*timed, std::chrono::duration<double>(replay).count());
+    scheduler_.Observe(*timed, std::chrono::duration<double>(replay).count());
   }
   for (Row* row : running_) {
     ActiveRequest* const request = row->owner;
@@ -162,8 +209,9 @@ void ModelRunner::Settle(const StepShape* timed, nanoseconds replay) {
     }
     if (row->outcome == Row::Outcome::kContinues && request->status.ok()) {
       row->tokens = row->length();
+      row->sampled_rows = row->SampledRows();
       row->state = Row::State::kWaiting;
-      queue_.Push(row);
+      scheduler_.Return(row);
     } else {
       RowDone(row);
     }

@@ -5,25 +5,10 @@
 #include <string_view>
 
 #include "engine/backend.h"
+#include "engine/insight.h"
 #include "engine/request.h"
 
 namespace sluice {
-
-enum class Trigger {  // why a batch was launched now
-  kFull,              // no further sequence fits the largest bucket
-  kDelay,             // a request waited max_queue_delay, or its deadline allows no more
-  kIdle,              // nothing is gained by waiting
-  kDrain,             // shutting down
-};
-std::string_view TriggerName(Trigger trigger);
-
-enum class Lookup {  // result of the plan cache
-  kHit,              // the ladder's own bucket was ready
-  kMissNotCaptured,  // its plan is still being prepared; a larger one served
-  kMissEvicted,
-  kMissOverCapacity,  // larger than every bucket
-};
-std::string_view LookupName(Lookup lookup);  // "hit", "not_captured", "evicted", "over_capacity"
 
 struct BatchTrace {
   const Model* model;
@@ -65,6 +50,11 @@ class Observer {
                              const RequestTrace& trace) = 0;
   virtual void OnBatch(const BatchTrace& trace) = 0;
   virtual void OnPlan(const PlanTrace& trace) = 0;
+  // A review of the ladder ended, adopted or not.
+  virtual void OnReview(const Model& model, const OptimizeReport& report) = 0;
+  // One sentence for the log about what went on without: a ladder file that does not apply or could
+  // not be written, a journal that lost lines.
+  virtual void OnNotice(const Model& model, std::string_view notice) {}
 };
 
 }  // namespace sluice

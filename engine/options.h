@@ -8,24 +8,64 @@
 
 namespace sluice {
 
-enum class StrategyKind { kFixed, kGeometric, kHardwareAware, kMemoryOptimal };
+enum class StrategyKind { kFixed, kGeometric, kHardwareAware, kMemoryOptimal, kAdaptive };
+
+// How an adaptive ladder follows the traffic, and how any ladder is reviewed.
+struct ReviewOptions {
+  // Time between reviews of the ladder. 0: only when asked for. [0, 1 day].
+  int64_t interval_us = 10'000'000;
+  // What was seen this long ago counts half. [1 s, 30 days].
+  int64_t half_life_us = 300'000'000;
+  // A changed ladder is adopted when its gain on the recent traffic is more than this and a margin of
+  // 0.5 / sqrt(arrivals looked at), for what chance seems to gain. The gain is
+  // 1 - sqrt(device time after / before * mean latency after / before), captures paid. [0, 1].
+  double min_gain = 0.02;
+};
 
 // Which buckets exist. The exact maximum is always one of them.
 struct LadderOptions {
-  StrategyKind strategy = StrategyKind::kGeometric;
+  // kAdaptive begins with the geometric ladder (or that of `file`) and fits it to the traffic.
+  StrategyKind strategy = StrategyKind::kAdaptive;
   // kFixed: capacities in tokens, ascending; others ignore it. Values above the maximum are errors.
   std::vector<int32_t> fixed_tokens{};
   // kGeometric: successive capacities grow by this. (1, 16].
-  double ratio = 2.0;
+  double ratio = 1.4142135623730951;
   // Smallest capacity. [1, max_batch_tokens].
   int32_t min_tokens = 16;
+  // Largest capacity of kGeometric but for the exact maximum. 0: none. [0, 2^20].
+  int32_t cap_tokens = 0;
   // Most buckets kept; a denser ladder is thinned evenly, ends kept. [1, 1024].
-  int32_t max_buckets = 32;
-  // Drop the largest-memory buckets (never the maximum) while plans would need more. 0: no limit.
+  int32_t max_buckets = 16;
+  // At a review, buckets that served a smaller share of the recent batches are dropped, never the
+  // maximum. 0: none for that reason. [0, 1).
+  double min_bucket_usage = 0;
+  // Drop buckets (never the maximum) while their plans would need more: at first the largest, later
+  // those of the least benefit per MiB. 0: no limit.
   int64_t memory_limit_bytes = 0;
+  // Keeps the ladder and the measured costs between runs: read at warm-up when it was written for
+  // the same model, build and device, written after each change and at the end. Empty: none.
+  std::string file{};
+  ReviewOptions review{};
+};
+
+// What forms batches. All but kCutAndFill are there to be compared with.
+enum class PolicyKind {
+  kCutAndFill,     // packed: the most useful tokens per measured time, see CutAndFill
+  kFifoPacked,     // packed: the longest prefix of the queue
+  kPaddedBuckets,  // padded: the head and those of its length bucket, both up to powers of two
+  kStaticPadded,   // padded to the model's longest sequence, rows rounded up to powers of two
+};
+
+// What the padding of a padded layout holds. It is masked, so that no output depends on it.
+enum class PaddingKind {
+  kZeros,     // token 0
+  kEdge,      // the last token again
+  kReflect,   // the sequence backwards from its end, and forwards again
+  kAdaptive,  // kReflect where the padding is shorter than the sequence, else kEdge
 };
 
 struct BatchOptions {
+  PolicyKind policy = PolicyKind::kCutAndFill;
   // Most tokens in a step batch: the largest bucket. 0: 4096, or the model's max_positions if that
   // is larger. A sequence must fit. [1, 2^20].
   int32_t max_batch_tokens = 0;
@@ -34,6 +74,12 @@ struct BatchOptions {
   // How long the oldest waiting request may be held back for company while the device is free.
   // 0: never. [0, 10 s].
   int64_t max_queue_delay_us = 0;
+  // Most sequences that may run before one that stood ahead of them in the queue. 0: strictly in
+  // order. [0, 10^6].
+  int32_t max_overtakes = 64;
+  // Each priority level below the most urgent queues as if it had arrived this much later. [0, 1 h].
+  int64_t priority_step_us = 1'000'000;
+  PaddingKind padding = PaddingKind::kZeros;
 };
 
 struct QueueOptions {
@@ -43,10 +89,20 @@ struct QueueOptions {
   int64_t max_tokens = 1 << 22;
 };
 
+// What is kept of past decisions.
+struct HistoryOptions {
+  // Finished requests that Explain knows. [0, 10^6].
+  int32_t requests = 1024;
+  // File that every arrival (no payload), decision and measured step is appended to, for the
+  // simulator and for sizing. Empty: none.
+  std::string journal{};
+};
+
 struct EngineOptions {
   LadderOptions ladder;
   BatchOptions batch;
   QueueOptions queue;
+  HistoryOptions history;
 };
 
 // Options of the CPU backend.

@@ -7,69 +7,97 @@
 
 namespace sluice {
 
-void CachedPlan::Record(const BatchTrace& batch) {
+void BucketUse::Record(const BatchTrace& batch) {
   batches_.fetch_add(1, std::memory_order_relaxed);
   if (batch.lookup == Lookup::kHit) hits_.fetch_add(1, std::memory_order_relaxed);
   useful_tokens_.fetch_add(batch.useful_tokens, std::memory_order_relaxed);
   computed_tokens_.fetch_add(batch.computed_tokens, std::memory_order_relaxed);
   sequences_.fetch_add(batch.sequences, std::memory_order_relaxed);
+  last_used_.store(batch.start.time_since_epoch().count(), std::memory_order_relaxed);
 }
 
-BucketStats CachedPlan::Stats() const {
+BucketStats BucketUse::Stats(const Bucket& bucket) const {
   const int64_t batches = batches_.load(std::memory_order_relaxed);
-  return {.bucket = plan_->bucket(),
-          .ready = true,
+  return {.bucket = bucket,
           .batches = batches,
           .hits = hits_.load(std::memory_order_relaxed),
           .useful_tokens = useful_tokens_.load(std::memory_order_relaxed),
           .computed_tokens = computed_tokens_.load(std::memory_order_relaxed),
-          .bucket_tokens = batches * plan_->bucket().tokens,
+          .bucket_tokens = batches * bucket.tokens,
           .sequences = sequences_.load(std::memory_order_relaxed),
-          .memory_bytes = plan_->memory_bytes()};
+          .last_used = MonoTime(MonoTime::duration(last_used_.load(std::memory_order_relaxed)))};
 }
 
 PlanCache::PlanCache(const Model* model, const ExecutableModel* executable, Clock* clock,
                      Observer* observer)
-    : model_(model), executable_(executable), clock_(clock), observer_(observer), thread_([this] {
-        Run();
-      }) {}
+    : model_(model), executable_(executable), clock_(clock), observer_(observer) {}
 
-PlanCache::~PlanCache() {
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    changed_.SignalAll();
+absl::Status PlanCache::Known(const Bucket& bucket) const {
+  const auto it = entries_.find(bucket);
+  if (it == entries_.end() || it->second.withdrawn()) {
+    return absl::FailedPreconditionError("not prepared");
   }
-  thread_.join();
+  return it->second.status;
 }
 
 absl::Status PlanCache::Prepare(const Bucket& bucket) {
-  PrepareLater(bucket);
+  MutexLock preparing(&prepare_mu_);
+  {
+    MutexLock lock(&mu_);
+    const absl::Status known = Known(bucket);
+    if (!absl::IsFailedPrecondition(known)) return known;
+  }
+  const MonoTime start = clock_->Now();
+  absl::StatusOr<std::unique_ptr<Plan>> plan = executable_->Prepare(bucket);
+  const nanoseconds duration = clock_->Now() - start;
+  observer_->OnPlan({.model = model_,
+                     .bucket = bucket,
+                     .ok = plan.ok(),
+                     .duration = duration,
+                     .memory_bytes = plan.ok() ? (*plan)->memory_bytes() : 0});
   MutexLock lock(&mu_);
-  while (!preparations_[bucket].done) changed_.Wait(&mu_);
-  return preparations_[bucket].status;
-}
-
-void PlanCache::PrepareLater(const Bucket& bucket) {
-  MutexLock lock(&mu_);
-  if (!preparations_.try_emplace(bucket).second) return;
-  requested_.push_back(bucket);
-  changed_.SignalAll();
-}
-
-void PlanCache::Remove(const Bucket& bucket) {
-  MutexLock lock(&mu_);
-  const auto it = preparations_.find(bucket);
-  SLUICE_CHECK(it != preparations_.end() && it->second.done);
-  preparations_.erase(it);
+  Entry& entry = entries_[bucket];
+  entry.prepare_time = duration;
+  entry.status = plan.status();
+  if (!plan.ok()) return entry.status;
+  entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
   Publish();
+  return absl::OkStatus();
+}
+
+void PlanCache::Withdraw(const Bucket& bucket) {
+  MutexLock lock(&mu_);
+  const auto it = entries_.find(bucket);
+  SLUICE_CHECK(it != entries_.end() && it->second.plan != nullptr);
+  it->second.plan = nullptr;
+  ForgetLongestUnused();
+  Publish();
+}
+
+void PlanCache::ForgetLongestUnused() {
+  auto oldest = entries_.end();
+  size_t withdrawn = 0;
+  MonoTime oldest_use = MonoTime::max();
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    if (!it->second.withdrawn()) continue;
+    ++withdrawn;
+    const MonoTime used = it->second.use->Stats(it->first).last_used;
+    if (used >= oldest_use) continue;
+    oldest_use = used;
+    oldest = it;
+  }
+  if (withdrawn > kMostWithdrawn) entries_.erase(oldest);
 }
 
 std::vector<BucketStats> PlanCache::Stats() const {
   MutexLock lock(&mu_);
   std::vector<BucketStats> stats;
-  for (const auto& [bucket, preparation] : preparations_) {
-    stats.push_back(preparation.plan ? preparation.plan->Stats() : BucketStats{.bucket = bucket});
+  stats.reserve(entries_.size());
+  for (const auto& [bucket, entry] : entries_) {
+    BucketStats& of_bucket = stats.emplace_back(entry.use->Stats(bucket));
+    of_bucket.prepare_time = entry.prepare_time;
+    of_bucket.ready = entry.plan != nullptr;
+    if (of_bucket.ready) of_bucket.memory_bytes = entry.plan->plan().memory_bytes();
   }
   return stats;
 }
@@ -77,65 +105,55 @@ std::vector<BucketStats> PlanCache::Stats() const {
 int64_t PlanCache::memory_bytes() const {
   MutexLock lock(&mu_);
   int64_t bytes = 0;
-  for (const auto& [bucket, preparation] : preparations_) {
-    if (preparation.plan) bytes += preparation.plan->plan().memory_bytes();
-  }
+  for (const auto& cached : snapshot_->plans) bytes += cached->plan().memory_bytes();
   return bytes;
-}
-
-void PlanCache::Run() {
-  mu_.Lock();
-  while (true) {
-    while (requested_.empty() && !stopping_) changed_.Wait(&mu_);
-    if (stopping_) break;
-    const Bucket bucket = requested_.front();
-    requested_.pop_front();
-    mu_.Unlock();
-
-    const MonoTime start = clock_->Now();
-    absl::StatusOr<std::unique_ptr<Plan>> plan = executable_->Prepare(bucket);
-    observer_->OnPlan({.model = model_,
-                       .bucket = bucket,
-                       .ok = plan.ok(),
-                       .duration = clock_->Now() - start,
-                       .memory_bytes = plan.ok() ? (*plan)->memory_bytes() : 0});
-
-    mu_.Lock();
-    Preparation& preparation = preparations_[bucket];
-    preparation.done = true;
-    preparation.status = plan.status();
-    if (plan.ok()) {
-      preparation.plan = std::make_shared<CachedPlan>(*std::move(plan));
-      Publish();
-    }
-    changed_.SignalAll();
-  }
-  mu_.Unlock();
 }
 
 void PlanCache::Publish() {
   auto snapshot = std::make_shared<Snapshot>();
-  for (const auto& [bucket, preparation] : preparations_) {
-    if (preparation.plan) snapshot->push_back(preparation.plan);
+  for (const auto& [bucket, entry] : entries_) {
+    if (entry.plan != nullptr) snapshot->plans.push_back(entry.plan);
+    if (entry.withdrawn()) snapshot->withdrawn.push_back(bucket);
   }
   snapshot_ = std::move(snapshot);
   version_.fetch_add(1, std::memory_order_release);
 }
 
-PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted) {
-  if (cache_->version_.load(std::memory_order_acquire) != version_) {
-    MutexLock lock(&cache_->mu_);
-    snapshot_ = cache_->snapshot_;
-    version_ = cache_->version_.load(std::memory_order_relaxed);
-  }
+void PlanCache::Reader::Refresh() {
+  if (!stale()) return;
+  MutexLock lock(&cache_->mu_);
+  snapshot_ = cache_->snapshot_;
+  version_ = cache_->version_.load(std::memory_order_relaxed);
+}
+
+PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& needs) {
+  Refresh();
   if (snapshot_ == nullptr) return {};
-  const auto it = std::partition_point(
-      snapshot_->begin(), snapshot_->end(), [&](const std::shared_ptr<CachedPlan>& cached) {
-        return !cached->plan().bucket().Fits(wanted.tokens, wanted.sequences);
-      });
-  if (it == snapshot_->end()) return {};
-  const bool hit = (*it)->plan().bucket() == wanted;
-  return {.plan = it->get(), .lookup = hit ? Lookup::kHit : Lookup::kMissNotCaptured};
+  const auto& plans = snapshot_->plans;
+  const auto it = std::partition_point(plans.begin(), plans.end(), [&](const auto& cached) {
+    return cached->plan().bucket() < wanted;
+  });
+  if (it != plans.end() && (*it)->plan().bucket() == wanted) {
+    if ((*it)->plan().Accepts(needs)) return {.plan = it->get(), .lookup = Lookup::kHit};
+    return Fallback(needs, Lookup::kMissGuard);
+  }
+  const auto& withdrawn = snapshot_->withdrawn;
+  const bool evicted = std::binary_search(withdrawn.begin(), withdrawn.end(), wanted);
+  return Fallback(needs, evicted ? Lookup::kMissEvicted : Lookup::kMissNotCaptured);
+}
+
+PlanCache::Found PlanCache::Reader::Fallback(const StepNeeds& needs, Lookup miss) const {
+  Found found{.plan = nullptr, .lookup = Lookup::kMissOverCapacity};
+  for (const auto& cached : snapshot_->plans) {
+    const Bucket& bucket = cached->plan().bucket();
+    if (!bucket.Fits(needs.size)) continue;
+    if (!cached->plan().Accepts(needs)) {
+      if (found.plan == nullptr) found.lookup = Lookup::kMissGuard;
+    } else if (found.plan == nullptr || bucket.tokens < found.plan->plan().bucket().tokens) {
+      found = {.plan = cached.get(), .lookup = miss};
+    }
+  }
+  return found;
 }
 
 }  // namespace sluice

@@ -2,99 +2,127 @@
 //
 // Concurrency contract
 //   * All methods are thread-safe; a Reader belongs to one thread.
-//   * Plans are prepared one at a time on the cache's own thread and published by replacing an
-//     immutable snapshot. A lookup costs one atomic load and a binary search; only the first lookup
-//     after a publication takes the lock, to fetch the new snapshot.
-//   * A plan lives as long as the cache, or a snapshot that holds it.
+//   * Plans are prepared one at a time, on the thread that asks, and published by replacing
+//     an immutable snapshot. A lookup costs one atomic load and a binary search; only the first
+//     lookup after a publication takes the lock, to fetch the new snapshot.
+//   * A plan that is withdrawn dies when the last Reader that holds a snapshot with it looks up or
+//     refreshes again: not before the replay that uses it has ended.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "engine/backend.h"
 #include "engine/clock.h"
-#include "engine/engine.h"
+#include "engine/insight.h"
 #include "engine/mutex.h"
 #include "engine/observer.h"
 
 namespace sluice {
 
-// A published plan with the record of its use.
-class CachedPlan {
+// What the batches that one bucket's plan served add up to. Outlives the plan, and goes on with the
+// next one for the same bucket.
+class BucketUse {
  public:
-  explicit CachedPlan(std::unique_ptr<const Plan> plan) : plan_(std::move(plan)) {}
-
-  const Plan& plan() const { return *plan_; }
-
-  // One batch that this plan served. Called by one thread.
+  // Called by one thread.
   void Record(const BatchTrace& batch);
-  BucketStats Stats() const;
+  // The counts alone.
+  BucketStats Stats(const Bucket& bucket) const;
 
  private:
-  const std::unique_ptr<const Plan> plan_;
   std::atomic<int64_t> batches_{0};
   std::atomic<int64_t> hits_{0};
   std::atomic<int64_t> useful_tokens_{0};
   std::atomic<int64_t> computed_tokens_{0};
   std::atomic<int64_t> sequences_{0};
+  std::atomic<MonoTime::rep> last_used_{0};
+};
+
+// A published plan.
+class CachedPlan {
+ public:
+  CachedPlan(std::unique_ptr<const Plan> plan, std::shared_ptr<BucketUse> use)
+      : plan_(std::move(plan)), use_(std::move(use)) {}
+
+  const Plan& plan() const { return *plan_; }
+  BucketUse& use() const { return *use_; }
+
+ private:
+  const std::unique_ptr<const Plan> plan_;
+  const std::shared_ptr<BucketUse> use_;
 };
 
 class PlanCache {
  private:
-  using Snapshot = std::vector<std::shared_ptr<CachedPlan>>;  // ascending by bucket
+  struct Snapshot {
+    std::vector<std::shared_ptr<const CachedPlan>> plans;  // ascending by bucket
+    std::vector<Bucket> withdrawn;                         // ascending
+  };
 
  public:
+  // Withdrawn buckets whose history is kept; beyond, the longest unused is forgotten.
+  static constexpr size_t kMostWithdrawn = 256;
+
   // Nothing is owned; all outlive the cache.
   PlanCache(const Model* model, const ExecutableModel* executable, Clock* clock,
             Observer* observer);
-  // Waits for the preparation that is under way.
-  ~PlanCache();
 
-  // Prepares the bucket's plan, unless that has been asked for before, and waits for its
-  // publication. The backend's error when there is none.
+  // Prepares the bucket's plan, unless there is one, and publishes it. The backend's error when
+  // there is none; a failed preparation is not tried again.
   absl::Status Prepare(const Bucket& bucket);
 
-  // The same without waiting. Failed preparations are not tried again.
-  void PrepareLater(const Bucket& bucket);
+  // Withdraws a published plan. Readers that found it may use it until their next lookup.
+  void Withdraw(const Bucket& bucket);
 
-  // Withdraws a plan. Readers that found it may use it until their next lookup.
-  void Remove(const Bucket& bucket);
-
-  // Of all buckets asked for, ascending; those without a plan are not ready.
+  // Of all buckets ever asked for (see kMostWithdrawn), ascending; those without a plan are not
+  // ready. What only the scheduler knows is left alone: in_ladder and cost_seconds.
   std::vector<BucketStats> Stats() const;
   int64_t memory_bytes() const;  // of the published plans
 
   struct Found {
-    CachedPlan* plan = nullptr;  // nullptr: over capacity. Valid until the reader's next lookup
+    const CachedPlan* plan = nullptr;  // nullptr: none serves. Valid until the reader's next call
     Lookup lookup = Lookup::kMissOverCapacity;
   };
 
   class Reader {
    public:
     explicit Reader(const PlanCache* cache) : cache_(cache) {}
-    // The plan of `wanted` or, while that is not ready, of the next larger bucket that is.
-    Found Find(const Bucket& wanted);
+
+    // The plan of `wanted` or, where that is not to be had, the smallest other one that the step
+    // fits and that accepts it.
+    Found Find(const Bucket& wanted, const StepNeeds& needs);
+
+    // Plans were published or withdrawn since the last call of this reader.
+    bool stale() const { return cache_->version_.load(std::memory_order_acquire) != version_; }
+    // Lets go of withdrawn plans without a lookup.
+    void Refresh();
 
    private:
+    Found Fallback(const StepNeeds& needs, Lookup miss) const;
+
     const PlanCache* const cache_;
     uint64_t version_ = 0;
     std::shared_ptr<const Snapshot> snapshot_;
   };
 
  private:
-  struct Preparation {
-    bool done = false;
+  // A bucket that was asked for: ready, failed (status), or withdrawn (neither).
+  struct Entry {
     absl::Status status;
-    std::shared_ptr<CachedPlan> plan;
+    std::shared_ptr<const CachedPlan> plan;
+    std::shared_ptr<BucketUse> use = std::make_shared<BucketUse>();
+    nanoseconds prepare_time{0};
+
+    bool withdrawn() const { return plan == nullptr && status.ok(); }
   };
 
-  void Run();
+  // What is known of the bucket; FailedPrecondition when it is to be prepared.
+  absl::Status Known(const Bucket& bucket) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetLongestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Model* const model_;
@@ -105,14 +133,10 @@ class PlanCache {
   // Counts publications; changes under mu_, read without.
   std::atomic<uint64_t> version_{0};
 
+  Mutex prepare_mu_;  // one preparation at a time; taken before mu_
   mutable Mutex mu_;
-  CondVar changed_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<Bucket> requested_ ABSL_GUARDED_BY(mu_);
-  absl::btree_map<Bucket, Preparation> preparations_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<const Snapshot> snapshot_ ABSL_GUARDED_BY(mu_);
-
-  std::thread thread_;  // last: starts when all else is built
+  absl::btree_map<Bucket, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const Snapshot> snapshot_ ABSL_GUARDED_BY(mu_) = std::make_shared<Snapshot>();
 };
 
 }  // namespace sluice

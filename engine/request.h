@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "engine/clock.h"
 #include "engine/model/model.h"
+#include "engine/schedule/queue.h"
 #include "kernels/cpu/sample.h"
 
 namespace sluice {
@@ -31,10 +32,6 @@ struct TraceContext {
   uint8_t parent_id[8] = {};
   uint8_t flags = 0;
 };
-
-// Level 1 is the most urgent; 0 in the protocol means the default.
-inline constexpr int kPriorityLevels = 3;
-inline constexpr int kDefaultPriority = 2;
 
 // Rows are independent sequences; all share the parameters. The server has validated every field
 // against the model, so the engine only checks invariants.

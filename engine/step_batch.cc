@@ -38,6 +38,7 @@ void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const 
   sequences_.clear();
   pages_.clear();
   max_context_ = 0;
+  longest_ = 0;
   int32_t tokens = 0;
   for (const StepSequence& sequence : sequences) {
     SLUICE_CHECK(sequence.first_position >= 0 && sequence.count >= 1);
@@ -51,6 +52,7 @@ void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const 
     pages_.insert(pages_.end(), sequence.pages, sequence.pages + pages);
     tokens += sequence.count;
     max_context_ = std::max(max_context_, context);
+    longest_ = std::max(longest_, sequence.count);
   }
   token_ids_.resize(tokens);
   positions_.resize(tokens);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/bucket.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/row_group.h"
 
@@ -62,6 +63,8 @@ class StepBatch {
               RowOrder order);
 
   int32_t tokens() const { return static_cast<int32_t>(token_ids_.size()); }
+  // Padding counts like any other token here.
+  BatchSize size() const { return {tokens(), static_cast<int32_t>(sequences_.size()), longest_}; }
   int32_t max_context() const { return max_context_; }
 
   // Per row.
@@ -95,6 +98,7 @@ class StepBatch {
   int32_t max_sequences_;
   int32_t max_positions_;
   int32_t max_context_ = 0;
+  int32_t longest_ = 0;
   std::vector<int32_t> token_ids_, positions_, kv_slots_, sequence_rows_, pages_, sampled_rows_;
   std::vector<kernels::RowGroup> groups_;
   std::vector<Sequence> sequences_;

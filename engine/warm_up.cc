@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/schedule/scheduler.h"
 
 namespace sluice {
 namespace {
@@ -42,7 +43,7 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, P
     status = plans->Prepare(bucket);
     if (!status.ok()) return status;
     if (limit_bytes > 0 && plans->memory_bytes() > limit_bytes) {
-      plans->Remove(bucket);
+      plans->Withdraw(bucket);
       break;
     }
     kept.push_back(bucket);
@@ -51,32 +52,36 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, P
   return Ladder(std::move(kept));
 }
 
-// A request of the fewest rows that fill the bucket: the most context it can have.
-Request Filling(const Bucket& bucket, const std::shared_ptr<const Model>& model) {
-  const ModelConfig& config = model->config;
+// A request of rows of at most `longest` tokens, `tokens` of them or as many as the bucket's
+// sequences allow.
+Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
+             const std::shared_ptr<const Model>& model) {
   Request request;
   request.model = model;
-  int32_t tokens = bucket.tokens;
-  while (tokens > 0 && request.rows() < bucket.sequences) {
-    const auto length = static_cast<int32_t>(std::min<int64_t>(tokens, config.max_positions));
-    request.lengths.push_back(length);
-    tokens -= length;
+  int32_t left = tokens;
+  while (left > 0 && request.rows() < bucket.sequences) {
+    request.lengths.push_back(std::min(left, longest));
+    left -= request.lengths.back();
   }
-  request.tokens.resize(static_cast<size_t>(bucket.tokens - tokens));
+  request.tokens.resize(static_cast<size_t>(tokens - left));
   for (size_t i = 0; i < request.tokens.size(); ++i) {
-    request.tokens[i] = static_cast<int32_t>(static_cast<int64_t>(i) % config.vocab_size);
+    request.tokens[i] = static_cast<int32_t>(static_cast<int64_t>(i) % model->config.vocab_size);
   }
   return request;
 }
 
-absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& model, Clock* clock,
+absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
                       PreparedModel* prepared) {
-  ActiveRequest filling(Filling(bucket, model), nullptr, clock->Now(), clock->Now());
+  ActiveRequest active(std::move(request), nullptr, clock->Now(), clock->Now());
   std::vector<Row*> rows;
-  for (Row& row : filling.rows) rows.push_back(&row);
-  prepared->slot->Assign(rows);
+  std::vector<WaitingSequence*> batch;
+  for (Row& row : active.rows) {
+    rows.push_back(&row);
+    batch.push_back(&row);
+  }
+  prepared->slot->Assign(rows, bucket);
   PlanCache::Reader reader(prepared->plans.get());
-  const Plan& plan = reader.Find(bucket).plan->plan();
+  const Plan& plan = reader.Find(bucket, {}).plan->plan();
 
   // The first run touches memory for the first time; the second one is timed.
   absl::Status status = prepared->slot->Replay(plan);
@@ -85,11 +90,63 @@ absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& 
   status = prepared->slot->Replay(plan);
   if (!status.ok()) return status;
   const std::chrono::duration<double> seconds = clock->Now() - start;
-  prepared->costs.Observe(prepared->slot->Shape(bucket), seconds.count());
+  prepared->costs.Observe(ShapeOf(batch, bucket), seconds.count());
   return absl::OkStatus();
 }
 
+// Times the bucket filled by the fewest rows, which have the most context, and half filled by as
+// many as it holds, which sample the most: so that the terms of the cost law can be told apart.
+absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& model, Clock* clock,
+                      PreparedModel* prepared) {
+  const auto longest = static_cast<int32_t>(
+      bucket.padded() ? bucket.positions
+                      : std::min<int64_t>(bucket.tokens, model->config.max_positions));
+  absl::Status status =
+      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, prepared);
+  if (!status.ok() || bucket.tokens < 2) return status;
+  const int32_t half = bucket.tokens / 2;
+  const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
+  return TimeStep(Rows(half, even, bucket, model), bucket, clock, prepared);
+}
+
+absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLimits& limits,
+                                    const ModelConfig& config) {
+  if (!IsPadded(options.batch.policy)) return BuildLadder(options.ladder, limits);
+  if (!config.causal) {
+    return absl::InvalidArgumentError(
+        "a padded batch.policy needs a causal model: padding is masked by causality alone");
+  }
+  return BuildPaddedLadder(options.batch.policy, limits,
+                           static_cast<int32_t>(config.max_positions));
+}
+
+// Replaces the ladder and the costs by what an earlier run wrote, where that applies.
+void ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
+              Observer* observer, Ladder* ladder, CostModel* costs) {
+  absl::StatusOr<LadderFile::Content> content = file.Read();
+  const auto most_buckets = static_cast<size_t>(options.ladder.max_buckets);
+  if (content.ok() && content->ladder.buckets().size() > most_buckets) {
+    content = absl::FailedPreconditionError(
+        absl::StrCat("it has more than ladder.max_buckets of ", most_buckets, " buckets"));
+  }
+  if (!content.ok()) {
+    if (absl::IsNotFound(content.status())) return;  // the first run
+    observer->OnNotice(model, absl::StrCat("the ladder file ", file.path(),
+                                           " is ignored: ", content.status().message()));
+    return;
+  }
+  costs->Restore(content->costs);
+  const bool fitted = options.ladder.strategy == StrategyKind::kAdaptive;
+  if (fitted && !content->ladder.padded() && !IsPadded(options.batch.policy)) {
+    *ladder = std::move(content->ladder);
+  }
+}
+
 }  // namespace
+
+bool IsPadded(PolicyKind policy) {
+  return policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded;
+}
 
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
@@ -97,28 +154,32 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   const BackendInfo& info = backend->info();
   const absl::StatusOr<int32_t> max_tokens = MaxBatchTokens(options.batch, model->config);
   if (!max_tokens.ok()) return max_tokens.status();
-  const absl::StatusOr<Ladder> wanted =
-      BuildLadder(options.ladder, {.max_tokens = *max_tokens,
-                                   .max_sequences = options.batch.max_batch_sequences,
-                                   .tile_tokens = info.tile_tokens});
+  PreparedModel prepared;
+  prepared.limits = {.max_tokens = *max_tokens,
+                     .max_sequences = options.batch.max_batch_sequences,
+                     .tile_tokens = info.tile_tokens};
+  absl::StatusOr<Ladder> wanted = ChooseLadder(options, prepared.limits, model->config);
   if (!wanted.ok()) return wanted.status();
+  if (!options.ladder.file.empty()) {
+    prepared.file.emplace(options.ladder.file, *model, info, prepared.limits, options.batch.policy);
+    ReadFile(*prepared.file, options, *model, observer, &*wanted, &prepared.costs);
+  }
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> executable = backend->Load(model);
   if (!executable.ok()) return executable.status();
-  auto plans = std::make_unique<PlanCache>(model.get(), executable->get(), clock, observer);
+  prepared.executable = *std::move(executable);
+  prepared.plans =
+      std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
   absl::StatusOr<Ladder> ladder =
-      PreparePlans(*wanted, options.ladder.memory_limit_bytes, plans.get());
+      PreparePlans(*wanted, options.ladder.memory_limit_bytes, prepared.plans.get());
   if (!ladder.ok()) return ladder.status();
+  prepared.ladder = std::make_shared<const Ladder>(*std::move(ladder));
   absl::StatusOr<std::unique_ptr<ExecutionSlot>> slot =
-      ExecutionSlot::Create(executable->get(), model.get(), ladder->largest(), info.page_tokens);
+      ExecutionSlot::Create(prepared.executable.get(), model.get(), *prepared.ladder,
+                            options.batch.padding, info.page_tokens);
   if (!slot.ok()) return slot.status();
-
-  PreparedModel prepared{.executable = *std::move(executable),
-                         .ladder = *std::move(ladder),
-                         .plans = std::move(plans),
-                         .slot = *std::move(slot),
-                         .costs = {}};
-  for (const Bucket& bucket : prepared.ladder.buckets()) {
+  prepared.slot = *std::move(slot);
+  for (const Bucket& bucket : prepared.ladder->buckets()) {
     const absl::Status status = TimePlan(bucket, model, clock, &prepared);
     if (!status.ok()) return status;
   }

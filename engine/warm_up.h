@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "engine/backend.h"
 #include "engine/clock.h"
 #include "engine/execution_slot.h"
+#include "engine/ladder_file.h"
 #include "engine/observer.h"
 #include "engine/options.h"
 #include "engine/plan_cache.h"
@@ -19,13 +21,20 @@ namespace sluice {
 // Members are destroyed in the reverse order, users before what they use.
 struct PreparedModel {
   std::unique_ptr<ExecutableModel> executable;
-  Ladder ladder;
+  LadderLimits limits;
+  std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder
   std::unique_ptr<ExecutionSlot> slot;
-  CostModel costs;  // has seen each bucket filled once
+  CostModel costs;                 // has seen each bucket filled, and otherwise, once
+  std::optional<LadderFile> file;  // where the options name one
 };
 
-// Takes seconds. Errors: the backend's, or InvalidArgument that names the option out of its range.
+// Does the policy compute rectangles? Its ladder is fixed then.
+bool IsPadded(PolicyKind policy);
+
+// Takes seconds. Begins with the ladder and the costs of the ladder file where that applies (the
+// ladder: to kAdaptive); one that does not is ignored with a notice to the observer. Errors: the
+// backend's, or InvalidArgument that names the option out of its range.
 // Nothing is owned; all outlive the result.
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,

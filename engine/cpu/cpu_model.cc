@@ -16,19 +16,21 @@ constexpr int32_t kMaxBucketSequences = 1 << 16;
 
 class CpuPlan final : public Plan {
  public:
-  CpuPlan(const CpuModel* model, const Bucket& bucket, ArenaLayout layout)
-      : model_(model), bucket_(bucket), layout_(std::move(layout)) {}
+  CpuPlan(const CpuModel* model, const Bucket& bucket, int64_t vocab_size, ArenaLayout layout)
+      : model_(model), bucket_(bucket), vocab_size_(vocab_size), layout_(std::move(layout)) {}
 
   const Bucket& bucket() const override { return bucket_; }
   int64_t memory_bytes() const override {
     return static_cast<int64_t>(sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t));
   }
+  bool Accepts(const StepNeeds& needs) const override { return needs.num_top <= vocab_size_; }
   const CpuModel* model() const { return model_; }
   const ArenaLayout& layout() const { return layout_; }
 
  private:
   const CpuModel* model_;
   Bucket bucket_;
+  int64_t vocab_size_;
   ArenaLayout layout_;
 };
 
@@ -54,7 +56,7 @@ RowOrder CpuModel::row_order() const {
 
 absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) const {
   if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
-  return std::make_unique<CpuPlan>(this, bucket,
+  return std::make_unique<CpuPlan>(this, bucket, model_->config.vocab_size,
                                    LayOutArena(*model_, bucket, context_.pool->threads()));
 }
 
@@ -69,8 +71,10 @@ absl::Status CpuModel::Replay(const Plan& plan, Slot& slot, const StepBatch& bat
   auto& cpu_slot = static_cast<CpuSlot&>(slot);
   const Bucket& bucket = plan.bucket();
   SLUICE_CHECK(cpu_plan.model() == this);
-  SLUICE_CHECK(cpu_slot.largest().Fits(bucket.tokens, bucket.sequences));
-  SLUICE_CHECK(bucket.Fits(batch.tokens(), static_cast<int32_t>(batch.sequences().size())));
+  SLUICE_CHECK(bucket.tokens <= cpu_slot.largest().tokens);
+  SLUICE_CHECK(bucket.sequences <= cpu_slot.largest().sequences);
+  SLUICE_CHECK(bucket.Fits(batch.size()));
+  SLUICE_CHECK(!bucket.padded() || batch.tokens() == bucket.tokens);
   SLUICE_CHECK(batch.max_context() <= model_->config.max_positions);
   cpu_slot.Bind(batch);
   if (poison_) cpu_slot.Poison();

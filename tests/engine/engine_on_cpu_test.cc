@@ -4,6 +4,8 @@
 #include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/dense.h"
+#include "tests/support/checkpoint_writer.h"
 #include "tests/support/recording_observer.h"
 
 namespace sluice {
@@ -57,6 +59,7 @@ TEST(EngineOnCpu, CompanyChangesNoBit) {
   options.batch.max_batch_tokens = 200;
   const auto one_by_one = Engine::Create(options, backend->get(), Clock::Real(), &observer_alone);
   ASSERT_TRUE(one_by_one->Serve(*model).ok());
+  options.batch.policy = PolicyKind::kFifoPacked;
   options.batch.max_queue_delay_us = 10'000'000;  // batches are full, until the drain
   const auto in_company =
       Engine::Create(options, backend->get(), Clock::Real(), &observer_together);
@@ -83,6 +86,92 @@ TEST(EngineOnCpu, CompanyChangesNoBit) {
     SCOPED_TRACE(i);
     ExpectSame(*alone[i], *together[i]);
     if (HasFatalFailure()) return;
+  }
+}
+
+class Served {
+ public:
+  Served(const EngineOptions& options, Backend* backend, const std::shared_ptr<const Model>& model)
+      : engine(Engine::Create(options, backend, Clock::Real(), &observer)) {
+    const absl::Status status = engine->Serve(model);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  std::shared_ptr<RecordingSink> Submit(const Request& request) {
+    auto sink = std::make_shared<RecordingSink>();
+    EXPECT_TRUE(engine->Submit(request, sink, Clock::Real()->Now()).ok());
+    return sink;
+  }
+
+  RecordingObserver observer;
+  std::unique_ptr<Engine> engine;
+};
+
+// The whole rectangle is computed, and no bit of any output shows it.
+TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
+  const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  const auto model = LoadModel("golden", 1, SLUICE_SOURCE_DIR "/tests/goldens/sluice_all");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EngineOptions options;
+  options.batch.max_batch_tokens = 200;
+  options.batch.max_batch_sequences = 8;
+  Served packed(options, backend->get(), *model);
+  for (const PolicyKind policy : {PolicyKind::kPaddedBuckets, PolicyKind::kStaticPadded}) {
+    for (const PaddingKind padding : {PaddingKind::kZeros, PaddingKind::kAdaptive}) {
+      SCOPED_TRACE(static_cast<int>(policy));
+      options.batch.policy = policy;
+      options.batch.padding = padding;
+      Served padded(options, backend->get(), *model);
+      constexpr uint64_t kSeed = 20261121;
+      SCOPED_TRACE(kSeed);
+      std::mt19937_64 random(kSeed);
+      std::vector<std::shared_ptr<RecordingSink>> expected, got;
+      for (int i = 0; i < 12; ++i) {
+        const Request request = RandomRequest(*model, random);
+        expected.push_back(packed.Submit(request));
+        got.push_back(padded.Submit(request));
+      }
+      for (const auto& sink : expected) sink->AwaitDone();
+      padded.engine->Drain(MonoTime::max());
+      for (size_t i = 0; i < got.size(); ++i) {
+        SCOPED_TRACE(i);
+        ExpectSame(*expected[i], *got[i]);
+        if (HasFatalFailure()) return;
+      }
+      for (const BatchTrace& batch : padded.observer.batches()) {
+        EXPECT_EQ(batch.computed_tokens, batch.bucket.tokens);
+        EXPECT_LE(batch.useful_tokens, batch.computed_tokens);
+      }
+    }
+  }
+}
+
+TEST(EngineOnCpu, AHundredLengthsCaptureNothing) {
+  const auto backend = MakeCpuBackend({.threads = 2});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  ModelConfig config = testing::TinyConfig(1);
+  config.max_positions = 100;
+  const auto model = testing::RandomModel(config, 6);
+  EngineOptions options;
+  options.batch.max_batch_tokens = 200;
+  options.ladder.review.interval_us = 0;
+  Served served(options, backend->get(), model);
+  const size_t plans = served.observer.plans().size();
+  const int64_t primitives = kernels::PrimitivesCreated();
+  for (int32_t length = 1; length <= 100; ++length) {
+    Request request;
+    request.model = model;
+    request.lengths = {length};
+    request.tokens.assign(static_cast<size_t>(length), 1);
+    const auto sink = served.Submit(request);
+    sink->AwaitDone();
+    ASSERT_TRUE(sink->status().ok()) << sink->status();
+  }
+  EXPECT_EQ(served.observer.plans().size(), plans);
+  EXPECT_EQ(kernels::PrimitivesCreated(), primitives);
+  for (const BatchTrace& batch : served.observer.batches()) {
+    EXPECT_EQ(batch.lookup, Lookup::kHit);
   }
 }
 

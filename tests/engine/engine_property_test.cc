@@ -1,4 +1,5 @@
 // The engine's promises under random submissions, cancellations and deadlines from several threads.
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <random>
@@ -82,13 +83,13 @@ class RandomLoad {
   std::vector<Submitted> submitted_;
 };
 
-// A replay takes 1 ms of the fake clock, and begins at the recorded times.
+// A replay takes time of the fake clock as its bucket is large, and begins at the recorded times.
 class BeginTimes {
  public:
   void RecordOn(Harness* harness) {
-    harness->backend.OnReplay([this, harness](const RecordedBatch&) {
+    harness->backend.OnReplay([this, harness](const RecordedBatch& batch) {
       times_.push_back(harness->clock.Now());
-      harness->clock.Advance(std::chrono::milliseconds(1));
+      harness->clock.Advance(microseconds(200 + 20 * batch.bucket.tokens));
       return absl::OkStatus();
     });
   }
@@ -133,7 +134,21 @@ void ExpectNotRunTooLate(const Submitted& submitted, const std::vector<RecordedB
   ASSERT_EQ(ran, submitted.sink->trace().steps > 0);
 }
 
-void ExpectPromisesKept(uint64_t seed, const EngineOptions& options) {
+// Reviews again and again while requests run; returns how often the ladder changed.
+int SwitchLaddersDuring(Harness* harness, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  int changes = 0;
+  for (int i = 0; i < 12; ++i) {
+    const auto report = harness->engine->Optimize("fake", "", /*force=*/true);
+    EXPECT_TRUE(report.ok()) << report.status();
+    if (report.ok() && report->changed) ++changes;
+    for (uint64_t pause = random() % 50; pause > 0; --pause) std::this_thread::yield();
+  }
+  return changes;
+}
+
+// Returns how often the ladder changed.
+int ExpectPromisesKept(uint64_t seed, const EngineOptions& options, bool switching = false) {
   BeginTimes begin_times;
   Harness harness(options);
   begin_times.RecordOn(&harness);
@@ -143,6 +158,7 @@ void ExpectPromisesKept(uint64_t seed, const EngineOptions& options) {
     loads.push_back(std::make_unique<RandomLoad>(&harness, seed, thread));
   }
   for (const auto& load : loads) threads.emplace_back([&load] { load->Run(); });
+  const int changes = switching ? SwitchLaddersDuring(&harness, seed) : 0;
   for (std::thread& thread : threads) thread.join();
   harness.engine->Drain(MonoTime::max());
 
@@ -151,11 +167,11 @@ void ExpectPromisesKept(uint64_t seed, const EngineOptions& options) {
   for (const auto& load : loads) {
     for (const Submitted& submitted : load->submitted()) {
       ++admitted;
-      ASSERT_EQ(submitted.sink->done_calls(), 1);
-      ASSERT_EQ(submitted.sink.use_count(), 1);  // the engine let go of it
+      EXPECT_EQ(submitted.sink->done_calls(), 1);
+      EXPECT_EQ(submitted.sink.use_count(), 1);  // the engine let go of it
       ExpectTokens(submitted);
       ExpectNotRunTooLate(submitted, batches, begin_times.times());
-      if (::testing::Test::HasFatalFailure()) return;
+      if (::testing::Test::HasFatalFailure()) return changes;
     }
   }
   const RecordingObserver& observer = harness.observer;
@@ -170,8 +186,13 @@ void ExpectPromisesKept(uint64_t seed, const EngineOptions& options) {
   EXPECT_EQ(stats.queued_bytes, 0);
   EXPECT_EQ(stats.estimated_drain, nanoseconds(0));
   for (const BatchTrace& batch : observer.batches()) {
-    EXPECT_TRUE(batch.bucket.Fits(static_cast<int32_t>(batch.useful_tokens), batch.sequences));
+    EXPECT_TRUE(batch.bucket.Fits({static_cast<int32_t>(batch.useful_tokens), batch.sequences,
+                                   /*longest=*/1}));
   }
+  EXPECT_EQ(harness.backend.live_plans(),
+            static_cast<int>(std::count_if(stats.buckets.begin(), stats.buckets.end(),
+                                           [](const BucketStats& b) { return b.in_ladder; })));
+  return changes;
 }
 
 TEST(EngineProperty, PromisesHoldUnderRandomLoad) {
@@ -185,6 +206,20 @@ TEST(EngineProperty, PromisesHoldUnderRandomLoad) {
   }
 }
 
+TEST(EngineProperty, PromisesHoldWhileLaddersSwitch) {
+  int changes = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    EngineOptions options = SmallOptions();
+    options.ladder.strategy = StrategyKind::kAdaptive;
+    options.ladder.review.interval_us = seed % 2 == 0 ? 5000 : 0;
+    options.ladder.max_buckets = 2 + static_cast<int32_t>(seed % 6);
+    changes += ExpectPromisesKept(seed, options, /*switching=*/true);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(changes, 0);
+}
+
 // With a delay the scheduler waits for time to pass, which here only Drain and full batches
 // replace.
 TEST(EngineProperty, PromisesHoldWhileRequestsAreHeldBack) {
@@ -192,6 +227,7 @@ TEST(EngineProperty, PromisesHoldWhileRequestsAreHeldBack) {
     SCOPED_TRACE(seed);
     EngineOptions options = SmallOptions();
     options.batch.max_queue_delay_us = 3000;
+    if (seed % 2 == 0) options.batch.policy = PolicyKind::kFifoPacked;
     ExpectPromisesKept(seed, options);
     if (HasFatalFailure()) return;
   }

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "engine/padding.h"
 #include "gtest/gtest.h"
 #include "tests/engine/harness.h"
 
@@ -18,8 +19,12 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
       : backend_(FakeBackend::Options{.order = GetParam()}),
         executable_(*backend_.Load(model_)),
         plan_(*executable_->Prepare(kLargest)),
-        slot_(*ExecutionSlot::Create(executable_.get(), model_.get(), kLargest,
-                                     backend_.info().page_tokens)) {}
+        slot_(MakeSlot(Ladder({kLargest}), PaddingKind::kZeros)) {}
+
+  std::unique_ptr<ExecutionSlot> MakeSlot(const Ladder& ladder, PaddingKind padding) {
+    return *ExecutionSlot::Create(executable_.get(), model_.get(), ladder, padding,
+                                  backend_.info().page_tokens);
+  }
 
   std::unique_ptr<ActiveRequest> Make(const std::vector<std::vector<int32_t>>& rows,
                                       int32_t max_tokens, uint32_t outputs) {
@@ -84,7 +89,7 @@ TEST_P(ExecutionSlotTest, BringsEveryOutputToItsRow) {
     const auto plain = Make({RandomRow(random, 12)}, 1, kOutputTokens);
     const auto scored = Make({RandomRow(random, 12)}, 0, kEverything);
     std::vector<Row*> rows = {&full->rows[0], &full->rows[1], &plain->rows[0], &scored->rows[0]};
-    slot_->Assign(rows);
+    slot_->Assign(rows, kLargest);
     ASSERT_TRUE(slot_->Replay(*plan_).ok());
     for (size_t i = 0; i < rows.size(); ++i) {
       const ExecutionSlot::Result result = slot_->Collect(i);
@@ -115,9 +120,9 @@ TEST_P(ExecutionSlotTest, LaterStepsAddTokensOnly) {
   const auto active = Make({{5, 6, 7}, {8, 9}}, 4, kEverything);
   std::vector<Row*> rows = {&active->rows[0], &active->rows[1]};
   for (int step = 0; step < 4; ++step) {
-    slot_->Assign(rows);
+    slot_->Assign(rows, kLargest);
     ASSERT_TRUE(slot_->Replay(*plan_).ok());
-    EXPECT_EQ(slot_->tokens(), 5 + 2 * step);
+    EXPECT_EQ(slot_->useful_tokens(), 5 + 2 * step);
     for (size_t i = 0; i < 2; ++i) {
       const int32_t token = slot_->Collect(i).drawn->token;
       EXPECT_EQ(rows[i]->Keep(token), step < 3);
@@ -139,24 +144,65 @@ TEST_P(ExecutionSlotTest, HoldsTheWorstCaseOfPagesAndSampledRows) {
   std::vector<Row*> rows;
   for (Row& row : active->rows) rows.push_back(&row);
   for (int repeat = 0; repeat < 3; ++repeat) {
-    slot_->Assign(rows);
-    EXPECT_EQ(slot_->tokens(), 64);
-    EXPECT_EQ(slot_->Shape(kLargest).sampled_rows, 64);
+    slot_->Assign(rows, kLargest);
+    EXPECT_EQ(slot_->useful_tokens(), 64);
+    EXPECT_EQ(slot_->computed_tokens(), 64);
     ASSERT_TRUE(slot_->Replay(*plan_).ok());
     for (size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE(slot_->Collect(i).finite);
   }
 }
 
-TEST_P(ExecutionSlotTest, DescribesTheStep) {
-  const auto active = Make({{1, 2, 3}, {4}}, 1, kOutputTokens);
-  std::vector<Row*> rows = {&active->rows[0], &active->rows[1]};
-  slot_->Assign(rows);
-  const StepShape shape = slot_->Shape(kLargest);
-  EXPECT_EQ(shape.bucket, kLargest);
-  EXPECT_EQ(shape.computed_tokens, 4);
-  EXPECT_EQ(shape.context_tokens, 4);
-  EXPECT_EQ(shape.distinct_positions, 3);
-  EXPECT_EQ(shape.sampled_rows, 2);
+// Every output is that of the row alone, whatever fills the rectangle, and the backend is given the
+// whole of it.
+TEST_P(ExecutionSlotTest, APaddedBucketIsComputedWholeAndChangesNoOutput) {
+  const Bucket small = Bucket::Padded(4, 16), large = Bucket::Padded(2, 64);
+  const Ladder ladder({small, large});
+  for (const PaddingKind kind :
+       {PaddingKind::kZeros, PaddingKind::kEdge, PaddingKind::kReflect, PaddingKind::kAdaptive}) {
+    const auto slot = MakeSlot(ladder, kind);
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      SCOPED_TRACE(seed);
+      std::mt19937_64 random(seed);
+      const Bucket& bucket = seed % 2 == 0 ? small : large;
+      const auto plan = *executable_->Prepare(bucket);
+      const auto full = Make({RandomRow(random, bucket.positions)}, 2, kEverything);
+      const auto plain = Make({RandomRow(random, bucket.positions)}, 1, kOutputTokens);
+      std::vector<Row*> rows = {&full->rows[0], &plain->rows[0]};
+      backend_.ForgetBatches();
+      slot->Assign(rows, bucket);
+      EXPECT_EQ(slot->useful_tokens(), rows[0]->length() + rows[1]->length());
+      EXPECT_EQ(slot->computed_tokens(), bucket.tokens);
+      ASSERT_TRUE(slot->Replay(*plan).ok());
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const std::span<const int32_t> sequence(rows[i]->sequence(),
+                                                static_cast<size_t>(rows[i]->length()));
+        ASSERT_EQ(slot->Collect(i).drawn->token, fake::Draw(sequence, {}, 97).token);
+      }
+      ExpectPrompt(*full, 0);
+      const RecordedBatch batch = backend_.batches().at(0);
+      ASSERT_EQ(batch.sequences.size(), static_cast<size_t>(bucket.sequences));
+      for (const auto& sequence : batch.sequences) {
+        ASSERT_EQ(sequence.size(), static_cast<size_t>(bucket.positions));
+      }
+      std::vector<int32_t> padded(rows[0]->sequence(), rows[0]->sequence() + rows[0]->length());
+      padded.resize(static_cast<size_t>(bucket.positions));
+      Pad(kind, rows[0]->length(), padded);
+      EXPECT_EQ(batch.sequences[0], padded);
+    }
+  }
+}
+
+TEST_P(ExecutionSlotTest, RowsKnowHowManyRowsAreSampled) {
+  const auto all = Make({{1, 2, 3}}, 2, kEverything);
+  const auto scored = Make({{1, 2, 3}}, 0, kOutputPromptLogprobs);
+  const auto plain = Make({{1, 2, 3}}, 1, kOutputTokens);
+  const auto nothing = Make({{1, 2, 3}}, 0, kOutputTokens);
+  EXPECT_EQ(all->rows[0].sampled_rows, 3);
+  EXPECT_EQ(scored->rows[0].sampled_rows, 2);
+  EXPECT_EQ(plain->rows[0].sampled_rows, 1);
+  EXPECT_EQ(nothing->rows[0].sampled_rows, 0);
+  EXPECT_TRUE(all->rows[0].Keep(4));
+  EXPECT_EQ(all->rows[0].SampledRows(), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(RowOrders, ExecutionSlotTest,

@@ -14,9 +14,12 @@
 
 namespace sluice {
 
-// Batches of at most 64 tokens (a whole sequence of the fake model) and 4 sequences.
+// Batches of at most 64 tokens (a whole sequence of the fake model) and 4 sequences; a ladder of 8,
+// 16, 32 and 64 that stays.
 inline EngineOptions SmallOptions() {
   EngineOptions options;
+  options.ladder.strategy = StrategyKind::kGeometric;
+  options.ladder.ratio = 2;
   options.ladder.min_tokens = 8;
   options.batch.max_batch_tokens = 64;
   options.batch.max_batch_sequences = 4;

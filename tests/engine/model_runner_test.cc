@@ -1,6 +1,8 @@
 // How one model's requests are grouped, run and ended. Through the engine, since that adds nothing.
 #include "engine/model_runner.h"
 
+#include <cmath>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/harness.h"
@@ -78,6 +80,7 @@ TEST(ModelRunner, TheOldestContinuesFirst) {
 
 TEST(ModelRunner, HoldsBackForMaxQueueDelay) {
   EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kFifoPacked;
   options.batch.max_queue_delay_us = 5000;
   Harness harness(options);
   const MonoTime start = harness.clock.Now();
@@ -192,6 +195,7 @@ TEST(ModelRunner, AnExpiredRequestThatWaitsNeverRuns) {
 // later.
 TEST(ModelRunner, DeadlinesAreKeptWhileRequestsAreHeldBack) {
   EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kFifoPacked;
   options.batch.max_queue_delay_us = 1000000;
   Harness harness(options);
   harness.backend.OnReplay([&](const RecordedBatch&) {
@@ -204,8 +208,16 @@ TEST(ModelRunner, DeadlinesAreKeptWhileRequestsAreHeldBack) {
   Request request = harness.MakeRequest({{5}, {6}, {7}});
   request.deadline = start + milliseconds(100);
   const auto held = harness.Submit(request);
-  // The first step of 1 ms moved the estimate, from the 0 of warm-up, to 125 us.
-  const MonoTime launch = request.deadline - 2 * std::chrono::microseconds(125);
+  // Twice the estimated cost is kept.
+  CostModel costs;
+  costs.Restore(harness.engine->Stats()[0].costs);
+  const double cost = costs.Estimate({.bucket = {.tokens = 8, .sequences = 4},
+                                      .computed_tokens = 3,
+                                      .context_tokens = 3,
+                                      .distinct_positions = 1,
+                                      .sampled_rows = 3});
+  EXPECT_GT(cost, 0);
+  const MonoTime launch = request.deadline - nanoseconds(std::llround(2e9 * cost));
   harness.clock.AwaitWaiter(launch);
   EXPECT_EQ(held->done_calls(), 0);
   harness.clock.Advance(launch - harness.clock.Now());
@@ -266,6 +278,31 @@ TEST(ModelRunner, AFailedReplayFailsItsBatchOnly) {
   EXPECT_TRUE(later->status().ok());
   EXPECT_TRUE(first->status().ok());
   EXPECT_EQ(harness.observer.done(absl::StatusCode::kInternal), 2);
+}
+
+// Plans of fewer than 32 tokens refuse candidates, then all do.
+TEST(ModelRunner, AStepRunsWhereAPlanAcceptsItOrFails) {
+  for (const int32_t needed : {32, 1000}) {
+    Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.top_needs_tokens = needed});
+    Request request = harness.MakeRequest({{1, 2}});
+    request.outputs = kOutputTokens | kOutputTopCandidates;
+    request.num_top = 2;
+    const auto sink = harness.Submit(request);
+    sink->AwaitDone();
+    harness.Submit(harness.MakeRequest({{3}}))->AwaitDone();
+    const std::vector<BatchTrace> batches = harness.observer.batches();
+    if (needed == 32) {
+      EXPECT_TRUE(sink->status().ok()) << sink->status();
+      ASSERT_EQ(batches.size(), 2u);
+      EXPECT_EQ(batches[0].lookup, Lookup::kMissGuard);
+      EXPECT_EQ(batches[0].bucket.tokens, 32);
+    } else {
+      EXPECT_EQ(sink->status().code(), absl::StatusCode::kFailedPrecondition);
+      ASSERT_EQ(batches.size(), 1u);
+    }
+    EXPECT_EQ(batches.back().lookup, Lookup::kHit);
+    EXPECT_EQ(harness.engine->Stats()[0].estimated_drain, nanoseconds(0));
+  }
 }
 
 TEST(ModelRunner, TracesSayWhatHappenedWhen) {

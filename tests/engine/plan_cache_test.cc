@@ -18,6 +18,17 @@ constexpr Bucket kLarge{.tokens = 256, .sequences = 8};
 
 class PlanCacheTest : public ::testing::Test {
  protected:
+  explicit PlanCacheTest(const FakeBackend::Options& options = {}) : backend_(options) {}
+
+  // A lookup for a step that fills `wanted`.
+  static PlanCache::Found Find(PlanCache::Reader* reader, const Bucket& wanted,
+                               int32_t num_top = 0) {
+    return reader->Find(wanted, {.size = {.tokens = wanted.tokens,
+                                          .sequences = wanted.sequences,
+                                          .longest = wanted.positions},
+                                 .num_top = num_top});
+  }
+
   FakeClock clock_;
   RecordingObserver observer_;
   FakeBackend backend_;
@@ -27,24 +38,29 @@ class PlanCacheTest : public ::testing::Test {
       std::make_unique<PlanCache>(model_.get(), executable_.get(), &clock_, &observer_);
 };
 
+class GuardedPlanCacheTest : public PlanCacheTest {
+ protected:
+  GuardedPlanCacheTest() : PlanCacheTest({.top_needs_tokens = kMiddle.tokens}) {}
+};
+
 TEST_F(PlanCacheTest, FindsTheWantedOrTheNextLargerReadyPlan) {
   PlanCache::Reader reader(cache_.get());
-  EXPECT_EQ(reader.Find(kSmall).plan, nullptr);
-  EXPECT_EQ(reader.Find(kSmall).lookup, Lookup::kMissOverCapacity);
+  EXPECT_EQ(Find(&reader, kSmall).plan, nullptr);
+  EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kMissOverCapacity);
 
   ASSERT_TRUE(cache_->Prepare(kLarge).ok());
-  PlanCache::Found found = reader.Find(kSmall);
+  PlanCache::Found found = Find(&reader, kSmall);
   ASSERT_NE(found.plan, nullptr);
   EXPECT_EQ(found.plan->plan().bucket(), kLarge);
   EXPECT_EQ(found.lookup, Lookup::kMissNotCaptured);
 
   ASSERT_TRUE(cache_->Prepare(kSmall).ok());
-  found = reader.Find(kSmall);
+  found = Find(&reader, kSmall);
   EXPECT_EQ(found.plan->plan().bucket(), kSmall);
   EXPECT_EQ(found.lookup, Lookup::kHit);
-  EXPECT_EQ(reader.Find(kMiddle).plan->plan().bucket(), kLarge);
-  EXPECT_EQ(reader.Find({.tokens = 16, .sequences = 5}).plan->plan().bucket(), kLarge);
-  EXPECT_EQ(reader.Find({.tokens = 257, .sequences = 1}).plan, nullptr);
+  EXPECT_EQ(Find(&reader, kMiddle).plan->plan().bucket(), kLarge);
+  EXPECT_EQ(Find(&reader, {.tokens = 16, .sequences = 5}).plan->plan().bucket(), kLarge);
+  EXPECT_EQ(Find(&reader, {.tokens = 257, .sequences = 1}).plan, nullptr);
 }
 
 TEST_F(PlanCacheTest, PreparesEachBucketOnceAndReportsIt) {
@@ -53,7 +69,6 @@ TEST_F(PlanCacheTest, PreparesEachBucketOnceAndReportsIt) {
     return absl::OkStatus();
   });
   for (int i = 0; i < 3; ++i) {
-    cache_->PrepareLater(kSmall);
     ASSERT_TRUE(cache_->Prepare(kSmall).ok());
   }
   const std::vector<PlanTrace> plans = observer_.plans();
@@ -83,24 +98,88 @@ TEST_F(PlanCacheTest, LookupsGoOnWhileAPlanIsPrepared) {
     gate.Pass();
     return absl::OkStatus();
   });
-  cache_->PrepareLater(kSmall);
+  std::thread preparing([&] { EXPECT_TRUE(cache_->Prepare(kSmall).ok()); });
   gate.AwaitArrivals(1);
   PlanCache::Reader reader(cache_.get());
-  EXPECT_EQ(reader.Find(kSmall).lookup, Lookup::kMissNotCaptured);
+  const PlanCache::Found found = Find(&reader, kSmall);
+  EXPECT_EQ(found.plan->plan().bucket(), kLarge);
+  EXPECT_EQ(found.lookup, Lookup::kMissNotCaptured);
   gate.Open();
-  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
-  EXPECT_EQ(reader.Find(kSmall).lookup, Lookup::kHit);
-  cache_.reset();
+  preparing.join();
+  EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kHit);
 }
 
-TEST_F(PlanCacheTest, ARemovedPlanServesItsReaderUntilTheNextLookup) {
+TEST_F(PlanCacheTest, FallsBackToTheSmallestRectangleThatFits) {
+  const Bucket wide = Bucket::Padded(2, 64), tall = Bucket::Padded(8, 16);
+  ASSERT_TRUE(cache_->Prepare(wide).ok());
+  ASSERT_TRUE(cache_->Prepare(tall).ok());
+  ASSERT_TRUE(cache_->Prepare(Bucket::Padded(8, 32)).ok());
+  PlanCache::Reader reader(cache_.get());
+  EXPECT_EQ(Find(&reader, tall).lookup, Lookup::kHit);
+  EXPECT_EQ(Find(&reader, Bucket::Padded(2, 40)).plan->plan().bucket(), wide);
+  EXPECT_EQ(Find(&reader, Bucket::Padded(4, 20)).plan->plan().bucket(), Bucket::Padded(8, 32));
+  EXPECT_EQ(Find(&reader, Bucket::Padded(4, 40)).lookup, Lookup::kMissOverCapacity);
+}
+
+TEST_F(GuardedPlanCacheTest, AGuardSendsTheStepToAPlanThatAcceptsIt) {
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  PlanCache::Reader reader(cache_.get());
+  EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kHit);
+  PlanCache::Found found = Find(&reader, kSmall, /*num_top=*/3);
+  EXPECT_EQ(found.plan, nullptr);
+  EXPECT_EQ(found.lookup, Lookup::kMissGuard);
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  found = Find(&reader, kSmall, /*num_top=*/3);
+  EXPECT_EQ(found.plan->plan().bucket(), kLarge);
+  EXPECT_EQ(found.lookup, Lookup::kMissGuard);
+}
+
+TEST_F(PlanCacheTest, AWithdrawnBucketKeepsItsHistoryAndMayComeBack) {
   ASSERT_TRUE(cache_->Prepare(kSmall).ok());
   ASSERT_TRUE(cache_->Prepare(kLarge).ok());
   PlanCache::Reader reader(cache_.get());
-  const PlanCache::Found found = reader.Find(kSmall);
-  cache_->Remove(kSmall);
+  BatchTrace batch{};
+  batch.useful_tokens = 10;
+  Find(&reader, kSmall).plan->use().Record(batch);
+  cache_->Withdraw(kSmall);
+  EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kMissEvicted);
+  ASSERT_EQ(cache_->Stats().size(), 2u);
+  EXPECT_FALSE(cache_->Stats()[0].ready);
+  EXPECT_EQ(cache_->Stats()[0].memory_bytes, 0);
+  EXPECT_EQ(cache_->Stats()[0].useful_tokens, 10);
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  Find(&reader, kSmall).plan->use().Record(batch);
+  EXPECT_EQ(cache_->Stats()[0].useful_tokens, 20);
+  EXPECT_EQ(observer_.plans().size(), 3u);
+}
+
+TEST_F(PlanCacheTest, ForgetsTheLongestUnusedOfManyWithdrawn) {
+  const auto bucket = [](size_t i) {
+    return Bucket{.tokens = 1 + static_cast<int32_t>(i), .sequences = 1};
+  };
+  PlanCache::Reader reader(cache_.get());
+  for (size_t i = 0; i <= PlanCache::kMostWithdrawn; ++i) {
+    ASSERT_TRUE(cache_->Prepare(bucket(i)).ok());
+    BatchTrace batch{};
+    batch.start = clock_.Now() - std::chrono::seconds(i == 7 ? 1 : 0);
+    Find(&reader, bucket(i)).plan->use().Record(batch);
+  }
+  for (size_t i = 0; i <= PlanCache::kMostWithdrawn; ++i) cache_->Withdraw(bucket(i));
+  const std::vector<BucketStats> stats = cache_->Stats();
+  EXPECT_EQ(stats.size(), PlanCache::kMostWithdrawn);
+  for (const BucketStats& left : stats) EXPECT_NE(left.bucket, bucket(7));
+}
+
+TEST_F(PlanCacheTest, AWithdrawnPlanServesItsReaderUntilTheNextCall) {
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  PlanCache::Reader reader(cache_.get());
+  const PlanCache::Found found = Find(&reader, kSmall);
+  cache_->Withdraw(kSmall);
+  EXPECT_TRUE(reader.stale());
   EXPECT_EQ(found.plan->plan().bucket(), kSmall);
-  EXPECT_EQ(reader.Find(kSmall).plan->plan().bucket(), kLarge);
+  EXPECT_EQ(Find(&reader, kSmall).plan->plan().bucket(), kLarge);
+  EXPECT_FALSE(reader.stale());
   EXPECT_EQ(cache_->memory_bytes(), 2560);
 }
 
@@ -112,10 +191,11 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
   batch.useful_tokens = 10;
   batch.computed_tokens = 12;
   batch.sequences = 3;
+  batch.start = clock_.Now();
   batch.lookup = Lookup::kHit;
-  reader.Find(kSmall).plan->Record(batch);
+  Find(&reader, kSmall).plan->use().Record(batch);
   batch.lookup = Lookup::kMissNotCaptured;
-  reader.Find(kSmall).plan->Record(batch);
+  Find(&reader, kSmall).plan->use().Record(batch);
   const std::vector<BucketStats> stats = cache_->Stats();
   ASSERT_EQ(stats.size(), 2u);
   EXPECT_EQ(stats[0].bucket, kSmall);
@@ -126,6 +206,8 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
   EXPECT_EQ(stats[0].computed_tokens, 24);
   EXPECT_EQ(stats[0].bucket_tokens, 32);
   EXPECT_EQ(stats[0].sequences, 6);
+  EXPECT_EQ(stats[0].last_used, clock_.Now());
+  EXPECT_EQ(stats[1].last_used, MonoTime());
   EXPECT_EQ(stats[1].batches, 0);
 }
 
@@ -134,36 +216,36 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
 TEST_F(PlanCacheTest, PublishesBesideReaders) {
   ASSERT_TRUE(cache_->Prepare({.tokens = 1000, .sequences = 8}).ok());
   std::atomic<bool> stop = false;
-  std::vector<std::thread> readers;
+  std::vector<std::thread> threads;
   for (uint64_t seed = 1; seed <= 2; ++seed) {
-    readers.emplace_back([&, seed] {
+    threads.emplace_back([&, seed] {
       std::mt19937_64 random(seed);
       PlanCache::Reader reader(cache_.get());
       while (!stop) {
         const Bucket wanted{.tokens = 1 + static_cast<int32_t>(random() % 999), .sequences = 8};
-        const PlanCache::Found found = reader.Find(wanted);
+        const PlanCache::Found found = Find(&reader, wanted);
         ASSERT_NE(found.plan, nullptr);
         const Bucket& bucket = found.plan->plan().bucket();
-        ASSERT_TRUE(bucket.Fits(wanted.tokens, wanted.sequences));
+        ASSERT_TRUE(bucket.Fits({wanted.tokens, wanted.sequences, 1}));
         ASSERT_EQ(found.lookup == Lookup::kHit, bucket == wanted);
       }
     });
   }
   std::thread other([&] {
     for (int32_t tokens = 900; tokens > 0; tokens -= 7) {
-      cache_->PrepareLater({.tokens = tokens, .sequences = 8});
+      ASSERT_TRUE(cache_->Prepare({.tokens = tokens, .sequences = 7}).ok());
     }
   });
   PlanCache::Reader reader(cache_.get());
   for (int32_t tokens = 3; tokens < 900; tokens += 30) {
     const Bucket bucket{.tokens = tokens, .sequences = 8};
     ASSERT_TRUE(cache_->Prepare(bucket).ok());
-    EXPECT_EQ(reader.Find(bucket).lookup, Lookup::kHit);
-    if (tokens % 60 == 3) cache_->Remove(bucket);
+    EXPECT_EQ(Find(&reader, bucket).lookup, Lookup::kHit);
+    if (tokens % 60 == 3) cache_->Withdraw(bucket);
   }
   other.join();
   stop = true;
-  for (std::thread& thread : readers) thread.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

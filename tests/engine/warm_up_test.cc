@@ -28,7 +28,8 @@ class WarmUpTest : public ::testing::Test {
   std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
 };
 
-TEST_F(WarmUpTest, PreparesAndTimesEveryBucketFilled) {
+// Each bucket twice, once for the memory and once for the time, in two shapes.
+TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
   backend_.OnReplay([this](const RecordedBatch& batch) {
     clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens));
     return absl::OkStatus();
@@ -37,18 +38,27 @@ TEST_F(WarmUpTest, PreparesAndTimesEveryBucketFilled) {
   options.batch.max_batch_tokens = 200;
   const absl::StatusOr<PreparedModel> prepared = Run(options);
   ASSERT_TRUE(prepared.ok()) << prepared.status();
-  EXPECT_THAT(Tokens(prepared->ladder), ElementsAre(8, 16, 32, 64, 128, 200));
+  EXPECT_THAT(Tokens(*prepared->ladder), ElementsAre(8, 16, 32, 64, 128, 200));
   EXPECT_EQ(observer_.plans().size(), 6u);
-  for (const RecordedBatch& batch : backend_.batches()) {
+  const std::vector<RecordedBatch> batches = backend_.batches();
+  ASSERT_EQ(batches.size(), 4u * 6u);
+  for (size_t b = 0; b < batches.size(); ++b) {
+    const Bucket& bucket = batches[b].bucket;
+    EXPECT_EQ(bucket, prepared->ladder->buckets()[b / 4]);
     int32_t tokens = 0;
-    for (const auto& sequence : batch.sequences) {
+    for (const auto& sequence : batches[b].sequences) {
       tokens += static_cast<int32_t>(sequence.size());
       EXPECT_LE(sequence.size(), 64u);  // max_positions
     }
-    EXPECT_EQ(tokens, batch.bucket.tokens);
+    const bool filled = b % 4 < 2;
+    EXPECT_EQ(tokens, filled ? bucket.tokens : bucket.tokens / 2);
+    EXPECT_EQ(batches[b].sequences.size(),
+              filled ? static_cast<size_t>((bucket.tokens + 63) / 64) : 4u);
   }
-  for (const Bucket& bucket : prepared->ladder.buckets()) {
-    EXPECT_DOUBLE_EQ(prepared->costs.Estimate({.bucket = bucket}), bucket.tokens * 1e-3);
+  const CostModel::State costs = prepared->costs.state();
+  ASSERT_EQ(costs.buckets.size(), 6u);
+  for (const CostModel::BucketCost& cost : costs.buckets) {
+    EXPECT_NEAR(cost.mean_seconds, cost.bucket.tokens * 1e-3, 1e-9);
   }
 }
 
@@ -58,6 +68,27 @@ TEST_F(WarmUpTest, FillsWhatTheSequencesAllow) {
   ASSERT_TRUE(Run(options).ok());
   EXPECT_EQ(backend_.batches().back().bucket.tokens, 4096);
   EXPECT_EQ(backend_.batches().back().sequences.size(), 4u);
+}
+
+TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 256;
+  options.batch.policy = PolicyKind::kStaticPadded;
+  const absl::StatusOr<PreparedModel> fixed = Run(options);
+  ASSERT_TRUE(fixed.ok()) << fixed.status();
+  for (const Bucket& bucket : fixed->ladder->buckets()) EXPECT_EQ(bucket.positions, 64);
+  EXPECT_EQ(fixed->ladder->largest(), Bucket::Padded(4, 64));
+  options.batch.policy = PolicyKind::kPaddedBuckets;
+  const absl::StatusOr<PreparedModel> columns = Run(options);
+  ASSERT_TRUE(columns.ok()) << columns.status();
+  EXPECT_NE(columns->ladder->Choose({.tokens = 8, .sequences = 4, .longest = 2}), nullptr);
+  for (const RecordedBatch& batch : backend_.batches()) {
+    EXPECT_EQ(batch.sequences.size(), static_cast<size_t>(batch.bucket.sequences));
+  }
+  ModelConfig config = FakeConfig();
+  config.causal = false;
+  model_ = FakeModel(config);
+  EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(WarmUpTest, TheMemoryLimitDropsTheLargestButTheMaximum) {
@@ -71,8 +102,10 @@ TEST_F(WarmUpTest, TheMemoryLimitDropsTheLargestButTheMaximum) {
     options.ladder.memory_limit_bytes = limit;
     const absl::StatusOr<PreparedModel> prepared = Run(options);
     ASSERT_TRUE(prepared.ok()) << prepared.status();
-    EXPECT_EQ(Tokens(prepared->ladder), expected);
-    EXPECT_EQ(prepared->plans->Stats().size(), expected.size());
+    EXPECT_EQ(Tokens(*prepared->ladder), expected);
+    size_t ready = 0;
+    for (const BucketStats& bucket : prepared->plans->Stats()) ready += bucket.ready ? 1 : 0;
+    EXPECT_EQ(ready, expected.size());
     if (limit >= 640) {
       EXPECT_LE(prepared->plans->memory_bytes(), limit);
     }
@@ -82,11 +115,11 @@ TEST_F(WarmUpTest, TheMemoryLimitDropsTheLargestButTheMaximum) {
 TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequence) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 0;
-  EXPECT_EQ(Run(options)->ladder.largest().tokens, 4096);
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 4096);
   ModelConfig config = FakeConfig();
   config.max_positions = 5000;
   model_ = FakeModel(config);
-  EXPECT_EQ(Run(options)->ladder.largest().tokens, 5000);
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
 }
 
 TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
@@ -98,6 +131,7 @@ TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions of 64"));
 
   options = SmallOptions();
+  options.ladder.strategy = StrategyKind::kGeometric;
   options.ladder.ratio = 0.5;
   EXPECT_THAT(std::string(Run(options).status().message()), HasSubstr("ratio"));
 

@@ -24,17 +24,6 @@ uint64_t HashOf(std::span<const int32_t> sequence) {
 // In (-8, 0].
 float Score(uint64_t hash) { return -static_cast<float>(hash % 8192) / 1024.0f; }
 
-class FakePlan : public Plan {
- public:
-  FakePlan(const Bucket& bucket, int64_t bytes) : bucket_(bucket), bytes_(bytes) {}
-  const Bucket& bucket() const override { return bucket_; }
-  int64_t memory_bytes() const override { return bytes_; }
-
- private:
-  const Bucket bucket_;
-  const int64_t bytes_;
-};
-
 class FakeSlot : public Slot {
  public:
   FakeSlot(int32_t pages, int32_t page_tokens)
@@ -104,6 +93,26 @@ std::shared_ptr<const Model> FakeModel(const ModelConfig& config, const std::str
   return model;
 }
 
+class FakeBackend::FakePlan : public Plan {
+ public:
+  FakePlan(FakeBackend* backend, const Bucket& bucket) : backend_(backend), bucket_(bucket) {
+    backend_->CountPlans(1);
+  }
+  ~FakePlan() override { backend_->CountPlans(-1); }
+
+  const Bucket& bucket() const override { return bucket_; }
+  int64_t memory_bytes() const override {
+    return bucket_.tokens * backend_->options_.plan_bytes_per_token;
+  }
+  bool Accepts(const StepNeeds& needs) const override {
+    return needs.num_top == 0 || bucket_.tokens >= backend_->options_.top_needs_tokens;
+  }
+
+ private:
+  FakeBackend* const backend_;
+  const Bucket bucket_;
+};
+
 class FakeBackend::Executable : public ExecutableModel {
  public:
   Executable(FakeBackend* backend, std::shared_ptr<const Model> model)
@@ -115,8 +124,7 @@ class FakeBackend::Executable : public ExecutableModel {
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
     const absl::Status status = backend_->BeginPrepare(bucket);
     if (!status.ok()) return status;
-    return std::make_unique<FakePlan>(bucket,
-                                      bucket.tokens * backend_->options_.plan_bytes_per_token);
+    return std::make_unique<FakePlan>(backend_, bucket);
   }
 
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const override {
@@ -127,8 +135,8 @@ class FakeBackend::Executable : public ExecutableModel {
   }
 
   absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
-    SLUICE_CHECK(
-        plan.bucket().Fits(batch.tokens(), static_cast<int32_t>(batch.sequences().size())));
+    SLUICE_CHECK(plan.bucket().Fits(batch.size()));
+    SLUICE_CHECK(!plan.bucket().padded() || batch.tokens() == plan.bucket().tokens);
     RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
     auto& cache = static_cast<FakeSlot&>(slot).tokens;
     for (int32_t row = 0; row < batch.tokens(); ++row) {
@@ -223,6 +231,22 @@ void FakeBackend::OnReplay(std::function<absl::Status(const RecordedBatch&)> hoo
 void FakeBackend::OnPrepare(std::function<absl::Status(const Bucket&)> hook) {
   MutexLock lock(&mu_);
   on_prepare_ = std::move(hook);
+}
+
+int FakeBackend::live_plans() const {
+  MutexLock lock(&mu_);
+  return live_plans_;
+}
+
+void FakeBackend::AwaitLivePlans(int count) const {
+  MutexLock lock(&mu_);
+  while (live_plans_ != count) plans_changed_.Wait(&mu_);
+}
+
+void FakeBackend::CountPlans(int change) {
+  MutexLock lock(&mu_);
+  live_plans_ += change;
+  plans_changed_.SignalAll();
 }
 
 std::vector<RecordedBatch> FakeBackend::batches() const {

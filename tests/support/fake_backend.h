@@ -46,8 +46,9 @@ class FakeBackend : public Backend {
     int32_t page_tokens = 4;
     RowOrder order = RowOrder::kPositionMajor;
     int64_t plan_bytes_per_token = 10;
-    int32_t missing_pages = 0;  // that a slot has less than it needs
-    int32_t poison_token = -1;  // rows that see this token are not finite
+    int32_t top_needs_tokens = 0;  // plans of smaller buckets refuse steps that want candidates
+    int32_t missing_pages = 0;     // that a slot has less than it needs
+    int32_t poison_token = -1;     // rows that see this token are not finite
   };
   explicit FakeBackend(const Options& options);
   FakeBackend() : FakeBackend(Options{}) {}
@@ -61,19 +62,27 @@ class FakeBackend : public Backend {
   void OnReplay(std::function<absl::Status(const RecordedBatch&)> hook);
   void OnPrepare(std::function<absl::Status(const Bucket&)> hook);
 
+  // Plans that exist.
+  int live_plans() const;
+  void AwaitLivePlans(int count) const;
+
   std::vector<RecordedBatch> batches() const;
   void ForgetBatches();
 
  private:
   class Executable;
+  class FakePlan;
 
   absl::Status BeginReplay(RecordedBatch batch);
   absl::Status BeginPrepare(const Bucket& bucket);
+  void CountPlans(int change);
 
   const Options options_;
   const BackendInfo info_;
 
   mutable Mutex mu_;
+  mutable CondVar plans_changed_;
+  int live_plans_ ABSL_GUARDED_BY(mu_) = 0;
   std::function<absl::Status(const RecordedBatch&)> on_replay_ ABSL_GUARDED_BY(mu_);
   std::function<absl::Status(const Bucket&)> on_prepare_ ABSL_GUARDED_BY(mu_);
   std::vector<RecordedBatch> batches_ ABSL_GUARDED_BY(mu_);

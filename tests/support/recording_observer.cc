@@ -30,6 +30,17 @@ void RecordingObserver::OnPlan(const PlanTrace& trace) {
   plans_.push_back(trace);
 }
 
+void RecordingObserver::OnReview(const Model& model, const OptimizeReport& report) {
+  MutexLock lock(&mu_);
+  reviews_.push_back(report);
+  reviewed_.SignalAll();
+}
+
+void RecordingObserver::OnNotice(const Model& model, std::string_view notice) {
+  MutexLock lock(&mu_);
+  notices_.emplace_back(notice);
+}
+
 int RecordingObserver::admitted() const {
   MutexLock lock(&mu_);
   return admitted_;
@@ -62,6 +73,21 @@ std::vector<BatchTrace> RecordingObserver::batches() const {
 std::vector<PlanTrace> RecordingObserver::plans() const {
   MutexLock lock(&mu_);
   return plans_;
+}
+
+std::vector<OptimizeReport> RecordingObserver::reviews() const {
+  MutexLock lock(&mu_);
+  return reviews_;
+}
+
+std::vector<std::string> RecordingObserver::notices() const {
+  MutexLock lock(&mu_);
+  return notices_;
+}
+
+void RecordingObserver::AwaitReviews(size_t count) const {
+  MutexLock lock(&mu_);
+  while (reviews_.size() < count) reviewed_.Wait(&mu_);
 }
 
 void RecordingSink::OnTokens(const GeneratedToken* tokens, int count) {

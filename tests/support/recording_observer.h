@@ -19,6 +19,8 @@ class RecordingObserver : public Observer {
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
   void OnPlan(const PlanTrace& trace) override;
+  void OnReview(const Model& model, const OptimizeReport& report) override;
+  void OnNotice(const Model& model, std::string_view notice) override;
 
   int admitted() const;
   int rejected(Rejection reason) const;
@@ -26,6 +28,10 @@ class RecordingObserver : public Observer {
   int done() const;
   std::vector<BatchTrace> batches() const;
   std::vector<PlanTrace> plans() const;
+  std::vector<OptimizeReport> reviews() const;
+  std::vector<std::string> notices() const;
+  // Blocks until that many reviews have ended.
+  void AwaitReviews(size_t count) const;
 
  private:
   mutable Mutex mu_;
@@ -34,6 +40,9 @@ class RecordingObserver : public Observer {
   std::map<absl::StatusCode, int> done_ ABSL_GUARDED_BY(mu_);
   std::vector<BatchTrace> batches_ ABSL_GUARDED_BY(mu_);
   std::vector<PlanTrace> plans_ ABSL_GUARDED_BY(mu_);
+  std::vector<OptimizeReport> reviews_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> notices_ ABSL_GUARDED_BY(mu_);
+  mutable CondVar reviewed_;
 };
 
 class RecordingSink : public Sink {

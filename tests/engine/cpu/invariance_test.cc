@@ -18,14 +18,13 @@
 namespace sluice::testing {
 namespace {
 
-constexpr int32_t kLadder[] = {16, 32, 64, 128};
 constexpr Bucket kLargest{128, 8};
 
-// Every op and both row kinds of the projections, with sums over more than 2048 values.
+// Every op and both row kinds of the projections, with sums over many values.
 ModelConfig WideConfig(bool position_wise) {
   ModelConfig config = TinyConfig(2);
   config.hidden_size = 64;
-  config.intermediate_size = 2056;
+  config.intermediate_size = EffortOfTests().long_sum;
   config.max_positions = 70;
   config.attention_bias = true;
   if (position_wise) {
@@ -38,8 +37,10 @@ ModelConfig WideConfig(bool position_wise) {
   return config;
 }
 
-Bucket Choose(int32_t tokens) {
-  return {*std::lower_bound(std::begin(kLadder), std::end(kLadder), tokens), kLargest.sequences};
+// The smallest bucket that holds so many tokens.
+Bucket Choose(const std::vector<int32_t>& ladder, int32_t tokens) {
+  const auto found = std::lower_bound(ladder.begin(), ladder.end(), tokens);
+  return {found == ladder.end() ? kLargest.tokens : *found, kLargest.sequences};
 }
 
 // Lengths that sum to `tokens`, none above `max_length`.
@@ -78,7 +79,8 @@ TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
   const auto alone = MakeRunner(1);
   const std::unique_ptr<Runner> together[] = {MakeRunner(1), MakeRunner(2)};
   const kernels::SampleParams params{.temperature = 0.9f, .top_p = 0.95f, .seed = 5};
-  for (int32_t boundary : kLadder) {
+  const std::vector<int32_t> ladder = EffortOfTests().ladder;
+  for (int32_t boundary : ladder) {
     for (int32_t tokens : {boundary - 1, boundary, boundary + 1}) {
       if (tokens > kLargest.tokens) continue;
       SCOPED_TRACE(tokens);
@@ -94,7 +96,7 @@ TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
             std::accumulate(expected.back().logits.begin(), expected.back().logits.end(), 0.0)));
       }
       for (const auto& runner : together) {
-        const std::vector<Answer> answers = runner->Run(sequences, Choose(tokens), params);
+        const std::vector<Answer> answers = runner->Run(sequences, Choose(ladder, tokens), params);
         for (size_t s = 0; s < sequences.size(); ++s) {
           ASSERT_TRUE(SameBits(answers[s], expected[s])) << "sequence " << s;
         }
@@ -111,7 +113,7 @@ TEST_P(InvarianceTest, LargerBucketsChangeNothing) {
   }
   const auto runner = MakeRunner(2);
   const std::vector<Answer> expected = runner->Run(sequences);
-  for (int32_t tokens : kLadder) {
+  for (int32_t tokens : EffortOfTests().ladder) {
     const std::vector<Answer> answers = runner->Run(sequences, {tokens, kLargest.sequences});
     for (size_t s = 0; s < sequences.size(); ++s) {
       EXPECT_TRUE(SameBits(answers[s], expected[s])) << tokens;

@@ -5,10 +5,8 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/cpu/cpu_backend.h"
 #include "kernels/check.h"
 #include "kernels/cpu/kv_cache.h"
-#include "kernels/cpu/profile.h"
 
 namespace sluice::testing {
 namespace {
@@ -34,15 +32,6 @@ std::vector<float> Gather(const std::vector<float>& all, const StepBatch& batch,
 
 }  // namespace
 
-std::vector<std::string> SupportedProfiles() {
-  std::vector<std::string> names;
-  for (kernels::Profile profile :
-       {kernels::Profile::kPortableF32, kernels::Profile::kAvx2F32, kernels::Profile::kAvx512F32}) {
-    if (kernels::ProfileSupported(profile)) names.emplace_back(kernels::ProfileName(profile));
-  }
-  return names;
-}
-
 std::string TestName(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -65,9 +54,7 @@ bool SameBits(const Answer& a, const Answer& b) {
 
 Runner::Runner(std::shared_ptr<const Model> model, const CpuOptions& options, const Bucket& largest)
     : model_(std::move(model)), largest_(largest) {
-  auto backend = MakeCpuBackend(options);
-  SLUICE_CHECK(backend.ok());
-  backend_ = *std::move(backend);
+  backend_ = MakeBackendUnderTest(options);
   auto executable = backend_->Load(model_);
   SLUICE_CHECK(executable.ok());
   executable_ = *std::move(executable);

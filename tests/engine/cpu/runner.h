@@ -1,4 +1,4 @@
-// Runs whole sequences through the CPU backend and collects all that a replay can answer.
+// Runs whole sequences through a backend and collects all that a replay can answer.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,22 @@
 
 namespace sluice::testing {
 
-// Names of the profiles that this machine can execute.
+// What differs between the backends that these tests are linked with.
+//
+// Names of the profiles that this machine can execute; of those, the ones that compute in f32.
 std::vector<std::string> SupportedProfiles();
+std::vector<std::string> F32Profiles();
+// `options.profile` is one of these names; `threads` means what it can. Any failure is a broken
+// invariant.
+std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options);
+// How much the tests ask of it.
+struct Effort {
+  int64_t long_sum;  // sums over so many values meet every way in which the backend cuts sums
+  std::vector<int32_t> ladder;  // tokens of the buckets, ascending, up to 128
+  int random_models;            // tried one after another
+  int greedy_steps;             // of each golden sequence
+};
+Effort EffortOfTests();
 
 // `name` as GoogleTest allows it.
 std::string TestName(std::string name);

@@ -1,0 +1,21 @@
+#include "engine/insight.h"
+
+namespace sluice {
+
+std::string_view LookupName(Lookup lookup) {
+  switch (lookup) {
+    case Lookup::kHit:
+      return "hit";
+    case Lookup::kMissNotCaptured:
+      return "not_captured";
+    case Lookup::kMissEvicted:
+      return "evicted";
+    case Lookup::kMissOverCapacity:
+      return "over_capacity";
+    case Lookup::kMissGuard:
+      return "guard";
+  }
+  return "";
+}
+
+}  // namespace sluice

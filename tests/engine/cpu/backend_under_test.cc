@@ -1,0 +1,30 @@
+#include "engine/cpu/cpu_backend.h"
+#include "kernels/check.h"
+#include "kernels/cpu/profile.h"
+#include "tests/engine/cpu/runner.h"
+
+namespace sluice::testing {
+
+std::vector<std::string> SupportedProfiles() {
+  std::vector<std::string> names;
+  for (kernels::Profile profile :
+       {kernels::Profile::kPortableF32, kernels::Profile::kAvx2F32, kernels::Profile::kAvx512F32}) {
+    if (kernels::ProfileSupported(profile)) names.emplace_back(kernels::ProfileName(profile));
+  }
+  return names;
+}
+
+std::vector<std::string> F32Profiles() { return SupportedProfiles(); }
+
+std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
+  auto backend = MakeCpuBackend(options);
+  SLUICE_CHECK(backend.ok());
+  return *std::move(backend);
+}
+
+// oneDNN cuts sums at 1024.
+Effort EffortOfTests() {
+  return {.long_sum = 2056, .ladder = {16, 32, 64, 128}, .random_models = 30, .greedy_steps = 8};
+}
+
+}  // namespace sluice::testing

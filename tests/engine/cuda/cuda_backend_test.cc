@@ -1,0 +1,142 @@
+// What is particular to the CUDA backend: captures, and plans and slots that do not know each other.
+#include "engine/cuda/cuda_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "engine/cuda/step_layout.h"
+#include "tests/engine/cpu/runner.h"
+#include "tests/simt/simt_device.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A model in an emulated device that the test keeps an eye on.
+class CudaModelTest : public ::testing::Test {
+ protected:
+  void Load(const ModelConfig& config, const simt::SimtOptions& options = {}) {
+    model_ = RandomModel(config, 3);
+    auto device = simt::MakeSimtDevice(options);
+    device_ = device.get();
+    backend_ = MakeCudaBackend(std::move(device), {.dtype = "f32"}).value();
+    auto executable = backend_->Load(model_);
+    ASSERT_TRUE(executable.ok()) << executable.status();
+    executable_ = *std::move(executable);
+  }
+
+  // Logits of the last row of one sequence of `length` tokens.
+  absl::StatusOr<std::vector<float>> Replay(const Plan& plan, Slot& slot, int32_t length) {
+    std::mt19937_64 random(length);
+    const std::vector<int32_t> tokens = RandomTokens(random, length, model_->config.vocab_size);
+    std::vector<int32_t> pages(slot.pages());
+    std::iota(pages.begin(), pages.end(), 0);
+    StepBatch batch(plan.bucket().tokens, 1, static_cast<int32_t>(model_->config.max_positions),
+                    backend_->info().page_tokens);
+    std::vector<float> logits(model_->config.vocab_size);
+    kernels::SampleResult result;
+    const StepSequence step{0, length, tokens.data(), pages.data()};
+    const SampledRow sampled{.position = length - 1, .logits = logits.data(), .result = &result};
+    batch.Assign({&step, 1}, {&sampled, 1}, executable_->row_order());
+    if (absl::Status status = executable_->Replay(plan, slot, batch); !status.ok()) return status;
+    return logits;
+  }
+
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ExecutableModel> executable_;
+  simt::SimtDevice* device_ = nullptr;
+};
+
+TEST_F(CudaModelTest, OneCaptureABucketAndSlotAndNoneInSteadyState) {
+  Load(TinyConfig(1));
+  const auto slot = executable_->CreateSlot({40, 1}).value();
+  const int64_t head = device_->captures();
+  EXPECT_EQ(head, 1) << "a slot's head is captured with it";
+  const auto small = executable_->Prepare({8, 1}).value();
+  const auto large = executable_->Prepare({40, 1}).value();
+  EXPECT_EQ(device_->captures(), head + 2);
+  for (int32_t length = 1; length <= 40; length += 3) {
+    ASSERT_TRUE(Replay(length <= 8 ? *small : *large, *slot, length).ok());
+  }
+  EXPECT_EQ(device_->captures(), head + 2);
+}
+
+// A slot made after a plan has no graph of it.
+TEST_F(CudaModelTest, WithoutAGraphTheBitsAreTheSame) {
+  ModelConfig config = TinyConfig(2);
+  config.xsa.layers[1] = true;
+  Load(config);
+  const auto old_slot = executable_->CreateSlot({24, 1}).value();
+  const auto plan = executable_->Prepare({24, 1}).value();
+  const auto new_slot = executable_->CreateSlot({24, 1}).value();
+  for (int32_t length : {1, 17, 24}) {
+    EXPECT_EQ(Replay(*plan, *old_slot, length).value(), Replay(*plan, *new_slot, length).value());
+  }
+}
+
+TEST_F(CudaModelTest, ASlotMayEndBeforeAPlan) {
+  Load(TinyConfig(1));
+  auto first = executable_->CreateSlot({8, 1}).value();
+  const auto plan = executable_->Prepare({8, 1}).value();
+  first.reset();
+  const auto second = executable_->CreateSlot({8, 1}).value();
+  EXPECT_TRUE(Replay(*plan, *second, 8).ok());
+}
+
+// A plan is not captured for slots that are too small for it.
+TEST_F(CudaModelTest, ASlotTakesSmallerBucketsOnly) {
+  Load(TinyConfig(1));
+  const auto slot = executable_->CreateSlot({8, 1}).value();
+  const int64_t before = device_->captures();
+  ASSERT_TRUE(executable_->Prepare({9, 1}).ok());
+  EXPECT_EQ(device_->captures(), before);
+}
+
+TEST_F(CudaModelTest, MemoryThatRunsOutIsAnErrorOfThatSlotAlone) {
+  Load(TinyConfig(1), {.memory_bytes = 4 << 20});
+  EXPECT_EQ(executable_->CreateSlot({1 << 14, 1}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  const auto slot = executable_->CreateSlot({8, 1}).value();
+  const auto plan = executable_->Prepare({8, 1}).value();
+  EXPECT_TRUE(Replay(*plan, *slot, 5).ok());
+}
+
+TEST_F(CudaModelTest, BucketsHaveARange) {
+  Load(TinyConfig(1));
+  for (const Bucket& bucket : {Bucket{0, 1}, Bucket{1, 0}, Bucket{(1 << 20) + 1, 1}}) {
+    EXPECT_EQ(executable_->Prepare(bucket).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(executable_->CreateSlot(bucket).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(MakeCudaBackendTest, NamesItsProfileAndChecksItsOptions) {
+  const auto backend = MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "bf16"}).value();
+  EXPECT_EQ(backend->info().profile, "cuda-simt-bf16");
+  EXPECT_EQ(backend->info().device, "cuda:0");
+  EXPECT_THAT(
+      std::string(MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f16"}).status().message()),
+      HasSubstr("\"f16\", must be f32 or bf16"));
+}
+
+TEST(CudaLoadTest, ErrorsNameTheTensor) {
+  const TempDirectory directory;
+  ModelConfig config = TinyConfig(1);
+  WriteModel(config, 1, kernels::DType::kF32, directory.path());
+  config.vocab_size += 1;
+  WriteFile(directory.File("config.json"), ConfigJson(config));
+  const auto model = LoadModel("m", 1, directory.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto backend = MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f32"}).value();
+  EXPECT_EQ(backend->Load(*model).status().message(),
+            "tensor model.embed_tokens.weight has shape [61, 32], must be [62, 32]");
+}
+
+}  // namespace
+}  // namespace sluice::testing
