@@ -7,8 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/bucket_flags.h"
+#include "client/flag_values.h"
 #include "client/request.h"
-#include "config/text.h"
 #include "config/value.h"
 #include "config/version.h"
 
@@ -28,8 +29,6 @@ constexpr char kInferFooter[] =
     "order of the input, a summary goes to standard error.\n"
     "\n"
     "Example: sluice infer --text \"Once upon a time\" --max-tokens 64 --temperature 0.8";
-constexpr size_t kHelpIndent = 26;
-constexpr size_t kHelpWidth = 96;
 constexpr Integer kDeadline{0, 86'400'000'000, Unit::kMicroseconds};
 constexpr Integer kConcurrency{1, 1024};
 
@@ -52,18 +51,8 @@ struct Flags {
 
   StatsArguments stats;
   HealthArguments health;
+  BucketFlags buckets;
 };
-
-std::string Help(absl::string_view text) {
-  return absl::StrJoin(Wrap(text, kHelpWidth - kHelpIndent), "\n");
-}
-
-CLI::App* AddCommand(const char* name, const char* description, CLI::App* app) {
-  CLI::App* command = app->add_subcommand(name, description);
-  command->fallthrough();  // --server and --deadline may follow the command
-  command->set_help_flag("-h,--help", "Print this help, and exit.");
-  return command;
-}
 
 void AddInfer(Flags* flags, CLI::App* app) {
   CLI::App* infer = AddCommand("infer", "Run one request, or many from a file.", app);
@@ -119,19 +108,9 @@ void AddFlags(Flags* flags, CLI::App* app) {
   health->add_option("--service", flags->health.service,
                      Help("sluice.readiness (the same as the default, nothing) or "
                           "sluice.liveness."));
+  AddBucketCommands(&flags->buckets, app);
   app->require_subcommand(0, 1);
   NameValues(app);
-}
-
-absl::Status FlagError(absl::string_view flag, absl::string_view problem) {
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", problem));
-}
-
-template <typename Kind, typename T>
-absl::Status ReadFlag(absl::string_view flag, const Kind& kind, absl::string_view text, T* value) {
-  if (kind.Parse(text, value)) return absl::OkStatus();
-  return FlagError(flag,
-                   absl::StrCat("expected ", kind.Expected(), ", got ", Quote(text.substr(0, 80))));
 }
 
 absl::Status SetInput(const Flags& flags, InferArguments* infer) {
@@ -176,7 +155,8 @@ absl::Status ReadMetricsAddress(const std::string& server, std::string* address)
   return ReadFlag("--metrics-address", Address{}, *address, address);
 }
 
-absl::StatusOr<Arguments> Read(const Flags& flags, const std::string& command) {
+absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
+  const std::string& command = app.get_name();
   Arguments arguments;
   absl::Status status = ReadFlag("--server", Address{}, flags.server, &arguments.server);
   if (status.ok()) {
@@ -190,11 +170,13 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const std::string& command) {
   } else if (command == "health") {
     arguments.command = Arguments::Command::kHealth;
     arguments.health = flags.health;
-  } else {
+  } else if (command == "stats") {
     arguments.command = Arguments::Command::kStats;
     arguments.stats = flags.stats;
     if (status.ok())
       status = ReadMetricsAddress(arguments.server, &arguments.stats.metrics_address);
+  } else if (status.ok()) {
+    status = ReadBucketCommand(flags.buckets, app, &arguments);
   }
   if (!status.ok()) return status;
   return arguments;
@@ -225,9 +207,9 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
   }
   if (flags.version) return Print(absl::StrCat("sluice ", Version(), "\n"));
   if (app.get_subcommands().empty()) {
-    return absl::InvalidArgumentError("name a command: infer, models, stats or health; see --help");
+    return absl::InvalidArgumentError("name a command, such as infer; see --help");
   }
-  return Read(flags, app.get_subcommands().front()->get_name());
+  return Read(flags, *app.get_subcommands().front());
 }
 
 }  // namespace sluice::client

@@ -29,8 +29,52 @@ struct HealthArguments {
   std::string service;
 };
 
+struct BucketsArguments {
+  std::string model;  // empty: all
+  std::string model_version;
+  bool advise = false;
+  bool json = false;
+  int64_t watch_us = 0;  // 0: print once
+};
+
+struct OptimizeArguments {
+  std::string model;  // empty: the only one that is served
+  std::string model_version;
+  bool force = false;
+  bool json = false;
+};
+
+struct ExplainArguments {
+  std::string request_id;
+  bool json = false;
+};
+
+struct FitArguments {
+  std::string lengths;  // file; "-": standard input
+  std::string column;   // number or name; empty: a line is a length
+  bool clip = false;
+  int32_t max_batch_tokens = 0;
+  int32_t max_batch_sequences = 0;
+  int32_t max_buckets = 0;
+  int32_t min_tokens = 0;
+  double step_us = 0;
+  double token_us = 0;
+  double load = 0;
+  std::string out;  // empty: standard output alone
+};
+
 struct Arguments {
-  enum class Command { kPrint, kInfer, kModels, kStats, kHealth };
+  enum class Command {
+    kPrint,
+    kInfer,
+    kModels,
+    kStats,
+    kHealth,
+    kBuckets,
+    kOptimize,
+    kExplain,
+    kFit
+  };
   Command command = Command::kPrint;
   std::string text;  // kPrint: help or version
   std::string server;
@@ -38,6 +82,10 @@ struct Arguments {
   InferArguments infer;
   StatsArguments stats;
   HealthArguments health;
+  BucketsArguments buckets;
+  OptimizeArguments optimize;
+  ExplainArguments explain;
+  FitArguments fit;
 };
 
 // InvalidArgument names the flag. The environment gives the default of --server (SLUICE_SERVER).

@@ -11,6 +11,7 @@ int Run(const Arguments& arguments, const Console& console) {
     *console.out << arguments.text;
     return kExitOk;
   }
+  if (arguments.command == Arguments::Command::kFit) return RunFit(arguments, console);
   const Connection connection(arguments.server, arguments.deadline_us);
   switch (arguments.command) {
     case Arguments::Command::kInfer:
@@ -22,6 +23,13 @@ int Run(const Arguments& arguments, const Console& console) {
       return RunStats(arguments, connection, console);
     case Arguments::Command::kHealth:
       return RunHealth(arguments, connection, console);
+    case Arguments::Command::kBuckets:
+      return RunBuckets(arguments, connection, console);
+    case Arguments::Command::kOptimize:
+      return RunOptimize(arguments, connection, console);
+    case Arguments::Command::kExplain:
+      return RunExplain(arguments, connection, console);
+    case Arguments::Command::kFit:
     case Arguments::Command::kPrint:
       break;
   }

@@ -50,6 +50,7 @@ Connection::Connection(const std::string& server, int64_t deadline_us) : deadlin
   const auto channel = OpenChannel(server);
   inference_ = inference::GRPCInferenceService::NewStub(channel);
   health_ = grpc::health::v1::Health::NewStub(channel);
+  admin_ = admin::v1::Admin::NewStub(channel);
 }
 
 template <typename Stub, typename Request, typename Response>
@@ -98,6 +99,31 @@ absl::StatusOr<grpc::health::v1::HealthCheckResponse> Connection::Health(
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   return Call(health_, &grpc::health::v1::Health::Stub::Check, request);
+}
+
+absl::StatusOr<admin::v1::GetBucketsResponse> Connection::Buckets(
+    const std::string& model, const std::string& version) const {
+  admin::v1::GetBucketsRequest request;
+  request.set_model_name(model);
+  request.set_model_version(version);
+  return Call(admin_, &admin::v1::Admin::Stub::GetBuckets, request);
+}
+
+absl::StatusOr<admin::v1::OptimizeBucketsResponse> Connection::Optimize(const std::string& model,
+                                                                        const std::string& version,
+                                                                        bool force) const {
+  admin::v1::OptimizeBucketsRequest request;
+  request.set_model_name(model);
+  request.set_model_version(version);
+  request.set_force(force);
+  return Call(admin_, &admin::v1::Admin::Stub::OptimizeBuckets, request);
+}
+
+absl::StatusOr<admin::v1::ExplainResponse> Connection::Explain(
+    const std::string& request_id) const {
+  admin::v1::ExplainRequest request;
+  request.set_request_id(request_id);
+  return Call(admin_, &admin::v1::Admin::Stub::Explain, request);
 }
 
 absl::StatusOr<std::string> OnlyModel(const inference::RepositoryIndexResponse& index) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/admin.grpc.pb.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
 
@@ -27,6 +28,12 @@ class Connection {
   // Empty model: all.
   absl::StatusOr<inference::ModelStatisticsResponse> Statistics(const std::string& model) const;
   absl::StatusOr<grpc::health::v1::HealthCheckResponse> Health(const std::string& service) const;
+  absl::StatusOr<admin::v1::GetBucketsResponse> Buckets(const std::string& model,
+                                                        const std::string& version) const;
+  absl::StatusOr<admin::v1::OptimizeBucketsResponse> Optimize(const std::string& model,
+                                                              const std::string& version,
+                                                              bool force) const;
+  absl::StatusOr<admin::v1::ExplainResponse> Explain(const std::string& request_id) const;
 
  private:
   template <typename Stub, typename Request, typename Response>
@@ -38,6 +45,7 @@ class Connection {
   const int64_t deadline_us_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> inference_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+  std::unique_ptr<admin::v1::Admin::Stub> admin_;
 };
 
 // The model to use when none was named: the only one that is served. FailedPrecondition lists the

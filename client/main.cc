@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "absl/time/clock.h"
 #include "client/arguments.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
@@ -15,6 +16,14 @@ int main(int argc, char** argv) {
     std::cerr << "sluice: " << arguments.status().message() << "\n";
     return kExitUsage;
   }
-  const Console console = {&std::cin, &std::cout, &std::cerr, isatty(STDERR_FILENO) == 1};
+  const Console console = {.in = &std::cin,
+                           .out = &std::cout,
+                           .error = &std::cerr,
+                           .progress = isatty(STDERR_FILENO) == 1,
+                           .terminal = isatty(STDOUT_FILENO) == 1,
+                           .pause = [](absl::Duration duration) {
+                             absl::SleepFor(duration);
+                             return true;
+                           }};
   return Run(*arguments, console);
 }

@@ -40,6 +40,11 @@ absl::Status ValidateLadder(const Config& config, const Origins& origins) {
         origins, "engine.ladder.min_tokens",
         absl::StrFormat("%d is above engine.batch.max_batch_tokens, %d", ladder.min_tokens, limit));
   }
+  if (ladder.cap_tokens != 0 && ladder.cap_tokens < ladder.min_tokens) {
+    return ErrorIn(origins, "engine.ladder.cap_tokens",
+                   absl::StrFormat("%d is below engine.ladder.min_tokens, %d", ladder.cap_tokens,
+                                   ladder.min_tokens));
+  }
   if (ladder.strategy != StrategyKind::kFixed) return absl::OkStatus();
   const std::vector<int32_t>& fixed = ladder.fixed_tokens;
   constexpr absl::string_view kPath = "engine.ladder.fixed_tokens";
@@ -53,6 +58,15 @@ absl::Status ValidateLadder(const Config& config, const Origins& origins) {
     return ErrorIn(
         origins, kPath,
         absl::StrFormat("%d is above engine.batch.max_batch_tokens, %d", fixed.back(), limit));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateFiles(const Config& config, const Origins& origins) {
+  const std::string& journal = config.engine.history.journal;
+  if (!journal.empty() && journal == config.engine.ladder.file) {
+    return ErrorIn(origins, "engine.history.journal",
+                   absl::StrCat(journal, " is engine.ladder.file too"));
   }
   return absl::OkStatus();
 }
@@ -76,7 +90,7 @@ absl::Status ValidateServer(const Config& config, const Origins& origins) {
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config, const Origins& origins) {
-  for (const auto& validate : {ValidateModels, ValidateLadder, ValidateServer}) {
+  for (const auto& validate : {ValidateModels, ValidateLadder, ValidateFiles, ValidateServer}) {
     if (absl::Status status = validate(config, origins); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -8,7 +8,8 @@
 namespace sluice {
 
 // InvalidArgument "ORIGIN: PATH: PROBLEM": no models, two models with one name and version, a fixed
-// ladder that is empty, unordered or above the maximum, sizes or addresses that contradict others.
+// ladder that is empty, unordered or above the maximum, sizes, files or addresses that contradict
+// others.
 absl::Status ValidateConfig(const Config& config, const Origins& origins);
 
 // Looks for each model's directory and its config.json; nothing is loaded. NotFound names the first

@@ -14,6 +14,7 @@
 namespace sluice {
 namespace {
 
+constexpr size_t kMaxPathBytes = 4096;
 constexpr size_t kMaxListItems = 1024;
 
 struct Suffix {
@@ -150,7 +151,7 @@ std::string IntegerList::Format(const std::vector<int32_t>& value) const {
 
 std::string Real::Expected() const {
   return absl::StrCat("a number in ", above_min ? "(" : "[", FormatReal(min), ", ", FormatReal(max),
-                      "]");
+                      below_max ? ")" : "]");
 }
 
 bool Real::Parse(absl::string_view text, double* value) const {
@@ -159,6 +160,7 @@ bool Real::Parse(absl::string_view text, double* value) const {
   if (text.find_first_not_of("0123456789+-.eE") != text.npos) return false;
   if (!absl::SimpleAtod(text, &parsed) || !std::isfinite(parsed)) return false;
   if (parsed < min || parsed > max || (above_min && parsed == min)) return false;
+  if (below_max && parsed == max) return false;
   *value = parsed;
   return true;
 }
@@ -178,6 +180,18 @@ std::string Name::Expected() const {
 bool Name::Parse(absl::string_view text, std::string* value) const {
   if (text.empty() || text.size() > max_length) return false;
   if (!std::all_of(text.begin(), text.end(), IsNameCharacter)) return false;
+  *value = std::string(text);
+  return true;
+}
+
+std::string Path::Expected() const {
+  return absl::StrCat("a path of at most ", kMaxPathBytes,
+                      " bytes without control characters, or nothing");
+}
+
+bool Path::Parse(absl::string_view text, std::string* value) const {
+  if (text.size() > kMaxPathBytes) return false;
+  if (std::any_of(text.begin(), text.end(), absl::ascii_iscntrl)) return false;
   *value = std::string(text);
   return true;
 }

@@ -58,12 +58,13 @@ struct IntegerList {
   std::string Format(const std::vector<int32_t>& value) const;
 };
 
-// Finite; the lower end may be excluded.
+// Finite; either end may be excluded.
 struct Real {
   static constexpr Shape kShape = Shape::kScalar;
   double min;
   double max;
   bool above_min = false;
+  bool below_max = false;
 
   std::string Expected() const;
   bool Parse(absl::string_view text, double* value) const;
@@ -82,6 +83,15 @@ struct Boolean {
 struct Name {
   static constexpr Shape kShape = Shape::kScalar;
   size_t max_length;
+
+  std::string Expected() const;
+  bool Parse(absl::string_view text, std::string* value) const;
+  std::string Format(absl::string_view value) const { return Quote(value); }
+};
+
+// Of a file; at most 4096 bytes without control characters. May be empty.
+struct Path {
+  static constexpr Shape kShape = Shape::kScalar;
 
   std::string Expected() const;
   bool Parse(absl::string_view text, std::string* value) const;

@@ -24,6 +24,7 @@ class AccessLog final : public Observer {
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override {}
   void OnPlan(const PlanTrace& trace) override {}
+  void OnReview(const Model& model, const OptimizeReport& report) override {}
 
  private:
   const double share_;

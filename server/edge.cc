@@ -52,8 +52,8 @@ TraceContext ParseTraceparent(std::string_view header) {
   return TraceContext{};
 }
 
-Arrival Edge::Arrive(const grpc::CallbackServerContext& context) const {
-  Arrival arrival;
+CallFacts Edge::Arrive(const grpc::CallbackServerContext& context) const {
+  CallFacts arrival;
   arrival.received = clock_->Now();
   arrival.rpc_deadline = ToMonotonic(context.deadline(), arrival.received);
   arrival.fresh_seed = DrawSeed();
@@ -66,7 +66,7 @@ Arrival Edge::Arrive(const grpc::CallbackServerContext& context) const {
 }
 
 absl::StatusOr<RequestId> Edge::Submit(const inference::ModelInferRequest& message,
-                                       const Arrival& arrival, const MakeSink& make_sink) {
+                                       const CallFacts& arrival, const MakeSink& make_sink) {
   absl::StatusOr<std::shared_ptr<const Model>> model =
       engine_->Resolve(message.model_name(), message.model_version());
   if (!model.ok()) {

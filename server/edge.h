@@ -37,14 +37,14 @@ class Edge {
         health_(health) {}
 
   // Reads the clock, the gRPC deadline and the trace context of a call.
-  Arrival Arrive(const grpc::CallbackServerContext& context) const;
+  CallFacts Arrive(const grpc::CallbackServerContext& context) const;
 
   // Resolves, validates and submits. While models are still being loaded, one that is not there yet
   // is Unavailable and not NotFound. On error the sink that `make_sink` may have made is never
   // called.
   using MakeSink = std::function<std::shared_ptr<Sink>(ReplySpec)>;
   absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message,
-                                   const Arrival& arrival, const MakeSink& make_sink);
+                                   const CallFacts& arrival, const MakeSink& make_sink);
 
   // Counts bytes that were no message.
   void Refuse(const absl::Status& status);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/bucket_summary.h"
 #include "server/metric_names.h"
 
 namespace sluice {
@@ -44,24 +45,49 @@ Labels With(Labels labels, const std::string& name, const std::string& value) {
   return labels;
 }
 
-double Ratio(int64_t part, int64_t whole) {
-  return static_cast<double>(part) / static_cast<double>(whole);
-}
-
 void AddBucket(const BucketStats& stats, const Labels& model, Snapshot* snapshot) {
-  const Labels labels =
-      With(model, "bucket", absl::StrCat(stats.bucket.tokens, "x", stats.bucket.sequences));
+  const Labels labels = With(model, "bucket", BucketLabel(stats.bucket));
   snapshot->Gauge(metric::kBucketTokens, labels, stats.bucket.tokens);
   snapshot->Gauge(metric::kBucketRows, labels, stats.bucket.sequences);
   snapshot->Counter(metric::kBucketBatches, labels, static_cast<double>(stats.batches));
+  snapshot->Gauge(metric::kBucketMemory, labels, static_cast<double>(stats.memory_bytes));
+  snapshot->Gauge(metric::kBucketReady, labels, stats.ready ? 1 : 0);
   if (stats.batches == 0) return;
-  snapshot->Gauge(metric::kBucketPadding, labels, Ratio(stats.useful_tokens, stats.bucket_tokens));
-  snapshot->Gauge(metric::kBucketRowPadding, labels,
-                  Ratio(stats.sequences, stats.batches * stats.bucket.sequences));
-  snapshot->Gauge(metric::kBucketExecuted, labels,
-                  Ratio(stats.useful_tokens, stats.computed_tokens));
-  snapshot->Gauge(metric::kBucketHits, labels, Ratio(stats.hits, stats.batches));
+  const BucketSummary summary = Summarize({&stats, 1});
+  snapshot->Gauge(metric::kBucketPadding, labels, summary.padding_efficiency);
+  snapshot->Gauge(metric::kBucketRowPadding, labels, summary.row_efficiency);
+  snapshot->Gauge(metric::kBucketExecuted, labels, summary.executed_efficiency);
+  snapshot->Gauge(metric::kBucketHits, labels, summary.hit_rate);
   snapshot->Gauge(metric::kBucketCost, labels, stats.cost_seconds);
+}
+
+void AddLadder(const ModelStats& stats, const Labels& labels, Snapshot* snapshot) {
+  const LadderChanges& changes = stats.ladder_changes;
+  const auto changed = [&](const char* kind, int64_t count) {
+    snapshot->Counter(metric::kLadderChanges, With(labels, "kind", kind),
+                      static_cast<double>(count));
+  };
+  changed("added", changes.added);
+  changed("removed", changes.removed);
+  changed("merged", changes.merged);
+  changed("split", changes.split);
+  snapshot->Counter(metric::kLadderEvictions, labels, static_cast<double>(changes.evicted));
+  snapshot->Counter(metric::kLadderReviews, labels, static_cast<double>(changes.reviews));
+  snapshot->Gauge(metric::kMemoryOverhead, labels, Summarize(stats.buckets).memory_overhead);
+  for (const BucketStats& bucket : stats.buckets) AddBucket(bucket, labels, snapshot);
+}
+
+void AddTraffic(const ModelStats& stats, const Labels& labels, Snapshot* snapshot) {
+  const TrafficStats& traffic = stats.traffic;
+  snapshot->Gauge(metric::kShapeEntropy, labels, traffic.shape_entropy_bits);
+  snapshot->Gauge(metric::kArrivalSequences, labels, traffic.arrivals.sequences_per_second);
+  snapshot->Gauge(metric::kArrivalTokens, labels, traffic.arrivals.tokens_per_second);
+  constexpr const char* kTerms[CostModel::kTerms] = {
+      "base",          "bucket_token",      "computed_token",
+      "context_token", "distinct_position", "sampled_row"};
+  for (int i = 0; i < CostModel::kTerms; ++i) {
+    snapshot->Gauge(metric::kCostLaw, With(labels, "term", kTerms[i]), stats.costs.law[i]);
+  }
 }
 
 void AddModel(const ModelStats& stats, const Labels& labels, Snapshot* snapshot) {
@@ -83,7 +109,8 @@ void AddModel(const ModelStats& stats, const Labels& labels, Snapshot* snapshot)
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("slots", stats.slot_memory_bytes);
-  for (const BucketStats& bucket : stats.buckets) AddBucket(bucket, labels, snapshot);
+  AddLadder(stats, labels, snapshot);
+  AddTraffic(stats, labels, snapshot);
 }
 
 }  // namespace

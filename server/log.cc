@@ -101,6 +101,10 @@ std::string Log::Render(std::string_view message, const std::vector<LogField>& f
                                                       : RenderText(message, fields);
 }
 
+void Log::Debug(std::string_view message, const std::vector<LogField>& fields) {
+  if (logger_->should_log(spdlog::level::debug)) logger_->debug(Render(message, fields));
+}
+
 void Log::Info(std::string_view message, const std::vector<LogField>& fields) {
   if (logger_->should_log(spdlog::level::info)) logger_->info(Render(message, fields));
 }

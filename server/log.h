@@ -52,6 +52,7 @@ class Log {
                                                      const std::string& path = "");
   ~Log();  // writes what is queued
 
+  void Debug(std::string_view message, const std::vector<LogField>& fields = {});
   void Info(std::string_view message, const std::vector<LogField>& fields = {});
   void Warn(std::string_view message, const std::vector<LogField>& fields = {});
   void Error(std::string_view message, const std::vector<LogField>& fields = {});

@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/command_line.h"
+#include "config/option.h"
 #include "config/version.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "server/access_log.h"
+#include "server/engine_log.h"
 #include "server/lifecycle.h"
 #include "server/log.h"
 #include "server/metrics.h"
@@ -36,6 +38,13 @@ absl::Status ServeModels(const std::vector<ModelSpec>& specs, Engine* engine, Lo
   return absl::OkStatus();
 }
 
+EngineTraits TraitsOf(const Config& config) {
+  return {.policy = FindOption("engine.batch.policy")->format(config),
+          .strategy = FindOption("engine.ladder.strategy")->format(config),
+          .memory_limit_bytes = config.engine.ladder.memory_limit_bytes,
+          .max_queue_delay_us = config.engine.batch.max_queue_delay_us};
+}
+
 // Destruction in reverse order is what the contracts ask for: server, engine, then what they use.
 absl::Status Run(const Config& config) {
   absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
@@ -48,13 +57,14 @@ absl::Status Run(const Config& config) {
   Metrics metrics((*backend)->info().device, version);
   Statistics statistics;
   AccessLog access(config.server.log.access_sample, log->get());
-  Observers observers({&metrics, &statistics, &access});
+  EngineLog engine_log(log->get());
+  Observers observers({&metrics, &statistics, &access, &engine_log});
   ReplyThread replies;
   const std::unique_ptr<Engine> engine =
       Engine::Create(config.engine, backend->get(), Clock::Real(), &observers);
 
   absl::StatusOr<std::unique_ptr<Server>> server =
-      Server::Start(config.server, version, config.engine.batch.max_queue_delay_us,
+      Server::Start(config.server, version, TraitsOf(config),
                     {engine.get(), Clock::Real(), &metrics, &statistics, &replies, log->get()});
   if (!server.ok()) return server.status();
   if (absl::Status status = ServeModels(config.models, engine.get(), log->get()); !status.ok()) {

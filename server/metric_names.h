@@ -53,8 +53,9 @@ inline constexpr Metric kPlanCaptures{"sluice_plan_captures_total",
 inline constexpr Metric kPlanCaptureSeconds{"sluice_plan_capture_seconds",
                                             "Time to prepare a plan."};
 
-// Per bucket of the present ladder; label bucket is TOKENSxSEQUENCES. Ratios are absent until the
-// bucket was used.
+// Per bucket that is in the ladder or that there is still a history of. The label bucket is
+// TOKENSxROWS of a packed bucket and ROWSxPOSITIONSp of a padded one. Ratios and cost are absent until
+// the bucket was used.
 inline constexpr Metric kBucketTokens{"sluice_bucket_capacity_tokens", "Tokens that fit."};
 inline constexpr Metric kBucketRows{"sluice_bucket_capacity_rows", "Sequences that fit."};
 inline constexpr Metric kBucketPadding{"sluice_bucket_padding_efficiency",
@@ -67,6 +68,32 @@ inline constexpr Metric kBucketHits{"sluice_bucket_hit_ratio",
                                     "Share of the batches for which the bucket was the best one."};
 inline constexpr Metric kBucketBatches{"sluice_bucket_batches_total", "Batches that used it."};
 inline constexpr Metric kBucketCost{"sluice_bucket_cost_seconds", "Decayed mean replay time."};
+inline constexpr Metric kBucketMemory{"sluice_bucket_memory_bytes", "Memory of its plan."};
+inline constexpr Metric kBucketReady{"sluice_bucket_ready",
+                                     "1 when its plan is prepared and published, else 0."};
+
+// The ladder, and what its reviews see.
+inline constexpr Metric kLadderChanges{"sluice_ladder_changes_total",
+                                       "Buckets that a review changed, by kind: added, removed, "
+                                       "merged (of the ladder before) or split "
+                                       "(of the ladder before)."};
+inline constexpr Metric kLadderEvictions{"sluice_ladder_evictions_total",
+                                         "Buckets removed for the memory limit."};
+inline constexpr Metric kLadderReviews{"sluice_ladder_reviews_total",
+                                       "Reviews of the ladder, adopted or not."};
+inline constexpr Metric kMemoryOverhead{
+    "sluice_memory_overhead",
+    "Activation memory of the buckets used / that of their batches' exact sizes, - 1."};
+inline constexpr Metric kShapeEntropy{"sluice_shape_entropy_bits",
+                                      "Entropy of the recent batches' useful tokens."};
+inline constexpr Metric kArrivalSequences{"sluice_arrival_sequences_per_second",
+                                          "Decayed rate of arriving sequences."};
+inline constexpr Metric kArrivalTokens{"sluice_arrival_tokens_per_second",
+                                       "Decayed rate of arriving tokens."};
+inline constexpr Metric kCostLaw{
+    "sluice_cost_law",
+    "Seconds of a step per unit of each term of the measured law: base, bucket_token, "
+    "computed_token, context_token, distinct_position, sampled_row."};
 
 // The state of the engine.
 inline constexpr Metric kWaiting{"sluice_requests_waiting",

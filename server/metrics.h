@@ -32,6 +32,8 @@ class Metrics final : public Observer, public RefusalObserver {
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
   void OnPlan(const PlanTrace& trace) override;
+  // Counted in Engine::Stats.
+  void OnReview(const Model& model, const OptimizeReport& report) override {}
 
  private:
   struct Families;

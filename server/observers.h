@@ -29,6 +29,12 @@ class Observers final : public Observer {
   void OnPlan(const PlanTrace& trace) override {
     for (Observer* observer : observers_) observer->OnPlan(trace);
   }
+  void OnReview(const Model& model, const OptimizeReport& report) override {
+    for (Observer* observer : observers_) observer->OnReview(model, report);
+  }
+  void OnNotice(const Model& model, std::string_view notice) override {
+    for (Observer* observer : observers_) observer->OnNotice(model, notice);
+  }
 
  private:
   const std::vector<Observer*> observers_;

@@ -54,21 +54,22 @@ int64_t DefaultMemoryQuota() {
   return std::min(machine, cgroup) / 4;
 }
 
-Server::Server(const ServerOptions& options, const std::string& version, int64_t max_queue_delay_us,
+Server::Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
                const ServerParts& parts)
     : options_(options),
       parts_(parts),
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
       edge_(LimitsOf(options.grpc), parts.engine, parts.clock, parts.replies, parts.metrics,
             &health_),
-      service_({options.grpc.max_rows, max_queue_delay_us}, version, parts.engine, &edge_, &health_,
-               parts.statistics) {}
+      service_({options.grpc.max_rows, traits.max_queue_delay_us}, version, parts.engine, &edge_,
+               &health_, parts.statistics),
+      admin_(traits, parts.engine, parts.clock, &health_) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::string& version,
-                                                      int64_t max_queue_delay_us,
+                                                      const EngineTraits& traits,
                                                       const ServerParts& parts) {
-  std::unique_ptr<Server> server(new Server(options, version, max_queue_delay_us, parts));
+  std::unique_ptr<Server> server(new Server(options, version, traits, parts));
   absl::Status status = server->StartHttp();
   if (status.ok()) status = server->StartGrpc();
   if (!status.ok()) return status;
@@ -92,6 +93,7 @@ absl::Status Server::StartGrpc() {
   Harden(options_.grpc, &builder);
   builder.AddListeningPort(options_.grpc.address, grpc::InsecureServerCredentials(), &grpc_port_);
   builder.RegisterService(&service_);
+  builder.RegisterService(&admin_);
   builder.RegisterService(&health_);
   grpc_ = builder.BuildAndStart();
   if (grpc_ != nullptr && grpc_port_ != 0) return absl::OkStatus();

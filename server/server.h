@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "grpcpp/server.h"
+#include "server/admin_service.h"
 #include "server/engine_collector.h"
 #include "server/health.h"
 #include "server/http.h"
@@ -40,10 +41,10 @@ struct ServerParts {
 class Server {
  public:
   // Listens, not ready yet. Unavailable when a port is taken, naming the address. `version` is the
-  // daemon's; `max_queue_delay_us` is told to clients in ModelConfig.
+  // daemon's.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::string& version,
-                                                       int64_t max_queue_delay_us,
+                                                       const EngineTraits& traits,
                                                        const ServerParts& parts);
   ~Server();  // without drain: what is left is cancelled
 
@@ -56,7 +57,7 @@ class Server {
   int http_port() const { return http_ == nullptr ? 0 : http_->port(); }  // 0: no HTTP
 
  private:
-  Server(const ServerOptions& options, const std::string& version, int64_t max_queue_delay_us,
+  Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
          const ServerParts& parts);
 
   absl::Status StartGrpc();
@@ -69,6 +70,7 @@ class Server {
   Health health_;
   Edge edge_;
   InferenceService service_;
+  AdminService admin_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
   int grpc_port_ = 0;

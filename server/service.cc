@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "server/status.h"
+#include "server/answer.h"
 #include "server/stream_infer.h"
 #include "server/unary_infer.h"
-#include "server/wire.h"
 
 namespace sluice {
 namespace {
@@ -21,19 +20,6 @@ absl::Status NoLoading() {
 }
 
 }  // namespace
-
-template <typename Request, typename Response, typename Handle>
-InferenceService::Unary* InferenceService::Answer(Context* context, const Bytes& request,
-                                                  Bytes* response, Handle handle) {
-  Unary* reactor = context->DefaultReactor();
-  Request message;
-  Response answer;
-  absl::Status status = Parse(request, &message);
-  if (status.ok()) status = handle(message, &answer);
-  if (status.ok()) status = Serialize(answer, response);
-  reactor->Finish(FinishStatus(status, absl::ZeroDuration(), context));
-  return reactor;
-}
 
 InferenceService::Unary* InferenceService::ModelInfer(Context* context, const Bytes* request,
                                                       Bytes* response) {

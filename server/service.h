@@ -63,10 +63,6 @@ class InferenceService final : public internal::RawService {
   Unary* RepositoryModelUnload(Context* context, const Bytes* request, Bytes* response) override;
 
  private:
-  // Parses, calls handle(request, &response), which returns absl::Status, serialises and finishes.
-  template <typename Request, typename Response, typename Handle>
-  static Unary* Answer(Context* context, const Bytes& request, Bytes* response, Handle handle);
-
   std::vector<int64_t> VersionsOf(const std::string& name) const;
 
   const ModelTraits traits_;

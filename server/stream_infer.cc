@@ -35,7 +35,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
               inference::ModelInferResponse response);
 
  private:
-  absl::Status Submit(Ticket ticket, const Arrival& arrival, std::string* id);
+  absl::Status Submit(Ticket ticket, const CallFacts& arrival, std::string* id);
   void Admitted(Ticket ticket, RequestId id);
 
   void Enqueue(const grpc::ByteBuffer& response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -131,7 +131,7 @@ void StreamSession::OnRead(bool ok) {
   ReadMore();
 }
 
-absl::Status StreamSession::Submit(Ticket ticket, const Arrival& arrival, std::string* id) {
+absl::Status StreamSession::Submit(Ticket ticket, const CallFacts& arrival, std::string* id) {
   inference::ModelInferRequest message;
   if (absl::Status status = Parse(incoming_, &message); !status.ok()) {
     edge_->Refuse(status);

@@ -34,7 +34,7 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
 
   // gRPC calls OnCancel only after the handler returned, so nothing here races with it.
   void Start(const grpc::ByteBuffer& bytes) {
-    const Arrival arrival = edge_->Arrive(*context_);
+    const CallFacts arrival = edge_->Arrive(*context_);
     deadline_ = arrival.rpc_deadline;
     inference::ModelInferRequest message;
     if (absl::Status status = Parse(bytes, &message); !status.ok()) {

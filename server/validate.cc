@@ -11,7 +11,6 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMaxIdBytes = 256;
 // No tokenizer makes tokens longer than this, so that longer texts are refused before encoding.
 constexpr int64_t kMaxBytesPerToken = 256;
 
@@ -214,7 +213,7 @@ absl::Status CheckRoom(const Request& request, const Parameters& parameters, con
       "parameter");
 }
 
-void Apply(const Parameters& parameters, const Arrival& arrival, ValidRequest* valid) {
+void Apply(const Parameters& parameters, const CallFacts& arrival, ValidRequest* valid) {
   Request& request = valid->request;
   request.max_tokens = static_cast<int32_t>(parameters.max_tokens);
   request.sampling.temperature = static_cast<float>(parameters.temperature);
@@ -246,11 +245,12 @@ void Apply(const Parameters& parameters, const Arrival& arrival, ValidRequest* v
 
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
                                       std::shared_ptr<const Model> model,
-                                      const RequestLimits& limits, const Arrival& arrival) {
-  if (message.id().size() > kMaxIdBytes) {
-    return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                          "id has ", message.id().size(), " bytes; the limit is ", kMaxIdBytes)),
-                      "request");
+                                      const RequestLimits& limits, const CallFacts& arrival) {
+  if (message.id().size() > kMaxRequestIdBytes) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat("id has ", message.id().size(),
+                                                " bytes; the limit is ", kMaxRequestIdBytes)),
+        "request");
   }
   ValidRequest valid;
   Request& request = valid.request;

@@ -18,13 +18,15 @@
 
 namespace sluice {
 
+inline constexpr size_t kMaxRequestIdBytes = 256;
+
 struct RequestLimits {
   int32_t max_rows = 1024;             // GrpcOptions::max_rows
   int64_t max_reply_bytes = 64 << 20;  // GrpcOptions::max_message_bytes
 };
 
-// What is known of a request beside its message.
-struct Arrival {
+// What is known of a call beside its message.
+struct CallFacts {
   MonoTime received{};
   MonoTime rpc_deadline = MonoTime::max();
   TraceContext trace{};
@@ -50,6 +52,6 @@ struct ValidRequest {
 // "output" or "request". `model` is what the message's name and version resolved to.
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
                                       std::shared_ptr<const Model> model,
-                                      const RequestLimits& limits, const Arrival& arrival);
+                                      const RequestLimits& limits, const CallFacts& arrival);
 
 }  // namespace sluice

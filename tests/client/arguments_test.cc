@@ -84,6 +84,28 @@ TEST(ParseArguments, OtherCommands) {
   EXPECT_EQ(Parse({"health", "--service", "sluice.liveness"})->health.service, "sluice.liveness");
 }
 
+TEST(ParseArguments, BucketCommands) {
+  const auto buckets = Parse({"buckets", "--model=m", "--model-version=2", "--watch=5", "--json"});
+  ASSERT_TRUE(buckets.ok()) << buckets.status();
+  EXPECT_EQ(buckets->command, Command::kBuckets);
+  EXPECT_EQ(buckets->buckets.model, "m");
+  EXPECT_EQ(buckets->buckets.model_version, "2");
+  EXPECT_EQ(buckets->buckets.watch_us, 5'000'000);
+  EXPECT_TRUE(buckets->buckets.json);
+  EXPECT_EQ(Parse({"buckets"})->buckets.watch_us, 0);
+  EXPECT_EQ(Parse({"buckets", "--watch"})->buckets.watch_us, 2'000'000);
+  EXPECT_TRUE(Parse({"buckets", "--watch", "--advise"})->buckets.advise);
+  EXPECT_TRUE(Parse({"optimize", "--force"})->optimize.force);
+  EXPECT_EQ(Parse({"explain", "r-1", "--server=a:1"})->explain.request_id, "r-1");
+  const auto fit = Parse({"fit", "--lengths=f", "--column=n", "--clip", "--max-buckets=3"});
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_EQ(fit->command, Command::kFit);
+  EXPECT_EQ(fit->fit.max_batch_tokens, 4096);
+  EXPECT_EQ(fit->fit.max_buckets, 3);
+  EXPECT_EQ(fit->fit.token_us, 0.04);
+  EXPECT_TRUE(fit->fit.clip);
+}
+
 TEST(ParseArguments, ServerAndDeadlineStandAnywhere) {
   EXPECT_EQ(Parse({"--server", "a:1", "models"})->server, "a:1");
   EXPECT_EQ(Parse({"models", "--server", "a:1", "--deadline=250ms"}, "b:2")->server, "a:1");
@@ -105,7 +127,7 @@ TEST(ParseArguments, ErrorsNameTheFlag) {
     const char* message;
   };
   const Case cases[] = {
-      {{}, "name a command: infer, models, stats or health; see --help"},
+      {{}, "name a command, such as infer; see --help"},
       {{"infer"}, "infer needs exactly one of --text, --ids and --file"},
       {{"infer", "--text=a", "--ids=1"}, "infer needs exactly one of --text, --ids and --file"},
       {{"infer", "--ids=1,x"},
@@ -123,6 +145,20 @@ TEST(ParseArguments, ErrorsNameTheFlag) {
     EXPECT_EQ(arguments.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(arguments.status().message(), c.message);
   }
+  const Case bucket_cases[] = {
+      {{"buckets", "--watch", "x"},
+       "--watch: expected a number in [0.1, 3600], in seconds, got \"x\""},
+      {{"fit", "--lengths=f", "--load=1"}, "--load: expected a number in (0, 1), got \"1\""},
+      {{"fit", "--lengths=f", "--min-tokens=64", "--max-batch-tokens=32"},
+       "--min-tokens: 64 is above --max-batch-tokens, 32"},
+      {{"fit", "--lengths=f", "--step-us=0", "--token-us=0"},
+       "--step-us: a step that costs nothing can have any bucket; give --step-us or --token-us"},
+  };
+  for (const Case& c : bucket_cases) {
+    EXPECT_EQ(Parse(c.arguments).status(), absl::InvalidArgumentError(c.message));
+  }
+  EXPECT_FALSE(Parse({"fit"}).ok());
+  EXPECT_FALSE(Parse({"explain"}).ok());
   EXPECT_FALSE(Parse({"unknown"}).ok());
   EXPECT_FALSE(Parse({"models", "--nonsense"}).ok());
   EXPECT_FALSE(Parse({"infer", "--text"}).ok());

@@ -55,9 +55,9 @@ TEST(Options, EachReadsBackItsDefault) {
 
 // Guards against two options that fill one member.
 TEST(Options, EachChangesOnlyItself) {
-  const std::vector<std::string> others = {"77",    "17,99", "1.25",   "0.5",
-                                           "true",  "fixed", "debug",  "json",
-                                           "other", "h:1",   "500000", "127.0.0.1:9"};
+  const std::vector<std::string> others = {
+      "77",    "17,99", "1.25",   "0.5",         "true", "fixed",       "debug",  "json",
+      "other", "h:1",   "500000", "127.0.0.1:9", "edge", "fifo_packed", "5000000"};
   for (const Option& option : Options()) {
     SCOPED_TRACE(option.path);
     Config config;
@@ -76,7 +76,9 @@ TEST(Options, EachChangesOnlyItself) {
 
 TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
   EXPECT_THAT(KeysUnder(""), ElementsAre("models", "engine", "cpu", "server"));
-  EXPECT_THAT(KeysUnder("engine"), ElementsAre("ladder", "batch", "queue"));
+  EXPECT_THAT(KeysUnder("engine"), ElementsAre("ladder", "batch", "queue", "history"));
+  EXPECT_THAT(KeysUnder("engine.ladder.review"),
+              ElementsAre("interval_us", "half_life_us", "min_gain"));
   EXPECT_THAT(KeysUnder("engine.queue"), ElementsAre("max_requests", "max_tokens"));
   EXPECT_THAT(KeysUnder("engine.queue.max_tokens"), IsEmpty());
   EXPECT_THAT(KeysUnder("eng"), IsEmpty());
@@ -111,7 +113,7 @@ TEST(RenderEffectiveConfig, ShowsOriginsAndReadsBack) {
   const std::string text = RenderEffectiveConfig(config, origins);
   EXPECT_THAT(text, testing::HasSubstr("  threads: 3  # flag --cpu.threads\n"));
   EXPECT_THAT(text, testing::HasSubstr("    fixed_tokens: [8, 9]  # f.yaml:7\n"));
-  EXPECT_THAT(text, testing::HasSubstr("    ratio: 2  # default\n"));
+  EXPECT_THAT(text, testing::HasSubstr("    ratio: 1.4142135623730951  # default\n"));
 
   Config read;
   Origins read_origins;

@@ -23,7 +23,9 @@ TEST(ValidateConfig, AcceptsDefaultsWithAModel) {
 TEST(ValidateConfig, AcceptsWhatOnlyLooksLikeAClash) {
   Config config = Valid();
   config.models.push_back({"m", "dir", 2});
-  config.engine.ladder.fixed_tokens = {5, 3};  // ignored by the geometric strategy
+  config.engine.ladder.fixed_tokens = {5, 3};  // ignored by other strategies
+  config.engine.ladder.min_tokens = config.engine.ladder.cap_tokens = 32;
+  config.engine.ladder.file = "ladder";
   config.server.grpc.address = config.server.metrics.address = "127.0.0.1:0";
   EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
 }
@@ -56,6 +58,10 @@ TEST(ValidateConfig, ErrorsNameOriginAndOption) {
          c->engine.ladder.fixed_tokens = {16, 65};
          c->engine.batch.max_batch_tokens = 64;
        }},
+      {"default: engine.ladder.cap_tokens: 15 is below engine.ladder.min_tokens, 16",
+       [](Config* c) { c->engine.ladder.cap_tokens = 15; }},
+      {"default: engine.history.journal: x.jsonl is engine.ladder.file too",
+       [](Config* c) { c->engine.ladder.file = c->engine.history.journal = "x.jsonl"; }},
       {"default: server.grpc.memory_quota_bytes: 1000 is below server.grpc.max_message_bytes, "
        "67108864, so the largest message could never be received",
        [](Config* c) { c->server.grpc.memory_quota_bytes = 1000; }},

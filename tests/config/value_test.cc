@@ -128,6 +128,10 @@ TEST(Real, IsFiniteAndInRange) {
   EXPECT_EQ(value, 16);
   EXPECT_TRUE((Real{0, 1}.Parse("0", &value)));
   EXPECT_EQ(kind.Format(0.1), "0.1");
+  const Real open{0.0, 1.0, /*above_min=*/false, /*below_max=*/true};
+  EXPECT_EQ(open.Expected(), "a number in [0, 1)");
+  EXPECT_TRUE(open.Parse("0.999", &value));
+  EXPECT_FALSE(open.Parse("1", &value));
 }
 
 TEST(Boolean, TakesOnlyTrueAndFalse) {
@@ -153,6 +157,18 @@ TEST(Address, NeedsHostAndPort) {
     EXPECT_FALSE(Address{}.Parse(bad, &value)) << bad;
   }
   EXPECT_TRUE(Address{.may_be_empty = true}.Parse("", &value));
+  EXPECT_EQ(value, "");
+}
+
+TEST(Path, IsBoundedAndMayBeEmpty) {
+  std::string value;
+  EXPECT_TRUE(Path{}.Parse("/a b/../c", &value));
+  EXPECT_EQ(value, "/a b/../c");
+  EXPECT_FALSE(Path{}.Parse(std::string(4097, 'x'), &value));
+  EXPECT_FALSE(Path{}.Parse(absl::string_view("a\0b", 3), &value));
+  EXPECT_EQ(value, "/a b/../c");
+  EXPECT_TRUE(Path{}.Parse(std::string(4096, 'x'), &value));
+  EXPECT_TRUE(Path{}.Parse("", &value));
   EXPECT_EQ(value, "");
 }
 

@@ -121,6 +121,25 @@ TEST_F(MetricsTest, BatchesAndPlans) {
   EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_stage_duration_seconds_sum", "stage=\"deliver\""), 0.006);
 }
 
+TEST_F(MetricsTest, EveryTriggerAndLookupHasItsSeries) {
+  BatchTrace batch{};
+  batch.model = model_.get();
+  for (Trigger trigger :
+       {Trigger::kFull, Trigger::kDelay, Trigger::kDeadline, Trigger::kIdle, Trigger::kDrain}) {
+    batch.trigger = trigger;
+    metrics_.OnBatch(batch);
+    const std::string label = "trigger=\"" + std::string(TriggerName(trigger)) + "\"";
+    EXPECT_EQ(Sum("sluice_batches_total", label), 1) << label;
+  }
+  for (Lookup lookup : {Lookup::kMissNotCaptured, Lookup::kMissEvicted, Lookup::kMissOverCapacity,
+                        Lookup::kMissGuard}) {
+    batch.lookup = lookup;
+    metrics_.OnBatch(batch);
+    const std::string label = "reason=\"" + std::string(LookupName(lookup)) + "\"";
+    EXPECT_EQ(Sum("sluice_plan_lookups_total", label), 1) << label;
+  }
+}
+
 TEST_F(MetricsTest, RefusalsNeverGetALabelFromACaller) {
   metrics_.OnRejected("text", Rejection::kQueueFull);
   metrics_.OnRejected("../../etc", Rejection::kUnknownModel);

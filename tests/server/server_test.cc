@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -30,7 +31,7 @@ absl::Status StartSecond(TestDaemon* first, const std::string& grpc, const std::
   options.grpc.address = grpc;
   options.metrics.address = http;
   return Server::Start(
-             options, "1.2.3", 0,
+             options, "1.2.3", {},
              {&first->engine(), Clock::Real(), &metrics, &statistics, &replies, log.get()})
       .status();
 }
@@ -113,6 +114,22 @@ TEST(ServerTest, MetricsTellTheBuckets) {
   EXPECT_EQ(SumOf(samples, "sluice_engine_steps_total"), SumOf(samples, "sluice_batches_total"));
   EXPECT_GT(SumOf(samples, "sluice_device_memory_bytes", "state=\"weights\""), 0);
   EXPECT_EQ(SumOf(samples, "sluice_log_dropped_total"), 0);
+  EXPECT_EQ(SumOf(samples, "sluice_bucket_ready"),
+            static_cast<double>(std::count_if(samples.begin(), samples.end(),
+                                              [](const auto& each) {
+                                                return each.first.starts_with(
+                                                    "sluice_bucket_capacity_tokens{");
+                                              })))
+      << "warm-up prepared every bucket";
+  EXPECT_GT(SumOf(samples, "sluice_bucket_memory_bytes"), 0);
+  EXPECT_EQ(SumOf(samples, "sluice_shape_entropy_bits"), 0) << "all batches were alike";
+  EXPECT_GT(SumOf(samples, "sluice_memory_overhead"), 0);
+  EXPECT_GT(SumOf(samples, "sluice_cost_law"), 0);
+  for (const char* kind : {"added", "removed", "merged", "split"}) {
+    EXPECT_EQ(samples.count(absl::StrCat("sluice_ladder_changes_total{device=\"fake\",kind=\"",
+                                         kind, "\",model=\"text\",version=\"1\"}")),
+              1u);
+  }
   for (const auto& [series, value] : samples) {
     EXPECT_FALSE(std::isnan(value)) << series;
     const bool ratio = series.find("_efficiency{") != std::string::npos ||

@@ -26,7 +26,7 @@ using testing::TextRequest;
 
 constexpr RequestLimits kLimits = {.max_rows = 4, .max_reply_bytes = 1 << 16};
 
-absl::StatusOr<ValidRequest> Check(const ModelInferRequest& message, Arrival arrival = {}) {
+absl::StatusOr<ValidRequest> Check(const ModelInferRequest& message, CallFacts arrival = {}) {
   return Validate(message, TextModel(), kLimits, arrival);
 }
 

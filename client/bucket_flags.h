@@ -1,0 +1,43 @@
+// The flags of the commands about buckets: buckets, optimize, explain and fit.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/arguments.h"
+
+namespace sluice::client {
+
+// What the flags say, before any of it is judged.
+struct BucketFlags {
+  std::string model;
+  std::string model_version;
+  bool json = false;
+  bool advise = false;
+  std::vector<std::string> watch;  // at most one
+  bool force = false;
+  std::string request_id;
+
+  std::string lengths;
+  std::string column;
+  bool clip = false;
+  std::string max_batch_tokens = "4096";
+  std::string max_batch_sequences = "256";
+  std::string max_buckets = "16";
+  std::string min_tokens = "16";
+  std::string step_us = "60";
+  std::string token_us = "0.04";
+  std::string load = "0.85";
+  std::string out;
+};
+
+void AddBucketCommands(BucketFlags* flags, CLI::App* app);
+
+// Sets command and arguments when `command` is one of these four, and nothing otherwise.
+// InvalidArgument names the flag.
+absl::Status ReadBucketCommand(const BucketFlags& flags, const CLI::App& command,
+                               Arguments* arguments);
+
+}  // namespace sluice::client

@@ -1,0 +1,168 @@
+#include "client/buckets_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/table.h"
+
+namespace sluice::client {
+namespace {
+
+namespace v1 = admin::v1;
+using Buckets = google::protobuf::RepeatedPtrField<v1::Bucket>;
+using Sizes = google::protobuf::RepeatedPtrField<v1::SizeCount>;
+
+constexpr int kBarWidth = 10;
+
+std::string Percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
+
+std::string PercentWithBar(double share) {
+  return absl::StrFormat("%s %5.1f%%", Bar(share, kBarWidth), 100 * share);
+}
+
+std::string StateOf(const v1::BucketUse& use) {
+  if (!use.in_ladder()) return "withdrawn";
+  return use.ready() ? "ready" : "preparing";
+}
+
+std::vector<std::string> Row(const v1::BucketUse& use, int64_t all_batches) {
+  const double batches = static_cast<double>(use.batches());
+  const bool used = use.batches() > 0;
+  const auto if_used = [used](std::string text) { return used ? std::move(text) : "-"; };
+  return {BucketName(use.bucket()),
+          StateOf(use),
+          absl::StrCat(use.batches()),
+          PercentWithBar(all_batches == 0 ? 0 : batches / static_cast<double>(all_batches)),
+          if_used(PercentWithBar(use.padding_efficiency())),
+          if_used(Percent(use.executed_efficiency())),
+          if_used(Percent(use.hit_rate())),
+          if_used(absl::StrFormat("%.1f", static_cast<double>(use.rows()) / batches)),
+          use.cost_seconds() > 0 ? absl::StrFormat("%.3f", 1000 * use.cost_seconds()) : "-",
+          absl::StrFormat("%.2f", Mebibytes(use.memory_bytes())),
+          AgeText(use.last_used_age_seconds())};
+}
+
+// The size that `share` of the weight does not exceed; sizes ascend.
+int64_t Quantile(const Sizes& sizes, double share) {
+  double total = 0;
+  for (const v1::SizeCount& size : sizes) total += size.weight();
+  double sum = 0;
+  for (const v1::SizeCount& size : sizes) {
+    sum += size.weight();
+    if (sum >= share * total) return size.tokens();
+  }
+  return sizes.empty() ? 0 : sizes.rbegin()->tokens();
+}
+
+std::string QuantilesText(const Sizes& sizes) {
+  if (sizes.empty()) return "none yet";
+  return absl::StrFormat("p50 %d, p90 %d, p99 %d, largest %d", Quantile(sizes, 0.5),
+                         Quantile(sizes, 0.9), Quantile(sizes, 0.99), sizes.rbegin()->tokens());
+}
+
+std::string CostText(const v1::CostLaw& law) {
+  std::vector<std::string> terms;
+  const auto add = [&](double seconds, const char* unit) {
+    if (seconds > 0) terms.push_back(absl::StrFormat("%.3g us%s", 1e6 * seconds, unit));
+  };
+  add(law.base(), "");
+  add(law.per_bucket_token(), "/bucket token");
+  add(law.per_computed_token(), "/computed token");
+  add(law.per_context_token(), "/context token");
+  add(law.per_distinct_position(), "/distinct position");
+  add(law.per_sampled_row(), "/sampled row");
+  return terms.empty() ? "not measured yet" : absl::StrJoin(terms, " + ");
+}
+
+std::string TotalsText(const v1::ModelBuckets& model) {
+  std::string text = absl::StrFormat("batches     %d, plan cache hit rate %s\n", model.batches(),
+                                     model.batches() == 0 ? "-" : Percent(model.hit_rate()));
+  absl::StrAppendFormat(&text, "efficiency  padding %s, executed %s\n",
+                        PercentWithBar(model.padding_efficiency()),
+                        Percent(model.executed_efficiency()));
+  absl::StrAppendFormat(&text, "memory      plans %.2f MiB", Mebibytes(model.plan_memory_bytes()));
+  if (model.memory_limit_bytes() > 0) {
+    absl::StrAppendFormat(&text, " of at most %.2f MiB", Mebibytes(model.memory_limit_bytes()));
+  }
+  absl::StrAppendFormat(&text, ", slots %.2f MiB; activations %s above exact sizes\n",
+                        Mebibytes(model.slot_memory_bytes()), Percent(model.memory_overhead()));
+  absl::StrAppendFormat(&text, "arrivals    %.1f sequences/s, %.0f tokens/s\n",
+                        model.sequences_per_second(), model.tokens_per_second());
+  absl::StrAppend(&text, "lengths     ", QuantilesText(model.lengths()), "\n");
+  absl::StrAppendFormat(&text, "batch size  %s; entropy %.2f bits\n",
+                        QuantilesText(model.batch_totals()), model.shape_entropy_bits());
+  const v1::LadderChanges& changes = model.ladder_changes();
+  absl::StrAppendFormat(
+      &text, "ladder      %d reviews; %d added, %d removed (%d for memory), %d merged, %d split\n",
+      changes.reviews(), changes.added(), changes.removed(), changes.evicted(), changes.merged(),
+      changes.split());
+  return absl::StrCat(text, "step cost   ", CostText(model.cost_law()), "\n");
+}
+
+std::string Names(const Buckets& buckets) {
+  return absl::StrJoin(buckets, " ", [](std::string* out, const v1::Bucket& bucket) {
+    out->append(BucketName(bucket));
+  });
+}
+
+}  // namespace
+
+std::string BucketName(const v1::Bucket& bucket) {
+  return bucket.positions() > 0 ? absl::StrCat(bucket.rows(), "x", bucket.positions(), "p")
+                                : absl::StrCat(bucket.tokens(), "x", bucket.rows());
+}
+
+double Mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+std::string Bar(double share, int width) {
+  const double part = std::isfinite(share) ? std::clamp(share, 0.0, 1.0) : 0;
+  const int filled = static_cast<int>(std::lround(part * width));
+  return absl::StrCat("[", std::string(filled, '#'), std::string(width - filled, '.'), "]");
+}
+
+std::string AgeText(double seconds) {
+  if (!(seconds >= 0)) return "never";
+  if (seconds < 1) return absl::StrFormat("%.0f ms", 1000 * seconds);
+  if (seconds < 60) return absl::StrFormat("%.1f s", seconds);
+  if (seconds < 3600) return absl::StrFormat("%.0f min", seconds / 60);
+  return absl::StrFormat("%.0f h", seconds / 3600);
+}
+
+std::string BucketsText(const v1::ModelBuckets& model) {
+  Table table({"BUCKET", "STATE", "BATCHES", "SHARE", "PADDING EFF", "EXECUTED EFF", "HITS",
+               "ROWS/BATCH", "COST MS", "MEMORY MIB", "LAST USED"});
+  for (const v1::BucketUse& use : model.buckets()) table.AddRow(Row(use, model.batches()));
+  const auto in_ladder = std::count_if(model.buckets().begin(), model.buckets().end(),
+                                       [](const v1::BucketUse& use) { return use.in_ladder(); });
+  Table heading({"MODEL", "VERSION", "DEVICE", "PROFILE", "POLICY", "STRATEGY", "BUCKETS"});
+  heading.AddRow({model.model_name(), model.model_version(), model.device(), model.profile(),
+                  model.policy(), model.strategy(), absl::StrCat(in_ladder)});
+  return absl::StrCat(heading.Render(), "\n", table.Render(), "\n", TotalsText(model));
+}
+
+std::string OptimizeText(const v1::OptimizeBucketsResponse& response) {
+  std::string text =
+      absl::StrCat(response.changed() ? "Changed: " : "Unchanged: ", response.reason(), "\n");
+  if (!response.changed()) return text;
+  const auto line = [&](const char* label, const Buckets& buckets) {
+    if (!buckets.empty()) absl::StrAppend(&text, label, Names(buckets), "\n");
+  };
+  line("before      ", response.before());
+  line("after       ", response.after());
+  line("added       ", response.added());
+  line("removed     ", response.removed());
+  line("merged      ", response.merged());
+  line("split       ", response.split());
+  absl::StrAppendFormat(&text,
+                        "gain        %s of the device time of the recent traffic\n"
+                        "efficiency  padding %s before, %s after, on the recent traffic\n",
+                        Percent(response.gain()), Percent(response.efficiency_before()),
+                        Percent(response.efficiency_after()));
+  return text;
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,24 @@
+#include "client/flag_values.h"
+
+#include "absl/strings/str_join.h"
+#include "config/text.h"
+
+namespace sluice::client {
+
+std::string Help(absl::string_view text) {
+  constexpr size_t kHelpWidth = 96;
+  return absl::StrJoin(Wrap(text, kHelpWidth - kHelpIndent), "\n");
+}
+
+CLI::App* AddCommand(const char* name, const char* description, CLI::App* app) {
+  CLI::App* command = app->add_subcommand(name, description);
+  command->fallthrough();  // --server and --deadline may follow the command
+  command->set_help_flag("-h,--help", "Print this help, and exit.");
+  return command;
+}
+
+absl::Status FlagError(absl::string_view flag, absl::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", problem));
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,227 @@
+#include "config/option_table.h"
+
+#include <iterator>
+#include <utility>
+
+#include "config/value.h"
+
+namespace sluice {
+namespace {
+
+template <typename Field, typename Kind>
+Option MakeOption(std::string path, Field field, Kind kind, std::string help) {
+  return {std::move(path),
+          std::move(help),
+          kind.Expected(),
+          Kind::kShape,
+          [=](absl::string_view text, Config* config) { return kind.Parse(text, &field(*config)); },
+          [=](const Config& config) { return kind.Format(field(config)); }};
+}
+
+// The path in YAML and the member it fills are one token, so they cannot drift apart.
+#define OPTION(member, kind, help) \
+  MakeOption(                      \
+      #member, [](auto& config) -> auto& { return config.member; }, kind, help)
+
+constexpr int64_t kMaxSize = int64_t{16} << 40;
+constexpr int64_t kDayUs = 86'400'000'000;
+
+Integer Count(int64_t min, int64_t max) { return {min, max, Unit::kNone}; }
+Integer Duration(int64_t max_us) { return {0, max_us, Unit::kMicroseconds}; }
+Integer Size(int64_t min, int64_t max) { return {min, max, Unit::kBytes}; }
+
+Choice<std::string> OneOf(std::initializer_list<std::string> names) {
+  Choice<std::string> choice;
+  for (const std::string& name : names) choice.choices.emplace_back(name, name);
+  return choice;
+}
+
+Choice<StrategyKind> Strategies() {
+  return {{{"fixed", StrategyKind::kFixed},
+           {"geometric", StrategyKind::kGeometric},
+           {"hardware_aware", StrategyKind::kHardwareAware},
+           {"memory_optimal", StrategyKind::kMemoryOptimal},
+           {"adaptive", StrategyKind::kAdaptive}}};
+}
+
+Choice<PolicyKind> Policies() {
+  return {{{"cut_and_fill", PolicyKind::kCutAndFill},
+           {"fifo_packed", PolicyKind::kFifoPacked},
+           {"padded_buckets", PolicyKind::kPaddedBuckets},
+           {"static_padded", PolicyKind::kStaticPadded}}};
+}
+
+Choice<PaddingKind> Paddings() {
+  return {{{"zeros", PaddingKind::kZeros},
+           {"edge", PaddingKind::kEdge},
+           {"reflect", PaddingKind::kReflect},
+           {"adaptive", PaddingKind::kAdaptive}}};
+}
+
+Choice<LogOptions::Format> LogFormats() {
+  return {{{"text", LogOptions::Format::kText}, {"json", LogOptions::Format::kJson}}};
+}
+
+std::vector<Option> LadderOptionTable() {
+  return {
+      OPTION(
+          engine.ladder.strategy, Strategies(),
+          "How the bucket capacities are chosen. adaptive: begins with the geometric ladder, or "
+          "that of file, and fits it to the traffic; fixed: those of fixed_tokens; geometric: each "
+          "is ratio times the one before; hardware_aware: multiples of the processor's tiles; "
+          "memory_optimal: ratio 1.5. The exact maximum is always a bucket. Padded policies have "
+          "ladders of their own and ignore this."),
+      OPTION(engine.ladder.fixed_tokens, (IntegerList{Count(1, 1 << 20)}),
+             "Capacities in tokens for the fixed strategy, ascending, none above "
+             "engine.batch.max_batch_tokens. Other strategies ignore it."),
+      OPTION(
+          engine.ladder.ratio, (Real{1.0, 16.0, /*above_min=*/true}),
+          "Growth from one capacity to the next under the geometric strategy, and of the ladder "
+          "that the adaptive one begins with. Smaller means less padding and more plans to prepare "
+          "and keep."),
+      OPTION(engine.ladder.min_tokens, Count(1, 1 << 20),
+             "Smallest capacity in tokens; at most engine.batch.max_batch_tokens."),
+      OPTION(engine.ladder.cap_tokens, Count(0, 1 << 20),
+             "Largest capacity of the geometric strategy beside the exact maximum, at least "
+             "min_tokens. 0: none."),
+      OPTION(engine.ladder.max_buckets, Count(1, 1024),
+             "Most buckets kept. A denser ladder is thinned evenly, its ends are kept."),
+      OPTION(engine.ladder.min_bucket_usage, (Real{0.0, 1.0, false, /*below_max=*/true}),
+             "At a review, buckets that served a smaller share of the recent batches are dropped, "
+             "never the maximum. 0: none for that reason."),
+      OPTION(engine.ladder.memory_limit_bytes, Size(0, kMaxSize),
+             "Drop buckets, never the maximum, while their plans would need more than this: at "
+             "first the largest, later those of the least benefit per MiB. 0: no limit."),
+      OPTION(engine.ladder.file, Path{},
+             "Keeps the ladder and the measured costs between runs, so that a new process starts "
+             "warm: read before warm-up where it was written for the same model, build and device, "
+             "written after each change and at the end. A relative path starts at the working "
+             "directory. Models after the first append their number: FILE.1. Empty: none."),
+      OPTION(engine.ladder.review.interval_us, Duration(kDayUs),
+             "Time between reviews of the ladder, which adapt it to the traffic. 0: only when "
+             "asked for (sluice optimize)."),
+      OPTION(engine.ladder.review.half_life_us,
+             (Integer{1'000'000, 30 * kDayUs, Unit::kMicroseconds}),
+             "How fast the traffic is forgotten: what was seen this long ago counts half."),
+      OPTION(
+          engine.ladder.review.min_gain, (Real{0.0, 1.0}),
+          "A changed ladder is adopted when its gain on the recent traffic is more than this and a "
+          "margin of 0.5 over the root of the number of arrivals looked at. The gain is 1 - "
+          "sqrt(device time after / before * mean latency after / before), with the price of "
+          "preparing its plans paid."),
+  };
+}
+
+std::vector<Option> BatchOptionTable() {
+  return {
+      OPTION(
+          engine.batch.policy, Policies(),
+          "What forms batches. cut_and_fill: packed, the most useful tokens per measured time. "
+          "The others are there to be compared with it: fifo_packed: packed, the longest prefix of "
+          "the queue; padded_buckets: rectangles whose rows and positions are powers of two, of "
+          "the "
+          "first sequence and those whose length rounds up alike; static_padded: rectangles as "
+          "wide as the model's longest sequence."),
+      OPTION(
+          engine.batch.max_batch_tokens, Count(0, 1 << 20),
+          "Most tokens in a step batch, and so the largest bucket; a sequence must fit. 0: 4096, "
+          "or the model's longest sequence if that is larger."),
+      OPTION(engine.batch.max_batch_sequences, Count(1, 65536), "Most sequences in a step batch."),
+      OPTION(engine.batch.max_queue_delay_us, Duration(10'000'000),
+             "How long the oldest waiting request may be held back for company while the device is "
+             "free. 0: never."),
+      OPTION(engine.batch.max_overtakes, Count(0, 1'000'000),
+             "Most sequences that may run before one that stood ahead of them in the queue. 0: "
+             "strictly in order."),
+      OPTION(engine.batch.priority_step_us, Duration(3'600'000'000),
+             "Each priority level below the most urgent queues as if it had arrived this much "
+             "later, so that urgent requests go first and starve nobody. 0: levels make no "
+             "difference."),
+      OPTION(
+          engine.batch.padding, Paddings(),
+          "What the padding of a padded layout holds; it is masked, so that no output depends on "
+          "it. zeros: token 0; edge: the last token again; reflect: the sequence backwards from "
+          "its end, and forwards again; adaptive: reflect where the padding is shorter than the "
+          "sequence, else edge. Packed policies have no padding and ignore this."),
+  };
+}
+
+std::vector<Option> QueueOptionTable() {
+  return {
+      OPTION(engine.queue.max_requests, Count(1, 1'000'000),
+             "Requests waiting or running; one more is RESOURCE_EXHAUSTED."),
+      OPTION(
+          engine.queue.max_tokens, Count(1, int64_t{1} << 40),
+          "Tokens of the waiting and running requests, with the max_tokens of each row; a request "
+          "that would exceed it is RESOURCE_EXHAUSTED."),
+      OPTION(engine.history.requests, Count(0, 1'000'000),
+             "Finished requests of each model whose scheduling can be explained (sluice explain)."),
+      OPTION(engine.history.journal, Path{},
+             "File that every arrival (sizes and times, no payload), decision and measured step is "
+             "appended to, for the simulator and for sizing. A relative path starts at the working "
+             "directory. Models after the first append their number: FILE.1. Empty: none."),
+  };
+}
+
+std::vector<Option> CpuOptionTable() {
+  return {
+      OPTION(cpu.threads, Count(0, 1024),
+             "Compute threads. 0: as many as the cgroup's limit and the affinity mask allow."),
+      OPTION(
+          cpu.profile, Name{64},
+          "Numerics profile by name (instruction set, types and algorithms); auto: the best that "
+          "this processor runs. Outputs are bitwise stable within a profile."),
+      OPTION(
+          cpu.poison, Boolean{},
+          "Fill everything that a batch must not read with NaN before it runs. For tests; slow."),
+  };
+}
+
+std::vector<Option> ServerOptionTable() {
+  return {
+      OPTION(server.grpc.address, Address{},
+             "Address of the gRPC service; port 0 picks a free one. The port is never shared."),
+      OPTION(server.grpc.max_message_bytes, Size(1 << 10, (int64_t{1} << 31) - 1),
+             "Largest message in and out; larger ones are RESOURCE_EXHAUSTED."),
+      OPTION(
+          server.grpc.memory_quota_bytes, Size(0, kMaxSize),
+          "Memory that gRPC may use for all calls together. At the limit calls are refused or "
+          "slowed down, the daemon keeps its size. 0: a quarter of the cgroup's or the machine's "
+          "memory."),
+      OPTION(server.grpc.max_rows, Count(1, 65536),
+             "Rows (sequences) of one request; more are INVALID_ARGUMENT."),
+      OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
+      OPTION(server.metrics.address, Address{.may_be_empty = true},
+             "Address of /metrics, /livez and /readyz; port 0 picks a free one; empty: no HTTP "
+             "server."),
+      OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
+             "Least severity that is logged."),
+      OPTION(server.log.format, LogFormats(), "One line per record: text, or JSON for collectors."),
+      OPTION(server.log.access_sample, (Real{0.0, 1.0}),
+             "Share of requests written to the access log, chosen by hashing the request id."),
+      OPTION(server.log.queue_records, Count(64, 1 << 20),
+             "Records that may wait for the writer; when full the oldest is dropped and counted."),
+      OPTION(server.lifecycle.drain_delay_us, Duration(3'600'000'000),
+             "After SIGTERM: time between NOT_SERVING and the end of admission, for load balancers "
+             "to notice."),
+      OPTION(
+          server.lifecycle.drain_timeout_us, Duration(3'600'000'000),
+          "After drain_delay_us: time for accepted requests to finish before they are ended with "
+          "UNAVAILABLE."),
+  };
+}
+
+#undef OPTION
+
+}  // namespace
+
+std::vector<Option> BuildOptionTable() {
+  std::vector<Option> table;
+  for (auto part : {LadderOptionTable(), BatchOptionTable(), QueueOptionTable(), CpuOptionTable(),
+                    ServerOptionTable()}) {
+    std::move(part.begin(), part.end(), std::back_inserter(table));
+  }
+  return table;
+}
+
+}  // namespace sluice

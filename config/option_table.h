@@ -1,0 +1,12 @@
+// The rows of the option table; see option.h, whose Options() keeps it.
+#pragma once
+
+#include <vector>
+
+#include "config/option.h"
+
+namespace sluice {
+
+std::vector<Option> BuildOptionTable();
+
+}  // namespace sluice

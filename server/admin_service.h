@@ -1,0 +1,46 @@
+// sluice.admin.v1.Admin: insight into the engine's buckets and decisions. Methods are raw, as the
+// inference service's are.
+#pragma once
+
+#include "engine/engine.h"
+#include "proto/admin.grpc.pb.h"
+#include "server/health.h"
+#include "server/options.h"
+#include "server/work_thread.h"
+
+namespace sluice {
+
+namespace internal {
+using AdminGrpc = admin::v1::Admin;
+using RawAdmin =
+    AdminGrpc::WithRawCallbackMethod_GetBuckets<AdminGrpc::WithRawCallbackMethod_OptimizeBuckets<
+        AdminGrpc::WithRawCallbackMethod_Explain<AdminGrpc::Service>>>;
+}  // namespace internal
+
+// Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time; few
+// may wait, more are RESOURCE_EXHAUSTED. What it is given outlives it, and gRPC has finished all its
+// calls before it goes.
+class AdminService final : public internal::RawAdmin {
+ public:
+  AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health);
+
+  using Context = grpc::CallbackServerContext;
+  using Bytes = grpc::ByteBuffer;
+  using Unary = grpc::ServerUnaryReactor;
+
+  Unary* GetBuckets(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* OptimizeBuckets(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* Explain(Context* context, const Bytes* request, Bytes* response) override;
+
+ private:
+  absl::Status FillBuckets(const admin::v1::GetBucketsRequest& request,
+                           admin::v1::GetBucketsResponse* response) const;
+
+  const EngineTraits traits_;
+  Engine* const engine_;
+  Clock* const clock_;
+  const Health* const health_;
+  WorkThread optimizer_;
+};
+
+}  // namespace sluice

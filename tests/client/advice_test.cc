@@ -1,0 +1,147 @@
+#include "client/advice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace sluice::client {
+namespace {
+
+using admin::v1::ModelBuckets;
+using testing::HasSubstr;
+
+constexpr int64_t kMiB = 1 << 20;
+
+void AddBucket(int32_t tokens, int64_t batches, ModelBuckets* model) {
+  auto* use = model->add_buckets();
+  use->mutable_bucket()->set_tokens(tokens);
+  use->mutable_bucket()->set_rows(8);
+  use->set_ready(true);
+  use->set_in_ladder(true);
+  use->set_batches(batches);
+  use->set_memory_bytes(kMiB);
+}
+
+// Nothing to complain about.
+ModelBuckets Healthy() {
+  ModelBuckets model;
+  model.set_policy("cut_and_fill");
+  model.set_strategy("adaptive");
+  AddBucket(64, 5000, &model);
+  AddBucket(256, 5000, &model);
+  model.set_batches(10000);
+  model.set_hit_rate(0.999);
+  model.set_padding_efficiency(0.95);
+  model.set_executed_efficiency(1);
+  model.set_shape_entropy_bits(2.5);
+  return model;
+}
+
+void MakePadded(ModelBuckets* model) {
+  model->set_policy("padded_buckets");
+  for (auto& use : *model->mutable_buckets()) use.mutable_bucket()->set_positions(8);
+}
+
+TEST(Advise, EachRuleSpeaksOnItsOwn) {
+  struct Case {
+    const char* name;
+    std::function<void(ModelBuckets*)> spoil;
+    std::vector<std::vector<const char*>> words;  // of each advice: what finding and action say
+  };
+  const Case cases[] = {
+      {"healthy", [](ModelBuckets*) {}, {}},
+      {"too few", [](ModelBuckets* m) { m->set_batches(99); }, {{"99 batches", "100"}}},
+      {"padded layout",
+       [](ModelBuckets* m) {
+         MakePadded(m);
+         m->set_executed_efficiency(0.6);
+         m->set_padding_efficiency(0.6);
+       },
+       {{"40.0%", "padded_buckets", "engine.batch.policy: cut_and_fill"}}},
+      {"padded layout that wastes little", MakePadded, {}},
+      {"near the limit",
+       [](ModelBuckets* m) {
+         m->set_memory_limit_bytes(10 * kMiB);
+         m->set_plan_memory_bytes(9 * kMiB);
+         m->mutable_ladder_changes()->set_evicted(3);
+       },
+       {{"9.0 MiB near the limit of 10.0", "3 buckets", "memory_limit_bytes"}}},
+      {"over the limit",
+       [](ModelBuckets* m) {
+         m->set_memory_limit_bytes(10 * kMiB);
+         m->set_plan_memory_bytes(11 * kMiB);
+       },
+       {{"exceed", "memory_limit_bytes"}}},
+      {"below the limit",
+       [](ModelBuckets* m) {
+         m->set_memory_limit_bytes(10 * kMiB);
+         m->set_plan_memory_bytes(8 * kMiB);
+       },
+       {}},
+      {"low hit rate",
+       [](ModelBuckets* m) { m->set_hit_rate(0.9); },
+       {{"90.0%", "engine.ladder.file"}}},
+      {"low efficiency, adaptive",
+       [](ModelBuckets* m) { m->set_padding_efficiency(0.7); },
+       {{"30.0%", "sluice optimize --force"}}},
+      {"low efficiency, not adaptive",
+       [](ModelBuckets* m) {
+         m->set_padding_efficiency(0.7);
+         m->set_strategy("geometric");
+       },
+       {{"30.0%", "engine.ladder.strategy: adaptive"}}},
+      {"high entropy",
+       [](ModelBuckets* m) {
+         m->set_shape_entropy_bits(8);
+         m->set_padding_efficiency(0.9);
+       },
+       {{"256 of them", "8.0 bits", "2 buckets", "max_queue_delay_us"}}},
+      {"high entropy that costs nothing",
+       [](ModelBuckets* m) { m->set_shape_entropy_bits(8); },
+       {}},
+      {"unused",
+       [](ModelBuckets* m) { m->mutable_buckets(0)->set_batches(0); },
+       {{"64x8", "1.0 MiB", "min_bucket_usage"}}},
+      {"an unused maximum", [](ModelBuckets* m) { m->mutable_buckets(1)->set_batches(0); }, {}},
+      {"withdrawn and unused",
+       [](ModelBuckets* m) {
+         m->mutable_buckets(0)->set_batches(0);
+         m->mutable_buckets(0)->set_in_ladder(false);
+       },
+       {}},
+      {"unused, but it is early",
+       [](ModelBuckets* m) {
+         m->mutable_buckets(0)->set_batches(0);
+         m->set_batches(999);
+       },
+       {}},
+      {"several at once",
+       [](ModelBuckets* m) {
+         m->set_hit_rate(0.5);
+         m->set_padding_efficiency(0.5);
+         m->set_shape_entropy_bits(9);
+       },
+       {{"hit rate"}, {"Low efficiency"}, {"entropy"}}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    ModelBuckets model = Healthy();
+    c.spoil(&model);
+    const std::vector<Advice> advice = Advise(model);
+    ASSERT_EQ(advice.size(), c.words.size()) << AdviceText(advice);
+    for (size_t i = 0; i < advice.size(); ++i) {
+      for (const char* word : c.words[i]) {
+        EXPECT_THAT(advice[i].finding + " " + advice[i].action, HasSubstr(word));
+      }
+    }
+  }
+}
+
+TEST(AdviceText, IsAListOrSaysThatAllIsWell) {
+  EXPECT_EQ(AdviceText({}), "Nothing to change: the buckets fit the traffic.\n");
+  EXPECT_EQ(AdviceText({{"A.", "Do b."}, {"C.", "Do d."}}), "- A. Do b.\n- C. Do d.\n");
+}
+
+}  // namespace
+}  // namespace sluice::client

@@ -1,0 +1,153 @@
+// buckets, optimize, explain and fit, against a server that only has an admin service.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "client/commands.h"
+#include "client/exit_code.h"
+
+namespace sluice::client {
+namespace {
+
+namespace v1 = admin::v1;
+using nlohmann::json;
+using testing::HasSubstr;
+
+class FakeAdmin : public v1::Admin::Service {
+ public:
+  grpc::Status GetBuckets(grpc::ServerContext*, const v1::GetBucketsRequest* request,
+                          v1::GetBucketsResponse* response) override {
+    if (request->model_name() == "absent") return {grpc::StatusCode::NOT_FOUND, "no model"};
+    auto* model = response->add_models();
+    model->set_model_name("demo");
+    model->set_batches(++calls);
+    return grpc::Status::OK;
+  }
+  grpc::Status OptimizeBuckets(grpc::ServerContext*, const v1::OptimizeBucketsRequest* request,
+                               v1::OptimizeBucketsResponse* response) override {
+    response->set_reason(absl::StrCat(request->model_name(), request->force() ? " forced" : ""));
+    return grpc::Status::OK;
+  }
+  grpc::Status Explain(grpc::ServerContext*, const v1::ExplainRequest* request,
+                       v1::ExplainResponse* response) override {
+    if (request->request_id() == "absent") return {grpc::StatusCode::NOT_FOUND, "no request"};
+    response->set_status("OK");
+    return grpc::Status::OK;
+  }
+
+  int calls = 0;
+};
+
+class BucketCommandsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&admin_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+
+  int RunWith(std::vector<std::string> words, const std::string& input = "") {
+    words.insert(words.begin(), {"sluice", "--server", address_});
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    const auto arguments = ParseArguments(static_cast<int>(argv.size()), argv.data(),
+                                          [](const char*) -> const char* { return nullptr; });
+    EXPECT_TRUE(arguments.ok()) << arguments.status();
+    if (!arguments.ok()) return -1;
+    std::istringstream in(input);
+    std::ostringstream out, error;
+    Console console{&in, &out, &error, false};
+    console.terminal = terminal_;
+    console.pause = [this](absl::Duration duration) {
+      paused_ = duration;
+      return --redraws_ > 0;
+    };
+    const int code = client::Run(*arguments, console);
+    out_ = out.str();
+    error_ = error.str();
+    return code;
+  }
+
+  FakeAdmin admin_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_, out_, error_;
+  bool terminal_ = false;
+  int redraws_ = 1;
+  absl::Duration paused_;
+};
+
+TEST_F(BucketCommandsTest, BucketsAsTableWithAdvice) {
+  EXPECT_EQ(RunWith({"buckets"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("PADDING EFF"));
+  EXPECT_THAT(out_, testing::Not(HasSubstr("too few")));
+  EXPECT_EQ(RunWith({"buckets", "--advise"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("too few"));
+  EXPECT_EQ(RunWith({"buckets", "--model", "absent"}), kExitFailed);
+  EXPECT_THAT(error_, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(BucketCommandsTest, BucketsAsJson) {
+  EXPECT_EQ(RunWith({"buckets", "--json", "--advise"}), kExitOk);
+  const json answer = json::parse(out_);
+  EXPECT_EQ(answer["models"][0]["model_name"], "demo");
+  EXPECT_EQ(answer["models"][0]["hit_rate"], 0.0) << "zeros are there";
+  EXPECT_EQ(answer["models"][0]["advice"].size(), 1u);
+}
+
+TEST_F(BucketCommandsTest, WatchRedrawsUntilItIsEnded) {
+  terminal_ = true;
+  redraws_ = 3;
+  EXPECT_EQ(RunWith({"buckets", "--watch", "0.5"}), kExitOk);
+  EXPECT_EQ(admin_.calls, 3);
+  EXPECT_EQ(paused_, absl::Milliseconds(500));
+  EXPECT_THAT(out_, testing::StartsWith("\x1b[H\x1b[2J"));
+  redraws_ = 1;
+  EXPECT_EQ(RunWith({"buckets", "--watch"}), kExitOk);
+  EXPECT_EQ(paused_, absl::Seconds(2));
+  EXPECT_EQ(RunWith({"buckets", "--watch", "--advise"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("too few"));
+}
+
+TEST_F(BucketCommandsTest, Optimize) {
+  EXPECT_EQ(RunWith({"optimize", "--model", "m"}), kExitOk);
+  EXPECT_EQ(out_, "Unchanged: m\n");
+  EXPECT_EQ(RunWith({"optimize", "--model", "m", "--force", "--json"}), kExitOk);
+  EXPECT_EQ(json::parse(out_)["reason"], "m forced");
+}
+
+TEST_F(BucketCommandsTest, Explain) {
+  EXPECT_EQ(RunWith({"explain", "r"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("Request r"));
+  EXPECT_EQ(RunWith({"explain", "absent"}), kExitFailed);
+}
+
+TEST_F(BucketCommandsTest, FitNeedsNoServer) {
+  server_->Shutdown();
+  const std::string out = testing::TempDir() + "/bucket_commands_test.yaml";
+  std::filesystem::remove(out);
+  EXPECT_EQ(RunWith({"fit", "--lengths", "-", "--max-batch-tokens", "256", "--out", out},
+                    "10\n20\n200\n"),
+            kExitOk)
+      << error_;
+  EXPECT_THAT(out_, HasSubstr("fixed_tokens: ["));
+  std::stringstream written;
+  written << std::ifstream(out).rdbuf();
+  EXPECT_EQ(written.str(), out_);
+  EXPECT_EQ(RunWith({"fit", "--lengths", "-"}, "5000\n"), kExitUsage);
+  EXPECT_EQ(error_, "sluice: -:1: expected a length in [1, 4096], got \"5000\"\n");
+  EXPECT_EQ(RunWith({"fit", "--lengths", "/nonexistent"}), kExitUsage);
+  EXPECT_EQ(RunWith({"fit", "--lengths", "-", "--out", "/nonexistent/x"}, "5\n"), kExitFailed);
+}
+
+}  // namespace
+}  // namespace sluice::client

@@ -1,0 +1,105 @@
+#include "client/buckets_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace sluice::client {
+namespace {
+
+namespace v1 = admin::v1;
+using testing::HasSubstr;
+
+TEST(Bar, FillsInProportion) {
+  EXPECT_EQ(Bar(0, 4), "[....]");
+  EXPECT_EQ(Bar(0.5, 4), "[##..]");
+  EXPECT_EQ(Bar(1, 4), "[####]");
+  EXPECT_EQ(Bar(7, 4), "[####]");
+  EXPECT_EQ(Bar(-1, 4), "[....]");
+  EXPECT_EQ(Bar(std::numeric_limits<double>::quiet_NaN(), 4), "[....]");
+}
+
+TEST(AgeText, ChoosesTheUnit) {
+  EXPECT_EQ(AgeText(-1), "never");
+  EXPECT_EQ(AgeText(0.012), "12 ms");
+  EXPECT_EQ(AgeText(2.5), "2.5 s");
+  EXPECT_EQ(AgeText(240), "4 min");
+  EXPECT_EQ(AgeText(7200), "2 h");
+}
+
+v1::ModelBuckets Model() {
+  v1::ModelBuckets model;
+  model.set_model_name("demo\x1b[31m");
+  model.set_policy("cut_and_fill");
+  auto* used = model.add_buckets();
+  used->mutable_bucket()->set_tokens(64);
+  used->mutable_bucket()->set_rows(8);
+  used->set_ready(true);
+  used->set_in_ladder(true);
+  used->set_batches(3);
+  used->set_rows(6);
+  used->set_padding_efficiency(0.5);
+  used->set_executed_efficiency(1);
+  used->set_hit_rate(1);
+  used->set_cost_seconds(0.0021);
+  used->set_memory_bytes(3 << 20);
+  used->set_last_used_age_seconds(90);
+  auto* gone = model.add_buckets();
+  gone->mutable_bucket()->set_tokens(32);
+  gone->mutable_bucket()->set_rows(4);
+  gone->mutable_bucket()->set_positions(8);
+  gone->set_last_used_age_seconds(-1);
+  model.set_batches(4);
+  for (int i = 1; i <= 100; ++i) {
+    auto* size = model.add_lengths();
+    size->set_tokens(i);
+    size->set_weight(1);
+  }
+  model.mutable_cost_law()->set_base(60e-6);
+  model.mutable_cost_law()->set_per_computed_token(4e-8);
+  return model;
+}
+
+TEST(BucketsText, HasALineForEachBucket) {
+  const std::string text = BucketsText(Model());
+  EXPECT_THAT(text,
+              HasSubstr("64x8    ready            3  [########..]  75.0%  [#####.....]  50.0%  "
+                        "100.0%        100.0%  2.0         2.100"));
+  EXPECT_THAT(text, HasSubstr("4x8p    withdrawn        0  [..........]   0.0%  -"));
+  EXPECT_THAT(text, HasSubstr("never"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("\x1b"))) << "a server's text reaches no terminal raw";
+}
+
+TEST(BucketsText, SumsUp) {
+  const std::string text = BucketsText(Model());
+  EXPECT_THAT(text, HasSubstr("lengths     p50 50, p90 90, p99 99, largest 100\n"));
+  EXPECT_THAT(text, HasSubstr("batch size  none yet; entropy 0.00 bits\n"));
+  EXPECT_THAT(text, HasSubstr("step cost   60 us + 0.04 us/computed token\n"));
+}
+
+TEST(BucketsText, AnEmptyAnswerIsNoError) {
+  const std::string text = BucketsText(v1::ModelBuckets());
+  EXPECT_THAT(text, HasSubstr("plan cache hit rate -"));
+  EXPECT_THAT(text, HasSubstr("step cost   not measured yet"));
+}
+
+TEST(OptimizeText, NamesWhatChanged) {
+  v1::OptimizeBucketsResponse response;
+  response.set_reason("no candidate gains 2%");
+  EXPECT_EQ(OptimizeText(response), "Unchanged: no candidate gains 2%\n");
+  response.set_changed(true);
+  response.set_reason("saves 12%");
+  auto* added = response.add_added();
+  added->set_tokens(48);
+  added->set_rows(16);
+  response.set_gain(0.12);
+  const std::string text = OptimizeText(response);
+  EXPECT_THAT(text, testing::StartsWith("Changed: saves 12%\n"));
+  EXPECT_THAT(text, HasSubstr("added       48x16\n"));
+  EXPECT_THAT(text, HasSubstr("gain        12.0%"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("removed")));
+}
+
+}  // namespace
+}  // namespace sluice::client

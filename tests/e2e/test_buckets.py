@@ -1,0 +1,113 @@
+"""Buckets, their optimisation and explanation, against real daemons."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import SLUICE
+from infer import ids_inputs, infer
+
+
+def sluice(*arguments, stdin=None):
+    return subprocess.run([SLUICE, *arguments], input=stdin, capture_output=True, text=True,
+                          timeout=120)
+
+
+def buckets(served):
+    run = sluice("buckets", "--json", "--advise", "--server", served.grpc)
+    assert run.returncode == 0, run.stderr
+    (model,) = json.loads(run.stdout)["models"]
+    return model
+
+
+def score(client, length):
+    infer(client, ids_inputs([[256] + [65] * (length - 1)]), ["prompt_logprobs"], max_tokens=0)
+
+
+def test_buckets_count_each_batch_once(daemon):
+    served = daemon()
+    with served.client() as client:
+        for length in range(1, 41):
+            score(client, length)
+    model = buckets(served)
+    assert model["policy"] == "cut_and_fill" and model["strategy"] == "adaptive"
+    uses = model["buckets"]
+    assert sum(int(use["batches"]) for use in uses) == int(model["batches"]) == 40
+    assert sum(int(use["useful_tokens"]) for use in uses) == sum(range(1, 41))
+    assert model["padding_efficiency"] == pytest.approx(
+        sum(int(use["useful_tokens"]) for use in uses)
+        / sum(int(use["bucket_tokens"]) for use in uses))
+    assert model["memory_overhead"] == pytest.approx(1 / model["padding_efficiency"] - 1)
+    assert model["hit_rate"] == 1
+    assert [size["tokens"] for size in model["lengths"]] == list(range(1, 41))
+    assert "40 batches" in model["advice"][0]["finding"]
+    for use in uses:
+        label = f"{use['bucket']['tokens']}x{use['bucket']['rows']}"
+        assert served.metric("sluice_bucket_batches_total", bucket=label) == int(use["batches"])
+
+
+def test_the_table_has_bars_and_totals(demo):
+    run = sluice("buckets", "--advise", "--server", demo.grpc)
+    assert run.returncode == 0, run.stderr
+    assert "PADDING EFF" in run.stdout and "[" in run.stdout
+    assert "step cost" in run.stdout and "us" in run.stdout.split("step cost")[1]
+
+
+def test_optimize_fits_the_ladder_to_the_traffic(daemon):
+    served = daemon("--engine.ladder.review.interval-us", "0", "--engine.ladder.max-buckets", "4")
+    with served.client() as client:
+        for at in range(200):
+            score(client, 37 if at % 2 else 150)
+        captured = served.metric("sluice_plan_captures_total")
+        run = sluice("optimize", "--force", "--json", "--server", served.grpc)
+        assert run.returncode == 0, run.stderr
+        report = json.loads(run.stdout)
+        assert report["reason"]
+        assert served.metric("sluice_ladder_reviews_total") == 1
+        assert len(report["after"]) <= 4
+        if report["changed"]:
+            assert served.metric("sluice_ladder_changes_total") > 0
+            assert served.metric("sluice_plan_captures_total") > captured
+        # Whatever was decided, what the report says is what serves.
+        ladder = [use["bucket"] for use in buckets(served)["buckets"] if use["in_ladder"]]
+        expected = report["after"] if report["changed"] else report["before"]
+        assert ladder == expected
+        score(client, 37)
+
+
+def test_a_padded_ladder_cannot_be_optimized(daemon):
+    served = daemon("--engine.batch.policy", "padded_buckets")
+    with served.client() as client:
+        score(client, 20)
+    model = buckets(served)
+    assert all(use["bucket"]["positions"] > 0 for use in model["buckets"])
+    run = sluice("optimize", "--server", served.grpc)
+    assert run.returncode == 1 and "FAILED_PRECONDITION" in run.stderr
+
+
+def test_explain_tells_what_carried_a_request(demo):
+    run = sluice("infer", "--text", "In the beginning", "--max-tokens", "3", "--id", "explain-me",
+                 "--server", demo.grpc)
+    assert run.returncode == 0, run.stderr
+    words = sluice("explain", "explain-me", "--server", demo.grpc)
+    assert words.returncode == 0, words.stderr
+    assert "Request explain-me to demo version 1 ended with OK" in words.stdout
+    answer = json.loads(sluice("explain", "explain-me", "--json", "--server", demo.grpc).stdout)
+    assert len(answer["steps"]) == int(answer["total_steps"]) == 3
+    assert all(int(step["own_tokens"]) > 0 for step in answer["steps"])
+    missing = sluice("explain", "nobody", "--server", demo.grpc)
+    assert missing.returncode == 1 and "NOT_FOUND" in missing.stderr
+
+
+def test_a_fitted_ladder_is_served_as_it_was_printed(daemon, tmp_path):
+    lengths = "length\n" + "\n".join(str(37 if at % 3 else 150) for at in range(3000))
+    out = tmp_path / "fitted.yaml"
+    run = sluice("fit", "--lengths", "-", "--max-batch-tokens", "512", "--max-buckets", "5",
+                 "--token-us", "50", "--out", str(out), stdin=lengths)
+    assert run.returncode == 0, run.stderr
+    assert out.read_text() == run.stdout
+    (line,) = [line for line in run.stdout.splitlines() if "fixed_tokens" in line]
+    capacities = json.loads(line.split(":")[1])
+    assert capacities[-1] == 512 and len(capacities) <= 5
+    served = daemon("--config", str(out))
+    assert [use["bucket"]["tokens"] for use in buckets(served)["buckets"]] == capacities
