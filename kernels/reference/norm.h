@@ -1,4 +1,4 @@
-// RMSNorm in double: out = x / sqrt(mean(x^2) + eps) * weight.
+// RMSNorm and LayerNorm in double.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,14 @@
 
 namespace sluice::kernels::reference {
 
-// x: [rows, dim]; weight: [dim], or empty for ones. Returns [rows, dim].
+// x / sqrt(mean(x^2) + eps) * weight, of each row.
+//   x: [rows, dim]; weight: [dim], or empty for ones. Returns [rows, dim].
 std::vector<double> RmsNorm(std::span<const double> x, std::span<const double> weight, double eps,
                             int64_t dim);
+
+// (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, of each row; bias: [dim], or empty for
+// zeros.
+std::vector<double> LayerNorm(std::span<const double> x, std::span<const double> weight,
+                              std::span<const double> bias, double eps, int64_t dim);
 
 }  // namespace sluice::kernels::reference

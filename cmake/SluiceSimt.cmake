@@ -1,0 +1,12 @@
+# sluice_simt_kernels(name SOURCES *.cu ...): device code compiled for the emulator of tests/simt, with
+# a call before every load and store. An object library, so that every kernel is linked into what uses
+# it and none escapes the check that each was launched.
+function(sluice_simt_kernels name)
+  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  set_source_files_properties(${ARG_SOURCES} PROPERTIES LANGUAGE CXX)
+  add_library(${name} OBJECT ${ARG_SOURCES})
+  sluice_target_settings(${name})
+  target_compile_definitions(${name} PRIVATE SLUICE_SIMT)
+  target_compile_options(${name} PRIVATE -fno-sanitize=address -fsanitize=thread
+    "SHELL:--param tsan-instrument-func-entry-exit=0")
+endfunction()

@@ -1,0 +1,26 @@
+// A CUDA device as a Backend: weights in the profile's dtype, one captured graph per bucket and slot.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/backend.h"
+#include "engine/cuda/device.h"
+
+namespace sluice {
+
+struct CudaBackendOptions {
+  // Of weights, activations and KV pages: "f32" or "bf16". Part of the profile.
+  std::string dtype = "bf16";
+  // The label of metrics.
+  std::string device = "cuda:0";
+  // For tests: before every replay, fills what it must not read with NaN.
+  bool poison = false;
+};
+
+// InvalidArgument for options out of range.
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,
+                                                         const CudaBackendOptions& options);
+
+}  // namespace sluice

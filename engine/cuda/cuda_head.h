@@ -1,0 +1,74 @@
+// Logits, scores and samples of a step's sampled rows: a captured graph for kHeadRows rows, run as
+// often as the step needs, so that neither the logits' memory nor the graph of a bucket grows with
+// the number of sampled rows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/cuda/device.h"
+#include "engine/model/config.h"
+#include "engine/step_batch.h"
+#include "kernels/cuda/sample.h"
+#include "kernels/row_group.h"
+
+namespace sluice {
+
+template <typename T>
+class CudaHead {
+ public:
+  static constexpr int32_t kHeadRows = 32;
+
+  // hidden: where every step leaves the head's input, [tokens, hidden]; weight: [hidden, vocab].
+  // Captures on `stream`. ResourceExhausted when memory does not suffice.
+  static absl::StatusOr<std::unique_ptr<CudaHead>> Create(const ModelConfig& config,
+                                                          const T* hidden, const T* weight,
+                                                          Device& device, DeviceStream& stream);
+
+  // Answers the batch's sampled rows after the work queued on `stream`, and waits for that.
+  absl::Status Answer(const StepBatch& batch, DeviceStream& stream);
+
+  int64_t bytes() const { return bytes_; }  // on the device
+
+ private:
+  // What the host sends for a block of rows.
+  struct Input {
+    int32_t rows;
+    int32_t one;
+    kernels::RowGroup all_rows;
+    int32_t row_ids[kHeadRows];
+    kernels::cuda::SampleRequest requests[kHeadRows];
+  };
+  // What comes back, each [kHeadRows] or [kHeadRows, vocab].
+  struct Output {
+    kernels::cuda::SampleOutcome* outcomes;
+    int32_t* top_ids;
+    float* top_logprobs;
+    float* logits;
+  };
+
+  CudaHead() = default;
+
+  absl::Status Allocate(Device& device);
+  void Record(const T* hidden, const T* weight, DeviceStream& stream);
+  void Send(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
+  void Fetch(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
+  void Deliver(const StepBatch& batch, int64_t first, int32_t rows) const;
+
+  int32_t width_ = 0, vocab_ = 0;
+  int64_t bytes_ = 0;
+  DeviceMemory memory_;
+  PinnedMemory pinned_;
+  Input* sent_ = nullptr;   // pinned
+  Input* input_ = nullptr;  // on the device, as the next
+  T* gathered_ = nullptr;   // [kHeadRows, hidden]
+  kernels::RowGroup* tile_ = nullptr;
+  int32_t* tile_count_ = nullptr;
+  uint64_t* scratch_ = nullptr;
+  Output output_ = {}, fetched_ = {};  // on the device, pinned
+  std::unique_ptr<DeviceGraph> graph_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,129 @@
+#include "engine/cuda/cuda_model.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kMaxBucketTokens = 1 << 20;
+constexpr int32_t kMaxBucketSequences = 1 << 16;
+
+class CudaPlan final : public Plan {
+ public:
+  CudaPlan(const ExecutableModel* model, const Bucket& bucket, int64_t vocab_size,
+           StepLayout layout)
+      : model_(model), bucket_(bucket), vocab_size_(vocab_size), layout_(std::move(layout)) {}
+
+  const Bucket& bucket() const override { return bucket_; }
+  // Of the host. What a graph takes on the device is not known from here.
+  int64_t memory_bytes() const override {
+    return static_cast<int64_t>(sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t));
+  }
+  bool Accepts(const StepNeeds& needs) const override { return needs.num_top <= vocab_size_; }
+
+  const ExecutableModel* model() const { return model_; }
+  const StepLayout& layout() const { return layout_; }
+  void Add(int64_t slot, std::unique_ptr<DeviceGraph> graph) { graphs_[slot] = std::move(graph); }
+  // Null for a slot that is younger than the plan.
+  DeviceGraph* GraphOf(int64_t slot) const {
+    const auto found = graphs_.find(slot);
+    return found == graphs_.end() ? nullptr : found->second.get();
+  }
+
+ private:
+  const ExecutableModel* model_;
+  Bucket bucket_;
+  int64_t vocab_size_;
+  StepLayout layout_;
+  std::map<int64_t, std::unique_ptr<DeviceGraph>> graphs_;  // by slot
+};
+
+absl::Status CheckBucket(const Bucket& bucket) {
+  if (bucket.tokens >= 1 && bucket.tokens <= kMaxBucketTokens && bucket.sequences >= 1 &&
+      bucket.sequences <= kMaxBucketSequences) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "bucket of ", bucket.tokens, " tokens and ", bucket.sequences, " sequences, must be in [1, ",
+      kMaxBucketTokens, "] and [1, ", kMaxBucketSequences, "]"));
+}
+
+}  // namespace
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
+    std::shared_ptr<const Model> model, Device& device, bool poison) {
+  std::unique_ptr<CudaModel> loaded(new CudaModel(std::move(model), device, poison));
+  auto capture = device.CreateStream();
+  if (!capture.ok()) return capture.status();
+  loaded->capture_ = *std::move(capture);
+  loaded->weights_ = std::make_unique<DeviceWeights>(device, *loaded->capture_);
+  auto lowered = LowerToCuda<T>(*loaded->model_, *loaded->weights_);
+  if (!lowered.ok()) return lowered.status();
+  loaded->lowered_ = *std::move(lowered);
+  return loaded;
+}
+
+template <typename T>
+RowOrder CudaModel<T>::row_order() const {
+  return model_->config.position_wise.Any() ? RowOrder::kPositionMajor : RowOrder::kSequenceMajor;
+}
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket) const {
+  if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
+  auto plan = std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,
+                                         LayOutStep(*model_, bucket, sizeof(T)));
+  const MutexLock lock(&registry_->mutex);
+  for (const CudaSlot<T>* slot : registry_->slots) {
+    if (!slot->Holds(bucket)) continue;
+    capture_->BeginCapture();
+    Launch(slot->Place(plan->layout(), plan->bucket()), *capture_);
+    auto graph = capture_->EndCapture();
+    if (!graph.ok()) return graph.status();
+    capture_->Upload(**graph);
+    plan->Add(slot->id(), *std::move(graph));
+  }
+  if (absl::Status status = capture_->Synchronize(); !status.ok()) return status;
+  return plan;
+}
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<Slot>> CudaModel<T>::CreateSlot(const Bucket& largest) const {
+  if (absl::Status status = CheckBucket(largest); !status.ok()) return status;
+  return CudaSlot<T>::Create(*model_, largest, lowered_, device_, *capture_, registry_);
+}
+
+template <typename T>
+void CudaModel<T>::Launch(const StepPlace<T>& place, DeviceStream& stream) const {
+  for (const CudaStep<T>& step : lowered_.steps) step(place, stream);
+}
+
+template <typename T>
+absl::Status CudaModel<T>::Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
+  const auto& cuda_plan = static_cast<const CudaPlan&>(plan);
+  auto& cuda_slot = static_cast<CudaSlot<T>&>(slot);
+  const Bucket& bucket = plan.bucket();
+  SLUICE_CHECK(cuda_plan.model() == this);
+  SLUICE_CHECK(cuda_slot.Holds(bucket));
+  SLUICE_CHECK(bucket.Fits(batch.size()));
+  SLUICE_CHECK(!bucket.padded() || batch.tokens() == bucket.tokens);
+  SLUICE_CHECK(batch.max_context() <= model_->config.max_positions);
+  if (poison_) cuda_slot.Poison(batch);
+  cuda_slot.Send(batch, cuda_plan.layout());
+  if (DeviceGraph* graph = cuda_plan.GraphOf(cuda_slot.id()); graph != nullptr) {
+    cuda_slot.stream().Run(*graph);
+  } else {
+    Launch(cuda_slot.Place(cuda_plan.layout(), bucket), cuda_slot.stream());
+  }
+  return cuda_slot.Answer(batch, cuda_plan.layout(), bucket);
+}
+
+template class CudaModel<float>;
+template class CudaModel<kernels::cuda::BFloat16>;
+
+}  // namespace sluice

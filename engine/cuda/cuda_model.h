@@ -1,0 +1,45 @@
+// A model on a CUDA device.
+#pragma once
+
+#include <memory>
+
+#include "engine/backend.h"
+#include "engine/cuda/cuda_slot.h"
+#include "engine/cuda/device.h"
+#include "engine/cuda/device_weights.h"
+#include "engine/cuda/lower_cuda.h"
+
+namespace sluice {
+
+// A plan holds one captured graph for each slot that exists when it is prepared. A replay in a slot
+// made later launches the kernels one by one: slower, the same bits.
+template <typename T>
+class CudaModel final : public ExecutableModel {
+ public:
+  // The device is not owned. InvalidArgument names the tensor that is missing or misshapen.
+  static absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(std::shared_ptr<const Model> model,
+                                                               Device& device, bool poison);
+
+  int64_t weight_bytes() const override { return weights_->bytes(); }
+  RowOrder row_order() const override;
+  absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
+  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const override;
+  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
+
+ private:
+  CudaModel(std::shared_ptr<const Model> model, Device& device, bool poison)
+      : model_(std::move(model)), device_(device), poison_(poison) {}
+
+  void Launch(const StepPlace<T>& place, DeviceStream& stream) const;
+
+  std::shared_ptr<const Model> model_;
+  Device& device_;
+  bool poison_;
+  // Guards the capture stream too.
+  std::shared_ptr<SlotRegistry<T>> registry_ = std::make_shared<SlotRegistry<T>>();
+  std::unique_ptr<DeviceStream> capture_;
+  std::unique_ptr<DeviceWeights> weights_;
+  LoweredCudaModel<T> lowered_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,100 @@
+// A CUDA device as the engine uses it: memory, streams, events, capture and replay. Implemented over
+// the CUDA runtime (cuda_device.cc) and by the emulator of tests/simt.
+//
+// Ownership: a Device outlives all that it made. Threads: Device is thread-safe; a stream, an event
+// and a graph are used by one thread at a time.
+// Errors: calls that queue work return nothing. The first failure of a stream is kept and returned
+// by its next EndCapture or Synchronize. An error of the device itself (a bad access, a lost device)
+// is sticky: everything after it fails with the same Internal status.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/stream.h"
+
+namespace sluice {
+
+struct DeviceInfo {
+  std::string name;          // "NVIDIA H100 80GB HBM3"
+  std::string architecture;  // "sm_90"; part of the numerics profile
+  int32_t processors;
+  int64_t memory_bytes;
+};
+
+class Device;
+
+struct ReleaseMemory {
+  Device* device = nullptr;
+  bool pinned = false;
+  void operator()(void* memory) const;
+};
+using DeviceMemory = std::unique_ptr<void, ReleaseMemory>;  // 256-byte aligned
+using PinnedMemory = std::unique_ptr<void, ReleaseMemory>;  // of the host, page-locked
+
+// A point in a stream's work.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  // Blocks until the work before the last Record is done; at once when there was none.
+  virtual absl::Status Synchronize() = 0;
+};
+
+// Captured work, ready to run. Runs of one graph follow one another.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  virtual int64_t nodes() const = 0;
+};
+
+class DeviceStream : public kernels::cuda::Stream {
+ public:
+  // Host memory is pinned, and is read or written when the stream gets there, not during the call.
+  virtual void CopyToDevice(void* device, const void* host, size_t bytes) = 0;
+  virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
+  virtual void Fill(void* device, uint8_t byte, size_t bytes) = 0;
+
+  virtual void Record(DeviceEvent& event) = 0;
+  // Work queued from here on starts after the last Record of `event`.
+  virtual void Wait(DeviceEvent& event) = 0;
+
+  // What is queued between the two is recorded instead of run: launches with their arguments,
+  // copies with their addresses. Record and Wait must not be called between them. Other threads and
+  // streams are not affected.
+  virtual void BeginCapture() = 0;
+  // ResourceExhausted when device memory does not suffice to instantiate the graph.
+  virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() = 0;
+  // Brings the graph to the device, so that its first Run costs no more than the others.
+  virtual void Upload(DeviceGraph& graph) = 0;
+  virtual void Run(DeviceGraph& graph) = 0;
+
+  // Blocks until all that was queued is done.
+  virtual absl::Status Synchronize() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+
+  // ResourceExhausted when memory does not suffice; `bytes` >= 1. The contents are not defined.
+  // Neither taking nor releasing waits for work under way, so what queued work uses must be kept
+  // until that is done.
+  virtual absl::StatusOr<DeviceMemory> Allocate(size_t bytes) = 0;
+  virtual absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() = 0;
+  virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() = 0;
+
+ protected:
+  friend struct ReleaseMemory;
+  virtual void Release(void* memory, bool pinned) = 0;
+};
+
+inline void ReleaseMemory::operator()(void* memory) const { device->Release(memory, pinned); }
+
+}  // namespace sluice

@@ -1,0 +1,254 @@
+#include "engine/cuda/lower_cuda.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "engine/model/rope.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/projection.h"
+#include "kernels/cuda/rope.h"
+
+namespace sluice {
+namespace {
+
+namespace cuda = kernels::cuda;
+using cuda::Stream;
+
+// Tile lists, which all later steps read.
+template <typename T>
+CudaStep<T> TileStep(int32_t group) {
+  return [group](const StepPlace<T>& place, Stream& stream) {
+    const StepCounts& counts = place.counts();
+    cuda::BuildRowTiles(stream,
+                        {.groups = &counts.all_rows,
+                         .group_count = &counts.one,
+                         .tiles = place.template at<kernels::RowGroup>(place.layout.dense_tiles),
+                         .tile_count = place.tile_counts()});
+    cuda::BuildRowTiles(stream,
+                        {.groups = place.template at<const kernels::RowGroup>(place.layout.groups),
+                         .group_count = &counts.groups,
+                         .tiles = place.template at<kernels::RowGroup>(place.layout.group_tiles),
+                         .tile_count = place.tile_counts() + 1});
+    cuda::BuildAttentionTiles(
+        stream,
+        {.sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
+         .sequence_count = &counts.sequences,
+         .group = group,
+         .tiles = place.template at<cuda::AttentionTile>(place.layout.attention_tiles),
+         .tile_count = place.tile_counts() + 2});
+  };
+}
+
+// One overload an op.
+template <typename T>
+class Lowering {
+ public:
+  using StepOr = absl::StatusOr<CudaStep<T>>;
+
+  Lowering(const Model& model, DeviceWeights& weights)
+      : config_(model.config), graph_(model.graph), source_(model.checkpoint), weights_(weights) {}
+
+  StepOr operator()(const EmbedOp& op) {
+    const auto table = weights_.Load<T>(source_, op.table, {config_.vocab_size, Width(op.out)});
+    if (!table.ok()) return table.status();
+    return [op, table = *table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
+      cuda::Embed<T>(stream, {.table = table,
+                              .ids = place.template at<const int32_t>(place.layout.token_ids),
+                              .dim = dim,
+                              .rows = place.rows(),
+                              .out = place.buffer(op.out)});
+    };
+  }
+
+  StepOr operator()(const RmsNormOp& op) {
+    const auto weight = weights_.Load<T>(source_, op.weight, {Width(op.in)});
+    if (!weight.ok()) return weight.status();
+    return [op, weight = *weight, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
+      cuda::RmsNorm<T>(stream, {.x = place.buffer(op.in),
+                                .weight = weight,
+                                .eps = op.eps,
+                                .dim = dim,
+                                .rows = place.rows(),
+                                .out = place.buffer(op.out)});
+    };
+  }
+
+  StepOr operator()(const LinearOp& op) {
+    const int64_t k = Width(op.in), n = Width(op.out);
+    const auto weight = op.position_wise
+                            ? weights_.Load<T>(source_, op.weight, {op.positions, k, n})
+                            : weights_.LoadTransposed<T>(source_, op.weight, k, n);
+    if (!weight.ok()) return weight.status();
+    absl::StatusOr<const T*> bias = nullptr;
+    if (!op.bias.empty()) {
+      bias = weights_.Load<T>(
+          source_, op.bias,
+          op.position_bias ? std::vector<int64_t>{op.positions, n} : std::vector<int64_t>{n});
+    }
+    if (!bias.ok()) return bias.status();
+    return [op, weight = *weight, bias = *bias, k, n](const StepPlace<T>& place, Stream& stream) {
+      cuda::Project<T, T>(stream,
+                          {.x = place.buffer(op.in),
+                           .weight = weight,
+                           .bias = bias,
+                           .bias_stride = op.position_bias ? n : 0,
+                           .k = static_cast<int32_t>(k),
+                           .n = static_cast<int32_t>(n),
+                           .tiles = op.position_wise ? place.group_tiles() : place.dense_tiles(),
+                           .accumulate = op.accumulate,
+                           .out = place.buffer(op.out)});
+    };
+  }
+
+  StepOr operator()(const RopeStoreOp& op) {
+    if (absl::Status status = MakeRopeTables(); !status.ok()) return status;
+    return
+        [op, cos = cos_, sin = sin_, dim = static_cast<int32_t>(config_.head_dim),
+         heads = static_cast<int32_t>(config_.heads)](const StepPlace<T>& place, Stream& stream) {
+          cuda::RopeAndStore<T>(
+              stream, {.cos = cos,
+                       .sin = sin,
+                       .rotary_dim = dim,
+                       .positions = place.template at<const int32_t>(place.layout.positions),
+                       .kv_slots = place.template at<const int32_t>(place.layout.kv_slots),
+                       .q_heads = heads,
+                       .q = place.buffer(op.q),
+                       .k = place.buffer(op.k),
+                       .v = place.buffer(op.v),
+                       .kv = place.kv[op.layer],
+                       .rows = place.rows()});
+        };
+  }
+
+  StepOr operator()(const AttentionOp& op) {
+    cuda::Xsa xsa = {.form = XsaFormOf(op), .eps = config_.xsa.eps};
+    if (!op.xsa_gate.empty()) {
+      const absl::StatusOr<const float*> gate = LoadGate(op.xsa_gate);
+      if (!gate.ok()) return gate.status();
+      xsa.gate = *gate;
+    }
+    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
+    const auto heads = static_cast<int32_t>(config_.heads);
+    return [op, xsa, scale, heads](const StepPlace<T>& place, Stream& stream) {
+      cuda::AttentionArgs<T> args = {
+          .q = place.buffer(op.q),
+          .sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
+          .rows = place.template at<const int32_t>(place.layout.sequence_rows),
+          .pages = place.template at<const int32_t>(place.layout.pages),
+          .tiles = place.attention_tiles(),
+          .kv = place.kv[op.layer],
+          .q_heads = heads,
+          .scale = scale,
+          .causal = op.causal,
+          .xsa = xsa,
+          .out = place.buffer(op.out)};
+      if (op.xsa) {
+        const int64_t layer = int64_t{op.layer} * place.bucket.tokens * heads;
+        args.xsa.cos_sim = place.template at<float>(place.layout.cos_sim) + layer;
+        args.xsa.proj_frac = place.template at<float>(place.layout.proj_frac) + layer;
+      }
+      cuda::Attention(stream, args);
+    };
+  }
+
+  StepOr operator()(const SwiGluOp& op) {
+    return [op, dim = Width32(op.gate)](const StepPlace<T>& place, Stream& stream) {
+      cuda::SwiGlu<T>(stream, {.gate = place.buffer(op.gate),
+                               .up = place.buffer(op.up),
+                               .dim = dim,
+                               .rows = place.rows(),
+                               .out = place.buffer(op.out)});
+    };
+  }
+
+  // The head runs apart from the steps (engine/cuda/cuda_head.h).
+  StepOr operator()(const HeadOp& op) {
+    const auto head =
+        weights_.LoadTransposed<T>(source_, op.weight, Width(op.in), config_.vocab_size);
+    if (!head.ok()) return head.status();
+    head_in_ = op.in;
+    head_ = *head;
+    return CudaStep<T>();
+  }
+
+  BufferId head_in() const { return head_in_; }
+  const T* head() const { return head_; }
+
+ private:
+  int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
+  int32_t Width32(BufferId id) const { return static_cast<int32_t>(Width(id)); }
+
+  kernels::XsaForm XsaFormOf(const AttentionOp& op) const {
+    if (!op.xsa) return kernels::XsaForm::kOff;
+    return config_.xsa.form == XsaConfig::Form::kNorm ? kernels::XsaForm::kNorm
+                                                      : kernels::XsaForm::kSquared;
+  }
+
+  absl::StatusOr<const float*> LoadGate(const std::string& name) {
+    const absl::StatusOr<Tensor> alpha = source_.Find(name, {config_.heads});
+    if (!alpha.ok()) return alpha.status();
+    std::vector<float> gate;
+    for (int64_t h = 0; h < config_.heads; ++h) {
+      const double value = kernels::LoadAsFloat(alpha->data, alpha->dtype, h);
+      gate.push_back(static_cast<float>(std::tanh(value)));
+    }
+    return weights_.Put(gate);
+  }
+
+  // Of every position, in double and rounded once; shared by all layers.
+  absl::Status MakeRopeTables() {
+    if (cos_ != nullptr) return absl::OkStatus();
+    const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.head_dim);
+    std::vector<float> cos, sin;
+    for (int64_t position = 0; position < config_.max_positions; ++position) {
+      for (double frequency : frequencies) {
+        const double angle = static_cast<double>(position) * frequency;
+        cos.push_back(static_cast<float>(std::cos(angle)));
+        sin.push_back(static_cast<float>(std::sin(angle)));
+      }
+    }
+    const auto cos_on_device = weights_.Put(cos), sin_on_device = weights_.Put(sin);
+    if (!cos_on_device.ok()) return cos_on_device.status();
+    if (!sin_on_device.ok()) return sin_on_device.status();
+    cos_ = *cos_on_device;
+    sin_ = *sin_on_device;
+    return absl::OkStatus();
+  }
+
+  const ModelConfig& config_;
+  const Graph& graph_;
+  const Checkpoint& source_;
+  DeviceWeights& weights_;
+  const float* cos_ = nullptr;
+  const float* sin_ = nullptr;
+  BufferId head_in_ = 0;
+  const T* head_ = nullptr;
+};
+
+}  // namespace
+
+template <typename T>
+absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights) {
+  Lowering<T> lowering(model, weights);
+  LoweredCudaModel<T> lowered;
+  lowered.steps.push_back(
+      TileStep<T>(static_cast<int32_t>(model.config.heads / model.config.kv_heads)));
+  for (const GraphOp& op : model.graph.ops) {
+    absl::StatusOr<CudaStep<T>> step = std::visit(lowering, op);
+    if (!step.ok()) return step.status();
+    if (*step != nullptr) lowered.steps.push_back(*std::move(step));
+  }
+  lowered.head_in = lowering.head_in();
+  lowered.head = lowering.head();
+  return lowered;
+}
+
+template absl::StatusOr<LoweredCudaModel<float>> LowerToCuda(const Model&, DeviceWeights&);
+template absl::StatusOr<LoweredCudaModel<kernels::cuda::BFloat16>> LowerToCuda(const Model&,
+                                                                               DeviceWeights&);
+
+}  // namespace sluice

@@ -1,0 +1,64 @@
+// Lowers a model's graph to launches of CUDA kernels.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/cuda/device_weights.h"
+#include "engine/cuda/step_layout.h"
+#include "engine/model/model.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/row_tiles.h"
+#include "kernels/cuda/stream.h"
+
+namespace sluice {
+
+// What the launches of one bucket work on in one slot. All of it is fixed when a graph is captured.
+template <typename T>
+struct StepPlace {
+  const StepLayout& layout;
+  const Bucket& bucket;
+  char* arena;
+  std::vector<kernels::cuda::KvLayer<T>> kv;  // per layer
+
+  template <typename U>
+  U* at(int64_t offset) const {
+    return reinterpret_cast<U*>(arena + offset);
+  }
+  T* buffer(BufferId id) const { return at<T>(layout.buffers[id]); }
+  const StepCounts& counts() const {
+    return *at<const StepCounts>(layout.counts);
+  }  // on the device
+  int32_t* tile_counts() const { return at<int32_t>(layout.tile_counts); }
+  kernels::cuda::LiveRows rows() const { return {&counts().rows, bucket.tokens}; }
+  kernels::cuda::RowTiles dense_tiles() const {
+    return {at<const kernels::RowGroup>(layout.dense_tiles), tile_counts(), bucket.tokens};
+  }
+  kernels::cuda::RowTiles group_tiles() const {
+    return {at<const kernels::RowGroup>(layout.group_tiles), tile_counts() + 1, bucket.tokens};
+  }
+  kernels::cuda::AttentionTiles attention_tiles() const {
+    return {at<const kernels::cuda::AttentionTile>(layout.attention_tiles), tile_counts() + 2,
+            layout.max_attention_tiles};
+  }
+};
+
+// Launches one op's kernel.
+template <typename T>
+using CudaStep = std::function<void(const StepPlace<T>& place, kernels::cuda::Stream& stream)>;
+
+template <typename T>
+struct LoweredCudaModel {
+  std::vector<CudaStep<T>> steps;  // all but the head
+  BufferId head_in = 0;
+  const T* head = nullptr;  // [hidden, vocab]
+};
+
+// Checks every tensor by name, shape and dtype and brings it to `weights`. The checkpoint is not
+// needed afterwards.
+template <typename T>
+absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights);
+
+}  // namespace sluice

@@ -1,0 +1,110 @@
+#include "engine/cuda/step_layout.h"
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <variant>
+
+#include "kernels/check.h"
+#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/kv_cache.h"
+
+namespace sluice {
+namespace {
+
+using kernels::cuda::AttentionSequence;
+using kernels::cuda::AttentionTile;
+
+constexpr int64_t kAlignment = 256;
+
+// What the kernels read is what a StepBatch holds.
+static_assert(sizeof(StepBatch::Sequence) == sizeof(AttentionSequence));
+static_assert(offsetof(StepBatch::Sequence, count) == offsetof(AttentionSequence, count));
+static_assert(offsetof(StepBatch::Sequence, rows_offset) ==
+              offsetof(AttentionSequence, rows_offset));
+static_assert(offsetof(StepBatch::Sequence, pages_offset) ==
+              offsetof(AttentionSequence, pages_offset));
+
+template <typename T>
+void Copy(std::span<const T> values, char* to) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (!values.empty()) std::memcpy(to, values.data(), values.size_bytes());
+}
+
+// The buffer that the head reads. Lying at the same place in every layout, it lets one captured head
+// serve all buckets.
+BufferId HeadInput(const Graph& graph) {
+  for (const GraphOp& op : graph.ops) {
+    if (const auto* head = std::get_if<HeadOp>(&op)) return head->in;
+  }
+  SLUICE_CHECK(false);
+  return 0;
+}
+
+}  // namespace
+
+StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes) {
+  int64_t end = 0;
+  const auto take = [&end](int64_t count, int64_t bytes) {
+    const int64_t offset = end;
+    end += (count * bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return offset;
+  };
+  constexpr auto kInt = static_cast<int64_t>(sizeof(int32_t));
+  const ModelConfig& config = model.config;
+  const int64_t tokens = bucket.tokens;
+  StepLayout layout;
+  layout.buffers.resize(model.graph.buffers.size());
+  const BufferId head_in = HeadInput(model.graph);
+  layout.buffers[head_in] = take(tokens * model.graph.buffers[head_in].width, element_bytes);
+  for (size_t i = 0; i < layout.buffers.size(); ++i) {
+    if (static_cast<BufferId>(i) == head_in) continue;
+    layout.buffers[i] = take(tokens * model.graph.buffers[i].width, element_bytes);
+  }
+  layout.input = layout.counts = take(1, sizeof(StepCounts));
+  layout.token_ids = take(tokens, kInt);
+  layout.positions = take(tokens, kInt);
+  layout.kv_slots = take(tokens, kInt);
+  layout.sequence_rows = take(tokens, kInt);
+  layout.groups = take(tokens, sizeof(kernels::RowGroup));
+  layout.sequences = take(bucket.sequences, sizeof(AttentionSequence));
+  layout.pages = take(CudaKvPages(bucket), kInt);
+  layout.input_bytes = end - layout.input;
+
+  layout.tile_counts = take(3, kInt);
+  layout.dense_tiles = take(tokens, sizeof(kernels::RowGroup));
+  layout.group_tiles = take(tokens, sizeof(kernels::RowGroup));
+  layout.max_attention_tiles = static_cast<int32_t>(
+      kernels::cuda::MaxAttentionTiles(tokens, bucket.sequences, config.heads / config.kv_heads));
+  layout.attention_tiles = take(layout.max_attention_tiles, sizeof(AttentionTile));
+  const int64_t diagnostics = config.xsa.Any() ? config.layers * tokens * config.heads : 0;
+  layout.cos_sim = take(diagnostics, sizeof(float));
+  layout.proj_frac = take(diagnostics, sizeof(float));
+  layout.bytes = end;
+  return layout;
+}
+
+void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
+  const auto at = [&](int64_t offset) { return input + (offset - layout.input); };
+  const StepCounts counts = {.rows = batch.tokens(),
+                             .sequences = static_cast<int32_t>(batch.sequences().size()),
+                             .groups = static_cast<int32_t>(batch.groups().size()),
+                             .one = 1,
+                             .all_rows = {0, 0, batch.tokens()}};
+  std::memcpy(at(layout.counts), &counts, sizeof(counts));
+  Copy(batch.token_ids(), at(layout.token_ids));
+  Copy(batch.positions(), at(layout.positions));
+  Copy(batch.kv_slots(), at(layout.kv_slots));
+  Copy(batch.sequence_rows(), at(layout.sequence_rows));
+  Copy(batch.groups(), at(layout.groups));
+  Copy(batch.sequences(), at(layout.sequences));
+  Copy(batch.pages(), at(layout.pages));
+}
+
+int32_t CudaKvPages(const Bucket& bucket) {
+  return (bucket.tokens + kernels::cuda::kPageTokens - 1) / kernels::cuda::kPageTokens +
+         bucket.sequences;
+}
+
+}  // namespace sluice

@@ -1,0 +1,57 @@
+// Where a step of a bucket lies in a slot's arena on the device, and the arrays that the host sends
+// for it. Captured graphs hold these addresses and no size of a step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/bucket.h"
+#include "engine/model/model.h"
+#include "engine/step_batch.h"
+#include "kernels/row_group.h"
+
+namespace sluice {
+
+// The sizes of a step, on the device.
+struct StepCounts {
+  int32_t rows;
+  int32_t sequences;
+  int32_t groups;
+  int32_t one = 1;  // groups of a dense layer: all rows
+  kernels::RowGroup all_rows;
+};
+
+// Byte offsets, multiples of 256.
+struct StepLayout {
+  std::vector<int64_t> buffers;  // per graph buffer: [tokens, width]; the head's input is at 0
+
+  int64_t input;  // the first of the arrays that the host sends, which end with `pages`
+  int64_t input_bytes;
+  int64_t counts;         // StepCounts
+  int64_t token_ids;      // [tokens]
+  int64_t positions;      // [tokens]
+  int64_t kv_slots;       // [tokens]
+  int64_t sequence_rows;  // [tokens]
+  int64_t groups;         // [tokens]
+  int64_t sequences;      // [sequences]
+  int64_t pages;          // [CudaKvPages]
+
+  int64_t tile_counts;      // [3]: of the lists below
+  int64_t dense_tiles;      // [tokens]
+  int64_t group_tiles;      // [tokens]
+  int64_t attention_tiles;  // [max_attention_tiles]
+  int32_t max_attention_tiles;
+  int64_t cos_sim;    // [layers, tokens, heads]; absent, as the next, without XSA
+  int64_t proj_frac;  // likewise
+  int64_t bytes;      // of all; grows with the bucket
+};
+
+StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes);
+
+// Writes the step's arrays to `input` [layout.input_bytes].
+void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input);
+
+// Enough for every step that fits `bucket`: each sequence wastes less than a page.
+int32_t CudaKvPages(const Bucket& bucket);
+
+}  // namespace sluice

@@ -1,0 +1,46 @@
+// Causal or bidirectional attention over paged KV with grouped queries, and exclusive self attention
+// (kernels/cuda/xsa.h) in its epilogue.
+//
+// Per query row at position p and head h (KV head h / (q_heads / kv_heads)):
+//   s_j = scale * q . k_j for the visible keys j (j <= p when causal, else all of the sequence)
+//   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), then XSA with v = v_p
+//
+// Online softmax over chunks of kChunk positions cut at absolute multiples of kChunk, ascending; in a
+// chunk all sums have one order. So a row's bits depend on its own sequence alone, in any batch and
+// whether its context came with it (prefill) or lay in the cache (decode). Scores, sums and the
+// epilogue are in float; the probabilities are rounded to T before they meet v.
+// A value that is not finite spoils rows of its own sequence only; with bfloat16 those of its own
+// tile too that cannot see it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/cuda/xsa.h"
+
+namespace sluice::kernels::cuda {
+
+inline constexpr int32_t kChunk = 32;        // positions; a multiple of kPageTokens
+inline constexpr int32_t kMaxHeadDim = 256;  // the kernel exists for up to 64, 128 and 256
+
+template <typename T>  // float, BFloat16
+struct AttentionArgs {
+  const T* q;                          // [rows, q_heads, head_dim]
+  const AttentionSequence* sequences;  // of the tile list
+  const int32_t* rows;                 // row indices, see AttentionSequence
+  const int32_t* pages;                // page ids; of a sequence ceil(context / kPageTokens)
+  AttentionTiles tiles;
+  KvLayer<T> kv;
+  int32_t q_heads;  // a multiple of kv.kv_heads
+  float scale;
+  bool causal;
+  Xsa xsa;
+  T* out;  // [rows, q_heads, head_dim]; may be q
+};
+
+template <typename T>
+void Attention(Stream& stream, const AttentionArgs<T>& args);
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,41 @@
+// Small batched linear algebra in float whose sizes are read on the device, so that one capture serves
+// all within its capacity. Matrices are row-major and dense at their sizes of the moment.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/stream.h"
+
+namespace sluice::kernels::cuda {
+
+struct MatMulSizes {
+  int32_t batch, m, n, k;  // guard: batch >= 1, inner sizes equal by construction
+};
+
+struct MatMulArgs {
+  const float* a;            // [batch, m, k]
+  const float* b;            // [batch, k, n]
+  const MatMulSizes* sizes;  // on the device
+  int64_t max_elements;      // of out; bounds the grid
+  float* out;                // [batch, m, n]; must not overlap a or b
+};
+
+// out = a b; each element one running sum over k ascending, whatever the other sizes.
+void BatchedMatMul(Stream& stream, const MatMulArgs& args);
+
+struct CholeskySizes {
+  int32_t batch, n;  // guard: square by construction
+};
+
+struct CholeskyArgs {
+  const float* a;              // [batch, n, n], symmetric; the lower triangle is read
+  const CholeskySizes* sizes;  // on the device
+  int32_t max_batch;
+  float* out;  // [batch, n, n]: L with a = L L^T, zeros above the diagonal. Must not overlap a. A
+               // matrix that is not positive definite gives NaN from the column on where it shows
+};
+
+// One block per matrix, column by column: meant for n up to some hundreds.
+void Cholesky(Stream& stream, const CholeskyArgs& args);
+
+}  // namespace sluice::kernels::cuda

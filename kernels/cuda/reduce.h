@@ -1,0 +1,83 @@
+// Reductions whose order depends on the number of threads alone. Device code only.
+#pragma once
+
+#include "kernels/cuda/simt.h"
+
+namespace sluice::kernels::cuda {
+
+struct Plus {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+struct Max {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a > b ? a : b;
+  }
+};
+
+// Over groups of kWidth (a power of two) neighbouring lanes; every lane gets its group's result.
+template <int32_t kWidth = kWarp, typename T, typename Combine>
+__device__ inline T LaneReduce(T value, Combine combine) {
+  for (int32_t mask = kWidth / 2; mask > 0; mask /= 2) {
+    value = combine(value, ShuffleXor(value, mask));
+  }
+  return value;
+}
+
+// Over the block; every thread gets the result. `scratch` is shared memory of which nobody else
+// makes use meanwhile.
+template <typename T, typename Combine>
+__device__ inline T BlockReduce(T value, Combine combine, T (&scratch)[kWarp]) {
+  value = LaneReduce(value, combine);
+  SyncBlock();
+  if (Lane() == 0) scratch[Warp()] = value;
+  SyncBlock();
+  value = scratch[0];
+  for (int32_t warp = 1; warp < BlockThreads() / kWarp; ++warp) {
+    value = combine(value, scratch[warp]);
+  }
+  return value;
+}
+
+// The sum of the values of the threads before this one; *total gets that of all. T is an integer.
+template <typename T>
+__device__ inline T BlockSumBefore(T value, T (&scratch)[kWarp], T* total) {
+  T sum = value;  // of the lanes up to this one
+  for (int32_t delta = 1; delta < kWarp; delta *= 2) {
+    const T below = ShuffleUp(sum, delta);
+    if (Lane() >= delta) sum += below;
+  }
+  SyncBlock();
+  if (Lane() == kWarp - 1) scratch[Warp()] = sum;
+  SyncBlock();
+  T before = sum - value;
+  *total = 0;
+  for (int32_t warp = 0; warp < BlockThreads() / kWarp; ++warp) {
+    if (warp < Warp()) before += scratch[warp];
+    *total += scratch[warp];
+  }
+  return before;
+}
+
+// For one block: cuts each of `items` items into pieces(item) pieces and calls write(item, piece,
+// place), places ascending by item, then piece. Returns the number of pieces.
+template <typename Pieces, typename Write>
+__device__ inline int32_t CutIntoPieces(int32_t items, int32_t (&scratch)[kWarp], Pieces pieces,
+                                        Write write) {
+  int32_t placed = 0;
+  for (int32_t first = 0; first < items; first += BlockThreads()) {
+    const int32_t item = first + ThreadIndex();
+    const int32_t count = item < items ? pieces(item) : 0;
+    int32_t total;
+    const int32_t place = placed + BlockSumBefore(count, scratch, &total);
+    for (int32_t piece = 0; piece < count; ++piece) write(item, piece, place + piece);
+    placed += total;
+  }
+  return placed;
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,29 @@
+// The largest element, and the Euclidean norm, of each row. The only guard is n >= 1: sizes are read
+// on the device, so one capture serves all within its capacity.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/stream.h"
+
+namespace sluice::kernels::cuda {
+
+struct RowReduceSizes {
+  int32_t rows, n;
+};
+
+struct RowReduceArgs {
+  const float* x;  // [rows, n], rows `row_stride` apart
+  int64_t row_stride;
+  const RowReduceSizes* sizes;  // on the device
+  int32_t max_rows;
+  float* out;              // [rows]
+  int32_t* ids = nullptr;  // RowMax only: [rows] or nullptr
+};
+
+// Of equal elements the first; NaN, the first of them, when there is one.
+void RowMax(Stream& stream, const RowReduceArgs& args);
+// sqrt(sum x^2), summed in double: exact to the last bit or so, without overflow.
+void RowNorm(Stream& stream, const RowReduceArgs& args);
+
+}  // namespace sluice::kernels::cuda

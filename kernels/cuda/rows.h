@@ -1,0 +1,13 @@
+// How many rows a step has: known to the device alone, bounded by what a plan was captured for.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::kernels::cuda {
+
+struct LiveRows {
+  const int32_t* count;  // on the device; [0, capacity]
+  int32_t capacity;      // bounds the grid
+};
+
+}  // namespace sluice::kernels::cuda

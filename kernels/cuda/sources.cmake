@@ -1,0 +1,17 @@
+# The CUDA kernels: one list for nvcc and for the emulator (tests/kernels_cuda), so that none is left
+# out of the tests.
+set(SLUICE_CUDA_KERNELS
+  activation.cu
+  attention.cu
+  attention_tiles.cu
+  batched.cu
+  embedding.cu
+  norm.cu
+  projection.cu
+  rope.cu
+  row_reduce.cu
+  row_tiles.cu
+  sample.cu
+  top_k.cu
+  xsa.cu)
+list(TRANSFORM SLUICE_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)

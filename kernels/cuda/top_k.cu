@@ -1,0 +1,31 @@
+#include "kernels/cuda/top_k.h"
+
+#include "kernels/cuda/select.h"
+#include "kernels/cuda/simt.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+__global__ void __launch_bounds__(kSelectThreads) TopKKernel(TopKArgs args) {
+  auto& shared = SharedMemory<SelectShared>();
+  const TopKSizes sizes = *args.sizes;
+  for (int32_t r = BlockIndex(); r < sizes.rows; r += GridBlocks()) {
+    const Row row = {args.x + r * args.row_stride, sizes.n};
+    const int64_t place = static_cast<int64_t>(r) * args.max_k;
+    ForLargest(row, sizes.k, args.scratch + place, shared, [&](int32_t rank, int32_t index) {
+      args.ids[place + rank] = index;
+      args.values[place + rank] = row.x[index];
+    });
+  }
+}
+
+const Kernel kTopK = KernelOf("TopK", &TopKKernel);
+
+}  // namespace
+
+void TopK(Stream& stream, const TopKArgs& args) {
+  Launch(stream, kTopK,
+         {PersistentBlocks(stream, args.max_rows, 4), kSelectThreads, sizeof(SelectShared)}, args);
+}
+
+}  // namespace sluice::kernels::cuda

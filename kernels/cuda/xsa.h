@@ -1,0 +1,45 @@
+// Exclusive self attention (arXiv 2603.09078) of attention's output y [rows, q_heads, head_dim], with
+// v the value of the row's own position and of KV head h / (q_heads / kv_heads):
+//   form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
+//   form kSquared:                          z = y - g (y . v) v / max(|v|^2, eps)
+//   g = gate[h] (already tanh'ed), 1 without gate
+// Diagnostics, of y and independent of the dialect:
+//   cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
+//
+// Attention (kernels/cuda/attention.h) does this in its epilogue, on y in float. ExcludeSelf is the
+// standalone form, for y that comes from elsewhere: one pass, |v| once per KV head.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/xsa_form.h"
+
+namespace sluice::kernels::cuda {
+
+struct Xsa {
+  XsaForm form = XsaForm::kOff;
+  float eps = 1e-6f;            // >= 1e-18 (a smaller one would meet |v|^2 where fp32 has lost it)
+  const float* gate = nullptr;  // [q_heads] or nullptr
+  float* cos_sim = nullptr;     // [rows, q_heads] or nullptr: not wanted; unused when form is kOff
+  float* proj_frac = nullptr;   // likewise
+};
+
+template <typename T>  // float, BFloat16
+struct ExcludeSelfArgs {
+  const T* y;       // [rows, q_heads, head_dim]
+  const T* v;       // [rows, kv_heads, head_dim]
+  int32_t q_heads;  // a multiple of kv_heads
+  int32_t kv_heads;
+  int32_t head_dim;  // <= 256
+  Xsa xsa;           // form is not kOff
+  LiveRows rows;
+  T* out;  // [rows, q_heads, head_dim]; may be y
+};
+
+template <typename T>
+void ExcludeSelf(Stream& stream, const ExcludeSelfArgs<T>& args);
+
+}  // namespace sluice::kernels::cuda

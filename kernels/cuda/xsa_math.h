@@ -1,0 +1,35 @@
+// What the fused and the standalone form of exclusive self attention share. Device code only.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/simt.h"
+#include "kernels/cuda/xsa.h"
+
+namespace sluice::kernels::cuda {
+
+// Of one row and head.
+struct XsaProducts {
+  float yv, vv, yy;
+};
+
+// z = y - XsaFactor * v.
+__device__ inline float XsaFactor(const Xsa& xsa, const XsaProducts& products, int32_t head) {
+  const float gate = xsa.gate != nullptr ? xsa.gate[head] : 1.0f;
+  if (xsa.form == XsaForm::kSquared) return gate * products.yv / fmaxf(products.vv, xsa.eps);
+  const float norm = fmaxf(sqrtf(products.vv), xsa.eps);
+  return gate * (products.yv / norm) / norm;
+}
+
+// `place`: row * q_heads + head.
+__device__ inline void WriteDiagnostics(const Xsa& xsa, const XsaProducts& products,
+                                        int64_t place) {
+  constexpr float kEps = 1e-6f;
+  const float cos_sim = fabsf(products.yv) / fmaxf(sqrtf(products.vv), kEps);
+  if (xsa.cos_sim != nullptr) xsa.cos_sim[place] = cos_sim;
+  if (xsa.proj_frac != nullptr) {
+    xsa.proj_frac[place] = cos_sim / fmaxf(sqrtf(products.yy), kEps);
+  }
+}
+
+}  // namespace sluice::kernels::cuda

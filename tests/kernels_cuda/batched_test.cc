@@ -1,0 +1,101 @@
+#include "kernels/cuda/batched.h"
+
+#include "tests/kernels_cuda/op_test.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+class BatchedTest : public OpTest {
+ protected:
+  // Captures `launch` once; then `step` prepares, runs and judges 100 sizes.
+  template <typename Launch, typename Step>
+  void OverSizes(Launch launch, Step step) {
+    lab_.stream().BeginCapture();
+    launch();
+    auto graph = lab_.stream().EndCapture().value();
+    for (int32_t trial = 0; trial < 100; ++trial) {
+      SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << kSeed);
+      step([&] { lab_.stream().Run(*graph); });
+    }
+  }
+};
+
+TEST_F(BatchedTest, MatMulEqualsTheReferenceForAllSizesOfOneCapture) {
+  constexpr int32_t kMax = 12, kMaxElements = kMax * kMax * kMax;
+  auto* sizes = lab_.Room<MatMulSizes>(1);
+  auto *a = lab_.Room<float>(kMaxElements), *b = lab_.Room<float>(kMaxElements);
+  auto* out = lab_.Room<float>(kMaxElements);
+  OverSizes(
+      [&] {
+        BatchedMatMul(lab_.stream(), {a, b, sizes, kMaxElements, out});
+      },
+      [&](const auto& run) {
+        const MatMulSizes s = {RandomInt(random_, 1, kMax), RandomInt(random_, 1, kMax),
+                               RandomInt(random_, 1, kMax), RandomInt(random_, 1, kMax)};
+        const auto x = RandomValues<float>(random_, s.batch * s.m * s.k);
+        const auto y = RandomValues<float>(random_, s.batch * s.k * s.n);
+        lab_.Write<MatMulSizes>(sizes, std::vector<MatMulSizes>{s});
+        lab_.Write<float>(a, x);
+        lab_.Write<float>(b, y);
+        run();
+        std::vector<double> expected(s.batch * s.m * s.n);
+        for (int32_t i = 0; i < s.batch * s.m; ++i) {
+          for (int32_t j = 0; j < s.n; ++j) {
+            for (int32_t k = 0; k < s.k; ++k) {
+              expected[i * s.n + j] += double{x[i * s.k + k]} * y[(i / s.m * s.k + k) * s.n + j];
+            }
+          }
+        }
+        EXPECT_TRUE(Matches(Op::kProjection, lab_.Get(out, expected.size()), expected));
+      });
+}
+
+TEST_F(BatchedTest, CholeskyTimesItsTransposeIsTheMatrixForAllSizesOfOneCapture) {
+  constexpr int32_t kMaxN = 20, kMaxBatch = 10, kMaxElements = kMaxBatch * kMaxN * kMaxN;
+  auto* sizes = lab_.Room<CholeskySizes>(1);
+  auto *a = lab_.Room<float>(kMaxElements), *out = lab_.Room<float>(kMaxElements);
+  OverSizes(
+      [&] {
+        Cholesky(lab_.stream(), {a, sizes, kMaxBatch, out});
+      },
+      [&](const auto& run) {
+        const CholeskySizes s = {RandomInt(random_, 1, kMaxBatch), RandomInt(random_, 1, kMaxN)};
+        const auto product = [&](const std::vector<float>& l) {  // l l^T
+          std::vector<double> full(l.size());
+          for (int32_t i = 0; i < s.batch * s.n; ++i) {
+            for (int32_t j = 0; j < s.n; ++j) {
+              for (int32_t k = 0; k < s.n; ++k) {
+                full[i * s.n + j] += double{l[i * s.n + k]} * l[(i / s.n * s.n + j) * s.n + k];
+              }
+            }
+          }
+          return full;
+        };
+        const auto root = RandomValues<float>(random_, s.batch * s.n * s.n);
+        const std::vector<double> squares = product(root);
+        std::vector<float> spd(squares.begin(), squares.end());
+        for (int32_t m = 0; m < s.batch; ++m) {  // well conditioned
+          for (int32_t i = 0; i < s.n; ++i) spd[(m * s.n + i) * s.n + i] += 1;
+        }
+        lab_.Write<CholeskySizes>(sizes, std::vector<CholeskySizes>{s});
+        lab_.Write<float>(a, spd);
+        run();
+        const auto l = lab_.Get(out, spd.size());
+        for (int32_t i = 0; i < s.batch * s.n; ++i) {
+          for (int32_t j = i % s.n + 1; j < s.n; ++j) EXPECT_EQ(l[i * s.n + j], 0);
+        }
+        EXPECT_TRUE(Within(1e-5, product(l), ToDouble(spd)));
+      });
+}
+
+TEST_F(BatchedTest, CholeskyOfWhatIsNotPositiveDefiniteIsNaN) {
+  float* out = lab_.Room<float>(4);
+  Cholesky(lab_.stream(),
+           {lab_.Put<float>({1, 2, 2, 1}), lab_.Put<CholeskySizes>({{1, 2}}), 1, out});
+  const auto l = lab_.Get(out, 4);
+  EXPECT_EQ(l[0], 1);
+  EXPECT_TRUE(std::isnan(l[3]));
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,215 @@
+#include "tests/simt/simt_device.h"
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+#include "tests/simt/machine.h"
+
+namespace sluice::simt {
+namespace {
+
+// What all streams share. One piece of work runs at a time.
+struct Core {
+  explicit Core(uint64_t seed) : machine(memory, seed) {}
+
+  std::recursive_mutex mutex;
+  Memory memory;
+  Machine machine;
+  absl::Status error;  // sticky
+  int64_t captures = 0;
+
+  void Note(const std::string& fault) {
+    if (!fault.empty() && error.ok()) error = absl::InternalError(fault);
+  }
+
+  // Whether the host may touch these bytes of the device.
+  bool Check(const char* what, const void* device, size_t bytes, Access access) {
+    const std::string wrong = memory.HostAccess(device, bytes, access);
+    if (!wrong.empty()) Note(absl::StrCat(what, " ", wrong));
+    return wrong.empty();
+  }
+};
+
+using Work = std::function<void()>;
+
+struct SimtGraph final : DeviceGraph {
+  std::vector<Work> work;
+  int64_t nodes() const override { return static_cast<int64_t>(work.size()); }
+};
+
+class SimtStream;
+
+struct SimtEvent final : DeviceEvent {
+  SimtStream* stream = nullptr;
+  int64_t ticket = 0;  // work of the stream before it
+
+  absl::Status Synchronize() override;
+};
+
+class SimtStream final : public DeviceStream {
+ public:
+  SimtStream(Core& core, int32_t processors) : core_(core), processors_(processors) {}
+  ~SimtStream() override { (void)Synchronize(); }
+
+  int32_t processors() const override { return processors_; }
+
+  void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
+              const void* argument, size_t argument_bytes) override {
+    auto launch = std::make_shared<LaunchRecord>(
+        LaunchRecord{kernel, shape, std::make_unique<std::byte[]>(argument_bytes)});
+    std::memcpy(launch->argument.get(), argument, argument_bytes);
+    Queue([&core = core_, launch] { core.Note(core.machine.Run(*launch)); });
+  }
+
+  void CopyToDevice(void* device, const void* host, size_t bytes) override {
+    Queue([=, &core = core_] {
+      if (core.Check("CopyToDevice", device, bytes, Access::kWrite))
+        std::memcpy(device, host, bytes);
+    });
+  }
+  void CopyToHost(void* host, const void* device, size_t bytes) override {
+    Queue([=, &core = core_] {
+      if (core.Check("CopyToHost", device, bytes, Access::kRead)) std::memcpy(host, device, bytes);
+    });
+  }
+  void Fill(void* device, uint8_t byte, size_t bytes) override {
+    Queue([=, &core = core_] {
+      if (core.Check("Fill", device, bytes, Access::kWrite)) std::memset(device, byte, bytes);
+    });
+  }
+
+  void Record(DeviceEvent& event) override {
+    SLUICE_CHECK(capture_ == nullptr);
+    auto& own = static_cast<SimtEvent&>(event);
+    own.stream = this;
+    own.ticket = queued_;
+  }
+  void Wait(DeviceEvent& event) override {
+    SLUICE_CHECK(capture_ == nullptr);
+    const auto& other = static_cast<SimtEvent&>(event);
+    if (other.stream == nullptr) return;
+    Queue([stream = other.stream, ticket = other.ticket] { stream->RunUntil(ticket); });
+  }
+
+  void BeginCapture() override {
+    SLUICE_CHECK(capture_ == nullptr);
+    capture_ = std::make_unique<SimtGraph>();
+  }
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
+    SLUICE_CHECK(capture_ != nullptr);
+    const std::lock_guard lock(core_.mutex);
+    std::unique_ptr<DeviceGraph> graph = std::exchange(capture_, nullptr);
+    if (!core_.error.ok()) return core_.error;
+    ++core_.captures;
+    return graph;
+  }
+  void Upload(DeviceGraph&) override {}
+  void Run(DeviceGraph& graph) override {
+    SLUICE_CHECK(capture_ == nullptr);
+    for (const Work& work : static_cast<SimtGraph&>(graph).work) Queue(work);
+  }
+
+  absl::Status Synchronize() override {
+    SLUICE_CHECK(capture_ == nullptr);
+    const std::lock_guard lock(core_.mutex);
+    RunUntil(queued_);
+    return core_.error;
+  }
+
+  absl::Status RunTo(int64_t ticket) {
+    const std::lock_guard lock(core_.mutex);
+    RunUntil(ticket);
+    return core_.error;
+  }
+
+ private:
+  void Queue(Work work) {
+    if (capture_ != nullptr) {
+      capture_->work.push_back(std::move(work));
+      return;
+    }
+    const std::lock_guard lock(core_.mutex);
+    queue_.push_back(std::move(work));
+    ++queued_;
+  }
+
+  void RunUntil(int64_t ticket) {
+    while (done_ < ticket) {
+      const Work work = std::move(queue_.front());
+      queue_.pop_front();
+      ++done_;
+      if (core_.error.ok()) work();
+    }
+  }
+
+  Core& core_;
+  int32_t processors_;
+  std::unique_ptr<SimtGraph> capture_;
+  std::deque<Work> queue_;
+  int64_t queued_ = 0, done_ = 0;
+};
+
+absl::Status SimtEvent::Synchronize() {
+  return stream == nullptr ? absl::OkStatus() : stream->RunTo(ticket);
+}
+
+class EmulatedDevice final : public SimtDevice {
+ public:
+  explicit EmulatedDevice(const SimtOptions& options)
+      : info_{.name = "SIMT emulator",
+              .architecture = "simt",
+              .processors = options.processors,
+              .memory_bytes = options.memory_bytes},
+        core_(options.seed) {}
+
+  const DeviceInfo& info() const override { return info_; }
+  int64_t captures() const override { return core_.captures; }
+
+  absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
+    const std::lock_guard lock(core_.mutex);
+    const size_t room = static_cast<size_t>(info_.memory_bytes) - core_.memory.live_bytes();
+    if (bytes > room) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(bytes, " bytes of device memory wanted, ", room, " free"));
+    }
+    return DeviceMemory(core_.memory.Allocate(bytes), ReleaseMemory{this, false});
+  }
+  absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) override {
+    return PinnedMemory(::operator new(bytes), ReleaseMemory{this, true});
+  }
+  absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() override {
+    return std::make_unique<SimtStream>(core_, info_.processors);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
+    return std::make_unique<SimtEvent>();
+  }
+  void Poison(void* begin, size_t bytes) override {
+    const std::lock_guard lock(core_.mutex);
+    core_.memory.Poison(begin, bytes);
+  }
+
+ protected:
+  void Release(void* memory, bool pinned) override {
+    if (pinned) return ::operator delete(memory);
+    const std::lock_guard lock(core_.mutex);
+    core_.memory.Free(memory);
+  }
+
+ private:
+  DeviceInfo info_;
+  Core core_;
+};
+
+}  // namespace
+
+std::unique_ptr<SimtDevice> MakeSimtDevice(const SimtOptions& options) {
+  return std::make_unique<EmulatedDevice>(options);
+}
+
+}  // namespace sluice::simt
