@@ -1,5 +1,4 @@
 // sluice-bench: the benchmarks that need a running daemon.
-#include <algorithm>
 #include <fstream>
 #include <iostream>
 
@@ -9,13 +8,6 @@
 #include "nlohmann/json.hpp"
 
 namespace sluice::loadtest {
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 namespace {
 
@@ -33,42 +25,98 @@ int Report(const absl::StatusOr<nlohmann::json>& report, const std::string& out)
   return 0;
 }
 
+// Each command adds its flags, and runs with `out` when it was chosen.
+struct Edge {
+  EdgeOptions options;
+  double seconds = 3;
+
+  CLI::App* AddTo(CLI::App& app) {
+    CLI::App* command =
+        app.add_subcommand("edge", "server CPU per small request, against a bare gRPC server");
+    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    command->add_option("--model", options.model, "directory of a tiny model")->required();
+    command->add_option("--tokens", options.tokens, "tokens of a request")->capture_default_str();
+    command->add_option("--outstanding", options.outstanding, "calls in flight")
+        ->capture_default_str();
+    command->add_option("--rounds", options.rounds, "interleaved rounds")->capture_default_str();
+    command->add_option("--seconds", seconds, "length of a round")->capture_default_str();
+    return command;
+  }
+
+  absl::StatusOr<nlohmann::json> Run() {
+    options.round = absl::Seconds(seconds);
+    return RunEdge(options);
+  }
+};
+
+struct Generate {
+  GenerateOptions options;
+  double seconds = 5;
+
+  CLI::App* AddTo(CLI::App& app) {
+    CLI::App* command =
+        app.add_subcommand("generate", "generated tokens per second by concurrency");
+    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    command->add_option("--model", options.model, "model directory")->required();
+    command->add_option("--prompt", options.prompt, "text to continue")->capture_default_str();
+    command->add_option("--max-tokens", options.max_tokens, "tokens of an answer")
+        ->capture_default_str();
+    command->add_option("--concurrency", options.concurrency, "requests in flight")
+        ->delimiter(',')
+        ->capture_default_str();
+    command->add_option("--rounds", options.rounds, "rounds")->capture_default_str();
+    command->add_option("--seconds", seconds, "length of a round")->capture_default_str();
+    return command;
+  }
+
+  absl::StatusOr<nlohmann::json> Run() {
+    options.round = absl::Seconds(seconds);
+    return RunGenerate(options);
+  }
+};
+
+struct Buckets {
+  BucketsOptions options;
+  double seconds = 4;
+
+  CLI::App* AddTo(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "buckets", "padded and packed policies and ladders on the lengths of a trace");
+    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    command->add_option("--model", options.model, "model directory")->required();
+    command->add_option("--trace", options.trace, "CSV with arrival_s and input_tokens")
+        ->required();
+    command->add_option("--cap", options.cap, "traced tokens that become the model's positions")
+        ->capture_default_str();
+    command->add_option("--outstanding", options.outstanding, "calls in flight at the peak")
+        ->capture_default_str();
+    command->add_option("--rounds", options.rounds, "interleaved rounds")->capture_default_str();
+    command->add_option("--seconds", seconds, "length of a phase")->capture_default_str();
+    command->add_option("--seed", options.seed, "of arrivals and contents")->capture_default_str();
+    command->add_option("--table", options.table, "also write the figures as Markdown");
+    return command;
+  }
+
+  absl::StatusOr<nlohmann::json> Run() {
+    options.phase = absl::Seconds(seconds);
+    return RunBuckets(options);
+  }
+};
+
 int Main(int argc, char** argv) {
   CLI::App app{"Benchmarks of the running daemon. Prints a JSON report."};
   app.require_subcommand(1);
+  Edge edge;
+  edge.options.self = argv[0];
+  Generate generate;
+  Buckets buckets;
+  const CLI::App* edge_command = edge.AddTo(app);
+  const CLI::App* generate_command = generate.AddTo(app);
+  const CLI::App* buckets_command = buckets.AddTo(app);
   std::string out;
-
-  EdgeOptions edge;
-  edge.self = argv[0];
-  double edge_seconds = 3;
-  CLI::App* edge_command =
-      app.add_subcommand("edge", "server CPU per small request, against a bare gRPC server");
-  edge_command->add_option("--sluiced", edge.sluiced, "path of the daemon")->required();
-  edge_command->add_option("--model", edge.model, "directory of a tiny model")->required();
-  edge_command->add_option("--tokens", edge.tokens, "tokens of a request")->capture_default_str();
-  edge_command->add_option("--outstanding", edge.outstanding, "calls in flight")
-      ->capture_default_str();
-  edge_command->add_option("--rounds", edge.rounds, "interleaved rounds")->capture_default_str();
-  edge_command->add_option("--seconds", edge_seconds, "length of a round")->capture_default_str();
-  edge_command->add_option("--out", out, "also write the report to this file");
-
-  GenerateOptions generate;
-  double generate_seconds = 5;
-  CLI::App* generate_command =
-      app.add_subcommand("generate", "generated tokens per second by concurrency");
-  generate_command->add_option("--sluiced", generate.sluiced, "path of the daemon")->required();
-  generate_command->add_option("--model", generate.model, "model directory")->required();
-  generate_command->add_option("--prompt", generate.prompt, "text to continue")
-      ->capture_default_str();
-  generate_command->add_option("--max-tokens", generate.max_tokens, "tokens of an answer")
-      ->capture_default_str();
-  generate_command->add_option("--concurrency", generate.concurrency, "requests in flight")
-      ->delimiter(',')
-      ->capture_default_str();
-  generate_command->add_option("--rounds", generate.rounds, "rounds")->capture_default_str();
-  generate_command->add_option("--seconds", generate_seconds, "length of a round")
-      ->capture_default_str();
-  generate_command->add_option("--out", out, "also write the report to this file");
+  for (CLI::App* command : app.get_subcommands({})) {
+    command->add_option("--out", out, "also write the report to this file");
+  }
 
   std::string address;
   int response_bytes = 0;
@@ -77,14 +125,9 @@ int Main(int argc, char** argv) {
   bare_command->add_option("--response-bytes", response_bytes, "size of each answer")->required();
 
   CLI11_PARSE(app, argc, argv);
-  if (*edge_command) {
-    edge.round = absl::Seconds(edge_seconds);
-    return Report(RunEdge(edge), out);
-  }
-  if (*generate_command) {
-    generate.round = absl::Seconds(generate_seconds);
-    return Report(RunGenerate(generate), out);
-  }
+  if (*edge_command) return Report(edge.Run(), out);
+  if (*generate_command) return Report(generate.Run(), out);
+  if (*buckets_command) return Report(buckets.Run(), out);
   const absl::Status served = ServeBare(address, response_bytes);
   if (served.ok()) return 0;
   std::cerr << "sluice-bench: " << served.message() << "\n";

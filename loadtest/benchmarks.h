@@ -2,6 +2,7 @@
 // reports medians over rounds; only ratios of one run mean anything.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,23 @@ struct GenerateOptions {
 // Generated tokens per second at each number of outstanding requests.
 absl::StatusOr<nlohmann::json> RunGenerate(const GenerateOptions& options);
 
-double Median(std::vector<double> values);
+struct BucketsOptions {
+  std::string sluiced;
+  std::string model;
+  std::string trace;  // CSV, see trace/trace_file.h
+  int32_t cap =
+      8192;  // inputs of the trace are cut to it, then shrunk by the model's positions / it
+  int outstanding = 256;
+  int rounds = 3;
+  absl::Duration phase = absl::Seconds(4);
+  absl::Duration warm_up = absl::Milliseconds(500);  // of each phase, before `phase`
+  uint64_t seed = 1;
+  std::string table;  // file for the figures as Markdown; empty: none
+};
+
+// Padded and packed policies, and ladders, on requests with the lengths of a trace: throughput at the
+// peak, latency at shares of the peaks, efficiency, captures, and answers compared with those given
+// one by one and with the reference.
+absl::StatusOr<nlohmann::json> RunBuckets(const BucketsOptions& options);
 
 }  // namespace sluice::loadtest

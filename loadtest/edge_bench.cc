@@ -5,6 +5,7 @@
 #include "loadtest/benchmarks.h"
 #include "loadtest/closed_loop.h"
 #include "loadtest/process.h"
+#include "loadtest/rounds.h"
 #include "nlohmann/json.hpp"
 #include "proto/inference.pb.h"
 

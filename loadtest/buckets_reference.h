@@ -1,0 +1,28 @@
+// Answers of a daemon against the reference implementation of its model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/connection.h"
+#include "engine/model/model.h"
+
+namespace sluice::loadtest {
+
+struct ReferenceError {
+  int values = 0;       // log-probabilities compared
+  double absolute = 0;  // the largest |answer - reference|
+  double relative = 0;  // the largest |answer - reference| / max(1, |reference|)
+};
+
+// The log-probabilities of random prompts of these lengths and of the token that follows, against the
+// model computed in double from the same weights. Errors are those of the call; InvalidArgument for
+// an answer that lacks an output.
+absl::StatusOr<ReferenceError> CompareWithReference(const client::Connection& connection,
+                                                    const Model& model,
+                                                    const std::vector<int32_t>& lengths,
+                                                    uint64_t seed);
+
+}  // namespace sluice::loadtest

@@ -1,0 +1,14 @@
+# Run at every build: writes OUT, which defines kCommit, where the commit of SOURCE has changed.
+execute_process(COMMAND git describe --always --dirty --abbrev=12
+  WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(NOT commit)
+  set(commit unknown)
+endif()
+set(text "#include \"loadtest/load/commit.h\"\n\nconst char sluice::load::kCommit[] = \"${commit}\";\n")
+set(before "")
+if(EXISTS ${OUT})
+  file(READ ${OUT} before)
+endif()
+if(NOT before STREQUAL text)
+  file(WRITE ${OUT} "${text}")
+endif()

@@ -1,0 +1,66 @@
+#include "loadtest/load/session.h"
+
+namespace sluice::load {
+namespace {
+
+using nlohmann::json;
+
+double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+json ArrivalsJson(const SessionOptions& options) {
+  const WorkloadOptions& workload = options.workload;
+  if (!options.concurrencies.empty()) return {{"kind", "closed loop"}};
+  switch (workload.arrivals) {
+    case ArrivalKind::kExponential:
+      return {{"kind", "exponential"}};
+    case ArrivalKind::kConstant:
+      return {{"kind", "constant"}};
+    case ArrivalKind::kTrace:
+      return {{"kind", "trace"}};
+    case ArrivalKind::kBursty:
+      break;
+  }
+  return {{"kind", "bursty"},
+          {"burst_factor", workload.burst_factor},
+          {"burst_mean_s", workload.burst_mean_s}};
+}
+
+json RequestJson(const SessionOptions& options) {
+  const PayloadOptions& payload = options.payload;
+  json request = {{"model", payload.model},
+                  {"version", payload.version},
+                  {"input", payload.input},
+                  {"datatype", payload.int64 ? "INT64" : "INT32"},
+                  {"contents", payload.typed ? "typed" : "raw"},
+                  {"vocab", payload.vocab},
+                  {"variants", payload.variants},
+                  {"outputs", payload.outputs},
+                  {"parameters", payload.parameters}};
+  if (options.workload.max_tokens_from_trace) {
+    request["max_tokens"] = "trace";
+  } else if (options.workload.max_tokens >= 0) {
+    request["max_tokens"] = options.workload.max_tokens;
+  }
+  return request;
+}
+
+}  // namespace
+
+json ConfigurationJson(const SessionOptions& options) {
+  return {{"arrivals", ArrivalsJson(options)},
+          {"lengths", options.workload.lengths},
+          {"cap", options.workload.cap},
+          {"trace", options.trace_path},
+          {"request", RequestJson(options)},
+          {"method", options.run.streaming ? "ModelStreamInfer" : "ModelInfer"},
+          {"channels", options.channels},
+          {"streams_per_channel", options.run.streaming ? options.run.streams : 0},
+          {"senders", options.run.senders},
+          {"deadline_ms", 1e3 * Seconds(options.run.deadline)},
+          {"drain_s", Seconds(options.run.drain)},
+          {"max_in_flight", options.run.max_in_flight},
+          {"warm_up_s", Seconds(options.warm_up)},
+          {"duration_s", Seconds(options.duration)}};
+}
+
+}  // namespace sluice::load

@@ -1,0 +1,130 @@
+#include "loadtest/load/daemon_metrics.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/http_get.h"
+#include "client/metrics_text.h"
+
+namespace sluice::load {
+namespace {
+
+using client::Sample;
+using client::SumOf;
+
+std::string Label(const Sample& sample, const std::string& name) {
+  const auto found = sample.labels.find(name);
+  return found == sample.labels.end() ? "" : found->second;
+}
+
+void ReadBuckets(const std::vector<Sample>& samples, const std::string& model, Reading& reading) {
+  for (const Sample& sample : samples) {
+    constexpr absl::string_view kPrefix = "sluice_bucket_";
+    if (sample.name.rfind(std::string(kPrefix), 0) != 0 || Label(sample, "model") != model)
+      continue;
+    const std::string name = sample.name.substr(kPrefix.size());
+    const std::string id = Label(sample, "bucket");
+    BucketShare& bucket = reading.buckets[id];
+    bucket.bucket = id;
+    if (name == "capacity_tokens") bucket.tokens = sample.value;
+    if (name == "batches_total") bucket.batches = sample.value;
+    if (name == "padding_efficiency" && std::isfinite(sample.value)) {
+      bucket.padding_efficiency = sample.value;
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string& model) {
+  const absl::StatusOr<std::vector<Sample>> samples = client::ParseMetrics(page);
+  if (!samples.ok()) return samples.status();
+  const auto sum = [&](absl::string_view name, std::map<std::string, std::string> labels = {}) {
+    labels["model"] = model;
+    return SumOf(*samples, name, labels);
+  };
+  if (SumOf(*samples, "sluice_build_info", {}) == 0) {
+    return absl::InvalidArgumentError("the metrics page is not one of sluiced");
+  }
+  Reading reading;
+  reading.waiting = sum("sluice_requests_waiting");
+  reading.running = sum("sluice_requests_running");
+  reading.queued_tokens = sum("sluice_queued_tokens");
+  reading.useful_tokens = sum("sluice_tokens_total", {{"kind", "useful"}});
+  reading.computed_tokens = sum("sluice_tokens_total", {{"kind", "computed"}});
+  reading.bucket_tokens = sum("sluice_tokens_total", {{"kind", "bucket"}});
+  reading.batches = sum("sluice_batches_total");
+  reading.ok = sum("sluice_requests_total", {{"code", "OK"}});
+  reading.other = sum("sluice_requests_total") - reading.ok;
+  reading.rejected = sum("sluice_rejected_total");
+  reading.captures = SumOf(*samples, "sluice_plan_captures_total", {});
+  ReadBuckets(*samples, model, reading);
+  return reading;
+}
+
+MetricsWatch::MetricsWatch(std::string address, std::string model)
+    : address_(std::move(address)),
+      model_(std::move(model)),
+      start_(std::chrono::steady_clock::now()),
+      first_(Take()),
+      thread_([this] { Watch(); }) {}
+
+MetricsWatch::~MetricsWatch() {
+  if (thread_.joinable()) End();
+}
+
+absl::StatusOr<std::vector<Reading>> MetricsWatch::Stop() {
+  End();
+  absl::Status status = first_;
+  status.Update(Take());
+  if (!status.ok()) return status;
+  return std::move(readings_);
+}
+
+void MetricsWatch::End() {
+  {
+    const MutexLock lock(&mu_);
+    stop_ = true;
+    stopping_.SignalAll();
+  }
+  thread_.join();
+}
+
+void MetricsWatch::Watch() {
+  for (int second = 1;; ++second) {
+    {
+      const MutexLock lock(&mu_);
+      const auto next = start_ + std::chrono::seconds(second);
+      while (!stop_ && std::chrono::steady_clock::now() < next) stopping_.WaitUntil(&mu_, next);
+      if (stop_) return;
+    }
+    Take().IgnoreError();
+  }
+}
+
+absl::Status MetricsWatch::Take() {
+  const std::chrono::duration<double> at = std::chrono::steady_clock::now() - start_;
+  const absl::StatusOr<std::string> page = client::HttpGet(address_, "/metrics", absl::Seconds(5));
+  if (!page.ok()) return page.status();
+  absl::StatusOr<Reading> reading = ParseReading(*page, model_);
+  if (!reading.ok()) return reading.status();
+  reading->at_s = at.count();
+  readings_.push_back(*std::move(reading));
+  return absl::OkStatus();
+}
+
+Reconciliation Reconcile(const Reading& first, const Reading& last, int64_t client_ok,
+                         int64_t client_other) {
+  Reconciliation counts;
+  counts.client_ok = client_ok;
+  counts.client_other = client_other;
+  counts.server_ok = std::llround(last.ok - first.ok);
+  counts.server_other = std::llround(last.other - first.other);
+  counts.server_rejected = std::llround(last.rejected - first.rejected);
+  return counts;
+}
+
+}  // namespace sluice::load

@@ -1,0 +1,81 @@
+// The daemon's own account of a phase, from its metrics page.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/mutex.h"
+
+namespace sluice::load {
+
+// Whether client and server counted the same. The server counts a call that the client gave up on
+// as the server ended it, so only good answers must agree: the server's count lies between the
+// client's and that plus the calls that ended for the client in any other way.
+struct Reconciliation {
+  int64_t client_ok = 0;
+  int64_t client_other = 0;
+  int64_t server_ok = 0;
+  int64_t server_other = 0;     // admitted, and ended otherwise
+  int64_t server_rejected = 0;  // not admitted
+
+  bool Agrees() const { return server_ok >= client_ok && server_ok <= client_ok + client_other; }
+};
+
+struct BucketShare {
+  std::string bucket;
+  double tokens = 0;              // capacity
+  double batches = 0;             // that used it in the phase
+  double padding_efficiency = 0;  // useful / capacity tokens since the daemon started
+};
+
+// What the page said at one moment, summed over the other labels.
+struct Reading {
+  double at_s = 0;  // since the start of the phase
+  double waiting = 0, running = 0, queued_tokens = 0;
+  double useful_tokens = 0, computed_tokens = 0, bucket_tokens = 0, batches = 0;
+  double ok = 0, other = 0, rejected = 0;
+  double captures = 0;
+  std::map<std::string, BucketShare> buckets;
+};
+
+// InvalidArgument when `page` is no metrics page of a model `model` of Sluice.
+absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string& model);
+
+// Reads the page once a second on a thread of its own, from construction until Stop().
+class MetricsWatch {
+ public:
+  // `address` is HOST:PORT.
+  MetricsWatch(std::string address, std::string model);
+  ~MetricsWatch();
+
+  // Ends the thread and returns the readings: the first is from construction, the last from now. The
+  // error of one of these two otherwise; readings between them may be missing, as a server under
+  // load may be slow to answer.
+  absl::StatusOr<std::vector<Reading>> Stop();
+
+ private:
+  void End();
+  void Watch();
+  absl::Status Take();
+
+  const std::string address_, model_;
+  const std::chrono::steady_clock::time_point start_;
+  std::vector<Reading> readings_;  // of the thread while it runs
+  const absl::Status first_;       // what became of the first reading
+  Mutex mu_;
+  CondVar stopping_;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+// `first` and `last` enclose the phase with all its calls.
+Reconciliation Reconcile(const Reading& first, const Reading& last, int64_t client_ok,
+                         int64_t client_other);
+
+}  // namespace sluice::load

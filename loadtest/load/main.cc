@@ -1,0 +1,79 @@
+// sluice-load: how much load a server bears, and how long its users wait.
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "loadtest/load/arguments.h"
+#include "loadtest/load/report_page.h"
+
+namespace sluice::load {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::cerr << "sluice-load: " << status.message() << "\n";
+  return absl::IsUnavailable(status) ? kExitUnavailable : kExitUsage;
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  if (file.flush()) return absl::OkStatus();
+  return absl::InvalidArgumentError("cannot write " + path);
+}
+
+int Run(const Arguments& arguments) {
+  std::ostream* progress = arguments.quiet ? nullptr : &std::cerr;
+  const absl::StatusOr<nlohmann::json> report =
+      RunSession(arguments.session, progress, isatty(STDERR_FILENO) == 1);
+  if (!report.ok()) return Fail(report.status());
+  if (!arguments.out.empty()) {
+    // Servers may say anything in their messages, valid UTF-8 or not.
+    const std::string text =
+        report->dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    if (absl::Status status = WriteFile(arguments.out, text); !status.ok()) return Fail(status);
+  }
+  return AllValid(*report) ? kExitValid : kExitInvalid;
+}
+
+int Report(const Arguments& arguments) {
+  const absl::StatusOr<std::string> page = MakePage(arguments.reports);
+  if (!page.ok()) return Fail(page.status());
+  const absl::Status status = WriteFile(arguments.out, *page);
+  return status.ok() ? kExitValid : Fail(status);
+}
+
+int Serve(const TestServerOptions& options) {
+  sigset_t end;
+  sigemptyset(&end);
+  sigaddset(&end, SIGTERM);
+  sigaddset(&end, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &end, nullptr);  // before gRPC starts its threads
+  const absl::StatusOr<std::unique_ptr<TestServer>> server = TestServer::Start(options);
+  if (!server.ok()) return Fail(server.status());
+  std::cout << "serving on " << (*server)->address() << std::endl;
+  int signal = 0;
+  sigwait(&end, &signal);
+  std::cout << (*server)->requests() << " requests" << std::endl;
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  const Parsed parsed = ParseArguments(argc, argv);
+  if (parsed.exit_code >= 0) return parsed.exit_code;
+  switch (parsed.arguments.command) {
+    case Command::kRun:
+      return Run(parsed.arguments);
+    case Command::kReport:
+      return Report(parsed.arguments);
+    case Command::kNullServer:
+      return Serve(parsed.arguments.server);
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace sluice::load
+
+int main(int argc, char** argv) { return sluice::load::Main(argc, argv); }

@@ -1,0 +1,56 @@
+#include "loadtest/load/outcome.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+namespace sluice::load {
+namespace {
+
+constexpr std::string_view kNames[kOutcomes] = {"ok",    "rejected",   "deadline", "error",
+                                                "wrong", "unfinished", "not_sent"};
+
+}  // namespace
+
+std::string_view OutcomeName(Outcome outcome) { return kNames[static_cast<size_t>(outcome)]; }
+
+Outcome Judge::Decide(const CallRecord& record, const Answer& answer) {
+  if (answer.code != grpc::StatusCode::OK) return OfError(answer);
+  if (answers_ != nullptr && !Agrees(record, answer)) return Outcome::kWrong;
+  // A stream has no deadlines, and an answer may race with its own.
+  const bool late = deadline_.count() > 0 && record.done - record.scheduled > deadline_;
+  return late ? Outcome::kDeadline : Outcome::kOk;
+}
+
+Outcome Judge::OfError(const Answer& answer) {
+  {
+    const MutexLock lock(&mu_);
+    ErrorSample& sample = errors_[answer.code];
+    if (sample.count++ == 0) sample.first_message = answer.message;
+  }
+  switch (answer.code) {
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return Outcome::kRejected;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      // Without a deadline of the user's, the one that ends the drain.
+      return deadline_.count() > 0 ? Outcome::kDeadline : Outcome::kUnfinished;
+    default:
+      return Outcome::kError;
+  }
+}
+
+bool Judge::Agrees(const CallRecord& record, const Answer& answer) {
+  if (answer.parsed != nullptr) {
+    return answers_->Agrees(record.payload, HashAnswer(*answer.parsed));
+  }
+  inference::ModelInferResponse response;
+  grpc::ByteBuffer bytes(*answer.bytes);  // shares the slices; parsing consumes a buffer
+  const bool parsed =
+      grpc::SerializationTraits<inference::ModelInferResponse>::Deserialize(&bytes, &response).ok();
+  return parsed && answers_->Agrees(record.payload, HashAnswer(response));
+}
+
+Errors Judge::errors() const {
+  const MutexLock lock(&mu_);
+  return errors_;
+}
+
+}  // namespace sluice::load

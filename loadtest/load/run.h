@@ -1,0 +1,55 @@
+// Sends the requests of one phase and records each call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "loadtest/load/arrivals.h"
+#include "loadtest/load/cpu_meter.h"
+#include "loadtest/load/outcome.h"
+#include "loadtest/load/payload.h"
+#include "loadtest/load/transport.h"
+
+namespace sluice::load {
+
+struct RunOptions {
+  bool streaming = false;
+  int streams = 1;          // per channel
+  int senders = 1;          // threads that send; each takes its share of the arrivals
+  nanoseconds deadline{0};  // of a call, from its scheduled time; 0: none
+  nanoseconds drain = std::chrono::seconds(30);  // time to end after the last arrival
+  int64_t max_in_flight = 100'000;  // beyond it arrivals are not sent, and counted as such
+};
+
+// What a display may read while the phase runs.
+struct Live {
+  std::atomic<int64_t> sent{0};
+  std::atomic<int64_t> done{0};
+  std::atomic<int64_t> missed{0};  // of done: not kOk
+};
+
+struct PhaseData {
+  std::vector<CallRecord> calls;  // open loop: in the order of arrival
+  nanoseconds duration{0};        // in which requests arrived
+  Errors errors;
+  CpuUse cpu;  // of this process, from the start to the last arrival
+};
+
+// Open loop: call i is sent at arrivals[i].at, whether or not earlier ones were answered, and its
+// latency counts from then. `payloads[i]` indexes `pool`. Returns when every call has ended, at most
+// `drain` after `duration`. `answers` may be null.
+PhaseData RunOpenLoop(const RunOptions& options, const Channels& channels, const PayloadPool& pool,
+                      absl::Span<const Arrival> arrivals, absl::Span<const uint32_t> payloads,
+                      nanoseconds duration, AnswerBook* answers, Live* live);
+
+// Closed loop: `concurrency` calls are always in flight; a new one is sent when one ends. Such a
+// client waits with a slow server, so its latency says nothing about a load that does not: it is
+// for the cost of a call and for capacity.
+PhaseData RunClosedLoop(const RunOptions& options, const Channels& channels,
+                        const PayloadPool& pool, absl::Span<const uint32_t> payloads,
+                        int concurrency, nanoseconds duration, AnswerBook* answers, Live* live);
+
+}  // namespace sluice::load

@@ -1,0 +1,283 @@
+#include "loadtest/load/session.h"
+
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "loadtest/load/commit.h"
+#include "loadtest/load/peak.h"
+#include "loadtest/load/progress.h"
+#include "loadtest/load/report_json.h"
+#include "proto/inference.grpc.pb.h"
+
+namespace sluice::load {
+namespace {
+
+using nlohmann::json;
+
+// What one phase runs at: a rate, or a number of calls in flight.
+struct Load {
+  double rate = 0;
+  int concurrency = 0;
+
+  std::string Title() const {
+    if (concurrency > 0) return absl::StrFormat("closed loop, %d in flight", concurrency);
+    return rate > 0 ? absl::StrFormat("%g/s", rate) : "trace";
+  }
+};
+
+std::string HostPort(absl::string_view url) {
+  absl::ConsumePrefix(&url, "http://");
+  return std::string(url.substr(0, url.find('/')));
+}
+
+double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+class Session {
+ public:
+  Session(const SessionOptions& options, std::ostream* out, bool terminal)
+      : options_(options), out_(out), terminal_(terminal), pool_(options.payload) {}
+
+  absl::Status Prepare();
+  // Runs all phases.
+  absl::Status Run();
+  json Report() const;
+
+ private:
+  absl::Status ReadFiles();
+  absl::Status FindPeak();
+  // Adds a phase to the report and says whether it met the objective.
+  absl::StatusOr<bool> RunPhase(const Load& load);
+  // Starts `watch` right before the first request, where metrics are wanted.
+  absl::StatusOr<PhaseData> Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch);
+  absl::Status AddServer(MetricsWatch& watch, const PhaseData& data, json& phase,
+                         std::optional<Reconciliation>& counts) const;
+  void Say(const Load& load, const json& phase) const;
+  absl::Status WriteAnswers() const;
+
+  const SessionOptions& options_;
+  std::ostream* const out_;
+  const bool terminal_;
+  const absl::Time started_ = absl::Now();
+  std::vector<TraceRow> trace_;
+  Channels channels_;
+  PayloadPool pool_;
+  std::unique_ptr<AnswerBook> answers_;
+  json server_;
+  json phases_ = json::array();
+  json peak_;
+};
+
+absl::Status Session::Prepare() {
+  if (absl::Status status = ReadFiles(); !status.ok()) return status;
+  absl::StatusOr<Channels> channels =
+      Connect(options_.address, options_.channels, std::chrono::seconds(10));
+  if (!channels.ok()) return channels.status();
+  channels_ = *std::move(channels);
+  // Who answers, for the report; a server without this method is measured all the same.
+  const auto stub = inference::GRPCInferenceService::NewStub(channels_[0]);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  inference::ServerMetadataResponse metadata;
+  server_ = {{"address", options_.address}};
+  if (stub->ServerMetadata(&context, {}, &metadata).ok()) {
+    server_["name"] = metadata.name();
+    server_["version"] = metadata.version();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::ReadFiles() {
+  if (!options_.trace_path.empty()) {
+    const absl::StatusOr<std::string> text = ReadFile(options_.trace_path);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<std::vector<TraceRow>> trace = ParseTrace(*text);
+    if (!trace.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options_.trace_path, ": ", trace.status().message()));
+    }
+    trace_ = *std::move(trace);
+  }
+  if (!options_.check_path.empty()) {
+    const absl::StatusOr<std::string> text = ReadFile(options_.check_path);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<std::unique_ptr<AnswerBook>> book = AnswerBook::Parse(*text);
+    if (!book.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options_.check_path, ": ", book.status().message()));
+    }
+    answers_ = *std::move(book);
+  } else if (!options_.record_path.empty()) {
+    answers_ = std::make_unique<AnswerBook>();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Run() {
+  if (options_.find_peak) {
+    if (absl::Status status = FindPeak(); !status.ok()) return status;
+  } else {
+    std::vector<Load> loads;
+    loads.reserve(options_.rates.size() + options_.concurrencies.size());
+    for (double rate : options_.rates) loads.push_back({rate, 0});
+    for (int concurrency : options_.concurrencies) loads.push_back({0, concurrency});
+    if (loads.empty()) loads.emplace_back();
+    for (const Load& load : loads) {
+      const absl::StatusOr<bool> met = RunPhase(load);
+      if (!met.ok()) return met.status();
+    }
+  }
+  return WriteAnswers();
+}
+
+absl::Status Session::FindPeak() {
+  PeakSearch search(options_.rates.empty() ? 16 : options_.rates[0], options_.peak_tolerance);
+  while (!search.done()) {
+    const absl::StatusOr<bool> met = RunPhase({search.next_rate(), 0});
+    if (!met.ok()) return met.status();
+    search.Report(*met);
+  }
+  peak_ = {{"rate_per_s", search.peak()}, {"tolerance", options_.peak_tolerance}};
+  if (out_ != nullptr) {
+    *out_ << absl::StrFormat("peak: %g/s within the objective of %g ms at %g %%\n", search.peak(),
+                             1e3 * Seconds(options_.objective.latency),
+                             options_.objective.percentile);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PhaseData> Session::Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch) {
+  const nanoseconds length = options_.warm_up + options_.duration;
+  // A closed loop takes its lengths from a schedule too, without its times.
+  const absl::StatusOr<std::vector<Arrival>> arrivals =
+      load.concurrency > 0
+          ? MakeSchedule(options_.workload, trace_, 10'000, std::chrono::seconds(1))
+          : MakeSchedule(options_.workload, trace_, load.rate, length);
+  if (!arrivals.ok()) return arrivals.status();
+  if (arrivals->empty()) return absl::InvalidArgumentError("no request arrives in this duration");
+  const absl::StatusOr<std::vector<uint32_t>> payloads = pool_.Assign(*arrivals);
+  if (!payloads.ok()) return payloads.status();
+  if (answers_) answers_->Prepare(pool_.payloads());
+  if (!options_.metrics_url.empty()) {
+    watch = std::make_unique<MetricsWatch>(HostPort(options_.metrics_url), options_.payload.model);
+  }
+  Live live;
+  const Progress progress(out_, terminal_, load.Title(), length, &live);
+  if (load.concurrency > 0) {
+    return RunClosedLoop(options_.run, channels_, pool_, *payloads, load.concurrency, length,
+                         answers_.get(), &live);
+  }
+  return RunOpenLoop(options_.run, channels_, pool_, *arrivals, *payloads, length, answers_.get(),
+                     &live);
+}
+
+absl::StatusOr<bool> Session::RunPhase(const Load& load) {
+  std::unique_ptr<MetricsWatch> watch;
+  const absl::StatusOr<PhaseData> data = Measure(load, watch);
+  if (!data.ok()) return data.status();
+  const PhaseStats stats = Analyse(*data, options_.warm_up, options_.objective);
+  json phase = PhaseJson(stats, *data);
+  phase["loop"] = load.concurrency > 0 ? "closed" : "open";
+  if (load.concurrency > 0) phase["concurrency"] = load.concurrency;
+  if (load.rate > 0) phase["rate_per_s"] = load.rate;
+  std::optional<Reconciliation> counts;
+  if (watch) {
+    if (absl::Status status = AddServer(*watch, *data, phase, counts); !status.ok()) return status;
+  }
+  const std::vector<std::string> reasons = ReasonsAgainst(
+      options_.limits, options_.objective, options_.duration, stats, data->cpu, counts);
+  phase["verdict"] = reasons.empty() ? "VALID" : "INVALID";
+  phase["reasons"] = reasons;
+  Say(load, phase);
+  phases_.push_back(std::move(phase));
+  return stats.meets_objective;
+}
+
+absl::Status Session::AddServer(MetricsWatch& watch, const PhaseData& data, json& phase,
+                                std::optional<Reconciliation>& counts) const {
+  const absl::StatusOr<std::vector<Reading>> readings = watch.Stop();
+  if (!readings.ok()) {
+    return absl::Status(readings.status().code(),
+                        absl::StrCat("metrics: ", readings.status().message()));
+  }
+  int64_t ok = 0;
+  for (const CallRecord& call : data.calls) ok += call.outcome == Outcome::kOk ? 1 : 0;
+  counts = Reconcile(readings->front(), readings->back(), ok,
+                     static_cast<int64_t>(data.calls.size()) - ok);
+  phase["server"] = ServerJson(*readings, *counts);
+  return absl::OkStatus();
+}
+
+void Session::Say(const Load& load, const json& phase) const {
+  if (out_ == nullptr) return;
+  const json& latency = phase["latency_ms"];
+  *out_ << absl::StrFormat(
+      "%-12s answered %8.1f/s  p50 %8.2f  p99 %8.2f  max %8.2f ms  within %6.2f %%  %s\n",
+      load.Title(), phase["answered_per_s"].get<double>(), latency["p50"].get<double>(),
+      latency["p99"].get<double>(), latency["max"].get<double>(),
+      100 * phase["within_objective"].get<double>(), phase["verdict"].get<std::string>());
+  for (const auto& [name, count] : phase["outcomes"].items()) {
+    if (name != "ok" && count != 0) *out_ << "  " << name << ": " << count << "\n";
+  }
+  for (const json& error : phase["errors"]) {
+    *out_ << "  gRPC status " << error["code"] << ", " << error["count"] << " times: "
+          << error["first_message"].dump(-1, ' ', true, json::error_handler_t::replace) << "\n";
+  }
+  for (const json& reason : phase["reasons"]) {
+    *out_ << "  INVALID: " << reason.get<std::string>() << "\n";
+  }
+  *out_ << std::flush;
+}
+
+absl::Status Session::WriteAnswers() const {
+  if (options_.record_path.empty()) return absl::OkStatus();
+  std::ofstream file(options_.record_path);
+  file << answers_->Text();
+  if (file.flush()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot write ", options_.record_path));
+}
+
+json Session::Report() const {
+  json report = {{"tool", "sluice-load"},
+                 {"format", kReportFormat},
+                 {"commit", std::string(kCommit)},
+                 {"label", options_.label.empty() ? std::string(kCommit) : options_.label},
+                 {"started", absl::FormatTime(absl::RFC3339_sec, started_, absl::UTCTimeZone())},
+                 {"host", HostJson()},
+                 {"server", server_},
+                 {"seed", options_.workload.seed},
+                 {"objective",
+                  {{"latency_ms", 1e3 * Seconds(options_.objective.latency)},
+                   {"percentile", options_.objective.percentile}}},
+                 {"configuration", ConfigurationJson(options_)},
+                 {"phases", phases_}};
+  if (!peak_.is_null()) report["peak"] = peak_;
+  if (!options_.check_path.empty()) {
+    report["answers"] = {{"known", answers_->known()}, {"matched", answers_->matched()}};
+  }
+  return report;
+}
+
+}  // namespace
+
+absl::StatusOr<json> RunSession(const SessionOptions& options, std::ostream* out, bool terminal) {
+  Session session(options, out, terminal);
+  if (absl::Status status = session.Prepare(); !status.ok()) return status;
+  if (absl::Status status = session.Run(); !status.ok()) return status;
+  return session.Report();
+}
+
+bool AllValid(const json& report) {
+  for (const json& phase : report["phases"]) {
+    if (phase["verdict"] != "VALID") return false;
+  }
+  return true;
+}
+
+}  // namespace sluice::load

@@ -1,0 +1,134 @@
+#include "loadtest/load/stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace sluice::load {
+namespace {
+
+double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+// Points that show both the body and the tail: equal steps of log(1 / (1 - share)).
+std::vector<std::pair<double, double>> Cdf(const std::vector<nanoseconds>& sorted) {
+  std::vector<std::pair<double, double>> points;
+  if (sorted.empty()) return points;
+  constexpr int kPoints = 200;
+  const double last = std::log(static_cast<double>(sorted.size()));
+  const auto add = [&](double percent) {
+    points.emplace_back(percent, Seconds(Percentile(sorted, percent)) * 1e3);
+  };
+  for (int i = 1; i < kPoints; ++i) add(100 * (1 - std::exp(-last * i / kPoints)));
+  add(100);
+  return points;
+}
+
+std::vector<Second> BySecond(const PhaseData& data) {
+  constexpr nanoseconds kSecond = std::chrono::seconds(1);
+  std::vector<Second> seconds(
+      static_cast<size_t>((data.duration + kSecond - nanoseconds{1}) / kSecond));
+  std::vector<std::vector<nanoseconds>> latencies(seconds.size());
+  for (const CallRecord& call : data.calls) {
+    const auto arrived = static_cast<size_t>(call.scheduled / kSecond);
+    if (arrived >= seconds.size()) continue;
+    ++seconds[arrived].arrivals;
+    ++seconds[arrived].outcomes[static_cast<size_t>(call.outcome)];
+    if (call.outcome != Outcome::kOk) continue;
+    latencies[arrived].push_back(call.done - call.scheduled);
+    const auto answered = static_cast<size_t>(call.done / kSecond);
+    if (answered >= seconds.size()) continue;  // while draining
+    ++seconds[answered].answers;
+    seconds[answered].tokens += call.tokens;
+  }
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    std::sort(latencies[i].begin(), latencies[i].end());
+    seconds[i].p50 = Percentile(latencies[i], 50);
+    seconds[i].p99 = Percentile(latencies[i], 99);
+  }
+  return seconds;
+}
+
+// The durations of the calls that count.
+struct Samples {
+  std::vector<nanoseconds> latency, service, first, lateness;
+};
+
+void Count(const CallRecord& call, const Objective& objective, PhaseStats& stats,
+           Samples& samples) {
+  ++stats.calls;
+  ++stats.outcomes[static_cast<size_t>(call.outcome)];
+  if (call.outcome != Outcome::kNotSent) samples.lateness.push_back(call.sent - call.scheduled);
+  if (call.outcome != Outcome::kOk) return;
+  const nanoseconds latency = call.done - call.scheduled;
+  samples.latency.push_back(latency);
+  samples.service.push_back(call.done - call.sent);
+  if (call.first.count() > 0) samples.first.push_back(call.first - call.scheduled);
+  if (latency <= objective.latency) stats.goodput_per_s += 1;
+}
+
+// What left the server while requests arrived: what comes after the last arrival, from a queue that
+// only then can empty, is no throughput at this load.
+void CountAnswers(const PhaseData& data, nanoseconds warm_up, PhaseStats& stats) {
+  for (const CallRecord& call : data.calls) {
+    const bool counts =
+        call.outcome == Outcome::kOk && call.done >= warm_up && call.done < data.duration;
+    if (!counts) continue;
+    stats.answered_per_s += 1;
+    stats.tokens_per_s += call.tokens;
+  }
+}
+
+}  // namespace
+
+nanoseconds Percentile(absl::Span<const nanoseconds> sorted, double percent) {
+  if (sorted.empty()) return nanoseconds{0};
+  // The tolerance keeps 99 % of 1000 from being the 991st for 0.99 not being a binary fraction.
+  const double rank = std::ceil(percent / 100 * static_cast<double>(sorted.size()) - 1e-9);
+  const auto at = static_cast<size_t>(std::max(rank, 1.0)) - 1;
+  return sorted[std::min(at, sorted.size() - 1)];
+}
+
+Distribution Summarise(std::vector<nanoseconds> values) {
+  Distribution summary;
+  if (values.empty()) return summary;
+  std::sort(values.begin(), values.end());
+  summary.count = static_cast<int64_t>(values.size());
+  summary.mean = std::accumulate(values.begin(), values.end(), nanoseconds{0}) / summary.count;
+  summary.min = values.front();
+  summary.p50 = Percentile(values, 50);
+  summary.p90 = Percentile(values, 90);
+  summary.p95 = Percentile(values, 95);
+  summary.p99 = Percentile(values, 99);
+  summary.p999 = Percentile(values, 99.9);
+  summary.max = values.back();
+  return summary;
+}
+
+PhaseStats Analyse(const PhaseData& data, nanoseconds warm_up, const Objective& objective) {
+  PhaseStats stats;
+  Samples samples;
+  for (const CallRecord& call : data.calls) {
+    if (call.scheduled >= warm_up) Count(call, objective, stats, samples);
+    if (call.outcome == Outcome::kWrong) ++stats.wrong;
+  }
+  CountAnswers(data, warm_up, stats);
+  const double length = Seconds(data.duration - warm_up);
+  if (stats.calls > 0 && length > 0) {
+    stats.within = stats.goodput_per_s / static_cast<double>(stats.calls);
+    stats.meets_objective = 100 * stats.within >= objective.percentile;
+    stats.offered_per_s = static_cast<double>(stats.calls) / length;
+    stats.answered_per_s /= length;
+    stats.goodput_per_s /= length;
+    stats.tokens_per_s /= length;
+  }
+  std::sort(samples.latency.begin(), samples.latency.end());
+  stats.cdf = Cdf(samples.latency);
+  stats.latency = Summarise(std::move(samples.latency));
+  stats.service = Summarise(std::move(samples.service));
+  stats.first = Summarise(std::move(samples.first));
+  stats.lateness = Summarise(std::move(samples.lateness));
+  stats.seconds = BySecond(data);
+  return stats;
+}
+
+}  // namespace sluice::load

@@ -1,0 +1,65 @@
+// From the calls of a phase to figures. Every latency of the phase is kept, so percentiles are
+// exact, not those of a histogram's bins.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "loadtest/load/outcome.h"
+#include "loadtest/load/run.h"
+
+namespace sluice::load {
+
+// Nearest rank: the smallest value that at least `percent` of the values do not exceed. 0 for none.
+// `sorted` ascends, `percent` in (0, 100].
+nanoseconds Percentile(absl::Span<const nanoseconds> sorted, double percent);
+
+struct Distribution {
+  int64_t count = 0;
+  nanoseconds mean{0}, min{0}, p50{0}, p90{0}, p95{0}, p99{0}, p999{0}, max{0};
+};
+Distribution Summarise(std::vector<nanoseconds> values);
+
+struct Objective {
+  nanoseconds latency = std::chrono::milliseconds(100);
+  double percentile = 99;  // this share of all calls, in percent, must end well within `latency`
+};
+
+// Of one second of the phase, by scheduled time except where said.
+struct Second {
+  int64_t arrivals = 0;
+  int64_t answers = 0;  // kOk, by the time of the answer
+  int64_t tokens = 0;   // of these
+  std::array<int64_t, kOutcomes> outcomes{};
+  nanoseconds p50{0}, p99{0};  // latency of kOk
+};
+
+struct PhaseStats {
+  int64_t calls = 0;         // that were due after the warm-up; what follows is about these
+  double offered_per_s = 0;  // arrivals
+  double goodput_per_s = 0;  // kOk calls within the objective
+  double within = 0;         // share of the calls that were kOk within the objective, 0 to 1
+  bool meets_objective = false;
+  std::array<int64_t, kOutcomes> outcomes{};
+  Distribution latency;   // of kOk calls, from the scheduled time
+  Distribution service;   // of kOk calls, from sending: what a closed-loop client would report
+  Distribution first;     // streaming: until the first part; empty where answers have one part
+  Distribution lateness;  // of the client: sent - scheduled, of every call that was sent
+  std::vector<std::pair<double, double>> cdf;  // (percent, latency in ms) of kOk calls
+
+  // By the time of the answer: kOk calls that ended after the warm-up and before the end, and their
+  // prompt tokens.
+  double answered_per_s = 0;
+  double tokens_per_s = 0;
+
+  // Of the whole phase, warm-up included.
+  int64_t wrong = 0;  // calls that ended in kWrong
+  std::vector<Second> seconds;
+};
+
+PhaseStats Analyse(const PhaseData& data, nanoseconds warm_up, const Objective& objective);
+
+}  // namespace sluice::load

@@ -1,0 +1,93 @@
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
+#include "engine/mutex.h"
+#include "loadtest/load/transport.h"
+
+namespace sluice::load {
+namespace {
+
+constexpr char kMethod[] = "/inference.GRPCInferenceService/ModelInfer";
+
+class UnaryTransport final : public Transport {
+ public:
+  UnaryTransport(const Channels& channels, CallSink* sink) : sink_(sink) {
+    for (const auto& channel : channels) {
+      stubs_.push_back(std::make_unique<grpc::GenericStub>(channel));
+    }
+  }
+
+  ~UnaryTransport() override {
+    const MutexLock lock(&mu_);
+    while (running_ > 0) none_left_.Wait(&mu_);
+  }
+
+  void Send(int64_t number, const grpc::Slice& request, SystemTime deadline) override {
+    auto* call = new Call(number, request);
+    call->context.set_deadline(deadline);
+    {
+      const MutexLock lock(&mu_);
+      ++running_;
+    }
+    grpc::GenericStub& stub = *stubs_[next_.fetch_add(1) % stubs_.size()];
+    stub.UnaryCall(&call->context, kMethod, grpc::StubOptions(), &call->request, &call->response,
+                   [this, call](grpc::Status status) { Received(call, status); });
+  }
+
+ private:
+  struct Call {
+    Call(int64_t of, const grpc::Slice& bytes) : number(of), request(&bytes, 1) {}
+
+    const int64_t number;
+    grpc::ClientContext context;
+    grpc::ByteBuffer request;
+    grpc::ByteBuffer response;
+  };
+
+  void Received(Call* call, const grpc::Status& status) {
+    Answer answer;
+    answer.code = status.error_code();
+    answer.message = status.error_message();
+    if (status.ok()) answer.bytes = &call->response;
+    sink_->OnAnswer(call->number, answer);
+    delete call;
+    const MutexLock lock(&mu_);
+    if (--running_ == 0) none_left_.SignalAll();
+  }
+
+  CallSink* const sink_;
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
+  std::atomic<uint64_t> next_{0};
+  Mutex mu_;
+  CondVar none_left_;
+  int64_t running_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<Channels> Connect(const std::string& address, int count,
+                                 std::chrono::nanoseconds timeout) {
+  const auto until = std::chrono::system_clock::now() + timeout;
+  Channels channels;
+  for (int i = 0; i < count; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetMaxSendMessageSize(-1);
+    // Channels of equal arguments would share one connection.
+    arguments.SetInt("sluice.channel", i);
+    channels.push_back(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+    if (!channels.back()->WaitForConnected(until)) {
+      return absl::UnavailableError(absl::StrCat("no server at ", address));
+    }
+  }
+  return channels;
+}
+
+std::unique_ptr<Transport> MakeUnaryTransport(const Channels& channels, CallSink* sink) {
+  return std::make_unique<UnaryTransport>(channels, sink);
+}
+
+}  // namespace sluice::load

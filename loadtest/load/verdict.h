@@ -1,0 +1,32 @@
+// Whether a phase's figures may be believed.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loadtest/load/cpu_meter.h"
+#include "loadtest/load/daemon_metrics.h"
+#include "loadtest/load/stats.h"
+
+namespace sluice::load {
+
+// Limits of what is believed.
+struct VerdictOptions {
+  nanoseconds min_duration = std::chrono::seconds(10);  // without the warm-up
+  int64_t min_calls = 1000;
+  double max_lateness_share =
+      0.01;                       // of the objective: the client's lateness at the 99th percentile
+  double max_thread_share = 0.7;  // of one core: the client's busiest thread
+};
+
+// The reasons not to believe the figures, each a sentence with the figure and the limit; none: the
+// phase is VALID. A slow, failing or overloaded server is a result and no reason; a client that
+// could not do its part is one, and so are answers that differ or counts that do not add up.
+// `reconciled` is empty where no metrics were read.
+std::vector<std::string> ReasonsAgainst(const VerdictOptions& limits, const Objective& objective,
+                                        nanoseconds measured, const PhaseStats& stats,
+                                        const CpuUse& cpu,
+                                        const std::optional<Reconciliation>& reconciled);
+
+}  // namespace sluice::load

@@ -1,0 +1,17 @@
+// Figures over the rounds of a benchmark.
+#pragma once
+
+#include <vector>
+
+namespace sluice::loadtest {
+
+// 0 for none.
+double Median(std::vector<double> values);
+
+struct Spread {
+  double median = 0, min = 0, max = 0;
+};
+// All 0 for no values.
+Spread SpreadOf(const std::vector<double>& values);
+
+}  // namespace sluice::loadtest

@@ -1,0 +1,264 @@
+#include "loadtest/simulate/comparison.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+
+namespace sluice::loadtest {
+namespace {
+
+template <typename T>
+struct Named {
+  const char* name;
+  T value;
+};
+
+constexpr Named<PolicyKind> kPolicies[] = {{"cut_and_fill", PolicyKind::kCutAndFill},
+                                           {"fifo_packed", PolicyKind::kFifoPacked},
+                                           {"padded_buckets", PolicyKind::kPaddedBuckets},
+                                           {"static_padded", PolicyKind::kStaticPadded}};
+constexpr Named<Lengths> kLengths[] = {{"lognormal", Lengths::kLogNormal},
+                                       {"drifting", Lengths::kDrifting},
+                                       {"recommendation", Lengths::kRecommendation}};
+constexpr Named<Process> kProcesses[] = {{"poisson", Process::kPoisson},
+                                         {"bursty", Process::kBursty}};
+using Foresight = ExperimentOptions::Foresight;
+// The ways of an adaptive ladder.
+struct Settling {
+  bool review_second;
+  Foresight foresight;
+};
+constexpr Named<Settling> kSettlings[] = {{"adaptive", {false, Foresight::kNone}},
+                                          {"adaptive_live", {true, Foresight::kNone}},
+                                          {"foreseen", {false, Foresight::kFitted}},
+                                          {"oracle", {false, Foresight::kSearched}}};
+constexpr Named<bool> kOrders[] = {{"trace", false}, {"shuffled", true}};
+
+template <typename T, size_t n>
+absl::StatusOr<T> Find(const Named<T> (&table)[n], const std::string& name) {
+  for (const Named<T>& entry : table) {
+    if (name == entry.name) return entry.value;
+  }
+  std::string names;
+  for (const Named<T>& entry : table) absl::StrAppend(&names, " ", entry.name);
+  return absl::InvalidArgumentError(absl::StrCat(name, " is none of", names));
+}
+
+// The numbers that are reported, by their names.
+struct Field {
+  const char* name;
+  double (*value)(const Measurement&);
+};
+constexpr Field kFields[] = {
+    {"padding_efficiency", [](const Measurement& m) { return m.padding_efficiency; }},
+    {"executed_efficiency", [](const Measurement& m) { return m.executed_efficiency; }},
+    {"goodput_tokens_per_s", [](const Measurement& m) { return m.tokens_per_second; }},
+    {"busy_share", [](const Measurement& m) { return m.busy_share; }},
+    {"mean_ms", [](const Measurement& m) { return m.mean_seconds * 1e3; }},
+    {"p50_ms", [](const Measurement& m) { return m.p50_seconds * 1e3; }},
+    {"p99_ms", [](const Measurement& m) { return m.p99_seconds * 1e3; }},
+    {"sequences", [](const Measurement& m) { return static_cast<double>(m.sequences); }},
+    {"expired", [](const Measurement& m) { return static_cast<double>(m.expired); }},
+    {"late", [](const Measurement& m) { return static_cast<double>(m.late); }},
+    {"batches", [](const Measurement& m) { return static_cast<double>(m.batches); }},
+    {"captures", [](const Measurement& m) { return static_cast<double>(m.captures); }},
+    {"ladder_changes", [](const Measurement& m) { return static_cast<double>(m.changes); }},
+};
+
+absl::Status SetLadder(const std::string& name, ExperimentOptions* experiment) {
+  experiment->review_second = false;
+  experiment->foresight = Foresight::kNone;
+  LadderOptions& ladder = experiment->ladder;
+  const std::vector<std::string> parts = absl::StrSplit(name, ':');
+  const std::string& kind = parts[0];
+  if (kind == "geometric" && parts.size() == 2 && absl::SimpleAtod(parts[1], &ladder.ratio)) {
+    ladder.strategy = StrategyKind::kGeometric;
+  } else if (kind == "fixed" && parts.size() > 1) {
+    ladder.strategy = StrategyKind::kFixed;
+    ladder.fixed_tokens.clear();
+    for (size_t i = 1; i < parts.size(); ++i) {
+      if (!absl::SimpleAtoi(parts[i], &ladder.fixed_tokens.emplace_back())) {
+        return absl::InvalidArgumentError(absl::StrCat("ladder ", name, ": ", parts[i]));
+      }
+    }
+  } else if (name == "memory_optimal") {
+    ladder.strategy = StrategyKind::kMemoryOptimal;
+  } else if (name == "hardware_aware") {
+    ladder.strategy = StrategyKind::kHardwareAware;
+  } else if (const absl::StatusOr<Settling> settling = Find(kSettlings, name); settling.ok()) {
+    ladder.strategy = StrategyKind::kAdaptive;
+    experiment->review_second = settling->review_second;
+    experiment->foresight = settling->foresight;
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("no ladder is called ", name));
+  }
+  return absl::OkStatus();
+}
+
+// The parsed options.
+struct Workload {
+  std::vector<int32_t> trace;  // empty: generate
+  Lengths lengths{};
+  Process process{};
+};
+
+absl::StatusOr<Workload> LoadWorkload(const ComparisonOptions& options) {
+  Workload workload;
+  const absl::StatusOr<Lengths> lengths = Find(kLengths, options.generate);
+  if (!lengths.ok()) return lengths.status();
+  const absl::StatusOr<Process> process = Find(kProcesses, options.process);
+  if (!process.ok()) return process.status();
+  workload.lengths = *lengths;
+  workload.process = *process;
+  if (options.trace.empty()) return workload;
+  absl::StatusOr<std::vector<int32_t>> trace = ReadTraceLengths(options.trace, options.cap);
+  if (!trace.ok()) return trace.status();
+  workload.trace = *std::move(trace);
+  return workload;
+}
+
+std::vector<Arrival> ArrivalsOf(const Workload& workload, const ComparisonOptions& options,
+                                bool shuffled, double load, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> lengths = workload.trace;
+  if (lengths.empty()) {
+    lengths = MakeLengths(workload.lengths, options.count, options.cap, &random);
+  }
+  if (shuffled) std::shuffle(lengths.begin(), lengths.end(), random);
+  // Each phase of a drift brings the same load.
+  const bool drifts = workload.trace.empty() && workload.lengths == Lengths::kDrifting;
+  const size_t parts = drifts ? 3 : options.load_of_halves ? 2 : 1;
+  const size_t phase = (lengths.size() + parts - 1) / parts;
+  std::vector<Arrival> arrivals;
+  for (size_t begin = 0; begin < lengths.size(); begin += phase) {
+    const size_t count = std::min(phase, lengths.size() - begin);
+    const nanoseconds offset =
+        arrivals.empty() ? nanoseconds(0) : arrivals.back().at.time_since_epoch();
+    for (Arrival& arrival :
+         MakeArrivals(workload.process, std::span<const int32_t>(lengths).subspan(begin, count),
+                      load * options.experiment.FullTokensPerSecond(), &random)) {
+      arrival.at += offset;
+      arrivals.push_back(arrival);
+    }
+  }
+  if (options.deadline_seconds > 0) {
+    const nanoseconds slack(static_cast<int64_t>(options.deadline_seconds * 1e9));
+    for (Arrival& arrival : arrivals) arrival.deadline = arrival.at + slack;
+  }
+  return arrivals;
+}
+
+// One policy and ladder under one load and order, over all seeds.
+absl::StatusOr<nlohmann::json> Row(const ExperimentOptions& experiment,
+                                   const std::function<std::vector<Arrival>(uint64_t)>& arrivals_of,
+                                   uint64_t first_seed, int seeds) {
+  std::vector<Measurement> measurements;
+  for (int i = 0; i < seeds; ++i) {
+    const std::vector<Arrival> arrivals = arrivals_of(first_seed + static_cast<uint64_t>(i));
+    const size_t half = (arrivals.size() + 1) / 2;
+    const std::span<const Arrival> all(arrivals);
+    absl::StatusOr<Measurement> measured =
+        RunExperiment(experiment, all.first(half), all.subspan(half));
+    if (!measured.ok()) return measured.status();
+    measurements.push_back(*std::move(measured));
+  }
+  nlohmann::json row;
+  for (const Field& field : kFields) {
+    std::vector<double> values;
+    for (const Measurement& measurement : measurements) values.push_back(field.value(measurement));
+    row[field.name] = Median(std::move(values));
+  }
+  row["buckets_of_first_seed"] = measurements.front().ladder;
+  return row;
+}
+
+struct Contender {
+  std::string policy, ladder;
+  ExperimentOptions experiment;
+};
+
+absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& options) {
+  std::vector<Contender> contenders;
+  for (const std::string& policy : options.policies) {
+    const absl::StatusOr<PolicyKind> kind = Find(kPolicies, policy);
+    if (!kind.ok()) return kind.status();
+    Contender contender{.policy = policy, .ladder = "own", .experiment = options.experiment};
+    contender.experiment.batch.policy = *kind;
+    if (*kind == PolicyKind::kPaddedBuckets || *kind == PolicyKind::kStaticPadded) {
+      contender.experiment.ladder.strategy = StrategyKind::kGeometric;
+      contenders.push_back(contender);
+      continue;
+    }
+    for (const std::string& ladder : options.ladders) {
+      contender.ladder = ladder;
+      contender.experiment.ladder = options.experiment.ladder;
+      const absl::Status set = SetLadder(ladder, &contender.experiment);
+      if (!set.ok()) return set;
+      contenders.push_back(contender);
+    }
+  }
+  return contenders;
+}
+
+}  // namespace
+
+absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options) {
+  const absl::StatusOr<Workload> workload = LoadWorkload(options);
+  if (!workload.ok()) return workload.status();
+  const absl::StatusOr<std::vector<Contender>> contenders = Contenders(options);
+  if (!contenders.ok()) return contenders.status();
+  nlohmann::json rows = nlohmann::json::array();
+  for (const std::string& order : options.orders) {
+    const absl::StatusOr<bool> shuffled = Find(kOrders, order);
+    if (!shuffled.ok()) return shuffled.status();
+    for (const double load : options.loads) {
+      for (const Contender& contender : *contenders) {
+        absl::StatusOr<nlohmann::json> row = Row(
+            contender.experiment,
+            [&](uint64_t seed) { return ArrivalsOf(*workload, options, *shuffled, load, seed); },
+            options.first_seed, options.seeds);
+        if (!row.ok()) return row.status();
+        (*row)["policy"] = contender.policy;
+        (*row)["ladder"] = contender.ladder;
+        (*row)["load"] = load;
+        (*row)["order"] = order;
+        rows.push_back(*std::move(row));
+      }
+    }
+  }
+  return rows;
+}
+
+std::string ToMarkdown(const nlohmann::json& rows) {
+  std::string text, heading;
+  for (const nlohmann::json& row : rows) {
+    const std::string here = absl::StrFormat("Load %.2f, order %s", row["load"].get<double>(),
+                                             row["order"].get<std::string>());
+    if (here != heading) {
+      heading = here;
+      absl::StrAppend(
+          &text, text.empty() ? "" : "\n", heading, "\n\n",
+          "| policy | ladder | padding eff. | executed eff. | Mtok/s in time | p50 ms | "
+          "p99 ms | batches | captures |\n|---|---|---|---|---|---|---|---|---|\n");
+    }
+    absl::StrAppend(
+        &text, absl::StrFormat("| %s | %s | %.3f | %.3f | %.2f | %.3f | %.3f | %.0f | %.0f |\n",
+                               row["policy"].get<std::string>(), row["ladder"].get<std::string>(),
+                               row["padding_efficiency"].get<double>(),
+                               row["executed_efficiency"].get<double>(),
+                               row["goodput_tokens_per_s"].get<double>() / 1e6,
+                               row["p50_ms"].get<double>(), row["p99_ms"].get<double>(),
+                               row["batches"].get<double>(), row["captures"].get<double>()));
+  }
+  return text;
+}
+
+}  // namespace sluice::loadtest

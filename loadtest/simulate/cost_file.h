@@ -1,0 +1,15 @@
+// Measured costs for the simulator.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/schedule/cost_model.h"
+
+namespace sluice::loadtest {
+
+// The costs in a ladder file of the daemon, or a JSON object of its form `{"costs": ..}`. Errors name
+// the file.
+absl::StatusOr<CostModel> ReadCosts(const std::string& path);
+
+}  // namespace sluice::loadtest

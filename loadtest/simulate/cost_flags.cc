@@ -1,0 +1,37 @@
+#include "loadtest/simulate/cost_flags.h"
+
+#include <utility>
+
+#include "loadtest/simulate/cost_file.h"
+
+namespace sluice::loadtest {
+
+void AddCostFlags(CLI::App* app, CostFlags* flags) {
+  app->add_option("--cost-base-us", flags->base_us, "of a step")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  app->add_option("--cost-per-token-us", flags->per_token_us, "of a step")
+      ->check(CLI::Range(1e-9, 1e9))
+      ->capture_default_str();
+  app->add_option("--cost-of", flags->of, "which tokens: bucket or computed")
+      ->check(CLI::IsMember({"bucket", "computed"}))
+      ->capture_default_str();
+  app->add_option("--costs", flags->file, "JSON with a measured law instead, as a ladder file has");
+}
+
+absl::Status SetCosts(const CostFlags& flags, StepCosts* costs) {
+  if (!flags.file.empty()) {
+    absl::StatusOr<CostModel> measured = ReadCosts(flags.file);
+    if (!measured.ok()) return measured.status();
+    costs->measured = *std::move(measured);
+    costs->use_measured = true;
+    return absl::OkStatus();
+  }
+  costs->base_seconds = flags.base_us * 1e-6;
+  const double per_token = flags.per_token_us * 1e-6;
+  costs->seconds_per_bucket_token = flags.of == "bucket" ? per_token : 0;
+  costs->seconds_per_computed_token = flags.of == "computed" ? per_token : 0;
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::loadtest

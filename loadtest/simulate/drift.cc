@@ -1,0 +1,98 @@
+#include "loadtest/simulate/drift.h"
+
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "loadtest/simulate/workload.h"
+
+namespace sluice::loadtest {
+namespace {
+
+constexpr size_t kPhases = 3;
+
+// Of one phase, a value per seed.
+struct Phase {
+  std::vector<double> adaptive, optimum, share, p50_ms, captures, changes;
+};
+
+std::vector<std::vector<Arrival>> PhasesOf(const DriftOptions& options, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const size_t each = options.count / kPhases;
+  const std::vector<int32_t> lengths =
+      MakeLengths(Lengths::kDrifting, each * kPhases, options.cap, &random);
+  std::vector<std::vector<Arrival>> phases;
+  nanoseconds offset(0);
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    phases.push_back(MakeArrivals(Process::kPoisson, std::span(lengths).subspan(phase * each, each),
+                                  options.load * options.experiment.FullTokensPerSecond(),
+                                  &random));
+    for (Arrival& arrival : phases.back()) arrival.at += offset;
+    offset = phases.back().back().at.time_since_epoch();
+  }
+  return phases;
+}
+
+absl::Status RunSeed(const DriftOptions& options, uint64_t seed, std::span<Phase> phases) {
+  const std::vector<std::vector<Arrival>> arrivals = PhasesOf(options, seed);
+  ExperimentOptions experiment = options.experiment;
+  experiment.batch.policy = PolicyKind::kCutAndFill;
+  experiment.ladder.strategy = StrategyKind::kAdaptive;
+  const absl::StatusOr<std::vector<Measurement>> live = RunPhases(experiment, arrivals);
+  if (!live.ok()) return live.status();
+  experiment.foresight = ExperimentOptions::Foresight::kFitted;
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const Measurement& adaptive = (*live)[i];
+    const absl::StatusOr<Measurement> optimum = RunExperiment(experiment, {}, arrivals[i]);
+    if (!optimum.ok()) return optimum.status();
+    phases[i].adaptive.push_back(adaptive.padding_efficiency);
+    phases[i].optimum.push_back(optimum->padding_efficiency);
+    phases[i].share.push_back(adaptive.padding_efficiency / optimum->padding_efficiency);
+    phases[i].p50_ms.push_back(adaptive.p50_seconds * 1e3);
+    phases[i].captures.push_back(static_cast<double>(adaptive.captures));
+    phases[i].changes.push_back(static_cast<double>(adaptive.changes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<nlohmann::json> RunDrift(const DriftOptions& options) {
+  if (options.count < kPhases || options.seeds < 1) {
+    return absl::InvalidArgumentError("a drift needs three sequences and a seed");
+  }
+  std::vector<Phase> phases(kPhases);
+  for (int i = 0; i < options.seeds; ++i) {
+    const absl::Status status =
+        RunSeed(options, options.first_seed + static_cast<uint64_t>(i), std::span(phases));
+    if (!status.ok()) return status;
+  }
+  nlohmann::json rows = nlohmann::json::array();
+  for (Phase& phase : phases) {
+    rows.push_back({{"adaptive", Median(std::move(phase.adaptive))},
+                    {"optimum", Median(std::move(phase.optimum))},
+                    {"share_of_optimum", Median(std::move(phase.share))},
+                    {"p50_ms", Median(std::move(phase.p50_ms))},
+                    {"captures", Median(std::move(phase.captures))},
+                    {"changes", Median(std::move(phase.changes))}});
+  }
+  return rows;
+}
+
+std::string DriftToMarkdown(const nlohmann::json& rows) {
+  std::string text =
+      "| phase | adaptive | its optimum | share | p50 ms | captures | changes |\n"
+      "|---|---|---|---|---|---|---|\n";
+  int phase = 0;
+  for (const nlohmann::json& row : rows) {
+    absl::StrAppendFormat(&text, "| %d | %.3f | %.3f | %.3f | %.3f | %.0f | %.0f |\n", ++phase,
+                          row["adaptive"].get<double>(), row["optimum"].get<double>(),
+                          row["share_of_optimum"].get<double>(), row["p50_ms"].get<double>(),
+                          row["captures"].get<double>(), row["changes"].get<double>());
+  }
+  return text;
+}
+
+}  // namespace sluice::loadtest

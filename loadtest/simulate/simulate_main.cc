@@ -1,0 +1,188 @@
+// sluice-simulate: the daemon's scheduler on virtual time.
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "CLI/CLI.hpp"
+#include "engine/journal_replay.h"
+#include "loadtest/simulate/comparison.h"
+#include "loadtest/simulate/cost_flags.h"
+#include "loadtest/simulate/drift.h"
+
+namespace sluice::loadtest {
+namespace {
+
+void AddWorkload(CLI::App* app, ComparisonOptions* o) {
+  app->add_option("--trace", o->trace, "CSV: arrival_s,input_tokens,output_tokens");
+  app->add_option("--cap", o->cap, "most tokens of a sequence")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--generate", o->generate,
+                  "without a trace: lognormal, drifting or recommendation")
+      ->capture_default_str();
+  app->add_option("--count", o->count, "generated sequences")
+      ->check(CLI::Range(2, 10'000'000))
+      ->capture_default_str();
+  app->add_option("--process", o->process, "arrivals: poisson or bursty")->capture_default_str();
+  app->add_option("--order", o->orders, "trace, shuffled or both")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("--load", o->loads, "useful work over capacity")
+      ->delimiter(',')
+      ->check(CLI::Range(0.001, 100.0))
+      ->capture_default_str();
+  app->add_flag("--load-of-halves", o->load_of_halves,
+                "each half brings the load by itself, instead of both together");
+  app->add_option("--seed", o->first_seed, "the first seed")->capture_default_str();
+  app->add_option("--seeds", o->seeds, "seeds, of which medians are reported")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("--deadline-s", o->deadline_seconds, "of each sequence; 0: none")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+}
+
+void AddContenders(CLI::App* app, ComparisonOptions* o) {
+  app->add_option("--policy", o->policies,
+                  "cut_and_fill, fifo_packed, padded_buckets, static_padded")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option(
+         "--ladder", o->ladders,
+         "fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (settles in "
+         "the first half), adaptive_live, foreseen, oracle (settle on what is measured)")
+      ->delimiter(',')
+      ->capture_default_str();
+  LadderOptions& ladder = o->experiment.ladder;
+  app->add_option("--buckets", ladder.max_buckets, "most buckets")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app->add_option("--min-tokens", ladder.min_tokens, "smallest bucket")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--min-gain", ladder.review.min_gain, "of a review, to change the ladder")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app->add_option("--half-life-us", ladder.review.half_life_us, "of the traffic, in virtual time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
+      ->capture_default_str();
+  BatchOptions& batch = o->experiment.batch;
+  app->add_option("--max-batch-tokens", batch.max_batch_tokens, "the largest bucket")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--max-batch-sequences", batch.max_batch_sequences, "of a batch")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app->add_option("--max-queue-delay-us", batch.max_queue_delay_us, "waiting for company")
+      ->check(CLI::Range(int64_t{0}, int64_t{10'000'000}))
+      ->capture_default_str();
+  app->add_option("--max-overtakes", batch.max_overtakes, "of a sequence")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+}
+
+int Fail(std::string_view message) {
+  std::cerr << "sluice-simulate: " << message << "\n";
+  return 1;
+}
+
+int FailWith(const absl::Status& status) {
+  return Fail({status.message().data(), status.message().size()});
+}
+
+int Replay(const std::string& path) {
+  absl::StatusOr<JournalReader> journal = JournalReader::Open(path);
+  if (!journal.ok()) return FailWith(journal.status());
+  const absl::StatusOr<JournalReplay> replay = ReplayJournal(&*journal);
+  if (!replay.ok()) return FailWith(replay.status());
+  std::cout << "identical: " << replay->decisions << " decisions, " << replay->batches
+            << " batches, " << replay->arrivals << " arrivals in " << replay->runs << " runs\n";
+  return 0;
+}
+
+struct Output {
+  std::string json, table;
+};
+
+int Write(const nlohmann::json& rows, const std::string& markdown, const Output& output) {
+  std::cout << markdown;
+  if (!output.table.empty() && !(std::ofstream(output.table) << markdown)) {
+    return Fail("cannot write " + output.table);
+  }
+  if (!output.json.empty() && !(std::ofstream(output.json) << rows.dump(1) << "\n")) {
+    return Fail("cannot write " + output.json);
+  }
+  return 0;
+}
+
+int Drift(const ComparisonOptions& options, const Output& output) {
+  const absl::StatusOr<nlohmann::json> rows = RunDrift({.count = options.count,
+                                                        .cap = options.cap,
+                                                        .load = options.loads.front(),
+                                                        .first_seed = options.first_seed,
+                                                        .seeds = options.seeds,
+                                                        .experiment = options.experiment});
+  return rows.ok() ? Write(*rows, DriftToMarkdown(*rows), output) : FailWith(rows.status());
+}
+
+int Simulate(const ComparisonOptions& options, const Output& output) {
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::StatusOr<nlohmann::json> rows = Compare(options);
+  if (!rows.ok()) return FailWith(rows.status());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const int status = Write(*rows, ToMarkdown(*rows), output);
+  std::cerr << rows->size() << " rows of " << options.seeds << " runs took " << took.count()
+            << " s\n";
+  return status;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{
+      "Runs the daemon's scheduler on virtual time, policies and ladders side by side. The first "
+      "half of the arrivals lets adaptive ladders settle, the second is measured. Medians over the "
+      "seeds. Deterministic."};
+  ComparisonOptions options;
+  options.experiment.batch.max_batch_tokens = 16384;
+  options.experiment.ladder.review.half_life_us = 200'000;
+  CostFlags costs;
+  int64_t review_us = 50'000;
+  Output output;
+  std::string journal;
+  bool drift = false;
+  AddWorkload(&app, &options);
+  AddContenders(&app, &options);
+  AddCostFlags(&app, &costs);
+  app.add_option("--review-interval-us", review_us, "of adaptive ladders, in virtual time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
+      ->capture_default_str();
+  app.add_option("--capture-us", options.experiment.capture_seconds,
+                 "to prepare a plan, for the price of a change")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  app.add_option("--journal", journal,
+                 "only repeat the daemon's recorded decisions: do ours differ from its own?");
+  app.add_flag("--drift", drift,
+               "only: the adaptive ladder through three phases of generated lengths, against the "
+               "best one of each");
+  app.add_option("--out", output.json, "write the rows as JSON");
+  app.add_option("--table", output.table, "write the table as Markdown");
+  CLI11_PARSE(app, argc, argv);
+  if (!journal.empty()) return Replay(journal);
+
+  options.experiment.capture_seconds *= 1e-6;
+  options.experiment.review_interval = std::chrono::microseconds(review_us);
+  options.experiment.max_positions = options.cap;
+  if (options.cap > options.experiment.batch.max_batch_tokens) {
+    return Fail("--cap is above --max-batch-tokens: a sequence must fit a batch");
+  }
+  const absl::Status set = SetCosts(costs, &options.experiment.costs);
+  if (!set.ok()) return FailWith(set);
+  return drift ? Drift(options, output) : Simulate(options, output);
+}
+
+}  // namespace
+}  // namespace sluice::loadtest
+
+int main(int argc, char** argv) { return sluice::loadtest::Main(argc, argv); }

@@ -1,0 +1,36 @@
+// Arrivals for the simulator: from a trace file or from seeded generators.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/schedule/traffic.h"
+
+namespace sluice::loadtest {
+
+// The inputs of a trace (see load::ParseTrace), those above `cap` cut to it. InvalidArgument names the
+// file and what is wrong with it; a sequence of no tokens is.
+absl::StatusOr<std::vector<int32_t>> ReadTraceLengths(const std::string& path, int32_t cap);
+
+// Lengths of the generated workloads; all within [1, cap].
+enum class Lengths {
+  kLogNormal,       // median 600, as prompts of a chat service
+  kDrifting,        // three phases of equal count: short, long, two humps
+  kRecommendation,  // user histories: many short ones, a heavy tail, a hump at the cap of the history
+};
+std::vector<int32_t> MakeLengths(Lengths kind, size_t count, int32_t cap, std::mt19937_64* random);
+
+enum class Process {
+  kPoisson,
+  kBursty,  // Poisson whose rate is four times the mean for a fifth of the time
+};
+// Arrivals of sequences of these lengths, one step each, from time zero on. `tokens_per_second` is
+// the mean over all of them.
+std::vector<Arrival> MakeArrivals(Process process, std::span<const int32_t> lengths,
+                                  double tokens_per_second, std::mt19937_64* random);
+
+}  // namespace sluice::loadtest

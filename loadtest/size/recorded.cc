@@ -1,0 +1,103 @@
+#include "loadtest/size/recorded.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "engine/journal_reader.h"
+#include "loadtest/trace/trace_file.h"
+
+namespace sluice::loadtest {
+namespace {
+
+// One overload for each kind of line.
+class Recorder {
+ public:
+  void operator()(const JournalStart& start) {
+    Keep();
+    run_ = {};
+    run_.batch = start.batch;
+    run_.costs.Restore(start.costs);
+    index_.clear();
+  }
+  void operator()(const JournalLadder& line) { run_.max_tokens = line.ladder.largest().tokens; }
+  void operator()(const JournalPush& push) {
+    const WaitingSequence& sequence = push.sequence;
+    if (push.arrival) {
+      index_[sequence.ticket] = run_.arrivals.size();
+      run_.arrivals.push_back({.at = sequence.queued,
+                               .tokens = sequence.tokens,
+                               .priority = sequence.priority,
+                               .deadline = sequence.deadline});
+    } else if (const auto it = index_.find(sequence.ticket); it != index_.end()) {
+      ++run_.arrivals[it->second].steps;
+      run_.recompute |= sequence.first_position == 0;
+    }
+  }
+  void operator()(const JournalObserve& observe) {
+    run_.costs.Observe(observe.step, observe.seconds);
+  }
+  void operator()(const JournalRemove&) {}
+  void operator()(const JournalDecide&) {}
+  void operator()(const JournalDropped&) {}
+
+  RecordedRun Finish() {
+    Keep();
+    std::ranges::stable_sort(kept_.arrivals, {}, &Arrival::at);
+    return std::move(kept_);
+  }
+
+ private:
+  void Keep() {
+    if (!run_.arrivals.empty()) kept_ = std::move(run_);
+  }
+
+  RecordedRun run_, kept_;
+  absl::flat_hash_map<uint64_t, size_t> index_;  // of the arrivals, by ticket
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, int32_t cap,
+                                                       bool generate) {
+  const absl::StatusOr<std::string> text = load::ReadFile(path);
+  if (!text.ok()) return text.status();
+  const absl::StatusOr<std::vector<load::TraceRow>> rows = load::ParseTrace(*text);
+  if (!rows.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", rows.status().message()));
+  }
+  std::vector<Arrival> arrivals;
+  arrivals.reserve(rows->size());
+  for (const load::TraceRow& row : *rows) {
+    const int32_t tokens = std::clamp(row.input_tokens, 1, cap);
+    const int32_t steps = generate ? std::clamp(row.output_tokens, 1, cap - tokens + 1) : 1;
+    arrivals.push_back({.at = MonoTime(nanoseconds(std::llround(row.arrival_s * 1e9))),
+                        .tokens = tokens,
+                        .steps = steps});
+  }
+  return arrivals;
+}
+
+absl::StatusOr<RecordedRun> ReadJournalRun(const std::string& path) {
+  absl::StatusOr<JournalReader> journal = JournalReader::Open(path);
+  if (!journal.ok()) return journal.status();
+  Recorder recorder;
+  for (;;) {
+    const absl::StatusOr<std::optional<JournalEntry>> entry = journal->Next();
+    if (!entry.ok()) return entry.status();
+    if (!entry->has_value()) break;
+    std::visit(recorder, **entry);
+  }
+  RecordedRun run = recorder.Finish();
+  if (run.arrivals.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": has no arrivals"));
+  }
+  return run;
+}
+
+}  // namespace sluice::loadtest

@@ -1,0 +1,127 @@
+// sluice-size: from recorded arrivals and an objective to the number of replicas.
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "loadtest/simulate/cost_flags.h"
+#include "loadtest/size/recorded.h"
+#include "loadtest/size/sizing.h"
+#include "loadtest/size/sizing_report.h"
+
+namespace sluice::loadtest {
+namespace {
+
+struct Flags {
+  std::string trace, journal, out;
+  int32_t cap = 8192;
+  bool generate = false;
+  double objective_ms = 100;
+  CostFlags costs;
+};
+
+void AddFlags(CLI::App* app, Flags* f, SizingOptions* o) {
+  auto* source = app->add_option_group("source", "what arrives")->require_option(1);
+  source->add_option("--trace", f->trace, "CSV: arrival_s, input_tokens and perhaps output_tokens");
+  source->add_option("--journal", f->journal,
+                     "what the daemon recorded (engine.history.journal): its arrivals, batch "
+                     "options and, without other costs, its measured costs");
+  app->add_option("--cap", f->cap, "most tokens of a sequence of the trace")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_flag("--generate", f->generate, "each output token of the trace is a step");
+  app->add_option("--objective-ms", f->objective_ms, "latency that is to be kept")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  app->add_option("--share", o->share, "of the sequences, to be kept for")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app->add_option("--growth", o->growth, "arrivals come this many times as fast")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->capture_default_str();
+  app->add_option("--max-replicas", o->max_replicas, "give up beyond these")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  app->add_option("--seed", o->seed, "of the split over the replicas")->capture_default_str();
+  app->add_option("--buckets", o->ladder.max_buckets, "of the ladder that is fitted")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app->add_option("--max-batch-tokens", o->batch.max_batch_tokens, "with a trace: largest bucket")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--max-queue-delay-us", o->batch.max_queue_delay_us,
+                  "with a trace: waiting for company")
+      ->check(CLI::Range(int64_t{0}, int64_t{10'000'000}))
+      ->capture_default_str();
+  app->add_option("--out", f->out, "write the result as JSON");
+  AddCostFlags(app, &f->costs);
+}
+
+int Fail(std::string_view message) {
+  std::cerr << "sluice-size: " << message << "\n";
+  return 1;
+}
+
+int FailWith(const absl::Status& status) {
+  return Fail({status.message().data(), status.message().size()});
+}
+
+// The arrivals; from a journal also the options that the daemon ran with.
+absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
+                                          SizingOptions* options) {
+  if (flags.journal.empty()) {
+    options->recompute = flags.generate;
+    return ReadTraceArrivals(flags.trace, std::min(flags.cap, options->batch.max_batch_tokens),
+                             flags.generate);
+  }
+  absl::StatusOr<RecordedRun> run = ReadJournalRun(flags.journal);
+  if (!run.ok()) return run.status();
+  options->recompute = run->recompute;
+  options->batch = run->batch;
+  options->batch.max_batch_tokens = run->max_tokens;
+  if (!costs_given) {
+    options->costs.measured = std::move(run->costs);
+    options->costs.use_measured = true;
+  }
+  return std::move(run->arrivals);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{
+      "How many replicas bear the recorded load, with which ladder, and how much more they would. "
+      "Splits the arrivals at random over one replica, two, and so on, and runs the daemon's "
+      "scheduler of each on virtual time until the objective is met."};
+  Flags flags;
+  SizingOptions options;
+  options.batch.max_batch_tokens = 16384;
+  AddFlags(&app, &flags, &options);
+  CLI11_PARSE(app, argc, argv);
+
+  options.objective_seconds = flags.objective_ms * 1e-3;
+  const absl::Status set = SetCosts(flags.costs, &options.costs);
+  if (!set.ok()) return FailWith(set);
+  const bool costs_given = app.count("--costs") + app.count("--cost-base-us") +
+                               app.count("--cost-per-token-us") + app.count("--cost-of") >
+                           0;
+  const absl::StatusOr<std::vector<Arrival>> arrivals = Load(flags, costs_given, &options);
+  if (!arrivals.ok()) return FailWith(arrivals.status());
+  const absl::StatusOr<Sizing> sizing = SizeReplicas(*arrivals, options);
+  if (!sizing.ok()) return FailWith(sizing.status());
+
+  std::cout << SizingTable(*sizing, options);
+  if (sizing->replicas > 0) std::cout << "\n" << SizingYaml(*sizing, options);
+  if (!flags.out.empty() &&
+      !(std::ofstream(flags.out) << SizingToJson(*sizing, options).dump(1) << "\n")) {
+    return Fail("cannot write " + flags.out);
+  }
+  return sizing->replicas > 0 ? 0 : 2;
+}
+
+}  // namespace
+}  // namespace sluice::loadtest
+
+int main(int argc, char** argv) { return sluice::loadtest::Main(argc, argv); }

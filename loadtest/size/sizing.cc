@@ -1,0 +1,177 @@
+#include "loadtest/size/sizing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/schedule/adaptive.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/virtual_run.h"
+
+namespace sluice::loadtest {
+namespace {
+
+// Between the largest growth that is borne and the smallest that is not.
+constexpr double kPrecision = 1.02;
+constexpr double kMostGrowth = 1e6;
+
+double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+// The arrivals of each replica, `growth` times as fast.
+std::vector<std::vector<Arrival>> Split(std::span<const Arrival> arrivals, double growth,
+                                        int replicas, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<size_t> replica(0, static_cast<size_t>(replicas) - 1);
+  std::vector<std::vector<Arrival>> split(static_cast<size_t>(replicas));
+  for (const Arrival& arrival : arrivals) {
+    Arrival& sooner = split[replica(random)].emplace_back(arrival);
+    const double offset = static_cast<double>((arrival.at - arrivals.front().at).count()) / growth;
+    sooner.at = MonoTime(nanoseconds(std::llround(offset)));
+    if (arrival.deadline != MonoTime::max()) {
+      sooner.deadline = sooner.at + (arrival.deadline - arrival.at);
+    }
+  }
+  return split;
+}
+
+class Sizer {
+ public:
+  Sizer(std::span<const Arrival> arrivals, const SizingOptions& options, Ladder ladder)
+      : arrivals_(arrivals),
+        options_(options),
+        ladder_(std::make_shared<const Ladder>(std::move(ladder))) {
+    for (const Bucket& bucket : ladder_->buckets()) {
+      const StepShape full{.bucket = bucket, .computed_tokens = bucket.tokens};
+      for (int i = 0; i < 3; ++i) warm_.Observe(full, options_.costs(full));
+    }
+  }
+
+  Sizing Run() const {
+    Sizing sizing{.rows = {}, .replicas = 0, .bears = 0, .ladder = *ladder_};
+    for (int replicas = 1; replicas <= options_.max_replicas; ++replicas) {
+      sizing.rows.push_back(Try(replicas, options_.growth));
+      if (!sizing.rows.back().meets) continue;
+      sizing.replicas = replicas;
+      sizing.bears = MostGrowth(replicas);
+      break;
+    }
+    return sizing;
+  }
+
+ private:
+  // Of all replicas together.
+  struct Sum {
+    std::vector<double> latencies;
+    int64_t within = 0, useful_tokens = 0, bucket_tokens = 0;
+    double busy_seconds = 0, span_seconds = 0;
+  };
+
+  SizingRow Try(int replicas, double growth) const {
+    Sum sum;
+    for (const auto& part : Split(arrivals_, growth, replicas, options_.seed)) RunOne(part, &sum);
+    std::sort(sum.latencies.begin(), sum.latencies.end());
+    SizingRow row{.replicas = replicas,
+                  .p50_seconds = Quantile(sum.latencies, 0.5),
+                  .p99_seconds = Quantile(sum.latencies, 0.99)};
+    if (sum.span_seconds > 0) row.utilisation = sum.busy_seconds / replicas / sum.span_seconds;
+    if (sum.bucket_tokens > 0) {
+      row.padding_efficiency =
+          static_cast<double>(sum.useful_tokens) / static_cast<double>(sum.bucket_tokens);
+    }
+    row.share_within = static_cast<double>(sum.within) / static_cast<double>(arrivals_.size());
+    row.meets = row.share_within >= options_.share;
+    return row;
+  }
+
+  void RunOne(std::span<const Arrival> arrivals, Sum* sum) const {
+    VirtualRunOptions run;
+    run.cost = [this](const StepShape& step) { return options_.costs(step); };
+    run.recompute = options_.recompute;
+    run.on_done = [&](size_t i, MonoTime end, bool ran) {
+      if (!ran) return;
+      const double latency = Seconds(end - arrivals[i].at);
+      sum->latencies.push_back(latency);
+      if (latency <= options_.objective_seconds && end <= arrivals[i].deadline) ++sum->within;
+      sum->span_seconds = std::max(sum->span_seconds, Seconds(end - MonoTime()));
+    };
+    Scheduler scheduler(options_.batch, std::chrono::hours(1), ladder_, warm_, nullptr);
+    const VirtualResult result = RunVirtually(arrivals, run, &scheduler);
+    sum->useful_tokens += result.useful_tokens;
+    sum->bucket_tokens += result.bucket_tokens;
+    sum->busy_seconds += result.busy_seconds;
+  }
+
+  double MostGrowth(int replicas) const {
+    double borne = options_.growth;
+    double unborne = borne * 2;
+    while (unborne < kMostGrowth && Try(replicas, unborne).meets) {
+      borne = unborne;
+      unborne *= 2;
+    }
+    while (unborne / borne > kPrecision) {
+      const double middle = std::sqrt(borne * unborne);
+      (Try(replicas, middle).meets ? borne : unborne) = middle;
+    }
+    return borne;
+  }
+
+  const std::span<const Arrival> arrivals_;
+  const SizingOptions& options_;
+  const std::shared_ptr<const Ladder> ladder_;
+  CostModel warm_;  // what a replica knows of the costs when it begins
+};
+
+absl::Status Check(std::span<const Arrival> arrivals, const SizingOptions& options) {
+  if (arrivals.empty()) return absl::InvalidArgumentError("nothing arrives");
+  if (!(options.growth > 0 && options.growth <= kMostGrowth)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("growth is ", options.growth, ", must be within (0, ", kMostGrowth, "]"));
+  }
+  if (options.batch.policy != PolicyKind::kCutAndFill &&
+      options.batch.policy != PolicyKind::kFifoPacked) {
+    return absl::InvalidArgumentError("only packed policies can be sized");
+  }
+  for (const Arrival& arrival : arrivals) {
+    const int64_t most = arrival.tokens + (options.recompute ? int64_t{arrival.steps} - 1 : 0);
+    if (arrival.tokens < 1 || most > options.batch.max_batch_tokens) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a sequence of ", most, " tokens; max_batch_tokens is ", options.batch.max_batch_tokens));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Ladder> LadderFor(std::span<const Arrival> arrivals, const SizingOptions& options) {
+  const LadderLimits limits{.max_tokens = options.batch.max_batch_tokens,
+                            .max_sequences = options.batch.max_batch_sequences,
+                            .tile_tokens = options.tile_tokens};
+  absl::StatusOr<Ladder> ladder = BuildLadder(options.ladder, limits);
+  if (!ladder.ok() || options.ladder.strategy != StrategyKind::kAdaptive) return ladder;
+  std::vector<int32_t> lengths;
+  for (const Arrival& arrival : arrivals) lengths.push_back(arrival.tokens);
+  CostModel costs;
+  for (const Bucket& bucket : ladder->buckets()) {
+    const StepShape full{.bucket = bucket, .computed_tokens = bucket.tokens};
+    costs.Observe(full, options.costs(full));
+  }
+  return FitLadder(lengths, options.ladder, options.batch, limits, costs);
+}
+
+}  // namespace
+
+absl::StatusOr<Sizing> SizeReplicas(std::span<const Arrival> arrivals,
+                                    const SizingOptions& options) {
+  const absl::Status status = Check(arrivals, options);
+  if (!status.ok()) return status;
+  absl::StatusOr<Ladder> ladder = LadderFor(arrivals, options);
+  if (!ladder.ok()) return ladder.status();
+  return Sizer(arrivals, options, *std::move(ladder)).Run();
+}
+
+}  // namespace sluice::loadtest

@@ -1,0 +1,71 @@
+#include "loadtest/size/sizing_report.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice::loadtest {
+namespace {
+
+std::vector<int32_t> Capacities(const Ladder& ladder) {
+  std::vector<int32_t> capacities;
+  for (const Bucket& bucket : ladder.buckets()) capacities.push_back(bucket.tokens);
+  return capacities;
+}
+
+}  // namespace
+
+std::string SizingTable(const Sizing& sizing, const SizingOptions& options) {
+  std::string text = "replicas    p50 ms    p99 ms  utilisation  padding eff.  within objective\n";
+  for (const SizingRow& row : sizing.rows) {
+    absl::StrAppendFormat(&text, "%8d %9.3f %9.3f %12.3f %13.3f %10.4f  %s\n", row.replicas,
+                          row.p50_seconds * 1e3, row.p99_seconds * 1e3, row.utilisation,
+                          row.padding_efficiency, row.share_within, row.meets ? "yes" : "no");
+  }
+  if (sizing.replicas == 0) {
+    absl::StrAppendFormat(&text, "Not even %d replicas end %.4g of the sequences within %.4g ms.\n",
+                          options.max_replicas, options.share, options.objective_seconds * 1e3);
+  } else {
+    absl::StrAppendFormat(&text,
+                          "%d replicas bear %.4g times the recorded load, asked for %.4g times.\n",
+                          sizing.replicas, sizing.bears, options.growth);
+  }
+  return text;
+}
+
+std::string SizingYaml(const Sizing& sizing, const SizingOptions& options) {
+  const BatchOptions& batch = options.batch;
+  const std::vector<int32_t> capacities = Capacities(sizing.ladder);
+  return absl::StrCat("engine:\n  ladder:\n    strategy: fixed\n    fixed_tokens: [",
+                      absl::StrJoin(capacities, ", "), "]\n    max_buckets: ", capacities.size(),
+                      "\n  batch:\n    policy: ",
+                      batch.policy == PolicyKind::kCutAndFill ? "cut_and_fill" : "fifo_packed",
+                      "\n    max_batch_tokens: ", batch.max_batch_tokens,
+                      "\n    max_batch_sequences: ", batch.max_batch_sequences,
+                      "\n    max_queue_delay_us: ", batch.max_queue_delay_us,
+                      "\n    max_overtakes: ", batch.max_overtakes, "\n");
+}
+
+nlohmann::json SizingToJson(const Sizing& sizing, const SizingOptions& options) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const SizingRow& row : sizing.rows) {
+    rows.push_back({{"replicas", row.replicas},
+                    {"p50_ms", row.p50_seconds * 1e3},
+                    {"p99_ms", row.p99_seconds * 1e3},
+                    {"utilisation", row.utilisation},
+                    {"padding_efficiency", row.padding_efficiency},
+                    {"share_within", row.share_within},
+                    {"meets", row.meets}});
+  }
+  return {{"objective_ms", options.objective_seconds * 1e3},
+          {"share", options.share},
+          {"growth", options.growth},
+          {"replicas", sizing.replicas},
+          {"bears_growth", sizing.bears},
+          {"ladder", Capacities(sizing.ladder)},
+          {"rows", rows}};
+}
+
+}  // namespace sluice::loadtest

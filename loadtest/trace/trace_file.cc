@@ -1,0 +1,151 @@
+#include "loadtest/trace/trace_file.h"
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace sluice::load {
+namespace {
+
+constexpr double kMaxTokens = 1 << 24;
+constexpr size_t kMaxRows = 20'000'000;
+constexpr std::streamoff kMaxBytes = std::streamoff{1} << 30;
+
+// Walks the rows of a CSV file without quotes and reads the wanted columns as numbers.
+class CsvReader {
+ public:
+  explicit CsvReader(absl::string_view text) : lines_(absl::StrSplit(text, '\n')) {}
+
+  absl::Status ReadHeading() {
+    if (lines_.empty()) return absl::InvalidArgumentError("the file is empty");
+    for (absl::string_view name : absl::StrSplit(lines_[0], ',')) {
+      headings_.emplace_back(absl::StripAsciiWhitespace(name));
+    }
+    return absl::OkStatus();
+  }
+
+  // The position of a column, or -1.
+  int Column(absl::string_view name) const {
+    for (size_t i = 0; i < headings_.size(); ++i) {
+      if (headings_[i] == name) return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+  absl::StatusOr<int> Required(absl::string_view name) const {
+    const int column = Column(name);
+    if (column >= 0) return column;
+    return absl::InvalidArgumentError(absl::StrCat("the heading has no column ", name));
+  }
+
+  // Goes to the next line that is not blank; false at the end.
+  bool Next() {
+    while (++line_ < lines_.size()) {
+      if (absl::StripAsciiWhitespace(lines_[line_]).empty()) continue;
+      cells_ = absl::StrSplit(lines_[line_], ',');
+      return true;
+    }
+    return false;
+  }
+
+  absl::StatusOr<double> Number(int column, double max) const {
+    const auto at = static_cast<size_t>(column);
+    double value = 0;
+    if (at >= cells_.size() || !absl::SimpleAtod(absl::StripAsciiWhitespace(cells_[at]), &value) ||
+        !std::isfinite(value) || value < 0 || value > max) {
+      return Wrong(absl::StrCat(headings_[at], " must be a number from 0 to ", max));
+    }
+    return value;
+  }
+
+  absl::Status Wrong(absl::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat("line ", line_ + 1, ": ", what));
+  }
+
+ private:
+  const std::vector<absl::string_view> lines_;
+  size_t line_ = 0;
+  std::vector<std::string> headings_;
+  std::vector<absl::string_view> cells_;
+};
+
+absl::StatusOr<TraceRow> ReadRow(const CsvReader& reader, int arrival, int input, int output) {
+  const absl::StatusOr<double> at = reader.Number(arrival, 1e9);
+  if (!at.ok()) return at.status();
+  const absl::StatusOr<double> tokens = reader.Number(input, kMaxTokens);
+  if (!tokens.ok()) return tokens.status();
+  const absl::StatusOr<double> generated = output < 0 ? 0 : reader.Number(output, kMaxTokens);
+  if (!generated.ok()) return generated.status();
+  return TraceRow{*at, static_cast<int32_t>(*tokens), static_cast<int32_t>(*generated)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv) {
+  CsvReader reader(csv);
+  if (absl::Status status = reader.ReadHeading(); !status.ok()) return status;
+  const absl::StatusOr<int> arrival = reader.Required("arrival_s");
+  if (!arrival.ok()) return arrival.status();
+  const absl::StatusOr<int> input = reader.Required("input_tokens");
+  if (!input.ok()) return input.status();
+  std::vector<TraceRow> rows;
+  double first = 0;
+  while (reader.Next()) {
+    absl::StatusOr<TraceRow> row =
+        ReadRow(reader, *arrival, *input, reader.Column("output_tokens"));
+    if (!row.ok()) return row.status();
+    if (rows.empty()) first = row->arrival_s;
+    row->arrival_s -= first;
+    const double before = rows.empty() ? 0 : rows.back().arrival_s;
+    if (row->arrival_s < before) return reader.Wrong("arrival_s decreases");
+    if (rows.size() == kMaxRows) return reader.Wrong("a trace has at most 20000000 rows");
+    rows.push_back(*row);
+  }
+  if (rows.empty()) return absl::InvalidArgumentError("the trace has no row");
+  return rows;
+}
+
+absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv) {
+  CsvReader reader(csv);
+  if (absl::Status status = reader.ReadHeading(); !status.ok()) return status;
+  const absl::StatusOr<int> tokens_column = reader.Required("tokens");
+  if (!tokens_column.ok()) return tokens_column.status();
+  const absl::StatusOr<int> count_column = reader.Required("count");
+  if (!count_column.ok()) return count_column.status();
+  std::vector<LengthCount> counts;
+  double sum = 0;
+  while (reader.Next()) {
+    const absl::StatusOr<double> tokens = reader.Number(*tokens_column, kMaxTokens);
+    if (!tokens.ok()) return tokens.status();
+    const absl::StatusOr<double> count = reader.Number(*count_column, 1e15);
+    if (!count.ok()) return count.status();
+    if (*tokens < 1) return reader.Wrong("tokens must be at least 1");
+    sum += *count;
+    counts.push_back({static_cast<int32_t>(*tokens), *count});
+  }
+  if (!(sum > 0)) return absl::InvalidArgumentError("the counts sum to 0");
+  return counts;
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  const std::streamoff size = file.tellg();
+  if (size < 0 || size > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no file of at most 1 GiB"));
+  }
+  std::string text(static_cast<size_t>(size), '\0');
+  file.seekg(0);
+  if (!file.read(text.data(), size)) {
+    return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  }
+  return text;
+}
+
+}  // namespace sluice::load

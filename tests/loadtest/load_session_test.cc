@@ -1,0 +1,190 @@
+#include "loadtest/load/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "loadtest/load/arguments.h"
+#include "loadtest/load/test_server.h"
+
+namespace sluice::load {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+std::unique_ptr<TestServer> Serve(const TestServerOptions& options) {
+  auto server = TestServer::Start(options);
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+// Short and small, so that only what a test is about makes a phase INVALID.
+SessionOptions Short(const TestServer& server) {
+  SessionOptions options;
+  options.address = server.address();
+  options.warm_up = milliseconds(200);
+  options.duration = milliseconds(800);
+  options.limits.min_duration = nanoseconds{0};
+  options.limits.min_calls = 1;
+  options.limits.max_lateness_share = 1e6;
+  options.limits.max_thread_share = 1e6;
+  options.objective = {seconds(100), 50};
+  return options;
+}
+
+json Measure(const SessionOptions& options) {
+  std::ostringstream out;
+  absl::StatusOr<json> report = RunSession(options, &out, false);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *report : json();
+}
+
+TEST(RunSession, ReportsEveryLoad) {
+  const auto server = Serve({});
+  SessionOptions options = Short(*server);
+  options.rates = {50, 100};
+  options.concurrencies = {2};
+  options.label = "test";
+  const json report = Measure(options);
+  ASSERT_EQ(report["phases"].size(), 3u);
+  EXPECT_EQ(report["phases"][0]["loop"], "open");
+  EXPECT_EQ(report["phases"][1]["rate_per_s"], 100);
+  EXPECT_EQ(report["phases"][2]["loop"], "closed");
+  EXPECT_EQ(report["phases"][2]["concurrency"], 2);
+  EXPECT_EQ(report["label"], "test");
+  EXPECT_EQ(report["seed"], 1);
+  EXPECT_EQ(report["server"]["name"], "sluice-load null-server");
+  EXPECT_GT(report["host"]["processors"], 0);
+  EXPECT_TRUE(AllValid(report)) << report["phases"];
+}
+
+TEST(RunSession, TooShortAPhaseIsInvalid) {
+  const auto server = Serve({});
+  SessionOptions options = Short(*server);
+  options.rates = {50};
+  options.limits.min_duration = seconds(10);
+  const json report = Measure(options);
+  EXPECT_FALSE(AllValid(report));
+  EXPECT_EQ(report["phases"][0]["verdict"], "INVALID");
+  EXPECT_THAT(report["phases"][0]["reasons"][0].get<std::string>(), HasSubstr("measured for"));
+}
+
+TEST(RunSession, AHarnessAtItsLimitIsFoundOut) {
+  const auto server = Serve({});
+  SessionOptions options = Short(*server);
+  // More than one thread can send in that time on any machine.
+  options.rates = {2'000'000};
+  options.warm_up = nanoseconds{0};
+  options.duration = milliseconds(50);
+  options.limits.max_lateness_share = 0.01;
+  options.objective.latency = milliseconds(100);
+  const json report = Measure(options);
+  EXPECT_EQ(report["phases"][0]["verdict"], "INVALID");
+  EXPECT_THAT(report["phases"][0]["reasons"].dump(), HasSubstr("the client sent late"));
+}
+
+TEST(RunSession, FindsThePeakOfAServerOfKnownCapacity) {
+  TestServerOptions slow;
+  slow.service_time = milliseconds(5);  // 200 a second at most
+  const auto server = Serve(slow);
+  SessionOptions options = Short(*server);
+  options.workload.arrivals = ArrivalKind::kConstant;
+  options.find_peak = true;
+  options.rates = {50};
+  options.peak_tolerance = 0.5;
+  options.warm_up = nanoseconds{0};
+  options.duration = seconds(1);
+  // At 400/s the last arrival of the second waits for a second; half of them miss this.
+  options.objective = {milliseconds(400), 99};
+  const json report = Measure(options);
+  EXPECT_GE(report["phases"].size(), 2u);
+  EXPECT_LT(report["peak"]["rate_per_s"], 400);
+}
+
+TEST(RunSession, AnswersAreComparedWithARecord) {
+  const std::string path = testing::TempDir() + "/answers.txt";
+  SessionOptions options;
+  {
+    const auto server = Serve({});
+    options = Short(*server);
+    options.rates = {100};
+    options.record_path = path;
+    EXPECT_TRUE(AllValid(Measure(options)));
+  }
+  options.record_path.clear();
+  options.check_path = path;
+  {
+    const auto same = Serve({});
+    options.address = same->address();
+    const json report = Measure(options);
+    EXPECT_TRUE(AllValid(report));
+    EXPECT_GT(report["answers"]["matched"], 0);
+  }
+  TestServerOptions wrong;
+  wrong.wrong_every = 1;
+  const auto other = Serve(wrong);
+  options.address = other->address();
+  const json report = Measure(options);
+  EXPECT_THAT(report["phases"][0]["reasons"].dump(), HasSubstr("answers differ"));
+}
+
+TEST(RunSession, SaysWhatIsWrongBeforeItSends) {
+  const auto server = Serve({});
+  SessionOptions options = Short(*server);
+  options.rates = {10};
+  options.workload.lengths = "nonsense";
+  EXPECT_EQ(RunSession(options, nullptr, false).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  options = Short(*server);
+  options.check_path = "/no/such";
+  EXPECT_EQ(RunSession(options, nullptr, false).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(server->requests(), 0);
+}
+
+Parsed Parse(const std::vector<const char*>& words) {
+  std::vector<const char*> argv = {"sluice-load"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  return ParseArguments(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST(ParseArguments, SetsTheOptions) {
+  const Parsed parsed =
+      Parse({"run", "--rate", "10,20", "--arrivals", "bursty", "--max-tokens", "16", "--seed", "9",
+             "--duration", "1.5", "--objective-ms", "25", "--parameter", "top_k", "5"});
+  ASSERT_LT(parsed.exit_code, 0);
+  const SessionOptions& options = parsed.arguments.session;
+  EXPECT_EQ(options.rates, (std::vector<double>{10, 20}));
+  EXPECT_EQ(options.workload.arrivals, ArrivalKind::kBursty);
+  EXPECT_EQ(options.workload.max_tokens, 16);
+  EXPECT_EQ(options.workload.seed, 9u);
+  EXPECT_EQ(options.payload.seed, 9u);
+  EXPECT_EQ(options.duration, milliseconds(1500));
+  EXPECT_EQ(options.objective.latency, milliseconds(25));
+  EXPECT_EQ(options.payload.parameters.at("top_k"), "5");
+  EXPECT_TRUE(Parse({"run", "--rate", "1", "--max-tokens", "trace"})
+                  .arguments.session.workload.max_tokens_from_trace);
+}
+
+TEST(ParseArguments, RefusesWhatMakesNoSense) {
+  for (const std::vector<const char*>& words :
+       std::vector<std::vector<const char*>>{{},
+                                             {"run"},
+                                             {"run", "--rate", "x"},
+                                             {"run", "--rate", "1", "--arrivals", "never"},
+                                             {"run", "--rate", "1", "--duration", "-1"},
+                                             {"run", "--rate", "1", "--channels", "0"},
+                                             {"run", "--rate", "1", "--max-tokens", "many"},
+                                             {"run", "--find-peak", "--concurrency", "4"},
+                                             {"report", "--out", "x"}}) {
+    EXPECT_EQ(Parse(words).exit_code, kExitUsage) << testing::PrintToString(words);
+  }
+  EXPECT_EQ(Parse({"--help"}).exit_code, kExitValid);
+}
+
+}  // namespace
+}  // namespace sluice::load

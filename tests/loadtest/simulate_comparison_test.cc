@@ -1,0 +1,77 @@
+#include "loadtest/simulate/comparison.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice::loadtest {
+namespace {
+
+using ::testing::HasSubstr;
+
+ComparisonOptions Small() {
+  ComparisonOptions options;
+  options.count = 3000;
+  options.seeds = 1;
+  options.ladders = {"geometric:2"};
+  options.experiment.batch.max_batch_tokens = 16384;
+  return options;
+}
+
+double Value(const nlohmann::json& rows, const std::string& policy, const std::string& field) {
+  for (const nlohmann::json& row : rows) {
+    if (row["policy"] == policy) return row[field].get<double>();
+  }
+  ADD_FAILURE() << "no row of " << policy;
+  return 0;
+}
+
+TEST(Compare, RanksThePoliciesAsTheyMust) {
+  const auto rows = Compare(Small());
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 4u);
+  const auto efficiency = [&](const std::string& policy) {
+    return Value(*rows, policy, "padding_efficiency");
+  };
+  EXPECT_GT(efficiency("cut_and_fill"), efficiency("fifo_packed"));
+  EXPECT_GT(efficiency("fifo_packed"), efficiency("padded_buckets"));
+  EXPECT_GT(efficiency("padded_buckets"), efficiency("static_padded"));
+  EXPECT_LT(Value(*rows, "cut_and_fill", "p99_ms"), Value(*rows, "fifo_packed", "p99_ms"));
+  for (const nlohmann::json& row : *rows) EXPECT_EQ(row["sequences"], 1500);
+  EXPECT_THAT(ToMarkdown(*rows), HasSubstr("| cut_and_fill | geometric:2 | 0."));
+}
+
+TEST(Compare, TheSameSeedGivesTheSameNumbers) {
+  ComparisonOptions options = Small();
+  options.policies = {"cut_and_fill"};
+  options.process = "bursty";
+  options.deadline_seconds = 2e-3;
+  const auto first = Compare(options);
+  const auto second = Compare(options);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(*first, *second);
+  options.first_seed = 2;
+  EXPECT_NE(*first, *Compare(options));
+}
+
+TEST(Compare, NamesWhatItDoesNotKnow) {
+  const auto error = [](ComparisonOptions options) {
+    return std::string(Compare(options).status().message());
+  };
+  ComparisonOptions options = Small();
+  options.policies = {"lifo"};
+  EXPECT_THAT(error(options), HasSubstr("lifo"));
+  options = Small();
+  options.ladders = {"geometric:x"};
+  EXPECT_THAT(error(options), HasSubstr("geometric:x"));
+  options = Small();
+  options.ladders = {"geometric:0.5"};
+  EXPECT_THAT(error(options), HasSubstr("ratio"));
+  options = Small();
+  options.orders = {"backwards"};
+  EXPECT_THAT(error(options), HasSubstr("backwards"));
+}
+
+}  // namespace
+}  // namespace sluice::loadtest
