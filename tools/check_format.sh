@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails when clang-format would change a C++ file.
+# Fails when clang-format would change a C++ or CUDA file.
 cd "$(dirname "$0")/.." || exit 1
 find client config engine kernels loadtest server tests \
-  \( -name '*.cc' -o -name '*.h' -o -name '*.inc' \) -print0 |
+  \( -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' \) -print0 |
   xargs -0 clang-format --dry-run --Werror

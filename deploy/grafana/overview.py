@@ -1,0 +1,147 @@
+"""Rate, errors, latency and queue."""
+
+from panels import Dashboard, histogram, series, stat
+from queries import BAD_HIGH, DAEMON, MODEL, VARIABLES, mean, quantiles, rate
+
+# Refusals know no version, and no model if the caller's did not exist.
+REJECTED = '{job="sluice",model=~"$model|",pod=~"$pod"}'
+
+DASHBOARD = Dashboard(
+    "sluice-overview",
+    "Sluice / overview",
+    "Rate, errors, latency and queue.",
+    VARIABLES,
+    [
+        (
+            "At a glance",
+            [
+                stat("Replicas", "none", f"sum(up{DAEMON})"),
+                stat("Requests", "reqps", rate("sluice_requests_total")),
+                stat(
+                    "Failed",
+                    "percentunit",
+                    'max(model:sluice_error_ratio:rate5m{model=~"$model"})',
+                    "Of what was the server's to answer; objective 0.1%.",
+                    BAD_HIGH,
+                    2,
+                ),
+                stat(
+                    "Slower than 1 s",
+                    "percentunit",
+                    'max(model:sluice_slow_ratio:rate5m{model=~"$model"})',
+                    "Of the successes; objective 1%.",
+                    ((None, "green"), (0.01, "orange"), (0.1, "red")),
+                    2,
+                ),
+                stat("Median", "s", quantiles("sluice_request_duration_seconds")[0][0]),
+                stat(
+                    "Queued work",
+                    "s",
+                    f"max(sluice_estimated_drain_seconds{MODEL})",
+                    "Of the fullest replica.",
+                ),
+            ],
+        ),
+        (
+            "Requests",
+            [
+                series(
+                    "Answers by code",
+                    "reqps",
+                    (rate("sluice_requests_total", by="code"), "{{code}}"),
+                    stacked=True,
+                ),
+                series(
+                    "Turned away",
+                    "reqps",
+                    (
+                        rate("sluice_rejected_total", REJECTED, "reason"),
+                        "{{reason}}",
+                    ),
+                    about="queue_full, draining and deadline are the server's; the others the caller's.",
+                ),
+                series(
+                    "Budget burn",
+                    "short",
+                    ('max(model:sluice_error_ratio:rate1h{model=~"$model"}) / 0.001', "errors, 1 h"),
+                    ('max(model:sluice_slow_ratio:rate1h{model=~"$model"}) / 0.01', "slow, 1 h"),
+                    about="1 spends the budget in 30 days; 14.4 pages.",
+                ),
+                series("Latency", "s", *quantiles("sluice_request_duration_seconds")),
+                series(
+                    "Where the time goes",
+                    "s",
+                    (mean("sluice_queue_duration_seconds"), "waiting"),
+                    (mean("sluice_inference_duration_seconds"), "in batches"),
+                    (mean("sluice_request_duration_seconds"), "from arrival to the end"),
+                    about="Means per request.",
+                ),
+                series(
+                    "Gave up",
+                    "reqps",
+                    (rate("sluice_cancelled_total", by="stage"), "cancelled, {{stage}}"),
+                    (rate("sluice_deadline_missed_total", by="stage"), "too late, {{stage}}"),
+                ),
+                histogram("Latency, all requests", "s", "sluice_request_duration_seconds", MODEL),
+                series(
+                    "Requests by pod", "reqps", (rate("sluice_requests_total", by="pod"), "{{pod}}"), width=12
+                ),
+            ],
+        ),
+        (
+            "Queue and engine",
+            [
+                series(
+                    "Waiting and running",
+                    "short",
+                    (f"sum by (pod) (sluice_requests_waiting{MODEL})", "waiting, {{pod}}"),
+                    (f"sum by (pod) (sluice_requests_running{MODEL})", "running, {{pod}}"),
+                ),
+                series(
+                    "Oldest request",
+                    "s",
+                    (f"max by (pod) (sluice_queue_oldest_age_seconds{MODEL})", "{{pod}}"),
+                ),
+                series(
+                    "Queued work",
+                    "s",
+                    (f"sum by (pod) (sluice_estimated_drain_seconds{MODEL})", "{{pod}}"),
+                    about="What the autoscalers look at.",
+                ),
+                series(
+                    "Step batches by trigger",
+                    "ops",
+                    (rate("sluice_batches_total", by="trigger"), "{{trigger}}"),
+                    stacked=True,
+                ),
+                series(
+                    "Step replay time",
+                    "s",
+                    (mean("sluice_stage_duration_seconds", "pod, stage"), "{{stage}}, {{pod}}"),
+                ),
+                series(
+                    "Tokens",
+                    "short",
+                    (rate("sluice_tokens_total", by="kind"), "{{kind}}"),
+                    about="Per second.",
+                ),
+                series(
+                    "Queue size",
+                    "bytes",
+                    (f"sum by (pod) (sluice_queue_bytes{MODEL})", "{{pod}}"),
+                ),
+                series("Queued tokens", "short", (f"sum by (pod) (sluice_queued_tokens{MODEL})", "{{pod}}")),
+                series(
+                    "Log records dropped",
+                    "short",
+                    (rate("sluice_log_dropped_total", DAEMON, "pod"), "{{pod}}"),
+                ),
+                series(
+                    "Versions of the daemon",
+                    "none",
+                    (f"count by (version) (sluice_build_info{DAEMON})", "{{version}}"),
+                ),
+            ],
+        ),
+    ],
+)

@@ -1,0 +1,11 @@
+"""Tests of deploy/ with the real tools: kubectl, promtool, Prometheus, Envoy, systemd-analyze.
+
+build/venv/bin/python -m pytest tests/deploy
+"""
+
+import sys
+
+from processes import DEPLOY
+
+# The dashboards' generator is imported as it is run: from its own folder.
+sys.path.insert(0, str(DEPLOY / "grafana"))

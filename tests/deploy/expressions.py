@@ -1,0 +1,76 @@
+"""Every PromQL expression of deploy/, with where it stands."""
+
+import json
+import re
+
+import yaml
+
+from processes import DEPLOY
+
+RULES = DEPLOY / "prometheus" / "rules.yml"
+ALERTS = DEPLOY / "prometheus" / "alerts.yml"
+DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
+
+
+def rules(path):
+    return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+
+
+def recorded():
+    """[(where, expression)] of the recording rules."""
+    return [(f"rule {rule['record']}", rule["expr"]) for rule in rules(RULES)]
+
+
+def of_alerts():
+    return [(f"alert {rule['alert']}", rule["expr"]) for rule in rules(ALERTS)]
+
+
+def of_dashboards(rate_interval="15s"):
+    """The panels' queries, as Grafana sends them with every variable at "All"."""
+    found = []
+    for path in DASHBOARDS:
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", []):
+                expression = re.sub(r"\$(model|version|pod)\b", ".*", target["expr"])
+                expression = expression.replace("$__rate_interval", rate_interval)
+                assert "$" not in expression, expression
+                found.append((f"{path.stem}: {panel['title']} ({target['legendFormat']})", expression))
+    return found
+
+
+def of_variables():
+    """[(where, selector, label)] of the dashboards' variables label_values(selector, label)."""
+    found = []
+    for path in DASHBOARDS:
+        for variable in json.loads(path.read_text())["templating"]["list"]:
+            if variable["type"] != "query":
+                continue
+            selector, label = re.fullmatch(
+                r"label_values\((.*), (\w+)\)", variable["query"]["query"]
+            ).groups()
+            found.append((f"{path.stem}: ${variable['name']}", selector.replace("$model", ".*"), label))
+    return found
+
+
+def of_autoscalers():
+    """What KEDA asks, and what prometheus-adapter asks for the HPA."""
+    keda = yaml.safe_load((DEPLOY / "kubernetes" / "overlays" / "keda" / "scaled_object.yaml").read_text())
+    adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())["rules"]["custom"][0]
+    filled = adapter["metricsQuery"]
+    for place, value in {
+        "Series": adapter["name"]["as"],
+        "LabelMatchers": 'job="sluice"',
+        "GroupBy": "pod",
+    }.items():
+        filled = filled.replace(f"<<.{place}>>", value)
+    return [("keda", keda["spec"]["triggers"][0]["metadata"]["query"]), ("adapter", filled)]
+
+
+def names(expression):
+    """The metrics and recorded series that an expression selects."""
+    without_labels = re.sub(r"\{[^}]*\}", "", expression)
+    return set(re.findall(r"\b(?:model:)?sluice_\w+(?::\w+)?|\bup\b", without_labels))
+
+
+def everything():
+    return recorded() + of_alerts() + of_dashboards() + of_autoscalers()

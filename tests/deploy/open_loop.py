@@ -1,0 +1,69 @@
+"""Open-loop load: calls start at scheduled times, whatever became of those before them."""
+
+import asyncio
+import collections
+import dataclasses
+import random
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+
+def request(rng, max_tokens=0):
+    """Scores a random prompt, with max_tokens generated tokens."""
+    length = rng.randint(4, 48)
+    tokens = np.array([rng.randrange(256) for _ in range(length)], np.int32)
+    message = service_pb2.ModelInferRequest(model_name="demo")
+    tensor = message.inputs.add(name="input_ids", datatype="INT32", shape=[1, length])
+    tensor.contents.int_contents.extend(tokens.tolist())
+    message.parameters["max_tokens"].int64_param = max_tokens
+    return message
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of the calls; `codes` counts statuses, `failures` has the details of the others."""
+
+    codes: collections.Counter
+    failures: list
+    max_in_flight: int
+
+    @property
+    def total(self):
+        return self.codes.total()
+
+    @property
+    def failed(self):
+        return len(self.failures)
+
+
+async def run(address, per_second, count=None, seed=1, until=None, max_tokens=0):
+    """Sends `count` calls, or calls until the event `until` is set, at exponential distances."""
+    rng = random.Random(seed)
+    outcome = Outcome(collections.Counter(), [], 0)
+    tasks = set()
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+        async def call(message):
+            try:
+                await stub.ModelInfer(message, timeout=10)
+                outcome.codes["OK"] += 1
+            except grpc.aio.AioRpcError as error:
+                outcome.codes[error.code().name] += 1
+                outcome.failures.append(f"{error.code().name}: {error.details()}")
+
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        sent = 0
+        while not until.is_set() if until else sent < count:
+            due += rng.expovariate(per_second)
+            await asyncio.sleep(max(0, due - loop.time()))
+            task = loop.create_task(call(request(rng, max_tokens)))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            outcome.max_in_flight = max(outcome.max_in_flight, len(tasks))
+            sent += 1
+        await asyncio.gather(*tasks)
+    return outcome

@@ -1,0 +1,157 @@
+"""Real daemons, Envoy and Prometheus on free ports of this machine."""
+
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "release"))
+SLUICED = BUILD / "server" / "sluiced"
+SLUICE = BUILD / "client" / "sluice"
+DEMO = ROOT / "models" / "demo"
+
+
+def tool(name):
+    """Path of a program: of this Python's environment, else of the system. A missing one is a failure."""
+    path = shutil.which(name, path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert path, f"{name} is missing; see tools/packages-test.txt and tools/requirements-test.txt"
+    return path
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition, what, within_s=30):
+    """Polls; the pause leaves the processor to whoever makes the condition true."""
+    give_up = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < give_up, f"not within {within_s} s: {what}"
+        select.select([], [], [], 0.05)
+
+
+def get(address, path, **query):
+    """Body of an HTTP answer of status 200, else None."""
+    try:
+        encoded = urllib.parse.urlencode(query)
+        with urllib.request.urlopen(f"http://{address}{path}?{encoded}", timeout=10) as answer:
+            return answer.read().decode()
+    except OSError:
+        return None
+
+
+class Process:
+    """A started program that ends with the test; its output goes to `log`."""
+
+    def __init__(self, command, log):
+        self.log = log
+        with open(log, "ab") as output:
+            self.process = subprocess.Popen([*map(str, command)], stdout=output, stderr=subprocess.STDOUT)
+
+    def wait_ready(self, condition, within_s=60):
+        def ready_or_dead():
+            assert self.process.poll() is None, self.log.read_text()
+            return condition()
+
+        wait_until(ready_or_dead, f"ready, see {self.log}", within_s)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, timeout_s=60):
+        """SIGTERM; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
+
+
+class Daemon(Process):
+    """sluiced with the demo model. A successor may take its ports: pass them as `ports`."""
+
+    def __init__(self, folder, *options, ports=None, wait=True):
+        self.ports = ports or (free_port(), free_port())
+        self.grpc, self.http = (f"127.0.0.1:{port}" for port in self.ports)
+        addresses = ["--server.grpc.address", self.grpc, "--server.metrics.address", self.http]
+        log = folder / f"sluiced-{self.ports[0]}.log"
+        super().__init__([SLUICED, *addresses, "--model", f"demo={DEMO}", *options], log)
+        if wait:
+            self.wait_ready(self.ready)
+
+    def ready(self):
+        return get(self.http, "/readyz") is not None
+
+    def metric(self, name, **labels):
+        """Sum of the samples of `name` that carry all of `labels`."""
+        total = 0.0
+        for pairs, value in re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", get(self.http, "/metrics"), re.M):
+            if set(labels.items()) <= set(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', pairs)):
+                total += float(value)
+        return total
+
+
+class Prometheus(Process):
+    """Prometheus with the configuration file `config`, its data in `folder`."""
+
+    def __init__(self, folder, config):
+        self.address = f"127.0.0.1:{free_port()}"
+        command = [
+            tool("prometheus"),
+            f"--config.file={config}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={self.address}",
+            "--log.level=warn",
+        ]
+        super().__init__(command, folder / "prometheus.log")
+        self.wait_ready(lambda: get(self.address, "/-/ready") is not None)
+
+    def query(self, expression):
+        """Samples of an instant query: [(labels, value)]; an expression that does not parse fails."""
+        body = get(self.address, "/api/v1/query", query=expression)
+        assert body is not None, f"Prometheus refuses: {expression}"
+        return [
+            (sample["metric"], float(sample["value"][1])) for sample in json.loads(body)["data"]["result"]
+        ]
+
+    def metric_names(self):
+        return set(json.loads(get(self.address, "/api/v1/label/__name__/values"))["data"])
+
+
+class Envoy(Process):
+    def __init__(self, folder, config, admin):
+        self.admin = admin
+        super().__init__(
+            [tool("envoy"), "-c", config, "--concurrency", 1, "-l", "warning", "--use-dynamic-base-id"],
+            folder / "envoy.log",
+        )
+        self.wait_ready(lambda: get(admin, "/ready") is not None)
+
+    def healthy(self):
+        """Number of replicas that take calls."""
+        found = re.findall(r"^sluice::\S+::health_flags::(\S+)$", get(self.admin, "/clusters") or "", re.M)
+        return found.count("healthy")
+
+    def statistic(self, name):
+        found = re.search(rf"^{re.escape(name)}: (\d+)$", get(self.admin, "/stats"), re.M)
+        assert found, f"no statistic {name}"
+        return int(found.group(1))

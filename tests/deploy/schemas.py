@@ -1,0 +1,181 @@
+"""Strict validation of manifests, offline: an unknown field or a wrong type is Invalid.
+
+| resource | schema |
+|---|---|
+| Kubernetes' own | kubernetes-validate (PyPI), the OpenAPI schemas of Kubernetes 1.37, strict |
+| KServe | the field tables in KServe's own Python models (PyPI, kserve); pods' parts as above |
+| KEDA, PodMonitor | models generated from their CRDs (PyPI, cloudcoil-models-...) |
+| GRPCRoute | the table below, after the CRD of Gateway API 1.x, standard channel |
+"""
+
+import ast
+import importlib
+import pathlib
+import re
+import sys
+
+import jsonschema
+import kubernetes_validate
+
+KUBERNETES = "1.37"
+_INSTALLED = pathlib.Path(sys.prefix) / "schemas"  # by tools/install_manifest_schemas.sh
+_KSERVE = _INSTALLED / "kserve" / "models"
+_GENERATED = {
+    "ScaledObject": "cloudcoil.models.keda.v1alpha1",
+    "PodMonitor": "cloudcoil.models.prometheus_operator.v1",
+}
+
+
+class Invalid(AssertionError):
+    """A manifest that its schema refuses."""
+
+
+def validate(manifest):
+    assert _INSTALLED.is_dir(), f"schemas are missing: tools/install_manifest_schemas.sh {sys.prefix}"
+    try:
+        _validate(manifest)
+    except (jsonschema.ValidationError, ValueError) as error:  # pydantic's is a ValueError
+        raise Invalid(f"{manifest['kind']} {manifest['metadata'].get('name')}: {error}") from error
+
+
+def _validate(manifest):
+    group, _, version = manifest["apiVersion"].rpartition("/")
+    kind = manifest["kind"]
+    if group == "serving.kserve.io":
+        _check_kserve(f"{version.capitalize()}{kind}", manifest, kind)
+    elif group == "gateway.networking.k8s.io":
+        jsonschema.validate(manifest, GRPC_ROUTE)
+    elif kind in _GENERATED:
+        _check_generated(manifest)
+    else:
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+def _check_generated(manifest):
+    """The models drop fields that they do not know: what comes back must be what went in."""
+    if str(_INSTALLED) not in sys.path:
+        sys.path.append(str(_INSTALLED))
+    model = getattr(importlib.import_module(_GENERATED[manifest["kind"]]), manifest["kind"])
+    parsed = model.model_validate(manifest)
+    again = parsed.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if again != manifest:
+        raise Invalid(f"{manifest['kind']}: a field is unknown: {manifest} became {again}")
+
+
+_PLAIN = {"str": str, "int": int, "bool": bool, "object": object}
+
+
+def _kserve_fields(name):
+    """{JSON field: type} of a KServe model, or None for a type that is Kubernetes' own."""
+    path = _KSERVE / (re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower() + ".py")
+    if not path.exists():
+        return None
+    tables = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assign)
+        and getattr(node.targets[0], "id", "") in ("openapi_types", "attribute_map")
+    }
+    return {tables["attribute_map"][name]: kind for name, kind in tables["openapi_types"].items()}
+
+
+def _check_kserve(kind, value, where):
+    """Checks `value` against the type `kind` as KServe's models write it: list[V1Container]."""
+    if match := re.fullmatch(r"list\[(.*)\]", kind):
+        _require(list, value, where)
+        for index, item in enumerate(value):
+            _check_kserve(match[1], item, f"{where}[{index}]")
+    elif match := re.fullmatch(r"dict\(str, (.*)\)", kind):
+        _require(dict, value, where)
+        for key, item in value.items():
+            _check_kserve(match[1], item, f"{where}.{key}")
+    elif kind in _PLAIN:
+        _require(_PLAIN[kind], value, where)
+    elif fields := _kserve_fields(kind):
+        _require(dict, value, where)
+        for key, item in value.items():
+            if key not in fields:
+                raise Invalid(f"{where}.{key} is unknown")
+            _check_kserve(fields[key], item, f"{where}.{key}")
+    else:
+        assert kind in _PARTS, f"{where}: no schema for {kind}"
+        kubernetes_validate.validate(_PARTS[kind](value), KUBERNETES, strict=True)
+
+
+def _require(kind, value, where):
+    if not isinstance(value, kind):
+        raise Invalid(f"{where} is no {kind.__name__}")
+
+
+# Where Kubernetes' own schemas have the parts that KServe takes from pods.
+_PARTS = {
+    "V1Container": lambda value: {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [value]}},
+    "V1ObjectMeta": lambda value: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": value},
+}
+
+
+def _object(required=(), **properties):
+    return {
+        "type": "object",
+        "required": list(required),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+_NAME = {"type": "string", "minLength": 1, "maxLength": 253}
+_PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+_GRPC_NAME = {"type": "string", "maxLength": 1024, "pattern": r"^[A-Za-z0-9_.]+$"}
+
+GRPC_ROUTE = _object(
+    ("apiVersion", "kind", "metadata", "spec"),
+    apiVersion={"const": "gateway.networking.k8s.io/v1"},
+    kind={"const": "GRPCRoute"},
+    metadata={"type": "object"},
+    spec=_object(
+        parentRefs={
+            "type": "array",
+            "maxItems": 32,
+            "items": _object(
+                ("name",), group=_NAME, kind=_NAME, name=_NAME, namespace=_NAME, port=_PORT, sectionName=_NAME
+            ),
+        },
+        hostnames={
+            "type": "array",
+            "maxItems": 16,
+            "items": _NAME
+            | {"pattern": r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"},
+        },
+        rules={
+            "type": "array",
+            "maxItems": 16,
+            "items": _object(
+                name=_NAME,
+                matches={
+                    "type": "array",
+                    "maxItems": 64,
+                    "items": _object(
+                        method=_object(
+                            type={"enum": ["Exact", "RegularExpression"]},
+                            service=_GRPC_NAME,
+                            method=_GRPC_NAME,
+                        )
+                    ),
+                },
+                backendRefs={
+                    "type": "array",
+                    "maxItems": 16,
+                    "items": _object(
+                        ("name",),
+                        group=_NAME,
+                        kind=_NAME,
+                        name=_NAME,
+                        namespace=_NAME,
+                        port=_PORT,
+                        weight={"type": "integer", "minimum": 0, "maximum": 1000000},
+                    ),
+                },
+            ),
+        },
+    ),
+)

@@ -1,0 +1,205 @@
+"""The committed Envoy configuration in a real Envoy, before three real daemons."""
+
+import asyncio
+import concurrent.futures
+import random
+import re
+import subprocess
+
+import grpc
+import pytest
+import yaml
+from tritonclient.grpc import service_pb2_grpc
+
+import open_loop
+from processes import DEPLOY, Daemon, Envoy, free_port, tool, wait_until
+
+CONFIG = DEPLOY / "envoy" / "envoy.yaml"
+PER_SECOND = 60
+# Two health checks, one second apart, take a draining replica out of use; see the configuration.
+DRAIN = ("--server.lifecycle.drain-delay-us", "2500ms")
+
+
+def local_config(replicas, port, admin_port):
+    """The committed configuration with ports of this machine in it."""
+    config = yaml.safe_load(CONFIG.read_text())
+    resources = config["static_resources"]
+    address = {"address": "127.0.0.1", "port_value": port}
+    resources["listeners"][0]["address"]["socket_address"] = address
+    config["admin"]["address"]["socket_address"]["port_value"] = admin_port
+    cluster = resources["clusters"][0]
+    del cluster["cluster_type"]
+    cluster["type"] = "STATIC"
+    cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
+        {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": each}}}}
+        for each in replicas
+    ]
+    return yaml.safe_dump(config)
+
+
+class Fleet:
+    def __init__(self, folder):
+        self.folder = folder
+        self.replicas = [Daemon(folder, *DRAIN, wait=False) for _ in range(3)]
+        for each in self.replicas:
+            each.wait_ready(each.ready)
+        self.port, admin = free_port(), free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        config = folder / "envoy.yaml"
+        config.write_text(local_config([each.ports[0] for each in self.replicas], self.port, admin))
+        self.envoy = Envoy(folder, config, f"127.0.0.1:{admin}")
+        self.wait_healthy(3)
+
+    def wait_healthy(self, count):
+        wait_until(lambda: self.envoy.healthy() == count, f"{count} healthy replicas")
+
+    def restart(self, index):
+        """A successor on the same ports, as a pod's replacement behind the same name."""
+        self.replicas[index] = Daemon(self.folder, *DRAIN, ports=self.replicas[index].ports)
+
+    def answered(self):
+        return [each.metric("sluice_requests_total", code="OK") for each in self.replicas]
+
+    def close(self):
+        for each in (self.envoy, *self.replicas):
+            if each.process.poll() is None:
+                each.kill()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    started = Fleet(tmp_path_factory.mktemp("envoy"))
+    yield started
+    started.close()
+
+
+def during(address, action, **load):
+    """Runs `action` in a thread under open-loop load and returns the load's outcome."""
+
+    async def both():
+        done = asyncio.Event()
+        calls = asyncio.create_task(open_loop.run(address, until=done, **load))
+        try:
+            await asyncio.to_thread(action)
+        finally:
+            done.set()
+        return await calls
+
+    return asyncio.run(both())
+
+
+def test_configuration_is_valid_and_uses_nothing_deprecated():
+    check = subprocess.run(
+        [tool("envoy"), "--mode", "validate", "-c", CONFIG], capture_output=True, text=True
+    )
+    assert check.returncode == 0, check.stderr
+    assert "deprecated" not in check.stderr.lower(), check.stderr
+
+
+def test_load_spreads_over_all_replicas(fleet):
+    before = fleet.answered()
+    outcome = asyncio.run(open_loop.run(fleet.address, PER_SECOND, count=300))
+    shares = [(now - then) / 300 for then, now in zip(before, fleet.answered())]
+    print(f"spread: {outcome.total} calls, shares {[f'{share:.2f}' for share in shares]}")
+    assert outcome.codes == {"OK": 300}
+    # One connection's calls on one replica, which a connection balancer gives, would be 1, 0, 0.
+    assert min(shares) > 0.15
+
+
+def test_a_killed_replica_costs_no_call(fleet):
+    def kill_and_replace():
+        victim = fleet.replicas[1]
+        wait_until(lambda: victim.metric("sluice_requests_running"), "a call is in flight")
+        victim.kill()
+        fleet.wait_healthy(2)
+        fleet.restart(1)
+        fleet.wait_healthy(3)
+
+    names = [f"cluster.sluice.upstream_{each}" for each in ("rq_retry", "cx_destroy_remote_with_active_rq")]
+    before = [fleet.envoy.statistic(name) for name in names]
+    # Calls long enough that the kill hits some of them.
+    outcome = during(fleet.address, kill_and_replace, per_second=6, max_tokens=40)
+    repeated, cut = (fleet.envoy.statistic(name) - then for name, then in zip(names, before))
+    print(f"kill: {outcome.total} calls, {outcome.failed} failed, {repeated} repeated on another replica")
+    assert cut > 0, "no call was in flight at the kill: the test shows nothing"
+    assert outcome.failed == 0, outcome.failures
+
+
+def test_a_rolling_restart_costs_no_call(fleet):
+    def roll():
+        for index in range(3):
+            assert fleet.replicas[index].stop() == 0
+            fleet.restart(index)
+            fleet.wait_healthy(3)
+
+    outcome = during(fleet.address, roll, per_second=PER_SECOND)
+    print(f"rolling restart: {outcome.total} calls, {outcome.failed} failed")
+    assert outcome.failed == 0, outcome.failures
+
+
+class DeadlineTeller(grpc.GenericRpcHandler):
+    """A replica that answers any call with the seconds that the caller has left for it."""
+
+    def service(self, details):
+        def answer(_, context):
+            if details.method == "/grpc.health.v1.Health/Check":
+                return b"\x08\x01"  # SERVING
+            return repr(context.time_remaining()).encode()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+def test_deadlines_are_passed_on(tmp_path):
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), handlers=[DeadlineTeller()])
+    replica, port, admin = server.add_insecure_port("127.0.0.1:0"), free_port(), free_port()
+    server.start()
+    config = tmp_path / "envoy.yaml"
+    config.write_text(local_config([replica], port, admin))
+    with Envoy(tmp_path, config, f"127.0.0.1:{admin}") as envoy, grpc.insecure_channel(
+        f"127.0.0.1:{port}"
+    ) as channel:
+        wait_until(lambda: envoy.healthy() == 1, "the replica is healthy")
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        assert 50 < float(call(b"", timeout=60)) <= 60
+        # A call without one gets the route's bound.
+        assert 290 < float(call(b"")) <= 300
+    server.stop(None)
+
+
+def test_streams_pass(fleet):
+    with grpc.insecure_channel(fleet.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        message = open_loop.request(random.Random(2), max_tokens=2)
+        answers = list(stub.ModelStreamInfer(iter([message]), timeout=10))
+    assert answers and not any(answer.error_message for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "method, codes",
+    [
+        ("sluice.admin.v1.Admin/GetBuckets", {grpc.StatusCode.UNIMPLEMENTED}),
+        ("inference.GRPCInferenceService/RepositoryModelUnload", {grpc.StatusCode.PERMISSION_DENIED}),
+        # An answer of the daemon, for the contrast: what is routed gets there.
+        ("inference.GRPCInferenceService/ModelReady", {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND}),
+    ],
+)
+def test_only_inference_is_routed(fleet, method, codes):
+    with grpc.insecure_channel(fleet.address) as channel:
+        call = channel.unary_unary(f"/{method}", request_serializer=bytes, response_deserializer=bytes)
+        try:
+            call(b"", timeout=5)
+            code = grpc.StatusCode.OK
+        except grpc.RpcError as error:
+            code = error.code()
+    assert code in codes
+
+
+def test_the_drain_delay_covers_the_health_checks():
+    """A replica that says NOT_SERVING must outlast the checks that take it out of use."""
+    check = yaml.safe_load(CONFIG.read_text())["static_resources"]["clusters"][0]["health_checks"][0]
+    seconds = {
+        name: float(re.fullmatch(r"([\d.]+)s", check[name]).group(1)) for name in ("interval", "timeout")
+    }
+    noticed = check["unhealthy_threshold"] * (seconds["interval"] + seconds["timeout"])
+    options = yaml.safe_load((DEPLOY / "kubernetes" / "base" / "sluice.yaml").read_text())
+    assert float(options["server"]["lifecycle"]["drain_delay_us"].removesuffix("s")) > noticed

@@ -1,0 +1,286 @@
+"""The manifests: rendered by kubectl's Kustomize, validated strictly, and held to what must add up."""
+
+import copy
+import functools
+import re
+import subprocess
+
+import pytest
+import yaml
+
+import schemas
+from processes import DEMO, DEPLOY, SLUICE, SLUICED, Daemon, tool
+
+KUBERNETES = DEPLOY / "kubernetes"
+OVERLAYS = ["cpu", "gpu", "keda", "hpa", "kserve"]
+SCALED = ["cpu", "gpu", "keda", "hpa"]  # those with our own Deployment
+MODEL_VOLUMES = ["model_claim", "model_init", "model_image"]
+POD_LABELS = {"app.kubernetes.io/name": "sluice"}
+
+
+@functools.cache
+def _render(folder):
+    result = subprocess.run([tool("kubectl"), "kustomize", folder], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "deprecated" not in result.stderr, result.stderr
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def render(folder):
+    """The manifests of a kustomization, a copy for each caller."""
+    return copy.deepcopy(_render(folder))
+
+
+def overlay(name):
+    return render(KUBERNETES / "overlays" / name)
+
+
+def the(kind, manifests, name=None):
+    found = [each for each in manifests if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    assert len(found) == 1, f"{len(found)} of {kind} {name or ''}"
+    return found[0]
+
+
+def container_and_pod(name):
+    """The daemon's container, and the pod's spec, of an overlay."""
+    if name == "kserve":
+        runtime, service = the("ServingRuntime", overlay(name)), the("InferenceService", overlay(name))
+        return runtime["spec"]["containers"][0], service["spec"]["predictor"]
+    pod = the("Deployment", overlay(name))["spec"]["template"]["spec"]
+    return next(each for each in pod["containers"] if each["name"] == "sluiced"), pod
+
+
+def seconds(text):
+    return float(re.fullmatch(r"([\d.]+)s", text).group(1))
+
+
+def drain_seconds(name):
+    """drain_delay and drain_timeout that an overlay's daemon runs with."""
+    if name == "kserve":
+        args = container_and_pod(name)[0]["args"]
+        return [
+            seconds(args[args.index(f"--server.lifecycle.drain-{each}-us") + 1])
+            for each in ("delay", "timeout")
+        ]
+    lifecycle = options(name)["server"]["lifecycle"]
+    return [seconds(lifecycle[f"drain_{each}_us"]) for each in ("delay", "timeout")]
+
+
+def options(name):
+    data = next(each for each in overlay(name) if each["kind"] == "ConfigMap")["data"]
+    return yaml.safe_load(data["sluice.yaml"])
+
+
+@pytest.fixture
+def variant(tmp_path):
+    """Renders the base with some components."""
+
+    def make(*components):
+        folder = tmp_path / "variant"
+        folder.mkdir()
+        # Kustomize reads files below a link's target, but takes relative paths only.
+        (tmp_path / "kubernetes").symlink_to(KUBERNETES)
+        text = {
+            "resources": ["../kubernetes/base"],
+            "components": [f"../kubernetes/components/{c}" for c in components],
+        }
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(text))
+        return render(folder)
+
+    return make
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_overlay_validates(name):
+    for manifest in overlay(name):
+        schemas.validate(manifest)
+
+
+@pytest.mark.parametrize("model", MODEL_VOLUMES)
+def test_components_validate(variant, model):
+    manifests = variant(model, "pod_monitor", "grpc_route")
+    for manifest in manifests:
+        schemas.validate(manifest)
+    pod = the("Deployment", manifests)["spec"]["template"]["spec"]
+    mount = next(each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "models")
+    assert mount == {"name": "models", "mountPath": "/models", "readOnly": True}
+    assert [each["name"] for each in pod["volumes"]].count("models") == 1
+
+
+@pytest.mark.parametrize(
+    "name, kind, path, value",
+    [
+        ("cpu", "Deployment", ("spec", "template", "spec", "terminationGracePeriod"), 45),
+        ("cpu", "Service", ("spec", "clusterIp"), "None"),
+        ("cpu", "PodDisruptionBudget", ("spec", "maxUnavailable"), [1]),
+        ("hpa", "HorizontalPodAutoscaler", ("spec", "metrics"), "queue"),
+        ("hpa", "PodMonitor", ("spec", "podMetricsEndpoint"), []),
+        ("keda", "ScaledObject", ("spec", "minReplicas"), 2),
+        ("keda", "ScaledObject", ("spec", "maxReplicaCount"), "ten"),
+        ("kserve", "ServingRuntime", ("spec", "protocolVersion"), ["grpc-v2"]),
+        ("kserve", "ServingRuntime", ("spec", "containers"), [{"name": "a", "imagePolicy": "Always"}]),
+        ("kserve", "InferenceService", ("spec", "predictor", "model", "storageURI"), "pvc://a"),
+        ("kserve", "InferenceService", ("spec", "predictor", "minReplicas"), "two"),
+    ],
+)
+def test_the_validators_see_planted_faults(name, kind, path, value):
+    manifest = next(each for each in overlay(name) if each["kind"] == kind)
+    schemas.validate(manifest)
+    place = manifest
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(schemas.Invalid):
+        schemas.validate(manifest)
+
+
+def test_the_route_validator_sees_planted_faults(variant):
+    route = the("GRPCRoute", variant("grpc_route"))
+    route["spec"]["rules"][0]["matches"][0]["method"]["services"] = "inference"
+    with pytest.raises(schemas.Invalid):
+        schemas.validate(route)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_grace_period_covers_the_drain(name):
+    _, pod = container_and_pod(name)
+    delay, timeout = drain_seconds(name)
+    assert delay + timeout < pod["terminationGracePeriodSeconds"]
+    # Endpoints are told of a pod that goes only after its readiness or deletion was seen.
+    assert delay >= 5
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_probes_ask_for_services_that_the_daemon_knows(name, served):
+    container, _ = container_and_pod(name)
+    asked = {}
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        asked[probe] = container[probe]["grpc"]["service"]
+        assert container[probe]["grpc"]["port"] == next(
+            port["containerPort"] for port in container["ports"] if port["name"] in ("grpc", "h2c")
+        )
+        check = [SLUICE, "--server", served.grpc, "health", "--service", asked[probe]]
+        assert subprocess.run(check, capture_output=True).returncode == 0, asked[probe]
+    # A liveness probe that asked for readiness would kill a replica that drains or waits.
+    assert asked["livenessProbe"] == "sluice.liveness"
+    assert asked["startupProbe"] == asked["readinessProbe"] == "sluice.readiness"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with Daemon(tmp_path_factory.mktemp("served")) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_options_are_the_daemons(name, tmp_path):
+    text = options(name)
+    assert text["models"][0]["path"].startswith("/models/")
+    text["models"][0]["path"] = str(DEMO)
+    file = tmp_path / "sluice.yaml"
+    file.write_text(yaml.safe_dump(text))
+    check = subprocess.run([SLUICED, "--config", file, "--check"], capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+
+
+def test_kserve_arguments_are_the_daemons():
+    args = container_and_pod("kserve")[0]["args"]
+    filled = [each.replace("{{.Name}}", "demo").replace("/mnt/models", str(DEMO)) for each in args]
+    assert filled != args
+    check = subprocess.run([SLUICED, *filled, "--check"], capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_container_has_no_rights_and_bounded_resources(name):
+    container, pod = container_and_pod(name)
+    context = container["securityContext"] | pod.get("securityContext", {})
+    assert context["runAsNonRoot"] and context["runAsUser"] == 10001  # the Dockerfile's user
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not pod["automountServiceAccountToken"]
+    assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert not container["image"].endswith(":latest") and ":" in container["image"]
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_selectors_meet_our_pods_and_only_ours(name):
+    manifests = overlay(name)
+    deployment = the("Deployment", manifests)
+    assert deployment["spec"]["template"]["metadata"]["labels"] == POD_LABELS
+    assert deployment["spec"]["selector"]["matchLabels"] == POD_LABELS
+    assert the("PodDisruptionBudget", manifests)["spec"]["selector"]["matchLabels"] == POD_LABELS
+    assert the("NetworkPolicy", manifests)["spec"]["podSelector"]["matchLabels"] == POD_LABELS
+    for constraint in deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]:
+        assert constraint["labelSelector"]["matchLabels"] == POD_LABELS
+    for service in (each for each in manifests if each["kind"] == "Service"):
+        assert service["spec"]["selector"] == POD_LABELS
+    # Callers are other pods than ours.
+    callers = the("NetworkPolicy", manifests)["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
+    assert not POD_LABELS.items() & callers.items()
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_ports_by_name_exist(name):
+    manifests = overlay(name)
+    ports = {port["name"] for port in container_and_pod(name)[0]["ports"]}
+    used = [
+        port["port"] for rule in the("NetworkPolicy", manifests)["spec"]["ingress"] for port in rule["ports"]
+    ]
+    used += [
+        port["targetPort"]
+        for each in manifests
+        if each["kind"] == "Service"
+        for port in each["spec"]["ports"]
+    ]
+    used += [
+        end["port"]
+        for each in manifests
+        if each["kind"] == "PodMonitor"
+        for end in each["spec"]["podMetricsEndpoints"]
+    ]
+    assert set(used) == ports
+
+
+def test_headless_service_gives_each_replica_an_address():
+    assert the("Service", overlay("cpu"), "sluice-headless")["spec"]["clusterIP"] == "None"
+
+
+def test_one_replica_per_device():
+    container, _ = container_and_pod("gpu")
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    # No replica more than devices, not even while rolling.
+    rolling = the("Deployment", overlay("gpu"))["spec"]["strategy"]["rollingUpdate"]
+    assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+@pytest.mark.parametrize("name", ["keda", "hpa"])
+def test_the_autoscaler_owns_the_count(name):
+    manifests = overlay(name)
+    deployment = the("Deployment", manifests)
+    assert "replicas" not in deployment["spec"]
+    spec = the("ScaledObject" if name == "keda" else "HorizontalPodAutoscaler", manifests)["spec"]
+    assert spec["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    behavior = (spec["advanced"]["horizontalPodAutoscalerConfig"] if name == "keda" else spec)["behavior"]
+    assert (
+        behavior["scaleUp"]["stabilizationWindowSeconds"]
+        < behavior["scaleDown"]["stabilizationWindowSeconds"]
+    )
+
+
+def test_a_disruption_leaves_a_replica():
+    for name in ("cpu", "gpu"):
+        manifests = overlay(name)
+        budget = the("PodDisruptionBudget", manifests)["spec"]["maxUnavailable"]
+        assert the("Deployment", manifests)["spec"]["replicas"] > budget
+
+
+def test_kserve_serves_the_open_inference_protocol():
+    runtime, service = the("ServingRuntime", overlay("kserve")), the("InferenceService", overlay("kserve"))
+    model = service["spec"]["predictor"]["model"]
+    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
+    assert model["modelFormat"]["name"] in [each["name"] for each in runtime["spec"]["supportedModelFormats"]]
+    assert model["runtime"] == runtime["metadata"]["name"]
+    assert runtime["spec"]["containers"][0]["name"] == "kserve-container"

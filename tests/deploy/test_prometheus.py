@@ -1,0 +1,111 @@
+"""A real Prometheus scrapes a real daemon under load: every expression of deploy/ returns data."""
+
+import asyncio
+import contextlib
+import random
+import subprocess
+import threading
+
+import grpc
+import pytest
+import yaml
+from tritonclient.grpc import service_pb2_grpc
+
+import expressions
+import open_loop
+from processes import DEPLOY, Daemon, Prometheus, get, tool, wait_until
+
+PER_SECOND = 20
+
+
+def local_config(folder, daemon):
+    """The committed configuration with a quick scrape and the daemon as its target."""
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["rule_files"] = [str(DEPLOY / "prometheus" / name) for name in config["rule_files"]]
+    targets = folder / "target.yml"
+    targets.write_text(yaml.safe_dump([{"targets": [daemon.http]}]))
+    config["scrape_configs"][0]["file_sd_configs"][0]["files"] = [str(targets)]
+    path = folder / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def odd_calls(address):
+    """A call that is refused, and two that may come too late or be given up while they run."""
+    with grpc.insecure_channel(address) as channel:
+        infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
+        wrong = open_loop.request(random.Random(1))
+        wrong.parameters["max_tokens"].int64_param = -1
+        with pytest.raises(grpc.RpcError):
+            infer(wrong, timeout=10)
+        with contextlib.suppress(grpc.RpcError):
+            infer(open_loop.request(random.Random(2), max_tokens=200), timeout=0.02)
+        given_up = infer.future(open_loop.request(random.Random(3), max_tokens=200))
+        with contextlib.suppress(grpc.FutureTimeoutError, grpc.RpcError):
+            given_up.result(timeout=0.02)
+        given_up.cancel()
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory):
+    """Prometheus after some seconds of load on one daemon, which goes on."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    stop = threading.Event()
+    with Daemon(folder) as daemon, Prometheus(folder, local_config(folder, daemon)) as server:
+        load = threading.Thread(
+            target=lambda: asyncio.run(open_loop.run(daemon.grpc, PER_SECOND, until=stop, max_tokens=3))
+        )
+        load.start()
+        try:
+            wait_until(
+                lambda: daemon.metric("sluice_cancelled_total")
+                and daemon.metric("sluice_deadline_missed_total")
+                or odd_calls(daemon.grpc),
+                "a call was cancelled and another late",
+            )
+            # Rates need two samples, the rules an evaluation after that.
+            wait_until(lambda: server.query("count_over_time(up[1m]) >= 5"), "five scrapes")
+            wait_until(lambda: server.query("model:sluice_slow_ratio:rate3d"), "the rules are evaluated")
+            yield server
+        finally:
+            stop.set()
+            load.join()
+
+
+@pytest.mark.parametrize(
+    "where, expression",
+    expressions.recorded() + expressions.of_dashboards() + expressions.of_autoscalers(),
+    ids=lambda text: text if len(text) < 60 else "",
+)
+def test_returns_data(prometheus, where, expression):
+    samples = prometheus.query(expression)
+    assert samples, f"{where}: no data for {expression}"
+    assert any(value == value for _, value in samples), f"{where}: only NaN for {expression}"
+
+
+@pytest.mark.parametrize("where, expression", expressions.of_alerts(), ids=lambda text: text[:40])
+def test_alert_selects_what_exists(prometheus, where, expression):
+    """It parses and asks for real series; that it fires is promtool's to show (test_rules.py)."""
+    prometheus.query(expression)
+    missing = expressions.names(expression) - prometheus.metric_names()
+    assert not missing, f"{where} selects {missing}, which nothing exports"
+
+
+def test_no_alert_is_raised_by_a_healthy_daemon(prometheus):
+    raised = {labels["alertname"] for labels, _ in prometheus.query('ALERTS{alertstate="firing"}')}
+    assert not raised
+
+
+@pytest.mark.parametrize("where, selector, label", expressions.of_variables(), ids=lambda text: text[:40])
+def test_variable_has_values(prometheus, where, selector, label):
+    assert {labels.get(label) for labels, _ in prometheus.query(selector)} - {None, ""}, where
+
+
+def test_metrics_text_passes_promtool(prometheus):
+    text = get(prometheus.query("up")[0][0]["instance"], "/metrics")
+    check = subprocess.run([tool("promtool"), "check", "metrics"], input=text, capture_output=True, text=True)
+    # promtool takes the bits of an entropy for an amount of data.
+    advice = {'sluice_shape_entropy_bits use base unit "bytes" instead of "bits"'}
+    assert set(check.stderr.splitlines()) <= advice, check.stderr
+    assert check.returncode in (0, 3), check.stdout  # 3: advice only

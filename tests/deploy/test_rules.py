@@ -1,0 +1,84 @@
+"""Prometheus' configuration, rules and alerts by promtool, and a runbook for every alert."""
+
+import re
+import subprocess
+
+import pytest
+import yaml
+
+import expressions
+from processes import DEPLOY, ROOT, tool
+
+PROMETHEUS = DEPLOY / "prometheus"
+RULE_TESTS = sorted((ROOT / "tests" / "deploy").glob("alerts*_test.yml"))
+METRIC_NAMES = ROOT / "server" / "metric_names.h"
+
+
+def promtool(*arguments):
+    result = subprocess.run([tool("promtool"), *map(str, arguments)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def runbooks():
+    """{word: text} of the entries of runbooks.md."""
+    parts = re.split(r"^## (\w+)\n", (PROMETHEUS / "runbooks.md").read_text(), flags=re.M)
+    return {title.lower(): text for title, text in zip(parts[1::2], parts[2::2])}
+
+
+def test_rules_are_valid():
+    promtool("check", "rules", expressions.RULES, expressions.ALERTS)
+
+
+def test_configuration_is_valid():
+    promtool("check", "config", PROMETHEUS / "prometheus.yml")
+
+
+def test_cluster_configuration_is_valid(tmp_path):
+    """Debian builds Prometheus without Kubernetes discovery, so that part is left out here."""
+    config = yaml.safe_load((PROMETHEUS / "prometheus_kubernetes.yml").read_text())
+    assert [each.pop("kubernetes_sd_configs") for each in config["scrape_configs"]] == [[{"role": "pod"}]]
+    config["rule_files"] = [str(PROMETHEUS / name) for name in config["rule_files"]]
+    path = tmp_path / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config))
+    promtool("check", "config", path)
+
+
+@pytest.mark.parametrize("path", RULE_TESTS, ids=lambda path: path.stem)
+def test_alerts_fire_and_stay_silent(path):
+    promtool("test", "rules", path)
+
+
+def test_every_alert_is_seen_to_fire_and_to_stay_silent():
+    fired, silent = set(), set()
+    for path in RULE_TESTS:
+        for case in yaml.safe_load(path.read_text())["tests"]:
+            for check in case["alert_rule_test"]:
+                severities = {each["exp_labels"]["severity"] for each in check["exp_alerts"]}
+                fired |= {(check["alertname"], severity) for severity in severities}
+                if not severities:
+                    silent.add(check["alertname"])
+    alerts = expressions.rules(expressions.ALERTS)
+    assert fired == {(alert["alert"], alert["labels"]["severity"]) for alert in alerts}
+    assert silent == {alert["alert"] for alert in alerts}
+
+
+def test_every_alert_has_a_runbook_that_says_what_to_do():
+    entries = runbooks()
+    alerts = expressions.rules(expressions.ALERTS)
+    assert {alert["annotations"]["runbook"] for alert in alerts} == set(entries)
+    for alert in alerts:
+        assert alert["annotations"]["runbook"] == alert["alert"].lower()
+    for title, text in entries.items():
+        assert "Look at" in text and re.search(
+            r"\bDo[:,]", text
+        ), f"{title} does not say what to look at and do"
+
+
+def test_every_metric_is_the_daemons():
+    """Names in rules, alerts and dashboards are declared by the daemon, or recorded by the rules."""
+    declared = set(re.findall(r'"(sluice_\w+)"', METRIC_NAMES.read_text()))
+    declared |= {f"{name}_{part}" for name in declared for part in ("bucket", "sum", "count")}
+    recorded = {rule["record"] for rule in expressions.rules(expressions.RULES)}
+    for where, expression in expressions.everything():
+        unknown = expressions.names(expression) - declared - recorded - {"up"}
+        assert not unknown, f"{where} selects {unknown}"

@@ -1,0 +1,53 @@
+"""What runs without Kubernetes: the systemd unit, verified and rated by systemd-analyze, and Docker's line."""
+
+import re
+import subprocess
+
+import pytest
+
+from processes import DEPLOY, SLUICE, SLUICED, tool
+
+UNIT = DEPLOY / "systemd" / "sluiced.service"
+
+
+@pytest.fixture
+def unit(tmp_path):
+    """The unit with this build's binaries."""
+    text = UNIT.read_text()
+    for installed, built in (("/usr/local/bin/sluiced", SLUICED), ("/usr/local/bin/sluice ", f"{SLUICE} ")):
+        assert installed in text
+        text = text.replace(installed, str(built))
+    path = tmp_path / UNIT.name
+    path.write_text(text)
+    return path
+
+
+def analyze(*arguments):
+    return subprocess.run([tool("systemd-analyze"), *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_unit_verifies(unit):
+    result = analyze("verify", unit)
+    # An unknown directive is a warning only.
+    assert result.returncode == 0 and not result.stderr, result.stderr
+
+
+def test_exposure_is_low(unit):
+    """At most 1.5 of 10 on systemd's scale; what is left are network access and the like."""
+    result = analyze("security", "--offline=true", "--threshold=15", unit)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    "file, pattern",
+    [
+        (UNIT, r"^TimeoutStopSec=(\d+)$"),
+        (DEPLOY / "README.md", r"^docker run (?:.*\\\n)+?.*--stop-timeout (\d+) "),
+    ],
+    ids=["systemd", "docker"],
+)
+def test_stop_timeout_covers_the_default_drain(file, pattern):
+    options = subprocess.run([SLUICED, "--model", "m=/", "--print-config"], capture_output=True, text=True)
+    times = [float(each) for each in re.findall(r"drain_\w+_us: ([\d.]+)s?\b", options.stdout)]
+    assert len(times) == 2, options.stdout
+    assert sum(times) < int(re.search(pattern, file.read_text(), re.M)[1])
