@@ -48,6 +48,7 @@ class OptimizeCall final : public grpc::ServerUnaryReactor {
 
  private:
   struct Ticket {
+    explicit Ticket(OptimizeCall* owner) : call(owner) {}
     std::atomic<OptimizeCall*> call;
   };
 

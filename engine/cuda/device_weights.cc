@@ -9,7 +9,6 @@
 namespace sluice {
 namespace {
 
-using kernels::cuda::BFloat16;
 using kernels::cuda::Narrow;
 
 }  // namespace
@@ -63,14 +62,13 @@ absl::StatusOr<const void*> DeviceWeights::PutBytes(const void* data, size_t byt
 
 template absl::StatusOr<const float*> DeviceWeights::Load(const Checkpoint&, const std::string&,
                                                           const std::vector<int64_t>&);
-template absl::StatusOr<const BFloat16*> DeviceWeights::Load(const Checkpoint&, const std::string&,
-                                                             const std::vector<int64_t>&);
+template absl::StatusOr<const kernels::cuda::BFloat16*> DeviceWeights::Load(
+    const Checkpoint&, const std::string&, const std::vector<int64_t>&);
 template absl::StatusOr<const float*> DeviceWeights::LoadTransposed(const Checkpoint&,
                                                                     const std::string&, int64_t,
                                                                     int64_t);
-template absl::StatusOr<const BFloat16*> DeviceWeights::LoadTransposed(const Checkpoint&,
-                                                                       const std::string&, int64_t,
-                                                                       int64_t);
+template absl::StatusOr<const kernels::cuda::BFloat16*> DeviceWeights::LoadTransposed(
+    const Checkpoint&, const std::string&, int64_t, int64_t);
 template absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>&);
 
 }  // namespace sluice

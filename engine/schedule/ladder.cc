@@ -90,6 +90,7 @@ Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& lim
   SLUICE_CHECK(capacities.front() >= 1);
 
   std::vector<Bucket> buckets;
+  buckets.reserve(capacities.size());
   for (const int32_t tokens : capacities) {
     buckets.push_back({.tokens = tokens, .sequences = std::min(tokens, limits.max_sequences)});
   }

@@ -58,6 +58,7 @@ Ladder LadderFitter::Fit(std::span<const WeightedSize> totals) const {
                       limits_.max_tokens)] += total.weight;
   }
   std::vector<WeightedSize> sizes;
+  sizes.reserve(raised.size());
   for (const auto& [tokens, weight] : raised) sizes.push_back({tokens, weight});
 
   std::vector<int32_t> capacities;
@@ -78,6 +79,7 @@ Ladder LadderFitter::Prune(const Ladder& ladder, std::span<const WeightedSize> t
   DropUnused(&rungs);
   DropToMemory(&rungs);
   std::vector<Bucket> kept;
+  kept.reserve(rungs.size());
   for (const Rung& rung : rungs) kept.push_back(rung.bucket);
   return Ladder(std::move(kept));
 }
@@ -137,6 +139,7 @@ std::vector<WeightedSize> Pool(std::span<const std::vector<WeightedSize>> histog
     for (const WeightedSize& size : histogram) sums[size.tokens] += size.weight;
   }
   std::vector<WeightedSize> mean;
+  mean.reserve(sums.size());
   for (const auto& [tokens, weight] : sums) {
     mean.push_back({tokens, weight / static_cast<double>(histograms.size())});
   }

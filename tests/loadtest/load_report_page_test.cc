@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "loadtest/load/progress.h"
 
@@ -20,7 +22,7 @@ json Report(const std::string& label) {
 }
 
 std::string Write(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + "/" + name;
+  const std::string path = absl::StrCat(testing::TempDir(), "/", getpid(), "_", name);
   std::ofstream(path) << text;
   return path;
 }

@@ -1,11 +1,14 @@
 #include "loadtest/simulate/workload.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <numeric>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -15,7 +18,8 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string FileOf(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/simulate_workload_test.csv";
+  const std::string path =
+      absl::StrCat(::testing::TempDir(), "/simulate_workload_test_", getpid(), ".csv");
   std::ofstream(path) << text;
   return path;
 }

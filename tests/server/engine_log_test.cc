@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "tests/server/messages.h"
 
 namespace sluice {
@@ -19,7 +21,8 @@ class EngineLogTest : public ::testing::Test {
  protected:
   // What is logged at `level`.
   std::string Logged(const std::string& level, const std::function<void(EngineLog*)>& events) {
-    const std::string path = ::testing::TempDir() + "/engine_log_test.log";
+    const std::string path =
+        absl::StrCat(::testing::TempDir(), "/engine_log_test_", getpid(), ".log");
     std::filesystem::remove(path);
     {
       LogOptions options;
