@@ -18,6 +18,10 @@ namespace {
 // A step in time for the most urgent is preferred to a better one down to this share of its rate.
 constexpr double kRescueShare = 0.5;
 
+// Estimates err by some percent. Of batches that are as good as each other the larger is taken: where
+// tokens cost the same in any number, it spares steps.
+constexpr double kClearlyBetter = 1.03;
+
 nanoseconds Duration(double seconds) { return nanoseconds(std::llround(seconds * 1e9)); }
 
 bool HasRoom(const Bucket& bucket, const BatchSize& size, int32_t tokens) {
@@ -137,7 +141,7 @@ const CutAndFill::Candidate* CutAndFill::Best(const FormerInputs& inputs, MonoTi
     const double bound = Rate(
         useful, inputs.costs->Estimate({.bucket = *bucket, .computed_tokens = bucket->tokens}));
     const bool may_rescue = first != nullptr && bound > rescue_.rate;
-    if (bound <= best_.rate && !may_rescue) continue;
+    if (bound <= kClearlyBetter * best_.rate && !may_rescue) continue;
 
     MonoTime end = MonoTime::min();
     if (heed_deadlines) {
@@ -148,7 +152,7 @@ const CutAndFill::Candidate* CutAndFill::Best(const FormerInputs& inputs, MonoTi
     // Those in between hold the same.
     if (!heed_deadlines) most = trial_.bucket.tokens;
     if (trial_.members.front() == first && trial_.rate > rescue_.rate) rescue_ = trial_;
-    if (trial_.rate > best_.rate) std::swap(best_, trial_);
+    if (trial_.rate > kClearlyBetter * best_.rate) std::swap(best_, trial_);
   }
   if (rescue_.rate > 0 && rescue_.rate >= kRescueShare * best_.rate) return &rescue_;
   return best_.rate > 0 ? &best_ : nullptr;

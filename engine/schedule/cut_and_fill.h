@@ -13,8 +13,9 @@ namespace sluice {
 //
 // Cut: for each bucket, the longest prefix of the queue that it holds. Fill: what room is left goes to
 // sequences from a bounded window behind the prefix, the largest that fits first. The candidate with
-// the most useful tokens per estimated second wins; a larger batch that pads more may lose to a
-// smaller one whose rest waits for company.
+// the most useful tokens per estimated second wins, where a smaller batch must be better than a larger
+// one by more than estimates err; a larger batch that pads more may lose to a smaller one whose rest
+// waits for company.
 //
 // Deadlines. Sequences that could not wait for another full batch are urgent and go first, the earliest
 // deadline first, as far as max_overtakes lets them. A candidate leaves out whoever would expire before
