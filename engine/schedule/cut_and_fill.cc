@@ -20,7 +20,7 @@ constexpr double kRescueShare = 0.5;
 
 // Estimates err by some percent. Of batches that are as good as each other the larger is taken: where
 // tokens cost the same in any number, it spares steps.
-constexpr double kClearlyBetter = 1.03;
+constexpr double kClearlyBetter = 1.02;
 
 nanoseconds Duration(double seconds) { return nanoseconds(std::llround(seconds * 1e9)); }
 
