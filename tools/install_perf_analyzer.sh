@@ -5,7 +5,7 @@
 set -euo pipefail
 venv=${1:?usage: tools/install_perf_analyzer.sh VENV}
 target=$venv/perf_analyzer
-"$venv/bin/pip" install -q --no-deps --target "$target" tritonclient==2.50.0 nvidia-cuda-runtime-cu12==12.9.79
+"$venv/bin/pip" install -q --no-deps --upgrade --target "$target" tritonclient==2.50.0 nvidia-cuda-runtime-cu12==12.9.79
 library=$(dirname "$(find "$(realpath "$target")" -name 'libcudart.so.12' | head -n 1)")
 binary=$(find "$(realpath "$target")" -name perf_analyzer -type f | head -n 1)
 chmod +x "$binary"

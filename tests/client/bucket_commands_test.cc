@@ -1,16 +1,14 @@
 // buckets, optimize, explain and fit, against a server that only has an admin service.
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "client/commands.h"
 #include "client/exit_code.h"
+#include "tests/client/command_fixture.h"
 
 namespace sluice::client {
 namespace {
@@ -44,44 +42,17 @@ class FakeAdmin : public v1::Admin::Service {
   int calls = 0;
 };
 
-class BucketCommandsTest : public testing::Test {
+class BucketCommandsTest : public CommandFixture {
  protected:
   void SetUp() override {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&admin_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    address_ = absl::StrCat("127.0.0.1:", port);
-  }
-
-  int RunWith(std::vector<std::string> words, const std::string& input = "") {
-    words.insert(words.begin(), {"sluice", "--server", address_});
-    std::vector<const char*> argv;
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    const auto arguments = ParseArguments(static_cast<int>(argv.size()), argv.data(),
-                                          [](const char*) -> const char* { return nullptr; });
-    EXPECT_TRUE(arguments.ok()) << arguments.status();
-    if (!arguments.ok()) return -1;
-    std::istringstream in(input);
-    std::ostringstream out, error;
-    Console console{&in, &out, &error, false};
-    console.terminal = terminal_;
-    console.pause = [this](absl::Duration duration) {
+    Serve({&admin_});
+    console_.pause = [this](absl::Duration duration) {
       paused_ = duration;
       return --redraws_ > 0;
     };
-    const int code = client::Run(*arguments, console);
-    out_ = out.str();
-    error_ = error.str();
-    return code;
   }
 
   FakeAdmin admin_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_, out_, error_;
-  bool terminal_ = false;
   int redraws_ = 1;
   absl::Duration paused_;
 };
@@ -105,7 +76,7 @@ TEST_F(BucketCommandsTest, BucketsAsJson) {
 }
 
 TEST_F(BucketCommandsTest, WatchRedrawsUntilItIsEnded) {
-  terminal_ = true;
+  console_.terminal = true;
   redraws_ = 3;
   EXPECT_EQ(RunWith({"buckets", "--watch", "0.5"}), kExitOk);
   EXPECT_EQ(admin_.calls, 3);

@@ -1,7 +1,6 @@
 #include "client/commands.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/exit_code.h"
 #include "client/stats.h"
+#include "tests/client/command_fixture.h"
 
 namespace sluice::client {
 namespace {
@@ -104,34 +104,9 @@ class FakeHealth : public grpc::health::v1::Health::Service {
   }
 };
 
-class CommandsTest : public testing::Test {
+class CommandsTest : public CommandFixture {
  protected:
-  void SetUp() override {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service_);
-    builder.RegisterService(&health_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    address_ = absl::StrCat("127.0.0.1:", port);
-  }
-
-  int RunWith(std::vector<std::string> words, const std::string& input = "") {
-    words.insert(words.begin(), {"sluice", "--server", address_});
-    std::vector<const char*> argv;
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    const auto arguments = ParseArguments(static_cast<int>(argv.size()), argv.data(),
-                                          [](const char*) -> const char* { return nullptr; });
-    EXPECT_TRUE(arguments.ok()) << arguments.status();
-    if (!arguments.ok()) return -1;
-    std::istringstream in(input);
-    std::ostringstream out, error;
-    const int code = client::Run(*arguments, Console{&in, &out, &error, progress_});
-    out_ = out.str();
-    error_ = error.str();
-    return code;
-  }
+  void SetUp() override { Serve({&service_, &health_}); }
 
   std::vector<json> OutLines() const {
     std::vector<json> lines;
@@ -143,9 +118,6 @@ class CommandsTest : public testing::Test {
 
   FakeService service_;
   FakeHealth health_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_, out_, error_;
-  bool progress_ = false;
 };
 
 TEST_F(CommandsTest, InferPrintsTheText) {
@@ -215,7 +187,7 @@ TEST_F(CommandsTest, BadLinesAreNamedAndTheRestGoesOn) {
 TEST_F(CommandsTest, ReadsAFileAndShowsProgressOnATerminal) {
   const std::string path = absl::StrCat(testing::TempDir(), "/commands_test.jsonl");
   std::ofstream(path) << "{\"text\": \"ab\"}\n";
-  progress_ = true;
+  console_.progress = true;
   EXPECT_EQ(RunWith({"infer", "--file", path}), kExitOk);
   EXPECT_THAT(error_, HasSubstr("100%  1 requests"));
   std::filesystem::remove(path);

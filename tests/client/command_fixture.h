@@ -1,0 +1,57 @@
+// Runs commands against a server of the test's own services.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/commands.h"
+
+namespace sluice::client {
+
+class CommandFixture : public ::testing::Test {
+ protected:
+  // The services live until TearDown.
+  void Serve(std::initializer_list<grpc::Service*> services) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    for (grpc::Service* service : services) builder.RegisterService(service);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+  void TearDown() override { server_.reset(); }
+
+  // The exit code; what was printed is in out_ and error_.
+  int RunWith(std::vector<std::string> words, const std::string& input = "") {
+    words.insert(words.begin(), {"sluice", "--server", address_});
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    const auto arguments = ParseArguments(static_cast<int>(argv.size()), argv.data(),
+                                          [](const char*) -> const char* { return nullptr; });
+    EXPECT_TRUE(arguments.ok()) << arguments.status();
+    if (!arguments.ok()) return -1;
+    std::istringstream in(input);
+    std::ostringstream out, error;
+    console_.in = &in;
+    console_.out = &out;
+    console_.error = &error;
+    const int code = client::Run(*arguments, console_);
+    out_ = out.str();
+    error_ = error.str();
+    return code;
+  }
+
+  Console console_{};  // what it shows and how it waits; the streams are RunWith's
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_, out_, error_;
+};
+
+}  // namespace sluice::client
