@@ -48,7 +48,6 @@ class Plan {
 class Slot {
  public:
   virtual ~Slot() = default;
-  virtual int32_t pages() const = 0;  // KV pages; ids are [0, pages())
   virtual int64_t memory_bytes() const = 0;
 };
 
@@ -59,9 +58,13 @@ class ExecutableModel {
   virtual int64_t weight_bytes() const = 0;
   virtual RowOrder row_order() const = 0;
 
+  virtual int64_t page_bytes() const = 0;  // of a KV page, all layers
+
   // Expensive; runs off the serving path. ResourceExhausted when memory does not suffice.
   virtual absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const = 0;
-  virtual absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const = 0;
+  // With KV pages [0, pages), which keep what is written to them from one replay to the next.
+  virtual absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
+                                                           int32_t pages) const = 0;
 
   // Runs `batch`, which fits the bucket (padded: fills it), and answers its sampled rows. Allocates
   // nothing and creates no primitive. An error concerns the whole batch; a row whose logits are not
@@ -73,6 +76,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
+  // Memory that may still be taken, as far as is known.
+  virtual int64_t FreeMemory() const = 0;
   // Checks and packs the weights. InvalidArgument names the tensor that is missing or misshapen.
   virtual absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) = 0;

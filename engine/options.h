@@ -77,6 +77,13 @@ struct BatchOptions {
   // Most sequences that may run before one that stood ahead of them in the queue. 0: strictly in
   // order. [0, 10^6].
   int32_t max_overtakes = 64;
+  // Prompts are computed in chunks of at most this many tokens, and a step that carries running
+  // sequences computes no more of other prompts, so that none of these waits longer for its next
+  // token than such a step takes. 0: whole prompts. Only kCutAndFill heeds it. [0, 2^20].
+  int32_t prefill_tokens = 512;
+  // Lets new sequences join running ones between two steps. Off: they wait until all of a batch have
+  // ended, which is what others do, kept to be compared with. Only kCutAndFill heeds it.
+  bool continuous = true;
   // Each priority level below the most urgent queues as if it had arrived this much later. [0, 1 h].
   int64_t priority_step_us = 1'000'000;
   PaddingKind padding = PaddingKind::kZeros;
@@ -87,6 +94,17 @@ struct QueueOptions {
   int32_t max_requests = 4096;
   // Their tokens, each row's max_tokens included. [1, 2^40].
   int64_t max_tokens = 1 << 22;
+};
+
+// Keys and values of the sequences in progress. Only kCutAndFill keeps them between two steps; the
+// other policies compute each sequence again from its first position.
+struct KvOptions {
+  // Memory of all KV pages of a model. 0: a quarter of what the device has free, at most what
+  // max_batch_sequences of the model's longest sequences take. Too little for one of these is an
+  // error at start. [0, 2^50].
+  int64_t memory_bytes = 0;
+  // A sequence that begins like an earlier one begins with its pages. No result depends on it.
+  bool prefix_reuse = true;
 };
 
 // What is kept of past decisions.
@@ -102,6 +120,7 @@ struct EngineOptions {
   LadderOptions ladder;
   BatchOptions batch;
   QueueOptions queue;
+  KvOptions kv;
   HistoryOptions history;
 };
 

@@ -33,6 +33,24 @@ struct TraceContext {
   uint8_t flags = 0;
 };
 
+// What ends a row before max_tokens. None of the tokens that end it is returned, nor a text from where
+// it begins on (the tokens of that are).
+struct StopRules {
+  std::vector<int32_t> ids;        // beside the model's eos; ascending
+  std::vector<std::string> texts;  // UTF-8, not empty; only where the model has a tokenizer
+  bool ignore_eos = false;
+  int32_t min_tokens = 0;  // until then no ending token is drawn and no text is looked for
+};
+
+// Changes to the logits before a token is drawn; see kernels::LogitEdits. Defaults change nothing.
+struct EditRules {
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::vector<kernels::TokenBias> bias;  // distinct tokens
+  std::vector<int32_t> allowed;          // ascending, distinct; empty: all
+};
+
 // Rows are independent sequences; all share the parameters. The server has validated every field
 // against the model, so the engine only checks invariants.
 struct Request {
@@ -47,6 +65,8 @@ struct Request {
   int32_t max_tokens = 1;  // per row; 0: score only. length + max_tokens <= max_positions + 1
   int32_t num_top = 0;
   kernels::SampleParams sampling;  // token_index and sample are set by the engine
+  EditRules edits;
+  StopRules stop;
 
   int priority = kDefaultPriority;
   MonoTime deadline = MonoTime::max();
@@ -59,17 +79,18 @@ struct GeneratedToken {
   int32_t row;
   int32_t index;  // of the generated token within its row, from 0
   int32_t token;
-  float logprob;  // full distribution at temperature 1
+  float logprob;  // full distribution at temperature 1, before edits
+  // The candidates at its place, likewise [num_top]; valid during the call. nullptr: not wanted.
+  const int32_t* top_ids = nullptr;
+  const float* top_logprobs = nullptr;
 };
 
-enum class FinishReason { kNone, kLength, kStop };  // kStop: an eos token, which is not returned
+enum class FinishReason { kNone, kLength, kStop };  // kStop: see StopRules
 std::string_view FinishReasonName(FinishReason reason);  // "", "length", "stop"
 
 // What is not a token. Vectors are empty unless asked for.
 struct Reply {
   std::vector<FinishReason> finish;    // [rows]
-  std::vector<int32_t> top_ids;        // [sum over rows of tokens, num_top], row by row
-  std::vector<float> top_logprobs;     // likewise
   std::vector<float> logits;           // [rows, vocab]
   std::vector<float> prompt_logprobs;  // [sum of lengths]; 0 at each first position
   std::vector<float> xsa_cos_sim;      // per row [layers, length, heads], row by row
@@ -86,6 +107,8 @@ struct RequestTrace {
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
   int64_t steps = 0;          // step batches that carried one of its rows
+  int64_t reused_tokens = 0;  // of its prompts, that were not computed again
+  int64_t preemptions = 0;    // of its rows
   int32_t bucket_tokens = 0;  // capacity of the last bucket
   nanoseconds compute{0};     // sum of those steps' replay times
 };

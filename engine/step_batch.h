@@ -28,6 +28,7 @@ struct SampledRow {
   int32_t position = 0;  // absolute; must be computed by this step
   int32_t target = -1;   // >= 0: score this token; -1: draw one as `params` say
   kernels::SampleParams params = {};
+  const kernels::LogitEdits* edits = nullptr;  // outlives the replay; nullptr: none
   int32_t num_top = 0;            // candidates to report
   int32_t* top_ids = nullptr;     // [num_top]
   float* top_logprobs = nullptr;  // [num_top]

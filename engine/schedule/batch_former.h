@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,8 @@ struct FormerInputs {
   const CostModel* costs = nullptr;
   ArrivalRate arrivals{};
   bool draining = false;  // nothing more will arrive: do not wait
+  // KV pages that are free or may be taken from the prefix cache; at least running_pages() of the queue.
+  int32_t available_pages = std::numeric_limits<int32_t>::max();
 };
 
 struct BatchDecision {

@@ -27,7 +27,12 @@ struct WaitingSequence {
   int priority = kDefaultPriority;
   int32_t first_position = 0;  // that its next step computes
   int32_t tokens = 0;          // that its next step computes
+  int32_t later_tokens = 0;    // of its prompt, that steps after the next one compute
   int32_t sampled_rows = 1;    // of its next step
+  int32_t pages = 0;           // KV pages that its next step takes of those available
+  // It holds KV pages from a step before, and so is in the way of others until it ends.
+  bool running = false;
+  bool generates = false;  // it comes back after its prompt, for one step per token
   MonoTime queued{};           // arrival
   MonoTime deadline = MonoTime::max();
   // Sequences taken since its last Push that stood behind it; kept by the queue.
@@ -50,6 +55,25 @@ class SequenceQueue {
   // overtaking every sequence that stood ahead of it and stays. O(log n) each, and O(1) for each that
   // stood ahead of the last.
   void Take(std::span<WaitingSequence* const> sequences);
+
+  // Gives a queued sequence another next step: the fields from first_position to running. Its place
+  // and what it was overtaken by stay.
+  struct NextStep {
+    int32_t first_position;
+    int32_t tokens;
+    int32_t later_tokens;
+    int32_t sampled_rows;
+    int32_t pages;
+    bool running;
+  };
+  void Revise(WaitingSequence* sequence, const NextStep& next);
+
+  // Replaces `out` by the running sequences, in order.
+  void Running(std::vector<WaitingSequence*>* out) const;
+  // The last of them in order; nullptr when there is none.
+  WaitingSequence* LastRunning() const;
+  size_t running() const;
+  int64_t running_pages() const;  // that their next steps take
 
   // Replaces `out` by the first sequences in order, at most `count`.
   void Front(size_t count, std::vector<WaitingSequence*>* out) const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,6 +17,13 @@
 
 namespace sluice {
 
+// What a decision is made at.
+struct DecisionTime {
+  MonoTime now{};
+  bool draining = false;  // see FormerInputs, as the next
+  int32_t available_pages = std::numeric_limits<int32_t>::max();
+};
+
 // Sees every operation of a Scheduler in order, before its effect; enough to repeat them. Called
 // wherever the scheduler is, so it must be quick.
 class SchedulerObserver {
@@ -23,8 +31,9 @@ class SchedulerObserver {
   virtual ~SchedulerObserver() = default;
   virtual void OnPush(const WaitingSequence& sequence, bool arrival) = 0;
   virtual void OnRemove(const WaitingSequence& sequence) = 0;
+  virtual void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) = 0;
   // `batch` is empty when the decision is to wait.
-  virtual void OnDecide(MonoTime now, bool draining, const BatchDecision& decision,
+  virtual void OnDecide(const DecisionTime& at, const BatchDecision& decision,
                         std::span<WaitingSequence* const> batch) = 0;
   virtual void OnObserve(const StepShape& step, double seconds) = 0;
   virtual void OnLadder(const Ladder& ladder) = 0;
@@ -44,8 +53,18 @@ class Scheduler {
   // Cancelled or expired while it waited.
   void Remove(const WaitingSequence* sequence);
 
-  // What to run now on a free device. When launching, `batch` has been taken off the queue.
-  BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch);
+  // A waiting one whose next step is another one: it begins with more of a cached prefix, or with
+  // less, or was preempted.
+  void Revise(WaitingSequence* sequence, const SequenceQueue::NextStep& next);
+
+  // Who must give its KV pages up before a decision, because the running sequences' next steps take
+  // more than there are: the last of them in the queue's order, so that the first one always goes on.
+  // nullptr: nobody. Revise it, and ask again.
+  WaitingSequence* MustYield(int32_t available_pages) const;
+
+  // What to run now on a free device. When launching, `batch` has been taken off the queue. Nobody
+  // must yield.
+  BatchDecision Decide(const DecisionTime& at, std::vector<WaitingSequence*>* batch);
 
   // A step ended.
   void Observe(const StepShape& step, double seconds);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/profile.h"
 
@@ -33,12 +34,38 @@ struct SampleParams {
   uint32_t sample = 0;       // row of the request, so that rows of one request differ
 };
 
+// Changes to a row's logits before its token is drawn; views of the caller's. In this order:
+//   repetition: of each token seen, a logit x > 0 becomes x / repetition, else x * repetition (as in
+//               CTRL, arXiv 1909.05858)
+//   presence, frequency: of each token generated c > 0 times, x - presence - c * frequency
+//   bias: x + bias; -inf bans the token
+//   allowed: every other token is banned
+// Log-probabilities and candidates that are reported are those before the edits.
+struct SeenToken {
+  int32_t token;
+  int32_t generated;  // times; 0: in the prompt only
+};
+struct TokenBias {
+  int32_t token;
+  float bias;  // finite or -inf
+};
+struct LogitEdits {
+  std::span<const SeenToken> seen;  // distinct; may be empty without penalties
+  float repetition = 1.0f;          // > 0
+  float presence = 0.0f;
+  float frequency = 0.0f;
+  std::span<const TokenBias> bias;     // distinct
+  std::span<const int32_t> banned;     // beside those
+  std::span<const int32_t> allowed;    // ascending, distinct; empty: all. At least one is not banned
+};
+
 struct SampleRow {
-  const float* logits;  // [n]
+  float* logits;        // [n]; overwritten where there are edits
   int64_t n;
   int32_t num_top;      // how many candidates to report, <= n
   int32_t* top_ids;     // [num_top] or nullptr when num_top is 0
   float* top_logprobs;  // [num_top], log-probabilities of the full distribution at temperature 1
+  const LogitEdits* edits = nullptr;  // nullptr: none
 };
 
 struct SampleResult {

@@ -1,0 +1,80 @@
+// A Scheduler whose sequences have KV pages: what they compute next follows from their tokens, what of
+// these is in pages, and how many pages are left.
+//
+// Pure, as Scheduler is; the daemon drives it under the runner's lock, tests on virtual time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/schedule/scheduler.h"
+
+namespace sluice {
+
+// Belongs to its owner, who sets what is not said to be the scheduler's and outlives its stay.
+struct PagedSequence : WaitingSequence {
+  // All its tokens, the prompt and those generated; all but the last were computed when a generating
+  // one returns. The owner keeps it up to date between Computed and Return.
+  std::span<const int32_t> history;
+  bool reuse = true;        // may begin with pages of others and leave its own to others
+  bool scored = false;      // the logits of all positions are wanted; not together with `reuse`
+  bool sampled_end = true;  // those of the last one are
+
+  // The scheduler's, as the fields of its next step are.
+  SequencePages kv;
+  int32_t reused_tokens = 0;  // positions that it began with when it ran first
+  int32_t preemptions = 0;
+};
+
+class PagedScheduler {
+ public:
+  struct Options {
+    // Pages are kept from one step of a sequence to the next. Else each step computes the whole
+    // history again, in pages that nobody accounts for.
+    bool keeps_pages = true;
+    int32_t pages = 0;  // at least what the longest sequence takes (CHECK at Arrive)
+    int32_t page_tokens = 0;
+    bool prefix_reuse = true;
+  };
+
+  // See Scheduler.
+  PagedScheduler(const BatchOptions& batch, const Options& options, nanoseconds half_life,
+                 std::shared_ptr<const Ladder> ladder, CostModel costs,
+                 SchedulerObserver* observer);
+
+  // A new sequence: queued; `kv.ids` is empty and has room for all its pages.
+  void Arrive(PagedSequence* sequence);
+  // Cancelled or expired while it waits; lets go of its pages at once.
+  void Remove(PagedSequence* sequence);
+
+  // What to run now on a free device. When launching, `batch` has left the queue and each holds the
+  // pages of its next step, [first_position, first_position + tokens). Sequences may be preempted
+  // before: their pages are gone and they will compute all of their history again, but what of it is
+  // still found.
+  BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch);
+
+  // Its step ended well: first_position moves behind it. Publishes full pages.
+  void Computed(PagedSequence* sequence);
+  // Back for its next step, after Computed.
+  void Return(PagedSequence* sequence);
+  // It will not run again, after any step: lets go of its pages.
+  void End(PagedSequence* sequence);
+
+  // As Scheduler's.
+  void Observe(const StepShape& step, double seconds) { scheduler_.Observe(step, seconds); }
+  void SetLadder(std::shared_ptr<const Ladder> ladder) { scheduler_.SetLadder(std::move(ladder)); }
+  const Scheduler& scheduler() const { return scheduler_; }
+
+  const KvCache& kv() const { return kv_; }
+  struct Counts {
+    int64_t preemptions = 0;
+    int64_t prefix_tokens = 0;   // of prompts that ran first, and might be found
+    int64_t reused_tokens = 0;   // of these, that were
+  };
+  const Counts& counts() const { return counts_; }
+};
+
+}  // namespace sluice
