@@ -71,7 +71,7 @@ class VirtualRun {
       scheduler_.Remove(expired);
       Expire(*expired);
     }
-    const BatchDecision decision = scheduler_.Decide(now_, false, &batch_);
+    const BatchDecision decision = scheduler_.Decide({.now = now_}, &batch_);
     if (decision.launch) {
       RunBatch(decision);
     } else if (Busy()) {

@@ -110,15 +110,15 @@ TEST_F(CpuModelTest, MemoryIsAccounted) {
   EXPECT_LE(executable.weight_bytes(), elements * 32);
 
   const Slot& slot = runner_->slot();
-  EXPECT_EQ(slot.pages(), 128 / kernels::kPageTokens + 4);
   const ModelConfig& config = model_->config;
   const int64_t kv_bytes = int64_t{2} * config.layers * slot.pages() * kernels::kPageTokens *
                            config.kv_heads * config.head_dim * 4;
   const int64_t row_floats = 2 * config.hidden_size +
                              (config.heads + 2 * config.kv_heads) * config.head_dim +
                              2 * config.intermediate_size;
+  EXPECT_EQ(executable.page_bytes() * slot.pages(), kv_bytes);
   EXPECT_GE(slot.memory_bytes(), kv_bytes + 128 * row_floats * 4);
-  const auto smaller = executable.CreateSlot({64, 4});
+  const auto smaller = executable.CreateSlot({64, 4}, slot.pages());
   ASSERT_TRUE(smaller.ok());
   EXPECT_LE((*smaller)->memory_bytes(), slot.memory_bytes() - 64 * row_floats * 4);
   const auto plan = executable.Prepare({64, 4});
@@ -132,7 +132,7 @@ TEST_F(CpuModelTest, BucketsHaveARange) {
                                Bucket{1, (1 << 16) + 1}}) {
     EXPECT_EQ(runner_->executable().Prepare(bucket).status().code(),
               absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(runner_->executable().CreateSlot(bucket).status().code(),
+    EXPECT_EQ(runner_->executable().CreateSlot(bucket, 1).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
 }
