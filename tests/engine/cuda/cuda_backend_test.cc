@@ -54,6 +54,15 @@ class CudaModelTest : public ::testing::Test {
   simt::SimtDevice* device_ = nullptr;
 };
 
+TEST_F(CudaModelTest, GuardsItsPlansAgainstWhatTheHeadLacks) {
+  Load(TinyConfig(1));
+  const auto plan = executable_->Prepare({8, 1}).value();
+  const auto vocab = static_cast<int32_t>(model_->config.vocab_size);
+  EXPECT_TRUE(plan->Accepts({.num_top = vocab}));
+  EXPECT_FALSE(plan->Accepts({.num_top = vocab + 1}));
+  EXPECT_FALSE(plan->Accepts({.edits = true}));
+}
+
 TEST_F(CudaModelTest, OneCaptureABucketAndSlotAndNoneInSteadyState) {
   Load(TinyConfig(1));
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
@@ -112,7 +121,8 @@ TEST_F(CudaModelTest, BucketsHaveARange) {
   Load(TinyConfig(1));
   for (const Bucket& bucket : {Bucket{0, 1}, Bucket{1, 0}, Bucket{(1 << 20) + 1, 1}}) {
     EXPECT_EQ(executable_->Prepare(bucket).status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(executable_->CreateSlot(bucket, 2).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(executable_->CreateSlot(bucket, 2).status().code(),
+              absl::StatusCode::kInvalidArgument);
   }
 }
 
