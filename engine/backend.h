@@ -30,6 +30,7 @@ struct BackendInfo {
 struct StepNeeds {
   BatchSize size{};
   int32_t num_top = 0;  // the most candidates that one of its rows reports
+  bool edits = false;   // some row's logits are edited
 };
 
 // The prepared execution of a model for one bucket. Immutable.

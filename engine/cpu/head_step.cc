@@ -51,11 +51,15 @@ class HeadStep final : public Step {
     });
   }
 
-  static void Answer(kernels::Profile profile, const SampledRow& sampled,
-                     std::span<const float> logits, uint64_t* scratch) {
+  static void Answer(kernels::Profile profile, const SampledRow& sampled, std::span<float> logits,
+                     uint64_t* scratch) {
     if (sampled.logits != nullptr) std::copy(logits.begin(), logits.end(), sampled.logits);
-    const kernels::SampleRow row{logits.data(), static_cast<int64_t>(logits.size()),
-                                 sampled.num_top, sampled.top_ids, sampled.top_logprobs};
+    const kernels::SampleRow row{.logits = logits.data(),
+                                 .n = static_cast<int64_t>(logits.size()),
+                                 .num_top = sampled.num_top,
+                                 .top_ids = sampled.top_ids,
+                                 .top_logprobs = sampled.top_logprobs,
+                                 .edits = sampled.target < 0 ? sampled.edits : nullptr};
     if (sampled.target < 0) {
       *sampled.result = kernels::Sample(profile, sampled.params, row, scratch);
       return;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/check.h"
+#include "kernels/cpu/logit_edits.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/simd/dispatch.h"
 
@@ -13,13 +14,16 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // columns of one fp32 sum; blocks add up in double
 
-// A row and its largest logit, which every exponent is taken relative to.
+// A row, or the part of it that may be drawn, and its largest logit, which every exponent is taken
+// relative to.
 struct Logits {
   const simd::Table& table;
   const float* x;
   int64_t n;
   float largest;
 };
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Weight of a token: exp((x - largest) / divisor), 0 below `floor`.
 struct Weighting {
@@ -115,10 +119,11 @@ int64_t SelectFrom(Profile profile, const Logits& row, const SampleParams& param
   return reached ? count : 0;
 }
 
+// `top_k`: that filter is on.
 int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParams& params,
-                           const Weighting& weighting, double uniform, uint64_t* scratch) {
+                           bool top_k, const Weighting& weighting, double uniform,
+                           uint64_t* scratch) {
   constexpr int64_t kFirst = 256, kGrowth = 8;
-  const bool top_k = params.top_k > 0 && params.top_k < row.n;
   // Without top_k, the nucleus is sought among ever more candidates, the whole row at last.
   const double total = top_k ? 0 : TotalWeight(row, weighting);
   int64_t k = std::min<int64_t>(row.n, top_k ? params.top_k : kFirst);
@@ -136,19 +141,22 @@ int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParam
   }
 }
 
-int32_t Draw(Profile profile, const Logits& row, const SampleParams& params, uint64_t* scratch) {
+// Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be drawn.
+int32_t Draw(Profile profile, const Logits& row, int64_t columns, const SampleParams& params,
+             uint64_t* scratch) {
   const Weighting weighting = {
       .divisor = std::min(params.temperature, std::numeric_limits<float>::max()),
       .floor = params.min_p};
   const double uniform = Uniform(params);
-  const bool top_k = params.top_k > 0 && params.top_k < row.n;
+  const bool top_k = params.top_k > 0 && params.top_k < columns;
   if (!top_k && params.top_p >= 1.0f) return DrawInIndexOrder(row, weighting, uniform);
-  return DrawFromCandidates(profile, row, params, {.divisor = weighting.divisor}, uniform, scratch);
+  return DrawFromCandidates(profile, row, params, top_k, {.divisor = weighting.divisor}, uniform,
+                            scratch);
 }
 
 // -inf: nothing but -inf. NaN: a NaN or +inf.
 double LogOfSum(const Logits& row) {
-  if (row.largest > -std::numeric_limits<float>::infinity()) {
+  if (row.largest > -kInfinity) {
     return row.largest + Log(TotalWeight(row, {}));  // inf - inf where the largest is +inf
   }
   const bool nan = std::any_of(row.x, row.x + row.n, [](float v) { return std::isnan(v); });
@@ -160,6 +168,43 @@ Logits Prepare(Profile profile, const float* x, int64_t n) {
   return {table, x, n, table.max(x, n)};
 }
 
+// The index within `row` of the token that `params` choose; -1 when all are banned.
+int32_t Choose(Profile profile, const Logits& row, int64_t columns, const SampleParams& params,
+               uint64_t* scratch) {
+  if (row.largest == -kInfinity) return -1;
+  if (params.temperature > 0) return Draw(profile, row, columns, params, scratch);
+  int32_t token;
+  TopK(profile, row.x, row.n, 1, nullptr, &token, scratch);
+  return token;
+}
+
+// Draws among the allowed tokens, brought together in `gathered`: ascending, so that ties and draws in
+// index order are those of the whole row.
+int32_t ChooseAllowed(Profile profile, const SampleRow& row, const SampleParams& params,
+                      float* gathered, uint64_t* scratch) {
+  const std::span<const int32_t> allowed = row.edits->allowed;
+  for (size_t i = 0; i < allowed.size(); ++i) gathered[i] = row.logits[allowed[i]];
+  const Logits some = Prepare(profile, gathered, static_cast<int64_t>(allowed.size()));
+  const int32_t place = Choose(profile, some, row.n, params, scratch);
+  return place < 0 ? -1 : allowed[static_cast<size_t>(place)];
+}
+
+// Leaves the logits as they were.
+int32_t ChooseEdited(Profile profile, const SampleRow& row, const SampleParams& params,
+                     uint64_t* scratch) {
+  auto* const saved = reinterpret_cast<float*>(scratch);  // [n]
+  float* const gathered = saved + row.n;                  // [n]
+  scratch += row.n;
+  int32_t token = -1;
+  if (ApplyEdits(*row.edits, row.logits, saved)) {
+    token = row.edits->allowed.empty()
+                ? Choose(profile, Prepare(profile, row.logits, row.n), row.n, params, scratch)
+                : ChooseAllowed(profile, row, params, gathered, scratch);
+  }
+  UndoEdits(*row.edits, saved, row.logits);
+  return token;
+}
+
 }  // namespace
 
 double LogSumExp(Profile profile, const float* x, int64_t n) {
@@ -167,27 +212,24 @@ double LogSumExp(Profile profile, const float* x, int64_t n) {
   return LogOfSum(Prepare(profile, x, n));
 }
 
-int64_t SampleScratch(int64_t n) { return n + TopKScratch(n, n); }
+int64_t SampleScratch(int64_t n) { return 2 * n + TopKScratch(n, n); }
 
 SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow& row,
                     uint64_t* scratch) {
+  constexpr SampleResult kNone = {-1, std::numeric_limits<float>::quiet_NaN()};
   SLUICE_CHECK(row.n >= 1 && row.num_top <= row.n);
   const Logits logits = Prepare(profile, row.logits, row.n);
   const double log_sum = LogOfSum(logits);
-  if (!std::isfinite(log_sum)) return {-1, std::numeric_limits<float>::quiet_NaN()};
+  if (!std::isfinite(log_sum)) return kNone;
   const auto logprob = [&](int32_t id) { return static_cast<float>(row.logits[id] - log_sum); };
 
   if (row.num_top > 0) {
     TopK(profile, row.logits, row.n, row.num_top, nullptr, row.top_ids, scratch);
     for (int32_t i = 0; i < row.num_top; ++i) row.top_logprobs[i] = logprob(row.top_ids[i]);
   }
-  int32_t token;
-  if (params.temperature > 0) {
-    token = Draw(profile, logits, params, scratch);
-  } else {
-    TopK(profile, row.logits, row.n, 1, nullptr, &token, scratch);
-  }
-  return {token, logprob(token)};
+  const int32_t token = row.edits == nullptr ? Choose(profile, logits, row.n, params, scratch)
+                                             : ChooseEdited(profile, row, params, scratch);
+  return token < 0 ? kNone : SampleResult{token, logprob(token)};
 }
 
 }  // namespace sluice::kernels

@@ -34,13 +34,16 @@ struct SampleParams {
   uint32_t sample = 0;       // row of the request, so that rows of one request differ
 };
 
-// Changes to a row's logits before its token is drawn; views of the caller's. In this order:
+// Changes to a row's logits before its token is drawn; views of the caller's, tokens in [0, n). In this
+// order:
 //   repetition: of each token seen, a logit x > 0 becomes x / repetition, else x * repetition (as in
 //               CTRL, arXiv 1909.05858)
 //   presence, frequency: of each token generated c > 0 times, x - presence - c * frequency
 //   bias: x + bias; -inf bans the token
-//   allowed: every other token is banned
-// Log-probabilities and candidates that are reported are those before the edits.
+//   banned, allowed: the banned and all that are not allowed become -inf
+// Log-probabilities and candidates that are reported are those before the edits. A banned token has
+// probability 0, as any token of logit -inf, and counts among the top_k like these. Costs time in
+// proportion to the edits; with `allowed`, the draw is made among these tokens alone.
 struct SeenToken {
   int32_t token;
   int32_t generated;  // times; 0: in the prompt only
@@ -54,13 +57,13 @@ struct LogitEdits {
   float repetition = 1.0f;          // > 0
   float presence = 0.0f;
   float frequency = 0.0f;
-  std::span<const TokenBias> bias;     // distinct
-  std::span<const int32_t> banned;     // beside those
-  std::span<const int32_t> allowed;    // ascending, distinct; empty: all. At least one is not banned
+  std::span<const TokenBias> bias;   // distinct
+  std::span<const int32_t> banned;   // beside those
+  std::span<const int32_t> allowed;  // ascending, distinct; empty: all
 };
 
 struct SampleRow {
-  float* logits;        // [n]; overwritten where there are edits
+  float* logits;  // [n]; where there are edits, changed during the call
   int64_t n;
   int32_t num_top;      // how many candidates to report, <= n
   int32_t* top_ids;     // [num_top] or nullptr when num_top is 0
@@ -69,14 +72,16 @@ struct SampleRow {
 };
 
 struct SampleResult {
-  int32_t token;  // -1 when the row is not finite: a NaN, a +inf or nothing but -inf
+  // -1 when the row is not finite: a NaN, a +inf or nothing but -inf, in the model's logits or once
+  // they are edited.
+  int32_t token;
   float logprob;  // of `token`, full distribution at temperature 1; NaN when not finite
 };
 
 // Random numbers: Philox4x32-10, key = seed, counter = (token_index, sample, draw), so a seeded
 // request draws the same token whatever batch it rides in. The uniform number is the first two
 // words, (w0 * 2^32 + w1) >> 11 in units of 2^-53. A -inf logit is a token of probability 0. The
-// candidates of a row that is not finite are left unwritten. scratch: [SampleScratch(n)].
+// candidates of a row that the model left not finite stay unwritten. scratch: [SampleScratch(n)].
 int64_t SampleScratch(int64_t n);
 SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow& row,
                     uint64_t* scratch);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace sluice::kernels::reference {
@@ -15,6 +16,22 @@ std::vector<int32_t> TopK(std::span<const double> x, int64_t k) {
   });
   ids.resize(k);
   return ids;
+}
+
+std::vector<double> Edit(std::span<const double> logits, const LogitEdits& edits) {
+  constexpr double kBanned = -std::numeric_limits<double>::infinity();
+  std::vector<double> x(logits.begin(), logits.end());
+  for (const SeenToken& seen : edits.seen) {
+    double& logit = x[seen.token];
+    logit = logit > 0 ? logit / edits.repetition : logit * edits.repetition;
+    if (seen.generated > 0) logit -= edits.presence + double{edits.frequency} * seen.generated;
+  }
+  for (const TokenBias& bias : edits.bias) x[bias.token] += bias.bias;
+  for (int32_t token : edits.banned) x[token] = kBanned;
+  if (edits.allowed.empty()) return x;
+  std::vector<double> masked(x.size(), kBanned);
+  for (int32_t token : edits.allowed) masked[token] = x[token];
+  return masked;
 }
 
 Distribution Filter(std::span<const double> logits, const SampleParams& params) {

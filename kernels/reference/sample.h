@@ -1,4 +1,5 @@
-// Top-k and sampling from one row of finite logits, in double.
+// Top-k, edits and sampling of one row of logits, in double. Of those that are drawn from, one is
+// finite and the others are finite or -inf.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,9 @@ namespace sluice::kernels::reference {
 
 // Indices of the k largest in descending order, of equal ones the lower index first, NaN last.
 std::vector<int32_t> TopK(std::span<const double> x, int64_t k);
+
+// The logits that a token is drawn from.
+std::vector<double> Edit(std::span<const double> logits, const LogitEdits& edits);
 
 // What the filters of `params` leave.
 struct Distribution {

@@ -13,7 +13,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class SampleTest : public OpTest {
  protected:
-  SampleResult Draw(const std::vector<float>& x, const SampleParams& params, int32_t num_top = 0) {
+  SampleResult Draw(std::vector<float> x, const SampleParams& params, int32_t num_top = 0) {
     const int64_t n = static_cast<int64_t>(x.size());
     std::vector<uint64_t> scratch(SampleScratch(n), ~uint64_t{0});
     top_ids.assign(num_top, -7);

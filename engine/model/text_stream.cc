@@ -1,0 +1,110 @@
+#include "engine/model/text_stream.h"
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+// A character has at most four bytes: the first of more tokens without settled text completes none.
+constexpr size_t kMostUnsettled = 3;
+
+// Bytes of the character that `lead` begins; 0: it begins none.
+size_t CharacterBytes(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return 2;
+  if (lead >= 0xE0 && lead <= 0xEF) return 3;
+  return lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+}
+
+// May `second` follow `lead`? (The Unicode Standard, table 3-7: no overlong forms, no surrogates,
+// nothing above U+10FFFF.)
+bool Follows(unsigned char lead, unsigned char second) {
+  const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  return second >= low && second <= high;
+}
+
+// Bytes at the end of `text` that more bytes may complete to a character.
+size_t IncompleteTail(std::string_view text) {
+  for (size_t tail = 1; tail <= std::min<size_t>(3, text.size()); ++tail) {
+    const auto lead = static_cast<unsigned char>(text[text.size() - tail]);
+    if ((lead & 0xC0) == 0x80) continue;
+    const bool begun =
+        tail == 1 || Follows(lead, static_cast<unsigned char>(text[text.size() - tail + 1]));
+    return begun && CharacterBytes(lead) > tail ? tail : 0;
+  }
+  return 0;
+}
+
+std::string_view From(const std::string& text, size_t begin) {
+  return std::string_view(text).substr(std::min(begin, text.size()));
+}
+
+}  // namespace
+
+TextStream::TextStream(const Tokenizer* tokenizer, std::span<const std::string> stops,
+                       int32_t min_tokens)
+    : tokenizer_(tokenizer), stops_(stops), min_tokens_(min_tokens) {}
+
+void TextStream::Append(int32_t token, std::string* text) {
+  if (stopped_) return;
+  ++tokens_;
+  window_.push_back(token);
+  const std::string decoded = tokenizer_->Decode(window_);
+  const std::string_view fresh = From(decoded, settled_bytes_);
+  const bool crowded = window_.size() - settled_ > kMostUnsettled;
+  if (fresh.empty()) {
+    // Of many tokens without text, as a model may generate without end, only a few are kept.
+    if (crowded) window_.pop_back();
+    return;
+  }
+  if (!fresh.ends_with(kReplacement)) {
+    Hold(fresh);
+    Settle(window_.size());
+  } else if (crowded) {
+    const std::string first = tokenizer_->Decode(std::span(window_).first(settled_ + 1));
+    Hold(From(first, settled_bytes_));
+    Settle(settled_ + 1);
+  }
+  Show(Showable(), text);
+}
+
+void TextStream::Finish(std::string* text) {
+  if (stopped_) return;
+  Hold(From(tokenizer_->Decode(window_), settled_bytes_));
+  Settle(window_.size());
+  Show(held_.size(), text);
+}
+
+// The first `tokens` of the window are settled: those that were so before are needed no longer.
+void TextStream::Settle(size_t tokens) {
+  window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(settled_));
+  settled_ = tokens - settled_;
+  settled_bytes_ = tokenizer_->Decode(std::span(window_).first(settled_)).size();
+}
+
+// Takes text over, up to a stop.
+void TextStream::Hold(std::string_view fresh) {
+  for (const char byte : fresh) {
+    held_.push_back(byte);
+    const size_t stop = stops_.Add(byte);
+    if (stop == 0 || tokens_ <= min_tokens_) continue;
+    held_.resize(held_.size() - stop);
+    stopped_ = true;
+    return;
+  }
+}
+
+size_t TextStream::Showable() const {
+  if (stopped_) return held_.size();
+  const size_t sure = held_.size() - stops_.partial();
+  return sure - IncompleteTail(std::string_view(held_).substr(0, sure));
+}
+
+void TextStream::Show(size_t bytes, std::string* text) {
+  text->append(held_, 0, bytes);
+  held_.erase(0, bytes);
+}
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+#include "kernels/cpu/logit_edits.h"
+
+#include <limits>
+
+namespace sluice::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Copies the logits of all tokens that the edits name; one that is named twice is copied twice.
+void CopyNamed(const LogitEdits& edits, const float* from, float* to) {
+  for (const SeenToken& seen : edits.seen) to[seen.token] = from[seen.token];
+  for (const TokenBias& bias : edits.bias) to[bias.token] = from[bias.token];
+  for (const int32_t token : edits.banned) to[token] = from[token];
+}
+
+float Penalised(const LogitEdits& edits, int32_t generated, float x) {
+  const float y = x > 0 ? x / edits.repetition : x * edits.repetition;
+  if (generated == 0) return y;
+  return y - edits.presence - static_cast<float>(generated) * edits.frequency;
+}
+
+}  // namespace
+
+bool ApplyEdits(const LogitEdits& edits, float* x, float* saved) {
+  CopyNamed(edits, x, saved);
+  bool below_infinity = true;  // a NaN, as from -inf + inf, is not either
+  for (const SeenToken& seen : edits.seen) {
+    x[seen.token] = Penalised(edits, seen.generated, x[seen.token]);
+    below_infinity &= x[seen.token] < kInfinity;
+  }
+  for (const TokenBias& bias : edits.bias) {
+    x[bias.token] += bias.bias;
+    below_infinity &= x[bias.token] < kInfinity;
+  }
+  for (const int32_t token : edits.banned) x[token] = -kInfinity;
+  return below_infinity;
+}
+
+void UndoEdits(const LogitEdits& edits, const float* saved, float* x) {
+  CopyNamed(edits, saved, x);
+}
+
+}  // namespace sluice::kernels
