@@ -35,7 +35,7 @@ struct Flags {
 // Instead of the C++ types by which CLI11 would call the values.
 void NameValues(CLI::App* app) {
   for (CLI::Option* option : app->get_options()) {
-    if (option->get_type_size() > 0) option->type_name("VALUE");
+    if (option->get_expected_max() > 0) option->type_name("VALUE");
   }
   for (CLI::App* command : app->get_subcommands({})) NameValues(command);
 }
