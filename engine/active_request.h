@@ -65,6 +65,7 @@ struct ActiveRequest {
   // Guarded by the runner's lock.
   absl::Status status;    // the first failure, cancellation or expiry
   int32_t rows_left = 0;  // not kDone
+  bool began = false;     // a step carried one of its rows
 
   // Of the scheduling thread.
   std::vector<Row> rows;

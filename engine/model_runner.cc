@@ -156,6 +156,7 @@ void ModelRunner::RowDone(Row* row) {
   work_tokens_ -= row->work;
   ActiveRequest* const request = row->owner;
   if (--request->rows_left > 0) return;
+  if (request->began) --running_requests_;
   budget_.Return(QueuedTokens(request->request));
   bytes_ -= request->bytes();
   const auto it = requests_.find(request->id);

@@ -71,12 +71,11 @@ void ModelRunner::StartBatch() {
   std::sort(batch_.begin(), batch_.end(), [](const WaitingSequence* a, const WaitingSequence* b) {
     return a->ticket < b->ticket;
   });
-  const ActiveRequest* previous = nullptr;
   for (WaitingSequence* sequence : batch_) {
     Row* const row = static_cast<Row*>(sequence);
     row->state = Row::State::kRunning;
     running_.push_back(row);
-    if (row->owner != std::exchange(previous, row->owner)) ++running_requests_;
+    if (!std::exchange(row->owner->began, true)) ++running_requests_;
   }
   stepping_sequences_ = static_cast<int64_t>(running_.size());
 }
@@ -201,7 +200,6 @@ void ModelRunner::DropDead(const absl::Status& replayed, MonoTime now) {
 void ModelRunner::Settle(const StepShape* timed, nanoseconds replay) {
   MutexLock lock(&mu_);
   ++steps_;
-  running_requests_ = 0;
   stepping_sequences_ = 0;
   if (timed != nullptr) {
     scheduler_.Observe(*timed, std::chrono::duration<double>(replay).count());

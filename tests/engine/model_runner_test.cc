@@ -329,7 +329,7 @@ TEST(ModelRunner, TracesSayWhatHappenedWhen) {
   const std::vector<BatchTrace> batches = harness.observer.batches();
   ASSERT_EQ(batches.size(), 2u);
   EXPECT_EQ(batches[1].model, harness.model.get());
-  EXPECT_EQ(batches[1].useful_tokens, 4);
+  EXPECT_EQ(batches[1].useful_tokens, 1);
   EXPECT_EQ(batches[1].computed_tokens, 8);  // a multiple of row_multiple
   EXPECT_EQ(batches[1].sequences, 1);
   EXPECT_EQ(batches[1].sampled_rows, 1);
@@ -371,7 +371,7 @@ TEST(ModelRunner, StatsFollowTheQueue) {
   ASSERT_EQ(stats.buckets.size(), 4u);
   EXPECT_EQ(stats.buckets[0].batches, 3);
   EXPECT_EQ(stats.buckets[0].hits, 3);
-  EXPECT_EQ(stats.buckets[0].useful_tokens, 1 + 5 + 7);
+  EXPECT_EQ(stats.buckets[0].useful_tokens, 1 + 5 + 2);
   EXPECT_EQ(stats.buckets[0].bucket_tokens, 24);
 }
 
