@@ -162,7 +162,8 @@ PagedScheduler::NextStep PagedScheduler::Begin(const PagedSequence& sequence) co
 }
 
 // Of a sequence whose positions [0, first) are in the pages `held`, the idle ones of which it does not
-// hold yet.
+// hold yet. It asks for the pages of all its tokens, though its next step takes but those of a chunk:
+// a prompt begun without them is soon preempted, and most of what was computed of it was in vain.
 PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
                                                   const PagedSequence& sequence) const {
   const auto length = static_cast<int32_t>(sequence.history.size());
@@ -180,7 +181,7 @@ PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::
   }
   if (keeps_pages_) {
     SLUICE_CHECK(kv_.PagesFor(length) <= kv_.pages());
-    next.pages = kv_.PagesFor(end) - held.pages + held.idle;
+    next.pages = kv_.PagesFor(length) - held.pages + held.idle;
   }
   return next;
 }

@@ -102,7 +102,7 @@ std::vector<int32_t> StepOf(const WaitingSequence& sequence) {
 TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 5});
   Sequence* const sequence = Arrive(Counting(0, 12));
-  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 5, 7, 0, 2, 0));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 5, 7, 0, 3, 0));
   EXPECT_THAT(Decide(), ElementsAre(sequence));
   EXPECT_EQ(sequence->kv.ids.size(), 2u);
   Return(sequence);
@@ -214,6 +214,18 @@ TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
   EXPECT_EQ(scheduler_->counts().prefix_tokens, 11);
   scheduler_->End(last);
   EXPECT_EQ(scheduler_->kv().available(), 6);
+}
+
+TEST_F(PagedSchedulerTest, BeginsNoPromptThatTheOthersLeaveNoPagesFor) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
+  Sequence* const first = Arrive(Counting(0, 16));
+  Sequence* const second = Arrive(Counting(100, 16));
+  for (int chunk = 0; chunk < 4; ++chunk) {
+    if (chunk > 0) Return(first);
+    ASSERT_THAT(Decide(), ElementsAre(first));
+  }
+  scheduler_->End(first);
+  EXPECT_THAT(Decide(), ElementsAre(second));
 }
 
 TEST_F(PagedSchedulerTest, RemovedWhileItWaitsItLetsGoOfItsPages) {
