@@ -42,25 +42,35 @@ int32_t KvCache::Lookup(const Key& key) const {
   return found == index_.end() ? kNone : *found;
 }
 
-KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root) const {
+// Where a page is published so are those ahead of it, which are evicted later; and where one is held so
+// are those ahead of it: of what was found before only the last page is looked at, and the idle ones
+// are counted back from the end.
+KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
+                              const Prefix& before) const {
   Prefix prefix;
   if (!reuse_) return prefix;
-  Key key{.parent = root, .tokens = tokens.data()};
-  for (size_t left = tokens.size(); left > static_cast<size_t>(page_tokens_);) {
-    const int32_t id = Lookup(key);
-    if (id == kNone) break;
-    const Page& page = pages_[static_cast<size_t>(id)];
-    ++prefix.pages;
-    if (page.holders == 0) ++prefix.idle;
-    key = {.parent = page.content, .tokens = key.tokens + page_tokens_};
-    left -= static_cast<size_t>(page_tokens_);
+  prefix.content = root;
+  if (before.pages > 0 && At(before.last).content == before.content) {
+    prefix = before;
+    prefix.idle = 0;
+  }
+  size_t found = TokensBegin(prefix.pages);
+  for (; found + static_cast<size_t>(page_tokens_) < tokens.size(); ++prefix.pages) {
+    const int32_t page = Lookup({.parent = prefix.content, .tokens = &tokens[found]});
+    if (page == kNone) break;
+    prefix.last = page;
+    prefix.content = At(page).content;
+    found += static_cast<size_t>(page_tokens_);
+  }
+  for (int32_t page = prefix.last; page != kNone && At(page).holders == 0; page = At(page).ahead) {
+    ++prefix.idle;
   }
   return prefix;
 }
 
 void KvCache::Attach(std::span<const int32_t> tokens, SequencePages* pages) {
   SLUICE_CHECK(pages->ids.empty() && pages->root < kMostRoots);
-  const int32_t found = Find(tokens, pages->root).pages;
+  const int32_t found = Find(tokens, pages->root, {}).pages;
   pages->content = pages->root;
   for (const int32_t* own = tokens.data(); pages->published < found; own += page_tokens_) {
     const int32_t page = Lookup({.parent = pages->content, .tokens = own});
@@ -84,7 +94,8 @@ void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, Sequenc
   SLUICE_CHECK(static_cast<size_t>(PagesFor(computed)) <= pages->ids.size());
   if (pages->published == 0) pages->content = pages->root;
   for (; pages->published < computed / page_tokens_; ++pages->published) {
-    int32_t& id = pages->ids[static_cast<size_t>(pages->published)];
+    const auto index = static_cast<size_t>(pages->published);
+    int32_t& id = pages->ids[index];
     const Key key{.parent = pages->content, .tokens = &tokens[TokensBegin(pages->published)]};
     const int32_t equal = Lookup(key);
     if (equal != kNone) {
@@ -92,6 +103,7 @@ void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, Sequenc
       Hold(equal);
       id = equal;
     } else {
+      At(id).ahead = index == 0 ? kNone : pages->ids[index - 1];
       At(id).parent = key.parent;
       At(id).content = ++last_content_;
       std::copy_n(key.tokens, page_tokens_, &tokens_[TokensBegin(id)]);

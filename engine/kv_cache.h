@@ -35,6 +35,7 @@ struct SequencePages {
 class KvCache {
  public:
   static constexpr uint64_t kMostRoots = uint64_t{1} << 32;
+  static constexpr int32_t kNone = -1;  // no page
 
   // Without `reuse` nothing is published, and nothing found.
   KvCache(int32_t pages, int32_t page_tokens, bool reuse);
@@ -42,13 +43,15 @@ class KvCache {
   KvCache& operator=(const KvCache&) = delete;
 
   // The longest prefix of `tokens` in published pages. It leaves at least one token to be computed.
+  // `before` may be what was found for these tokens, or for the first of them: what of it is still
+  // there is not looked up again.
   struct Prefix {
     int32_t pages = 0;
-    int32_t idle = 0;  // of these; holding them takes them from what is available
-
-    bool operator==(const Prefix&) const = default;
+    int32_t idle = 0;      // of these; holding them takes them from what is available
+    int32_t last = kNone;  // of these
+    uint64_t content = 0;  // of the last
   };
-  Prefix Find(std::span<const int32_t> tokens, uint64_t root) const;
+  Prefix Find(std::span<const int32_t> tokens, uint64_t root, const Prefix& before) const;
 
   // Has a sequence without pages hold that prefix.
   void Attach(std::span<const int32_t> tokens, SequencePages* pages);
@@ -76,13 +79,13 @@ class KvCache {
   uint64_t version() const { return version_; }
 
  private:
-  static constexpr int32_t kNone = -1;
-
   struct Page {
     int32_t holders = 0;
     int32_t previous = kNone;  // in the list of idle pages
     int32_t next = kNone;      // in that, or in the one of free pages
-    uint64_t parent = 0;       // content before it: of the page ahead, or the root
+    // Of published ones.
+    int32_t ahead = kNone;  // the page of the positions before its own; kNone: these are the first
+    uint64_t parent = 0;    // content of that, or the root
     uint64_t content = 0;  // names all tokens up to its end and is never used again; 0: unpublished
   };
 
@@ -92,9 +95,7 @@ class KvCache {
     uint64_t parent;
     const int32_t* tokens;  // [page_tokens]
   };
-  Key KeyOf(int32_t page) const {
-    return {pages_[static_cast<size_t>(page)].parent, &tokens_[TokensBegin(page)]};
-  }
+  Key KeyOf(int32_t page) const { return {At(page).parent, &tokens_[TokensBegin(page)]}; }
   Key KeyOf(const Key& key) const { return key; }
   size_t Hash(const Key& key) const;
   bool Equal(const Key& a, const Key& b) const;
@@ -115,6 +116,7 @@ class KvCache {
     return static_cast<size_t>(page) * static_cast<size_t>(page_tokens_);
   }
   Page& At(int32_t page) { return pages_[static_cast<size_t>(page)]; }
+  const Page& At(int32_t page) const { return pages_[static_cast<size_t>(page)]; }
   int32_t Lookup(const Key& key) const;  // kNone when it is not published
   void Hold(int32_t page);
   void LetGo(int32_t page);

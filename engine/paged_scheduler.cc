@@ -42,7 +42,8 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
 
 void PagedScheduler::Arrive(PagedSequence* sequence) {
   SLUICE_CHECK(sequence->kv.ids.empty() && !(sequence->reuse && sequence->scored));
-  Set(Begin(*sequence), sequence);
+  sequence->found = {};
+  Set(Begin(sequence), sequence);
   scheduler_.Arrive(sequence);
 }
 
@@ -72,7 +73,7 @@ void PagedScheduler::Computed(PagedSequence* sequence) {
 }
 
 void PagedScheduler::Return(PagedSequence* sequence) {
-  Set(keeps_pages_ ? Continue(*sequence) : Begin(*sequence), sequence);
+  Set(keeps_pages_ ? Continue(*sequence) : Begin(sequence), sequence);
   scheduler_.Return(sequence);
 }
 
@@ -85,7 +86,7 @@ void PagedScheduler::Preempt() {
   while (WaitingSequence* waiting = scheduler_.MustYield(kv_.available())) {
     PagedSequence* const sequence = Paged(waiting);
     kv_.Release(&sequence->kv);
-    scheduler_.Revise(sequence, Begin(*sequence));
+    scheduler_.Revise(sequence, Begin(sequence));
     ++sequence->preemptions;
     ++counts_.preemptions;
   }
@@ -99,7 +100,7 @@ void PagedScheduler::ReviseWaiting() {
   scheduler_.queue().Front(window_, &front_);
   for (WaitingSequence* waiting : front_) {
     if (waiting->running) continue;
-    const NextStep next = Begin(*Paged(waiting));
+    const NextStep next = Begin(Paged(waiting));
     if (next.first_position == waiting->first_position && next.pages == waiting->pages) continue;
     scheduler_.Revise(waiting, next);
   }
@@ -131,7 +132,7 @@ void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>
 
 // Has it hold its prefix; false when that is another one than was decided with.
 bool PagedScheduler::Attach(PagedSequence* sequence) {
-  const NextStep next = Begin(*sequence);
+  const NextStep next = Begin(sequence);
   if (next.first_position != sequence->first_position || next.pages > sequence->pages) return false;
   if (!sequence->reuse) return true;
   kv_.Attach(sequence->history, &sequence->kv);
@@ -144,7 +145,7 @@ bool PagedScheduler::Attach(PagedSequence* sequence) {
 }
 
 void PagedScheduler::PutBack(PagedSequence* sequence) {
-  Set(Begin(*sequence), sequence);
+  Set(Begin(sequence), sequence);
   scheduler_.Return(sequence);
 }
 
@@ -155,14 +156,15 @@ PagedScheduler::NextStep PagedScheduler::Continue(const PagedSequence& sequence)
   return next;
 }
 
-PagedScheduler::NextStep PagedScheduler::Begin(const PagedSequence& sequence) const {
-  if (!sequence.reuse) return StepFrom(0, {}, sequence);
-  const KvCache::Prefix found = kv_.Find(sequence.history, sequence.kv.root);
-  return StepFrom(found.pages * kv_.page_tokens(), found, sequence);
+PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
+  KvCache::Prefix& found = sequence->found;
+  if (sequence->reuse) found = kv_.Find(sequence->history, sequence->kv.root, found);
+  return StepFrom(found.pages * kv_.page_tokens(), found, *sequence);
 }
 
 // Of a sequence whose positions [0, first) are in the pages `held`, the idle ones of which it does not
-// hold yet.
+// hold yet. It asks for the pages of all its tokens, though its next step takes but those of a chunk:
+// a prompt begun without them is soon preempted, and most of what was computed of it was in vain.
 PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
                                                   const PagedSequence& sequence) const {
   const auto length = static_cast<int32_t>(sequence.history.size());
@@ -180,7 +182,7 @@ PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::
   }
   if (keeps_pages_) {
     SLUICE_CHECK(kv_.PagesFor(length) <= kv_.pages());
-    next.pages = kv_.PagesFor(end) - held.pages + held.idle;
+    next.pages = kv_.PagesFor(length) - held.pages + held.idle;
   }
   return next;
 }

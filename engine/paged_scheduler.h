@@ -29,6 +29,7 @@ struct PagedSequence : WaitingSequence {
 
   // The scheduler's, as the fields of its next step are, but for kv.root.
   SequencePages kv;
+  KvCache::Prefix found;      // that it could begin with, when last looked up
   int32_t reused_tokens = 0;  // positions that it began with when it ran first
   int32_t preemptions = 0;
 };
@@ -86,7 +87,7 @@ class PagedScheduler {
   // The step of a sequence that holds the pages of its first positions, or of one that would begin
   // with a prefix.
   NextStep Continue(const PagedSequence& sequence) const;
-  NextStep Begin(const PagedSequence& sequence) const;
+  NextStep Begin(PagedSequence* sequence) const;
   NextStep StepFrom(int32_t first, const KvCache::Prefix& held,
                     const PagedSequence& sequence) const;
   static void Set(const NextStep& next, PagedSequence* sequence);

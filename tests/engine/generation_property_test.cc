@@ -279,6 +279,18 @@ class Simulation {
       ASSERT_LE(prompt_tokens, load_.batch.prefill_tokens);
     }
     CheckRunning();
+    CheckPagesToCome();
+  }
+
+  // All that was begun can go on to the end of its prompt.
+  void CheckPagesToCome() {
+    int32_t wanted = 0;
+    for (const Sequence& sequence : live_) {
+      if (!sequence.running && !sequence.in_step) continue;
+      const auto length = static_cast<int32_t>(sequence.history.size());
+      wanted += scheduler_.kv().PagesFor(length) - static_cast<int32_t>(sequence.kv.ids.size());
+    }
+    ASSERT_LE(wanted, scheduler_.kv().available());
   }
 
   void CheckRunning() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -25,7 +26,7 @@ SequencePages Computed(KvCache* cache, const Tokens& tokens, uint64_t root = 0) 
 }
 
 int32_t Found(const KvCache& cache, const Tokens& tokens, uint64_t root = 0) {
-  return cache.Find(tokens, root).pages;
+  return cache.Find(tokens, root, {}).pages;
 }
 
 TEST(KvCache, FindsFullPagesAndLeavesATokenToCompute) {
@@ -61,7 +62,7 @@ TEST(KvCache, PagesAreSharedUntilTheLastLetsGo) {
   EXPECT_EQ(cache.idle(), 3);
   cache.Release(&second);
   EXPECT_EQ(cache.available(), 8);
-  EXPECT_EQ(cache.Find(Tokens{1, 2, 3, 4, 5}, 0).idle, 2);
+  EXPECT_EQ(cache.Find(Tokens{1, 2, 3, 4, 5}, 0, {}).idle, 2);
 }
 
 TEST(KvCache, EqualPagesComputedApartBecomeOne) {
@@ -208,7 +209,7 @@ class ModelTest {
 
   void Run() {
     for (int step = 0; step < 400 && !::testing::Test::HasFatalFailure(); ++step) {
-      const std::vector<KvCache::Prefix> before = Probe();
+      const std::vector<std::pair<int32_t, int32_t>> before = Probe();
       const uint64_t version = cache_.version();
       Step();
       Check();
@@ -323,13 +324,21 @@ class ModelTest {
     }
   }
 
-  std::vector<KvCache::Prefix> Probe() {
-    std::vector<KvCache::Prefix> found;
-    for (const Tokens& tokens : probes_) {
-      found.push_back(cache_.Find(tokens, 0));
-      EXPECT_EQ(found.back(), model_.Find(tokens));
+  // Pages and idle ones of what is found for each of the probes, afresh and from what was found before.
+  std::vector<std::pair<int32_t, int32_t>> Probe() {
+    std::vector<std::pair<int32_t, int32_t>> answers;
+    found_.resize(probes_.size());
+    for (size_t i = 0; i < probes_.size(); ++i) {
+      const KvCache::Prefix expected = model_.Find(probes_[i]);
+      const KvCache::Prefix again = cache_.Find(probes_[i], 0, found_[i]);
+      if (Below(4) == 0) found_[i] = again;
+      for (const KvCache::Prefix& found : {cache_.Find(probes_[i], 0, {}), again}) {
+        EXPECT_EQ(found.pages, expected.pages);
+        EXPECT_EQ(found.idle, expected.idle);
+      }
+      answers.emplace_back(again.pages, again.idle);
     }
-    return found;
+    return answers;
   }
 
   std::mt19937_64 random_;
@@ -337,6 +346,7 @@ class ModelTest {
   KvCache cache_;
   Model model_;
   std::vector<Tokens> probes_;
+  std::vector<KvCache::Prefix> found_;  // for these, at some time
   std::vector<Sequence> sequences_;
 };
 

@@ -1,5 +1,6 @@
 #include "engine/paged_scheduler.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -35,13 +36,14 @@ class PagedSchedulerTest : public ::testing::Test {
  protected:
   void Make(const PagedScheduler::Options& options, const BatchOptions& batch,
             int32_t sequences = 8) {
-    const auto ladder =
-        std::make_shared<const Ladder>(std::vector<Bucket>{{.tokens = 64, .sequences = sequences}});
+    const auto ladder = std::make_shared<const Ladder>(
+        std::vector<Bucket>{{.tokens = 4, .sequences = std::min(sequences, 4)},
+                            {.tokens = 64, .sequences = sequences}});
     scheduler_ = std::make_unique<PagedScheduler>(batch, options, std::chrono::minutes(1), ladder,
                                                   CostModel(), nullptr);
   }
 
-  // Stands behind those made before, unless `queued` says otherwise.
+  // Stands behind those of its priority that were made before.
   Sequence* New(Tokens tokens) {
     Sequence* const sequence = &sequences_.emplace_back();
     sequence->all = std::move(tokens);
@@ -100,7 +102,7 @@ std::vector<int32_t> StepOf(const WaitingSequence& sequence) {
 TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 5});
   Sequence* const sequence = Arrive(Counting(0, 12));
-  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 5, 7, 0, 2, 0));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 5, 7, 0, 3, 0));
   EXPECT_THAT(Decide(), ElementsAre(sequence));
   EXPECT_EQ(sequence->kv.ids.size(), 2u);
   Return(sequence);
@@ -214,6 +216,18 @@ TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
   EXPECT_EQ(scheduler_->kv().available(), 6);
 }
 
+TEST_F(PagedSchedulerTest, BeginsNoPromptThatTheOthersLeaveNoPagesFor) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
+  Sequence* const first = Arrive(Counting(0, 16));
+  Sequence* const second = Arrive(Counting(100, 16));
+  for (int chunk = 0; chunk < 4; ++chunk) {
+    if (chunk > 0) Return(first);
+    ASSERT_THAT(Decide(), ElementsAre(first));
+  }
+  scheduler_->End(first);
+  EXPECT_THAT(Decide(), ElementsAre(second));
+}
+
 TEST_F(PagedSchedulerTest, RemovedWhileItWaitsItLetsGoOfItsPages) {
   Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 4});
   Sequence* const sequence = Arrive(Counting(0, 10));
@@ -226,56 +240,81 @@ TEST_F(PagedSchedulerTest, RemovedWhileItWaitsItLetsGoOfItsPages) {
   EXPECT_TRUE(scheduler_->scheduler().queue().empty());
 }
 
-// More than are looked up again before a decision, so that the last one's estimate grows old.
+// More wait than are looked up again before a decision, so that the last one's estimate grows old.
 class OldEstimateTest : public PagedSchedulerTest {
  protected:
-  static constexpr int kWaiting = 1100;
+  static constexpr size_t kAhead = 1100;
 
-  // All but `left` of those ahead are gone, and the pages that the last one was to begin with are too.
-  Sequence* MakeOld(int left) {
+  Sequence* ArriveWith(int priority, bool reuse, Tokens tokens) {
+    Sequence* const sequence = New(std::move(tokens));
+    sequence->priority = priority;
+    sequence->reuse = reuse;
+    scheduler_->Arrive(sequence);
+    return sequence;
+  }
+  Sequence* ArriveLast() { return ArriveWith(3, true, Counting(0, 12)); }
+
+  void ArriveAhead() {
+    for (size_t i = 0; i < kAhead; ++i) ahead_.push_back(ArriveWith(1, false, {1}));
+  }
+  // Looks up what those ahead begin with, runs two of them, and drops all the others but `left`.
+  void DropAhead(size_t left) {
+    EXPECT_THAT(Decide(), ElementsAre(ahead_[0], ahead_[1]));
+    for (size_t i = 0; i < 2; ++i) scheduler_->End(ahead_[i]);
+    for (size_t i = 2; i < kAhead - left; ++i) scheduler_->Remove(ahead_[i]);
+  }
+  // The pages that the last one was to begin with are gone.
+  Sequence* ArriveAndEvict() {
     Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/2);
     RunToEnd(New(Counting(0, 12)));
-    Sequence* const evicting = New(Counting(200, 15));
-    evicting->reuse = false;
-    std::vector<Sequence*> ahead;
-    for (int i = 0; i < kWaiting; ++i) {
-      ahead.push_back(New({1}));
-      ahead.back()->reuse = false;
-      ahead.back()->priority = 1;
-    }
-    Sequence* const old = New(Counting(0, 12));
-    old->priority = 3;
-    scheduler_->Arrive(old);
-    EXPECT_EQ(old->first_position, 8);
-    for (Sequence* sequence : ahead) scheduler_->Arrive(sequence);
-    evicting->priority = 1;
-    scheduler_->Arrive(evicting);
-    EXPECT_THAT(Decide(), ElementsAre(evicting));  // takes all pages
+    Sequence* const last = ArriveLast();
+    Sequence* const evicting = ArriveWith(1, false, Counting(200, 15));
+    ArriveAhead();
+    EXPECT_THAT(Decide(), ElementsAre(evicting));
     scheduler_->End(evicting);
-    const std::vector<WaitingSequence*> batch = Decide();
-    EXPECT_THAT(batch, ElementsAre(ahead[0], ahead[1]));
-    for (WaitingSequence* sequence : batch) scheduler_->End(static_cast<Sequence*>(sequence));
-    for (int i = 2; i < kWaiting - left; ++i) scheduler_->Remove(ahead[static_cast<size_t>(i)]);
-    EXPECT_EQ(old->first_position, 8);
-    return old;
+    return last;
   }
+
+  std::vector<Sequence*> ahead_;
 };
 
 TEST_F(OldEstimateTest, IsCorrectedBeforeItsSequenceRuns) {
-  Sequence* const old = MakeOld(/*left=*/0);
-  EXPECT_THAT(Decide(), ElementsAre(old));
-  EXPECT_THAT(StepOf(*old), ElementsAre(0, 12, 0, 1, 3, 0));
+  Sequence* const last = ArriveAndEvict();
+  DropAhead(/*left=*/0);
+  EXPECT_EQ(last->first_position, 8);
+  EXPECT_THAT(Decide(), ElementsAre(last));
+  EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
   EXPECT_EQ(decision_.size.tokens, 12);
-  EXPECT_EQ(old->kv.ids.size(), 3u);
+  EXPECT_EQ(last->kv.ids.size(), 3u);
 }
 
 TEST_F(OldEstimateTest, DoesNotHoldTheOthersUp) {
-  Sequence* const old = MakeOld(/*left=*/1);
-  EXPECT_THAT(Decide(), ElementsAre(&sequences_[kWaiting + 1]));
+  Sequence* const last = ArriveAndEvict();
+  DropAhead(/*left=*/1);
+  EXPECT_EQ(last->first_position, 8);
+  EXPECT_THAT(Decide(), ElementsAre(ahead_.back()));
   EXPECT_EQ(decision_.size, (BatchSize{.tokens = 1, .sequences = 1, .longest = 1}));
-  EXPECT_THAT(StepOf(*old), ElementsAre(0, 12, 0, 1, 3, 0));
-  EXPECT_THAT(old->kv.ids, IsEmpty());
+  EXPECT_EQ(decision_.bucket.tokens, 4);  // not what both would have taken
+  EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
+  EXPECT_THAT(last->kv.ids, IsEmpty());
   EXPECT_EQ(scheduler_->scheduler().queue().size(), 1u);
+}
+
+TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/2);
+  Sequence* const holding = Arrive(Counting(0, 12));
+  EXPECT_THAT(Decide(), ElementsAre(holding));
+  Return(holding, 12);
+  Sequence* const last = ArriveLast();
+  ArriveAhead();
+  EXPECT_EQ(last->pages, 1);
+  scheduler_->Remove(holding);  // holding its prefix takes two pages more
+  DropAhead(/*left=*/0);
+  EXPECT_EQ(last->pages, 1);
+  Sequence* const large = ArriveWith(1, false, Counting(200, 28));
+  EXPECT_THAT(Decide(), ElementsAre(large));
+  EXPECT_THAT(StepOf(*last), ElementsAre(8, 4, 0, 1, 3, 0));
+  EXPECT_THAT(last->kv.ids, IsEmpty());
 }
 
 // Sequences that share prefixes, generate and preempt each other, again and again.
