@@ -133,6 +133,16 @@ std::vector<Option> BatchOptionTable() {
       OPTION(engine.batch.max_overtakes, Count(0, 1'000'000),
              "Most sequences that may run before one that stood ahead of them in the queue. 0: "
              "strictly in order."),
+      OPTION(
+          engine.batch.prefill_tokens, Count(0, 1 << 20),
+          "Prompts are computed in chunks of at most this many tokens, and a step that carries "
+          "running sequences computes no more of other prompts. Smaller: the tokens of running "
+          "sequences come more evenly. Larger: fewer steps for long prompts, so that their first "
+          "tokens and the throughput gain. 0: whole prompts. Only cut_and_fill heeds it."),
+      OPTION(engine.batch.continuous, Boolean{},
+             "Let new sequences join running ones between two steps. Off, they wait until all of a "
+             "batch have ended, which costs throughput and time to first token; it is there to be "
+             "compared with. Only cut_and_fill heeds it."),
       OPTION(engine.batch.priority_step_us, Duration(3'600'000'000),
              "Each priority level below the most urgent queues as if it had arrived this much "
              "later, so that urgent requests go first and starve nobody. 0: levels make no "
@@ -163,6 +173,22 @@ std::vector<Option> QueueOptionTable() {
   };
 }
 
+std::vector<Option> KvOptionTable() {
+  return {
+      OPTION(
+          engine.kv.memory_bytes, Size(0, int64_t{1} << 50),
+          "Memory of each model's KV pages, which hold the keys and values of the sequences in "
+          "progress. More lets more sequences run at a time and keeps more prefixes; with less, "
+          "sequences are preempted and computed again, which costs throughput, never results. 0: a "
+          "quarter of what the device has free, at most what max_batch_sequences of the model's "
+          "longest sequences take. Too little for one of these is an error at start."),
+      OPTION(engine.kv.prefix_reuse, Boolean{},
+             "A sequence that begins like an earlier one begins with its pages, so that shared "
+             "prompts are computed once: less time to first token, and more throughput. No result "
+             "depends on it."),
+  };
+}
+
 std::vector<Option> CpuOptionTable() {
   return {
       OPTION(cpu.threads, Count(0, 1024),
@@ -190,6 +216,11 @@ std::vector<Option> ServerOptionTable() {
           "memory."),
       OPTION(server.grpc.max_rows, Count(1, 65536),
              "Rows (sequences) of one request; more are INVALID_ARGUMENT."),
+      OPTION(server.grpc.stream_stall_timeout_us,
+             (Integer{100'000, 3'600'000'000, Unit::kMicroseconds}),
+             "A stream whose caller takes no response for this long, while tokens wait for it, is "
+             "given up: its requests are cancelled and it ends with RESOURCE_EXHAUSTED. Longer "
+             "keeps slow readers, and their KV pages, for longer."),
       OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
       OPTION(server.metrics.address, Address{.may_be_empty = true},
              "Address of /metrics, /livez and /readyz; port 0 picks a free one; empty: no HTTP "
@@ -217,8 +248,8 @@ std::vector<Option> ServerOptionTable() {
 
 std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
-  for (auto part : {LadderOptionTable(), BatchOptionTable(), QueueOptionTable(), CpuOptionTable(),
-                    ServerOptionTable()}) {
+  for (auto part : {LadderOptionTable(), BatchOptionTable(), KvOptionTable(), QueueOptionTable(),
+                    CpuOptionTable(), ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

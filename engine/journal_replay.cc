@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "engine/schedule/room.h"
 
 namespace sluice {
 namespace {
@@ -79,6 +80,10 @@ class Replayer {
     if (absl::Status status = RequireScheduler(); !status.ok()) return status;
     if (scheduler_->MustYield(line.at.available_pages) != nullptr) {
       return absl::InvalidArgumentError("fewer pages than the running sequences take");
+    }
+    const RunLimits limits = RunLimitsOf(start_->batch, scheduler_->ladder()->largest());
+    if (scheduler_->queue().running() > static_cast<size_t>(limits.sequences)) {
+      return absl::InvalidArgumentError("more sequences run than a step holds");
     }
     const BatchDecision decision = scheduler_->Decide(line.at, &batch_);
     ++result_->decisions;

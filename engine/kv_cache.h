@@ -45,6 +45,8 @@ class KvCache {
   struct Prefix {
     int32_t pages = 0;
     int32_t idle = 0;  // of these; holding them takes them from what is available
+
+    bool operator==(const Prefix&) const = default;
   };
   Prefix Find(std::span<const int32_t> tokens, uint64_t root) const;
 

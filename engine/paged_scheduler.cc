@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "engine/schedule/room.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -31,12 +32,13 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
                                CostModel costs, SchedulerObserver* observer)
     : keeps_pages_(options.keeps_pages),
       prefix_reuse_(options.prefix_reuse),
-      chunk_tokens_(options.keeps_pages && batch.prefill_tokens > 0
-                        ? batch.prefill_tokens
-                        : std::numeric_limits<int32_t>::max()),
+      chunk_tokens_(options.keeps_pages ? RunLimitsOf(batch, ladder->largest()).chunk_tokens
+                                        : std::numeric_limits<int32_t>::max()),
       window_(std::max(kLeastWindow, 2 * static_cast<size_t>(batch.max_batch_sequences))),
       kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_),
-      scheduler_(batch, half_life, std::move(ladder), std::move(costs), observer) {}
+      scheduler_(batch, half_life, std::move(ladder), std::move(costs), observer) {
+  front_.reserve(window_);
+}
 
 void PagedScheduler::Arrive(PagedSequence* sequence) {
   SLUICE_CHECK(sequence->kv.ids.empty() && !(sequence->reuse && sequence->scored));

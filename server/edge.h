@@ -27,9 +27,11 @@ class RefusalObserver {
 // Thread-safe. Owns nothing.
 class Edge {
  public:
-  Edge(const RequestLimits& limits, Engine* engine, Clock* clock, ReplyThread* replies,
-       RefusalObserver* refusals, const Health* health)
+  // `stream_stall_timeout`: see GrpcOptions.
+  Edge(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine, Clock* clock,
+       ReplyThread* replies, RefusalObserver* refusals, const Health* health)
       : limits_(limits),
+        stream_stall_timeout_(stream_stall_timeout),
         engine_(engine),
         clock_(clock),
         replies_(replies),
@@ -58,9 +60,12 @@ class Edge {
   absl::Duration Pushback();
 
   ReplyThread* replies() const { return replies_; }
+  MonoTime Now() const { return clock_->Now(); }
+  nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
 
  private:
   const RequestLimits limits_;
+  const nanoseconds stream_stall_timeout_;
   Engine* const engine_;
   Clock* const clock_;
   ReplyThread* const replies_;

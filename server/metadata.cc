@@ -67,6 +67,7 @@ inference::ModelConfig ConfigureModel(const Model& model, const ModelTraits& tra
   config.set_backend(kBackend);
   config.set_max_batch_size(traits.max_rows);
   config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(traits.max_queue_delay_us);
+  // Streams do give several responses, but perf_analyzer refuses unary requests to a decoupled model.
   config.mutable_model_transaction_policy()->set_decoupled(false);
   const auto configure = [](auto* tensor, std::string_view name, std::string_view datatype,
                             int64_t columns) {

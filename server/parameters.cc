@@ -1,11 +1,12 @@
 #include "server/parameters.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
-#include "absl/numeric/int128.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "engine/request.h"
+#include "server/parameter_list.h"
+#include "server/parameter_value.h"
 #include "server/status.h"
 
 namespace sluice {
@@ -13,84 +14,10 @@ namespace {
 
 constexpr double kMinTemperature = 1e-3;  // below, dividing logits by it would overflow floats
 constexpr double kMaxTemperature = 1e3;
+constexpr double kMinRepetition = 0.01;
+constexpr double kMaxRepetition = 100;
+constexpr double kMaxPenalty = 100;
 constexpr int64_t kMaxTimeoutUs = int64_t{24} * 60 * 60 * 1'000'000;
-constexpr double kTwoTo64 = 18446744073709551616.0;
-
-struct Number {
-  double real;
-  std::optional<absl::int128> integer;  // when it is one
-};
-
-Number FromInteger(absl::int128 value) { return {static_cast<double>(value), value}; }
-
-std::optional<Number> FromReal(double value) {
-  if (!std::isfinite(value)) return std::nullopt;
-  if (std::trunc(value) != value || std::fabs(value) >= kTwoTo64) return Number{value, {}};
-  return Number{value, absl::int128(value)};
-}
-
-std::optional<Number> FromText(const std::string& text) {
-  int64_t signed_value;
-  uint64_t unsigned_value;
-  double real;
-  if (absl::SimpleAtoi(text, &signed_value)) return FromInteger(signed_value);
-  if (absl::SimpleAtoi(text, &unsigned_value)) return FromInteger(unsigned_value);
-  if (absl::SimpleAtod(text, &real)) return FromReal(real);
-  return std::nullopt;
-}
-
-std::optional<Number> ReadNumber(const inference::InferParameter& value) {
-  switch (value.parameter_choice_case()) {
-    case inference::InferParameter::kInt64Param:
-      return FromInteger(value.int64_param());
-    case inference::InferParameter::kUint64Param:
-      return FromInteger(value.uint64_param());
-    case inference::InferParameter::kDoubleParam:
-      return FromReal(value.double_param());
-    case inference::InferParameter::kStringParam:
-      return FromText(value.string_param());
-    case inference::InferParameter::kBoolParam:
-    case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-std::string Describe(const inference::InferParameter& value) {
-  switch (value.parameter_choice_case()) {
-    case inference::InferParameter::kInt64Param:
-      return absl::StrCat(value.int64_param());
-    case inference::InferParameter::kUint64Param:
-      return absl::StrCat(value.uint64_param());
-    case inference::InferParameter::kDoubleParam:
-      return absl::StrCat(value.double_param());
-    case inference::InferParameter::kStringParam:
-      return Printable(value.string_param());
-    case inference::InferParameter::kBoolParam:
-      return value.bool_param() ? "true" : "false";
-    case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
-      break;
-  }
-  return "without value";
-}
-
-absl::Status Expected(absl::string_view name, const inference::InferParameter& value,
-                      absl::string_view expected) {
-  return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                        "parameter ", name, " is ", Describe(value), "; expected ", expected)),
-                    "parameter");
-}
-
-template <typename T>
-absl::Status ReadInteger(absl::string_view name, const inference::InferParameter& value, T min,
-                         T max, T* out) {
-  const std::optional<Number> number = ReadNumber(value);
-  if (!number || !number->integer || *number->integer < min || *number->integer > max) {
-    return Expected(name, value, absl::StrCat("an integer in [", min, ", ", max, "]"));
-  }
-  *out = static_cast<T>(*number->integer);
-  return absl::OkStatus();
-}
 
 absl::Status ReadTemperature(const inference::InferParameter& value, double* out) {
   const std::optional<Number> number = ReadNumber(value);
@@ -117,15 +44,64 @@ absl::Status ReadShare(absl::string_view name, const inference::InferParameter& 
 
 absl::Status ReadSeed(const inference::InferParameter& value, std::optional<uint64_t>* out) {
   uint64_t seed = 0;
-  absl::Status status = ReadInteger<uint64_t>("seed", value, 0, UINT64_MAX, &seed);
+  absl::Status status = ReadInteger("seed", value, &seed);
   if (status.ok()) *out = seed;
   return status;
+}
+
+absl::Status ReadAllowed(const inference::InferParameter& value, int64_t vocab,
+                         std::vector<int32_t>* out) {
+  absl::Status status =
+      ReadTokenIds("allowed_token_ids", value, vocab, static_cast<size_t>(vocab), out);
+  if (status.ok() && out->empty()) {
+    return ParameterError("allowed_token_ids", "is empty, so that nothing could be drawn");
+  }
+  return status;
+}
+
+absl::Status ReadMinTokens(const inference::InferParameter& value, int64_t most, int32_t* out) {
+  int64_t tokens = 0;
+  absl::Status status = ReadInteger("min_tokens", value, 0, most, &tokens);
+  if (status.ok()) *out = static_cast<int32_t>(tokens);
+  return status;
+}
+
+absl::Status Unknown(absl::string_view name) {
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("unknown parameter ", Printable(name))),
+                    "parameter");
+}
+
+absl::Status ReadEdit(const std::string& name, const inference::InferParameter& value,
+                      int64_t vocab, EditRules* out) {
+  const auto penalty = [&](float* field) {
+    return ReadReal(name, value, -kMaxPenalty, kMaxPenalty, field);
+  };
+  if (name == "repetition_penalty") {
+    return ReadReal(name, value, kMinRepetition, kMaxRepetition, &out->repetition_penalty);
+  }
+  if (name == "presence_penalty") return penalty(&out->presence_penalty);
+  if (name == "frequency_penalty") return penalty(&out->frequency_penalty);
+  if (name == "logit_bias") return ReadTokenBias(name, value, vocab, &out->bias);
+  if (name == "allowed_token_ids") return ReadAllowed(value, vocab, &out->allowed);
+  return Unknown(name);
+}
+
+absl::Status ReadStop(const std::string& name, const inference::InferParameter& value,
+                      const ModelConfig& config, Parameters* out) {
+  StopRules& stop = out->stop;
+  if (name == "stop") return ReadTexts(name, value, &stop.texts);
+  if (name == "stop_token_ids") {
+    return ReadTokenIds(name, value, config.vocab_size, kMaxStopIds, &stop.ids);
+  }
+  if (name == "ignore_eos") return ReadFlag(name, value, &stop.ignore_eos);
+  if (name == "min_tokens") return ReadMinTokens(value, config.max_positions, &stop.min_tokens);
+  return ReadEdit(name, value, config.vocab_size, &out->edits);
 }
 
 absl::Status ReadOne(const std::string& name, const inference::InferParameter& value,
                      const ModelConfig& config, Parameters* out) {
   const auto integer = [&](int64_t max, int64_t* field) {
-    return ReadInteger<int64_t>(name, value, 0, max, field);
+    return ReadInteger(name, value, 0, max, field);
   };
   if (name == "max_tokens") return integer(config.max_positions, &out->max_tokens);
   if (name == "temperature") return ReadTemperature(value, &out->temperature);
@@ -136,9 +112,52 @@ absl::Status ReadOne(const std::string& name, const inference::InferParameter& v
   if (name == "num_top_logprobs") return integer(config.vocab_size, &out->num_top_logprobs);
   if (name == "priority") return integer(kPriorityLevels, &out->priority);
   if (name == "timeout") return integer(kMaxTimeoutUs, &out->timeout_us);
-  if (name == "triton_enable_empty_final_response") return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("unknown parameter ", Printable(name))),
-                    "parameter");
+  if (name == "triton_enable_empty_final_response") {
+    return ReadFlag(name, value, &out->empty_final_response);
+  }
+  return ReadStop(name, value, config, out);
+}
+
+// The tokens that may never be drawn, or not before min_tokens; ascending, distinct.
+std::vector<int32_t> Forbidden(const Parameters& parameters, const ModelConfig& config) {
+  std::vector<int32_t> tokens;
+  for (const kernels::TokenBias& bias : parameters.edits.bias) {
+    if (std::isinf(bias.bias)) tokens.push_back(bias.token);
+  }
+  const StopRules& stop = parameters.stop;
+  if (stop.min_tokens > 0) {
+    tokens.insert(tokens.end(), stop.ids.begin(), stop.ids.end());
+    if (!stop.ignore_eos) {
+      tokens.insert(tokens.end(), config.eos_token_ids.begin(), config.eos_token_ids.end());
+    }
+  }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+// A draw among no tokens would have no answer.
+absl::Status CheckChoice(const Parameters& parameters, const ModelConfig& config) {
+  const std::vector<int32_t> forbidden = Forbidden(parameters, config);
+  const std::vector<int32_t>& allowed = parameters.edits.allowed;
+  const auto free = [&](int32_t token) {
+    return !std::binary_search(forbidden.begin(), forbidden.end(), token);
+  };
+  const bool any = allowed.empty() ? static_cast<int64_t>(forbidden.size()) < config.vocab_size
+                                   : std::any_of(allowed.begin(), allowed.end(), free);
+  if (any) return absl::OkStatus();
+  return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
+                        "leaves no token to be drawn; logit_bias bans tokens, and min_tokens those "
+                        "that would end a row");
+}
+
+absl::Status CheckTogether(const Parameters& parameters, const ModelConfig& config) {
+  if (parameters.stop.min_tokens > parameters.max_tokens) {
+    return ParameterError("min_tokens",
+                          absl::StrCat("is ", parameters.stop.min_tokens,
+                                       ", above max_tokens, which is ", parameters.max_tokens));
+  }
+  return CheckChoice(parameters, config);
 }
 
 }  // namespace
@@ -150,6 +169,7 @@ absl::StatusOr<Parameters> ReadParameters(const ParameterMap& map, const ModelCo
       return status;
     }
   }
+  if (absl::Status status = CheckTogether(parameters, config); !status.ok()) return status;
   return parameters;
 }
 

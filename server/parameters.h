@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/model/config.h"
+#include "engine/request.h"
 #include "google/protobuf/map.h"
 #include "proto/inference.pb.h"
 
@@ -26,10 +27,14 @@ struct Parameters {
   int64_t num_top_logprobs = 0;
   int64_t priority = 0;
   int64_t timeout_us = 0;
+  EditRules edits;
+  StopRules stop;
+  bool empty_final_response = false;
 };
 
-// A number may come in every form but bool. InvalidArgument ("parameter") for an unknown name, a
-// value that is no finite number or one that is out of range; it names parameter, value and range.
+// InvalidArgument ("parameter") for an unknown name, a value that is malformed or out of range, and
+// values that contradict each other; it names the parameter, the value and the range. Whether the
+// model has the tokenizer that stop texts need is not looked at.
 absl::StatusOr<Parameters> ReadParameters(const ParameterMap& map, const ModelConfig& config);
 
 }  // namespace sluice

@@ -59,8 +59,8 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
     : options_(options),
       parts_(parts),
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
-      edge_(LimitsOf(options.grpc), parts.engine, parts.clock, parts.replies, parts.metrics,
-            &health_),
+      edge_(LimitsOf(options.grpc), std::chrono::microseconds(options.grpc.stream_stall_timeout_us),
+            parts.engine, parts.clock, parts.replies, parts.metrics, &health_),
       service_({options.grpc.max_rows, traits.max_queue_delay_us}, version, parts.engine, &edge_,
                &health_, parts.statistics),
       admin_(traits, parts.engine, parts.clock, &health_) {}

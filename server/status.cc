@@ -77,13 +77,16 @@ grpc::Status ToGrpc(const absl::Status& status) {
                       std::string(status.message().substr(0, kMaxMessageBytes)));
 }
 
+int64_t PushbackMs(absl::Duration pushback) {
+  return std::max<int64_t>(1, absl::ToInt64Milliseconds(pushback));
+}
+
 grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
                           grpc::CallbackServerContext* context) {
   if (status.ok()) return grpc::Status::OK;
   context->AddTrailingMetadata(kReasonTrailer, ReasonOf(status));
   if (status.code() == absl::StatusCode::kResourceExhausted) {
-    const int64_t ms = std::max<int64_t>(1, absl::ToInt64Milliseconds(pushback));
-    context->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(ms));
+    context->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(PushbackMs(pushback)));
   }
   return ToGrpc(status);
 }

@@ -31,6 +31,9 @@ std::string_view CodeName(absl::StatusCode code);
 // Codes map by name; messages are cut at 4 KiB, so that no peer's metadata limit is met.
 grpc::Status ToGrpc(const absl::Status& status);
 
+// As it is announced: at least 1.
+int64_t PushbackMs(absl::Duration pushback);
+
 // ToGrpc with the trailers of an error added to `context`, which must not have finished. `pushback`
 // is announced with ResourceExhausted only.
 grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,

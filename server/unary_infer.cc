@@ -4,8 +4,9 @@
 #include <memory>
 #include <utility>
 
-#include "server/infer_sink.h"
+#include "server/reply.h"
 #include "server/status.h"
+#include "server/token_buffer.h"
 #include "server/wire.h"
 
 namespace sluice {
@@ -13,17 +14,35 @@ namespace {
 
 class UnaryInfer;
 
-class UnarySink final : public InferSink {
+// Collects on the engine's thread, answers on the reply thread.
+class UnarySink final : public Sink,
+                        public Delivery,
+                        public std::enable_shared_from_this<UnarySink> {
  public:
   UnarySink(ReplySpec spec, ReplyThread* replies, UnaryInfer* call)
-      : InferSink(std::move(spec), replies), call_(call) {}
+      : builder_(std::move(spec)), replies_(replies), call_(call) {}
+
+  void OnTokens(const GeneratedToken* tokens, int count) override {
+    tokens_.Append(tokens, count, builder_.spec().num_top);
+  }
+
+  void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override {
+    status_ = status;
+    reply_ = std::move(reply);
+    replies_->Post(shared_from_this());
+  }
+
+  void Deliver() override;
 
   // The right to call Finish, or nullptr when somebody else has it.
   UnaryInfer* Claim() { return call_.exchange(nullptr); }
 
  private:
-  void Answer(const absl::Status& status, inference::ModelInferResponse response) override;
-
+  ReplyBuilder builder_;
+  ReplyThread* const replies_;
+  TokenBuffer tokens_;
+  absl::Status status_;
+  Reply reply_;
   std::atomic<UnaryInfer*> call_;
 };
 
@@ -80,10 +99,13 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
   MonoTime deadline_ = MonoTime::max();
 };
 
-void UnarySink::Answer(const absl::Status& status, inference::ModelInferResponse response) {
+void UnarySink::Deliver() {
   UnaryInfer* call = Claim();
   if (call == nullptr) return;
-  call->End(status.ok() ? Serialize(response, call->response()) : status);
+  if (!status_.ok()) return call->End(status_);
+  inference::ModelInferResponse response;
+  builder_.Build(tokens_, &reply_, &response);
+  call->End(Serialize(response, call->response()));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "server/parameter_value.h"
 #include "server/parameters.h"
 #include "server/status.h"
 #include "server/tensors.h"
@@ -202,6 +203,11 @@ absl::Status CheckReplySize(const ReplySpec& reply, const Request& request,
       "request");
 }
 
+absl::Status CheckStop(const Parameters& parameters, const Model& model) {
+  if (parameters.stop.texts.empty() || model.tokenizer != nullptr) return absl::OkStatus();
+  return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
+}
+
 absl::Status CheckRoom(const Request& request, const Parameters& parameters, const Model& model) {
   const int64_t limit = model.config.max_positions + 1;
   if (Longest(request) + parameters.max_tokens <= limit) return absl::OkStatus();
@@ -211,6 +217,15 @@ absl::Status CheckRoom(const Request& request, const Parameters& parameters, con
                                               " tokens; together they may be at most ", limit,
                                               " (the model's max_positions + 1)")),
       "parameter");
+}
+
+void ApplyGeneration(Parameters&& parameters, ValidRequest* valid) {
+  valid->reply.max_tokens = static_cast<int32_t>(parameters.max_tokens);
+  valid->reply.stop_texts = parameters.stop.texts;
+  valid->reply.min_tokens = parameters.stop.min_tokens;
+  valid->reply.empty_final_response = parameters.empty_final_response;
+  valid->request.edits = std::move(parameters.edits);
+  valid->request.stop = std::move(parameters.stop);
 }
 
 void Apply(const Parameters& parameters, const CallFacts& arrival, ValidRequest* valid) {
@@ -268,6 +283,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   if (status.ok() && !prompt->texts.empty()) {
     status = EncodeTexts(prompt->texts, served, &request);
   }
+  if (status.ok()) status = CheckStop(*parameters, served);
   if (status.ok()) status = CheckRoom(request, *parameters, served);
   if (status.ok()) status = CheckReplySize(valid.reply, request, *parameters, limits);
   if (status.ok() && prompt->texts.empty()) {
@@ -276,6 +292,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   if (!status.ok()) return status;
   valid.reply.lengths = request.lengths;
   Apply(*parameters, arrival, &valid);
+  ApplyGeneration(*std::move(parameters), &valid);
   return valid;
 }
 

@@ -40,6 +40,10 @@ struct ReplySpec {
   std::vector<int32_t> lengths;  // of the prompts, per row
   std::vector<Output> outputs;   // in the order of the response
   int32_t num_top = 0;
+  int32_t max_tokens = 1;
+  std::vector<std::string> stop_texts = {};
+  int32_t min_tokens = 0;                            // see StopRules
+  bool empty_final_response = false;                 // wanted, where responses are streamed
   std::optional<int64_t> drawn_seed = std::nullopt;  // to be returned
 };
 

@@ -1,0 +1,172 @@
+#include "server/stream_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/status.h"
+#include "server/wire.h"
+
+namespace sluice {
+
+void StreamSession::Start() {
+  MutexLock lock(&mu_);
+  ReadMore();
+}
+
+void StreamSession::OnRead(bool ok) {
+  Ticket ticket;
+  {
+    MutexLock lock(&mu_);
+    if (!ok) {
+      reading_ = false;
+      half_closed_ = true;
+      return FinishIfComplete();
+    }
+    if (reactor_ == nullptr) return;
+    ticket = next_ticket_++;
+    running_.emplace(ticket, 0);
+  }
+  std::string id;
+  const absl::Status status = Submit(ticket, edge_->Arrive(*context_), &id);
+  if (!status.ok()) {
+    ReplySpec refused;
+    refused.id = std::move(id);
+    std::make_shared<StreamSink>(std::move(refused), edge_->replies(), shared_from_this(), ticket)
+        ->OnDone(status, {}, {});
+  }
+  MutexLock lock(&mu_);
+  reading_ = false;  // not before incoming_ was parsed: a response that ends meanwhile reads on
+  ReadMore();
+}
+
+absl::Status StreamSession::Submit(Ticket ticket, const CallFacts& arrival, std::string* id) {
+  inference::ModelInferRequest message;
+  if (absl::Status status = Parse(incoming_, &message); !status.ok()) {
+    edge_->Refuse(status);
+    return status;
+  }
+  *id = message.id();
+  const auto make_sink = [&](ReplySpec spec) {
+    return std::make_shared<StreamSink>(std::move(spec), edge_->replies(), shared_from_this(),
+                                        ticket);
+  };
+  absl::StatusOr<RequestId> admitted = edge_->Submit(message, arrival, make_sink);
+  if (admitted.ok()) Admitted(ticket, *admitted);
+  return admitted.status();
+}
+
+void StreamSession::Admitted(Ticket ticket, RequestId id) {
+  MutexLock lock(&mu_);
+  const auto running = running_.find(ticket);
+  if (running == running_.end()) return;  // answered already
+  running->second = id;
+  // The caller left while Submit ran, when GiveUp could not know the id.
+  if (reactor_ == nullptr) edge_->GiveUp(id, deadline_).IgnoreError();
+}
+
+void StreamSession::Offer(std::shared_ptr<StreamSink> sink) {
+  {
+    MutexLock lock(&mu_);
+    if (reactor_ == nullptr || !running_.contains(sink->ticket())) return;
+    ready_.push_back(std::move(sink));
+  }
+  WriteNext();
+}
+
+void StreamSession::TokensWait() {
+  const int64_t since = writing_since_.load(std::memory_order_relaxed);
+  if (since == kNotWriting) return;
+  const MonoTime start{MonoTime::duration(since)};
+  if (edge_->Now() - start <= edge_->stream_stall_timeout()) return;
+  if (!stalled_.exchange(true)) edge_->replies()->Post(shared_from_this());
+}
+
+void StreamSession::Deliver() {
+  if (stalled_.load()) return GiveUpStalled();
+  WriteNext();
+}
+
+std::shared_ptr<StreamSink> StreamSession::ClaimWrite() {
+  MutexLock lock(&mu_);
+  if (reactor_ == nullptr || writing_ || ready_.empty()) return nullptr;
+  writing_ = true;
+  std::shared_ptr<StreamSink> sink = std::move(ready_.front());
+  ready_.pop_front();
+  return sink;
+}
+
+void StreamSession::WriteNext() {
+  const std::shared_ptr<StreamSink> sink = ClaimWrite();
+  if (sink != nullptr) StartWrite(sink, sink->Next());
+}
+
+void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
+                               const StreamSink::Response& response) {
+  MutexLock lock(&mu_);
+  if (reactor_ == nullptr) return;
+  outgoing_ = response.bytes;  // shares the slices; a ByteBuffer has no move
+  if (response.more_at_once) ready_.push_back(sink);
+  if (response.last) running_.erase(sink->ticket());
+  writing_since_.store(edge_->Now().time_since_epoch().count(), std::memory_order_relaxed);
+  reactor_->StartWrite(&outgoing_);
+  ReadMore();
+}
+
+void StreamSession::OnWritten(bool ok) {
+  MutexLock lock(&mu_);
+  writing_ = false;
+  writing_since_.store(kNotWriting, std::memory_order_relaxed);
+  outgoing_.Clear();
+  if (!ok) return GiveUp();
+  if (reactor_ == nullptr) return;
+  // Responses are made on the reply thread.
+  if (!ready_.empty()) edge_->replies()->Post(shared_from_this());
+  FinishIfComplete();
+}
+
+void StreamSession::ReadMore() {
+  if (reactor_ == nullptr || reading_ || half_closed_ || running_.size() >= kMaxPipelined) return;
+  reading_ = true;
+  reactor_->StartRead(&incoming_);
+}
+
+void StreamSession::FinishIfComplete() {
+  if (reactor_ == nullptr || !half_closed_ || !running_.empty() || writing_) return;
+  std::exchange(reactor_, nullptr)->Finish(grpc::Status::OK);
+}
+
+void StreamSession::OnCancel() {
+  MutexLock lock(&mu_);
+  GiveUp();
+}
+
+absl::Status StreamSession::CancelAll() {
+  absl::Status status = absl::CancelledError("cancelled by the caller");
+  for (const auto& [ticket, id] : running_) {
+    if (id != 0) status = edge_->GiveUp(id, deadline_);
+  }
+  ready_.clear();
+  return status;
+}
+
+void StreamSession::GiveUp() {
+  if (reactor_ == nullptr) return;
+  const absl::Status status = CancelAll();
+  std::exchange(reactor_, nullptr)->Finish(ToGrpc(status));
+}
+
+void StreamSession::GiveUpStalled() {
+  const absl::Duration pushback = edge_->Pushback();
+  MutexLock lock(&mu_);
+  if (reactor_ == nullptr) return;
+  CancelAll().IgnoreError();
+  const absl::Status status =
+      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                     "the caller took no response for ",
+                     absl::FormatDuration(absl::FromChrono(edge_->stream_stall_timeout())),
+                     " while tokens waited (server.grpc.stream_stall_timeout_us)")),
+                 "stream_stalled");
+  std::exchange(reactor_, nullptr)->Finish(FinishStatus(status, pushback, context_));
+}
+
+}  // namespace sluice

@@ -1,0 +1,109 @@
+// One ModelStreamInfer call: what its reactor, the sinks of its requests and the engine share.
+//
+// Responses are pulled: while none is being written, the session takes the first sink that has something
+// to say, has it make a response of all that it knows, and writes that. So the requests take turns, a
+// slow reader gets fewer and longer responses, and what waits is tokens, bounded by the requests'
+// max_tokens. At most kMaxPipelined requests are in progress: then nothing is read until one was
+// answered in full.
+//
+// A caller that takes no response for stream_stall_timeout while tokens arrive for it is given up.
+// That is noticed by the tokens that arrive, on the engine's thread, with two loads and the clock;
+// what follows is the reply thread's. When all tokens have arrived there is nothing left to cancel.
+//
+// The mutex guards everything but that time. reactor_ becomes null when Finish is called, which happens
+// once:
+//   * OK when the caller closed its side and every response is written;
+//   * CANCELLED or DEADLINE_EXCEEDED in OnCancel or when a write fails: the engine is told to cancel,
+//     and the sinks find no reactor. OnCancel must finish, or else Server::Shutdown would hang;
+//   * RESOURCE_EXHAUSTED when the caller is given up. It learns that after the response in flight.
+// Reads and writes that are still in progress then complete and touch nothing but the session, which
+// the reactor keeps alive.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "engine/mutex.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/edge.h"
+#include "server/reply_thread.h"
+#include "server/stream_sink.h"
+
+namespace sluice {
+
+inline constexpr int kMaxPipelined = 64;
+
+class StreamSession final : public Delivery, public std::enable_shared_from_this<StreamSession> {
+ public:
+  using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+  using Ticket = StreamSink::Ticket;
+
+  StreamSession(Edge* edge, grpc::CallbackServerContext* context, Reactor* reactor)
+      : edge_(edge),
+        context_(context),
+        deadline_(edge->Arrive(*context).rpc_deadline),
+        reactor_(reactor) {}
+
+  // From the reactor.
+  void Start();
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnCancel();
+
+  // From a sink, on the reply thread: it has something to say.
+  void Offer(std::shared_ptr<StreamSink> sink);
+  // From a sink, on the engine's thread. Takes no lock.
+  void TokensWait();
+  absl::Duration Pushback() { return edge_->Pushback(); }
+
+  void Deliver() override;
+
+ private:
+  static constexpr int64_t kNotWriting = INT64_MAX;
+
+  absl::Status Submit(Ticket ticket, const CallFacts& arrival, std::string* id);
+  void Admitted(Ticket ticket, RequestId id);
+
+  // The sink whose response is to be written next; nullptr when there is none or not yet. It has
+  // claimed the write.
+  std::shared_ptr<StreamSink> ClaimWrite();
+  void WriteNext();
+  void StartWrite(const std::shared_ptr<StreamSink>& sink, const StreamSink::Response& response);
+
+  void ReadMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Cancels what is in progress. Says with which status the call ends if it is the caller who left.
+  absl::Status CancelAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUpStalled();
+
+  Edge* const edge_;
+  grpc::CallbackServerContext* const context_;
+  const MonoTime deadline_;
+  grpc::ByteBuffer incoming_;  // belongs to the read in progress
+  grpc::ByteBuffer outgoing_;  // belongs to the write in progress
+
+  // Since when the response in flight waits for the caller, in ticks of MonoTime.
+  std::atomic<int64_t> writing_since_{kNotWriting};
+  std::atomic<bool> stalled_{false};
+
+  Mutex mu_;
+  Reactor* reactor_ ABSL_GUARDED_BY(mu_);  // nullptr once Finish was called
+  // Requests whose last response was not begun; the engine's id is 0 until Submit returned.
+  absl::flat_hash_map<Ticket, RequestId> running_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<StreamSink>> ready_ ABSL_GUARDED_BY(mu_);
+  Ticket next_ticket_ ABSL_GUARDED_BY(mu_) = 0;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // or about to
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace sluice

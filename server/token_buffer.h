@@ -1,0 +1,52 @@
+// Generated tokens of one request, taken from the calls that brought them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace sluice {
+
+// In the order of their coming, so that each row's are in order. Clearing keeps the memory.
+class TokenBuffer {
+ public:
+  // Copies `count` tokens, each with its `num_top` candidates.
+  void Append(const GeneratedToken* tokens, int count, int32_t num_top) {
+    for (int i = 0; i < count; ++i) {
+      tokens_.push_back(tokens[i]);
+      tokens_.back().top_ids = nullptr;  // valid during the call only; see Token
+      tokens_.back().top_logprobs = nullptr;
+      if (tokens[i].top_ids == nullptr) continue;
+      top_ids_.insert(top_ids_.end(), tokens[i].top_ids, tokens[i].top_ids + num_top);
+      top_logprobs_.insert(top_logprobs_.end(), tokens[i].top_logprobs,
+                           tokens[i].top_logprobs + num_top);
+    }
+  }
+
+  size_t size() const { return tokens_.size(); }
+  bool empty() const { return tokens_.empty(); }
+
+  // Its candidates, [num_top], live until the buffer changes; nullptr: none were asked for.
+  GeneratedToken Token(size_t at) const {
+    GeneratedToken token = tokens_[at];
+    if (top_ids_.empty()) return token;
+    const size_t num_top = top_ids_.size() / tokens_.size();
+    token.top_ids = top_ids_.data() + at * num_top;
+    token.top_logprobs = top_logprobs_.data() + at * num_top;
+    return token;
+  }
+
+  void Clear() {
+    tokens_.clear();
+    top_ids_.clear();
+    top_logprobs_.clear();
+  }
+
+ private:
+  std::vector<GeneratedToken> tokens_;
+  std::vector<int32_t> top_ids_;  // [tokens, num_top], or none
+  std::vector<float> top_logprobs_;
+};
+
+}  // namespace sluice
