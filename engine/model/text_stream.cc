@@ -1,6 +1,7 @@
 #include "engine/model/text_stream.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace sluice {
 namespace {
@@ -8,7 +9,8 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 // A character has at most four bytes: the first of more tokens without settled text completes none.
 constexpr size_t kMostUnsettled = 3;
-constexpr size_t kMostSettled = 8;  // far more than have no text in a row, but for special tokens
+// Tokens that have no text of their own in a row: spaces, which a decoder drops where a text begins.
+constexpr size_t kMostSettled = 8;
 
 // Bytes of the character that `lead` begins; 0: it begins none.
 size_t CharacterBytes(unsigned char lead) {

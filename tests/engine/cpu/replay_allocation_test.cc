@@ -63,6 +63,12 @@ TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
   std::vector<kernels::SampleResult> results(100);
   std::vector<StepSequence> sequences(4);
   std::vector<SampledRow> sampled(100);
+  const kernels::SeenToken seen[] = {{3, 1}, {4, 0}};
+  const kernels::TokenBias bias[] = {{3, 1.0f}};
+  const int32_t allowed[] = {1, 3, 4, 5, 9, 20};
+  const kernels::LogitEdits edits[] = {
+      {.seen = seen, .repetition = 1.5f, .presence = 0.5f, .bias = bias},
+      {.seen = seen, .repetition = 1.5f, .allowed = allowed}};
   StepBatch batch(100, 4, 40, kernels::kPageTokens);
 
   const int64_t primitives = kernels::PrimitivesCreated();
@@ -77,6 +83,7 @@ TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
                          .position = i,
                          .target = i % 3 - 1,
                          .params = {.temperature = 0.5f, .top_k = 4, .top_p = 0.9f},
+                         .edits = i % 2 == 0 ? &edits[s % 2] : nullptr,
                          .num_top = 3,
                          .top_ids = top_ids.data(),
                          .top_logprobs = top_logprobs.data(),

@@ -53,12 +53,14 @@ class PieceTokenizer final : public Tokenizer {
   mutable size_t longest_ = 0;
 };
 
-// As SentencePiece decodes: a piece's "_" is a space, dropped at the beginning of the text; adjacent
-// byte tokens make characters, each byte that is in none is U+FFFD; control tokens make nothing.
+// As SentencePiece decodes: a piece's "_" is a space, of those that begin the text the first or all are
+// dropped; adjacent byte tokens make characters, each byte that is in none is U+FFFD; control tokens
+// make nothing.
 class SpaceAndByteTokenizer final : public Tokenizer {
  public:
   static constexpr int32_t kControl = 256;
-  explicit SpaceAndByteTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
+  explicit SpaceAndByteTokenizer(std::vector<std::string> pieces, bool drops_all = false)
+      : pieces_(std::move(pieces)), drops_all_(drops_all) {}
   std::vector<int32_t> Encode(std::string_view) const override { return {}; }
   std::string Decode(std::span<const int32_t> ids) const override {
     longest_ = std::max(longest_, ids.size());
@@ -68,7 +70,8 @@ class SpaceAndByteTokenizer final : public Tokenizer {
       if (ids[i] > kControl) {
         std::string piece = pieces_[ids[i] - kControl - 1];
         std::replace(piece.begin(), piece.end(), '_', ' ');
-        text += !begun && piece.starts_with(' ') ? piece.substr(1) : piece;
+        const bool beginning = drops_all_ ? text.empty() : !begun;
+        text += beginning && piece.starts_with(' ') ? piece.substr(1) : piece;
       }
       begun |= ids[i] != kControl;
       if (ids[i] >= kControl) {
@@ -94,6 +97,7 @@ class SpaceAndByteTokenizer final : public Tokenizer {
 
  private:
   std::vector<std::string> pieces_;
+  bool drops_all_;
   mutable size_t longest_ = 0;
 };
 
@@ -335,7 +339,8 @@ TEST(TextStreamTest, SpecialTokensHaveNoTextAndTakeNoRoom) {
 class DependentDecodeTest : public testing::Test {
  protected:
   // 257 ..
-  const SpaceAndByteTokenizer tokenizer_{{"_Hello", "_world", "!", "_", "ing", "_END", "END"}};
+  const std::vector<std::string> pieces_ = {"_Hello", "_world", "!", "_", "ing", "_END", "END"};
+  const SpaceAndByteTokenizer tokenizer_{pieces_};
   static constexpr int32_t kHello = 257, kWorld = 258, kMark = 259, kSpace = 260, kIng = 261,
                            kSpaceEnd = 262, kEnd = 263;
 };
@@ -382,9 +387,12 @@ TEST_F(DependentDecodeTest, RandomTokensAddUpToTheWhole) {
           tokens.push_back(static_cast<int32_t>(random() % 256));
       }
     }
-    const Streamed streamed = Stream(tokenizer_, tokens);
-    ASSERT_EQ(streamed.text(), tokenizer_.Decode(tokens));
-    for (const std::string& piece : streamed.pieces) ASSERT_TRUE(IsUtf8(piece));
+    for (const bool drops_all : {false, true}) {
+      const SpaceAndByteTokenizer tokenizer(pieces_, drops_all);
+      const Streamed streamed = Stream(tokenizer, tokens);
+      ASSERT_EQ(streamed.text(), tokenizer.Decode(tokens)) << drops_all;
+      for (const std::string& piece : streamed.pieces) ASSERT_TRUE(IsUtf8(piece));
+    }
   }
 }
 
