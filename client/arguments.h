@@ -10,14 +10,21 @@
 
 namespace sluice::client {
 
-// Exactly one of `request` having an input and `file` being set.
-struct InferArguments {
-  // From --text or --ids; without them it holds what the lines of the file leave out. No model
-  // name: the only one that is served.
-  inference::ModelInferRequest request;
+struct RequestArguments {
+  inference::ModelInferRequest request;  // no model name: the only one that is served
+  bool text_from_input = false;          // its prompt, which it lacks, is on standard input
+};
+
+// Without `file` the request has its prompt; with it, it holds what the lines leave out.
+struct InferArguments : RequestArguments {
   std::string file;  // "-": standard input
   int concurrency = 8;
   bool json = false;
+};
+
+struct GenerateArguments : RequestArguments {
+  bool json = false;
+  bool verbose = false;  // the summary is wanted even where nobody may be watching
 };
 
 struct StatsArguments {
@@ -67,6 +74,7 @@ struct Arguments {
   enum class Command {
     kPrint,
     kInfer,
+    kGenerate,
     kModels,
     kStats,
     kHealth,
@@ -80,6 +88,7 @@ struct Arguments {
   std::string server;
   int64_t deadline_us = 0;  // of each call; 0: none
   InferArguments infer;
+  GenerateArguments generate;
   StatsArguments stats;
   HealthArguments health;
   BucketsArguments buckets;

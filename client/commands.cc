@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "client/exit_code.h"
+#include "client/request.h"
 
 namespace sluice::client {
 
@@ -17,6 +18,8 @@ int Run(const Arguments& arguments, const Console& console) {
     case Arguments::Command::kInfer:
       return arguments.infer.file.empty() ? RunInfer(arguments, connection, console)
                                           : RunFile(arguments, connection, console);
+    case Arguments::Command::kGenerate:
+      return RunGenerate(arguments, connection, console);
     case Arguments::Command::kModels:
       return RunModels(arguments, connection, console);
     case Arguments::Command::kStats:
@@ -42,6 +45,25 @@ int RunHealth(const Arguments& arguments, const Connection& connection, const Co
   const auto status = health->status();
   *console.out << grpc::health::v1::HealthCheckResponse::ServingStatus_Name(status) << "\n";
   return status == grpc::health::v1::HealthCheckResponse::SERVING ? kExitOk : kExitFailed;
+}
+
+int CompleteRequest(const RequestArguments& request_arguments, const Arguments& arguments,
+                    const Connection& connection, const Console& console,
+                    inference::ModelInferRequest* request) {
+  *request = request_arguments.request;
+  if (request_arguments.text_from_input) {
+    if (const absl::Status status = ReadText(*console.in, request); !status.ok()) {
+      *console.error << "sluice: standard input: " << status.message() << "\n";
+      return kExitUsage;
+    }
+  }
+  if (!request->model_name().empty()) return kExitOk;
+  const auto index = connection.Index();
+  if (!index.ok()) return Fail(index.status(), arguments, console);
+  const auto model = OnlyModel(*index);
+  if (!model.ok()) return Fail(model.status(), arguments, console);
+  request->set_model_name(*model);
+  return kExitOk;
 }
 
 int Fail(const absl::Status& status, const Arguments& arguments, const Console& console) {

@@ -18,11 +18,16 @@ struct Console {
   bool terminal = false;  // `out` is one
   // Lets time pass between redraws of --watch; false ends it. Empty: it ends after the first.
   std::function<bool(absl::Duration)> pause{};
+  // What an interrupt (Ctrl-C) calls from then on, on a thread of its own; nothing: it ends the
+  // process. When it returns, what was to be called before neither runs nor will. Empty: nobody
+  // interrupts.
+  std::function<void(std::function<void()>)> set_interrupt{};
 };
 
 int Run(const Arguments& arguments, const Console& console);
 
 int RunInfer(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunGenerate(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFile(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunStats(const Arguments& arguments, const Connection& connection, const Console& console);
@@ -31,6 +36,12 @@ int RunBuckets(const Arguments& arguments, const Connection& connection, const C
 int RunOptimize(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunExplain(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFit(const Arguments& arguments, const Console& console);
+
+// Completes `arguments.request` into `request`: with the prompt on standard input, or the name of the
+// only model, where the flags left these open. Prints what fails; its exit code, or kExitOk.
+int CompleteRequest(const RequestArguments& request_arguments, const Arguments& arguments,
+                    const Connection& connection, const Console& console,
+                    inference::ModelInferRequest* request);
 
 // Prints the failure; its exit code.
 int Fail(const absl::Status& status, const Arguments& arguments, const Console& console);

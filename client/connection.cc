@@ -2,20 +2,16 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <limits>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/call.h"
 #include "client/exit_code.h"
 
 namespace sluice::client {
 namespace {
-
-absl::Status ToStatus(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server) {
   grpc::ChannelArguments arguments;
@@ -59,10 +55,7 @@ absl::StatusOr<Response> Connection::Call(const std::unique_ptr<Stub>& stub,
                                                                        const Request&, Response*),
                                           const Request& request) const {
   grpc::ClientContext context;
-  if (deadline_us_ > 0) {
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::microseconds(deadline_us_));
-  }
+  SetDeadline(deadline_us_, &context);
   Response response;
   const grpc::Status status = (stub.get()->*method)(&context, request, &response);
   if (!status.ok()) return ToStatus(status);
@@ -72,6 +65,10 @@ absl::StatusOr<Response> Connection::Call(const std::unique_ptr<Stub>& stub,
 absl::StatusOr<inference::ModelInferResponse> Connection::Infer(
     const inference::ModelInferRequest& request) const {
   return Call(inference_, &inference::GRPCInferenceService::Stub::ModelInfer, request);
+}
+
+std::unique_ptr<InferStream> Connection::Stream(const inference::ModelInferRequest& request) const {
+  return std::make_unique<InferStream>(inference_.get(), deadline_us_, request);
 }
 
 absl::StatusOr<inference::RepositoryIndexResponse> Connection::Index() const {

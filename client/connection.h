@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/infer_stream.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
@@ -21,6 +22,8 @@ class Connection {
 
   absl::StatusOr<inference::ModelInferResponse> Infer(
       const inference::ModelInferRequest& request) const;
+  // Never nullptr; errors come from the stream.
+  std::unique_ptr<InferStream> Stream(const inference::ModelInferRequest& request) const;
   absl::StatusOr<inference::RepositoryIndexResponse> Index() const;
   // Empty version: the highest.
   absl::StatusOr<inference::ModelMetadataResponse> Metadata(const std::string& model,

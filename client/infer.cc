@@ -14,15 +14,11 @@ std::string Details(const inference::ModelInferResponse& response, const Tensors
                     absl::Duration elapsed) {
   std::string line = absl::StrFormat("%d tokens in %.3f s", GeneratedTokens(tensors),
                                      absl::ToDoubleSeconds(elapsed));
-  const Tensor* reason = FindTensor(tensors, "finish_reason");
-  const auto* reasons =
-      reason == nullptr ? nullptr : std::get_if<std::vector<std::string>>(&reason->values);
-  if (reasons != nullptr && !reasons->empty() && !reasons->front().empty()) {
-    absl::StrAppendFormat(&line, ", finish %s", reasons->front());
+  if (const std::string reason = FinishReason(tensors); !reason.empty()) {
+    absl::StrAppendFormat(&line, ", finish %s", reason);
   }
-  const auto seed = response.parameters().find("seed");
-  if (seed != response.parameters().end()) {
-    absl::StrAppendFormat(&line, ", seed %d", seed->second.int64_param());
+  if (const std::optional<int64_t> seed = DrawnSeed(response); seed.has_value()) {
+    absl::StrAppendFormat(&line, ", seed %d", *seed);
   }
   return line + "\n";
 }
@@ -30,14 +26,9 @@ std::string Details(const inference::ModelInferResponse& response, const Tensors
 }  // namespace
 
 int RunInfer(const Arguments& arguments, const Connection& connection, const Console& console) {
-  inference::ModelInferRequest request = arguments.infer.request;
-  if (request.model_name().empty()) {
-    const auto index = connection.Index();
-    if (!index.ok()) return Fail(index.status(), arguments, console);
-    const auto model = OnlyModel(*index);
-    if (!model.ok()) return Fail(model.status(), arguments, console);
-    request.set_model_name(*model);
-  }
+  inference::ModelInferRequest request;
+  const int code = CompleteRequest(arguments.infer, arguments, connection, console, &request);
+  if (code != kExitOk) return code;
   const absl::Time start = absl::Now();
   const auto response = connection.Infer(request);
   if (!response.ok()) return Fail(response.status(), arguments, console);

@@ -2,11 +2,13 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 
 #include "absl/time/clock.h"
 #include "client/arguments.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
+#include "client/interrupts.h"
 
 int main(int argc, char** argv) {
   using namespace sluice::client;
@@ -16,14 +18,22 @@ int main(int argc, char** argv) {
     std::cerr << "sluice: " << arguments.status().message() << "\n";
     return kExitUsage;
   }
+  // Only where there is something to be shown after an interrupt.
+  std::optional<Interrupts> interrupts;
+  if (arguments->command == Arguments::Command::kGenerate) interrupts.emplace();
   const Console console = {.in = &std::cin,
                            .out = &std::cout,
                            .error = &std::cerr,
                            .progress = isatty(STDERR_FILENO) == 1,
                            .terminal = isatty(STDOUT_FILENO) == 1,
-                           .pause = [](absl::Duration duration) {
-                             absl::SleepFor(duration);
-                             return true;
-                           }};
+                           .pause =
+                               [](absl::Duration duration) {
+                                 absl::SleepFor(duration);
+                                 return true;
+                               },
+                           .set_interrupt =
+                               [&](std::function<void()> call) {
+                                 if (interrupts.has_value()) interrupts->Set(std::move(call));
+                               }};
   return Run(*arguments, console);
 }

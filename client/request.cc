@@ -1,17 +1,16 @@
 #include "client/request.h"
 
 #include <bit>
-#include <cmath>
+#include <istream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/parameter.h"
 #include "config/text.h"
 #include "config/value.h"
 
@@ -23,77 +22,8 @@ using nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "raw tensors are little-endian");
 
-constexpr ParameterInfo kParameters[] = {
-    {"max_tokens", "max_tokens", ParameterKind::kInteger,
-     "Tokens to generate; 0: score only. Default 1."},
-    {"temperature", "temperature", ParameterKind::kReal,
-     "0 (default): always the most likely token; higher: more varied."},
-    {"top_k", "top_k", ParameterKind::kInteger,
-     "Sample among the k most likely tokens. 0 (default): off."},
-    {"top_p", "top_p", ParameterKind::kReal,
-     "Sample among the most likely tokens that make up this probability. 1 (default): off."},
-    {"min_p", "min_p", ParameterKind::kReal,
-     "Drop tokens less likely than this share of the most likely one. 0 (default): off."},
-    {"seed", "seed", ParameterKind::kUnsigned,
-     "Makes sampling repeatable. Drawn by the server when left out."},
-    {"num_top", "num_top_logprobs", ParameterKind::kInteger,
-     "Candidates to return for each generated token. Default 0."},
-    {"priority", "priority", ParameterKind::kInteger, "1 (most urgent) to 3; default 2."},
-    {"timeout", "timeout", ParameterKind::kDuration,
-     "Give up in the server's queue after this long, e.g. 500ms. Default: never."},
-};
-
-const char* ExpectedOf(ParameterKind kind) {
-  switch (kind) {
-    case ParameterKind::kInteger:
-      return "an integer";
-    case ParameterKind::kUnsigned:
-      return "an integer from 0 to 2^64 - 1";
-    case ParameterKind::kReal:
-      return "a finite number";
-    case ParameterKind::kDuration:
-      break;
-  }
-  return "a duration such as 500ms (plain numbers are microseconds)";
-}
-
-bool ParseNumber(ParameterKind kind, absl::string_view text, inference::InferParameter* parameter) {
-  int64_t integer;
-  uint64_t natural;
-  double real;
-  switch (kind) {
-    case ParameterKind::kInteger:
-      if (!ParseQuantity(text, Unit::kNone, &integer)) return false;
-      parameter->set_int64_param(integer);
-      return true;
-    case ParameterKind::kDuration:
-      if (!ParseQuantity(text, Unit::kMicroseconds, &integer)) return false;
-      parameter->set_int64_param(integer);
-      return true;
-    case ParameterKind::kUnsigned:
-      if (text.find('-') != text.npos || !absl::SimpleAtoi(text, &natural)) return false;
-      parameter->set_uint64_param(natural);
-      return true;
-    case ParameterKind::kReal:
-      if (!absl::SimpleAtod(text, &real) || !std::isfinite(real)) return false;
-      parameter->set_double_param(real);
-      return true;
-  }
-  return false;
-}
-
 absl::Status KeyError(absl::string_view key, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(key, ": ", problem));
-}
-
-absl::Status SetParameterFromJson(const ParameterInfo& info, const json& value,
-                                  ModelInferRequest* request) {
-  // Numbers are read from their digits, so that both ways in have one rule; strings are for
-  // suffixes.
-  const bool readable =
-      value.is_number() || (value.is_string() && info.kind == ParameterKind::kDuration);
-  if (!readable) return KeyError(info.name, absl::StrCat("expected ", ExpectedOf(info.kind)));
-  return SetParameter(info, value.is_string() ? value.get<std::string>() : value.dump(), request);
 }
 
 absl::StatusOr<std::vector<int32_t>> IdsFromJson(const json& value) {
@@ -156,23 +86,6 @@ void AppendLength(size_t length, std::string* raw) {
 
 }  // namespace
 
-std::string ParameterInfo::Flag() const {
-  return absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}));
-}
-
-absl::Span<const ParameterInfo> Parameters() { return kParameters; }
-
-absl::Status SetParameter(const ParameterInfo& info, absl::string_view text,
-                          ModelInferRequest* request) {
-  inference::InferParameter parameter;
-  if (!ParseNumber(info.kind, text, &parameter)) {
-    return KeyError(info.name, absl::StrCat("expected ", ExpectedOf(info.kind), ", got ",
-                                            Quote(text.substr(0, 80))));
-  }
-  (*request->mutable_parameters())[info.protocol_name] = parameter;
-  return absl::OkStatus();
-}
-
 void SetText(absl::string_view text, ModelInferRequest* request) {
   auto* input = request->add_inputs();
   input->set_name("text_input");
@@ -182,6 +95,19 @@ void SetText(absl::string_view text, ModelInferRequest* request) {
   std::string* raw = request->add_raw_input_contents();
   AppendLength(text.size(), raw);
   raw->append(text.data(), text.size());
+}
+
+absl::Status ReadText(std::istream& in, ModelInferRequest* request) {
+  constexpr size_t kMaxBytes = 16 << 20;
+  std::string text(kMaxBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (in.bad()) return absl::InvalidArgumentError("cannot be read");
+  if (text.size() > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("longer than ", kMaxBytes, " bytes"));
+  }
+  SetText(text, request);
+  return absl::OkStatus();
 }
 
 void SetIds(absl::Span<const int32_t> ids, ModelInferRequest* request) {

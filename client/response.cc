@@ -236,6 +236,19 @@ int64_t GeneratedTokens(const Tensors& tensors) {
   return ids == nullptr ? 0 : static_cast<int64_t>(Size(*ids));
 }
 
+std::string FinishReason(const Tensors& tensors) {
+  const Tensor* reason = FindTensor(tensors, "finish_reason");
+  const auto* reasons =
+      reason == nullptr ? nullptr : std::get_if<std::vector<std::string>>(&reason->values);
+  return reasons == nullptr || reasons->empty() ? "" : reasons->front();
+}
+
+std::optional<int64_t> DrawnSeed(const ModelInferResponse& response) {
+  const auto seed = response.parameters().find("seed");
+  if (seed == response.parameters().end()) return std::nullopt;
+  return seed->second.int64_param();
+}
+
 json ResponseJson(const ModelInferResponse& response, const Tensors& tensors) {
   json result = {{"model", response.model_name()}, {"version", response.model_version()}};
   if (!response.id().empty()) result["id"] = response.id();

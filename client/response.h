@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -34,6 +35,12 @@ const Tensor* FindTensor(const Tensors& tensors, absl::string_view name);
 
 // Of all rows; 0 when the answer does not say.
 int64_t GeneratedTokens(const Tensors& tensors);
+
+// Of the first row; empty when the answer does not say.
+std::string FinishReason(const Tensors& tensors);
+
+// The seed that the server drew.
+std::optional<int64_t> DrawnSeed(const inference::ModelInferResponse& response);
 
 // Model, version, id and parameters where set, and `outputs`: nested lists without the dimension of
 // the one row. BYTES that are not UTF-8 have their wrong bytes replaced when the JSON is written.

@@ -6,28 +6,22 @@
 namespace sluice {
 namespace {
 
-// Tokens that all steps of a row compute, if no eos ends it earlier.
-int64_t WholeWork(const Row& row) {
-  const int64_t steps = std::max(row.max_generated, 1);
-  return steps * row.prompt_length + steps * (steps - 1) / 2;
+// A text that ends the row is looked for in what is generated.
+std::unique_ptr<TextStream> TextOf(const Request& request) {
+  if (request.stop.texts.empty()) return nullptr;
+  return std::make_unique<TextStream>(request.model->tokenizer.get(), request.stop.texts,
+                                      request.stop.min_tokens);
 }
 
 }  // namespace
 
-const int32_t* Row::sequence() const {
-  return history.empty() ? owner->request.tokens.data() + prompt_offset : history.data();
-}
-
-int32_t Row::SampledRows() const {
-  const bool scored = first_step() && owner->Wants(kOutputPromptLogprobs);
-  const bool last = max_generated > 0 || (first_step() && owner->Wants(kOutputLogits));
-  return (scored ? prompt_length - 1 : 0) + (last ? 1 : 0);
-}
-
 bool Row::Keep(int32_t token) {
   ++generated;
+  scored = false;
+  if (edits != nullptr) edits->Keep(token);
   if (generated >= max_generated) return false;
-  history.push_back(token);
+  own_tokens.push_back(token);
+  history = own_tokens;
   return true;
 }
 
@@ -50,21 +44,38 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.prompt_length = request.lengths[static_cast<size_t>(i)];
     // The last token may be drawn at the last position, and is not computed any more.
     row.max_generated = std::min(request.max_tokens, max_positions + 1 - row.prompt_length);
-    row.tokens = row.prompt_length;
-    row.sampled_rows = row.SampledRows();
-    row.work = WholeWork(row);
     row.priority = request.priority;
     row.queued = queued;
     row.deadline = request.deadline;
-    if (row.max_generated > 1) {
-      const auto prompt = request.tokens.begin() + offset;
-      row.history.reserve(static_cast<size_t>(row.prompt_length + row.max_generated - 1));
-      row.history.assign(prompt, prompt + row.prompt_length);
-    }
+    row.history = std::span(request.tokens)
+                      .subspan(static_cast<size_t>(offset), static_cast<size_t>(row.prompt_length));
+    row.generates = row.max_generated > 1;
+    row.scored = Wants(kOutputPromptLogprobs);
+    row.sampled_end = row.max_generated > 0 || Wants(kOutputLogits);
+    // What is reported of every position must be computed.
+    row.reuse = !row.scored && !Wants(kOutputDiagnostics);
+    PrepareGeneration(&row);
     offset += row.prompt_length;
   }
   const size_t steps = rows.size() * static_cast<size_t>(std::max(request.max_tokens, 1));
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
+}
+
+void ActiveRequest::PrepareGeneration(Row* row) {
+  if (row->max_generated == 0) return;
+  if (row->generates) {
+    row->own_tokens.reserve(row->history.size() + static_cast<size_t>(row->max_generated) - 1);
+    row->own_tokens.assign(row->history.begin(), row->history.end());
+    row->history = row->own_tokens;
+  }
+  if (RowEdits::Wanted(request)) {
+    row->edits = std::make_unique<RowEdits>(request, row->history, row->max_generated);
+  }
+  row->text = TextOf(request);
+  if (Wants(kOutputTopCandidates)) {
+    row->top_ids.resize(static_cast<size_t>(request.num_top));
+    row->top_logprobs.resize(row->top_ids.size());
+  }
 }
 
 void ActiveRequest::AllocateReply() {
@@ -82,18 +93,9 @@ void ActiveRequest::AllocateReply() {
   }
 }
 
-Reply ActiveRequest::TakeReply() {
-  for (Row& row : rows) {
-    reply.top_ids.insert(reply.top_ids.end(), row.top_ids.begin(), row.top_ids.end());
-    reply.top_logprobs.insert(reply.top_logprobs.end(), row.top_logprobs.begin(),
-                              row.top_logprobs.end());
-  }
-  return std::move(reply);
-}
-
 int64_t ActiveRequest::bytes() const {
   size_t tokens = request.tokens.size() + request.lengths.size();
-  for (const Row& row : rows) tokens += row.history.capacity();
+  for (const Row& row : rows) tokens += row.own_tokens.capacity();
   return static_cast<int64_t>(sizeof(ActiveRequest) + rows.size() * sizeof(Row) +
                               tokens * sizeof(int32_t));
 }

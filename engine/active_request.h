@@ -8,8 +8,10 @@
 #include "absl/status/status.h"
 #include "engine/decision_history.h"
 #include "engine/engine.h"
+#include "engine/model/text_stream.h"
+#include "engine/paged_scheduler.h"
 #include "engine/request.h"
-#include "engine/schedule/queue.h"
+#include "engine/row_edits.h"
 
 namespace sluice {
 
@@ -17,7 +19,7 @@ struct ActiveRequest;
 
 // One row of a request. `state` is guarded by the runner's lock; while that is kRunning the other
 // fields belong to the scheduling thread, otherwise to the holder of the lock.
-struct Row : WaitingSequence {
+struct Row : PagedSequence {
   enum class State { kWaiting, kRunning, kDone };
   // What the step that it ran in made of it.
   enum class Outcome { kDropped, kContinues, kFinished, kNotFinite };
@@ -31,17 +33,15 @@ struct Row : WaitingSequence {
   State state = State::kWaiting;
   Outcome outcome = Outcome::kDropped;
   int64_t work = 0;  // tokens that its steps may still compute
-  // Prompt and generated tokens; empty when the prompt alone is ever computed.
-  std::vector<int32_t> history;
-  std::vector<int32_t> top_ids;     // [generated, num_top]
-  std::vector<float> top_logprobs;  // likewise
+  // Prompt and generated tokens, which `history` shows; empty when the prompt alone is ever computed.
+  std::vector<int32_t> own_tokens;
+  std::unique_ptr<RowEdits> edits;   // nullptr: none
+  std::unique_ptr<TextStream> text;  // nullptr: no text ends it
+  std::vector<int32_t> top_ids;      // [num_top] of the step
+  std::vector<float> top_logprobs;   // likewise
 
-  bool first_step() const { return generated == 0; }
-  // Rows of the next step whose logits are wanted.
-  int32_t SampledRows() const;
-  // The sequence that the next step computes, from position 0.
-  const int32_t* sequence() const;
-  int32_t length() const { return prompt_length + generated; }
+  int32_t length() const { return static_cast<int32_t>(history.size()); }
+  int32_t step_end() const { return first_position + tokens; }  // position behind the step
   // Keeps a drawn token; allocates nothing. False when it was the last one that the row may have.
   bool Keep(int32_t token);
 };
@@ -55,8 +55,6 @@ struct ActiveRequest {
   bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
   // Sizes the parts of the reply that do not depend on what is generated; once.
   void AllocateReply();
-  // The reply with the rows' candidates put together.
-  Reply TakeReply();
   // Bytes that it holds while it waits.
   int64_t bytes() const;
 
@@ -74,6 +72,9 @@ struct ActiveRequest {
   bool reply_allocated = false;
   RequestTrace trace;
   RequestHistory history;
+
+ private:
+  void PrepareGeneration(Row* row);
 };
 
 // The value counted by QueueOptions::max_tokens.

@@ -30,7 +30,7 @@ struct BackendInfo {
 struct StepNeeds {
   BatchSize size{};
   int32_t num_top = 0;  // the most candidates that one of its rows reports
-  bool edits = false;   // some row's logits are edited
+  bool edits = false;   // logits of some row are edited; see kernels::LogitEdits
 };
 
 // The prepared execution of a model for one bucket. Immutable.
@@ -44,11 +44,12 @@ class Plan {
   virtual bool Accepts(const StepNeeds& needs) const = 0;
 };
 
-// Arena of activations and KV pages for one execution at a time, large enough for every bucket that
-// has at most the tokens and the sequences of the one that it was made for.
+// Arena of activations for one execution at a time, large enough for every bucket that has at most the
+// tokens and the sequences of the one that it was made for, and KV pages.
 class Slot {
  public:
   virtual ~Slot() = default;
+  virtual int32_t pages() const = 0;  // KV pages; ids are [0, pages())
   virtual int64_t memory_bytes() const = 0;
 };
 

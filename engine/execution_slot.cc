@@ -1,33 +1,14 @@
 #include "engine/execution_slot.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "engine/padding.h"
 #include "kernels/check.h"
 
 namespace sluice {
 namespace {
-
-int32_t PagesOf(int32_t tokens, int32_t page_tokens) {
-  return (tokens + page_tokens - 1) / page_tokens;
-}
-
-// Most pages that sequences within `capacity` can take: each may leave one page partly filled.
-int32_t MostPages(const Bucket& capacity, int32_t page_tokens) {
-  const int32_t sequences = std::min(capacity.sequences, capacity.tokens);
-  return sequences + (capacity.tokens - sequences) / page_tokens;
-}
-
-Bucket CapacityOf(const Ladder& ladder) {
-  Bucket capacity;
-  for (const Bucket& bucket : ladder.buckets()) {
-    capacity.tokens = std::max(capacity.tokens, bucket.tokens);
-    capacity.sequences = std::max(capacity.sequences, bucket.sequences);
-  }
-  return capacity;
-}
 
 // A draw that reports nothing but its result.
 SampledRow SampledAt(int32_t sequence, int32_t position) {
@@ -40,37 +21,41 @@ SampledRow SampledAt(int32_t sequence, int32_t position) {
 
 }  // namespace
 
+Bucket ExecutionSlot::CapacityOf(const Ladder& ladder) {
+  Bucket capacity;
+  for (const Bucket& bucket : ladder.buckets()) {
+    capacity.tokens = std::max(capacity.tokens, bucket.tokens);
+    capacity.sequences = std::max(capacity.sequences, bucket.sequences);
+  }
+  return capacity;
+}
+
 absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
     const ExecutableModel* executable, const Model* model, const Ladder& ladder,
-    PaddingKind padding, int32_t page_tokens) {
+    const Options& options) {
   const Bucket capacity = CapacityOf(ladder);
-  absl::StatusOr<std::unique_ptr<Slot>> slot = executable->CreateSlot(capacity);
+  SLUICE_CHECK(options.pages >= MostPages(capacity, options.page_tokens));
+  absl::StatusOr<std::unique_ptr<Slot>> slot = executable->CreateSlot(capacity, options.pages);
   if (!slot.ok()) return slot.status();
-  const int32_t needed = MostPages(capacity, page_tokens);
-  if ((*slot)->pages() < needed) {
-    return absl::InternalError(absl::StrCat("a slot for ", capacity.tokens, " tokens has ",
-                                            (*slot)->pages(), " KV pages, needs ", needed));
-  }
   return std::unique_ptr<ExecutionSlot>(
-      new ExecutionSlot(executable, model, capacity, padding, page_tokens, *std::move(slot)));
+      new ExecutionSlot(executable, model, capacity, options, *std::move(slot)));
 }
 
 ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* model,
-                             const Bucket& capacity, PaddingKind padding, int32_t page_tokens,
+                             const Bucket& capacity, const Options& options,
                              std::unique_ptr<Slot> slot)
     : executable_(executable),
       model_(model),
       capacity_(capacity),
-      padding_(padding),
-      page_tokens_(page_tokens),
+      options_(options),
       slot_(std::move(slot)),
-      allocator_(slot_->pages()),
       batch_(capacity.tokens, capacity.sequences, static_cast<int32_t>(model->config.max_positions),
-             page_tokens) {
+             options.page_tokens) {
   const auto sequences = static_cast<size_t>(capacity.sequences);
   const auto tokens = static_cast<size_t>(capacity.tokens);
   padded_.reserve(tokens);
-  pages_.reserve(static_cast<size_t>(MostPages(capacity, page_tokens)));
+  step_pages_.resize(static_cast<size_t>(MostPages(capacity, options.page_tokens)));
+  std::iota(step_pages_.begin(), step_pages_.end(), 0);
   sequences_.reserve(sequences);
   sampled_.reserve(sequences + tokens);
   sampled_begin_.reserve(sequences + 1);
@@ -78,8 +63,7 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
 }
 
 void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
-  allocator_.Free(pages_);
-  pages_.clear();
+  pages_given_ = 0;
   padded_.clear();
   sequences_.clear();
   sampled_.clear();
@@ -91,13 +75,18 @@ void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
     Row* const row = rows[i];
     if (bucket.padded()) {
       Place(Padded(row, bucket.positions), bucket.positions);
+    } else if (row->kv.ids.empty()) {
+      Place(row->history.data(), row->tokens);
     } else {
-      Place(row->sequence(), row->length());
+      sequences_.push_back({.first_position = row->first_position,
+                            .count = row->tokens,
+                            .tokens = row->history.data() + row->first_position,
+                            .pages = row->kv.ids.data()});
     }
     AppendSampledRows(row, static_cast<int32_t>(i));
     sampled_begin_.push_back(sampled_.size());
-    useful_tokens_ += row->length();
-    diagnostics_wanted_ |= row->first_step() && !row->owner->reply.xsa_cos_sim.empty();
+    useful_tokens_ += row->tokens;
+    diagnostics_wanted_ |= row->generated == 0 && !row->owner->reply.xsa_cos_sim.empty();
   }
   while (bucket.padded() && sequences_.size() < static_cast<size_t>(bucket.sequences)) {
     Place(Padded(nullptr, bucket.positions), bucket.positions);
@@ -113,21 +102,17 @@ const int32_t* ExecutionSlot::Padded(const Row* row, int32_t positions) {
   padded_.resize(begin + size);                      // with zeros
   const std::span<int32_t> tokens = std::span(padded_).subspan(begin);
   if (row != nullptr) {
-    std::copy_n(row->sequence(), row->length(), tokens.begin());
-    Pad(padding_, row->length(), tokens);
+    std::copy(row->history.begin(), row->history.end(), tokens.begin());
+    Pad(options_.padding, row->length(), tokens);
   }
   return tokens.data();
 }
 
 void ExecutionSlot::Place(const int32_t* tokens, int32_t count) {
-  const size_t begin = pages_.size();
-  const auto pages = static_cast<size_t>(PagesOf(count, page_tokens_));
-  SLUICE_CHECK(begin + pages <= pages_.capacity());  // pointers to earlier pages stay valid
-  pages_.resize(begin + pages);
-  const bool allocated = allocator_.Allocate(std::span(pages_).subspan(begin));
-  SLUICE_CHECK(allocated);
-  sequences_.push_back(
-      {.first_position = 0, .count = count, .tokens = tokens, .pages = pages_.data() + begin});
+  const int32_t* const pages = step_pages_.data() + pages_given_;
+  pages_given_ += static_cast<size_t>((count + options_.page_tokens - 1) / options_.page_tokens);
+  SLUICE_CHECK(pages_given_ <= step_pages_.size());
+  sequences_.push_back({.first_position = 0, .count = count, .tokens = tokens, .pages = pages});
 }
 
 void ExecutionSlot::AppendSampledRow(const SampledRow& sampled) {
@@ -137,32 +122,35 @@ void ExecutionSlot::AppendSampledRow(const SampledRow& sampled) {
 }
 
 void ExecutionSlot::AppendSampledRows(Row* row, int32_t sequence) {
-  ActiveRequest& active = *row->owner;
-  const Request& request = active.request;
-  if (row->first_step() && active.Wants(kOutputPromptLogprobs)) {
-    for (int32_t position = 0; position + 1 < row->prompt_length; ++position) {
+  if (row->scored) {
+    const int32_t end = std::min(row->step_end(), row->prompt_length - 1);
+    for (int32_t position = row->first_position; position < end; ++position) {
       SampledRow scored = SampledAt(sequence, position);
-      scored.target = row->sequence()[position + 1];
+      scored.target = row->history[static_cast<size_t>(position) + 1];
       AppendSampledRow(scored);
     }
   }
-  const bool logits = row->first_step() && active.Wants(kOutputLogits);
+  if (row->step_end() == row->length()) AppendDraw(row, sequence);
+}
+
+// What is wanted of the last position.
+void ExecutionSlot::AppendDraw(Row* row, int32_t sequence) {
+  ActiveRequest& active = *row->owner;
+  const Request& request = active.request;
+  const bool logits = row->generated == 0 && active.Wants(kOutputLogits);
   if (row->max_generated == 0 && !logits) return;
   SampledRow last = SampledAt(sequence, row->length() - 1);
   last.params = request.sampling;
   last.params.token_index = static_cast<uint64_t>(row->generated);
   last.params.sample = static_cast<uint32_t>(row->index);
+  if (row->edits != nullptr) last.edits = row->edits->At(row->generated);
   if (logits) {
     last.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
   }
-  if (row->max_generated > 0 && active.Wants(kOutputTopCandidates) && request.num_top > 0) {
-    const auto num_top = static_cast<size_t>(request.num_top);
-    const size_t kept = static_cast<size_t>(row->generated) * num_top;
-    row->top_ids.resize(kept + num_top);
-    row->top_logprobs.resize(kept + num_top);
+  if (!row->top_ids.empty()) {
     last.num_top = request.num_top;
-    last.top_ids = row->top_ids.data() + kept;
-    last.top_logprobs = row->top_logprobs.data() + kept;
+    last.top_ids = row->top_ids.data();
+    last.top_logprobs = row->top_logprobs.data();
   }
   AppendSampledRow(last);
 }
@@ -191,7 +179,7 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
   for (size_t s = begin; s < end; ++s) {
     if (results_[s].token < 0) return {.finite = false};
   }
-  Result result;
+  Result result{.at_end = row->step_end() == row->length()};
   for (size_t s = begin; s < end; ++s) {
     if (sampled_[s].target >= 0) {
       reply.prompt_logprobs[static_cast<size_t>(row->prompt_offset + sampled_[s].position + 1)] =
@@ -200,7 +188,7 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
       result.drawn = &results_[s];
     }
   }
-  if (row->first_step() && !reply.xsa_cos_sim.empty()) {
+  if (row->generated == 0 && !reply.xsa_cos_sim.empty()) {
     ScatterDiagnostics(i, xsa_cos_sim_.data(), &reply.xsa_cos_sim);
     ScatterDiagnostics(i, xsa_proj_frac_.data(), &reply.xsa_proj_frac);
   }
@@ -210,13 +198,16 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
 void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
                                        std::vector<float>* reply) const {
   const ModelConfig& config = model_->config;
-  const auto rows =
+  const Row& row = *rows_[i];
+  const auto steps =
       batch_.sequence_rows().subspan(static_cast<size_t>(batch_.sequences()[i].rows_offset),
-                                     static_cast<size_t>(rows_[i]->length()));
-  float* out = reply->data() + config.layers * config.heads * rows_[i]->prompt_offset;
+                                     static_cast<size_t>(row.tokens));
+  // [layers, length, heads] of the row
+  float* const of_row = reply->data() + config.layers * config.heads * row.prompt_offset;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const float* of_layer = source + layer * batch_.tokens() * config.heads;  // [tokens, heads]
-    for (int32_t step_row : rows) {
+    float* out = of_row + (layer * row.prompt_length + row.first_position) * config.heads;
+    for (int32_t step_row : steps) {
       out = std::copy_n(of_layer + step_row * config.heads, config.heads, out);
     }
   }

@@ -11,34 +11,41 @@
 #include "engine/active_request.h"
 #include "engine/backend.h"
 #include "engine/options.h"
-#include "engine/page_allocator.h"
 #include "engine/schedule/ladder.h"
 #include "engine/step_batch.h"
 
 namespace sluice {
 
 // Turns rows into a step batch, runs it, and brings the results back to the rows and their replies.
-// In a padded bucket it fills up the rectangle: each row to its positions, and sequences of
-// nobody's below the last row, so that the device computes what a padded layout costs. Storage is
-// allocated at construction (that of the diagnostics when first asked for). One thread uses it.
+// A row's step computes its positions [first_position, step_end()) in the KV pages that it holds; rows
+// that hold none, which compute all of theirs, are given pages for this step only, from 0 on. In a
+// padded bucket it fills up the rectangle: each row to its positions, and sequences of nobody's below
+// the last row, so that the device computes what a padded layout costs. Storage is allocated at
+// construction (that of the diagnostics when first asked for). One thread uses it.
 class ExecutionSlot {
  public:
-  // For every bucket of `ladder`. Both pointers outlive the slot. Errors are the backend's, or
-  // Internal when its slot has too few pages.
+  struct Options {
+    PaddingKind padding = PaddingKind::kZeros;
+    int32_t page_tokens = 0;
+    int32_t pages = 0;  // at least MostPages of CapacityOf(ladder)
+  };
+  // The most tokens and the most sequences of any bucket.
+  static Bucket CapacityOf(const Ladder& ladder);
+  // For every bucket of `ladder`. Both pointers outlive the slot. Errors are the backend's.
   static absl::StatusOr<std::unique_ptr<ExecutionSlot>> Create(const ExecutableModel* executable,
                                                                const Model* model,
                                                                const Ladder& ladder,
-                                                               PaddingKind padding,
-                                                               int32_t page_tokens);
+                                                               const Options& options);
 
-  // Lays the rows' next steps out for `bucket`, with all that their requests want of these. The
-  // rows fit it and stay as they are until they were collected.
+  // Lays the rows' steps out for `bucket`, with all that their requests want of these. The rows fit
+  // it and stay as they are until they were collected.
   void Assign(std::span<Row* const> rows, const Bucket& bucket);
 
   absl::Status Replay(const Plan& plan);
 
   struct Result {
     bool finite = true;                            // false: nothing of the row may be used
+    bool at_end = true;                            // false: more of its prompt is to be computed
     const kernels::SampleResult* drawn = nullptr;  // nullptr: no token was asked for
   };
   // After a Replay without error: what came of row `i`. Writes prompt log-probabilities and
@@ -51,31 +58,31 @@ class ExecutionSlot {
 
  private:
   ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
-                PaddingKind padding, int32_t page_tokens, std::unique_ptr<Slot> slot);
+                const Options& options, std::unique_ptr<Slot> slot);
 
-  // The tokens of a row's next step, extended to `positions`; nullptr: a sequence of nobody's.
+  // The tokens of a row's history, extended to `positions`; nullptr: a sequence of nobody's.
   const int32_t* Padded(const Row* row, int32_t positions);
-  // Gives a sequence of `count` tokens its pages.
+  // Adds a sequence in pages for this step only.
   void Place(const int32_t* tokens, int32_t count);
   void AppendSampledRows(Row* row, int32_t sequence);
+  void AppendDraw(Row* row, int32_t sequence);
   void AppendSampledRow(const SampledRow& sampled);
   void AttachDiagnostics();
   void ScatterDiagnostics(size_t i, const float* source, std::vector<float>* reply) const;
 
   const ExecutableModel* const executable_;
   const Model* const model_;
-  const Bucket capacity_;  // the most tokens and the most sequences of any bucket
-  const PaddingKind padding_;
-  const int32_t page_tokens_;
+  const Bucket capacity_;
+  const Options options_;
   const std::unique_ptr<Slot> slot_;
-  PageAllocator allocator_;
   StepBatch batch_;
 
   std::span<Row* const> rows_;  // assigned
   bool diagnostics_wanted_ = false;
   int32_t useful_tokens_ = 0;
   std::vector<int32_t> padded_;  // tokens of padded sequences, one after another
-  std::vector<int32_t> pages_;   // of all sequences, one after another
+  std::vector<int32_t> step_pages_;  // 0, 1, ..: those given for one step, one sequence after another
+  size_t pages_given_ = 0;
   std::vector<StepSequence> sequences_;
   std::vector<SampledRow> sampled_;
   std::vector<size_t> sampled_begin_;  // [rows + 1], into sampled_ and results_

@@ -62,11 +62,25 @@ struct LadderChanges {
   int64_t reviews = 0;  // that ended, adopted or not
 };
 
+// KV pages, and what became of prompts by them.
+struct KvStats {
+  int64_t pages = 0;        // 0: none are kept between steps
+  int64_t page_tokens = 0;
+  int64_t held = 0;         // by sequences in progress
+  int64_t idle = 0;         // held by nobody, kept for sequences that begin alike; the rest is free
+  int64_t evicted = 0;      // idle ones that were needed for something else, ever
+  int64_t preemptions = 0;  // running sequences that gave their pages up, ever
+  int64_t prefix_tokens = 0;  // of the prompts that began to run and might have been found, ever
+  int64_t reused_tokens = 0;  // of these: found, and not computed
+};
+
 struct ModelStats {
   std::shared_ptr<const Model> model;
   std::vector<BucketStats> buckets;  // ascending; the ladder's, and those withdrawn
   int64_t waiting_requests = 0;
   int64_t running_requests = 0;
+  int64_t waiting_sequences = 0;  // rows that hold no KV pages
+  int64_t running_sequences = 0;  // rows that do, or are in the current step
   int64_t queued_tokens = 0;  // that the next steps of the waiting sequences compute
   int64_t queued_bytes = 0;   // held by requests that wait or run
   nanoseconds oldest_age{0};  // of what waits
@@ -76,6 +90,7 @@ struct ModelStats {
   int64_t plan_memory_bytes = 0;
   int64_t slot_memory_bytes = 0;
   int64_t weight_bytes = 0;
+  KvStats kv;
   TrafficStats traffic;
   CostModel::State costs;
   LadderChanges ladder_changes;

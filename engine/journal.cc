@@ -25,7 +25,7 @@ int64_t Nanoseconds(MonoTime time) { return nanoseconds(time.time_since_epoch())
 std::string StartLine(const Journal::Start& start) {
   using nlohmann::json;
   const json line = {{"op", "start"},
-                     {"format", 1},
+                     {"format", 2},
                      {"model", start.model->name},
                      {"version", start.model->version},
                      {"device", start.backend->device},
@@ -147,7 +147,12 @@ void Journal::OnPush(const WaitingSequence& sequence, bool arrival) {
         .Add("priority", sequence.priority)
         .Add("first", sequence.first_position)
         .Add("tokens", sequence.tokens)
+        .Add("later", sequence.later_tokens)
         .Add("sampled", sequence.sampled_rows)
+        .Add("pages", sequence.pages)
+        .Add("running", sequence.running)
+        .Add("generates", sequence.generates)
+        .Add("steps", sequence.expected_steps)
         .AddTime("queued", sequence.queued)
         .AddTime("deadline", sequence.deadline)
         .Add("overtaken", sequence.overtaken);
@@ -158,13 +163,27 @@ void Journal::OnRemove(const WaitingSequence& sequence) {
   Append(kPlainLine, [&](std::string* out) { Line(out, "remove").Add("ticket", sequence.ticket); });
 }
 
-void Journal::OnDecide(MonoTime now, bool draining, const BatchDecision& decision,
+void Journal::OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) {
+  Append(kPlainLine, [&](std::string* out) {
+    Line(out, "revise")
+        .Add("ticket", sequence.ticket)
+        .Add("first", next.first_position)
+        .Add("tokens", next.tokens)
+        .Add("later", next.later_tokens)
+        .Add("sampled", next.sampled_rows)
+        .Add("pages", next.pages)
+        .Add("running", next.running);
+  });
+}
+
+void Journal::OnDecide(const DecisionTime& at, const BatchDecision& decision,
                        std::span<WaitingSequence* const> batch) {
   Append(kPlainLine + batch.size() * kNumber, [&](std::string* out) {
     const BatchSize& size = decision.size;
     Line(out, "decide")
-        .AddTime("now", now)
-        .Add("draining", draining)
+        .AddTime("now", at.now)
+        .Add("draining", at.draining)
+        .Add("pages", at.available_pages)
         .Add("launch", decision.launch)
         .AddList("size", std::array{size.tokens, size.sequences, size.longest},
                  [](int32_t value) { return value; })

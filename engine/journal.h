@@ -3,15 +3,17 @@
 // JSON lines, appended. A start line begins a run; the lines after it are, in order, the operations
 // of one Scheduler made from it. Times are nanoseconds of the writer's monotonic clock. Nothing of
 // what requests say is written: sizes, times and priorities only.
-//   {"op":"start","format":1,"model":S,"version":N,"device":S,"profile":S,"half_life_ns":N,
+//   {"op":"start","format":2,"model":S,"version":N,"device":S,"profile":S,"half_life_ns":N,
 //    "batch":{see BatchOptionsToJson},"costs":{see CostsToJson}}
 //   {"op":"ladder","tokens":[..],"sequences":[..],"positions":[..]}     first: the initial ladder
-//   {"op":"push","arrival":B,"ticket":N,"priority":N,"first":N,"tokens":N,"sampled":N,"queued":N,
-//    "deadline":N,"overtaken":N}                                         no deadline: absent
+//   {"op":"push","arrival":B,"ticket":N,"priority":N,"first":N,"tokens":N,"later":N,"sampled":N,
+//    "pages":N,"running":B,"generates":B,"steps":N,"queued":N,"deadline":N,"overtaken":N}
+//                                              steps: expected ones; no deadline: absent
+//   {"op":"revise","ticket":N,"first":N,"tokens":N,"later":N,"sampled":N,"pages":N,"running":B}
 //   {"op":"remove","ticket":N}
-//   {"op":"decide","now":N,"draining":B,"launch":B,"size":[tokens,sequences,longest],
+//   {"op":"decide","now":N,"draining":B,"pages":N,"launch":B,"size":[tokens,sequences,longest],
 //    "bucket":[tokens,sequences,positions],"trigger":N,"until":N,"reason":N,"batch":[tickets]}
-//                                              until: absent for ever; trigger, reason: enum values
+//             pages: available ones; until: absent for ever; trigger, reason: enum values
 //   {"op":"observe","bucket":[3],"computed":N,"context":N,"positions":N,"sampled":N,"seconds":X}
 //   {"op":"dropped","lines":N}      that many are missing here: the run cannot be repeated on
 #pragma once
@@ -55,7 +57,8 @@ class Journal : public SchedulerObserver {
 
   void OnPush(const WaitingSequence& sequence, bool arrival) override;
   void OnRemove(const WaitingSequence& sequence) override;
-  void OnDecide(MonoTime now, bool draining, const BatchDecision& decision,
+  void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) override;
+  void OnDecide(const DecisionTime& at, const BatchDecision& decision,
                 std::span<WaitingSequence* const> batch) override;
   void OnObserve(const StepShape& step, double seconds) override;
   void OnLadder(const Ladder& ladder) override;

@@ -48,7 +48,7 @@ Bucket ReadBucket(ObjectReader* reader) {
 
 absl::StatusOr<JournalEntry> ReadStart(const json& line, ObjectReader* reader) {
   JournalStart start;
-  reader->Integer("format", 1, 1);
+  reader->Integer("format", 2, 2);
   start.version = reader->Integer("version", 0, std::numeric_limits<int64_t>::max());
   start.half_life = nanoseconds(reader->Integer("half_life_ns", 1, kMostTime));
   for (const auto& [key, text] :
@@ -80,7 +80,12 @@ JournalEntry ReadPush(ObjectReader* reader) {
       .priority = Int32(reader, "priority", 1, kPriorityLevels),
       .first_position = Int32(reader, "first", 0, kMostTokens),
       .tokens = Int32(reader, "tokens", 1, kMostTokens),
+      .later_tokens = Int32(reader, "later", 0, kMostTokens),
       .sampled_rows = Int32(reader, "sampled", 0),
+      .pages = Int32(reader, "pages", 0),
+      .running = reader->Boolean("running", false),
+      .generates = reader->Boolean("generates", false),
+      .expected_steps = Int32(reader, "steps", 1, kMostTokens),
       .queued = Time(reader, "queued"),
       .deadline = Time(reader, "deadline"),
       .overtaken = Int32(reader, "overtaken", 0),
@@ -89,11 +94,22 @@ JournalEntry ReadPush(ObjectReader* reader) {
   return push;
 }
 
+JournalEntry ReadRevise(ObjectReader* reader) {
+  return JournalRevise{.ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
+                       .next = {.first_position = Int32(reader, "first", 0, kMostTokens),
+                                .tokens = Int32(reader, "tokens", 1, kMostTokens),
+                                .later_tokens = Int32(reader, "later", 0, kMostTokens),
+                                .sampled_rows = Int32(reader, "sampled", 0),
+                                .pages = Int32(reader, "pages", 0),
+                                .running = reader->Boolean("running", false)}};
+}
+
 JournalEntry ReadDecide(ObjectReader* reader) {
   JournalDecide decide;
-  decide.now = Time(reader, "now");
+  decide.at = {.now = Time(reader, "now"),
+               .draining = reader->Boolean("draining", false),
+               .available_pages = Int32(reader, "pages", 0)};
   if (!reader->Has("now")) reader->Fail("now", "is missing");
-  decide.draining = reader->Boolean("draining", false);
   const auto [tokens, sequences, longest] = Triple(reader, "size");
   decide.decision = {
       .launch = reader->Boolean("launch", false),
@@ -139,6 +155,8 @@ absl::StatusOr<JournalEntry> ReadLine(const json& line) {
     entry = ReadPush(&reader);
   } else if (*op == "remove") {
     entry = JournalRemove{static_cast<uint64_t>(reader.Integer("ticket", 0, kMostTime))};
+  } else if (*op == "revise") {
+    entry = ReadRevise(&reader);
   } else if (*op == "decide") {
     entry = ReadDecide(&reader);
   } else if (*op == "observe") {

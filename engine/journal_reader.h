@@ -34,9 +34,12 @@ struct JournalPush {
 struct JournalRemove {
   uint64_t ticket = 0;
 };
+struct JournalRevise {
+  uint64_t ticket = 0;
+  SequenceQueue::NextStep next{};
+};
 struct JournalDecide {
-  MonoTime now{};
-  bool draining = false;
+  DecisionTime at;
   BatchDecision decision;
   std::vector<uint64_t> tickets;  // of the batch
 };
@@ -48,7 +51,7 @@ struct JournalDropped {
   int64_t lines = 0;
 };
 using JournalEntry = std::variant<JournalStart, JournalLadder, JournalPush, JournalRemove,
-                                  JournalDecide, JournalObserve, JournalDropped>;
+                                  JournalRevise, JournalDecide, JournalObserve, JournalDropped>;
 
 class JournalReader {
  public:

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "engine/schedule/room.h"
 
 namespace sluice {
 namespace {
@@ -44,10 +45,7 @@ class Replayer {
 
   absl::Status operator()(const JournalPush& push) {
     if (absl::Status status = RequireScheduler(); !status.ok()) return status;
-    const int32_t tokens = push.sequence.tokens;
-    if (scheduler_->ladder()->Choose({tokens, 1, tokens}) == nullptr) {
-      return absl::InvalidArgumentError("a sequence larger than every bucket");
-    }
+    if (!FitsAlone(push.sequence.tokens)) return TooLarge();
     auto [it, added] = waiting_.try_emplace(push.sequence.ticket);
     if (!added) return absl::InvalidArgumentError("a ticket that waits already");
     it->second = std::make_unique<WaitingSequence>(push.sequence);
@@ -69,9 +67,25 @@ class Replayer {
     return absl::OkStatus();
   }
 
+  absl::Status operator()(const JournalRevise& revise) {
+    if (absl::Status status = RequireScheduler(); !status.ok()) return status;
+    const auto it = waiting_.find(revise.ticket);
+    if (it == waiting_.end()) return absl::InvalidArgumentError("a ticket that does not wait");
+    if (!FitsAlone(revise.next.tokens)) return TooLarge();
+    scheduler_->Revise(it->second.get(), revise.next);
+    return absl::OkStatus();
+  }
+
   absl::Status operator()(const JournalDecide& line) {
     if (absl::Status status = RequireScheduler(); !status.ok()) return status;
-    const BatchDecision decision = scheduler_->Decide(line.now, line.draining, &batch_);
+    if (scheduler_->MustYield(line.at.available_pages) != nullptr) {
+      return absl::InvalidArgumentError("fewer pages than the running sequences take");
+    }
+    const RunLimits limits = RunLimitsOf(start_->batch, scheduler_->ladder()->largest());
+    if (scheduler_->queue().running() > static_cast<size_t>(limits.sequences)) {
+      return absl::InvalidArgumentError("more sequences run than a step holds");
+    }
+    const BatchDecision decision = scheduler_->Decide(line.at, &batch_);
     ++result_->decisions;
     std::vector<uint64_t> tickets;
     if (decision.launch) {
@@ -100,6 +114,13 @@ class Replayer {
   absl::Status RequireScheduler() const {
     if (scheduler_) return absl::OkStatus();
     return absl::InvalidArgumentError("an operation before start and ladder");
+  }
+
+  bool FitsAlone(int32_t tokens) const {
+    return scheduler_->ladder()->Choose({tokens, 1, tokens}) != nullptr;
+  }
+  static absl::Status TooLarge() {
+    return absl::InvalidArgumentError("a sequence larger than every bucket");
   }
 
   static std::string Describe(const BatchDecision& decision) {

@@ -1,5 +1,6 @@
 #include "engine/model_runner.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -19,6 +20,12 @@ void CheckInvariants(const Request& request) {
     tokens += length;
   }
   SLUICE_CHECK(tokens == static_cast<int64_t>(request.tokens.size()));
+}
+
+// Of a row's last step. The last token that it may generate is never computed.
+size_t MostPagesOf(const Row& row, int32_t page_tokens) {
+  const int32_t positions = row.prompt_length + std::max(row.max_generated - 1, 0);
+  return static_cast<size_t>((positions + page_tokens - 1) / page_tokens);
 }
 
 // Every row must fit the model's positions, and so the largest bucket.
@@ -46,14 +53,15 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
       prepared_(std::move(prepared)),
       last_id_(first_id),
       budget_(options.queue),
-      scheduler_(options.batch, std::chrono::microseconds(options.ladder.review.half_life_us),
-                 prepared_.ladder, prepared_.costs, journal),
+      scheduler_(options.batch, prepared_.kv,
+                 std::chrono::microseconds(options.ladder.review.half_life_us), prepared_.ladder,
+                 prepared_.costs, journal),
       history_(static_cast<size_t>(options.history.requests)),
       plans_(prepared_.plans.get()) {
   const auto sequences = static_cast<size_t>(prepared_.ladder->max_sequences());
   batch_.reserve(sequences);
   running_.reserve(sequences);
-  tokens_.reserve(sequences);
+  delivery_.tokens.reserve(sequences);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -85,6 +93,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
                   absl::DeadlineExceededError("the deadline passed before the request was queued"));
   }
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
+  for (Row& row : active->rows) row.kv.ids.reserve(MostPagesOf(row, prepared_.kv.page_tokens));
   absl::Status refused;
   {
     MutexLock lock(&mu_);
@@ -105,8 +114,8 @@ RequestId ModelRunner::Admit(std::unique_ptr<ActiveRequest> active) {
   bytes_ += active->bytes();
   for (Row& row : active->rows) {
     row.ticket = ++last_ticket_;
-    work_tokens_ += row.work;
     scheduler_.Arrive(&row);
+    CountWork(&row);
   }
   const RequestId id = active->id;
   requests_.emplace(id, std::move(active));
@@ -130,6 +139,16 @@ void ModelRunner::Fail(ActiveRequest* request, const absl::Status& status) {
     scheduler_.Remove(&row);
     RowDone(&row);
   }
+}
+
+void ModelRunner::CountWork(Row* row) {
+  work_tokens_ -= row->work;
+  const int64_t steps = std::max(row->max_generated - row->generated, 1);
+  const int64_t length = row->length();
+  // One token in each step after the next, or the whole of it once more.
+  row->work = prepared_.kv.keeps_pages ? length - row->first_position + steps - 1
+                                       : steps * length + steps * (steps - 1) / 2;
+  work_tokens_ += row->work;
 }
 
 void ModelRunner::RowDone(Row* row) {

@@ -28,7 +28,8 @@
 #include "engine/decision_history.h"
 #include "engine/engine.h"
 #include "engine/mutex.h"
-#include "engine/schedule/scheduler.h"
+#include "engine/delivery.h"
+#include "engine/paged_scheduler.h"
 #include "engine/warm_up.h"
 
 namespace sluice {
@@ -97,6 +98,12 @@ class ModelRunner {
   // ones when they settle.
   void Fail(ActiveRequest* request, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RowDone(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The tokens that its steps may still compute.
+  void CountWork(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  const SequenceQueue& queue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return scheduler_.scheduler().queue();
+  }
+  void DescribeKv(ModelStats* stats) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DescribeTraffic(MonoTime now, ModelStats* stats) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DescribeBuckets(ModelStats* stats) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -114,13 +121,14 @@ class ModelRunner {
   RequestId last_id_ ABSL_GUARDED_BY(mu_);
   uint64_t last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   AdmissionBudget budget_ ABSL_GUARDED_BY(mu_);
-  Scheduler scheduler_ ABSL_GUARDED_BY(mu_);
+  PagedScheduler scheduler_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<RequestId, std::unique_ptr<ActiveRequest>> requests_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<ActiveRequest>> ended_ ABSL_GUARDED_BY(mu_);  // OnDone is due
   bool ending_ ABSL_GUARDED_BY(mu_) = false;      // the scheduling thread calls OnDone
   int64_t work_tokens_ ABSL_GUARDED_BY(mu_) = 0;  // that all admitted rows may still compute
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;        // held by admitted requests
   int64_t running_requests_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t stepping_sequences_ ABSL_GUARDED_BY(mu_) = 0;  // in the current step
   int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;  // that ended
 
   DecisionHistory history_;
@@ -133,7 +141,7 @@ class ModelRunner {
   int64_t step_ = 0;    // number of the latest batch
   std::vector<WaitingSequence*> batch_;
   std::vector<Row*> running_;  // the same
-  std::vector<GeneratedToken> tokens_;
+  DeliveryScratch delivery_;
   std::vector<std::unique_ptr<ActiveRequest>> finished_;
 
   std::thread thread_;  // last: starts when all else is built

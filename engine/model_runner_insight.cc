@@ -19,21 +19,37 @@ ModelStats ModelRunner::Stats() const {
   MutexLock lock(&mu_);
   stats.running_requests = running_requests_;
   stats.waiting_requests = static_cast<int64_t>(requests_.size()) - running_requests_;
-  const SequenceQueue& queue = scheduler_.queue();
-  stats.queued_tokens = queue.tokens();
+  stats.running_sequences = stepping_sequences_ + static_cast<int64_t>(queue().running());
+  stats.waiting_sequences = static_cast<int64_t>(queue().size() - queue().running());
+  stats.queued_tokens = queue().tokens();
   stats.queued_bytes = bytes_;
-  if (!queue.empty()) stats.oldest_age = std::max(now - queue.OldestArrival(), nanoseconds(0));
+  if (!queue().empty()) stats.oldest_age = std::max(now - queue().OldestArrival(), nanoseconds(0));
   stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(
-      scheduler_.costs().EstimateDrain(work_tokens_, scheduler_.ladder()->largest())));
+      scheduler_.scheduler().costs().EstimateDrain(work_tokens_, scheduler_.scheduler().ladder()->largest())));
   stats.steps = steps_;
-  stats.costs = scheduler_.costs().state();
+  stats.costs = scheduler_.scheduler().costs().state();
+  DescribeKv(&stats);
   DescribeTraffic(now, &stats);
   DescribeBuckets(&stats);
   return stats;
 }
 
+void ModelRunner::DescribeKv(ModelStats* stats) const {
+  if (!prepared_.kv.keeps_pages) return;
+  const KvCache& kv = scheduler_.kv();
+  const PagedScheduler::Counts& counts = scheduler_.counts();
+  stats->kv = {.pages = kv.pages(),
+               .page_tokens = kv.page_tokens(),
+               .held = kv.pages() - kv.available(),
+               .idle = kv.idle(),
+               .evicted = kv.evicted(),
+               .preemptions = counts.preemptions,
+               .prefix_tokens = counts.prefix_tokens,
+               .reused_tokens = counts.reused_tokens};
+}
+
 void ModelRunner::DescribeTraffic(MonoTime now, ModelStats* stats) const {
-  const Traffic& traffic = scheduler_.traffic();
+  const Traffic& traffic = scheduler_.scheduler().traffic();
   stats->traffic = {.lengths = traffic.lengths().Entries(),
                     .batch_tokens = traffic.batch_tokens().Entries(),
                     .shape_entropy_bits = traffic.batch_tokens().Entropy(),
@@ -44,7 +60,7 @@ void ModelRunner::DescribeTraffic(MonoTime now, ModelStats* stats) const {
 void ModelRunner::DescribeBuckets(ModelStats* stats) const {
   absl::btree_map<Bucket, double> seconds;
   for (const auto& cost : stats->costs.buckets) seconds[cost.bucket] = cost.mean_seconds;
-  const std::span<const Bucket> ladder = scheduler_.ladder()->buckets();
+  const std::span<const Bucket> ladder = scheduler_.scheduler().ladder()->buckets();
   for (BucketStats& bucket : stats->buckets) {
     bucket.in_ladder = std::find(ladder.begin(), ladder.end(), bucket.bucket) != ladder.end();
     const auto it = seconds.find(bucket.bucket);
@@ -58,7 +74,7 @@ absl::StatusOr<Explanation> ModelRunner::Explain(std::string_view request_id) co
 
 ModelRunner::ReviewState ModelRunner::StateForReview() const {
   MutexLock lock(&mu_);
-  return {scheduler_.ladder(), scheduler_.costs(), scheduler_.traffic()};
+  return {scheduler_.scheduler().ladder(), scheduler_.scheduler().costs(), scheduler_.scheduler().traffic()};
 }
 
 uint64_t ModelRunner::Arrivals() const {

@@ -38,19 +38,19 @@ bool ModelRunner::NextWork() {
     if (Decide() || plans_.stale()) return true;
     if (stopping_) return false;
     clock_->WaitUntil(&wake_, &mu_,
-                      std::min(decision_.wait_until, scheduler_.queue().EarliestDeadline()));
+                      std::min(decision_.wait_until, queue().EarliestDeadline()));
   }
 }
 
 void ModelRunner::ExpireWaiting(MonoTime now) {
-  while (WaitingSequence* expired = scheduler_.queue().Expired(now)) {
+  while (WaitingSequence* expired = queue().Expired(now)) {
     Fail(static_cast<Row*>(expired)->owner,
          absl::DeadlineExceededError("the deadline passed while the request waited"));
   }
 }
 
 bool ModelRunner::Decide() {
-  if (scheduler_.queue().empty()) {
+  if (queue().empty()) {
     decision_ = {};
     return false;
   }
@@ -78,15 +78,20 @@ void ModelRunner::StartBatch() {
     running_.push_back(row);
     if (row->owner != std::exchange(previous, row->owner)) ++running_requests_;
   }
+  stepping_sequences_ = static_cast<int64_t>(running_.size());
 }
 
 void ModelRunner::EndFinished() {
   for (std::unique_ptr<ActiveRequest>& request : finished_) {
     request->trace.done = clock_->Now();
+    for (const Row& row : request->rows) {
+      request->trace.reused_tokens += row.reused_tokens;
+      request->trace.preemptions += row.preemptions;
+    }
     observer_->OnRequestDone(request->request, request->status, request->trace);
     if (request->trace.steps == 0) request->history.waits = waits_.Since(request->trace.queued);
     history_.Add(request->request, request->status, request->trace, std::move(request->history));
-    request->sink->OnDone(request->status, request->TakeReply(), request->trace);
+    request->sink->OnDone(request->status, std::move(request->reply), request->trace);
   }
   finished_.clear();
   MutexLock lock(&mu_);
@@ -120,7 +125,7 @@ void ModelRunner::RunBatch() {
             .trigger = decision_.trigger,
             .lookup = found.lookup});
   DropDead(status, end);
-  DeliverStep(running_, end, &slot, &tokens_);
+  DeliverStep(running_, end, &slot, &delivery_);
   const MonoTime delivered = clock_->Now();
   Settle(status.ok() ? &shape : nullptr, end - start);
   if (!status.ok()) return;
@@ -149,6 +154,7 @@ StepNeeds ModelRunner::Needs() const {
     if (active.Wants(kOutputTopCandidates)) {
       needs.num_top = std::max(needs.num_top, active.request.num_top);
     }
+    needs.edits |= row->edits != nullptr;
   }
   return needs;
 }
@@ -196,23 +202,24 @@ void ModelRunner::Settle(const StepShape* timed, nanoseconds replay) {
   MutexLock lock(&mu_);
   ++steps_;
   running_requests_ = 0;
+  stepping_sequences_ = 0;
   if (timed != nullptr) {
     scheduler_.Observe(*timed, std::chrono::duration<double>(replay).count());
   }
   for (Row* row : running_) {
     ActiveRequest* const request = row->owner;
-    row->work -= row->tokens;
-    work_tokens_ -= row->tokens;
     if (row->outcome == Row::Outcome::kNotFinite) {
       Fail(request,
            absl::InternalError(absl::StrCat("logits of row ", row->index, " are not finite")));
     }
     if (row->outcome == Row::Outcome::kContinues && request->status.ok()) {
-      row->tokens = row->length();
-      row->sampled_rows = row->SampledRows();
+      scheduler_.Computed(row);
       row->state = Row::State::kWaiting;
       scheduler_.Return(row);
+      CountWork(row);
     } else {
+      if (row->outcome == Row::Outcome::kFinished) scheduler_.Computed(row);
+      scheduler_.End(row);
       RowDone(row);
     }
   }

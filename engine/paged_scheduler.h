@@ -4,9 +4,11 @@
 // Pure, as Scheduler is; the daemon drives it under the runner's lock, tests on virtual time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/kv_cache.h"
@@ -19,11 +21,13 @@ struct PagedSequence : WaitingSequence {
   // All its tokens, the prompt and those generated; all but the last were computed when a generating
   // one returns. The owner keeps it up to date between Computed and Return.
   std::span<const int32_t> history;
-  bool reuse = true;        // may begin with pages of others and leave its own to others
-  bool scored = false;      // the logits of all positions are wanted; not together with `reuse`
+  bool reuse = true;  // may begin with pages of others and leave its own to others
+  // The logits of every position are wanted, and so none may be skipped: not together with `reuse`.
+  // Its owner ends this, between Computed and Return, once it has them.
+  bool scored = false;
   bool sampled_end = true;  // those of the last one are
 
-  // The scheduler's, as the fields of its next step are.
+  // The scheduler's, as the fields of its next step are, but for kv.root.
   SequencePages kv;
   int32_t reused_tokens = 0;  // positions that it began with when it ran first
   int32_t preemptions = 0;
@@ -35,7 +39,7 @@ class PagedScheduler {
     // Pages are kept from one step of a sequence to the next. Else each step computes the whole
     // history again, in pages that nobody accounts for.
     bool keeps_pages = true;
-    int32_t pages = 0;  // at least what the longest sequence takes (CHECK at Arrive)
+    int32_t pages = 0;  // at least what the longest sequence takes (CHECK)
     int32_t page_tokens = 0;
     bool prefix_reuse = true;
   };
@@ -53,7 +57,7 @@ class PagedScheduler {
   // What to run now on a free device. When launching, `batch` has left the queue and each holds the
   // pages of its next step, [first_position, first_position + tokens). Sequences may be preempted
   // before: their pages are gone and they will compute all of their history again, but what of it is
-  // still found.
+  // still found. No sequence is between a step and its Return.
   BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch);
 
   // Its step ended well: first_position moves behind it. Publishes full pages.
@@ -71,10 +75,37 @@ class PagedScheduler {
   const KvCache& kv() const { return kv_; }
   struct Counts {
     int64_t preemptions = 0;
-    int64_t prefix_tokens = 0;   // of prompts that ran first, and might be found
-    int64_t reused_tokens = 0;   // of these, that were
+    int64_t prefix_tokens = 0;  // of prompts that ran first, and might be found
+    int64_t reused_tokens = 0;  // of these, that were
   };
   const Counts& counts() const { return counts_; }
+
+ private:
+  using NextStep = SequenceQueue::NextStep;
+
+  // The step of a sequence that holds the pages of its first positions, or of one that would begin
+  // with a prefix.
+  NextStep Continue(const PagedSequence& sequence) const;
+  NextStep Begin(const PagedSequence& sequence) const;
+  NextStep StepFrom(int32_t first, const KvCache::Prefix& held,
+                    const PagedSequence& sequence) const;
+  static void Set(const NextStep& next, PagedSequence* sequence);
+
+  void Preempt();
+  void ReviseWaiting();
+  void Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch);
+  bool Attach(PagedSequence* sequence);
+  void PutBack(PagedSequence* sequence);
+
+  const bool keeps_pages_;
+  const bool prefix_reuse_;
+  const int32_t chunk_tokens_;
+  const size_t window_;  // from the front of the queue, in which what is found is looked up again
+  KvCache kv_;
+  Scheduler scheduler_;
+  Counts counts_;
+  uint64_t revised_at_ = 0;  // version of kv_
+  std::vector<WaitingSequence*> front_;
 };
 
 }  // namespace sluice

@@ -162,6 +162,8 @@ json BatchOptionsToJson(const BatchOptions& options) {
           {"max_batch_sequences", options.max_batch_sequences},
           {"max_queue_delay_us", options.max_queue_delay_us},
           {"max_overtakes", options.max_overtakes},
+          {"prefill_tokens", options.prefill_tokens},
+          {"continuous", options.continuous},
           {"priority_step_us", options.priority_step_us},
           {"padding", kPaddings.begin()[static_cast<int>(options.padding)]}};
 }
@@ -177,6 +179,8 @@ absl::StatusOr<BatchOptions> BatchOptionsFromJson(const json& object) {
       static_cast<int32_t>(reader.Integer("max_batch_sequences", 1, kMostSequences));
   options.max_queue_delay_us = reader.Integer("max_queue_delay_us", 0, 10'000'000);
   options.max_overtakes = static_cast<int32_t>(reader.Integer("max_overtakes", 0, 1'000'000));
+  options.prefill_tokens = static_cast<int32_t>(reader.Integer("prefill_tokens", 0, kMostTokens));
+  options.continuous = reader.Boolean("continuous", true);
   options.priority_step_us = reader.Integer("priority_step_us", 0, 3'600'000'000);
   options.padding = static_cast<PaddingKind>(reader.Choice("padding", kPaddings));
   if (!status.ok()) return status;

@@ -11,6 +11,11 @@ int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
+int32_t MostPages(const Bucket& bucket, int32_t page_tokens) {
+  const int32_t sequences = std::min(bucket.sequences, bucket.tokens);
+  return sequences + (bucket.tokens - sequences) / page_tokens;
+}
+
 StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions,
                      int32_t page_tokens)
     : page_tokens_(page_tokens),
@@ -23,7 +28,7 @@ StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_posi
   kv_slots_.reserve(max_tokens);
   sequence_rows_.reserve(max_tokens);
   groups_.reserve(max_tokens);
-  pages_.reserve(CeilDiv(max_tokens, page_tokens) + max_sequences);
+  pages_.reserve(size_t{1} * max_sequences * CeilDiv(max_positions, page_tokens));
   sequences_.reserve(max_sequences);
   sampled_.reserve(max_tokens + max_sequences);
   sampled_rows_.reserve(max_tokens + max_sequences);

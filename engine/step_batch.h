@@ -37,6 +37,9 @@ struct SampledRow {
   kernels::SampleResult* result = nullptr;
 };
 
+// Most pages that a step of whole sequences within `bucket` takes: each may leave one partly filled.
+int32_t MostPages(const Bucket& bucket, int32_t page_tokens);
+
 enum class RowOrder {
   kPositionMajor,  // by position, then sequence: rows of one position are contiguous
   kSequenceMajor,
@@ -53,8 +56,8 @@ class StepBatch {
     int32_t pages_offset;  // into pages()
   };
 
-  // Room for steps of up to `max_tokens` rows of `max_sequences` sequences, which together refer to
-  // at most max_tokens / page_tokens (rounded up) + max_sequences pages: what a Slot has.
+  // Room for steps of up to `max_tokens` rows of `max_sequences` sequences, each of which refers to
+  // the pages of up to `max_positions` positions.
   StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions, int32_t page_tokens);
 
   // Lays the rows out and clears the diagnostics' destinations. Exceeding a capacity is a broken

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int32_t kDefaultBatchTokens = 4096;
 constexpr int64_t kMostBatchTokens = 1 << 20;
+constexpr int64_t kMostPages = 1 << 26;
 
 // Tokens of the largest bucket, so that every sequence of the model fits it.
 absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelConfig& config) {
@@ -76,6 +77,7 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
   std::vector<Row*> rows;
   std::vector<WaitingSequence*> batch;
   for (Row& row : active.rows) {
+    row.tokens = row.length();
     rows.push_back(&row);
     batch.push_back(&row);
   }
@@ -118,6 +120,35 @@ absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLi
   }
   return BuildPaddedLadder(options.batch.policy, limits,
                            static_cast<int32_t>(config.max_positions));
+}
+
+// How many KV pages there are, and whether sequences keep them from one step to the next: attention in
+// both directions needs all of a sequence in one step.
+absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
+                                                  const ModelConfig& config, const Ladder& ladder,
+                                                  const BackendInfo& info, int64_t free_memory,
+                                                  int64_t page_bytes) {
+  const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
+  const int64_t least = MostPages(capacity, info.page_tokens);
+  PagedScheduler::Options kv{
+      .keeps_pages = options.batch.policy == PolicyKind::kCutAndFill && config.causal,
+      .pages = static_cast<int32_t>(least),
+      .page_tokens = info.page_tokens,
+      .prefix_reuse = options.kv.prefix_reuse};
+  if (!kv.keeps_pages) return kv;
+  const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
+  int64_t pages = options.kv.memory_bytes / page_bytes;
+  if (options.kv.memory_bytes == 0) {
+    pages = std::max(std::min(free_memory / 4 / page_bytes, capacity.sequences * sequence), least);
+  }
+  if (pages < least) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv.memory of ", options.kv.memory_bytes, " bytes holds ", pages, " pages of ", page_bytes,
+        " bytes; the largest step of ", capacity.tokens, " tokens takes ", least, ", ",
+        least * page_bytes, " bytes"));
+  }
+  kv.pages = static_cast<int32_t>(std::min<int64_t>(pages, kMostPages));
+  return kv;
 }
 
 // Replaces the ladder and the costs by what an earlier run wrote, where that applies.
@@ -174,9 +205,14 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
       PreparePlans(*wanted, options.ladder.memory_limit_bytes, prepared.plans.get());
   if (!ladder.ok()) return ladder.status();
   prepared.ladder = std::make_shared<const Ladder>(*std::move(ladder));
-  absl::StatusOr<std::unique_ptr<ExecutionSlot>> slot =
-      ExecutionSlot::Create(prepared.executable.get(), model.get(), *prepared.ladder,
-                            options.batch.padding, info.page_tokens);
+  const absl::StatusOr<PagedScheduler::Options> kv =
+      PlanPages(options, model->config, *prepared.ladder, info, backend->FreeMemory(),
+                prepared.executable->page_bytes());
+  if (!kv.ok()) return kv.status();
+  prepared.kv = *kv;
+  absl::StatusOr<std::unique_ptr<ExecutionSlot>> slot = ExecutionSlot::Create(
+      prepared.executable.get(), model.get(), *prepared.ladder,
+      {.padding = options.batch.padding, .page_tokens = kv->page_tokens, .pages = kv->pages});
   if (!slot.ok()) return slot.status();
   prepared.slot = *std::move(slot);
   for (const Bucket& bucket : prepared.ladder->buckets()) {

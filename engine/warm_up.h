@@ -24,6 +24,7 @@ struct PreparedModel {
   LadderLimits limits;
   std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder
+  PagedScheduler::Options kv;
   std::unique_ptr<ExecutionSlot> slot;
   CostModel costs;                 // has seen each bucket filled, and otherwise, once
   std::optional<LadderFile> file;  // where the options name one

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/lower.h"
+#include "kernels/cpu/cgroup.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/profile.h"
 #include "kernels/cpu/thread_pool.h"
@@ -29,6 +30,10 @@ class CpuBackend final : public Backend {
   }
 
   const BackendInfo& info() const override { return info_; }
+  int64_t FreeMemory() const override {
+    constexpr int64_t kUnknown = int64_t{1} << 30;
+    return kernels::FreeMemory(kernels::ReadSystemFile).value_or(kUnknown);
+  }
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {

@@ -60,10 +60,13 @@ absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) co
                                    LayOutArena(*model_, bucket, context_.pool->threads()));
 }
 
-absl::StatusOr<std::unique_ptr<Slot>> CpuModel::CreateSlot(const Bucket& largest) const {
+int64_t CpuModel::page_bytes() const { return CpuSlot::PageBytes(model_->config); }
+
+absl::StatusOr<std::unique_ptr<Slot>> CpuModel::CreateSlot(const Bucket& largest,
+                                                           int32_t pages) const {
   if (absl::Status status = CheckBucket(largest); !status.ok()) return status;
   const ArenaLayout layout = LayOutArena(*model_, largest, context_.pool->threads());
-  return CpuSlot::Create(model_->config, largest, layout.floats);
+  return CpuSlot::Create(model_->config, largest, pages, layout.floats);
 }
 
 absl::Status CpuModel::Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {

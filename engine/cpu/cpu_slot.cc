@@ -16,27 +16,32 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
+int64_t CpuSlot::PageBytes(const ModelConfig& config) {
+  return 2 * config.layers * config.kv_heads * config.head_dim * kPageTokens *
+         static_cast<int64_t>(sizeof(float));
+}
+
 absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& config,
-                                                         const Bucket& largest,
+                                                         const Bucket& largest, int32_t pages,
                                                          int64_t arena_floats) {
   auto arena = FloatBuffer::Allocate(arena_floats, "activations");
   if (!arena.ok()) return arena.status();
-  const int64_t page_floats = config.kv_heads * config.head_dim * kPageTokens;
-  auto kv = FloatBuffer::Allocate(2 * config.layers * KvPages(largest) * page_floats, "KV pages");
+  const int64_t page_floats = PageBytes(config) / static_cast<int64_t>(sizeof(float));
+  auto kv = FloatBuffer::Allocate(pages * page_floats, "KV pages");
   if (!kv.ok()) return kv.status();
-  return std::unique_ptr<CpuSlot>(new CpuSlot(config, largest, *std::move(arena), *std::move(kv)));
+  return std::unique_ptr<CpuSlot>(
+      new CpuSlot(config, largest, pages, *std::move(arena), *std::move(kv)));
 }
 
-CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, FloatBuffer arena,
-                 FloatBuffer kv)
+CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages,
+                 FloatBuffer arena, FloatBuffer kv)
     : largest_(largest),
       layers_(static_cast<int32_t>(config.layers)),
       kv_heads_(static_cast<int32_t>(config.kv_heads)),
       head_dim_(static_cast<int32_t>(config.head_dim)),
-      pages_(KvPages(largest)),
+      pages_(pages),
       arena_(std::move(arena)),
-      kv_(std::move(kv)),
-      live_tokens_(pages_) {
+      kv_(std::move(kv)) {
   sequences_.reserve(largest.sequences);
 }
 
@@ -60,16 +65,14 @@ void CpuSlot::Bind(const StepBatch& batch) {
 
 void CpuSlot::Poison() {
   std::fill_n(arena_.data(), arena_.floats(), kNaN);
-  std::fill(live_tokens_.begin(), live_tokens_.end(), 0);
   for (const kernels::AttentionSequence& sequence : sequences_) {
-    for (int32_t i = 0; i * kPageTokens < sequence.first_position; ++i) {
-      int32_t& live = live_tokens_[sequence.pages[i]];
-      live = std::max(live, std::min(sequence.first_position - i * kPageTokens, kPageTokens));
+    const int32_t first = sequence.first_position;
+    for (int32_t i = first / kPageTokens; i * kPageTokens < first + sequence.count; ++i) {
+      const int32_t live = std::max(first - i * kPageTokens, 0);
+      for (int32_t layer = 0; layer < layers_; ++layer) {
+        PoisonPage(kv_layer(layer), sequence.pages[i], live);
+      }
     }
-  }
-  for (int32_t layer = 0; layer < layers_; ++layer) {
-    const kernels::KvLayer kv = kv_layer(layer);
-    for (int32_t page = 0; page < pages_; ++page) PoisonPage(kv, page, live_tokens_[page]);
   }
 }
 

@@ -19,8 +19,9 @@ class CpuSlot final : public Slot {
  public:
   // `arena_floats` is what the largest bucket's layout takes.
   static absl::StatusOr<std::unique_ptr<CpuSlot>> Create(const ModelConfig& config,
-                                                         const Bucket& largest,
+                                                         const Bucket& largest, int32_t pages,
                                                          int64_t arena_floats);
+  static int64_t PageBytes(const ModelConfig& config);
 
   int32_t pages() const override { return pages_; }
   int64_t memory_bytes() const override { return arena_.bytes() + kv_.bytes(); }
@@ -33,12 +34,13 @@ class CpuSlot final : public Slot {
   void Bind(const StepBatch& batch);
   std::span<const kernels::AttentionSequence> sequences() const { return sequences_; }
 
-  // Fills everything that a replay of the bound batch must not read with NaN: the arena, and the KV
-  // of all positions that the batch does not have from earlier steps.
+  // Fills what a replay of the bound batch must not read with NaN: the arena, and in the batch's pages
+  // all positions that it does not have from earlier steps. Other pages may be somebody's.
   void Poison();
 
  private:
-  CpuSlot(const ModelConfig& config, const Bucket& largest, FloatBuffer arena, FloatBuffer kv);
+  CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages, FloatBuffer arena,
+          FloatBuffer kv);
 
   void PoisonPage(const kernels::KvLayer& kv, int32_t page, int32_t live) const;
 
@@ -50,7 +52,6 @@ class CpuSlot final : public Slot {
   FloatBuffer arena_;
   FloatBuffer kv_;  // [layers, 2, pages, page_floats]
   std::vector<kernels::AttentionSequence> sequences_;
-  std::vector<int32_t> live_tokens_;  // [pages] scratch of Poison
 };
 
 }  // namespace sluice

@@ -37,8 +37,4 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads) {
   return layout;
 }
 
-int32_t KvPages(const Bucket& bucket) {
-  return (bucket.tokens + kernels::kPageTokens - 1) / kernels::kPageTokens + bucket.sequences;
-}
-
 }  // namespace sluice

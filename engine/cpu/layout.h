@@ -25,7 +25,4 @@ struct ArenaLayout {
 
 ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads);
 
-// Enough for every step batch that fits `bucket`: each sequence wastes less than a page.
-int32_t KvPages(const Bucket& bucket);
-
 }  // namespace sluice

@@ -23,6 +23,7 @@ class CudaBackend final : public Backend {
   }
 
   const BackendInfo& info() const override { return info_; }
+  int64_t FreeMemory() const override { return device_->FreeMemory(); }
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {

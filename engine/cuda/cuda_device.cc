@@ -155,6 +155,12 @@ class CudaDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
 
+  int64_t FreeMemory() const override {
+    size_t free = 0, total = 0;
+    if (!Use().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    return static_cast<int64_t>(free);
+  }
+
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;

@@ -95,9 +95,10 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket
 }
 
 template <typename T>
-absl::StatusOr<std::unique_ptr<Slot>> CudaModel<T>::CreateSlot(const Bucket& largest) const {
+absl::StatusOr<std::unique_ptr<Slot>> CudaModel<T>::CreateSlot(const Bucket& largest,
+                                                               int32_t pages) const {
   if (absl::Status status = CheckBucket(largest); !status.ok()) return status;
-  return CudaSlot<T>::Create(*model_, largest, lowered_, device_, *capture_, registry_);
+  return CudaSlot<T>::Create(*model_, largest, pages, lowered_, device_, *capture_, registry_);
 }
 
 template <typename T>

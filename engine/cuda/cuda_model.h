@@ -23,7 +23,9 @@ class CudaModel final : public ExecutableModel {
   int64_t weight_bytes() const override { return weights_->bytes(); }
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
-  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const override;
+  int64_t page_bytes() const override { return CudaSlot<T>::PageBytes(model_->config); }
+  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
+                                                   int32_t pages) const override;
   absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
 
  private:

@@ -15,14 +15,14 @@ using kernels::cuda::KvLayer;
 }  // namespace
 
 template <typename T>
-CudaSlot<T>::CudaSlot(const Model& model, const Bucket& largest,
+CudaSlot<T>::CudaSlot(const Model& model, const Bucket& largest, int32_t pages,
                       std::shared_ptr<SlotRegistry<T>> registry)
     : largest_(largest),
       layers_(static_cast<int32_t>(model.config.layers)),
       kv_heads_(static_cast<int32_t>(model.config.kv_heads)),
       head_dim_(static_cast<int32_t>(model.config.head_dim)),
       heads_(static_cast<int32_t>(model.config.heads)),
-      pages_(CudaKvPages(largest)),
+      pages_(pages),
       xsa_layers_(model.config.xsa.layers),
       registry_(std::move(registry)) {}
 
@@ -34,9 +34,9 @@ CudaSlot<T>::~CudaSlot() {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
-    const Model& model, const Bucket& largest, const LoweredCudaModel<T>& lowered, Device& device,
-    DeviceStream& capture, std::shared_ptr<SlotRegistry<T>> registry) {
-  std::unique_ptr<CudaSlot> slot(new CudaSlot(model, largest, registry));
+    const Model& model, const Bucket& largest, int32_t pages, const LoweredCudaModel<T>& lowered,
+    Device& device, DeviceStream& capture, std::shared_ptr<SlotRegistry<T>> registry) {
+  std::unique_ptr<CudaSlot> slot(new CudaSlot(model, largest, pages, registry));
   const StepLayout layout = LayOutStep(model, largest, sizeof(T));
   if (absl::Status status = slot->Allocate(model, layout, device); !status.ok()) return status;
   const T* hidden = slot->Place(layout, largest).buffer(lowered.head_in);
@@ -50,10 +50,15 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
 }
 
 template <typename T>
+int64_t CudaSlot<T>::PageBytes(const ModelConfig& config) {
+  return 2 * config.layers * config.kv_heads * config.head_dim * kPageTokens *
+         static_cast<int64_t>(sizeof(T));
+}
+
+template <typename T>
 absl::Status CudaSlot<T>::Allocate(const Model& model, const StepLayout& layout, Device& device) {
   arena_bytes_ = layout.bytes;
-  kv_bytes_ = int64_t{2} * layers_ * pages_ * kv_heads_ * kPageTokens * head_dim_ *
-              static_cast<int64_t>(sizeof(T));
+  kv_bytes_ = pages_ * PageBytes(model.config);
   auto stream = device.CreateStream();
   if (!stream.ok()) return stream.status();
   stream_ = *std::move(stream);
@@ -96,7 +101,7 @@ void CudaSlot<T>::Send(const StepBatch& batch, const StepLayout& layout) {
   for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
   WriteInput(batch, layout, static_cast<char*>(input_.get()));
   stream_->CopyToDevice(static_cast<char*>(arena_.get()) + layout.input, input_.get(),
-                        static_cast<size_t>(layout.input_bytes));
+                        static_cast<size_t>(layout.pages - layout.input) + batch.pages().size_bytes());
 }
 
 template <typename T>
@@ -146,19 +151,21 @@ template <typename T>
 void CudaSlot<T>::Poison(const StepBatch& batch) {
   constexpr uint8_t kNaNBytes = 0xFF;
   stream_->Fill(arena_.get(), kNaNBytes, static_cast<size_t>(arena_bytes_));
-  std::vector<int32_t> live(pages_, 0);  // positions of a page from earlier steps
-  for (const StepBatch::Sequence& sequence : batch.sequences()) {
-    for (int32_t i = 0; i * kPageTokens < sequence.first_position; ++i) {
-      int32_t& tokens = live[batch.pages()[sequence.pages_offset + i]];
-      tokens = std::max(tokens, std::min(sequence.first_position - i * kPageTokens, kPageTokens));
+  T* kv = static_cast<T*>(kv_.get());  // [layers, 2, pages, kv_heads] of [kPageTokens, head_dim]
+  const auto fill = [&](int32_t page, int32_t live) {
+    for (int64_t half = 0; half < int64_t{2} * layers_; ++half) {
+      for (int64_t head = 0; head < kv_heads_; ++head) {
+        T* tokens = kv + ((half * pages_ + page) * kv_heads_ + head) * kPageTokens * head_dim_;
+        stream_->Fill(tokens + int64_t{live} * head_dim_, kNaNBytes,
+                      static_cast<size_t>(kPageTokens - live) * head_dim_ * sizeof(T));
+      }
     }
-  }
-  T* heads = static_cast<T*>(kv_.get());  // [layers, 2, pages, kv_heads] of [kPageTokens, head_dim]
-  for (int64_t i = 0; i < int64_t{2} * layers_ * pages_ * kv_heads_; ++i) {
-    const int32_t tokens = live[i / kv_heads_ % pages_];
-    if (tokens == kPageTokens) continue;
-    stream_->Fill(heads + (i * kPageTokens + tokens) * head_dim_, kNaNBytes,
-                  static_cast<size_t>(kPageTokens - tokens) * head_dim_ * sizeof(T));
+  };
+  for (const StepBatch::Sequence& sequence : batch.sequences()) {
+    const int32_t first = sequence.first_position;
+    for (int32_t i = first / kPageTokens; i * kPageTokens < first + sequence.count; ++i) {
+      fill(batch.pages()[sequence.pages_offset + i], std::max(first - i * kPageTokens, 0));
+    }
   }
 }
 

@@ -32,8 +32,9 @@ class CudaSlot final : public Slot {
  public:
   // Registers itself until it ends. Captures the head on `capture`, under the registry's mutex.
   static absl::StatusOr<std::unique_ptr<CudaSlot>> Create(
-      const Model& model, const Bucket& largest, const LoweredCudaModel<T>& lowered, Device& device,
-      DeviceStream& capture, std::shared_ptr<SlotRegistry<T>> registry);
+      const Model& model, const Bucket& largest, int32_t pages, const LoweredCudaModel<T>& lowered,
+      Device& device, DeviceStream& capture, std::shared_ptr<SlotRegistry<T>> registry);
+  static int64_t PageBytes(const ModelConfig& config);
   ~CudaSlot() override;
 
   int32_t pages() const override { return pages_; }
@@ -50,14 +51,15 @@ class CudaSlot final : public Slot {
   void Send(const StepBatch& batch, const StepLayout& layout);
   // Answers the sampled rows and the diagnostics, and waits for that.
   absl::Status Answer(const StepBatch& batch, const StepLayout& layout, const Bucket& bucket);
-  // Fills everything that a replay of `batch` must not read with NaN: the arena, and the KV of all
-  // positions that the batch does not have from earlier steps.
+  // Fills what a replay of `batch` must not read with NaN: the arena, and in the batch's pages all
+  // positions that it does not have from earlier steps. Other pages may be somebody's.
   void Poison(const StepBatch& batch);
 
   DeviceStream& stream() { return *stream_; }
 
  private:
-  CudaSlot(const Model& model, const Bucket& largest, std::shared_ptr<SlotRegistry<T>> registry);
+  CudaSlot(const Model& model, const Bucket& largest, int32_t pages,
+           std::shared_ptr<SlotRegistry<T>> registry);
 
   absl::Status Allocate(const Model& model, const StepLayout& layout, Device& device);
   void FetchDiagnostics(const StepBatch& batch, const StepLayout& layout, const Bucket& bucket);

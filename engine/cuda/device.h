@@ -80,6 +80,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
+  virtual int64_t FreeMemory() const = 0;  // bytes; 0 after a sticky error
 
   // ResourceExhausted when memory does not suffice; `bytes` >= 1. The contents are not defined.
   // Neither taking nor releasing waits for work under way, so what queued work uses must be kept

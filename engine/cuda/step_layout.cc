@@ -69,7 +69,9 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
   layout.sequence_rows = take(tokens, kInt);
   layout.groups = take(tokens, sizeof(kernels::RowGroup));
   layout.sequences = take(bucket.sequences, sizeof(AttentionSequence));
-  layout.pages = take(CudaKvPages(bucket), kInt);
+  constexpr int64_t kPageTokens = kernels::cuda::kPageTokens;
+  const int64_t sequence_pages = (config.max_positions + kPageTokens - 1) / kPageTokens;
+  layout.pages = take(bucket.sequences * sequence_pages, kInt);
   layout.input_bytes = end - layout.input;
 
   layout.tile_counts = take(3, kInt);
@@ -100,11 +102,6 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
   Copy(batch.groups(), at(layout.groups));
   Copy(batch.sequences(), at(layout.sequences));
   Copy(batch.pages(), at(layout.pages));
-}
-
-int32_t CudaKvPages(const Bucket& bucket) {
-  return (bucket.tokens + kernels::cuda::kPageTokens - 1) / kernels::cuda::kPageTokens +
-         bucket.sequences;
 }
 
 }  // namespace sluice

@@ -34,7 +34,7 @@ struct StepLayout {
   int64_t sequence_rows;  // [tokens]
   int64_t groups;         // [tokens]
   int64_t sequences;      // [sequences]
-  int64_t pages;          // [CudaKvPages]
+  int64_t pages;          // [sequences, those of the model's positions]; sent as far as used
 
   int64_t tile_counts;      // [3]: of the lists below
   int64_t dense_tiles;      // [tokens]
@@ -50,8 +50,5 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
 
 // Writes the step's arrays to `input` [layout.input_bytes].
 void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input);
-
-// Enough for every step that fits `bucket`: each sequence wastes less than a page.
-int32_t CudaKvPages(const Bucket& bucket);
 
 }  // namespace sluice

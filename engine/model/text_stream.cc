@@ -8,6 +8,7 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 // A character has at most four bytes: the first of more tokens without settled text completes none.
 constexpr size_t kMostUnsettled = 3;
+constexpr size_t kMostSettled = 8;  // far more than have no text in a row, but for special tokens
 
 // Bytes of the character that `lead` begins; 0: it begins none.
 size_t CharacterBytes(unsigned char lead) {
@@ -77,11 +78,20 @@ void TextStream::Finish(std::string* text) {
   Show(held_.size(), text);
 }
 
-// The first `tokens` of the window are settled: those that were so before are needed no longer.
+// The first `tokens` of the window are settled. Of those that were so before, only the last are kept
+// that are needed to have text: without any, what follows would be decoded as the beginning of a text.
 void TextStream::Settle(size_t tokens) {
-  window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(settled_));
-  settled_ = tokens - settled_;
-  settled_bytes_ = tokenizer_->Decode(std::span(window_).first(settled_)).size();
+  size_t begin = settled_;
+  const auto size = [&] {
+    return tokenizer_->Decode(std::span(window_).subspan(begin, tokens - begin)).size();
+  };
+  settled_bytes_ = size();
+  while (settled_bytes_ == 0 && begin > 0 && tokens - begin < kMostSettled) {
+    --begin;
+    settled_bytes_ = size();
+  }
+  window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(begin));
+  settled_ = tokens - begin;
 }
 
 // Takes text over, up to a stop.

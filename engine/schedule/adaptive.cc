@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/schedule/ladder_fitter.h"
 #include "engine/schedule/ladder_trial.h"
+#include "engine/schedule/room.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -22,6 +23,8 @@ constexpr int32_t kDenseBuckets = 128;
 constexpr int kRounds = 3;
 // Arrivals that are older than this many half-lives are not replayed.
 constexpr int kHalfLives = 4;
+// Nor more arrivals than take so many steps: each is replayed several times.
+constexpr int64_t kMostSteps = 4 * static_cast<int64_t>(Traffic::kRecentArrivals);
 
 // Boundaries suit the arrivals that they were fitted to better than those to come. On stationary
 // traffic that alone seemed to gain, in most reviews, less than this over the root of the arrivals.
@@ -125,14 +128,23 @@ class Search {
   const LadderFitter fitter_;
 };
 
-// Those of the last few half-lives.
-std::vector<Arrival> FreshArrivals(const Traffic& traffic, const ReviewOptions& options) {
+// Those of the last few half-lives, the latest ones.
+std::vector<Arrival> FreshArrivals(const Traffic& traffic, const ReviewOptions& options,
+                                   int32_t chunk_tokens) {
   std::vector<Arrival> arrivals = traffic.RecentArrivals();
   if (arrivals.empty()) return arrivals;
   const nanoseconds memory = kHalfLives * std::chrono::microseconds(options.half_life_us);
   std::erase_if(arrivals, [oldest = arrivals.back().at - memory](const Arrival& arrival) {
     return arrival.at < oldest;
   });
+  int64_t steps = 0;
+  auto first = arrivals.end();
+  for (; first != arrivals.begin() && steps < kMostSteps; --first) {
+    Arrival& arrival = *std::prev(first);
+    arrival.steps = static_cast<int32_t>(std::min<int64_t>(arrival.steps, kMostSteps - steps));
+    steps += arrival.steps + (arrival.tokens - 1) / chunk_tokens;
+  }
+  arrivals.erase(arrivals.begin(), first);
   return arrivals;
 }
 
@@ -197,7 +209,8 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
                           const Traffic& traffic, const PlanPrices& prices, bool force) {
   SLUICE_CHECK(!present.padded());
   const CostModel law = LawOf(costs);
-  const std::vector<Arrival> arrivals = FreshArrivals(traffic, ladder_options.review);
+  const std::vector<Arrival> arrivals = FreshArrivals(
+      traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
   if (arrivals.empty()) return Stays("nothing arrived yet");
   if (law.Estimate({.bucket = present.largest()}) <= 0) return Stays("no step was measured yet");
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "engine/schedule/room.h"
 #include "engine/schedule/virtual_run.h"
 
 namespace sluice {
@@ -26,7 +27,8 @@ LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
   std::map<int32_t, double> totals;
   VirtualRunOptions run;
   run.cost = [&](const StepShape& step) { return law.Estimate(step); };
-  run.recompute = true;
+  run.recompute = options.policy != PolicyKind::kCutAndFill;
+  run.chunk_tokens = RunLimitsOf(options, ladder.largest()).chunk_tokens;
   run.on_batch = [&](const VirtualBatch& batch) { ++totals[batch.decision.size.tokens]; };
   Scheduler scheduler(options, std::chrono::hours(1), std::make_shared<const Ladder>(ladder), law,
                       /*observer=*/nullptr);

@@ -14,7 +14,7 @@ void SequenceQueue::Push(WaitingSequence* sequence) {
     deadlines_.try_emplace({sequence->deadline, sequence->ticket}, sequence);
   }
   arrivals_.emplace(sequence->queued, sequence->ticket);
-  tokens_ += sequence->tokens;
+  AddStep(sequence);
 }
 
 void SequenceQueue::Remove(const WaitingSequence* sequence) {
@@ -42,7 +42,43 @@ void SequenceQueue::EraseFromIndices(const WaitingSequence& sequence) {
     deadlines_.erase({sequence.deadline, sequence.ticket});
   }
   arrivals_.erase({sequence.queued, sequence.ticket});
+  EraseStep(sequence);
+}
+
+void SequenceQueue::AddStep(WaitingSequence* sequence) {
+  tokens_ += sequence->tokens;
+  if (!sequence->running) return;
+  running_.try_emplace(OrderKey(*sequence), sequence);
+  running_pages_ += sequence->pages;
+}
+
+void SequenceQueue::EraseStep(const WaitingSequence& sequence) {
   tokens_ -= sequence.tokens;
+  if (!sequence.running) return;
+  running_.erase(OrderKey(sequence));
+  running_pages_ -= sequence.pages;
+}
+
+void SequenceQueue::Revise(WaitingSequence* sequence, const NextStep& next) {
+  const auto it = order_.find(OrderKey(*sequence));
+  SLUICE_CHECK(it != order_.end() && it->second == sequence);
+  EraseStep(*sequence);
+  sequence->first_position = next.first_position;
+  sequence->tokens = next.tokens;
+  sequence->later_tokens = next.later_tokens;
+  sequence->sampled_rows = next.sampled_rows;
+  sequence->pages = next.pages;
+  sequence->running = next.running;
+  AddStep(sequence);
+}
+
+void SequenceQueue::Running(std::vector<WaitingSequence*>* out) const {
+  out->clear();
+  for (const auto& [key, sequence] : running_) out->push_back(sequence);
+}
+
+WaitingSequence* SequenceQueue::LastRunning() const {
+  return running_.empty() ? nullptr : running_.rbegin()->second;
 }
 
 void SequenceQueue::Front(size_t count, std::vector<WaitingSequence*>* out) const {

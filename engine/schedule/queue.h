@@ -33,7 +33,9 @@ struct WaitingSequence {
   // It holds KV pages from a step before, and so is in the way of others until it ends.
   bool running = false;
   bool generates = false;  // it comes back after its prompt, for one step per token
-  MonoTime queued{};           // arrival
+  // That it will be part of by what is known at its arrival; all of its prompt's count as one.
+  int32_t expected_steps = 1;
+  MonoTime queued{};  // arrival
   MonoTime deadline = MonoTime::max();
   // Sequences taken since its last Push that stood behind it; kept by the queue.
   int32_t overtaken = 0;
@@ -72,8 +74,8 @@ class SequenceQueue {
   void Running(std::vector<WaitingSequence*>* out) const;
   // The last of them in order; nullptr when there is none.
   WaitingSequence* LastRunning() const;
-  size_t running() const;
-  int64_t running_pages() const;  // that their next steps take
+  size_t running() const { return running_.size(); }
+  int64_t running_pages() const { return running_pages_; }  // that their next steps take
 
   // Replaces `out` by the first sequences in order, at most `count`.
   void Front(size_t count, std::vector<WaitingSequence*>* out) const;
@@ -106,13 +108,18 @@ class SequenceQueue {
     return {sequence.queued + (sequence.priority - 1) * priority_step_, sequence.ticket};
   }
   void EraseFromIndices(const WaitingSequence& sequence);
+  // Counts in its next step, or out again.
+  void AddStep(WaitingSequence* sequence);
+  void EraseStep(const WaitingSequence& sequence);
 
   const nanoseconds priority_step_;
   std::pmr::unsynchronized_pool_resource nodes_;  // of the indices
   Index order_{Allocator<Index::value_type>(&nodes_)};
   Index deadlines_{Allocator<Index::value_type>(&nodes_)};  // finite ones only
+  Index running_{Allocator<Index::value_type>(&nodes_)};
   absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
   int64_t tokens_ = 0;
+  int64_t running_pages_ = 0;
 };
 
 // The bound of the queue: requests that wait or run, and their tokens, each row's max_tokens

@@ -21,7 +21,8 @@ Scheduler::Scheduler(const BatchOptions& options, nanoseconds half_life,
 void Scheduler::Arrive(WaitingSequence* sequence) {
   if (observer_ != nullptr) observer_->OnPush(*sequence, true);
   traffic_.OnArrival({.at = sequence->queued,
-                      .tokens = sequence->tokens,
+                      .tokens = sequence->tokens + sequence->later_tokens,
+                      .steps = sequence->expected_steps,
                       .priority = sequence->priority,
                       .deadline = sequence->deadline});
   queue_.Push(sequence);
@@ -37,16 +38,27 @@ void Scheduler::Remove(const WaitingSequence* sequence) {
   queue_.Remove(sequence);
 }
 
-BatchDecision Scheduler::Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch) {
+void Scheduler::Revise(WaitingSequence* sequence, const SequenceQueue::NextStep& next) {
+  if (observer_ != nullptr) observer_->OnRevise(*sequence, next);
+  queue_.Revise(sequence, next);
+}
+
+WaitingSequence* Scheduler::MustYield(int32_t available_pages) const {
+  return queue_.running_pages() > available_pages ? queue_.LastRunning() : nullptr;
+}
+
+BatchDecision Scheduler::Decide(const DecisionTime& at, std::vector<WaitingSequence*>* batch) {
+  SLUICE_CHECK(MustYield(at.available_pages) == nullptr);
   const FormerInputs inputs{.ladder = ladder_.get(),
                             .costs = &costs_,
-                            .arrivals = traffic_.Rate(now),
-                            .draining = draining};
-  const BatchDecision decision = former_->Form(queue_, inputs, now, batch);
-  if (observer_ != nullptr) observer_->OnDecide(now, draining, decision, *batch);
+                            .arrivals = traffic_.Rate(at.now),
+                            .draining = at.draining,
+                            .available_pages = at.available_pages};
+  const BatchDecision decision = former_->Form(queue_, inputs, at.now, batch);
+  if (observer_ != nullptr) observer_->OnDecide(at, decision, *batch);
   if (decision.launch) {
     queue_.Take(*batch);
-    traffic_.OnBatch(decision.size, decision.bucket, now);
+    traffic_.OnBatch(decision.size, decision.bucket, at.now);
   }
   return decision;
 }

@@ -59,11 +59,14 @@ class VirtualRun {
     SLUICE_CHECK(next_ == 0 || arrivals_[next_ - 1].at <= arrival.at);
     live_[next_] = {.sequence = {.ticket = next_,
                                  .priority = arrival.priority,
-                                 .tokens = arrival.tokens,
+                                 .generates = arrival.steps > 1 && !options_.recompute,
+                                 .expected_steps = arrival.steps,
                                  .queued = arrival.at,
                                  .deadline = arrival.deadline},
                     .steps_left = arrival.steps};
-    scheduler_.Arrive(&live_[next_++].sequence);
+    WaitingSequence* const sequence = &live_[next_++].sequence;
+    SetNextChunk(arrival.tokens, sequence);
+    scheduler_.Arrive(sequence);
   }
 
   void Step() {
@@ -71,7 +74,7 @@ class VirtualRun {
       scheduler_.Remove(expired);
       Expire(*expired);
     }
-    const BatchDecision decision = scheduler_.Decide(now_, false, &batch_);
+    const BatchDecision decision = scheduler_.Decide({.now = now_}, &batch_);
     if (decision.launch) {
       RunBatch(decision);
     } else if (Busy()) {
@@ -99,19 +102,37 @@ class VirtualRun {
     last_end_ = end;
   }
 
+  // Of what is left of the prompt.
+  void SetNextChunk(int32_t left, WaitingSequence* sequence) const {
+    const bool whole = options_.recompute || options_.chunk_tokens == 0;
+    sequence->tokens = whole ? left : std::min(left, options_.chunk_tokens);
+    sequence->later_tokens = left - sequence->tokens;
+    sequence->sampled_rows = sequence->later_tokens > 0 ? 0 : 1;
+  }
+
   void EndStep(WaitingSequence* sequence) {
     Live& live = live_[sequence->ticket];
-    if (--live.steps_left == 0) {
+    if (sequence->later_tokens == 0 && --live.steps_left == 0) {
       ++result_.sequences;
       result_.latency_sum_seconds += Seconds(now_ - sequence->queued);
       if (options_.on_done) options_.on_done(sequence->ticket, now_, true);
     } else if (sequence->deadline <= now_) {
       Expire(*sequence);
     } else {
-      const int32_t length = sequence->first_position + sequence->tokens;
-      sequence->first_position = options_.recompute ? 0 : length;
-      sequence->tokens = options_.recompute ? length + 1 : 1;
+      SetNextStep(live, sequence);
       scheduler_.Return(sequence);
+    }
+  }
+
+  void SetNextStep(const Live& live, WaitingSequence* sequence) const {
+    const int32_t computed = sequence->first_position + sequence->tokens;
+    sequence->running = !options_.recompute;
+    sequence->generates = sequence->running && (sequence->later_tokens > 0 || live.steps_left > 1);
+    sequence->first_position = options_.recompute ? 0 : computed;
+    if (sequence->later_tokens > 0) {
+      SetNextChunk(sequence->later_tokens, sequence);
+    } else {
+      sequence->tokens = options_.recompute ? computed + 1 : 1;
     }
   }
 

@@ -20,9 +20,12 @@ struct VirtualBatch {
 struct VirtualRunOptions {
   // What a step really takes, in seconds. The scheduler's cost model learns it by observation.
   std::function<double(const StepShape&)> cost{};
-  // A sequence of several steps computes its whole prefix again each time (true), or one token. Its
-  // deadline also ends it between two steps.
+  // A sequence of several steps computes its whole prefix again each time (true), or runs on with one
+  // token. Its deadline also ends it between two steps.
   bool recompute = false;
+  // A longer prompt is computed so many tokens at a time, which are one of the arrival's steps
+  // together. 0: at once, as with `recompute`. See RunLimitsOf.
+  int32_t chunk_tokens = 0;
   // Called after each batch (times are of the run), and for each sequence that ended: at `end`, or
   // expired unrun (`ran` false). May be empty.
   std::function<void(const VirtualBatch&)> on_batch{};
@@ -46,6 +49,7 @@ struct VirtualResult {
 };
 
 // `arrivals` ascend in time, each fits the ladder at every step; the scheduler's queue is empty (CHECK).
+// Pages are not accounted for.
 // Runs until all have ended.
 VirtualResult RunVirtually(std::span<const Arrival> arrivals, const VirtualRunOptions& options,
                            Scheduler* scheduler);

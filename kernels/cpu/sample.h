@@ -53,13 +53,13 @@ struct TokenBias {
   float bias;  // finite or -inf
 };
 struct LogitEdits {
-  std::span<const SeenToken> seen;  // distinct; may be empty without penalties
-  float repetition = 1.0f;          // > 0
+  std::span<const SeenToken> seen = {};  // distinct; may be empty without penalties
+  float repetition = 1.0f;               // > 0
   float presence = 0.0f;
   float frequency = 0.0f;
-  std::span<const TokenBias> bias;   // distinct
-  std::span<const int32_t> banned;   // beside those
-  std::span<const int32_t> allowed;  // ascending, distinct; empty: all
+  std::span<const TokenBias> bias = {};   // distinct
+  std::span<const int32_t> banned = {};   // beside those
+  std::span<const int32_t> allowed = {};  // ascending, distinct; empty: all
 };
 
 struct SampleRow {

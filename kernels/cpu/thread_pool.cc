@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
-#include <iterator>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/check.h"
-#include "kernels/cpu/cpu_quota.h"
+#include "kernels/cpu/cgroup.h"
 
 namespace sluice::kernels {
 namespace {
@@ -133,15 +129,10 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain,
 }
 
 int AvailableCpus() {
-  const auto read = [](const std::string& path) -> std::optional<std::string> {
-    std::ifstream file(path);
-    if (!file) return std::nullopt;
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  };
   int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof(mask), &mask) == 0) cpus = std::max(1, CPU_COUNT(&mask));
-  return std::min(cpus, CgroupCpus(read).value_or(cpus));
+  return std::min(cpus, CgroupCpus(ReadSystemFile).value_or(cpus));
 }
 
 }  // namespace sluice::kernels

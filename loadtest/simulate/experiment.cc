@@ -8,6 +8,7 @@
 
 #include "engine/schedule/adaptive.h"
 #include "engine/schedule/ladder_trial.h"
+#include "engine/schedule/room.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/virtual_run.h"
 #include "loadtest/simulate/oracle.h"
@@ -67,7 +68,9 @@ class Experiment {
   bool Adaptive() const { return options_.ladder.strategy == StrategyKind::kAdaptive; }
 
   VirtualRunOptions RunOptions() const {
-    return {.cost = [this](const StepShape& step) { return options_.costs(step); }};
+    return {
+        .cost = [this](const StepShape& step) { return options_.costs(step); },
+        .chunk_tokens = RunLimitsOf(options_.batch, scheduler_.ladder()->largest()).chunk_tokens};
   }
 
   // As the daemon's: times every plan.

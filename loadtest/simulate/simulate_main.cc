@@ -78,6 +78,9 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
   app->add_option("--max-queue-delay-us", batch.max_queue_delay_us, "waiting for company")
       ->check(CLI::Range(int64_t{0}, int64_t{10'000'000}))
       ->capture_default_str();
+  app->add_option("--prefill-tokens", batch.prefill_tokens, "of a prompt in a step; 0: all")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   app->add_option("--max-overtakes", batch.max_overtakes, "of a sequence")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
@@ -145,6 +148,7 @@ int Main(int argc, char** argv) {
       "seeds. Deterministic."};
   ComparisonOptions options;
   options.experiment.batch.max_batch_tokens = 16384;
+  options.experiment.batch.prefill_tokens = 0;
   options.experiment.ladder.review.half_life_us = 200'000;
   CostFlags costs;
   int64_t review_us = 50'000;

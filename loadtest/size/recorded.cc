@@ -31,18 +31,22 @@ class Recorder {
     if (push.arrival) {
       index_[sequence.ticket] = run_.arrivals.size();
       run_.arrivals.push_back({.at = sequence.queued,
-                               .tokens = sequence.tokens,
+                               .tokens = sequence.tokens + sequence.later_tokens,
                                .priority = sequence.priority,
                                .deadline = sequence.deadline});
     } else if (const auto it = index_.find(sequence.ticket); it != index_.end()) {
-      ++run_.arrivals[it->second].steps;
-      run_.recompute |= sequence.first_position == 0;
+      Arrival& arrival = run_.arrivals[it->second];
+      // A prompt's chunks are one step.
+      if (sequence.running && sequence.first_position < arrival.tokens) return;
+      ++arrival.steps;
+      run_.recompute |= !sequence.running;
     }
   }
   void operator()(const JournalObserve& observe) {
     run_.costs.Observe(observe.step, observe.seconds);
   }
   void operator()(const JournalRemove&) {}
+  void operator()(const JournalRevise&) {}
   void operator()(const JournalDecide&) {}
   void operator()(const JournalDropped&) {}
 

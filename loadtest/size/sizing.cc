@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/schedule/adaptive.h"
+#include "engine/schedule/room.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/virtual_run.h"
 
@@ -45,7 +46,8 @@ class Sizer {
   Sizer(std::span<const Arrival> arrivals, const SizingOptions& options, Ladder ladder)
       : arrivals_(arrivals),
         options_(options),
-        ladder_(std::make_shared<const Ladder>(std::move(ladder))) {
+        ladder_(std::make_shared<const Ladder>(std::move(ladder))),
+        chunk_tokens_(RunLimitsOf(options.batch, ladder_->largest()).chunk_tokens) {
     for (const Bucket& bucket : ladder_->buckets()) {
       const StepShape full{.bucket = bucket, .computed_tokens = bucket.tokens};
       for (int i = 0; i < 3; ++i) warm_.Observe(full, options_.costs(full));
@@ -93,6 +95,7 @@ class Sizer {
     VirtualRunOptions run;
     run.cost = [this](const StepShape& step) { return options_.costs(step); };
     run.recompute = options_.recompute;
+    run.chunk_tokens = chunk_tokens_;
     run.on_done = [&](size_t i, MonoTime end, bool ran) {
       if (!ran) return;
       const double latency = Seconds(end - arrivals[i].at);
@@ -124,6 +127,7 @@ class Sizer {
   const std::span<const Arrival> arrivals_;
   const SizingOptions& options_;
   const std::shared_ptr<const Ladder> ladder_;
+  const int32_t chunk_tokens_;
   CostModel warm_;  // what a replica knows of the costs when it begins
 };
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/request.h"
+#include "client/parameter.h"
 
 namespace sluice::client {
 namespace {
@@ -60,13 +60,40 @@ TEST(ParseArguments, Infer) {
   EXPECT_EQ(request.outputs(1).name(), "top_ids");
 }
 
-TEST(ParseArguments, EveryParameterHasItsFlag) {
-  for (const ParameterInfo& info : Parameters()) {
-    const std::string flag = info.Flag();
-    const absl::Status status = Parse({"infer", "--text=a", flag.c_str(), "?"}).status();
-    EXPECT_THAT(std::string(status.message()),
-                testing::StartsWith(flag + ": " + info.name + ": expected "));
+TEST(ParseArguments, EveryParameterHasItsFlagInBothCommands) {
+  for (const char* command : {"infer", "generate"}) {
+    for (const ParameterInfo& info : Parameters()) {
+      if (info.kind == ParameterKind::kSwitch) continue;
+      const std::string flag = info.Flag();
+      const absl::Status status = Parse({command, "--text=a", flag.c_str(), "\xff"}).status();
+      EXPECT_THAT(std::string(status.message()),
+                  testing::StartsWith(flag + ": " + info.name + ": expected "));
+    }
   }
+}
+
+TEST(ParseArguments, Generate) {
+  const auto plain = Parse({"generate", "--text", "-"});
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->command, Command::kGenerate);
+  EXPECT_EQ(plain->deadline_us, 0);
+  EXPECT_TRUE(plain->generate.text_from_input);
+  EXPECT_EQ(plain->generate.request.inputs_size(), 0);
+  EXPECT_EQ(plain->generate.request.parameters().at("max_tokens").int64_param(), 64);
+  EXPECT_FALSE(plain->generate.json || plain->generate.verbose);
+
+  const auto all =
+      Parse({"generate", "--ids=1,2", "--max-tokens=5", "--stop=a", "--stop", "b", "--ignore-eos",
+             "--logit-bias=3=ban", "--json", "--outputs=logprobs", "--verbose", "--deadline=5s"});
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->deadline_us, 5'000'000);
+  EXPECT_TRUE(all->generate.json && all->generate.verbose);
+  const auto& parameters = all->generate.request.parameters();
+  EXPECT_EQ(parameters.at("max_tokens").int64_param(), 5);
+  EXPECT_EQ(parameters.at("stop").string_param(), "[\"a\",\"b\"]");
+  EXPECT_TRUE(parameters.at("ignore_eos").bool_param());
+  EXPECT_EQ(parameters.at("logit_bias").string_param(), "{\"3\":null}");
+  EXPECT_EQ(parameters.size(), 4);
 }
 
 TEST(ParseArguments, OtherCommands) {
@@ -134,6 +161,9 @@ TEST(ParseArguments, ErrorsNameTheFlag) {
        "--ids: ids: expected 32-bit integers with commas between, got \"x\""},
       {{"infer", "--text=a", "--concurrency=0"},
        "--concurrency: expected an integer in [1, 1024], got \"0\""},
+      {{"generate"}, "generate needs exactly one of --text and --ids"},
+      {{"generate", "--text=a", "--ids=1"}, "generate needs exactly one of --text and --ids"},
+      {{"generate", "--text=a", "--outputs=logprobs"}, "--outputs: shown only by --json"},
       {{"models", "--server=x"}, "--server: expected HOST:PORT, got \"x\""},
       {{"models", "--deadline=x"},
        "--deadline: expected a duration in [0, 24h] (us, ms, s, min, h; plain numbers are "
@@ -162,6 +192,9 @@ TEST(ParseArguments, ErrorsNameTheFlag) {
   EXPECT_FALSE(Parse({"unknown"}).ok());
   EXPECT_FALSE(Parse({"models", "--nonsense"}).ok());
   EXPECT_FALSE(Parse({"infer", "--text"}).ok());
+  EXPECT_FALSE(Parse({"infer", "--text=a", "--stop", "b", "c"}).ok());
+  EXPECT_FALSE(Parse({"infer", "--text=a", "--top-k=1", "--top-k=2"}).ok());
+  EXPECT_FALSE(Parse({"generate", "--text=a", "--file=f"}).ok());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <sstream>
@@ -14,6 +15,22 @@
 #include "client/commands.h"
 
 namespace sluice::client {
+
+// Tells of each flush what was written so far.
+class FlushedBuffer : public std::stringbuf {
+ public:
+  explicit FlushedBuffer(const std::function<void(const std::string&)>& on_flush)
+      : on_flush_(on_flush) {}
+
+ protected:
+  int sync() override {
+    if (on_flush_) on_flush_(str());
+    return 0;
+  }
+
+ private:
+  const std::function<void(const std::string&)>& on_flush_;
+};
 
 class CommandFixture : public ::testing::Test {
  protected:
@@ -39,17 +56,20 @@ class CommandFixture : public ::testing::Test {
     EXPECT_TRUE(arguments.ok()) << arguments.status();
     if (!arguments.ok()) return -1;
     std::istringstream in(input);
-    std::ostringstream out, error;
+    std::ostringstream error;
+    FlushedBuffer buffer(on_flush_);
+    std::ostream out(&buffer);
     console_.in = &in;
     console_.out = &out;
     console_.error = &error;
     const int code = client::Run(*arguments, console_);
-    out_ = out.str();
+    out_ = buffer.str();
     error_ = error.str();
     return code;
   }
 
   Console console_{};  // what it shows and how it waits; the streams are RunWith's
+  std::function<void(const std::string& out)> on_flush_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_, out_, error_;
 };

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "client/parameter.h"
 #include "client/request_lines.h"
 
 namespace sluice::client {
@@ -48,7 +49,7 @@ TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
   ModelInferRequest defaults;
   defaults.set_model_name("m");
   AddOutput("logits", &defaults);
-  ASSERT_TRUE(SetParameter(Parameters()[0], "7", &defaults).ok());
+  ASSERT_TRUE(SetParameter(Parameters()[0], {"7"}, &defaults).ok());
   const auto plain = ParseRequestLine(R"({"text": "hi"})", defaults);
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->model_name(), "m");
@@ -59,7 +60,7 @@ TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
   const auto full = ParseRequestLine(
       R"({"ids": [1, 2], "id": "r1", "model": "n", "version": "3", "outputs": ["top_ids", "logprobs"],
           "max_tokens": 64, "temperature": 0.5, "top_k": 40, "top_p": 1, "min_p": 0.05,
-          "seed": 18446744073709551615, "num_top": 3, "priority": 1, "timeout": "5ms"})",
+          "seed": 18446744073709551615, "num_top": 3, "stop": "x", "ignore_eos": true, "priority": 1, "timeout": "5ms"})",
       defaults);
   ASSERT_TRUE(full.ok()) << full.status();
   EXPECT_EQ(full->id(), "r1");
@@ -77,7 +78,9 @@ TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
   EXPECT_EQ(parameters.at("num_top_logprobs").int64_param(), 3);
   EXPECT_EQ(parameters.at("priority").int64_param(), 1);
   EXPECT_EQ(parameters.at("timeout").int64_param(), 5000);
-  EXPECT_EQ(parameters.size(), 9);
+  EXPECT_EQ(parameters.at("stop").string_param(), "[\"x\"]");
+  EXPECT_TRUE(parameters.at("ignore_eos").bool_param());
+  EXPECT_EQ(parameters.size(), 11);
 }
 
 TEST(ParseRequestLine, ErrorsNameTheKey) {

@@ -82,7 +82,7 @@ TEST(Explain, TellsOfEveryStepAndOfTheCompany) {
   EXPECT_EQ(step.batch, (BatchSize{.tokens = 9, .sequences = 3, .longest = 4}));
   EXPECT_EQ(step.bucket.tokens, harness.observer.batches()[1].bucket.tokens);
   EXPECT_EQ(step.lookup, Lookup::kHit);
-  EXPECT_EQ(explained->steps[1].own_tokens, 7);
+  EXPECT_EQ(explained->steps[1].own_tokens, 2);
   EXPECT_EQ(harness.engine->Explain("mate")->steps[0].own_tokens, 4);
   EXPECT_EQ(harness.engine->Explain("nobody").status().code(), absl::StatusCode::kNotFound);
 }

@@ -38,14 +38,15 @@ void ExpectSame(const RecordingSink& alone, const RecordingSink& together) {
   ASSERT_TRUE(together.status().ok()) << together.status();
   const Reply a = alone.reply(), b = together.reply();
   EXPECT_EQ(a.finish, b.finish);
-  EXPECT_EQ(a.top_ids, b.top_ids);
-  EXPECT_EQ(a.top_logprobs, b.top_logprobs);
   EXPECT_EQ(a.logits, b.logits);
   EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
   EXPECT_EQ(a.xsa_cos_sim, b.xsa_cos_sim);
   EXPECT_EQ(a.xsa_proj_frac, b.xsa_proj_frac);
   for (int32_t row = 0; row < static_cast<int32_t>(a.finish.size()); ++row) {
     EXPECT_EQ(alone.row_tokens(row), together.row_tokens(row));
+    EXPECT_EQ(alone.row_logprobs(row), together.row_logprobs(row));
+    EXPECT_EQ(alone.row_top_ids(row), together.row_top_ids(row));
+    EXPECT_EQ(alone.row_top_logprobs(row), together.row_top_logprobs(row));
   }
 }
 

@@ -22,8 +22,12 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
         slot_(MakeSlot(Ladder({kLargest}), PaddingKind::kZeros)) {}
 
   std::unique_ptr<ExecutionSlot> MakeSlot(const Ladder& ladder, PaddingKind padding) {
-    return *ExecutionSlot::Create(executable_.get(), model_.get(), ladder, padding,
-                                  backend_.info().page_tokens);
+    const int32_t page_tokens = backend_.info().page_tokens;
+    return *ExecutionSlot::Create(
+        executable_.get(), model_.get(), ladder,
+        {.padding = padding,
+         .page_tokens = page_tokens,
+         .pages = 2 * MostPages(ExecutionSlot::CapacityOf(ladder), page_tokens)});
   }
 
   std::unique_ptr<ActiveRequest> Make(const std::vector<std::vector<int32_t>>& rows,
@@ -40,6 +44,7 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
     auto active =
         std::make_unique<ActiveRequest>(std::move(request), nullptr, MonoTime(), MonoTime());
     active->AllocateReply();
+    for (Row& row : active->rows) row.tokens = row.length();
     return active;
   }
 
@@ -96,8 +101,7 @@ TEST_P(ExecutionSlotTest, BringsEveryOutputToItsRow) {
       ASSERT_TRUE(result.finite);
       ASSERT_EQ(result.drawn == nullptr, rows[i]->max_generated == 0);
       if (result.drawn == nullptr) continue;
-      const std::span<const int32_t> sequence(rows[i]->sequence(),
-                                              static_cast<size_t>(rows[i]->length()));
+      const std::span<const int32_t> sequence = rows[i]->history;
       EXPECT_EQ(result.drawn->token, fake::Draw(sequence, {}, 97).token);
       if (rows[i]->owner == plain.get()) {
         EXPECT_TRUE(rows[i]->top_ids.empty());
@@ -125,16 +129,51 @@ TEST_P(ExecutionSlotTest, LaterStepsAddTokensOnly) {
     EXPECT_EQ(slot_->useful_tokens(), 5 + 2 * step);
     for (size_t i = 0; i < 2; ++i) {
       const int32_t token = slot_->Collect(i).drawn->token;
+      EXPECT_EQ(rows[i]->top_ids[1], fake::TopId(rows[i]->history, 1, 97));
+      EXPECT_EQ(rows[i]->top_logprobs[1], -1.0f);
       EXPECT_EQ(rows[i]->Keep(token), step < 3);
+      rows[i]->tokens = rows[i]->length();
     }
   }
   ExpectPrompt(*active, 0);
   ExpectPrompt(*active, 1);
-  const Reply reply = active->TakeReply();
-  ASSERT_EQ(reply.top_ids.size(), 2u * 4u * 3u);
-  EXPECT_EQ(reply.top_ids[0], fake::TopId(std::vector<int32_t>{5, 6, 7}, 0, 97));
-  EXPECT_EQ(reply.top_ids[4 * 3 + 1], fake::TopId(std::vector<int32_t>{8, 9}, 1, 97));
-  EXPECT_EQ(reply.top_logprobs[4 * 3 + 1], -1.0f);
+}
+
+// In pages that rows keep from step to step, prompts cut anywhere and one token at a time give what
+// whole sequences give.
+TEST_P(ExecutionSlotTest, ContinuesInTheRowsOwnPages) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    KvCache kv(2 * MostPages(kLargest, 4), 4, /*reuse=*/false);
+    const auto active = Make({RandomRow(random, 25), RandomRow(random, 25)}, 5, kEverything);
+    std::vector<Row*> rows = {&active->rows[0], &active->rows[1]};
+    for (Row* row : rows) {
+      row->kv.ids.reserve(8);
+      row->tokens = 0;
+    }
+    while (!rows.empty()) {
+      for (Row* row : rows) {
+        const int32_t left = row->length() - row->first_position;
+        row->tokens = 1 + static_cast<int32_t>(random() % static_cast<uint64_t>(left));
+        ASSERT_TRUE(kv.Extend(row->step_end(), &row->kv));
+      }
+      slot_->Assign(rows, kLargest);
+      ASSERT_TRUE(slot_->Replay(*plan_).ok());
+      for (size_t i = rows.size(); i-- > 0;) {
+        Row* const row = rows[i];
+        const ExecutionSlot::Result result = slot_->Collect(i);
+        ASSERT_EQ(result.at_end, row->step_end() == row->length());
+        ASSERT_EQ(result.drawn != nullptr, result.at_end);
+        row->first_position = row->step_end();
+        if (!result.at_end) continue;
+        ASSERT_EQ(result.drawn->token, fake::Draw(row->history, {}, 97).token);
+        if (!row->Keep(result.drawn->token)) rows.erase(rows.begin() + static_cast<int64_t>(i));
+      }
+    }
+    ExpectPrompt(*active, 0);
+    ExpectPrompt(*active, 1);
+  }
 }
 
 TEST_P(ExecutionSlotTest, HoldsTheWorstCaseOfPagesAndSampledRows) {
@@ -174,9 +213,7 @@ TEST_P(ExecutionSlotTest, APaddedBucketIsComputedWholeAndChangesNoOutput) {
       EXPECT_EQ(slot->computed_tokens(), bucket.tokens);
       ASSERT_TRUE(slot->Replay(*plan).ok());
       for (size_t i = 0; i < rows.size(); ++i) {
-        const std::span<const int32_t> sequence(rows[i]->sequence(),
-                                                static_cast<size_t>(rows[i]->length()));
-        ASSERT_EQ(slot->Collect(i).drawn->token, fake::Draw(sequence, {}, 97).token);
+        ASSERT_EQ(slot->Collect(i).drawn->token, fake::Draw(rows[i]->history, {}, 97).token);
       }
       ExpectPrompt(*full, 0);
       const RecordedBatch batch = backend_.batches().at(0);
@@ -184,25 +221,12 @@ TEST_P(ExecutionSlotTest, APaddedBucketIsComputedWholeAndChangesNoOutput) {
       for (const auto& sequence : batch.sequences) {
         ASSERT_EQ(sequence.size(), static_cast<size_t>(bucket.positions));
       }
-      std::vector<int32_t> padded(rows[0]->sequence(), rows[0]->sequence() + rows[0]->length());
+      std::vector<int32_t> padded(rows[0]->history.begin(), rows[0]->history.end());
       padded.resize(static_cast<size_t>(bucket.positions));
       Pad(kind, rows[0]->length(), padded);
       EXPECT_EQ(batch.sequences[0], padded);
     }
   }
-}
-
-TEST_P(ExecutionSlotTest, RowsKnowHowManyRowsAreSampled) {
-  const auto all = Make({{1, 2, 3}}, 2, kEverything);
-  const auto scored = Make({{1, 2, 3}}, 0, kOutputPromptLogprobs);
-  const auto plain = Make({{1, 2, 3}}, 1, kOutputTokens);
-  const auto nothing = Make({{1, 2, 3}}, 0, kOutputTokens);
-  EXPECT_EQ(all->rows[0].sampled_rows, 3);
-  EXPECT_EQ(scored->rows[0].sampled_rows, 2);
-  EXPECT_EQ(plain->rows[0].sampled_rows, 1);
-  EXPECT_EQ(nothing->rows[0].sampled_rows, 0);
-  EXPECT_TRUE(all->rows[0].Keep(4));
-  EXPECT_EQ(all->rows[0].SampledRows(), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(RowOrders, ExecutionSlotTest,

@@ -51,7 +51,7 @@ struct Harness {
 
   // The request must be admitted.
   std::shared_ptr<RecordingSink> Submit(Request request, RequestId* id = nullptr) {
-    auto sink = std::make_shared<RecordingSink>();
+    auto sink = std::make_shared<RecordingSink>(request.num_top);
     const absl::StatusOr<RequestId> submitted =
         engine->Submit(std::move(request), sink, clock.Now());
     EXPECT_TRUE(submitted.ok()) << submitted.status();

@@ -154,14 +154,48 @@ TEST_F(WarmUpTest, PassesTheBackendsErrorsOn) {
   EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST(WarmUp, RefusesASlotWithTooFewPages) {
+// SmallOptions: steps of 64 tokens and 4 sequences, so of up to 19 pages of 4 tokens; the fake model's
+// longest sequence takes 16 of 4 bytes.
+TEST_F(WarmUpTest, KvPagesFollowMemory) {
+  EngineOptions options = SmallOptions();
+  EXPECT_EQ(Run(options)->kv.pages, 4 * 16);  // as many as ever used, of much free memory
+  options.kv.memory_bytes = 30 * 4 + 3;
+  const auto prepared = Run(options);
+  EXPECT_EQ(prepared->kv.pages, 30);
+  EXPECT_TRUE(prepared->kv.keeps_pages);
+  options.kv.memory_bytes = 18 * 4;
+  const absl::Status status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("kv.memory of 72 bytes holds 18 pages of 4 bytes"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes 19, 76 bytes"));
+}
+
+TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
   FakeClock clock;
   RecordingObserver observer;
-  FakeBackend backend(FakeBackend::Options{.missing_pages = 1});
-  const absl::Status status =
-      WarmUp(FakeModel(FakeConfig()), SmallOptions(), &backend, &clock, &observer).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("KV pages"));
+  FakeBackend backend(FakeBackend::Options{.free_memory = 4 * 4 * 25});
+  const auto pages = [&](const EngineOptions& options) {
+    return WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, &observer)->kv.pages;
+  };
+  EXPECT_EQ(pages(SmallOptions()), 25);
+  FakeBackend full(FakeBackend::Options{.free_memory = 0});
+  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &full, &clock, &observer)->kv.pages, 19);
+}
+
+TEST_F(WarmUpTest, OnlyCausalModelsUnderCutAndFillKeepPages) {
+  EngineOptions options = SmallOptions();
+  options.kv.memory_bytes = 1;  // ignored then
+  options.batch.policy = PolicyKind::kFifoPacked;
+  EXPECT_FALSE(Run(options)->kv.keeps_pages);
+  EXPECT_EQ(Run(options)->kv.pages, 19);
+  options = SmallOptions();
+  ModelConfig config = FakeConfig();
+  config.causal = false;
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend;
+  EXPECT_FALSE(WarmUp(FakeModel(config), options, &backend, &clock, &observer)->kv.keeps_pages);
 }
 
 }  // namespace

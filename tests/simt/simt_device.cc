@@ -170,6 +170,10 @@ class EmulatedDevice final : public SimtDevice {
 
   const DeviceInfo& info() const override { return info_; }
   int64_t captures() const override { return core_.captures; }
+  int64_t FreeMemory() const override {
+    const std::lock_guard lock(core_.mutex);
+    return info_.memory_bytes - static_cast<int64_t>(core_.memory.live_bytes());
+  }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
     const std::lock_guard lock(core_.mutex);
@@ -203,7 +207,7 @@ class EmulatedDevice final : public SimtDevice {
 
  private:
   DeviceInfo info_;
-  Core core_;
+  mutable Core core_;
 };
 
 }  // namespace

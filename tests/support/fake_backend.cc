@@ -127,11 +127,10 @@ class FakeBackend::Executable : public ExecutableModel {
     return std::make_unique<FakePlan>(backend_, bucket);
   }
 
-  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest) const override {
-    const int32_t page_tokens = backend_->info_.page_tokens;
-    const int32_t pages = largest.sequences + (largest.tokens - largest.sequences) / page_tokens -
-                          backend_->options_.missing_pages;
-    return std::make_unique<FakeSlot>(pages, page_tokens);
+  int64_t page_bytes() const override { return backend_->info_.page_tokens; }
+  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
+                                                   int32_t pages) const override {
+    return std::make_unique<FakeSlot>(pages, backend_->info_.page_tokens);
   }
 
   absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override {

@@ -47,13 +47,14 @@ class FakeBackend : public Backend {
     RowOrder order = RowOrder::kPositionMajor;
     int64_t plan_bytes_per_token = 10;
     int32_t top_needs_tokens = 0;  // plans of smaller buckets refuse steps that want candidates
-    int32_t missing_pages = 0;     // that a slot has less than it needs
+    int64_t free_memory = 1 << 20;  // bytes; a page takes one a token
     int32_t poison_token = -1;     // rows that see this token are not finite
   };
   explicit FakeBackend(const Options& options);
   FakeBackend() : FakeBackend(Options{}) {}
 
   const BackendInfo& info() const override { return info_; }
+  int64_t FreeMemory() const override { return options_.free_memory; }
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override;
 

@@ -92,7 +92,24 @@ void RecordingObserver::AwaitReviews(size_t count) const {
 
 void RecordingSink::OnTokens(const GeneratedToken* tokens, int count) {
   MutexLock lock(&mu_);
-  tokens_.insert(tokens_.end(), tokens, tokens + count);
+  for (int i = 0; i < count; ++i) {
+    GeneratedToken token = tokens[i];
+    if (token.top_ids != nullptr) {
+      std::vector<int32_t>& ids = top_ids_[token.row];
+      ids.insert(ids.end(), token.top_ids, token.top_ids + num_top_);
+      std::vector<float>& logprobs = top_logprobs_[token.row];
+      logprobs.insert(logprobs.end(), token.top_logprobs, token.top_logprobs + num_top_);
+    }
+    token.top_ids = nullptr;
+    token.top_logprobs = nullptr;
+    tokens_.push_back(token);
+  }
+  done_.SignalAll();
+}
+
+void RecordingSink::AwaitTokens(size_t count) const {
+  MutexLock lock(&mu_);
+  while (done_calls_ == 0 && tokens_.size() < count) done_.Wait(&mu_);
 }
 
 void RecordingSink::OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) {
@@ -141,6 +158,27 @@ std::vector<int32_t> RecordingSink::row_tokens(int32_t row) const {
     if (token.row == row) tokens.push_back(token.token);
   }
   return tokens;
+}
+
+std::vector<float> RecordingSink::row_logprobs(int32_t row) const {
+  MutexLock lock(&mu_);
+  std::vector<float> logprobs;
+  for (const GeneratedToken& token : tokens_) {
+    if (token.row == row) logprobs.push_back(token.logprob);
+  }
+  return logprobs;
+}
+
+std::vector<int32_t> RecordingSink::row_top_ids(int32_t row) const {
+  MutexLock lock(&mu_);
+  const auto it = top_ids_.find(row);
+  return it == top_ids_.end() ? std::vector<int32_t>() : it->second;
+}
+
+std::vector<float> RecordingSink::row_top_logprobs(int32_t row) const {
+  MutexLock lock(&mu_);
+  const auto it = top_logprobs_.find(row);
+  return it == top_logprobs_.end() ? std::vector<float>() : it->second;
 }
 
 }  // namespace sluice

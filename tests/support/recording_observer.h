@@ -47,6 +47,9 @@ class RecordingObserver : public Observer {
 
 class RecordingSink : public Sink {
  public:
+  // Of requests that want so many candidates a token.
+  explicit RecordingSink(int32_t num_top = 0) : num_top_(num_top) {}
+
   void OnTokens(const GeneratedToken* tokens, int count) override;
   void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override;
 
@@ -58,11 +61,18 @@ class RecordingSink : public Sink {
   absl::Status status() const;
   Reply reply() const;
   RequestTrace trace() const;
-  std::vector<GeneratedToken> tokens() const;
+  std::vector<GeneratedToken> tokens() const;  // without candidates
   // The tokens of one row, in order of arrival.
   std::vector<int32_t> row_tokens(int32_t row) const;
+  // Likewise, [tokens] and [tokens, num_top].
+  std::vector<float> row_logprobs(int32_t row) const;
+  std::vector<int32_t> row_top_ids(int32_t row) const;
+  std::vector<float> row_top_logprobs(int32_t row) const;
+  // Blocks until so many tokens have come, or the end.
+  void AwaitTokens(size_t count) const;
 
  private:
+  const int32_t num_top_;
   mutable Mutex mu_;
   mutable CondVar done_;
   int done_calls_ ABSL_GUARDED_BY(mu_) = 0;
@@ -70,6 +80,8 @@ class RecordingSink : public Sink {
   Reply reply_ ABSL_GUARDED_BY(mu_);
   RequestTrace trace_ ABSL_GUARDED_BY(mu_);
   std::vector<GeneratedToken> tokens_ ABSL_GUARDED_BY(mu_);
+  std::map<int32_t, std::vector<int32_t>> top_ids_ ABSL_GUARDED_BY(mu_);  // by row
+  std::map<int32_t, std::vector<float>> top_logprobs_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace sluice

@@ -110,15 +110,15 @@ TEST_F(CpuModelTest, MemoryIsAccounted) {
   EXPECT_LE(executable.weight_bytes(), elements * 32);
 
   const Slot& slot = runner_->slot();
-  EXPECT_EQ(slot.pages(), 128 / kernels::kPageTokens + 4);
   const ModelConfig& config = model_->config;
   const int64_t kv_bytes = int64_t{2} * config.layers * slot.pages() * kernels::kPageTokens *
                            config.kv_heads * config.head_dim * 4;
   const int64_t row_floats = 2 * config.hidden_size +
                              (config.heads + 2 * config.kv_heads) * config.head_dim +
                              2 * config.intermediate_size;
+  EXPECT_EQ(executable.page_bytes() * slot.pages(), kv_bytes);
   EXPECT_GE(slot.memory_bytes(), kv_bytes + 128 * row_floats * 4);
-  const auto smaller = executable.CreateSlot({64, 4});
+  const auto smaller = executable.CreateSlot({64, 4}, slot.pages());
   ASSERT_TRUE(smaller.ok());
   EXPECT_LE((*smaller)->memory_bytes(), slot.memory_bytes() - 64 * row_floats * 4);
   const auto plan = executable.Prepare({64, 4});
@@ -132,7 +132,7 @@ TEST_F(CpuModelTest, BucketsHaveARange) {
                                Bucket{1, (1 << 16) + 1}}) {
     EXPECT_EQ(runner_->executable().Prepare(bucket).status().code(),
               absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(runner_->executable().CreateSlot(bucket).status().code(),
+    EXPECT_EQ(runner_->executable().CreateSlot(bucket, 1).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
 }
@@ -206,6 +206,47 @@ TEST_F(CpuModelTest, ScoresDrawsAndListsCandidates) {
       EXPECT_LE(logprobs[0][i], logprobs[0][i - 1]);
     }
   }
+}
+
+TEST_F(CpuModelTest, EditsChangeTheDrawAndNothingThatIsReported) {
+  std::mt19937_64 random(13);
+  const std::vector<int32_t> tokens = RandomTokens(random, 40, model_->config.vocab_size);
+  constexpr int kTop = 3;
+  std::vector<float> logits[2];
+  for (auto& row : logits) row.resize(model_->config.vocab_size);
+  kernels::SampleResult plain, edited, scored, scored_too;
+  int32_t ids[2][kTop];
+  float logprobs[2][kTop];
+  RunRows(*runner_, tokens, {{.position = 39, .result = &plain}});
+  const int32_t banned[] = {plain.token};
+  const kernels::LogitEdits edits = {.banned = banned};
+  RunRows(*runner_, tokens,
+          {{.position = 39,
+            .edits = &edits,
+            .num_top = kTop,
+            .top_ids = ids[0],
+            .top_logprobs = logprobs[0],
+            .logits = logits[0].data(),
+            .result = &edited},
+           {.position = 39,
+            .num_top = kTop,
+            .top_ids = ids[1],
+            .top_logprobs = logprobs[1],
+            .logits = logits[1].data(),
+            .result = &plain},
+           {.position = 39, .target = banned[0], .edits = &edits, .result = &scored},
+           {.position = 39, .target = banned[0], .result = &scored_too}});
+  EXPECT_EQ(logits[0], logits[1]);
+  EXPECT_EQ(ids[0][0], plain.token);
+  EXPECT_EQ(edited.token, ids[1][1]) << "the next best";
+  EXPECT_EQ(edited.logprob, logprobs[1][1]);
+  for (int i = 0; i < kTop; ++i) {
+    EXPECT_EQ(ids[0][i], ids[1][i]);
+    EXPECT_EQ(logprobs[0][i], logprobs[1][i]);
+  }
+  EXPECT_EQ(scored.token, banned[0]);
+  EXPECT_EQ(scored.logprob, scored_too.logprob);
+  EXPECT_TRUE(runner_->executable().Prepare({64, 4}).value()->Accepts({.edits = true}));
 }
 
 // More sampled rows than the head computes at a time.

@@ -54,9 +54,18 @@ class CudaModelTest : public ::testing::Test {
   simt::SimtDevice* device_ = nullptr;
 };
 
+TEST_F(CudaModelTest, GuardsItsPlansAgainstWhatTheHeadLacks) {
+  Load(TinyConfig(1));
+  const auto plan = executable_->Prepare({8, 1}).value();
+  const auto vocab = static_cast<int32_t>(model_->config.vocab_size);
+  EXPECT_TRUE(plan->Accepts({.num_top = vocab}));
+  EXPECT_FALSE(plan->Accepts({.num_top = vocab + 1}));
+  EXPECT_FALSE(plan->Accepts({.edits = true}));
+}
+
 TEST_F(CudaModelTest, OneCaptureABucketAndSlotAndNoneInSteadyState) {
   Load(TinyConfig(1));
-  const auto slot = executable_->CreateSlot({40, 1}).value();
+  const auto slot = executable_->CreateSlot({40, 1}, 4).value();
   const int64_t head = device_->captures();
   EXPECT_EQ(head, 1) << "a slot's head is captured with it";
   const auto small = executable_->Prepare({8, 1}).value();
@@ -73,9 +82,9 @@ TEST_F(CudaModelTest, WithoutAGraphTheBitsAreTheSame) {
   ModelConfig config = TinyConfig(2);
   config.xsa.layers[1] = true;
   Load(config);
-  const auto old_slot = executable_->CreateSlot({24, 1}).value();
+  const auto old_slot = executable_->CreateSlot({24, 1}, 3).value();
   const auto plan = executable_->Prepare({24, 1}).value();
-  const auto new_slot = executable_->CreateSlot({24, 1}).value();
+  const auto new_slot = executable_->CreateSlot({24, 1}, 3).value();
   for (int32_t length : {1, 17, 24}) {
     EXPECT_EQ(Replay(*plan, *old_slot, length).value(), Replay(*plan, *new_slot, length).value());
   }
@@ -83,17 +92,17 @@ TEST_F(CudaModelTest, WithoutAGraphTheBitsAreTheSame) {
 
 TEST_F(CudaModelTest, ASlotMayEndBeforeAPlan) {
   Load(TinyConfig(1));
-  auto first = executable_->CreateSlot({8, 1}).value();
+  auto first = executable_->CreateSlot({8, 1}, 2).value();
   const auto plan = executable_->Prepare({8, 1}).value();
   first.reset();
-  const auto second = executable_->CreateSlot({8, 1}).value();
+  const auto second = executable_->CreateSlot({8, 1}, 2).value();
   EXPECT_TRUE(Replay(*plan, *second, 8).ok());
 }
 
 // A plan is not captured for slots that are too small for it.
 TEST_F(CudaModelTest, ASlotTakesSmallerBucketsOnly) {
   Load(TinyConfig(1));
-  const auto slot = executable_->CreateSlot({8, 1}).value();
+  const auto slot = executable_->CreateSlot({8, 1}, 2).value();
   const int64_t before = device_->captures();
   ASSERT_TRUE(executable_->Prepare({9, 1}).ok());
   EXPECT_EQ(device_->captures(), before);
@@ -101,9 +110,9 @@ TEST_F(CudaModelTest, ASlotTakesSmallerBucketsOnly) {
 
 TEST_F(CudaModelTest, MemoryThatRunsOutIsAnErrorOfThatSlotAlone) {
   Load(TinyConfig(1), {.memory_bytes = 4 << 20});
-  EXPECT_EQ(executable_->CreateSlot({1 << 14, 1}).status().code(),
+  EXPECT_EQ(executable_->CreateSlot({1 << 14, 1}, 1 << 11).status().code(),
             absl::StatusCode::kResourceExhausted);
-  const auto slot = executable_->CreateSlot({8, 1}).value();
+  const auto slot = executable_->CreateSlot({8, 1}, 2).value();
   const auto plan = executable_->Prepare({8, 1}).value();
   EXPECT_TRUE(Replay(*plan, *slot, 5).ok());
 }
@@ -112,7 +121,8 @@ TEST_F(CudaModelTest, BucketsHaveARange) {
   Load(TinyConfig(1));
   for (const Bucket& bucket : {Bucket{0, 1}, Bucket{1, 0}, Bucket{(1 << 20) + 1, 1}}) {
     EXPECT_EQ(executable_->Prepare(bucket).status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(executable_->CreateSlot(bucket).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(executable_->CreateSlot(bucket, 2).status().code(),
+              absl::StatusCode::kInvalidArgument);
   }
 }
 

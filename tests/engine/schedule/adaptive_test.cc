@@ -17,6 +17,7 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 constexpr LadderLimits kLimits{.max_tokens = 16384, .max_sequences = 256, .tile_tokens = 8};
+constexpr BatchOptions kWholePrompts{.prefill_tokens = 0};
 constexpr double kStepSeconds = 60e-6;
 constexpr double kTokenSeconds = 0.04e-6;
 
@@ -75,11 +76,11 @@ Traffic TrafficOf(std::span<const Arrival> arrivals) {
 LadderReview Review(const LadderOptions& options, const Ladder& present, const Traffic& traffic,
                     bool force = false, const CostModel& costs = Costs(),
                     const PlanPrices& prices = Prices()) {
-  return ReviewLadder(options, {}, kLimits, present, costs, traffic, prices, force);
+  return ReviewLadder(options, kWholePrompts, kLimits, present, costs, traffic, prices, force);
 }
 
 double EfficiencyOf(const Ladder& ladder, std::span<const Arrival> arrivals) {
-  return TryLadder(ladder, arrivals, {}, Costs()).efficiency;
+  return TryLadder(ladder, arrivals, kWholePrompts, Costs()).efficiency;
 }
 
 TEST(ReviewLadder, AdoptsABetterLadderThenStays) {
@@ -249,8 +250,8 @@ TEST(FitLadder, BeatsTheGeometricLadderOnOtherLengths) {
       const LadderOptions options{.max_buckets = max_buckets};
       const Ladder geometric = *BuildLadder(options, kLimits);
       for (const CostModel& costs : {Costs(), CostModel()}) {
-        const Ladder fitted =
-            FitLadder(LogNormalLengths(4000, 900, sigma, 1), options, {}, kLimits, costs);
+        const Ladder fitted = FitLadder(LogNormalLengths(4000, 900, sigma, 1), options,
+                                        kWholePrompts, kLimits, costs);
         EXPECT_LE(fitted.buckets().size(), static_cast<size_t>(max_buckets));
         EXPECT_EQ(fitted.largest(), geometric.largest());
         for (const double load : {0.5, 0.85}) {

@@ -22,7 +22,11 @@ class Recorder : public SchedulerObserver {
   void OnRemove(const WaitingSequence& sequence) override {
     calls.push_back("remove " + std::to_string(sequence.ticket));
   }
-  void OnDecide(MonoTime, bool, const BatchDecision& decision,
+  void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) override {
+    calls.push_back("revise " + std::to_string(sequence.ticket) + " to " +
+                    std::to_string(next.tokens));
+  }
+  void OnDecide(const DecisionTime&, const BatchDecision& decision,
                 std::span<WaitingSequence* const> batch) override {
     std::string call = decision.launch ? "launch" : "wait";
     for (const WaitingSequence* sequence : batch) call += " " + std::to_string(sequence->ticket);
@@ -49,17 +53,17 @@ TEST(Scheduler, TellsItsObserverEverythingInOrder) {
   Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), &recorder);
   WaitingSequence first{.ticket = 1, .tokens = 10}, second{.ticket = 2, .tokens = 20};
   std::vector<WaitingSequence*> batch;
-  EXPECT_FALSE(scheduler.Decide(MonoTime(), false, &batch).launch);
+  EXPECT_FALSE(scheduler.Decide({}, &batch).launch);
   scheduler.Arrive(&first);
   scheduler.Arrive(&second);
   scheduler.Remove(&second);
-  EXPECT_TRUE(scheduler.Decide(MonoTime(), false, &batch).launch);
+  EXPECT_TRUE(scheduler.Decide({}, &batch).launch);
   EXPECT_TRUE(scheduler.queue().empty());
   scheduler.Observe(ShapeOf(batch, {.tokens = 64, .sequences = 4}), 1e-3);
   EXPECT_GT(scheduler.costs().Estimate({.bucket = {.tokens = 64, .sequences = 4}}), 0);
   scheduler.Return(&first);
   scheduler.SetLadder(LadderOf({32, 64}));
-  EXPECT_EQ(scheduler.Decide(MonoTime(), true, &batch).bucket.tokens, 32);
+  EXPECT_EQ(scheduler.Decide({.draining = true}, &batch).bucket.tokens, 32);
   EXPECT_THAT(recorder.calls,
               ElementsAre("ladder 1", "wait", "arrive 1", "arrive 2", "remove 2", "launch 1",
                           "observe 10", "return 1", "ladder 2", "launch 1"));
@@ -70,7 +74,7 @@ TEST(Scheduler, OnlyArrivalsCountAsTraffic) {
   WaitingSequence sequence{.ticket = 1, .tokens = 10};
   scheduler.Arrive(&sequence);
   std::vector<WaitingSequence*> batch;
-  scheduler.Decide(MonoTime(), false, &batch);
+  scheduler.Decide({}, &batch);
   sequence.tokens = 1;
   scheduler.Return(&sequence);
   EXPECT_EQ(scheduler.traffic().RecentArrivals().size(), 1u);

@@ -45,7 +45,7 @@ class Clients {
       scheduler_.Remove(expired);
       idle_.push_back(&sequences_[expired->ticket % sequences_.size()]);
     }
-    const BatchDecision decision = scheduler_.Decide(now_, /*draining=*/false, &batch_);
+    const BatchDecision decision = scheduler_.Decide({.now = now_}, &batch_);
     if (!decision.launch) return;
     scheduler_.Observe(ShapeOf(batch_, decision.bucket), 1e-4);
     for (WaitingSequence* sequence : batch_) {

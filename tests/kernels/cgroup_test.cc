@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_quota.h"
+#include "kernels/cpu/cgroup.h"
 
 #include <gtest/gtest.h>
 
@@ -56,6 +56,42 @@ TEST(CgroupCpusTest, NothingLimits) {
   EXPECT_EQ(Cpus({}), std::nullopt);
   EXPECT_EQ(Cpus({{"/proc/self/cgroup", ""}}), std::nullopt);
   EXPECT_EQ(Cpus({{"/proc/self/cgroup", "nonsense\n::\n0:relative\n0::relative\n"}}), std::nullopt);
+}
+
+std::optional<int64_t> Memory(const Files& files) {
+  return FreeMemory([&](const std::string& path) -> std::optional<std::string> {
+    const auto file = files.find(path);
+    if (file == files.end()) return std::nullopt;
+    return file->second;
+  });
+}
+
+TEST(FreeMemoryTest, TakesTheLeastThatACgroupLeaves) {
+  Files files = {{"/proc/self/cgroup", "0::/a/b\n"},
+                 {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
+                 {"/sys/fs/cgroup/a/b/memory.current", "100\n"},
+                 {"/sys/fs/cgroup/a/memory.max", "5000\n"},
+                 {"/sys/fs/cgroup/a/memory.current", "1000\n"},
+                 {"/proc/meminfo", "MemTotal:       100 kB\nMemAvailable:    7 kB\n"}};
+  EXPECT_EQ(Memory(files), 4000);
+  files["/proc/meminfo"] = "MemAvailable:    3 kB\n";
+  EXPECT_EQ(Memory(files), 3 * 1024);
+  files["/sys/fs/cgroup/a/memory.current"] = "6000\n";
+  EXPECT_EQ(Memory(files), 0);
+}
+
+TEST(FreeMemoryTest, ReadsTheMemoryControllerOfV1) {
+  EXPECT_EQ(Memory({{"/proc/self/cgroup", "4:memory:/docker/x\n"},
+                    {"/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "900\n"},
+                    {"/sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes", "200\n"},
+                    {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"}}),
+            700);
+}
+
+TEST(FreeMemoryTest, UnknownWhereNothingSaysIt) {
+  EXPECT_EQ(Memory({}), std::nullopt);
+  EXPECT_EQ(Memory({{"/proc/meminfo", "MemAvailable: many kB\nMemFree: 3 kB"}}), std::nullopt);
+  EXPECT_EQ(Memory({{"/proc/meminfo", "MemAvailable: 9223372036854775807 kB"}}), std::nullopt);
 }
 
 }  // namespace

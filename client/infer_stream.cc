@@ -1,0 +1,70 @@
+#include "client/infer_stream.h"
+
+#include <string>
+
+#include "client/call.h"
+
+namespace sluice::client {
+namespace {
+
+using inference::ModelInferResponse;
+using inference::ModelStreamInferResponse;
+
+absl::StatusCode CodeNamed(const std::string& name) {
+  for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
+    const auto candidate = static_cast<absl::StatusCode>(code);
+    if (absl::StatusCodeToString(candidate) == name) return candidate;
+  }
+  return absl::StatusCode::kUnknown;
+}
+
+absl::Status ErrorOf(const ModelStreamInferResponse& response) {
+  const auto& parameters = response.infer_response().parameters();
+  const auto code = parameters.find("error_code");
+  return absl::Status(code == parameters.end() ? absl::StatusCode::kUnknown
+                                               : CodeNamed(code->second.string_param()),
+                      response.error_message());
+}
+
+bool IsFinal(const ModelInferResponse& response) {
+  const auto found = response.parameters().find("triton_final_response");
+  return found != response.parameters().end() && found->second.bool_param();
+}
+
+}  // namespace
+
+InferStream::InferStream(inference::GRPCInferenceService::Stub* stub, int64_t deadline_us,
+                         const inference::ModelInferRequest& request) {
+  SetDeadline(deadline_us, &context_);
+  stream_ = stub->ModelStreamInfer(&context_);
+  // Where these fail, Next learns why.
+  stream_->Write(request);
+  stream_->WritesDone();
+}
+
+InferStream::~InferStream() {
+  Cancel();
+  if (!finished_) stream_->Finish();
+}
+
+absl::StatusOr<std::optional<ModelInferResponse>> InferStream::Next() {
+  if (finished_) return std::nullopt;
+  ModelStreamInferResponse message;
+  if (!stream_->Read(&message)) {
+    if (absl::Status status = Finish(); !status.ok()) return status;
+    return std::nullopt;
+  }
+  if (!message.error_message().empty()) return ErrorOf(message);
+  answered_ |= IsFinal(message.infer_response());
+  return std::move(*message.mutable_infer_response());
+}
+
+absl::Status InferStream::Finish() {
+  finished_ = true;
+  const grpc::Status status = stream_->Finish();
+  if (!status.ok()) return ToStatus(status);
+  if (answered_) return absl::OkStatus();
+  return absl::InternalError("the server ended the stream before the final response");
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,255 @@
+#include "client/parameter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/utf8.h"
+#include "config/value.h"
+
+namespace sluice::client {
+namespace {
+
+using inference::InferParameter;
+using inference::ModelInferRequest;
+using nlohmann::json;
+
+constexpr ParameterInfo kParameters[] = {
+    {"max_tokens", "max_tokens", ParameterKind::kInteger,
+     "Most tokens to generate; 0: score only. Default: 1, and 64 for generate."},
+    {"min_tokens", "min_tokens", ParameterKind::kInteger,
+     "Nothing ends the answer before this many tokens. Default 0."},
+    {"temperature", "temperature", ParameterKind::kReal,
+     "0 (default): always the most likely token; higher: more varied."},
+    {"top_k", "top_k", ParameterKind::kInteger,
+     "Sample among the k most likely tokens. 0 (default): off."},
+    {"top_p", "top_p", ParameterKind::kReal,
+     "Sample among the most likely tokens that make up this probability. 1 (default): off."},
+    {"min_p", "min_p", ParameterKind::kReal,
+     "Drop tokens less likely than this share of the most likely one. 0 (default): off."},
+    {"seed", "seed", ParameterKind::kUnsigned,
+     "Makes sampling repeatable. Drawn by the server when left out."},
+    {"repetition_penalty", "repetition_penalty", ParameterKind::kReal,
+     "Above 1: tokens of prompt and answer become less likely. 1 (default): off."},
+    {"presence_penalty", "presence_penalty", ParameterKind::kReal,
+     "Taken from the logit of each token that the answer has already. 0 (default): off."},
+    {"frequency_penalty", "frequency_penalty", ParameterKind::kReal,
+     "The same, for each time that the answer has it. 0 (default): off."},
+    {"logit_bias", "logit_bias", ParameterKind::kBiases,
+     "Added to the logits of tokens: ID=BIAS,... where the bias \"ban\" excludes a token."},
+    {"allowed_token_ids", "allowed_token_ids", ParameterKind::kIds,
+     "Only these tokens, with commas between. Default: all."},
+    {"stop", "stop", ParameterKind::kTexts,
+     "End before this text; may be repeated, any of the texts ends the answer."},
+    {"stop_token_ids", "stop_token_ids", ParameterKind::kIds,
+     "End before one of these tokens, with commas between."},
+    {"ignore_eos", "ignore_eos", ParameterKind::kSwitch,
+     "Go on where the model would end, for benchmarks."},
+    {"num_top", "num_top_logprobs", ParameterKind::kInteger,
+     "Candidates to return for each generated token. Default 0."},
+    {"priority", "priority", ParameterKind::kInteger, "1 (most urgent) to 3; default 2."},
+    {"timeout", "timeout", ParameterKind::kDuration,
+     "Give up in the server's queue after this long, e.g. 500ms. Default: never."},
+};
+
+const char* ExpectedOf(ParameterKind kind) {
+  switch (kind) {
+    case ParameterKind::kInteger:
+      return "an integer";
+    case ParameterKind::kUnsigned:
+      return "an integer from 0 to 2^64 - 1";
+    case ParameterKind::kReal:
+      return "a finite number";
+    case ParameterKind::kSwitch:
+      return "true or false";
+    case ParameterKind::kIds:
+      return "token ids with commas between";
+    case ParameterKind::kBiases:
+      return "ID=BIAS with commas between, each bias a finite number or \"ban\"";
+    case ParameterKind::kTexts:
+      return "texts in UTF-8";
+    case ParameterKind::kDuration:
+      break;
+  }
+  return "a duration such as 500ms (plain numbers are microseconds)";
+}
+
+const char* ExpectedJsonOf(ParameterKind kind) {
+  switch (kind) {
+    case ParameterKind::kIds:
+      return "a list of integers";
+    case ParameterKind::kBiases:
+      return "an object of token ids and numbers, or null for a ban";
+    case ParameterKind::kTexts:
+      return "a string or a list of strings";
+    default:
+      return ExpectedOf(kind);
+  }
+}
+
+absl::Status NotExpected(const ParameterInfo& info, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat(info.name, ": expected ", expected));
+}
+
+bool ParseTexts(absl::Span<const std::string> texts, InferParameter* parameter) {
+  if (!std::all_of(texts.begin(), texts.end(), IsUtf8)) return false;
+  parameter->set_string_param(json(std::vector<std::string>(texts.begin(), texts.end())).dump());
+  return true;
+}
+
+std::optional<int32_t> ParseId(absl::string_view text) {
+  constexpr Integer kId{std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+  int32_t id;
+  if (!kId.Parse(absl::StripAsciiWhitespace(text), &id)) return std::nullopt;
+  return id;
+}
+
+bool ParseFiniteNumber(absl::string_view text, double* number) {
+  return absl::SimpleAtod(text, number) && std::isfinite(*number);
+}
+
+bool ParseIdList(absl::string_view text, InferParameter* parameter) {
+  json ids = json::array();
+  for (const absl::string_view piece : absl::StrSplit(text, ',')) {
+    const std::optional<int32_t> id = ParseId(piece);
+    if (!id.has_value()) return false;
+    ids.push_back(*id);
+  }
+  parameter->set_string_param(ids.dump());
+  return true;
+}
+
+// What is given twice goes over the wire twice, for the server to refuse.
+bool ParseBiases(absl::string_view text, InferParameter* parameter) {
+  std::string object;
+  for (const absl::string_view piece : absl::StrSplit(text, ',')) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(piece, absl::MaxSplits('=', 1));
+    const std::optional<int32_t> id = ParseId(pair.first);
+    const absl::string_view bias = absl::StripAsciiWhitespace(pair.second);
+    double number = 0;
+    const bool ban = bias == "ban";
+    if (!id.has_value() || !(ban || ParseFiniteNumber(bias, &number))) return false;
+    absl::StrAppend(&object, object.empty() ? "{" : ",", "\"", *id,
+                    "\":", ban ? "null" : json(number).dump());
+  }
+  parameter->set_string_param(absl::StrCat(object, "}"));
+  return true;
+}
+
+bool ParseNumber(ParameterKind kind, absl::string_view text, InferParameter* parameter) {
+  int64_t integer;
+  uint64_t natural;
+  double real;
+  switch (kind) {
+    case ParameterKind::kInteger:
+      if (!ParseQuantity(text, Unit::kNone, &integer)) return false;
+      parameter->set_int64_param(integer);
+      return true;
+    case ParameterKind::kDuration:
+      if (!ParseQuantity(text, Unit::kMicroseconds, &integer)) return false;
+      parameter->set_int64_param(integer);
+      return true;
+    case ParameterKind::kUnsigned:
+      if (text.find('-') != text.npos || !absl::SimpleAtoi(text, &natural)) return false;
+      parameter->set_uint64_param(natural);
+      return true;
+    default:
+      if (!ParseFiniteNumber(text, &real)) return false;
+      parameter->set_double_param(real);
+      return true;
+  }
+}
+
+bool Parse(ParameterKind kind, absl::Span<const std::string> values, InferParameter* parameter) {
+  const absl::string_view text = values.front();
+  switch (kind) {
+    case ParameterKind::kTexts:
+      return ParseTexts(values, parameter);
+    case ParameterKind::kIds:
+      return ParseIdList(text, parameter);
+    case ParameterKind::kBiases:
+      return ParseBiases(text, parameter);
+    case ParameterKind::kSwitch:
+      parameter->set_bool_param(text == "true");
+      return text == "true" || text == "false";
+    default:
+      return ParseNumber(kind, text, parameter);
+  }
+}
+
+// Whether `value` goes over the wire as it is.
+bool IsWireForm(ParameterKind kind, const json& value) {
+  const auto all = [&](auto&& predicate) {
+    return std::all_of(value.begin(), value.end(), predicate);
+  };
+  switch (kind) {
+    case ParameterKind::kIds:
+      return value.is_array() && all([](const json& id) { return id.is_number_integer(); });
+    case ParameterKind::kBiases:
+      return value.is_object() &&
+             all([](const json& bias) { return bias.is_number() || bias.is_null(); });
+    case ParameterKind::kTexts:
+      return value.is_array() && all([](const json& text) { return text.is_string(); });
+    default:
+      return false;
+  }
+}
+
+// Whether `value` is written as a flag's is. Numbers are read from their digits, so that both ways
+// in have one rule; strings are for suffixes.
+bool IsFlagForm(ParameterKind kind, const json& value) {
+  switch (kind) {
+    case ParameterKind::kInteger:
+    case ParameterKind::kUnsigned:
+    case ParameterKind::kReal:
+      return value.is_number();
+    case ParameterKind::kDuration:
+      return value.is_number() || value.is_string();
+    case ParameterKind::kSwitch:
+      return value.is_boolean();
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string ParameterInfo::Flag() const {
+  return absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}));
+}
+
+absl::Span<const ParameterInfo> Parameters() { return kParameters; }
+
+absl::Status SetParameter(const ParameterInfo& info, absl::Span<const std::string> values,
+                          ModelInferRequest* request) {
+  InferParameter parameter;
+  if (!Parse(info.kind, values, &parameter)) {
+    return NotExpected(info, absl::StrCat(ExpectedOf(info.kind), ", got ",
+                                          Quote(absl::string_view(values[0]).substr(0, 80))));
+  }
+  (*request->mutable_parameters())[info.protocol_name] = parameter;
+  return absl::OkStatus();
+}
+
+absl::Status SetParameterFromJson(const ParameterInfo& info, const json& value,
+                                  ModelInferRequest* request) {
+  const bool one_text = info.kind == ParameterKind::kTexts && value.is_string();
+  if (one_text) return SetParameter(info, {value.get<std::string>()}, request);
+  if (IsWireForm(info.kind, value)) {
+    (*request->mutable_parameters())[info.protocol_name].set_string_param(value.dump());
+    return absl::OkStatus();
+  }
+  if (!IsFlagForm(info.kind, value)) return NotExpected(info, ExpectedJsonOf(info.kind));
+  return SetParameter(info, {value.is_string() ? value.get<std::string>() : value.dump()}, request);
+}
+
+}  // namespace sluice::client

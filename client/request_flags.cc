@@ -1,0 +1,157 @@
+#include "client/request_flags.h"
+
+#include "absl/strings/str_split.h"
+#include "client/flag_values.h"
+#include "client/parameter.h"
+#include "client/request.h"
+
+namespace sluice::client {
+namespace {
+
+constexpr char kInferFooter[] =
+    "A line of FILE is a JSON object with \"text\" or \"ids\" and, optionally, \"id\", \"model\",\n"
+    "\"version\", \"outputs\" and the parameters that are flags, with _ for -: \"max_tokens\". "
+    "Flags\n"
+    "stand for what a line leaves out. \"stop\" is a string or a list, ids are lists, "
+    "\"logit_bias\"\n"
+    "is {\"ID\": BIAS} with null for a ban. The results are JSON lines in the order of the input, "
+    "a\n"
+    "summary goes to standard error.\n"
+    "\n"
+    "Example: sluice infer --text \"Once upon a time\" --max-tokens 64 --temperature 0.8";
+constexpr char kGenerateFooter[] =
+    "Ctrl-C cancels; a second one ends at once. The summary goes to standard error: tokens, "
+    "tokens\n"
+    "per second, time to the first token, and why it ended.\n"
+    "\n"
+    "Example: sluice generate --text \"Once upon a time\" --max-tokens 200 --temperature 0.8";
+constexpr int64_t kGenerateTokens = 64;
+constexpr Integer kConcurrency{1, 1024};
+
+void AddParameters(RequestFlags* flags, CLI::App* command) {
+  flags->parameters.resize(Parameters().size());
+  for (size_t i = 0; i < Parameters().size(); ++i) {
+    const ParameterInfo& info = Parameters()[i];
+    std::vector<std::string>* values = &flags->parameters[i];
+    if (info.kind == ParameterKind::kSwitch) {
+      command->add_flag_callback(
+          info.Flag(), [values] { *values = {"true"}; }, Help(info.help));
+      continue;
+    }
+    CLI::Option* option = command->add_option(info.Flag(), *values, Help(info.help));
+    if (info.kind == ParameterKind::kTexts) {
+      option->allow_extra_args(false);  // a value for each --flag, not all words that follow
+    } else {
+      option->expected(1);
+    }
+  }
+}
+
+void AddRequest(RequestFlags* flags, CLI::App* command) {
+  command->add_option("--text", flags->text,
+                      Help("The prompt, for models with a tokenizer; - for standard input."));
+  command->add_option("--ids", flags->ids, "The prompt as token ids: 1,2,3.");
+  command->add_option("--model", flags->model,
+                      Help("The model; may be left out when the server has only one."));
+  command->add_option("--model-version", flags->model_version, "Default: the highest.");
+  command->add_option("--id", flags->id, Help("A name for the request in logs; returned."));
+  AddParameters(flags, command);
+  command->add_option(
+      "--outputs", flags->outputs,
+      Help("The outputs wanted, with commas between, instead of the default ones: "
+           "output_ids, sequence_length, logprobs, finish_reason, text_output, top_ids, "
+           "top_logprobs, logits, prompt_logprobs, xsa_cos_sim, xsa_proj_frac."));
+}
+
+absl::Status SetPrompt(const RequestFlags& flags, RequestArguments* arguments) {
+  if (flags.text == "-") {
+    arguments->text_from_input = true;
+  } else if (flags.text.has_value()) {
+    SetText(*flags.text, &arguments->request);
+  }
+  if (!flags.ids.has_value()) return absl::OkStatus();
+  absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*flags.ids);
+  if (!ids.ok()) return FlagError("--ids", ids.status().message());
+  SetIds(*ids, &arguments->request);
+  return absl::OkStatus();
+}
+
+absl::Status ReadRequest(const RequestFlags& flags, RequestArguments* arguments) {
+  if (absl::Status status = SetPrompt(flags, arguments); !status.ok()) return status;
+  inference::ModelInferRequest* request = &arguments->request;
+  request->set_model_name(flags.model);
+  request->set_model_version(flags.model_version);
+  request->set_id(flags.id);
+  for (const std::string& name :
+       std::vector<std::string>(absl::StrSplit(flags.outputs, ',', absl::SkipEmpty()))) {
+    AddOutput(name, request);
+  }
+  for (size_t i = 0; i < Parameters().size(); ++i) {
+    if (flags.parameters[i].empty()) continue;
+    const ParameterInfo& info = Parameters()[i];
+    const absl::Status status = SetParameter(info, flags.parameters[i], request);
+    if (!status.ok()) return FlagError(info.Flag(), status.message());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadInfer(const RequestFlags& flags, InferArguments* infer) {
+  if (flags.text.has_value() + flags.ids.has_value() + !flags.file.empty() != 1) {
+    return absl::InvalidArgumentError("infer needs exactly one of --text, --ids and --file");
+  }
+  infer->file = flags.file;
+  infer->json = flags.json;
+  if (absl::Status status = ReadRequest(flags, infer); !status.ok()) return status;
+  return ReadFlag("--concurrency", kConcurrency, flags.concurrency, &infer->concurrency);
+}
+
+absl::Status ReadGenerate(const RequestFlags& flags, GenerateArguments* generate) {
+  if (flags.text.has_value() == flags.ids.has_value()) {
+    return absl::InvalidArgumentError("generate needs exactly one of --text and --ids");
+  }
+  if (!flags.outputs.empty() && !flags.json) {
+    return FlagError("--outputs", "shown only by --json");
+  }
+  generate->json = flags.json;
+  generate->verbose = flags.verbose;
+  if (absl::Status status = ReadRequest(flags, generate); !status.ok()) return status;
+  auto* parameters = generate->request.mutable_parameters();
+  if (!parameters->contains("max_tokens")) {
+    (*parameters)["max_tokens"].set_int64_param(kGenerateTokens);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRequestCommands(RequestFlags* flags, CLI::App* app) {
+  CLI::App* infer = AddCommand("infer", "Run one request, or many from a file.", app);
+  infer->footer(kInferFooter);
+  AddRequest(flags, infer);
+  infer->add_option("--file", flags->file, Help("Requests as JSON lines; - for standard input."));
+  infer->add_option("--concurrency", flags->concurrency,
+                    Help("With --file: most requests at a time. Default 8."));
+  infer->add_flag("--json", flags->json, "Print the whole answer as a JSON line.");
+
+  CLI::App* generate = AddCommand("generate", "Show an answer while it is generated.", app);
+  generate->footer(kGenerateFooter);
+  AddRequest(flags, generate);
+  generate->add_flag("--json", flags->json, "Print each response as a JSON line.");
+  generate->add_flag("--verbose", flags->verbose,
+                     Help("Print the summary even where standard error is no terminal."));
+}
+
+absl::Status ReadRequestCommand(const RequestFlags& flags, const CLI::App& command,
+                                Arguments* arguments) {
+  if (command.get_name() == "infer") {
+    arguments->command = Arguments::Command::kInfer;
+    return ReadInfer(flags, &arguments->infer);
+  }
+  if (command.get_name() == "generate") {
+    arguments->command = Arguments::Command::kGenerate;
+    return ReadGenerate(flags, &arguments->generate);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::client

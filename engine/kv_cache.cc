@@ -1,0 +1,166 @@
+#include "engine/kv_cache.h"
+
+#include <algorithm>
+
+#include "absl/hash/hash.h"
+#include "absl/types/span.h"
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+// So many slots that the set never grows: at most this many live pages per slot, where it cleans up in
+// place what was erased.
+constexpr size_t kSlotsPerPage = 2;
+
+}  // namespace
+
+KvCache::KvCache(int32_t pages, int32_t page_tokens, bool reuse)
+    : page_tokens_(page_tokens),
+      reuse_(reuse),
+      pages_(static_cast<size_t>(pages)),
+      index_(0, KeyHash{this}, KeyEqual{this}) {
+  SLUICE_CHECK(pages >= 0 && page_tokens >= 1);
+  if (reuse_) {
+    tokens_.resize(TokensBegin(pages));
+    index_.reserve(kSlotsPerPage * pages_.size());
+  }
+  for (int32_t page = pages - 1; page >= 0; --page) Free(page);
+}
+
+size_t KvCache::Hash(const Key& key) const {
+  return absl::HashOf(key.parent,
+                      absl::MakeConstSpan(key.tokens, static_cast<size_t>(page_tokens_)));
+}
+
+bool KvCache::Equal(const Key& a, const Key& b) const {
+  return a.parent == b.parent && std::equal(a.tokens, a.tokens + page_tokens_, b.tokens);
+}
+
+int32_t KvCache::Lookup(const Key& key) const {
+  const auto found = index_.find(key);
+  return found == index_.end() ? kNone : *found;
+}
+
+KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root) const {
+  Prefix prefix;
+  if (!reuse_) return prefix;
+  Key key{.parent = root, .tokens = tokens.data()};
+  for (size_t left = tokens.size(); left > static_cast<size_t>(page_tokens_);) {
+    const int32_t id = Lookup(key);
+    if (id == kNone) break;
+    const Page& page = pages_[static_cast<size_t>(id)];
+    ++prefix.pages;
+    if (page.holders == 0) ++prefix.idle;
+    key = {.parent = page.content, .tokens = key.tokens + page_tokens_};
+    left -= static_cast<size_t>(page_tokens_);
+  }
+  return prefix;
+}
+
+void KvCache::Attach(std::span<const int32_t> tokens, SequencePages* pages) {
+  SLUICE_CHECK(pages->ids.empty() && pages->root < kMostRoots);
+  const int32_t found = Find(tokens, pages->root).pages;
+  pages->content = pages->root;
+  for (const int32_t* own = tokens.data(); pages->published < found; own += page_tokens_) {
+    const int32_t page = Lookup({.parent = pages->content, .tokens = own});
+    Hold(page);
+    pages->ids.push_back(page);
+    pages->content = At(page).content;
+    ++pages->published;
+  }
+}
+
+bool KvCache::Extend(int32_t positions, SequencePages* pages) {
+  const auto wanted = static_cast<size_t>(PagesFor(positions));
+  if (wanted > pages->ids.size() + static_cast<size_t>(available())) return false;
+  while (pages->ids.size() < wanted) pages->ids.push_back(Take());
+  return true;
+}
+
+void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages) {
+  if (!reuse_) return;
+  SLUICE_CHECK(static_cast<size_t>(computed) <= tokens.size());
+  SLUICE_CHECK(static_cast<size_t>(PagesFor(computed)) <= pages->ids.size());
+  if (pages->published == 0) pages->content = pages->root;
+  for (; pages->published < computed / page_tokens_; ++pages->published) {
+    int32_t& id = pages->ids[static_cast<size_t>(pages->published)];
+    const Key key{.parent = pages->content, .tokens = &tokens[TokensBegin(pages->published)]};
+    const int32_t equal = Lookup(key);
+    if (equal != kNone) {
+      LetGo(id);
+      Hold(equal);
+      id = equal;
+    } else {
+      At(id).parent = key.parent;
+      At(id).content = ++last_content_;
+      std::copy_n(key.tokens, page_tokens_, &tokens_[TokensBegin(id)]);
+      index_.insert(id);
+      ++version_;
+    }
+    pages->content = At(id).content;
+  }
+}
+
+// The last first, so that a page is never idle for longer than those that follow it: what was evicted
+// leaves no page behind that nobody can find.
+void KvCache::Release(SequencePages* pages) {
+  for (; !pages->ids.empty(); pages->ids.pop_back()) LetGo(pages->ids.back());
+  pages->published = 0;
+}
+
+void KvCache::Hold(int32_t page) {
+  if (At(page).holders++ == 0) RemoveIdle(page);
+}
+
+void KvCache::LetGo(int32_t page) {
+  SLUICE_CHECK(At(page).holders > 0);
+  if (--At(page).holders > 0) return;
+  if (At(page).content == 0) {
+    Free(page);
+  } else {
+    AppendIdle(page);
+  }
+}
+
+int32_t KvCache::Take() {
+  int32_t page = first_free_;
+  if (page != kNone) {
+    first_free_ = At(page).next;
+    --free_count_;
+  } else {
+    page = first_idle_;
+    RemoveIdle(page);
+    index_.erase(page);
+    At(page).content = 0;
+    ++evicted_;
+  }
+  At(page).holders = 1;
+  return page;
+}
+
+void KvCache::Free(int32_t page) {
+  At(page).next = first_free_;
+  first_free_ = page;
+  ++free_count_;
+}
+
+void KvCache::AppendIdle(int32_t page) {
+  At(page).previous = last_idle_;
+  At(page).next = kNone;
+  (last_idle_ == kNone ? first_idle_ : At(last_idle_).next) = page;
+  last_idle_ = page;
+  ++idle_count_;
+  ++version_;
+}
+
+void KvCache::RemoveIdle(int32_t page) {
+  const int32_t previous = At(page).previous;
+  const int32_t next = At(page).next;
+  (previous == kNone ? first_idle_ : At(previous).next) = next;
+  (next == kNone ? last_idle_ : At(next).previous) = previous;
+  --idle_count_;
+  ++version_;
+}
+
+}  // namespace sluice

@@ -1,0 +1,113 @@
+#include "engine/schedule/lineup.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kAnyNumber = std::numeric_limits<int32_t>::max();
+
+auto Before(const SequenceQueue& queue) {
+  return
+      [&queue](const WaitingSequence* a, const WaitingSequence* b) { return queue.Before(*a, *b); };
+}
+
+}  // namespace
+
+void Lineup::Load(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime urgent_until) {
+  SplitRunning(queue);
+  room_ = Room(options_, queue, inputs, static_cast<int32_t>(decodes_.size()));
+  const bool urgent = queue.EarliestDeadline() <= urgent_until;
+  LoadFresh(queue, urgent ? kUrgentReach : 2 * kWindow);
+  riders_.clear();
+  jumped_.clear();
+  if (urgent) PickUrgent(queue, urgent_until);
+  urgent_ = riders_.size();
+  AddOthers(queue);
+  LeaveOut();
+}
+
+void Lineup::SplitRunning(const SequenceQueue& queue) {
+  decodes_.clear();
+  prompts_.clear();
+  queue.Running(&others_);
+  for (WaitingSequence* sequence : others_) {
+    (IsDecode(*sequence) ? decodes_ : prompts_).push_back(sequence);
+  }
+}
+
+// As much of the queue as may ride, and the window; all within `reach`.
+void Lineup::LoadFresh(const SequenceQueue& queue, size_t reach) {
+  Room room = room_;
+  size_t prefix = 0;
+  for (;; reach *= 2) {
+    queue.Front(reach + queue.running(), &fresh_);
+    const bool all = fresh_.size() == queue.size();
+    std::erase_if(fresh_, [](const WaitingSequence* sequence) { return sequence->running; });
+    while (prefix < fresh_.size() && room.Fits(*fresh_[prefix])) room.Take(*fresh_[prefix++]);
+    if (all || prefix + kWindow <= fresh_.size()) break;
+  }
+  window_end_ = std::min(prefix + kWindow, fresh_.size());
+}
+
+// The urgent ones, as many as those ahead of them allow, become the first riders.
+void Lineup::PickUrgent(const SequenceQueue& queue, MonoTime until) {
+  const auto before = Before(queue);
+  others_.clear();
+  std::merge(fresh_.begin(), fresh_.end(), prompts_.begin(), prompts_.end(),
+             std::back_inserter(others_), before);
+  allowance_.clear();
+  int32_t least = kAnyNumber;
+  for (const WaitingSequence* sequence : others_) {
+    allowance_.push_back(least);
+    least = std::min(least, Allowance(*sequence));
+  }
+  queue.Urgent(until, kMostUrgent + decodes_.size(), &by_deadline_);
+  for (WaitingSequence* sequence : by_deadline_) {
+    if (riders_.size() == kMostUrgent) break;
+    const auto it = std::lower_bound(others_.begin(), others_.end(), sequence, before);
+    if (it == others_.end() || *it != sequence) continue;  // a decode, or too far back
+    if (allowance_[static_cast<size_t>(it - others_.begin())] >
+        static_cast<int32_t>(riders_.size())) {
+      riders_.push_back(sequence);
+    }
+  }
+  jumped_.assign(riders_.begin(), riders_.end());
+  std::sort(jumped_.begin(), jumped_.end(), before);
+}
+
+// Those of the window, and running ones wherever they are, behind the urgent ones.
+void Lineup::AddOthers(const SequenceQueue& queue) {
+  const auto before = Before(queue);
+  fresh_.resize(window_end_);
+  others_.clear();
+  std::merge(fresh_.begin(), fresh_.end(), prompts_.begin(), prompts_.end(),
+             std::back_inserter(others_), before);
+  std::set_difference(others_.begin(), others_.end(), jumped_.begin(), jumped_.end(),
+                      std::back_inserter(riders_), before);
+}
+
+// Keeps only those who may ride.
+void Lineup::LeaveOut() {
+  may_pass_.clear();
+  first_passing_ = riders_.size();
+  const size_t urgent = urgent_;
+  int32_t least = kAnyNumber;
+  size_t kept = 0;
+  for (size_t i = 0; i < riders_.size(); ++i) {
+    WaitingSequence* const sequence = riders_[i];
+    const bool passes_freely = i < urgent || sequence->running;
+    if (room_.Holds(*sequence) && (passes_freely || least > 0)) {
+      if (i >= urgent && least < kAnyNumber) first_passing_ = std::min(first_passing_, kept);
+      may_pass_.push_back(passes_freely ? kAnyNumber : least);
+      riders_[kept++] = sequence;
+    } else {
+      if (i < urgent) --urgent_;
+      least = std::min(least, Allowance(*sequence));
+    }
+  }
+  riders_.resize(kept);
+}
+
+}  // namespace sluice

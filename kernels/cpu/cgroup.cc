@@ -1,0 +1,142 @@
+#include "kernels/cpu/cgroup.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+
+namespace sluice::kernels {
+namespace {
+
+// Cuts what precedes the first of `separators` (or all) off the front of `text`.
+std::string_view TakeUntil(std::string_view separators, std::string_view* text) {
+  const size_t end = std::min(text->find_first_of(separators), text->size());
+  const std::string_view taken = text->substr(0, end);
+  text->remove_prefix(std::min(end + 1, text->size()));
+  return taken;
+}
+
+std::optional<int64_t> ParsePositive(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value <= 0) return std::nullopt;
+  return value;
+}
+
+template <typename T>
+std::optional<T> Smaller(std::optional<T> a, std::optional<T> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+std::optional<int> ReadV2(const std::string& folder, ReadFile read) {
+  const std::optional<std::string> text = read(folder + "/cpu.max");
+  return text ? ParseCpuMax(*text) : std::nullopt;
+}
+
+std::optional<int> ReadV1(const std::string& folder, ReadFile read) {
+  const std::optional<std::string> quota = read(folder + "/cpu.cfs_quota_us");
+  const std::optional<std::string> period = read(folder + "/cpu.cfs_period_us");
+  if (!quota || !period) return std::nullopt;
+  std::string_view first_line = *quota;  // -1: none
+  return ParseCpuMax(std::string(TakeUntil("\n", &first_line)) + " " + *period);
+}
+
+// Walks from mount + path up to the mount itself.
+template <typename ReadFolder>
+auto Least(const std::string& mount, std::string_view path, ReadFolder read_folder) {
+  decltype(read_folder(mount)) least;
+  while (path.starts_with('/') && path.size() > 1) {
+    least = Smaller(least, read_folder(mount + std::string(path)));
+    path = path.substr(0, path.rfind('/'));
+  }
+  return Smaller(least, read_folder(mount));
+}
+
+// limit - usage of two files that hold bytes; a limit that is no number is none.
+std::optional<int64_t> Rest(const std::string& limit_path, const std::string& usage_path,
+                            ReadFile read) {
+  const auto bytes = [&](const std::string& path) -> std::optional<int64_t> {
+    const std::optional<std::string> text = read(path);
+    if (!text) return std::nullopt;
+    std::string_view first_line = *text;
+    return ParsePositive(TakeUntil("\n", &first_line));
+  };
+  const std::optional<int64_t> limit = bytes(limit_path);
+  if (!limit) return std::nullopt;
+  return std::max<int64_t>(*limit - bytes(usage_path).value_or(0), 0);
+}
+
+// "MemAvailable:   123 kB" of /proc/meminfo.
+std::optional<int64_t> Available(ReadFile read) {
+  const std::optional<std::string> text = read("/proc/meminfo");
+  if (!text) return std::nullopt;
+  std::string_view lines = *text;
+  while (!lines.empty()) {
+    std::string_view line = TakeUntil("\n", &lines);
+    if (TakeUntil(":", &line) != "MemAvailable") continue;
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    const std::optional<int64_t> kib = ParsePositive(TakeUntil(" ", &line));
+    if (kib && *kib < INT64_MAX / 1024) return *kib * 1024;
+  }
+  return std::nullopt;
+}
+
+// The least that the cgroups of /proc/self/cgroup say, up to their root: `v2` and `v1` read a folder,
+// the latter of `controller`.
+template <typename T, typename ReadV2, typename ReadV1>
+std::optional<T> LeastOfCgroups(std::string_view controller, ReadFile read, ReadV2 v2, ReadV1 v1) {
+  const std::optional<std::string> membership = read("/proc/self/cgroup");
+  if (!membership) return std::nullopt;
+  std::optional<T> least;
+  std::string_view lines = *membership;
+  while (!lines.empty()) {  // "<id>:<controllers, none in v2>:<path>"
+    std::string_view path = TakeUntil("\n", &lines);
+    TakeUntil(":", &path);
+    std::string_view controllers = TakeUntil(":", &path);
+    if (controllers.empty()) least = Smaller(least, Least("/sys/fs/cgroup", path, v2));
+    while (!controllers.empty()) {
+      if (TakeUntil(",", &controllers) != controller) continue;
+      least = Smaller(least, Least("/sys/fs/cgroup/" + std::string(controller), path, v1));
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+std::optional<std::string> ReadSystemFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::optional<int> ParseCpuMax(std::string_view text) {
+  std::string_view line = TakeUntil("\n", &text);
+  const std::optional<int64_t> quota = ParsePositive(TakeUntil(" ", &line));
+  const std::optional<int64_t> period = ParsePositive(line);
+  if (!quota || !period) return std::nullopt;
+  const int64_t cpus = *quota / *period + (*quota % *period != 0);
+  return static_cast<int>(std::min<int64_t>(cpus, 1 << 20));
+}
+
+std::optional<int> CgroupCpus(ReadFile read) {
+  return LeastOfCgroups<int>(
+      "cpu", read, [&](const std::string& folder) { return ReadV2(folder, read); },
+      [&](const std::string& folder) { return ReadV1(folder, read); });
+}
+
+std::optional<int64_t> FreeMemory(ReadFile read) {
+  const auto granted = LeastOfCgroups<int64_t>(
+      "memory", read,
+      [&](const std::string& folder) {
+        return Rest(folder + "/memory.max", folder + "/memory.current", read);
+      },
+      [&](const std::string& folder) {
+        return Rest(folder + "/memory.limit_in_bytes", folder + "/memory.usage_in_bytes", read);
+      });
+  return Smaller(granted, Available(read));
+}
+
+}  // namespace sluice::kernels

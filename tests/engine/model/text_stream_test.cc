@@ -1,0 +1,402 @@
+#include "engine/model/text_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace sluice {
+namespace {
+
+const std::string kReplacement = "\xEF\xBF\xBD";
+
+// Does `text` consist of whole characters? A second opinion, by decoding to code points.
+bool IsUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const int bytes = lead < 0x80       ? 1
+                      : lead >> 5 == 6  ? 2
+                      : lead >> 4 == 14 ? 3
+                      : lead >> 3 == 30 ? 4
+                                        : 0;
+    if (bytes == 0 || i + bytes > text.size()) return false;
+    uint32_t point = bytes == 1 ? lead : lead & (0x7F >> bytes);
+    for (int k = 1; k < bytes; ++k) {
+      const auto next = static_cast<unsigned char>(text[i + k]);
+      if (next >> 6 != 2) return false;
+      point = point << 6 | (next & 0x3F);
+    }
+    const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (point < least[bytes] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000))
+      return false;
+    i += bytes;
+  }
+  return true;
+}
+
+// Each token is a text of any bytes.
+class PieceTokenizer final : public Tokenizer {
+ public:
+  explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
+  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
+  std::string Decode(std::span<const int32_t> ids) const override {
+    longest_ = std::max(longest_, ids.size());
+    std::string text;
+    for (int32_t id : ids) text += pieces_[id];
+    return text;
+  }
+  size_t longest() const { return longest_; }  // of the sequences decoded
+
+ private:
+  std::vector<std::string> pieces_;
+  mutable size_t longest_ = 0;
+};
+
+// As SentencePiece decodes: a piece's "_" is a space, dropped at the beginning of the text; adjacent
+// byte tokens make characters, each byte that is in none is U+FFFD; control tokens make nothing.
+class SpaceAndByteTokenizer final : public Tokenizer {
+ public:
+  static constexpr int32_t kControl = 256;
+  explicit SpaceAndByteTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
+  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
+  std::string Decode(std::span<const int32_t> ids) const override {
+    longest_ = std::max(longest_, ids.size());
+    std::string text;
+    bool begun = false;
+    for (size_t i = 0; i < ids.size();) {
+      if (ids[i] > kControl) {
+        std::string piece = pieces_[ids[i] - kControl - 1];
+        std::replace(piece.begin(), piece.end(), '_', ' ');
+        text += !begun && piece.starts_with(' ') ? piece.substr(1) : piece;
+      }
+      begun |= ids[i] != kControl;
+      if (ids[i] >= kControl) {
+        ++i;
+        continue;
+      }
+      size_t bytes = 4;
+      std::string character;
+      for (; bytes > 0; --bytes) {
+        character.clear();
+        for (size_t k = i; k < std::min(i + bytes, ids.size()) && ids[k] < kControl; ++k) {
+          character.push_back(static_cast<char>(ids[k]));
+        }
+        if (character.size() == bytes && IsUtf8(character) && (bytes == 1) == (ids[i] < 0x80))
+          break;
+      }
+      text += bytes > 0 ? character : kReplacement;
+      i += std::max<size_t>(bytes, 1);
+    }
+    return text;
+  }
+  size_t longest() const { return longest_; }
+
+ private:
+  std::vector<std::string> pieces_;
+  mutable size_t longest_ = 0;
+};
+
+struct Streamed {
+  std::vector<std::string> pieces;  // after each token, then at the end
+  bool stopped = false;
+  size_t tokens = 0;  // until it stopped
+
+  std::string text() const {
+    std::string all;
+    for (const std::string& piece : pieces) all += piece;
+    return all;
+  }
+};
+
+Streamed Stream(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
+                const std::vector<std::string>& stops = {}, int32_t min_tokens = 0) {
+  TextStream stream(&tokenizer, stops, min_tokens);
+  Streamed out;
+  for (const int32_t token : tokens) {
+    stream.Append(token, &out.pieces.emplace_back());
+    if (!stream.stopped()) ++out.tokens;
+  }
+  stream.Finish(&out.pieces.emplace_back());
+  out.stopped = stream.stopped();
+  return out;
+}
+
+std::vector<int32_t> BytesOf(std::string_view text) {
+  std::vector<int32_t> tokens;
+  for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
+  return tokens;
+}
+
+Streamed StreamBytes(std::string_view text, const std::vector<std::string>& stops = {},
+                     int32_t min_tokens = 0) {
+  return Stream(*MakeByteTokenizer(-1), BytesOf(text), stops, min_tokens);
+}
+
+// `text` cut into tokens at random.
+std::vector<std::string> RandomPieces(std::mt19937_64& random, std::string_view text, size_t most) {
+  std::vector<std::string> pieces;
+  while (!text.empty()) {
+    const size_t size = std::min(text.size(), random() % (most + 1));
+    pieces.emplace_back(text.substr(0, size));
+    text.remove_prefix(size);
+  }
+  return pieces;
+}
+
+Streamed StreamPieces(const std::vector<std::string>& pieces,
+                      const std::vector<std::string>& stops = {}, int32_t min_tokens = 0) {
+  std::vector<int32_t> tokens(pieces.size());
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i);
+  return Stream(PieceTokenizer(pieces), tokens, stops, min_tokens);
+}
+
+const std::string kMultilingual =
+    "Grüße, мир! 你好 — नमस्ते 🙂👩‍👩‍👧 "
+    "\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEF\xBF\xBD\xF0\x90\x80\x80"
+    "\xF4\x8F\xBF\xBF é";
+
+TEST(TextStreamTest, EveryPieceIsWholeCharacters) {
+  ASSERT_TRUE(IsUtf8(kMultilingual));
+  const Streamed bytes = StreamBytes(kMultilingual);
+  EXPECT_EQ(bytes.text(), kMultilingual);
+  for (const std::string& piece : bytes.pieces) EXPECT_TRUE(IsUtf8(piece)) << piece;
+  EXPECT_EQ(bytes.pieces.back(), "") << "nothing is held back from complete text";
+  for (size_t cut = 0; cut <= kMultilingual.size(); ++cut) {
+    const Streamed two = StreamPieces({kMultilingual.substr(0, cut), kMultilingual.substr(cut)});
+    EXPECT_EQ(two.text(), kMultilingual);
+    for (const std::string& piece : two.pieces) EXPECT_TRUE(IsUtf8(piece)) << "cut at " << cut;
+    // What ends in U+FFFD waits as a whole: it may be a byte that was decoded alone.
+    if (!kMultilingual.substr(0, cut).ends_with(kReplacement)) {
+      EXPECT_GE(two.pieces[0].size() + 3, cut);
+    }
+  }
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const Streamed some = StreamPieces(RandomPieces(random, kMultilingual, 1 + seed % 9));
+    EXPECT_EQ(some.text(), kMultilingual);
+    for (const std::string& piece : some.pieces) EXPECT_TRUE(IsUtf8(piece)) << piece;
+  }
+}
+
+TEST(TextStreamTest, BytesThatAreNoTextPassAsTheyAre) {
+  const char lead[] =
+      "\x00\x41\x80\xBF\xC1\xC2\xE0\xE1\xED\xEF\xF0\xF1\xF4\xF5\xFF\xA0\x9F\x90\x8F\xBD";
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    std::string binary;
+    for (int i = 0; i < 80; ++i) {
+      binary.push_back(seed % 2 == 0 ? static_cast<char>(random()) : lead[random() % 20]);
+    }
+    const Streamed bytes = StreamBytes(binary);
+    EXPECT_EQ(bytes.text(), binary);
+    EXPECT_LE(bytes.pieces.back().size(), 3u)
+        << "no more than a character's beginning is held back";
+    EXPECT_EQ(StreamPieces(RandomPieces(random, binary, 7)).text(), binary);
+  }
+}
+
+TEST(TextStreamTest, OnlyTheBeginningOfACharacterWaits) {
+  const std::map<std::string, bool> waits = {
+      {"a", false},           {"\x80", false},         {"\xC1", false},     {"\xC2", true},
+      {"\xDF", true},         {"\xE0", true},          {"\xE0\x9F", false}, {"\xE0\xA0", true},
+      {"\xED\x9F", true},     {"\xED\xA0", false},     {"\xEF\xBF", true},  {"\xF0\x8F", false},
+      {"\xF0\x90", true},     {"\xF0\x90\x80", true},  {"\xF4\x8F", true},  {"\xF4\x90", false},
+      {"\xF5", false},        {"\xFF", false},         {"\xE4\xBD", true},  {"\xE4\xE4", true},
+      {"\xF1\x80\x80", true}, {"\x80\x80\x80", false}, {"\xC2\x41", false}};
+  for (const auto& [text, waiting] : waits) {
+    const Streamed streamed = StreamPieces({text});
+    EXPECT_EQ(streamed.text(), text);
+    EXPECT_EQ(!streamed.pieces.back().empty(), waiting) << testing::PrintToString(text);
+  }
+}
+
+struct StopCase {
+  std::string text;
+  std::vector<std::string> stops;
+  std::string expected;
+  bool stopped = true;
+};
+
+const StopCase kStopCases[] = {
+    {"hello END of it", {"END"}, "hello "},
+    {"END", {"END"}, ""},
+    {"ENEND", {"END"}, "EN"},
+    {"EN", {"END"}, "EN", false},
+    {"aaab", {"aab"}, "a"},
+    {"aabaabaac", {"aabaac"}, "aab"},
+    {"abababac", {"ababac"}, "ab"},
+    {"abcd", {"bcd", "c"}, "ab"},       // ends first
+    {"xabc", {"bc", "abc", "c"}, "x"},  // ends together: the longest
+    {"one two", {"two", "one"}, ""},
+    {"one two", {"three"}, "one two", false},
+    {"你好。再见", {"。"}, "你好"},
+    {"\xE4\xBD!", {"!"}, "\xE4\xBD"},
+    {"aaaa", {"a"}, ""},
+    {"same", {"me", "me"}, "sa"},
+};
+
+TEST(TextStreamTest, StopsBeforeTheFirstStopTextHoweverTokensAreCut) {
+  for (const StopCase& c : kStopCases) {
+    SCOPED_TRACE(c.text);
+    const Streamed bytes = StreamBytes(c.text, c.stops);
+    EXPECT_EQ(bytes.text(), c.expected);
+    EXPECT_EQ(bytes.stopped, c.stopped);
+    for (uint64_t seed = 0; seed < 30; ++seed) {
+      std::mt19937_64 random(seed);
+      const Streamed some = StreamPieces(RandomPieces(random, c.text, 1 + seed % 6), c.stops);
+      EXPECT_EQ(some.text(), c.expected) << "seed " << seed;
+      EXPECT_EQ(some.stopped, c.stopped) << "seed " << seed;
+    }
+    EXPECT_EQ(StreamPieces({c.text}, c.stops).text(), c.expected);
+  }
+}
+
+// The first to end, of these the longest; by trying all. npos: none.
+size_t FirstStop(const std::string& text, const std::vector<std::string>& stops) {
+  for (size_t end = 0; end <= text.size(); ++end) {
+    size_t longest = 0;
+    for (const std::string& stop : stops) {
+      if (std::string_view(text).substr(0, end).ends_with(stop))
+        longest = std::max(longest, stop.size());
+    }
+    if (longest > 0) return end - longest;
+  }
+  return std::string::npos;
+}
+
+TEST(TextStreamTest, RandomStopsInRandomText) {
+  int stopped = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const auto word = [&](size_t size) {
+      std::string out;
+      for (size_t i = 0; i < size; ++i) {
+        const uint64_t letter = random() % 5;  // few, so that stops begin again and again
+        out += letter < 2 ? "a" : letter < 4 ? "b" : "ä";
+      }
+      return out;
+    };
+    const std::string text = word(40);
+    std::vector<std::string> stops;
+    for (uint64_t i = 0; i < 1 + seed % 3; ++i) stops.push_back(word(1 + random() % 7));
+    const Streamed streamed = StreamPieces(RandomPieces(random, text, 1 + seed % 5), stops);
+    const size_t first = FirstStop(text, stops);
+    ASSERT_EQ(streamed.text(), text.substr(0, first));
+    ASSERT_EQ(streamed.stopped, first != std::string::npos);
+    for (const std::string& piece : streamed.pieces) ASSERT_TRUE(IsUtf8(piece));
+    stopped += streamed.stopped ? 1 : 0;
+  }
+  EXPECT_GT(stopped, 500);
+  EXPECT_LT(stopped, 2000);
+}
+
+TEST(TextStreamTest, ShowsNothingThatAStopMayTakeBackAndAllElse) {
+  const Streamed streamed = StreamBytes("xENxENDy", {"END"});
+  EXPECT_EQ(streamed.pieces, (std::vector<std::string>{"x", "", "", "ENx", "", "", "", "", ""}));
+  EXPECT_TRUE(streamed.stopped);
+  EXPECT_EQ(streamed.tokens, 6u) << "the token that completes the stop text stops";
+}
+
+TEST(TextStreamTest, LooksForNoStopInWhatTheFirstTokensEnd) {
+  const auto cut = [](int32_t min_tokens) {
+    const Streamed streamed = StreamBytes("a.b.c", {"."}, min_tokens);
+    return streamed.text() + (streamed.stopped ? "|" : "");
+  };
+  EXPECT_EQ(cut(0), "a|");
+  EXPECT_EQ(cut(1), "a|");
+  EXPECT_EQ(cut(2), "a.b|");
+  EXPECT_EQ(cut(3), "a.b|");
+  EXPECT_EQ(cut(4), "a.b.c");
+  // One that begins before counts.
+  const Streamed across = StreamBytes("xENDy", {"END"}, 3);
+  EXPECT_EQ(across.text(), "x");
+  EXPECT_EQ(StreamBytes("xENDy", {"END"}, 4).text(), "xENDy");
+  EXPECT_EQ(StreamBytes("aaa", {"aa"}, 2).text(), "a")
+      << "the second one, which overlaps the first";
+}
+
+TEST(TextStreamTest, SpecialTokensHaveNoTextAndTakeNoRoom) {
+  const auto bytes = MakeByteTokenizer(256);
+  std::vector<int32_t> tokens = {256, 'a', 257, 0xC3, 256, 0xA4};
+  tokens.insert(tokens.end(), 10'000, 257);
+  tokens.push_back('b');
+  EXPECT_EQ(Stream(*bytes, tokens).text(), "aäb");
+  const PieceTokenizer pieces({"", "a"});
+  std::vector<int32_t> mostly(10'000, 0);
+  mostly[9'000] = 1;
+  EXPECT_EQ(Stream(pieces, mostly).text(), "a");
+  EXPECT_LE(pieces.longest(), 8u);
+}
+
+class DependentDecodeTest : public testing::Test {
+ protected:
+  // 257 ..
+  const SpaceAndByteTokenizer tokenizer_{{"_Hello", "_world", "!", "_", "ing", "_END", "END"}};
+  static constexpr int32_t kHello = 257, kWorld = 258, kMark = 259, kSpace = 260, kIng = 261,
+                           kSpaceEnd = 262, kEnd = 263;
+};
+
+TEST_F(DependentDecodeTest, SpacesAndBytesComeOutAsOfTheWhole) {
+  const std::vector<int32_t> tokens = {
+      kHello, kWorld, 0xE4, 0xBD, 0xA0, kMark, kSpace, kWorld, SpaceAndByteTokenizer::kControl,
+      kWorld, kIng};
+  ASSERT_EQ(tokenizer_.Decode(tokens), "Hello world你!  world worlding");
+  EXPECT_EQ(Stream(tokenizer_, tokens).pieces,
+            (std::vector<std::string>{"Hello", " world", "", "", "你", "!", " ", " world", "",
+                                      " world", "ing", ""}));
+}
+
+TEST_F(DependentDecodeTest, StopsSpanTokensWhoseTextDependsOnOthers) {
+  const std::vector<int32_t> tokens = {kHello, kWorld, kSpaceEnd, kMark};
+  EXPECT_EQ(Stream(tokenizer_, tokens, {"world END"}).text(), "Hello ");
+  EXPECT_EQ(Stream(tokenizer_, tokens, {" END"}).text(), "Hello world");
+  EXPECT_EQ(Stream(tokenizer_, std::vector<int32_t>{kSpaceEnd, kMark}, {" END"}).text(), "END!")
+      << "the space that begins the text is none";
+}
+
+TEST_F(DependentDecodeTest, RandomTokensAddUpToTheWhole) {
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> tokens;
+    while (tokens.size() < 60) {
+      switch (random() % 5) {
+        case 0:
+        case 1:
+          tokens.push_back(static_cast<int32_t>(257 + random() % 7));
+          break;
+        case 2:  // no run long enough to be cut
+          if (!tokens.empty()) tokens.push_back(SpaceAndByteTokenizer::kControl);
+          break;
+        case 3:
+          for (int32_t byte :
+               BytesOf(std::string_view("你🙂ä").substr(random() % 9, random() % 9))) {
+            tokens.push_back(byte);
+          }
+          break;
+        default:
+          tokens.push_back(static_cast<int32_t>(random() % 256));
+      }
+    }
+    const Streamed streamed = Stream(tokenizer_, tokens);
+    ASSERT_EQ(streamed.text(), tokenizer_.Decode(tokens));
+    for (const std::string& piece : streamed.pieces) ASSERT_TRUE(IsUtf8(piece));
+  }
+}
+
+TEST_F(DependentDecodeTest, DecodesAFewTokensAtATimeWhateverComes) {
+  const SpaceAndByteTokenizer fresh({"_Hello"});
+  std::vector<int32_t> tokens(5000, 0x80);  // U+FFFD without end
+  tokens.insert(tokens.end(), 5000, SpaceAndByteTokenizer::kControl);
+  tokens.insert(tokens.end(), 5000, kHello);
+  const Streamed streamed = Stream(fresh, tokens);
+  EXPECT_LE(fresh.longest(), 8u);
+  EXPECT_EQ(streamed.text().size(), 5000 * kReplacement.size() + 5000 * 6);
+}
+
+}  // namespace
+}  // namespace sluice

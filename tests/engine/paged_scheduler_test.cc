@@ -1,0 +1,360 @@
+#include "engine/paged_scheduler.h"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/allocation_counter.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Tokens = std::vector<int32_t>;
+
+Tokens Counting(int32_t first, size_t count) {
+  Tokens tokens(count);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// A sequence with the storage of its history.
+struct Sequence : PagedSequence {
+  Tokens all;
+};
+
+class PagedSchedulerTest : public ::testing::Test {
+ protected:
+  void Make(const PagedScheduler::Options& options, const BatchOptions& batch,
+            int32_t sequences = 8) {
+    const auto ladder =
+        std::make_shared<const Ladder>(std::vector<Bucket>{{.tokens = 64, .sequences = sequences}});
+    scheduler_ = std::make_unique<PagedScheduler>(batch, options, std::chrono::minutes(1), ladder,
+                                                  CostModel(), nullptr);
+  }
+
+  // Stands behind those made before, unless `queued` says otherwise.
+  Sequence* New(Tokens tokens) {
+    Sequence* const sequence = &sequences_.emplace_back();
+    sequence->all = std::move(tokens);
+    sequence->all.reserve(64);
+    sequence->history = sequence->all;
+    sequence->ticket = sequences_.size();
+    return sequence;
+  }
+  Sequence* Arrive(Tokens tokens) {
+    Sequence* const sequence = New(std::move(tokens));
+    scheduler_->Arrive(sequence);
+    return sequence;
+  }
+
+  std::vector<WaitingSequence*> Decide() {
+    std::vector<WaitingSequence*> batch;
+    decision_ = scheduler_->Decide(MonoTime(), /*draining=*/true, &batch);
+    EXPECT_EQ(decision_.launch, !batch.empty());
+    return batch;
+  }
+
+  // Its step ended; it comes back, with `token` if one was drawn.
+  void Return(Sequence* sequence) {
+    scheduler_->Computed(sequence);
+    scheduler_->Return(sequence);
+  }
+  void Return(Sequence* sequence, int32_t token) {
+    scheduler_->Computed(sequence);
+    sequence->all.push_back(token);
+    sequence->history = sequence->all;
+    scheduler_->Return(sequence);
+  }
+  // Runs alone to the end of its history and ends.
+  void RunToEnd(Sequence* sequence) {
+    scheduler_->Arrive(sequence);
+    while (true) {
+      ASSERT_THAT(Decide(), ElementsAre(sequence));
+      if (sequence->later_tokens == 0) break;
+      Return(sequence);
+    }
+    scheduler_->Computed(sequence);
+    scheduler_->End(sequence);
+  }
+
+  std::unique_ptr<PagedScheduler> scheduler_;
+  std::deque<Sequence> sequences_;
+  BatchDecision decision_;
+};
+
+// first_position, tokens, later_tokens, sampled_rows, pages, running
+std::vector<int32_t> StepOf(const WaitingSequence& sequence) {
+  return {sequence.first_position, sequence.tokens, sequence.later_tokens,
+          sequence.sampled_rows,   sequence.pages,  sequence.running ? 1 : 0};
+}
+
+TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 5});
+  Sequence* const sequence = Arrive(Counting(0, 12));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 5, 7, 0, 2, 0));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_EQ(sequence->kv.ids.size(), 2u);
+  Return(sequence);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(5, 5, 2, 0, 1, 1));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  Return(sequence);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(10, 2, 0, 1, 0, 1));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  Return(sequence, 12);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(12, 1, 0, 1, 1, 1));
+  EXPECT_EQ(scheduler_->kv().available(), 5);
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  scheduler_->End(sequence);
+  EXPECT_EQ(scheduler_->kv().available(), 8);
+}
+
+TEST_F(PagedSchedulerTest, CountsTheRowsThatAreSampled) {
+  const struct {
+    bool scored, sampled_end;
+    std::vector<int32_t> expected;  // of the three steps of a prompt
+  } cases[] = {{false, true, {0, 0, 1}},
+               {false, false, {0, 0, 0}},
+               {true, true, {4, 4, 2}},
+               {true, false, {4, 4, 1}}};
+  for (const auto& c : cases) {
+    Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
+    Sequence* const sequence = New(Counting(0, 10));
+    sequence->reuse = false;
+    sequence->scored = c.scored;
+    sequence->sampled_end = c.sampled_end;
+    scheduler_->Arrive(sequence);
+    std::vector<int32_t> rows;
+    for (int step = 0; step < 3; ++step) {
+      if (step > 0) Return(sequence);
+      rows.push_back(sequence->sampled_rows);
+      ASSERT_THAT(Decide(), ElementsAre(sequence));
+    }
+    EXPECT_EQ(rows, c.expected) << c.scored << c.sampled_end;
+    scheduler_->End(sequence);
+  }
+}
+
+TEST_F(PagedSchedulerTest, WithoutPagesEachStepComputesTheWholeHistory) {
+  Make({.keeps_pages = false}, {.policy = PolicyKind::kFifoPacked, .prefill_tokens = 4});
+  Sequence* const sequence = Arrive(Counting(0, 10));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 10, 0, 1, 0, 0));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  Return(sequence, 10);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 11, 0, 1, 0, 0));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_THAT(sequence->kv.ids, IsEmpty());
+  scheduler_->Computed(sequence);
+  scheduler_->End(sequence);
+}
+
+TEST_F(PagedSchedulerTest, BeginsWithWhatIsFound) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0});
+  RunToEnd(New(Counting(0, 12)));
+  // Two of its three pages: one token must be left. They are idle, so that holding them takes two more.
+  Sequence* const sequence = Arrive(Counting(0, 12));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(8, 4, 0, 1, 3, 0));
+  Sequence* const unlike = New(Counting(0, 12));
+  unlike->reuse = false;
+  scheduler_->Arrive(unlike);
+  EXPECT_THAT(StepOf(*unlike), ElementsAre(0, 12, 0, 1, 3, 0));
+  Decide();
+  EXPECT_EQ(sequence->reused_tokens, 8);
+  EXPECT_EQ(scheduler_->counts().prefix_tokens, 24);
+  EXPECT_EQ(scheduler_->counts().reused_tokens, 8);
+  // Held, they cost nothing.
+  EXPECT_THAT(StepOf(*Arrive(Counting(0, 12))), ElementsAre(8, 4, 0, 1, 1, 0));
+}
+
+TEST_F(PagedSchedulerTest, BeginsWithWhatWasPublishedWhileItWaited) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/1);
+  Sequence* const first = Arrive(Counting(0, 12));
+  Sequence* const second = Arrive(Counting(0, 12));
+  EXPECT_THAT(Decide(), ElementsAre(first));
+  EXPECT_EQ(second->first_position, 0);
+  scheduler_->Computed(first);
+  scheduler_->End(first);
+  EXPECT_THAT(Decide(), ElementsAre(second));
+  EXPECT_THAT(StepOf(*second), ElementsAre(8, 4, 0, 1, 3, 0));
+  EXPECT_EQ(second->kv.ids.size(), 3u);
+}
+
+TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
+  Make({.pages = 6, .page_tokens = 4}, {.prefill_tokens = 0});
+  Sequence* const first = Arrive(Counting(0, 4));
+  Sequence* const last = Arrive(Counting(100, 7));
+  first->generates = last->generates = true;
+  for (int32_t token = 0; token < 6; ++token) {
+    ASSERT_THAT(Decide(), ElementsAre(first, last));
+    Return(first, 50 + token);
+    Return(last, 150 + token);
+  }
+  EXPECT_EQ(scheduler_->kv().available(), 0);
+  EXPECT_THAT(Decide(), ElementsAre(first));
+  EXPECT_EQ(last->preemptions, 1);
+  EXPECT_EQ(scheduler_->counts().preemptions, 1);
+  EXPECT_THAT(last->kv.ids, IsEmpty());
+  // Its full pages are still found.
+  EXPECT_THAT(StepOf(*last), ElementsAre(12, 1, 0, 1, 4, 0));
+  scheduler_->Computed(first);
+  scheduler_->End(first);
+  EXPECT_THAT(Decide(), ElementsAre(last));
+  EXPECT_EQ(last->kv.ids.size(), 4u);
+  EXPECT_EQ(last->reused_tokens, 0);
+  EXPECT_EQ(scheduler_->counts().prefix_tokens, 11);
+  scheduler_->End(last);
+  EXPECT_EQ(scheduler_->kv().available(), 6);
+}
+
+TEST_F(PagedSchedulerTest, RemovedWhileItWaitsItLetsGoOfItsPages) {
+  Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 4});
+  Sequence* const sequence = Arrive(Counting(0, 10));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  Return(sequence);
+  EXPECT_EQ(scheduler_->kv().available(), 3);
+  scheduler_->Remove(sequence);
+  EXPECT_EQ(scheduler_->kv().available(), 4);
+  EXPECT_EQ(scheduler_->kv().idle(), 1);
+  EXPECT_TRUE(scheduler_->scheduler().queue().empty());
+}
+
+// More than are looked up again before a decision, so that the last one's estimate grows old.
+class OldEstimateTest : public PagedSchedulerTest {
+ protected:
+  static constexpr int kWaiting = 1100;
+
+  // All but `left` of those ahead are gone, and the pages that the last one was to begin with are too.
+  Sequence* MakeOld(int left) {
+    Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/2);
+    RunToEnd(New(Counting(0, 12)));
+    Sequence* const evicting = New(Counting(200, 15));
+    evicting->reuse = false;
+    std::vector<Sequence*> ahead;
+    for (int i = 0; i < kWaiting; ++i) {
+      ahead.push_back(New({1}));
+      ahead.back()->reuse = false;
+      ahead.back()->priority = 1;
+    }
+    Sequence* const old = New(Counting(0, 12));
+    old->priority = 3;
+    scheduler_->Arrive(old);
+    EXPECT_EQ(old->first_position, 8);
+    for (Sequence* sequence : ahead) scheduler_->Arrive(sequence);
+    evicting->priority = 1;
+    scheduler_->Arrive(evicting);
+    EXPECT_THAT(Decide(), ElementsAre(evicting));  // takes all pages
+    scheduler_->End(evicting);
+    const std::vector<WaitingSequence*> batch = Decide();
+    EXPECT_THAT(batch, ElementsAre(ahead[0], ahead[1]));
+    for (WaitingSequence* sequence : batch) scheduler_->End(static_cast<Sequence*>(sequence));
+    for (int i = 2; i < kWaiting - left; ++i) scheduler_->Remove(ahead[static_cast<size_t>(i)]);
+    EXPECT_EQ(old->first_position, 8);
+    return old;
+  }
+};
+
+TEST_F(OldEstimateTest, IsCorrectedBeforeItsSequenceRuns) {
+  Sequence* const old = MakeOld(/*left=*/0);
+  EXPECT_THAT(Decide(), ElementsAre(old));
+  EXPECT_THAT(StepOf(*old), ElementsAre(0, 12, 0, 1, 3, 0));
+  EXPECT_EQ(decision_.size.tokens, 12);
+  EXPECT_EQ(old->kv.ids.size(), 3u);
+}
+
+TEST_F(OldEstimateTest, DoesNotHoldTheOthersUp) {
+  Sequence* const old = MakeOld(/*left=*/1);
+  EXPECT_THAT(Decide(), ElementsAre(&sequences_[kWaiting + 1]));
+  EXPECT_EQ(decision_.size, (BatchSize{.tokens = 1, .sequences = 1, .longest = 1}));
+  EXPECT_THAT(StepOf(*old), ElementsAre(0, 12, 0, 1, 3, 0));
+  EXPECT_THAT(old->kv.ids, IsEmpty());
+  EXPECT_EQ(scheduler_->scheduler().queue().size(), 1u);
+}
+
+// Sequences that share prefixes, generate and preempt each other, again and again.
+class Rounds {
+ public:
+  Rounds()
+      : scheduler_({.prefill_tokens = 24}, {.pages = 60, .page_tokens = 4, .prefix_reuse = true},
+                   std::chrono::minutes(1),
+                   std::make_shared<const Ladder>(
+                       *BuildLadder({.strategy = StrategyKind::kGeometric},
+                                    {.max_tokens = 128, .max_sequences = 16, .tile_tokens = 8})),
+                   CostModel(), nullptr),
+        sequences_(64) {
+    for (Sequence& sequence : sequences_) {
+      sequence.all.reserve(96);
+      sequence.kv.ids.reserve(24);
+    }
+  }
+
+  void Run(int rounds) {
+    for (int round = 0; round < rounds; ++round) Round();
+  }
+  const PagedScheduler& scheduler() const { return scheduler_; }
+
+ private:
+  void Round() {
+    now_ += std::chrono::milliseconds(1);
+    for (Sequence& sequence : sequences_) {
+      if (sequence.all.empty() && random_() % 16 == 0) Arrive(&sequence);
+    }
+    if (!scheduler_.Decide(now_, false, &batch_).launch) return;
+    for (WaitingSequence* waiting : batch_) EndStep(static_cast<Sequence*>(waiting));
+  }
+
+  void Arrive(Sequence* sequence) {
+    const int32_t kind = static_cast<int32_t>(random_() % 4);
+    for (int32_t i = 0; i < 48; ++i) {
+      sequence->all.push_back(i < 32 ? kind : static_cast<int32_t>(random_() % 1000));
+    }
+    sequence->history = sequence->all;
+    sequence->ticket = ++tickets_;
+    sequence->preemptions = 0;
+    sequence->queued = now_;
+    sequence->generates = true;
+    scheduler_.Arrive(sequence);
+  }
+
+  void EndStep(Sequence* sequence) {
+    scheduler_.Computed(sequence);
+    if (sequence->later_tokens == 0) {
+      if (sequence->all.size() == 96) {
+        scheduler_.End(sequence);
+        sequence->all.clear();
+        return;
+      }
+      sequence->all.push_back(static_cast<int32_t>(random_() % 1000));
+      sequence->history = sequence->all;
+    }
+    scheduler_.Return(sequence);
+  }
+
+  PagedScheduler scheduler_;
+  std::vector<Sequence> sequences_;
+  std::vector<WaitingSequence*> batch_;
+  std::mt19937_64 random_{1};
+  MonoTime now_{std::chrono::seconds(1)};
+  uint64_t tickets_ = 0;
+};
+
+TEST(PagedSchedulerSteadyState, AllocatesNothing) {
+  Rounds rounds;
+  rounds.Run(12000);  // so that the histograms of the traffic know all sizes
+  const int64_t before = Allocations();
+  const PagedScheduler::Counts counts = rounds.scheduler().counts();
+  rounds.Run(3000);
+  EXPECT_EQ(Allocations() - before, 0);
+  EXPECT_GT(rounds.scheduler().counts().preemptions, counts.preemptions);
+  EXPECT_GT(rounds.scheduler().counts().reused_tokens, counts.reused_tokens);
+}
+
+}  // namespace
+}  // namespace sluice
