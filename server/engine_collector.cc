@@ -90,12 +90,32 @@ void AddTraffic(const ModelStats& stats, const Labels& labels, Snapshot* snapsho
   }
 }
 
+void AddKv(const KvStats& kv, const Labels& labels, Snapshot* snapshot) {
+  const auto pages = [&](const char* state, int64_t count) {
+    snapshot->Gauge(metric::kKvPages, With(labels, "state", state), static_cast<double>(count));
+  };
+  pages("held", kv.held);
+  pages("idle", kv.idle);
+  pages("free", kv.pages - kv.held - kv.idle);
+  snapshot->Gauge(metric::kKvPageTokens, labels, static_cast<double>(kv.page_tokens));
+  snapshot->Counter(metric::kKvEvicted, labels, static_cast<double>(kv.evicted));
+  const auto prefix = [&](const char* result, int64_t tokens) {
+    snapshot->Counter(metric::kPrefixTokens, With(labels, "result", result),
+                      static_cast<double>(tokens));
+  };
+  prefix("hit", kv.reused_tokens);
+  prefix("miss", kv.prefix_tokens - kv.reused_tokens);
+  snapshot->Counter(metric::kPreemptions, labels, static_cast<double>(kv.preemptions));
+}
+
 void AddModel(const ModelStats& stats, const Labels& labels, Snapshot* snapshot) {
   const auto gauge = [&](const metric::Metric& metric, auto value) {
     snapshot->Gauge(metric, labels, static_cast<double>(value));
   };
   gauge(metric::kWaiting, stats.waiting_requests);
   gauge(metric::kRunning, stats.running_requests);
+  gauge(metric::kSequencesWaiting, stats.waiting_sequences);
+  gauge(metric::kSequencesRunning, stats.running_sequences);
   gauge(metric::kQueuedTokens, stats.queued_tokens);
   gauge(metric::kQueueBytes, stats.queued_bytes);
   gauge(metric::kOldestAge, Seconds(stats.oldest_age));
@@ -109,6 +129,7 @@ void AddModel(const ModelStats& stats, const Labels& labels, Snapshot* snapshot)
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("slots", stats.slot_memory_bytes);
+  AddKv(stats.kv, labels, snapshot);
   AddLadder(stats, labels, snapshot);
   AddTraffic(stats, labels, snapshot);
 }

@@ -34,7 +34,8 @@ inline constexpr Metric kFirstToken{"sluice_time_to_first_token_seconds",
                                     "From arrival to the first generated token."};
 inline constexpr Metric kInterToken{
     "sluice_inter_token_duration_seconds",
-    "Mean time between a request's generated tokens, one observation per request."};
+    "Mean time between a request's generated tokens, one observation per request that generated "
+    "more than one per row."};
 inline constexpr Metric kStageDuration{
     "sluice_stage_duration_seconds",
     "By stage: admit (reading and validating a request); form, replay and deliver of a batch."};
@@ -99,6 +100,10 @@ inline constexpr Metric kCostLaw{
 inline constexpr Metric kWaiting{"sluice_requests_waiting",
                                  "Accepted requests that never ran yet."};
 inline constexpr Metric kRunning{"sluice_requests_running", "Requests that ran and are not done."};
+inline constexpr Metric kSequencesWaiting{"sluice_sequences_waiting",
+                                          "Rows that hold no KV pages and wait for a step."};
+inline constexpr Metric kSequencesRunning{
+    "sluice_sequences_running", "Rows that hold KV pages, or are computed by the current step."};
 inline constexpr Metric kQueuedTokens{"sluice_queued_tokens", "Tokens of the waiting requests."};
 inline constexpr Metric kQueueBytes{"sluice_queue_bytes", "Memory of the waiting requests."};
 inline constexpr Metric kOldestAge{"sluice_queue_oldest_age_seconds",
@@ -109,6 +114,20 @@ inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
 inline constexpr Metric kDeviceMemory{"sluice_device_memory_bytes",
                                       "By state: weights, plans, slots."};
+
+// KV pages. Where none are kept between steps, all of these are 0.
+inline constexpr Metric kKvPages{
+    "sluice_kv_pages",
+    "By state: held (by sequences), idle (kept for sequences that begin alike), free."};
+inline constexpr Metric kKvPageTokens{"sluice_kv_page_tokens", "Tokens that a KV page holds."};
+inline constexpr Metric kKvEvicted{"sluice_kv_pages_evicted_total",
+                                   "Idle KV pages that were needed for something else."};
+inline constexpr Metric kPrefixTokens{
+    "sluice_prefix_tokens_total",
+    "Tokens of prompts that began to run, by result: hit (found in pages, not computed), miss."};
+inline constexpr Metric kPreemptions{
+    "sluice_preemptions_total",
+    "Running sequences that gave their pages up for others, to be computed again."};
 
 // The daemon.
 inline constexpr Metric kLogDropped{"sluice_log_dropped_total",

@@ -56,6 +56,8 @@ class AccessLogTest : public ::testing::Test {
     trace_.compute = std::chrono::microseconds(700);
     trace_.prompt_tokens = 2;
     trace_.generated_tokens = 5;
+    trace_.reused_tokens = 1;
+    trace_.preemptions = 3;
     trace_.bucket_tokens = 64;
   }
   ~AccessLogTest() override { std::remove(path_.c_str()); }
@@ -78,8 +80,8 @@ class AccessLogTest : public ::testing::Test {
 TEST_F(AccessLogTest, TellsTheRequestsLife) {
   EXPECT_THAT(Logged(1, absl::OkStatus()),
               HasSubstr("request id=\"req 7\" model=text version=1 code=OK rows=1 prompt_tokens=2 "
-                        "generated_tokens=5 bucket=64 steps=0 queue_us=100 compute_us=700 "
-                        "total_us=1000\n"));
+                        "reused_tokens=1 generated_tokens=5 bucket=64 steps=0 preemptions=3 "
+                        "queue_us=100 compute_us=700 total_us=1000\n"));
 }
 
 TEST_F(AccessLogTest, ARequestThatNeverRanWaitedUntilItsEnd) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "server/status.h"
 #include "tests/support/fake_backend.h"
@@ -59,6 +60,16 @@ TEST(ParametersTest, Defaults) {
   EXPECT_EQ(read->num_top_logprobs, 0);
   EXPECT_EQ(read->priority, 0);
   EXPECT_EQ(read->timeout_us, 0);
+  EXPECT_EQ(read->edits.repetition_penalty, 1);
+  EXPECT_EQ(read->edits.presence_penalty, 0);
+  EXPECT_EQ(read->edits.frequency_penalty, 0);
+  EXPECT_TRUE(read->edits.bias.empty());
+  EXPECT_TRUE(read->edits.allowed.empty());
+  EXPECT_TRUE(read->stop.ids.empty());
+  EXPECT_TRUE(read->stop.texts.empty());
+  EXPECT_FALSE(read->stop.ignore_eos);
+  EXPECT_EQ(read->stop.min_tokens, 0);
+  EXPECT_FALSE(read->empty_final_response);
 }
 
 TEST(ParametersTest, ANumberMayComeInEveryForm) {
@@ -128,6 +139,24 @@ TEST(ParametersTest, BothEndsOfEveryRange) {
       {"top_k", Text("7x"), false},
       {"top_k", Bool(true), false},
       {"triton_enable_empty_final_response", Bool(true), true},
+      {"triton_enable_empty_final_response", Int(2), false},
+      {"repetition_penalty", Real(0.01), true},
+      {"repetition_penalty", Real(0.0099), false},
+      {"repetition_penalty", Int(100), true},
+      {"repetition_penalty", Real(100.1), false},
+      {"presence_penalty", Int(-100), true},
+      {"presence_penalty", Real(-100.1), false},
+      {"presence_penalty", Text("100"), true},
+      {"frequency_penalty", Int(-100), true},
+      {"frequency_penalty", Int(101), false},
+      {"frequency_penalty", Real(std::nan("")), false},
+      {"min_tokens", Int(1), true},
+      {"min_tokens", Int(2), false},  // above max_tokens, 1
+      {"min_tokens", Int(-1), false},
+      {"ignore_eos", Bool(false), true},
+      {"ignore_eos", Text("1"), true},
+      {"ignore_eos", Int(2), false},
+      {"ignore_eos", Text("yes"), false},
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.name + " " + test.value.ShortDebugString());
@@ -136,7 +165,8 @@ TEST(ParametersTest, BothEndsOfEveryRange) {
 }
 
 TEST(ParametersTest, ExtremeIntegersAreRefusedEverywhere) {
-  for (const char* name : {"max_tokens", "top_k", "num_top_logprobs", "priority", "timeout"}) {
+  for (const char* name : {"max_tokens", "top_k", "num_top_logprobs", "priority", "timeout",
+                           "min_tokens", "ignore_eos"}) {
     for (const InferParameter& value :
          {Int(INT64_MIN), Int(INT64_MAX), Unsigned(UINT64_MAX), Unsigned(uint64_t{1} << 63),
           Real(1e300), Real(-1e300), Real(18446744073709551616.0), Real(9223372036854775808.0),
@@ -156,6 +186,67 @@ TEST(ParametersTest, ErrorsNameParameterValueAndRange) {
   const absl::Status status = Read("top_k", Int(98)).status();
   EXPECT_EQ(std::string(status.message()), "parameter top_k is 98; expected an integer in [0, 97]");
   EXPECT_EQ(ReasonOf(status), "parameter");
+}
+
+TEST(ParametersTest, EditsAndStopsAreRead) {
+  ParameterMap map;
+  map["max_tokens"] = Int(9);
+  map["min_tokens"] = Text("9");
+  map["repetition_penalty"] = Text("1.5");
+  map["presence_penalty"] = Real(-0.5);
+  map["frequency_penalty"] = Int(2);
+  map["ignore_eos"] = Bool(true);
+  map["stop_token_ids"] = Text("[7, 3]");
+  map["allowed_token_ids"] = Text("9,3,7,11");
+  map["triton_enable_empty_final_response"] = Bool(true);
+  const absl::StatusOr<Parameters> read = ReadParameters(map, FakeConfig());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->stop.min_tokens, 9);
+  EXPECT_EQ(read->edits.repetition_penalty, 1.5f);
+  EXPECT_EQ(read->edits.presence_penalty, -0.5f);
+  EXPECT_EQ(read->edits.frequency_penalty, 2);
+  EXPECT_TRUE(read->stop.ignore_eos);
+  EXPECT_EQ(read->stop.ids, (std::vector<int32_t>{3, 7}));
+  EXPECT_EQ(read->edits.allowed, (std::vector<int32_t>{3, 7, 9, 11}));
+  EXPECT_TRUE(read->empty_final_response);
+}
+
+// Each leaves nothing that could be drawn, or nearly.
+TEST(ParametersTest, SomeTokenMustRemain) {
+  struct Case {
+    std::map<std::string, std::string> texts;
+    bool good;
+  };
+  std::string all = "{\"0\": null";
+  for (int id = 1; id < 97; ++id) all += ", \"" + std::to_string(id) + "\": \"-inf\"";
+  const std::string all_but_two = all.substr(0, all.rfind(", \"95\""));
+  const Case cases[] = {
+      {{{"logit_bias", all + "}"}}, false},
+      {{{"logit_bias", all_but_two + "}"}}, true},
+      {{{"logit_bias", all_but_two + "}"}, {"allowed_token_ids", "3,4"}}, false},
+      {{{"logit_bias", all_but_two + "}"}, {"allowed_token_ids", "3,96"}}, true},
+      {{{"logit_bias", all_but_two + "}"}, {"stop_token_ids", "[95,96]"}}, true},
+      {{{"logit_bias", all_but_two + "}"}, {"stop_token_ids", "[95,96]"}, {"min_tokens", "1"}},
+       false},
+      {{{"allowed_token_ids", "5"}, {"stop_token_ids", "5"}, {"min_tokens", "1"}}, false},
+      {{{"allowed_token_ids", "5"}, {"stop_token_ids", "5"}}, true},
+      {{{"allowed_token_ids", "96"}, {"min_tokens", "1"}}, false},  // 96 is the eos below
+      {{{"allowed_token_ids", "96"}, {"min_tokens", "1"}, {"ignore_eos", "1"}}, true},
+      {{{"allowed_token_ids", "[]"}}, false},
+  };
+  ModelConfig config = FakeConfig();
+  config.eos_token_ids = {96};
+  for (const Case& test : cases) {
+    ParameterMap map;
+    std::string trace;
+    for (const auto& [name, text] : test.texts) {
+      map[name] = Text(text);
+      trace += name + "=" + text + " ";
+    }
+    SCOPED_TRACE(trace);
+    const absl::StatusOr<Parameters> read = ReadParameters(map, config);
+    EXPECT_EQ(read.ok(), test.good) << read.status();
+  }
 }
 
 TEST(ParametersTest, UnknownNamesAreRefused) {

@@ -2,7 +2,11 @@
 // the engine's invariants. Worth most under the address sanitizer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <random>
+#include <set>
 
 #include "server/validate.h"
 #include "server/wire.h"
@@ -36,9 +40,30 @@ ModelInferRequest RichRequest(std::mt19937_64& random) {
   testing::SetInt(&request, "max_tokens", static_cast<int64_t>(random() % 40));
   testing::SetInt(&request, "num_top_logprobs", static_cast<int64_t>(random() % 5));
   (*request.mutable_parameters())["temperature"].set_string_param("0.5");
+  auto& parameters = *request.mutable_parameters();
+  parameters["logit_bias"].set_string_param("{\"3\": -1.5, \"250\": null}");
+  parameters["allowed_token_ids"].set_string_param("3,4,5");
+  parameters["stop_token_ids"].set_string_param("[4, 257]");
+  parameters["stop"].set_string_param("[\"ab\", \"c\"]");
   if (random() % 2 == 0) request.add_outputs()->set_name("logits");
   if (random() % 2 == 0) request.add_outputs()->set_name("xsa_proj_frac");
   return request;
+}
+
+void ExpectGenerationInvariants(const Request& request) {
+  const int64_t vocab = request.model->config.vocab_size;
+  std::set<int32_t> biased;
+  for (const kernels::TokenBias& bias : request.edits.bias) {
+    EXPECT_TRUE(bias.token >= 0 && bias.token < vocab);
+    EXPECT_TRUE(biased.insert(bias.token).second);
+    EXPECT_FALSE(std::isnan(bias.bias));
+  }
+  for (const std::vector<int32_t>* ids : {&request.edits.allowed, &request.stop.ids}) {
+    EXPECT_EQ(std::adjacent_find(ids->begin(), ids->end(), std::greater_equal<>()), ids->end());
+    EXPECT_TRUE(ids->empty() || (ids->front() >= 0 && ids->back() < vocab));
+  }
+  for (const std::string& text : request.stop.texts) EXPECT_FALSE(text.empty());
+  EXPECT_LE(request.stop.min_tokens, request.max_tokens);
 }
 
 void ExpectEngineInvariants(const ValidRequest& valid) {
@@ -63,6 +88,7 @@ void ExpectEngineInvariants(const ValidRequest& valid) {
   EXPECT_GE(request.priority, 1);
   EXPECT_LE(request.priority, kPriorityLevels);
   EXPECT_FALSE(valid.reply.outputs.empty());
+  ExpectGenerationInvariants(request);
 }
 
 TEST(ValidateFuzzTest, DamagedBytesNeverPassAsWhatTheyAreNot) {

@@ -312,6 +312,40 @@ TEST(ValidateTest, SamplingParametersReachTheEngine) {
   EXPECT_FALSE(valid->reply.drawn_seed.has_value());
 }
 
+TEST(ValidateTest, EditsAndStopsReachEngineAndReply) {
+  ModelInferRequest message = IdsRequest({1});
+  SetInt(&message, "max_tokens", 9);
+  SetInt(&message, "min_tokens", 3);
+  auto& parameters = *message.mutable_parameters();
+  parameters["stop"].set_string_param("[\"x\", \"yz\"]");
+  parameters["stop_token_ids"].set_string_param("[5]");
+  parameters["logit_bias"].set_string_param("{\"7\": null}");
+  parameters["ignore_eos"].set_bool_param(true);
+  parameters["triton_enable_empty_final_response"].set_bool_param(true);
+  const absl::StatusOr<ValidRequest> valid = Check(message);
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  const StopRules& stop = valid->request.stop;
+  EXPECT_THAT(stop.texts, ElementsAre("x", "yz"));
+  EXPECT_THAT(stop.ids, ElementsAre(5));
+  EXPECT_TRUE(stop.ignore_eos);
+  EXPECT_EQ(stop.min_tokens, 3);
+  ASSERT_EQ(valid->request.edits.bias.size(), 1u);
+  EXPECT_EQ(valid->request.edits.bias[0].token, 7);
+  // The reply cuts its text by the same rules.
+  EXPECT_EQ(valid->reply.stop_texts, stop.texts);
+  EXPECT_EQ(valid->reply.min_tokens, 3);
+  EXPECT_EQ(valid->reply.max_tokens, 9);
+  EXPECT_TRUE(valid->reply.empty_final_response);
+}
+
+TEST(ValidateTest, StopTextsNeedATokenizer) {
+  ModelInferRequest message = IdsRequest({1});
+  (*message.mutable_parameters())["stop"].set_string_param("x");
+  EXPECT_TRUE(Check(message).ok());
+  const absl::Status status = Validate(message, FakeModel(FakeConfig()), kLimits, {}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("parameter stop"));
+}
+
 TEST(ValidateTest, ASeedIsDrawnAndToldWhereOneIsNeeded) {
   ModelInferRequest message = IdsRequest({1});
   EXPECT_FALSE(Check(message, {.fresh_seed = 9})->reply.drawn_seed.has_value()) << "greedy";
