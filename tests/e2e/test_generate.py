@@ -1,0 +1,238 @@
+"""Streamed generation, with tritonclient's streaming API as it is."""
+
+import json
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import SLUICE
+from infer import ids_inputs, infer, text_inputs
+from streaming import Stream, arrays, is_final, joined, stream
+from test_invariance import same
+from tritonclient.utils import InferenceServerException
+
+PROMPT = "In the beginning"
+EOS = 257
+
+
+def unary(daemon, inputs, outputs=None, **parameters):
+    with daemon.client() as client:
+        return infer(client, inputs, outputs, **parameters)
+
+
+def wait_until(condition, polls=2000):
+    """Each poll is a call, so that this neither sleeps nor waits without an end."""
+    for _ in range(polls):
+        if condition():
+            return
+    pytest.fail("it did not happen")
+
+
+def held_pages(daemon):
+    return daemon.metric("sluice_kv_pages", state="held")
+
+
+def test_the_pieces_together_are_the_unary_answer(demo):
+    wanted = ["output_ids", "sequence_length", "logprobs", "finish_reason", "text_output", "top_ids",
+              "top_logprobs", "logits", "prompt_logprobs"]
+    request = {"max_tokens": 60, "num_top_logprobs": 3, "temperature": "0.9", "seed": 11}
+    with Stream(demo) as one:
+        one.send(text_inputs(PROMPT), "r", wanted, **request)
+        pieces = one.answer()
+    assert len(pieces) > 1, "nothing was streamed"
+    assert [is_final(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    for piece in pieces:
+        assert piece.get_response().id == "r" and piece.get_response().model_name == "demo"
+        tokens = piece.as_numpy("output_ids").shape[1]
+        assert piece.as_numpy("sequence_length")[0, 0] == tokens
+        assert piece.as_numpy("top_ids").shape == (1, tokens, 3)
+        piece.as_numpy("text_output")[0, 0].decode()  # never within a character
+    assert all(piece.as_numpy("finish_reason")[0, 0] == b"" for piece in pieces[:-1])
+    assert same(joined(pieces), unary(demo, text_inputs(PROMPT), wanted, **request))
+
+
+def test_what_belongs_to_the_prompt_comes_last(demo):
+    with Stream(demo) as one:
+        one.send(text_inputs(PROMPT), outputs=["output_ids", "prompt_logprobs"], max_tokens=20)
+        pieces = [arrays(piece) for piece in one.answer()]
+    assert all(piece.keys() == {"output_ids"} for piece in pieces[:-1])
+    assert pieces[-1].keys() == {"output_ids", "prompt_logprobs"}
+
+
+def test_an_empty_final_response_for_those_who_want_one(demo):
+    with Stream(demo) as one:
+        one.send(text_inputs(PROMPT), "r", max_tokens=8, empty_final=True)
+        pieces = one.answer()
+    assert [is_final(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert not pieces[-1].get_response().outputs and pieces[-1].get_response().id == "r"
+    assert pieces[-2].as_numpy("finish_reason")[0, 0] == b"length"
+    assert same(joined(pieces), unary(demo, text_inputs(PROMPT), max_tokens=8))
+
+
+def test_many_requests_share_a_stream(demo):
+    prompts = [f"{PROMPT}{'!' * i}" for i in range(24)]
+    with Stream(demo) as one:
+        for i, prompt in enumerate(prompts):
+            one.send(text_inputs(prompt), f"{i:02}", max_tokens=4 + i)
+        answers = one.answers_of(len(prompts))
+    for i, (prompt, pieces) in enumerate(zip(prompts, answers)):
+        assert same(joined(pieces), unary(demo, text_inputs(prompt), max_tokens=4 + i))
+
+
+def test_rows_of_one_request_stream_side_by_side(demo):
+    rows = [[256, *b"And"], [256, *b"The children of Israel"], [256]]
+    with Stream(demo) as one:
+        one.send(ids_inputs(rows), max_tokens=20, stop_token_ids="[32]")
+        pieces = [arrays(piece) for piece in one.answer()]
+    whole = unary(demo, ids_inputs(rows), max_tokens=20, stop_token_ids="[32]")
+    for row in range(len(rows)):
+        ids = [token for piece in pieces
+               for token in piece["output_ids"][row, : piece["sequence_length"][row, 0]]]
+        assert ids == whole["output_ids"][row, : whole["sequence_length"][row, 0]].tolist()
+        assert b"".join(piece["text_output"][row, 0] for piece in pieces) == \
+            whole["text_output"][row, 0]
+
+
+def test_an_error_ends_its_request_and_not_the_stream(demo):
+    with Stream(demo) as one:
+        one.send(text_inputs(PROMPT), max_tokens=200, timeout=1)
+        with pytest.raises(InferenceServerException):
+            one.answer()
+        one.send(text_inputs(PROMPT), max_tokens=3)
+        assert joined(one.answer())["sequence_length"][0, 0] == 3
+
+
+def test_cancelling_a_stream_frees_its_pages(daemon):
+    server = daemon()
+    with Stream(server) as one:
+        for i in range(8):
+            one.send(text_inputs(f"{i} {PROMPT}"), str(i), max_tokens=230)
+        one.next()
+        wait_until(lambda: held_pages(server) > 0)
+        one.cancel()
+    wait_until(lambda: server.metric("sluice_requests_total") == 8)
+    wait_until(lambda: held_pages(server) == 0)
+    assert server.metric("sluice_requests_total", code="CANCELLED") > 0
+    assert server.metric("sluice_sequences_running") == 0
+
+
+class TestEnds:
+    """What ends an answer, and what keeps it going. Each way of asking gives the same."""
+
+    def ask(self, demo, **parameters):
+        whole = unary(demo, text_inputs(PROMPT), **parameters)
+        assert same(stream(demo, text_inputs(PROMPT), **parameters), whole)
+        return (whole["text_output"][0, 0].decode(), whole["output_ids"][0].tolist(),
+                whole["finish_reason"][0, 0].decode())
+
+    def test_a_stop_text(self, demo):
+        text, ids, _ = self.ask(demo, max_tokens=60)
+        stop = text[30:34]
+        cut, cut_ids, reason = self.ask(demo, max_tokens=60, stop=json.dumps(["\x00", stop]))
+        assert cut == text[: text.index(stop)] and reason == "stop"
+        assert cut_ids == ids[: text.index(stop) + len(stop)]
+        assert self.ask(demo, max_tokens=60, stop=stop) == (cut, cut_ids, reason)
+
+    def test_a_stop_token(self, demo):
+        _, ids, _ = self.ask(demo, max_tokens=30)
+        _, cut, reason = self.ask(demo, max_tokens=30, stop_token_ids=json.dumps([ids[9]]))
+        assert cut == ids[: ids.index(ids[9])] and reason == "stop"
+
+    def test_nothing_before_min_tokens(self, demo):
+        text, ids, _ = self.ask(demo, max_tokens=30)
+        _, later, _ = self.ask(demo, max_tokens=30, min_tokens=20,
+                               stop_token_ids=json.dumps([ids[4]]))
+        assert len(later) >= 20 and ids[4] not in later[:20]
+        unstopped, _, _ = self.ask(demo, max_tokens=30, min_tokens=30, stop=text[5])
+        assert unstopped == text
+
+    def test_eos_and_ignore_eos(self, demo):
+        likely = json.dumps({EOS: 100})
+        assert self.ask(demo, max_tokens=6, logit_bias=likely) == ("", [], "stop")
+        _, ids, reason = self.ask(demo, max_tokens=6, logit_bias=likely, ignore_eos=True)
+        assert ids == [EOS] * 6 and reason == "length"
+        _, ids, reason = self.ask(demo, max_tokens=6, logit_bias=likely, min_tokens=4)
+        assert len(ids) == 4 and EOS not in ids and reason == "stop"
+
+    def test_bans_and_allowed_tokens(self, demo):
+        _, ids, _ = self.ask(demo, max_tokens=20)
+        _, others, _ = self.ask(demo, max_tokens=20, logit_bias=json.dumps({ids[0]: None}))
+        assert ids[0] not in others
+        text, _, _ = self.ask(demo, max_tokens=20, allowed_token_ids="[97, 98, 99]", seed=3,
+                              temperature="2")
+        assert set(text) <= set("abc") and len(set(text)) > 1
+
+    def test_penalties_change_greedy_answers(self, demo):
+        _, ids, _ = self.ask(demo, max_tokens=40)
+        for penalty in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
+            _, others, _ = self.ask(demo, max_tokens=40, **{penalty: "1.8"})
+            assert others != ids, penalty
+
+
+@pytest.mark.parametrize("parameters, message", [
+    ({"repetition_penalty": "0"}, "repetition_penalty"),
+    ({"presence_penalty": "101"}, "presence_penalty"),
+    ({"logit_bias": '{"258": 1}'}, "logit_bias"),
+    ({"logit_bias": "[" * 100000}, "logit_bias"),
+    ({"allowed_token_ids": "[]x"}, "allowed_token_ids"),
+    ({"stop_token_ids": json.dumps(list(range(65)))}, "stop_token_ids"),
+    ({"stop": '[""]'}, "stop"),
+    ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+    ({"allowed_token_ids": "[97]", "logit_bias": '{"97": null}'}, "allowed_token_ids"),
+])
+def test_what_is_wrong_is_named(demo, parameters, message):
+    with demo.client() as client:
+        with pytest.raises(InferenceServerException) as error:
+            infer(client, text_inputs("a"), **parameters)
+    assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
+    assert message in error.value.message()
+
+
+def command(demo, *arguments):
+    return [SLUICE, "generate", "--server", demo.grpc, "--verbose", *arguments]
+
+
+def test_the_command_shows_the_unary_answer(demo):
+    text = unary(demo, text_inputs(PROMPT), max_tokens=50)["text_output"][0, 0].decode()
+    run = subprocess.run(command(demo, "--text", "-", "--max-tokens", "50"), input=PROMPT,
+                         capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == text + "\n"
+    assert run.stderr.startswith("50 tokens in ") and "finish length" in run.stderr
+
+    lines = subprocess.run(command(demo, "--text", PROMPT, "--max-tokens", "50", "--json"),
+                           capture_output=True, text=True, timeout=60).stdout.splitlines()
+    assert "".join(json.loads(line)["outputs"]["text_output"] for line in lines) == text
+
+
+def test_the_command_has_flags_for_every_way_to_end(demo):
+    run = subprocess.run(
+        command(demo, "--text", PROMPT, "--max-tokens", "90", "--stop", "[never]", "--stop", "the",
+                "--min-tokens", "12", "--repetition-penalty", "1.1", "--logit-bias", "0=ban,1=-5"),
+        capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert "the" not in run.stdout[12:]
+    wrong = subprocess.run(command(demo, "--text", PROMPT, "--min-p", "2"), capture_output=True,
+                           text=True, timeout=60)
+    assert wrong.returncode == 1 and wrong.stdout == ""
+    assert "INVALID_ARGUMENT" in wrong.stderr and "min_p" in wrong.stderr
+
+
+def test_ctrl_c_cancels_and_keeps_what_came(daemon):
+    server = daemon()
+    text = unary(server, text_inputs(PROMPT), max_tokens=240)["text_output"][0, 0].decode()
+    for _ in range(10):  # on a busy machine the answer may be complete before the signal is there
+        with subprocess.Popen(command(server, "--text", PROMPT, "--max-tokens", "240"),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            begin = run.stdout.read(1)
+            run.send_signal(signal.SIGINT)
+            rest, summary = run.communicate(timeout=60)
+        if run.returncode != 0:
+            break
+    assert run.returncode == 130
+    assert "interrupted" in summary
+    shown = begin + rest
+    assert shown.endswith("\n") and text.startswith(shown[:-1]) and shown[:-1] != text
+    wait_until(lambda: held_pages(server) == 0)
+    assert server.metric("sluice_requests_total", code="CANCELLED") == 1

@@ -1,0 +1,83 @@
+"""What is generated depends on the request alone, bit for bit, however the daemon works on it."""
+
+import concurrent.futures
+
+import numpy as np
+import pytest
+from infer import infer, text_inputs
+from streaming import stream
+from test_invariance import same
+
+CLIENTS = 16
+SEED = 20261121
+SHARED = "And the LORD spake unto Moses, saying, Speak unto the children of Israel, "
+
+
+def make_requests():
+    """Prompts that begin alike, lengths around the page size, greedy and seeded."""
+    random = np.random.default_rng(SEED)
+    for i in range(3 * CLIENTS):
+        own = bytes(random.integers(97, 123, random.integers(1, 60))).decode()
+        begin = SHARED[: random.choice([0, 14, 15, 16, 17, 31, 32, len(SHARED)])]
+        parameters = {"max_tokens": int(random.integers(2, 100))}
+        if i % 2:
+            parameters |= {"temperature": "0.9", "top_k": 30, "seed": int(random.integers(1 << 30)),
+                           "repetition_penalty": "1.1", "frequency_penalty": "0.2"}
+        yield begin + own, parameters
+
+
+@pytest.fixture(scope="module")
+def requests():
+    return list(make_requests())
+
+
+@pytest.fixture(scope="module")
+def alone(demo, requests):
+    """The answers of a daemon that has nothing else to do, unary."""
+    with demo.client() as client:
+        return [infer(client, text_inputs(prompt), **parameters) for prompt, parameters in requests]
+
+
+def crowd(server, requests):
+    """All of them from so many clients at a time; every other one streamed."""
+    def ask(i):
+        prompt, parameters = requests[i]
+        if i % 2:
+            return stream(server, text_inputs(prompt), **parameters)
+        with server.client() as client:
+            return infer(client, text_inputs(prompt), **parameters)
+
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+        return list(pool.map(ask, range(len(requests))))
+
+
+VARIANTS = {
+    "as it is": [],
+    "without prefix reuse": ["--engine.kv.prefix-reuse", "false"],
+    "chunks of 1": ["--engine.batch.prefill-tokens", "1"],
+    "chunks of 7": ["--engine.batch.prefill-tokens", "7"],
+    "chunks of 15": ["--engine.batch.prefill-tokens", "15"],
+    "chunks of 17": ["--engine.batch.prefill-tokens", "17"],
+    "whole prompts": ["--engine.batch.prefill-tokens", "0"],
+    "static batches": ["--engine.batch.continuous", "false"],
+    "recomputed steps": ["--engine.batch.policy", "fifo_packed"],
+    "one thread": ["--cpu.threads", "1"],
+    "few pages": ["--engine.kv.memory-bytes", "1MiB"],
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tokens_and_logprobs_are_those_of_a_lonely_request(daemon, requests, alone, variant):
+    server = daemon("--cpu.poison", "true", *VARIANTS[variant])
+    for turn in ("first", "again"):  # the second time, prefixes are there
+        answers = crowd(server, requests)
+        different = [i for i in range(len(requests)) if not same(alone[i], answers[i])]
+        assert not different, f"seed {SEED}, {turn}: requests {different} differ"
+    assert server.metric("sluice_kv_pages", state="held") == 0
+    assert server.metric("sluice_admitted_total") == server.metric("sluice_requests_total")
+
+    hits = server.metric("sluice_prefix_tokens_total", result="hit")
+    keeps_pages = variant != "recomputed steps"
+    assert (hits > 0) == (keeps_pages and variant != "without prefix reuse")
+    if variant == "few pages":
+        assert server.metric("sluice_preemptions_total") > 0, "memory was never short"
