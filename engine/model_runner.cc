@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -114,6 +115,7 @@ RequestId ModelRunner::Admit(std::unique_ptr<ActiveRequest> active) {
   bytes_ += active->bytes();
   for (Row& row : active->rows) {
     row.ticket = ++last_ticket_;
+    row.expected_steps = ExpectedSteps(row);
     scheduler_.Arrive(&row);
     CountWork(&row);
   }
@@ -139,6 +141,18 @@ void ModelRunner::Fail(ActiveRequest* request, const absl::Status& status) {
     scheduler_.Remove(&row);
     RowDone(&row);
   }
+}
+
+int32_t ModelRunner::ExpectedSteps(const Row& row) const {
+  const int32_t after_first = std::max(row.max_generated - 1, 0);
+  return 1 + static_cast<int32_t>(std::lround(generated_share_ * after_first));
+}
+
+void ModelRunner::LearnSteps(const Row& row) {
+  if (!row.generates) return;
+  constexpr double kWeight = 1.0 / 32;
+  const double share = static_cast<double>(std::max(row.generated - 1, 0)) / (row.max_generated - 1);
+  generated_share_ += kWeight * (share - generated_share_);
 }
 
 void ModelRunner::CountWork(Row* row) {

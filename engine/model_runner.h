@@ -98,6 +98,9 @@ class ModelRunner {
   // ones when they settle.
   void Fail(ActiveRequest* request, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RowDone(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Step batches that a row probably takes after its prompt, and how far one went that ended.
+  int32_t ExpectedSteps(const Row& row) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LearnSteps(const Row& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The tokens that its steps may still compute.
   void CountWork(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   const SequenceQueue& queue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -127,6 +130,8 @@ class ModelRunner {
   bool ending_ ABSL_GUARDED_BY(mu_) = false;      // the scheduling thread calls OnDone
   int64_t work_tokens_ ABSL_GUARDED_BY(mu_) = 0;  // that all admitted rows may still compute
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;        // held by admitted requests
+  // Of the steps that max_tokens allows, those that rows take; a decayed mean.
+  double generated_share_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t running_requests_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stepping_sequences_ ABSL_GUARDED_BY(mu_) = 0;  // in the current step
   int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;  // that ended

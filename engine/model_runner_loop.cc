@@ -216,7 +216,10 @@ void ModelRunner::Settle(const StepShape* timed, nanoseconds replay) {
       scheduler_.Return(row);
       CountWork(row);
     } else {
-      if (row->outcome == Row::Outcome::kFinished) scheduler_.Computed(row);
+      if (row->outcome == Row::Outcome::kFinished) {
+        scheduler_.Computed(row);
+        LearnSteps(*row);
+      }
       scheduler_.End(row);
       RowDone(row);
     }
