@@ -61,12 +61,12 @@ class SequenceQueue {
   // Gives a queued sequence another next step: the fields from first_position to running. Its place
   // and what it was overtaken by stay.
   struct NextStep {
-    int32_t first_position;
-    int32_t tokens;
-    int32_t later_tokens;
-    int32_t sampled_rows;
-    int32_t pages;
-    bool running;
+    int32_t first_position = 0;
+    int32_t tokens = 0;
+    int32_t later_tokens = 0;
+    int32_t sampled_rows = 1;
+    int32_t pages = 0;
+    bool running = false;
   };
   void Revise(WaitingSequence* sequence, const NextStep& next);
 

@@ -148,7 +148,6 @@ int Main(int argc, char** argv) {
       "seeds. Deterministic."};
   ComparisonOptions options;
   options.experiment.batch.max_batch_tokens = 16384;
-  options.experiment.batch.prefill_tokens = 0;
   options.experiment.ladder.review.half_life_us = 200'000;
   CostFlags costs;
   int64_t review_us = 50'000;

@@ -56,6 +56,11 @@ class NaiveQueue {
     for (const auto* sequence : sequences_) oldest = std::min(oldest, sequence->queued);
     return oldest;
   }
+  std::vector<WaitingSequence*> Running() const {
+    std::vector<WaitingSequence*> running = Ordered();
+    std::erase_if(running, [](const auto* sequence) { return !sequence->running; });
+    return running;
+  }
   int64_t tokens() const {
     int64_t tokens = 0;
     for (const auto* sequence : sequences_) tokens += sequence->tokens;
@@ -81,6 +86,14 @@ void ExpectSame(const SequenceQueue& queue, const NaiveQueue& naive, size_t wind
   EXPECT_EQ(queue.tokens(), naive.tokens());
   EXPECT_EQ(queue.EarliestDeadline(), naive.EarliestDeadline());
   EXPECT_EQ(queue.OldestArrival(), naive.OldestArrival());
+  const std::vector<WaitingSequence*> running = naive.Running();
+  queue.Running(&front);
+  EXPECT_EQ(front, running);
+  EXPECT_EQ(queue.running(), running.size());
+  EXPECT_EQ(queue.LastRunning(), running.empty() ? nullptr : running.back());
+  int64_t pages = 0;
+  for (const auto* sequence : running) pages += sequence->pages;
+  EXPECT_EQ(queue.running_pages(), pages);
   const WaitingSequence* expired = queue.Expired(now);
   EXPECT_EQ(expired != nullptr, naive.EarliestDeadline() <= now);
   if (expired != nullptr) {
@@ -94,6 +107,8 @@ std::unique_ptr<WaitingSequence> RandomSequence(std::mt19937_64* random, uint64_
   sequence->ticket = ticket;
   sequence->priority = 1 + static_cast<int>((*random)() % kPriorityLevels);
   sequence->tokens = 1 + static_cast<int32_t>((*random)() % 50);
+  sequence->pages = static_cast<int32_t>((*random)() % 5);
+  sequence->running = (*random)() % 3 == 0;
   sequence->queued = now;
   if ((*random)() % 2 == 0) sequence->deadline = At(static_cast<int64_t>((*random)() % 400));
   return sequence;
@@ -108,7 +123,7 @@ TEST(SequenceQueue, DoesWhatTheNaiveOneDoes) {
     std::vector<std::unique_ptr<WaitingSequence>> all;
     std::vector<WaitingSequence*> in, out;
     for (int step = 0; step < 300; ++step) {
-      const uint64_t action = random() % 8;
+      const uint64_t action = random() % 9;
       if (action < 4) {
         all.push_back(RandomSequence(&random, all.size(), At(step / 2)));
         WaitingSequence* const fresh = all.back().get();
@@ -122,10 +137,20 @@ TEST(SequenceQueue, DoesWhatTheNaiveOneDoes) {
         queue.Remove(removed);
         naive.Remove(removed);
         out.push_back(removed);
+      } else if (action == 8 && !in.empty()) {
+        WaitingSequence* const revised = in[random() % in.size()];
+        queue.Revise(revised, {.first_position = 3,
+                               .tokens = 1 + static_cast<int32_t>(random() % 50),
+                               .later_tokens = 7,
+                               .sampled_rows = 0,
+                               .pages = static_cast<int32_t>(random() % 5),
+                               .running = random() % 2 == 0});
+        EXPECT_EQ(revised->later_tokens, 7);
       } else if (!out.empty()) {  // back with its old ticket and one token more
         WaitingSequence* const back = out.back();
         out.pop_back();
         ++back->tokens;
+        back->running = true;
         queue.Push(back);
         naive.Push(back);
         in.push_back(back);
@@ -182,6 +207,20 @@ TEST(SequenceQueue, AReturningSequenceIsCountedAnew) {
   EXPECT_EQ(first.overtaken, 0);
 }
 
+TEST(SequenceQueue, ARevisedSequenceKeepsItsPlaceAndCount) {
+  SequenceQueue queue(kStep);
+  WaitingSequence first{.ticket = 1}, second{.ticket = 2}, third{.ticket = 3};
+  WaitingSequence* const last[] = {&third};
+  for (WaitingSequence* sequence : {&first, &second, &third}) queue.Push(sequence);
+  queue.Take(last);
+  queue.Revise(&first, {.first_position = 16, .tokens = 4, .running = false});
+  EXPECT_EQ(first.overtaken, 1);
+  EXPECT_EQ(first.first_position, 16);
+  std::vector<WaitingSequence*> front;
+  queue.Front(2, &front);
+  EXPECT_EQ(front, (std::vector<WaitingSequence*>{&first, &second}));
+}
+
 TEST(SequenceQueue, APriorityLevelIsALaterArrivalByOneStep) {
   SequenceQueue queue(kStep);
   WaitingSequence low{.ticket = 1, .priority = 3, .queued = At(0)};
@@ -199,6 +238,7 @@ TEST(SequenceQueueDeathTest, SequencesComeAndGoOnce) {
   WaitingSequence* const taken[] = {&sequence};
   EXPECT_DEATH(queue.Remove(&sequence), "broken invariant");
   EXPECT_DEATH(queue.Take(taken), "broken invariant");
+  EXPECT_DEATH(queue.Revise(&sequence, {.tokens = 1}), "broken invariant");
   queue.Push(&sequence);
   EXPECT_DEATH(queue.Push(&sequence), "broken invariant");
 }

@@ -62,11 +62,12 @@ TEST(Scheduler, TellsItsObserverEverythingInOrder) {
   scheduler.Observe(ShapeOf(batch, {.tokens = 64, .sequences = 4}), 1e-3);
   EXPECT_GT(scheduler.costs().Estimate({.bucket = {.tokens = 64, .sequences = 4}}), 0);
   scheduler.Return(&first);
+  scheduler.Revise(&first, {.tokens = 7});
   scheduler.SetLadder(LadderOf({32, 64}));
   EXPECT_EQ(scheduler.Decide({.draining = true}, &batch).bucket.tokens, 32);
   EXPECT_THAT(recorder.calls,
               ElementsAre("ladder 1", "wait", "arrive 1", "arrive 2", "remove 2", "launch 1",
-                          "observe 10", "return 1", "ladder 2", "launch 1"));
+                          "observe 10", "return 1", "revise 1 to 7", "ladder 2", "launch 1"));
 }
 
 TEST(Scheduler, OnlyArrivalsCountAsTraffic) {
@@ -79,6 +80,41 @@ TEST(Scheduler, OnlyArrivalsCountAsTraffic) {
   scheduler.Return(&sequence);
   EXPECT_EQ(scheduler.traffic().RecentArrivals().size(), 1u);
   EXPECT_DOUBLE_EQ(scheduler.traffic().TotalUsage(), 1);
+}
+
+TEST(Scheduler, AnArrivalCountsWholePromptAndExpectedSteps) {
+  Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
+  WaitingSequence sequence{.ticket = 1, .tokens = 10, .later_tokens = 35, .expected_steps = 9};
+  scheduler.Arrive(&sequence);
+  const std::vector<Arrival> arrivals = scheduler.traffic().RecentArrivals();
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].tokens, 45);
+  EXPECT_EQ(arrivals[0].steps, 9);
+}
+
+TEST(Scheduler, TheLastRunningYieldsUntilThePagesSuffice) {
+  Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
+  const auto at = [](int64_t us) { return MonoTime(std::chrono::microseconds(us)); };
+  WaitingSequence first{.ticket = 4, .tokens = 1, .pages = 2, .running = true, .queued = at(1)};
+  WaitingSequence second{.ticket = 1, .tokens = 9, .pages = 3, .running = true, .queued = at(2)};
+  WaitingSequence fresh{.ticket = 2, .tokens = 9, .pages = 9, .queued = at(3)};
+  WaitingSequence last{.ticket = 3, .tokens = 1, .pages = 0, .running = true, .queued = at(4)};
+  for (WaitingSequence* sequence : {&last, &fresh, &second, &first}) scheduler.Return(sequence);
+  EXPECT_EQ(scheduler.MustYield(5), nullptr);
+  EXPECT_EQ(scheduler.MustYield(4), &last);  // though it takes none now, it gives its own back
+  scheduler.Revise(&last, {.tokens = 9, .pages = 1, .running = false});
+  EXPECT_EQ(scheduler.MustYield(4), &second);
+  scheduler.Revise(&second, {.tokens = 9, .pages = 1, .running = false});
+  EXPECT_EQ(scheduler.MustYield(4), nullptr);
+  EXPECT_EQ(scheduler.MustYield(1), &first);
+}
+
+TEST(SchedulerDeathTest, WhoMustYieldDoesBeforeADecision) {
+  Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
+  WaitingSequence sequence{.ticket = 1, .tokens = 1, .pages = 2, .running = true};
+  scheduler.Return(&sequence);
+  std::vector<WaitingSequence*> batch;
+  EXPECT_DEATH(scheduler.Decide({.available_pages = 1}, &batch), "broken invariant");
 }
 
 TEST(SchedulerDeathTest, ALadderKeepsItsLargestBucket) {

@@ -25,8 +25,9 @@ Ladder LadderOf(PolicyKind policy) {
 // the histograms soon know them all.
 class Clients {
  public:
-  Clients(PolicyKind policy, uint64_t seed)
-      : scheduler_({.policy = policy, .max_queue_delay_us = 100}, std::chrono::minutes(5),
+  Clients(PolicyKind policy, bool running, uint64_t seed)
+      : running_(running),
+        scheduler_({.policy = policy, .max_queue_delay_us = 100}, std::chrono::minutes(5),
                    std::make_shared<const Ladder>(LadderOf(policy)), CostModel(), nullptr),
         sequences_(3000),
         random_(seed) {
@@ -50,13 +51,19 @@ class Clients {
     scheduler_.Observe(ShapeOf(batch_, decision.bucket), 1e-4);
     for (WaitingSequence* sequence : batch_) {
       if (sequence->first_position == 0 && random_() % 2 == 0) {
-        sequence->first_position = sequence->tokens;
-        sequence->tokens = 64;
+        Continue(sequence);
         scheduler_.Return(sequence);
       } else {
         idle_.push_back(sequence);
       }
     }
+  }
+
+  // Runs on with one token, or comes back with as many as if it were new.
+  void Continue(WaitingSequence* sequence) const {
+    sequence->first_position = sequence->tokens;
+    sequence->tokens = running_ ? 1 : 64;
+    sequence->running = running_;
   }
 
   void Arrive() {
@@ -66,11 +73,13 @@ class Clients {
     sequence = {.ticket = ++arrivals_ * sequences_.size() + index,
                 .priority = 1 + static_cast<int>(random_() % kPriorityLevels),
                 .tokens = 64 << (random_() % 4),
+                .generates = running_,
                 .queued = now_};
     if (random_() % 2 == 0) sequence.deadline = now_ + std::chrono::milliseconds(random_() % 10);
     scheduler_.Arrive(&sequence);
   }
 
+  const bool running_;
   Scheduler scheduler_;
   std::vector<WaitingSequence> sequences_;
   std::vector<WaitingSequence*> idle_, batch_;
@@ -83,12 +92,20 @@ TEST(SteadyState, NoPolicyAllocates) {
   for (const PolicyKind policy : {PolicyKind::kCutAndFill, PolicyKind::kFifoPacked,
                                   PolicyKind::kPaddedBuckets, PolicyKind::kStaticPadded}) {
     SCOPED_TRACE(static_cast<int>(policy));
-    Clients clients(policy, /*seed=*/1);
+    Clients clients(policy, /*running=*/false, /*seed=*/1);
     clients.Rounds(3000);
     const int64_t before = Allocations();
     clients.Rounds(3000);
     EXPECT_EQ(Allocations() - before, 0);
   }
+}
+
+TEST(SteadyState, RunningSequencesAllocateNothing) {
+  Clients clients(PolicyKind::kCutAndFill, /*running=*/true, /*seed=*/1);
+  clients.Rounds(5000);
+  const int64_t before = Allocations();
+  clients.Rounds(3000);
+  EXPECT_EQ(Allocations() - before, 0);
 }
 
 TEST(AllocationCounter, Counts) {
