@@ -180,7 +180,8 @@ TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
   };
   EXPECT_EQ(pages(SmallOptions()), 25);
   FakeBackend full(FakeBackend::Options{.free_memory = 0});
-  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &full, &clock, &observer)->kv.pages, 19);
+  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &full, &clock, &observer)->kv.pages,
+            19);
 }
 
 TEST_F(WarmUpTest, OnlyCausalModelsUnderCutAndFillKeepPages) {
