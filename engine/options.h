@@ -101,7 +101,7 @@ struct QueueOptions {
 // other policies compute each sequence again from its first position.
 struct KvOptions {
   // Memory of all KV pages of a model. 0: a quarter of what the device has free, at most what
-  // max_batch_sequences of the model's longest sequences take. Too little for one of these is an
+  // max_batch_sequences of the model's longest sequences take. Too little for the largest step is an
   // error at start. [0, 2^50].
   int64_t memory_bytes = 0;
   // A sequence that begins like an earlier one begins with its pages. No result depends on it.

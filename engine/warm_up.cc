@@ -143,7 +143,7 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
   }
   if (pages < least) {
     return absl::InvalidArgumentError(
-        absl::StrCat("kv.memory of ", options.kv.memory_bytes, " bytes holds ", pages, " pages of ",
+        absl::StrCat("kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages, " pages of ",
                      page_bytes, " bytes; the largest step of ", capacity.tokens, " tokens takes ",
                      least, ", ", least * page_bytes, " bytes"));
   }

@@ -167,7 +167,7 @@ TEST_F(WarmUpTest, KvPagesFollowMemory) {
   const absl::Status status = Run(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("kv.memory of 72 bytes holds 18 pages of 4 bytes"));
+              HasSubstr("kv.memory_bytes of 72 holds 18 pages of 4 bytes"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("takes 19, 76 bytes"));
 }
 
