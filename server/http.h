@@ -17,7 +17,7 @@ struct HttpHandlers {
   std::function<std::string()> metrics;  // the body of /metrics
   std::function<bool()> ready;           // /readyz: 200 or 503
   // The body of /status.json. Empty: neither that nor the page that reads it, /, is served.
-  std::function<std::string()> status;
+  std::function<std::string()> status = nullptr;
 };
 
 // Serves until destroyed. Two threads and short timeouts bound what slow or idle callers can hold;

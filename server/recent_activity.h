@@ -34,27 +34,27 @@ class Ring {
 };
 
 // Thread-safe. What observes allocates nothing once a model was seen; Of copies under the same lock
-// a few tens of KB, so that whoever calls it bounds how often.
+// some 60 KB, so that whoever calls it bounds how often.
 class RecentActivity final : public Observer {
  public:
-  static constexpr size_t kBatches = 24;
+  static constexpr size_t kBatches = 64;
   static constexpr size_t kRequests = 1024;
 
   // Of a request that succeeded, in seconds.
   struct Latency {
-    double total = 0;                   // from arrival to the end
-    double queue = 0;                   // from acceptance to the first batch
-    std::optional<double> first_token;  // from arrival
-    std::optional<double> inter_token;  // see InterTokenSeconds
+    double total = 0;                     // from arrival to the end
+    double queue = 0;                     // from acceptance to the first batch
+    std::optional<double> first_token{};  // from arrival
+    std::optional<double> inter_token{};  // see InterTokenSeconds
   };
   struct Review {
     MonoTime at{};
-    OptimizeReport report;
+    OptimizeReport report{};
   };
   struct View {
-    std::vector<BatchTrace> batches;  // latest first; their model is not set
-    std::vector<Latency> requests;    // latest first
-    std::optional<Review> review;     // the latest that ended
+    std::vector<BatchTrace> batches{};  // latest first; their model is not set
+    std::vector<Latency> requests{};    // latest first
+    std::optional<Review> review{};     // the latest that ended
   };
 
   // `clock` is not owned.

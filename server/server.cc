@@ -90,8 +90,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 absl::Status Server::StartHttp() {
   if (options_.metrics.address.empty()) return absl::OkStatus();
   HttpHandlers handlers{.metrics = [this] { return parts_.metrics->Render(collector_.Collect()); },
-                        .ready = [this] { return health_.ready(); },
-                        .status = nullptr};
+                        .ready = [this] { return health_.ready(); }};
   if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
   auto http = HttpServer::Start(options_.metrics.address, std::move(handlers));
   if (!http.ok()) return http.status();
