@@ -14,7 +14,7 @@ FAULTS = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled
 
 
 class Browser:
-    """One tab. What goes wrong on its pages is kept in `errors`."""
+    """One tab. What went wrong on the page that it shows is in `errors`."""
 
     def __init__(self, profile):
         """`profile` is an empty folder."""
@@ -90,8 +90,14 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", **device)
         self.call("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        self.call("Page.navigate", url=url)
-        self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self._go("about:blank")  # and no more reports of the page before
+        self.errors.clear()
+        self._go(url)
+
+    def _go(self, url):
+        failure = self.call("Page.navigate", url=url).get("errorText")
+        assert not failure, f"{url}: {failure}"
+        self.until(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def value(self, expression):
         """What a JavaScript expression is, once it is no promise."""

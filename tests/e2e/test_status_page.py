@@ -94,7 +94,6 @@ def figure_is(name, value):
 
 
 def open_page(browser, daemon, device):
-    browser.errors.clear()
     browser.show(f"http://{daemon.http}/", DEVICES[device])
     browser.until("document.querySelectorAll('.tile').length > 0")
 
