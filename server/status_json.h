@@ -1,7 +1,7 @@
 // What the status page shows, as JSON. Pure.
 //
 // One object: {"daemon": {...}, "models": [{...}]}, members as the functions below name them, which is
-// what status_page.html reads. Durations are in seconds, ages count back from the snapshot, ratios are
+// what status_page.js reads. Durations are in seconds, ages count back from the snapshot, ratios are
 // those of bucket_summary.h. Not a stable interface: programs use /metrics or the admin API.
 #pragma once
 

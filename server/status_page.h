@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-// The text of status_page.html, made part of the binary by the build.
+// The text of status_page.{html,css,js}, made one page and part of the binary by the build.
 extern const char kStatusPage[];
 // Its Content-Security-Policy: nothing but its own script and style, by their hashes, and the requests
 // that it sends here.

@@ -1,6 +1,5 @@
 #include "server/status_json.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +16,6 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 const MonoTime kNow{std::chrono::hours(1)};
 
@@ -174,8 +171,7 @@ TEST(StatusJson, LatencyQuantilesOfWhatThereIs) {
   RecentActivity::View recent;
   EXPECT_TRUE(ParsedModel({.stats = Stats(), .recent = recent})["latency"]["total"].is_null());
   for (int i = 1; i <= 100; ++i) {
-    recent.requests.push_back(
-        {.total = i, .queue = i / 10.0, .first_token = {}, .inter_token = {}});
+    recent.requests.push_back({.total = static_cast<double>(i), .queue = i / 10.0});
   }
   recent.requests[0].first_token = 5;
   const json latency = ParsedModel({.stats = Stats(), .recent = recent})["latency"];
@@ -205,8 +201,8 @@ TEST(StatusJson, TheLatestReview) {
 }
 
 TEST(StatusJson, HostileNamesStayText) {
-  for (const std::string& name : {"</script><script>alert(1)</script>", "\"},{\"a\":\"", "\\\n\x01",
-                                 "caf\xc3\xa9", "\xff\xfe", "\xe2\x80\xa8"}) {
+  for (const char* name : {"</script><script>alert(1)</script>", "\"},{\"a\":\"", "\\\n\x01",
+                           "caf\xc3\xa9", "\xff\xfe", "\xe2\x80\xa8"}) {
     const ModelStatus model{.stats = Stats(name), .recent = {}};
     const std::string text = StatusJson({}, {&model, 1}, kNow);
     EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; }))
@@ -214,7 +210,9 @@ TEST(StatusJson, HostileNamesStayText) {
     const json parsed = json::parse(text)["models"];
     ASSERT_EQ(parsed.size(), 1u) << text;
     EXPECT_EQ(parsed[0]["version"], 3);
-    if (name[0] != '\xff') EXPECT_EQ(parsed[0]["name"], name);
+    if (name[0] != '\xff') {
+      EXPECT_EQ(parsed[0]["name"], name);
+    }
   }
 }
 
@@ -242,7 +240,9 @@ TEST(Quantile, IsTheLeastThatTheShareDoesNotExceed) {
     const auto below =
         std::count_if(values.begin(), values.end(), [&](double v) { return v < quantile; });
     EXPECT_GE(static_cast<double>(at_most), share * size);
-    if (below > 0) EXPECT_LT(static_cast<double>(below), share * size);
+    if (below > 0) {
+      EXPECT_LT(static_cast<double>(below), share * size);
+    }
   }
 }
 
