@@ -9,6 +9,7 @@ from streaming import stream
 from test_invariance import same
 
 CLIENTS = 16
+CROWD = 64
 SEED = 20261121
 SHARED = "And the LORD spake unto Moses, saying, Speak unto the children of Israel, "
 
@@ -38,8 +39,8 @@ def alone(demo, requests):
         return [infer(client, text_inputs(prompt), **parameters) for prompt, parameters in requests]
 
 
-def crowd(server, requests):
-    """All of them from so many clients at a time; every other one streamed."""
+def crowd(server, requests, clients):
+    """All of them, from so many clients at a time; every other one streamed."""
     def ask(i):
         prompt, parameters = requests[i]
         if i % 2:
@@ -47,7 +48,7 @@ def crowd(server, requests):
         with server.client() as client:
             return infer(client, text_inputs(prompt), **parameters)
 
-    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         return list(pool.map(ask, range(len(requests))))
 
 
@@ -70,10 +71,13 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_tokens_and_logprobs_are_those_of_a_lonely_request(daemon, requests, alone, variant):
     server = daemon("--cpu.poison", "true", *VARIANTS[variant])
-    turns = 2 if variant == "as it is" else 1  # the second time, whole prompts are there
-    for turn in range(turns):
-        answers = crowd(server, requests)
-        different = [i for i in range(len(requests)) if not same(alone[i], answers[i])]
+    # The second time, whole prompts are there.
+    crowds = [CLIENTS, CROWD] if variant == "as it is" else [CLIENTS]
+    for turn, clients in enumerate(crowds):
+        times = max(1, clients // len(requests))
+        answers = crowd(server, requests * times, clients)
+        different = [i for i in range(len(answers))
+                     if not same(alone[i % len(requests)], answers[i])]
         assert not different, f"seed {SEED}, turn {turn}: requests {different} differ"
     assert server.metric("sluice_kv_pages", state="held") == 0
     assert server.metric("sluice_admitted_total") == server.metric("sluice_requests_total")
