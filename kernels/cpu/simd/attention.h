@@ -15,6 +15,15 @@ inline constexpr int kQueries = kLanes == 16 ? 8 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;
 
+// Values are added in blocks of so many pages, feature by feature: a block stays in the first-level
+// cache between features, where a long context would not.
+inline constexpr int64_t kBlockPages = 4;
+
+// The hardware's prefetchers stop at page ends, and a sequence's pages lie anywhere.
+inline constexpr int64_t kKeyPagesAhead = 2;
+inline constexpr int64_t kCacheLine = 16;  // floats
+static_assert(kPageTokens == kCacheLine);
+
 struct Query {
   const float* q;   // [head_dim]
   float* out;       // [head_dim]
@@ -42,8 +51,11 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   const int64_t pages = (queries[N - 1].visible + kPageTokens - 1) / kPageTokens;
   for (int64_t page = 0; page < pages; ++page) {
     const float* k = block.kv->k + PageBase(block, page);
+    const int64_t later = page + kKeyPagesAhead < pages ? page + kKeyPagesAhead : page;
+    const float* ahead = block.kv->k + PageBase(block, later);
     VecF sum[N][kPageVectors] = {};
-    for (int64_t d = 0; d < head_dim; ++d, k += kPageTokens) {
+    for (int64_t d = 0; d < head_dim; ++d, k += kPageTokens, ahead += kPageTokens) {
+      __builtin_prefetch(ahead);
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) {
         const VecF q = Broadcast(queries[i].q[d]);
@@ -61,18 +73,23 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   }
 }
 
-// Sums p_j v_j[d] for j in [begin, end), onto what y holds, for features [d, d + C * kLanes).
+// Sums p_j v_j[d] for j in [begin, end), onto what y holds, for features [d, d + C * kLanes). Fetches
+// the same features of the block after this, as far as `last`.
 template <int N, int C>
 SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* queries, int64_t begin,
-                             int64_t end, int64_t d) {
+                             int64_t end, int64_t last, int64_t d) {
   VecF sum[N][C];
   for (int i = 0; i < N; ++i) {
     for (int c = 0; c < C; ++c) sum[i][c] = Load(queries[i].y + d + c * kLanes);
   }
   for (int64_t j = begin; j < end;) {
     const float* v = ValueAt(block, j) + d;
+    const int64_t later = j + kBlockPages * kPageTokens;
+    const float* ahead = ValueAt(block, later < last ? later : j) + d;
     const int64_t page_end = (j / kPageTokens + 1) * kPageTokens;
     for (const int64_t stop = page_end < end ? page_end : end; j < stop; ++j) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C * kLanes; c += kCacheLine) __builtin_prefetch(ahead + c);
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         const VecF value = Load(v + c * kLanes);
@@ -82,6 +99,7 @@ SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* que
         }
       }
       v += block.kv->head_dim;
+      ahead += block.kv->head_dim;
     }
   }
   for (int i = 0; i < N; ++i) {
@@ -91,14 +109,14 @@ SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* que
 
 template <int N>
 SLUICE_INLINE void AddValuesAllFeatures(const simd::AttentionBlock& block, const Query* queries,
-                                        int64_t begin, int64_t end) {
+                                        int64_t begin, int64_t end, int64_t last) {
   constexpr int kVectors = 8 / N > 1 ? 8 / N : 1;
   const int64_t head_dim = block.kv->head_dim;
   int64_t d = 0;
   for (; d + kVectors * kLanes <= head_dim; d += kVectors * kLanes) {
-    AddValues<N, kVectors>(block, queries, begin, end, d);
+    AddValues<N, kVectors>(block, queries, begin, end, last, d);
   }
-  for (; d + kLanes <= head_dim; d += kLanes) AddValues<N, 1>(block, queries, begin, end, d);
+  for (; d + kLanes <= head_dim; d += kLanes) AddValues<N, 1>(block, queries, begin, end, last, d);
   for (; d < head_dim; ++d) {
     for (int i = 0; i < N; ++i) {
       float sum = queries[i].y[d];
@@ -107,6 +125,19 @@ SLUICE_INLINE void AddValuesAllFeatures(const simd::AttentionBlock& block, const
       }
       queries[i].y[d] = sum;
     }
+  }
+}
+
+// All features, for j in [begin, end), in blocks of whole pages.
+template <int N>
+SLUICE_INLINE void AddBlocksOfValues(const simd::AttentionBlock& block, const Query* queries,
+                                     int64_t begin, int64_t end) {
+  constexpr int64_t kTokens = kBlockPages * kPageTokens;
+  while (begin < end) {
+    const int64_t next = (begin / kTokens + 1) * kTokens;
+    const int64_t stop = next < end ? next : end;
+    AddValuesAllFeatures<N>(block, queries, begin, stop, end);
+    begin = stop;
   }
 }
 
@@ -150,10 +181,10 @@ static void AttendTile(const simd::AttentionBlock& block, const Query* queries,
     for (int64_t d = 0; d < head_dim; ++d) query.y[d] = 0.0f;
   }
   const int64_t common = queries[0].visible;
-  AddValuesAllFeatures<N>(block, queries, 0, common);
+  AddBlocksOfValues<N>(block, queries, 0, common);
   for (int i = 0; i < N; ++i) {
     const Query& query = queries[i];
-    AddValuesAllFeatures<1>(block, &query, common, query.visible);
+    AddBlocksOfValues<1>(block, &query, common, query.visible);
     for (int64_t d = 0; d < head_dim; ++d) query.y[d] /= sums[i];
     if (block.xsa != XsaForm::kOff) {
       Exclude(block, query, ValueAt(block, block.first_position + query.row), norms[query.row]);
