@@ -42,7 +42,7 @@ struct BF16Row {
 // The hardware's prefetchers stop at page ends, which panels cross all the time.
 template <typename Row>
 SLUICE_INLINE void Prefetch(const typename Row::Element* row) {
-  constexpr int64_t kAhead = 2048, kCacheLine = 64;  // bytes
+  constexpr int64_t kAhead = 2048;  // bytes
   constexpr int64_t kRowBytes = kPanelCols * sizeof(*row);
   const char* ahead = reinterpret_cast<const char*>(row) + kAhead;
   for (int64_t i = 0; i < kRowBytes; i += kCacheLine) __builtin_prefetch(ahead + i);

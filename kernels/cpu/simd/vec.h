@@ -14,6 +14,7 @@
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
 inline constexpr int kLanes = SLUICE_SIMD_LANES;
+inline constexpr int kCacheLine = 64;  // bytes
 
 typedef float VecF __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
 typedef int32_t VecI __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
