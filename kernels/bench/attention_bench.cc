@@ -23,6 +23,7 @@ struct Decode {
   Decode(int32_t count, int32_t tokens) : rows(count), pages(count * (tokens / kPageTokens)) {
     std::iota(rows.begin(), rows.end(), 0);
     std::iota(pages.begin(), pages.end(), 0);
+    sequences.reserve(static_cast<size_t>(count));
     for (int32_t i = 0; i < count; ++i) {
       sequences.push_back({tokens - 1, 1, &rows[i], &pages[i * (tokens / kPageTokens)]});
     }

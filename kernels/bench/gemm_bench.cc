@@ -37,6 +37,7 @@ void BM_Gemm(benchmark::State& state) {
   const PackedWeights bf16 = Pack(context, DType::kBF16, matrices, k, n);
   const PackedWeights f32 = Pack(context, DType::kF32, matrices, k, n);
   std::vector<RowGroup> groups;
+  groups.reserve(static_cast<size_t>(matrices));
   for (int32_t i = 0; i < matrices; ++i) groups.push_back({i, i * rows, rows});
   const std::vector<float> x(static_cast<size_t>(matrices * rows * k), 0.5f);
   std::vector<float> out(static_cast<size_t>(matrices * rows * n));

@@ -1,10 +1,13 @@
 #include "kernels/bench/roofline.h"
 
 #include <immintrin.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
 #include <string>
+
+#include "kernels/check.h"
 
 namespace sluice::kernels {
 namespace {
@@ -13,6 +16,16 @@ constexpr int64_t kTasks = 16;          // of each thread, so that a late thread
 constexpr int64_t kPeakSteps = 20'000;  // of a task
 constexpr int kChains = 12;             // more than latency times throughput, fewer than registers
 constexpr int64_t kReadBytes = int64_t{128} << 20;
+constexpr int64_t kReadWords = kReadBytes / int64_t{sizeof(uint64_t)};
+
+// In huge pages where the system has them: looking small ones up takes time, too.
+uint64_t* AllocateReadMemory() {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  void* memory = std::aligned_alloc(kHugePage, kReadBytes);
+  SLUICE_CHECK(memory != nullptr);
+  madvise(memory, kReadBytes, MADV_HUGEPAGE);
+  return static_cast<uint64_t*>(memory);
+}
 
 // Independent chains of multiply-adds, in registers. They start from values that the compiler
 // cannot know: it would merge equal ones.
@@ -61,6 +74,11 @@ int LanesOf(Profile profile) {
   return 0;
 }
 
+// Of Roofline::Multiply.
+double FlopsOfMultiply(const Context& context) {
+  return 2.0 * LanesOf(context.profile) * kChains * kPeakSteps * kTasks * context.pool->threads();
+}
+
 // Several streams at once, as the kernels read panels: one alone waits for its prefetcher.
 void ReadAll(const uint64_t* begin, int64_t words) {
   constexpr int kStreams = 4, kLine = 8;  // words of a cache line
@@ -96,8 +114,9 @@ double Series::Median() const {
   return *middle;
 }
 
-Roofline::Roofline(const Context& context)
-    : context_(context), memory_(kReadBytes / sizeof(uint64_t), 1) {}
+Roofline::Roofline(const Context& context) : context_(context), memory_(AllocateReadMemory()) {
+  std::fill_n(memory_.get(), kReadWords, 1);
+}
 
 void Roofline::Multiply() const {
   context_.pool->ParallelFor(kTasks * context_.pool->threads(), 1, [&](int64_t, int64_t, int) {
@@ -107,10 +126,9 @@ void Roofline::Multiply() const {
 }
 
 void Roofline::Read() const {
-  const int64_t words = static_cast<int64_t>(memory_.size());
   const int64_t tasks = kTasks * context_.pool->threads();
   context_.pool->ParallelFor(tasks, 1, [&](int64_t begin, int64_t end, int) {
-    ReadAll(&memory_[words / tasks * begin], words / tasks * (end - begin));
+    ReadAll(memory_.get() + kReadWords / tasks * begin, kReadWords / tasks * (end - begin));
   });
 }
 
@@ -122,14 +140,6 @@ void Roofline::Probe() {
   multiply_.Add(middle - start);
   read_.Add(Now(context_) - middle);
 }
-
-namespace {
-
-double FlopsOfMultiply(const Context& context) {
-  return 2.0 * LanesOf(context.profile) * kChains * kPeakSteps * kTasks * context.pool->threads();
-}
-
-}  // namespace
 
 void Roofline::Report(benchmark::State& state) const {
   state.counters["peak_GFLOPs"] = FlopsOfMultiply(context_) / multiply_.Median() / 1e9;

@@ -2,10 +2,12 @@
 // fractions and neighbours on the machine slow both sides of them.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
 
 #include "kernels/cpu/context.h"
 
@@ -61,8 +63,12 @@ class Roofline {
   void Multiply() const;
   void Read() const;
 
+  struct Free {
+    void operator()(uint64_t* p) const { std::free(p); }
+  };
+
   const Context context_;
-  std::vector<uint64_t> memory_;
+  const std::unique_ptr<uint64_t, Free> memory_;
   Series multiply_, read_;
 };
 

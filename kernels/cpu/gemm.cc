@@ -1,5 +1,7 @@
 #include "kernels/cpu/gemm.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -12,6 +14,21 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Whole huge pages are asked for, where they fit: a few rows stream the panels faster than small pages
+// can be looked up.
+std::byte* AllocatePanels(int64_t bytes) {
+  constexpr int64_t kCacheLine = 64, kHugePage = int64_t{2} << 20;
+  const bool large = bytes >= kHugePage;
+  const int64_t alignment = large ? kHugePage : kCacheLine;
+  // A panel is a multiple of 16 bytes, an allocation must be one of the alignment.
+  void* memory = std::aligned_alloc(static_cast<size_t>(alignment),
+                                    static_cast<size_t>(CeilDiv(bytes, alignment) * alignment));
+  SLUICE_CHECK(memory != nullptr);
+  // The rest of the last page stays untouched. A refusal costs speed only.
+  if (large) madvise(memory, static_cast<size_t>(bytes / kHugePage * kHugePage), MADV_HUGEPAGE);
+  return static_cast<std::byte*>(memory);
+}
 
 // How a panel holds its elements; see simd::Table.
 struct F32Panel {
@@ -124,10 +141,7 @@ PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& so
   packed.stride_ = panels * width * source.k;
   packed.bytes_ =
       source.matrices * packed.stride_ * static_cast<int64_t>(DTypeBytes(packed.dtype_));
-  // A panel is a multiple of 16 bytes, a whole allocation need not be one of 64.
-  packed.data_.reset(static_cast<std::byte*>(
-      std::aligned_alloc(64, static_cast<size_t>(CeilDiv(packed.bytes_, 64) * 64))));
-  SLUICE_CHECK(packed.data_ != nullptr);
+  packed.data_.reset(AllocatePanels(packed.bytes_));
   const auto pack = packed.dtype_ == DType::kBF16 ? PackPanels<BF16Panel> : PackPanels<F32Panel>;
   context.pool->ParallelFor(source.matrices * panels, 1, [&](int64_t begin, int64_t end, int) {
     pack(source, width, begin, end, packed.data_.get());
