@@ -31,7 +31,7 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
                                nanoseconds half_life, std::shared_ptr<const Ladder> ladder,
                                CostModel costs, SchedulerObserver* observer)
     : keeps_pages_(options.keeps_pages),
-      prefix_reuse_(options.prefix_reuse),
+      prefix_reuse_(options.keeps_pages && options.prefix_reuse),
       chunk_tokens_(options.keeps_pages ? RunLimitsOf(batch, ladder->largest()).chunk_tokens
                                         : std::numeric_limits<int32_t>::max()),
       window_(std::max(kLeastWindow, 2 * static_cast<size_t>(batch.max_batch_sequences))),
@@ -135,7 +135,7 @@ bool PagedScheduler::Attach(PagedSequence* sequence) {
   const NextStep next = Begin(sequence);
   if (next.first_position != sequence->first_position || next.pages > sequence->pages) return false;
   if (!sequence->reuse) return true;
-  kv_.Attach(sequence->history, &sequence->kv);
+  kv_.Attach(sequence->found, &sequence->kv);
   if (sequence->preemptions == 0 && prefix_reuse_) {
     sequence->reused_tokens = next.first_position;
     counts_.prefix_tokens += static_cast<int64_t>(sequence->history.size());

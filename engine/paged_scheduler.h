@@ -1,6 +1,10 @@
 // A Scheduler whose sequences have KV pages: what they compute next follows from their tokens, what of
 // these is in pages, and how many pages are left.
 //
+// A prompt is begun only when there are pages for all of it, and those of prompts in progress are left
+// to them. What is generated after it takes pages as it goes; when these run out the last one in the
+// queue's order is preempted, so that the first one always goes on.
+//
 // Pure, as Scheduler is; the daemon drives it under the runner's lock, tests on virtual time.
 #pragma once
 
@@ -61,7 +65,8 @@ class PagedScheduler {
   // still found. No sequence is between a step and its Return.
   BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch);
 
-  // Its step ended well: first_position moves behind it. Publishes full pages.
+  // Its step ended well, and what it wrote may be used: first_position moves behind it. Publishes full
+  // pages. Any other step is followed by End alone.
   void Computed(PagedSequence* sequence);
   // Back for its next step, after Computed.
   void Return(PagedSequence* sequence);

@@ -305,8 +305,9 @@ class Simulation {
     ASSERT_TRUE(load_.batch.continuous || old == 0 || fresh == 0);
   }
 
-  // Decodes ride in every step. Of the others a running one waits only for one ahead of it, those that
-  // begin pass nobody in more than max_overtakes steps, and so each ends in time.
+  // Decodes ride in every step. Of the others a running one waits only for one ahead of it, and those
+  // that begin pass nobody in more than max_overtakes steps. So each ends within the steps that it and
+  // all who lived in the meantime take alone, twice, since what was preempted is computed again.
   void CheckNobodyStarves() {
     const SequenceQueue& queue = scheduler_.scheduler().queue();
     for (Sequence& sequence : live_) {

@@ -222,6 +222,27 @@ TEST(ReviewLadder, RespectsItsBounds) {
   }
 }
 
+// The prompts have 100 tokens; only the steps after them ask for less.
+TEST(ReviewLadder, SeesTheStepsOfWhatGenerates) {
+  std::vector<Arrival> arrivals = Arrivals(std::vector<int32_t>(500, 100), 0.05, /*seed=*/1);
+  for (Arrival& arrival : arrivals) arrival.steps = 50;
+  const LadderOptions options{.min_tokens = 8, .max_buckets = 6};
+  const Ladder present = MakePackedLadder({512}, kLimits);
+  const LadderReview review = Review(options, present, TrafficOf(arrivals), /*force=*/true);
+  ASSERT_NE(review.ladder, nullptr) << review.reason;
+  EXPECT_LT(review.ladder->buckets().front().tokens, 100);
+  EXPECT_GT(review.efficiency_after, review.efficiency_before);
+}
+
+// Each step of the arrivals is replayed several times, so a few of endless answers must not be.
+TEST(ReviewLadder, BoundsWhatItReplays) {
+  std::vector<Arrival> arrivals = Arrivals(std::vector<int32_t>(8000, 10), 0.5, /*seed=*/1);
+  for (Arrival& arrival : arrivals) arrival.steps = 1 << 20;
+  const LadderOptions options;
+  const Ladder present = *BuildLadder(options, kLimits);
+  EXPECT_FALSE(Review(options, present, TrafficOf(arrivals)).reason.empty());
+}
+
 TEST(ReviewLadder, OtherStrategiesOnlyLoseUnusedBuckets) {
   LadderOptions options{.strategy = StrategyKind::kFixed, .fixed_tokens = {100, 1000, 4000}};
   const Ladder present = *BuildLadder(options, kLimits);
