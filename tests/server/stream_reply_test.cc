@@ -90,6 +90,7 @@ class StreamReplyTest : public ::testing::Test {
   std::unique_ptr<Log> log_;
   Metrics metrics_{"cpu", "1.2.3"};
   Statistics statistics_;
+  RecentActivity activity_{&clock_};
   ReplyThread replies_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
@@ -101,7 +102,8 @@ class StreamReplyTest : public ::testing::Test {
     options.grpc.address = "127.0.0.1:0";
     options.metrics.address = "";
     auto server = Server::Start(
-        options, "1.2.3", {}, {&engine_, &clock_, &metrics_, &statistics_, &replies_, log_.get()});
+        options, "1.2.3", {},
+        {&engine_, &clock_, &metrics_, &statistics_, &activity_, &replies_, log_.get()});
     EXPECT_TRUE(server.ok()) << server.status();
     (*server)->SetReady();
     return *std::move(server);
