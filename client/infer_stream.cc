@@ -1,30 +1,15 @@
 #include "client/infer_stream.h"
 
-#include <string>
+#include <utility>
 
 #include "client/call.h"
+#include "client/stream_error.h"
 
 namespace sluice::client {
 namespace {
 
 using inference::ModelInferResponse;
 using inference::ModelStreamInferResponse;
-
-absl::StatusCode CodeNamed(const std::string& name) {
-  for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
-    const auto candidate = static_cast<absl::StatusCode>(code);
-    if (absl::StatusCodeToString(candidate) == name) return candidate;
-  }
-  return absl::StatusCode::kUnknown;
-}
-
-absl::Status ErrorOf(const ModelStreamInferResponse& response) {
-  const auto& parameters = response.infer_response().parameters();
-  const auto code = parameters.find("error_code");
-  return absl::Status(code == parameters.end() ? absl::StatusCode::kUnknown
-                                               : CodeNamed(code->second.string_param()),
-                      response.error_message());
-}
 
 bool IsFinal(const ModelInferResponse& response) {
   const auto found = response.parameters().find("triton_final_response");
@@ -54,7 +39,7 @@ absl::StatusOr<std::optional<ModelInferResponse>> InferStream::Next() {
     if (absl::Status status = Finish(); !status.ok()) return status;
     return std::nullopt;
   }
-  if (!message.error_message().empty()) return ErrorOf(message);
+  if (absl::Status status = StreamError(message); !status.ok()) return status;
   answered_ |= IsFinal(message.infer_response());
   return std::move(*message.mutable_infer_response());
 }

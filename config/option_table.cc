@@ -181,7 +181,7 @@ std::vector<Option> KvOptionTable() {
           "progress. More lets more sequences run at a time and keeps more prefixes; with less, "
           "sequences are preempted and computed again, which costs throughput, never results. 0: a "
           "quarter of what the device has free, at most what max_batch_sequences of the model's "
-          "longest sequences take. Too little for one of these is an error at start."),
+          "longest sequences take. Too little for the largest step is an error at start."),
       OPTION(engine.kv.prefix_reuse, Boolean{},
              "A sequence that begins like an earlier one begins with its pages, so that shared "
              "prompts are computed once: less time to first token, and more throughput. No result "
@@ -223,8 +223,11 @@ std::vector<Option> ServerOptionTable() {
              "keeps slow readers, and their KV pages, for longer."),
       OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
       OPTION(server.metrics.address, Address{.may_be_empty = true},
-             "Address of /metrics, /livez and /readyz; port 0 picks a free one; empty: no HTTP "
-             "server."),
+             "Address of /metrics, /livez, /readyz and the status page; port 0 picks a free one; "
+             "empty: no HTTP server."),
+      OPTION(server.http.status_page, Boolean{},
+             "Serve the status page (/ and /status.json) beside /metrics. It tells names of models, "
+             "buckets and traffic, no content of requests."),
       OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
              "Least severity that is logged."),
       OPTION(server.log.format, LogFormats(), "One line per record: text, or JSON for collectors."),

@@ -47,6 +47,7 @@ int32_t KvCache::Lookup(const Key& key) const {
 // are counted back from the end.
 KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
                               const Prefix& before) const {
+  SLUICE_CHECK(root < kMostRoots);
   Prefix prefix;
   if (!reuse_) return prefix;
   prefix.content = root;
@@ -68,17 +69,17 @@ KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
   return prefix;
 }
 
-void KvCache::Attach(std::span<const int32_t> tokens, SequencePages* pages) {
-  SLUICE_CHECK(pages->ids.empty() && pages->root < kMostRoots);
-  const int32_t found = Find(tokens, pages->root, {}).pages;
-  pages->content = pages->root;
-  for (const int32_t* own = tokens.data(); pages->published < found; own += page_tokens_) {
-    const int32_t page = Lookup({.parent = pages->content, .tokens = own});
+void KvCache::Attach(const Prefix& found, SequencePages* pages) {
+  SLUICE_CHECK(pages->ids.empty());
+  SLUICE_CHECK(found.pages == 0 || At(found.last).content == found.content);
+  auto left = static_cast<size_t>(found.pages);
+  pages->ids.resize(left);
+  for (int32_t page = found.last; page != kNone; page = At(page).ahead) {
     Hold(page);
-    pages->ids.push_back(page);
-    pages->content = At(page).content;
-    ++pages->published;
+    pages->ids[--left] = page;
   }
+  pages->published = found.pages;
+  pages->content = found.content;
 }
 
 bool KvCache::Extend(int32_t positions, SequencePages* pages) {

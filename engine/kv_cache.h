@@ -53,8 +53,8 @@ class KvCache {
   };
   Prefix Find(std::span<const int32_t> tokens, uint64_t root, const Prefix& before) const;
 
-  // Has a sequence without pages hold that prefix.
-  void Attach(std::span<const int32_t> tokens, SequencePages* pages);
+  // Has a sequence without pages hold the prefix of its tokens that was found just before.
+  void Attach(const Prefix& found, SequencePages* pages);
 
   // Gives it pages of its own until they hold `positions`. False, and no page, when fewer are
   // available.

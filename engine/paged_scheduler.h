@@ -1,6 +1,10 @@
 // A Scheduler whose sequences have KV pages: what they compute next follows from their tokens, what of
 // these is in pages, and how many pages are left.
 //
+// A prompt is begun only when there are pages for all of it, and those of prompts in progress are left
+// to them. What is generated after it takes pages as it goes; when these run out the last one in the
+// queue's order is preempted, so that the first one always goes on.
+//
 // Pure, as Scheduler is; the daemon drives it under the runner's lock, tests on virtual time.
 #pragma once
 
@@ -61,7 +65,8 @@ class PagedScheduler {
   // still found. No sequence is between a step and its Return.
   BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch);
 
-  // Its step ended well: first_position moves behind it. Publishes full pages.
+  // Its step ended well, and what it wrote may be used: first_position moves behind it. Publishes full
+  // pages. Any other step is followed by End alone.
   void Computed(PagedSequence* sequence);
   // Back for its next step, after Computed.
   void Return(PagedSequence* sequence);
@@ -92,20 +97,26 @@ class PagedScheduler {
                     const PagedSequence& sequence) const;
   static void Set(const NextStep& next, PagedSequence* sequence);
 
+  // That one step computes of a prompt.
+  int32_t ChunkTokens() const { return generating_ > 0 ? chunk_tokens_ : whole_tokens_; }
+
   void Preempt();
   void ReviseWaiting();
+  void Revise(size_t count);
   void Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch);
   bool Attach(PagedSequence* sequence);
   void PutBack(PagedSequence* sequence);
 
   const bool keeps_pages_;
   const bool prefix_reuse_;
-  const int32_t chunk_tokens_;
+  const int32_t chunk_tokens_, whole_tokens_;
   const size_t window_;  // from the front of the queue, in which what is found is looked up again
   KvCache kv_;
   Scheduler scheduler_;
   Counts counts_;
-  uint64_t revised_at_ = 0;  // version of kv_
+  int64_t generating_ = 0;     // sequences in progress that do
+  uint64_t revised_at_ = 0;    // version of kv_
+  int32_t revised_chunk_ = 0;  // ChunkTokens then
   std::vector<WaitingSequence*> front_;
 };
 

@@ -51,26 +51,29 @@ struct Edge {
 
 struct Generate {
   GenerateOptions options;
-  double seconds = 5;
+  double seconds = 8;
 
   CLI::App* AddTo(CLI::App& app) {
-    CLI::App* command =
-        app.add_subcommand("generate", "generated tokens per second by concurrency");
+    CLI::App* command = app.add_subcommand(
+        "generate", "streamed answers: continuous against static batches, and by concurrency");
     command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
-    command->add_option("--model", options.model, "model directory")->required();
-    command->add_option("--prompt", options.prompt, "text to continue")->capture_default_str();
-    command->add_option("--max-tokens", options.max_tokens, "tokens of an answer")
+    command->add_option("--model", options.model, "model directory, 248 positions or more")
+        ->required();
+    command->add_option("--outstanding", options.outstanding, "requests in flight, compared")
         ->capture_default_str();
-    command->add_option("--concurrency", options.concurrency, "requests in flight")
+    command->add_option("--concurrency", options.concurrency, "requests in flight, by themselves")
         ->delimiter(',')
         ->capture_default_str();
-    command->add_option("--rounds", options.rounds, "rounds")->capture_default_str();
-    command->add_option("--seconds", seconds, "length of a round")->capture_default_str();
+    command->add_option("--rounds", options.rounds, "interleaved rounds")->capture_default_str();
+    command->add_option("--seconds", seconds, "length of a phase")->capture_default_str();
+    command->add_option("--seed", options.seed, "of lengths, arrivals and contents")
+        ->capture_default_str();
+    command->add_option("--table", options.table, "also write the figures as Markdown");
     return command;
   }
 
   absl::StatusOr<nlohmann::json> Run() {
-    options.round = absl::Seconds(seconds);
+    options.phase = absl::Seconds(seconds);
     return RunGenerate(options);
   }
 };

@@ -29,14 +29,18 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options);
 struct GenerateOptions {
   std::string sluiced;
   std::string model;
-  std::string prompt = "And it came to pass ";
-  int max_tokens = 64;
-  std::vector<int> concurrency = {1, 16, 64};
-  int rounds = 3;
-  absl::Duration round = absl::Seconds(5);
+  int outstanding = 32;                           // of the comparison's closed loop
+  std::vector<int> concurrency = {1, 4, 16, 64};  // of the series
+  int rounds = 5;
+  absl::Duration phase = absl::Seconds(8);
+  absl::Duration warm_up = absl::Seconds(2);  // of each phase, before `phase`
+  uint64_t seed = 1;
+  std::string table;  // file for the figures as Markdown; empty: none
 };
 
-// Generated tokens per second at each number of outstanding requests.
+// Streamed answers of mixed lengths: continuous batching against waiting for a batch to end, in a
+// closed and in an open loop, tokens per second and time to first token; and continuous batching at
+// each concurrency.
 absl::StatusOr<nlohmann::json> RunGenerate(const GenerateOptions& options);
 
 struct BucketsOptions {

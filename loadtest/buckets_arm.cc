@@ -5,54 +5,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/http_get.h"
-#include "loadtest/closed_loop.h"
 #include "loadtest/load/run.h"
 #include "loadtest/load/stats.h"
 
 namespace sluice::loadtest {
 namespace {
 
-constexpr char kModel[] = "model";
-constexpr int kChannels = 4;
-
-std::vector<std::string> CommandLine(const ArmOptions& options, const std::string& sluiced,
-                                     const std::string& model, const std::string& address,
-                                     const std::string& metrics_address) {
-  return {sluiced,
-          "--model",
-          absl::StrCat(kModel, "=", model),
-          "--engine.batch.policy",
+std::vector<std::string> Flags(const ArmOptions& options) {
+  return {"--engine.batch.policy",
           options.policy,
           "--engine.batch.max-queue-delay-us",
           absl::StrCat(options.max_queue_delay_us),
           "--engine.ladder.strategy",
           options.strategy,
           "--engine.ladder.review.interval-us",
-          "0",
-          "--server.grpc.address",
-          address,
-          "--server.metrics.address",
-          metrics_address,
-          "--server.log.level",
-          "warn"};
-}
-
-// Loading and warming up included.
-absl::Status WaitUntilReady(const std::string& address) {
-  constexpr absl::Duration kLimit = absl::Minutes(2);
-  const absl::Time deadline = absl::Now() + kLimit;
-  if (absl::Status status = WaitForServer(address, kLimit); !status.ok()) return status;
-  const client::Connection connection(address, /*deadline_us=*/5'000'000);
-  while (absl::Now() < deadline) {
-    const auto health = connection.Health("");
-    if (health.ok() && health->status() == grpc::health::v1::HealthCheckResponse::SERVING) {
-      return absl::OkStatus();
-    }
-    absl::SleepFor(absl::Milliseconds(50));
-  }
-  return absl::UnavailableError(absl::StrCat("the daemon at ", address, " is not ready"));
+          "0"};
 }
 
 }  // namespace
@@ -73,38 +41,21 @@ std::vector<ArmOptions> BucketArms() {
 absl::StatusOr<std::unique_ptr<Arm>> Arm::Start(const ArmOptions& options,
                                                 const std::string& sluiced,
                                                 const std::string& model) {
-  const absl::StatusOr<int> port = FreePort();
-  if (!port.ok()) return port.status();
-  const absl::StatusOr<int> metrics_port = FreePort();
-  if (!metrics_port.ok()) return metrics_port.status();
-  const std::string address = absl::StrCat("127.0.0.1:", *port);
-  std::string metrics_address = absl::StrCat("127.0.0.1:", *metrics_port);
-  absl::StatusOr<ChildProcess> process =
-      ChildProcess::Start(CommandLine(options, sluiced, model, address, metrics_address));
-  if (!process.ok()) return process.status();
-  if (absl::Status status = WaitUntilReady(address); !status.ok()) return status;
-  absl::StatusOr<load::Channels> channels =
-      load::Connect(address, kChannels, std::chrono::seconds(10));
-  if (!channels.ok()) return channels.status();
-  return std::unique_ptr<Arm>(new Arm(options, *std::move(process), address,
-                                      std::move(metrics_address), *std::move(channels)));
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(sluiced, model, Flags(options));
+  if (!daemon.ok()) return daemon.status();
+  return std::unique_ptr<Arm>(new Arm(options, *std::move(daemon)));
 }
 
-Arm::Arm(ArmOptions options, ChildProcess process, const std::string& address,
-         std::string metrics_address, load::Channels channels)
-    : options_(std::move(options)),
-      process_(std::move(process)),
-      connection_(address, /*deadline_us=*/120'000'000),
-      metrics_address_(std::move(metrics_address)),
-      channels_(std::move(channels)) {}
+Arm::Arm(ArmOptions options, std::unique_ptr<Daemon> daemon)
+    : options_(std::move(options)), daemon_(std::move(daemon)) {}
 
 absl::StatusOr<Arm::Account> Arm::Read() const {
   const absl::StatusOr<std::string> page =
-      client::HttpGet(metrics_address_, "/metrics", absl::Seconds(10));
+      client::HttpGet(daemon_->metrics_address(), "/metrics", absl::Seconds(10));
   if (!page.ok()) return page.status();
   absl::StatusOr<load::Reading> reading = load::ParseReading(*page, kModel);
   if (!reading.ok()) return reading.status();
-  const absl::StatusOr<absl::Duration> cpu = process_.CpuTime();
+  const absl::StatusOr<absl::Duration> cpu = daemon_->process().CpuTime();
   if (!cpu.ok()) return cpu.status();
   return Account{*std::move(reading), *cpu};
 }
@@ -116,9 +67,9 @@ absl::StatusOr<Measurement> Arm::Measure(const load::PayloadPool& pool, const Tr
   load::Live live;
   const load::PhaseData data =
       traffic.outstanding > 0
-          ? load::RunClosedLoop({}, channels_, pool, traffic.payloads, traffic.outstanding,
-                                traffic.duration, answers, &live)
-          : load::RunOpenLoop({}, channels_, pool, traffic.arrivals, traffic.payloads,
+          ? load::RunClosedLoop({}, daemon_->channels(), pool, traffic.payloads,
+                                traffic.outstanding, traffic.duration, answers, &live)
+          : load::RunOpenLoop({}, daemon_->channels(), pool, traffic.arrivals, traffic.payloads,
                               traffic.duration, answers, &live);
   const absl::StatusOr<Account> after = Read();
   if (!after.ok()) return after.status();
@@ -152,8 +103,8 @@ absl::Status Arm::RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* a
   absl::Span<const uint32_t> left = all;
   while (!left.empty()) {
     load::Live live;
-    const load::PhaseData data =
-        load::RunClosedLoop({}, channels_, pool, left, 1, std::chrono::seconds(1), answers, &live);
+    const load::PhaseData data = load::RunClosedLoop({}, daemon_->channels(), pool, left, 1,
+                                                     std::chrono::seconds(1), answers, &live);
     for (const load::CallRecord& call : data.calls) {
       if (call.outcome == load::Outcome::kOk) continue;
       const std::string reason =
@@ -168,11 +119,11 @@ absl::Status Arm::RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* a
 }
 
 absl::StatusOr<admin::v1::OptimizeBucketsResponse> Arm::Review() const {
-  return connection_.Optimize(kModel, "", /*force=*/false);
+  return connection().Optimize(kModel, "", /*force=*/false);
 }
 
 absl::StatusOr<admin::v1::ModelBuckets> Arm::Buckets() const {
-  const absl::StatusOr<admin::v1::GetBucketsResponse> buckets = connection_.Buckets(kModel, "");
+  const absl::StatusOr<admin::v1::GetBucketsResponse> buckets = connection().Buckets(kModel, "");
   if (!buckets.ok()) return buckets.status();
   if (buckets->models_size() != 1) return absl::InternalError("GetBuckets lacks the model");
   return buckets->models(0);

@@ -7,12 +7,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/connection.h"
 #include "loadtest/buckets_workload.h"
+#include "loadtest/daemon.h"
 #include "loadtest/load/answers.h"
 #include "loadtest/load/daemon_metrics.h"
-#include "loadtest/load/transport.h"
-#include "loadtest/process.h"
 
 namespace sluice::loadtest {
 
@@ -63,7 +61,7 @@ class Arm {
   absl::StatusOr<admin::v1::ModelBuckets> Buckets() const;
 
   const ArmOptions& options() const { return options_; }
-  const client::Connection& connection() const { return connection_; }
+  const client::Connection& connection() const { return daemon_->connection(); }
 
  private:
   struct Account {
@@ -71,15 +69,11 @@ class Arm {
     absl::Duration cpu;
   };
 
-  Arm(ArmOptions options, ChildProcess process, const std::string& address,
-      std::string metrics_address, load::Channels channels);
+  Arm(ArmOptions options, std::unique_ptr<Daemon> daemon);
   absl::StatusOr<Account> Read() const;
 
   const ArmOptions options_;
-  const ChildProcess process_;
-  const client::Connection connection_;
-  const std::string metrics_address_;
-  const load::Channels channels_;
+  const std::unique_ptr<Daemon> daemon_;
 };
 
 }  // namespace sluice::loadtest

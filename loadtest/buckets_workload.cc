@@ -11,7 +11,7 @@ namespace {
 
 load::PayloadOptions Requests(int32_t vocab, uint64_t seed) {
   load::PayloadOptions options;
-  options.model = "model";
+  options.model = kModel;
   options.vocab = vocab;
   // Each length has two contents, so that a row in a neighbour's place would be noticed.
   options.variants = 2;

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "loadtest/load/arrivals.h"
 #include "loadtest/load/payload.h"
 #include "loadtest/trace/trace_file.h"
+#include "loadtest/traffic.h"
 
 namespace sluice::loadtest {
 
@@ -16,15 +16,6 @@ namespace sluice::loadtest {
 // `positions`. Requires 1 <= positions <= cap.
 std::vector<load::TraceRow> ScaleTrace(std::vector<load::TraceRow> trace, int32_t cap,
                                        int32_t positions);
-
-// One phase of traffic: the same for every arm that runs it.
-struct Traffic {
-  int outstanding = 0;  // closed loop; 0: open loop
-  double rate = 0;      // open loop: Poisson arrivals per second
-  load::nanoseconds duration{0};
-  std::vector<load::Arrival> arrivals;
-  std::vector<uint32_t> payloads;  // of each arrival, into the pool
-};
 
 // Makes phases from a scaled trace; each takes the lengths up where the one before left off. Every
 // request scores its prompt and generates one token.

@@ -1,11 +1,11 @@
 #include "server/admin_messages.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "server/bucket_summary.h"
+#include "server/durations.h"
 #include "server/status.h"
 
 namespace sluice {
@@ -14,8 +14,6 @@ namespace {
 namespace v1 = admin::v1;
 using Sizes = google::protobuf::RepeatedPtrField<v1::SizeCount>;
 using Buckets = google::protobuf::RepeatedPtrField<v1::Bucket>;
-
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 void Write(const Bucket& bucket, v1::Bucket* out) {
   out->set_tokens(bucket.tokens);

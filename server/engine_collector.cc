@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/bucket_summary.h"
+#include "server/durations.h"
 #include "server/metric_names.h"
 
 namespace sluice {
@@ -37,8 +38,6 @@ class Snapshot {
 
   std::vector<MetricFamily> families_;
 };
-
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 Labels With(Labels labels, const std::string& name, const std::string& value) {
   labels.push_back({name, value});

@@ -5,19 +5,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "civetweb.h"
+#include "server/status_page.h"
 
 namespace sluice {
 namespace {
 
 constexpr char kTextType[] = "text/plain; charset=utf-8";
+constexpr char kPageType[] = "text/html; charset=utf-8";
+constexpr char kJsonType[] = "application/json";
 constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-int Answer(mg_connection* connection, int status, const char* type, std::string_view body) {
+// `more` are header lines, each with its end.
+int Answer(mg_connection* connection, int status, const char* type, std::string_view body,
+           const std::string& more = "") {
   const bool head = std::string_view(mg_get_request_info(connection)->request_method) == "HEAD";
   mg_printf(connection,
             "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+            "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n%s"
             "Connection: close\r\n\r\n",
-            status, mg_get_response_code_text(connection, status), type, body.size());
+            status, mg_get_response_code_text(connection, status), type, body.size(), more.c_str());
   if (!head) mg_write(connection, body.data(), body.size());
   return status;
 }
@@ -61,6 +67,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   mg_set_request_handler(server->context_, "/metrics$", &HttpServer::Metrics, server.get());
   mg_set_request_handler(server->context_, "/livez$", &HttpServer::Live, server.get());
   mg_set_request_handler(server->context_, "/readyz$", &HttpServer::Ready, server.get());
+  if (server->handlers_.status) {
+    mg_set_request_handler(server->context_, "/$", &HttpServer::Page, server.get());
+    mg_set_request_handler(server->context_, "/status.json$", &HttpServer::Status, server.get());
+  }
   return server;
 }
 
@@ -82,6 +92,18 @@ int HttpServer::Ready(mg_connection* connection, void* self) {
   if (RefuseMethod(connection)) return 405;
   const bool ready = static_cast<HttpServer*>(self)->handlers_.ready();
   return Answer(connection, ready ? 200 : 503, kTextType, ready ? "ready\n" : "not ready\n");
+}
+
+int HttpServer::Page(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  return Answer(connection, 200, kPageType, kStatusPage,
+                absl::StrCat("Content-Security-Policy: ", kStatusPagePolicy,
+                             "\r\nReferrer-Policy: no-referrer\r\n"));
+}
+
+int HttpServer::Status(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  return Answer(connection, 200, kJsonType, static_cast<HttpServer*>(self)->handlers_.status());
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The HTTP side: /metrics, /livez and /readyz.
+// The HTTP side: /metrics, /livez, /readyz and the status page.
 #pragma once
 
 #include <functional>
@@ -16,6 +16,8 @@ namespace sluice {
 struct HttpHandlers {
   std::function<std::string()> metrics;  // the body of /metrics
   std::function<bool()> ready;           // /readyz: 200 or 503
+  // The body of /status.json. Empty: neither that nor the page that reads it, /, is served.
+  std::function<std::string()> status = nullptr;
 };
 
 // Serves until destroyed. Two threads and short timeouts bound what slow or idle callers can hold;
@@ -35,6 +37,8 @@ class HttpServer {
   static int Metrics(mg_connection* connection, void* self);
   static int Live(mg_connection* connection, void* self);
   static int Ready(mg_connection* connection, void* self);
+  static int Page(mg_connection* connection, void* self);
+  static int Status(mg_connection* connection, void* self);
 
   const HttpHandlers handlers_;
   mg_context* context_ = nullptr;

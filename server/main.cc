@@ -16,6 +16,7 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/observers.h"
+#include "server/recent_activity.h"
 #include "server/reply_thread.h"
 #include "server/server.h"
 #include "server/statistics.h"
@@ -58,14 +59,15 @@ absl::Status Run(const Config& config) {
   Statistics statistics;
   AccessLog access(config.server.log.access_sample, log->get());
   EngineLog engine_log(log->get());
-  Observers observers({&metrics, &statistics, &access, &engine_log});
+  RecentActivity activity(Clock::Real());
+  Observers observers({&metrics, &statistics, &activity, &access, &engine_log});
   ReplyThread replies;
   const std::unique_ptr<Engine> engine =
       Engine::Create(config.engine, backend->get(), Clock::Real(), &observers);
 
-  absl::StatusOr<std::unique_ptr<Server>> server =
-      Server::Start(config.server, version, TraitsOf(config),
-                    {engine.get(), Clock::Real(), &metrics, &statistics, &replies, log->get()});
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+      config.server, version, TraitsOf(config),
+      {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies, log->get()});
   if (!server.ok()) return server.status();
   if (absl::Status status = ServeModels(config.models, engine.get(), log->get()); !status.ok()) {
     return status;

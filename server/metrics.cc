@@ -12,6 +12,7 @@
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "prometheus/text_serializer.h"
+#include "server/durations.h"
 #include "server/metric_names.h"
 #include "server/status.h"
 
@@ -41,8 +42,6 @@ Histogram::BucketBoundaries PowersOfTwo(int last) {
   for (int i = 0; i <= last; ++i) powers.push_back(static_cast<double>(int64_t{1} << i));
   return powers;
 }
-
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 Labels With(Labels labels, const std::string& name, std::string_view value) {
   labels[name] = std::string(value);
@@ -198,11 +197,7 @@ void Metrics::OnRequestDone(const Request& request, const absl::Status& status,
   series.inference_duration.Observe(Seconds(trace.compute));
   if (trace.first_token == MonoTime{}) return;
   series.first_token.Observe(Seconds(trace.first_token - trace.received));
-  // Rows advance together, so steps, not tokens, are what the time between tokens divides by.
-  const int64_t per_row = trace.generated_tokens / request.rows();
-  if (per_row < 2) return;
-  series.inter_token.Observe(Seconds(trace.done - trace.first_token) /
-                             static_cast<double>(per_row - 1));
+  if (const auto pause = InterTokenSeconds(request, trace)) series.inter_token.Observe(*pause);
 }
 
 void Metrics::OnBatch(const BatchTrace& trace) {

@@ -26,8 +26,14 @@ struct GrpcOptions {
 };
 
 struct MetricsOptions {
-  // HOST:PORT of /metrics, /livez and /readyz; port 0 picks a free one; empty: no HTTP server.
+  // HOST:PORT of /metrics, /livez, /readyz and the status page; port 0 picks a free one; empty: no HTTP server.
   std::string address = "0.0.0.0:8002";
+};
+
+struct HttpOptions {
+  // Serve the status page (/ and /status.json) beside /metrics. It tells names of models, buckets and
+  // traffic, no content of requests.
+  bool status_page = true;
 };
 
 struct LogOptions {
@@ -61,6 +67,7 @@ struct EngineTraits {
 struct ServerOptions {
   GrpcOptions grpc;
   MetricsOptions metrics;
+  HttpOptions http;
   LogOptions log;
   LifecycleOptions lifecycle;
 };

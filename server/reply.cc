@@ -224,14 +224,18 @@ ReplyBuilder::ReplyBuilder(ReplySpec spec) : spec_(std::move(spec)), sent_(spec_
   }
 }
 
-void ReplyBuilder::Build(const TokenBuffer& tokens, const Reply* reply,
-                         inference::ModelInferResponse* response) {
+void ReplyBuilder::Identify(inference::ModelInferResponse* response) const {
   response->set_model_name(spec_.model->name);
   response->set_model_version(absl::StrCat(spec_.model->version));
   response->set_id(spec_.id);
   if (spec_.drawn_seed) {
     (*response->mutable_parameters())["seed"].set_int64_param(*spec_.drawn_seed);
   }
+}
+
+void ReplyBuilder::Build(const TokenBuffer& tokens, const Reply* reply,
+                         inference::ModelInferResponse* response) {
+  Identify(response);
   const Generated generated = ByRow(tokens, sent_, spec_.num_top);
   ResponseWriter writer(spec_, generated, reply, &texts_, response);
   for (Output output : spec_.outputs) writer.Add(InfoOf(output));

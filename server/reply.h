@@ -23,6 +23,9 @@ class ReplyBuilder {
 
   const ReplySpec& spec() const { return spec_; }
 
+  // Sets what every response of the request has: model, id and a seed that was drawn.
+  void Identify(inference::ModelInferResponse* response) const;
+
   // `tokens`: those that came since the last call, in the order in which they came. `reply`, with the
   // last call only: as the engine completed it for the outputs of the spec; nullptr before.
   void Build(const TokenBuffer& tokens, const Reply* reply,

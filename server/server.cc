@@ -63,7 +63,18 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
             parts.engine, parts.clock, parts.replies, parts.metrics, &health_),
       service_({options.grpc.max_rows, traits.max_queue_delay_us}, version, parts.engine, &edge_,
                &health_, parts.statistics),
-      admin_(traits, parts.engine, parts.clock, &health_) {}
+      admin_(traits, parts.engine, parts.clock, &health_),
+      status_(version, traits,
+              {.engine = parts.engine,
+               .clock = parts.clock,
+               .statistics = parts.statistics,
+               .activity = parts.activity,
+               .phase = [this] { return phase(); }}) {}
+
+Phase Server::phase() const {
+  if (health_.ready()) return Phase::kServing;
+  return draining_ ? Phase::kDraining : Phase::kStarting;
+}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::string& version,
@@ -78,10 +89,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 absl::Status Server::StartHttp() {
   if (options_.metrics.address.empty()) return absl::OkStatus();
-  auto http =
-      HttpServer::Start(options_.metrics.address,
-                        {.metrics = [this] { return parts_.metrics->Render(collector_.Collect()); },
-                         .ready = [this] { return health_.ready(); }});
+  HttpHandlers handlers{.metrics = [this] { return parts_.metrics->Render(collector_.Collect()); },
+                        .ready = [this] { return health_.ready(); }};
+  if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
+  auto http = HttpServer::Start(options_.metrics.address, std::move(handlers));
   if (!http.ok()) return http.status();
   http_ = *std::move(http);
   return absl::OkStatus();
@@ -113,6 +124,7 @@ Server::~Server() { StopGrpc(nanoseconds(0)); }
 
 void Server::Drain() {
   const LifecycleOptions& lifecycle = options_.lifecycle;
+  draining_ = true;
   health_.SetReady(false);
   {
     Mutex mu;

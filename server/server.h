@@ -1,6 +1,7 @@
 // The listening daemon: gRPC and HTTP on an engine.
 //
-// Order of life: whoever composes the daemon creates Log, Metrics, Statistics and ReplyThread, then
+// Order of life: whoever composes the daemon creates Log, Metrics, Statistics, RecentActivity and
+// ReplyThread, then
 // the Engine on them, then a Server. The server goes first, then the engine, then the rest.
 //
 // Order of drain (Drain): not ready -> drain_delay, while requests are still accepted -> the engine
@@ -9,6 +10,7 @@
 // which finishes them.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -22,9 +24,11 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/recent_activity.h"
 #include "server/reply_thread.h"
 #include "server/service.h"
 #include "server/statistics.h"
+#include "server/status_page.h"
 
 namespace sluice {
 
@@ -34,6 +38,7 @@ struct ServerParts {
   Clock* clock;
   Metrics* metrics;
   Statistics* statistics;
+  RecentActivity* activity;
   ReplyThread* replies;
   Log* log;
 };
@@ -60,6 +65,7 @@ class Server {
   Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
          const ServerParts& parts);
 
+  Phase phase() const;
   absl::Status StartGrpc();
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
@@ -71,6 +77,8 @@ class Server {
   Edge edge_;
   InferenceService service_;
   AdminService admin_;
+  StatusSource status_;
+  std::atomic<bool> draining_ = false;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
   int grpc_port_ = 0;

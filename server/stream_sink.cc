@@ -1,6 +1,6 @@
 #include "server/stream_sink.h"
 
-#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "server/status.h"
@@ -85,7 +85,7 @@ StreamSink::Response StreamSink::Next() {
   ModelStreamInferResponse message;
   if (answered_) {
     response.last = true;
-    message.mutable_infer_response()->set_id(builder_.spec().id);
+    builder_.Identify(message.mutable_infer_response());
   } else {
     const Arrived arrived = Take();
     message = Answer(arrived);

@@ -65,8 +65,10 @@ struct BatchDecision {
 // One thread uses it. Whatever the policy,
 //   * the batch is not empty when launching, fits the bucket, and has the head of the queue in it, or,
 //     in its place, a sequence whose deadline is near, or the first one that will not expire before
-//     the batch ends;
-//   * no sequence is passed over by more than max_overtakes in all, except one that will expire so;
+//     the batch ends, or, while the head lacks pages or a place to stay, running ones;
+//   * no sequence is passed over by more than max_overtakes in all, except one that will expire so,
+//     and except by running ones, which count nevertheless: so the pages that a head lacks come free;
+//   * running sequences whose next step is one token all ride, where the policy keeps pages;
 //   * every queued sequence fits the ladder alone (CHECK for the head).
 class BatchFormer {
  public:

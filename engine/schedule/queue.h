@@ -33,7 +33,7 @@ struct WaitingSequence {
   // It holds KV pages from a step before, and so is in the way of others until it ends.
   bool running = false;
   bool generates = false;  // it comes back after its prompt, for one step per token
-  // That it will be part of by what is known at its arrival; all of its prompt's count as one.
+  // That it may be part of in all, those of its prompt counted as one; for the ladder's reviews.
   int32_t expected_steps = 1;
   MonoTime queued{};  // arrival
   MonoTime deadline = MonoTime::max();

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/stream_error.h"
 #include "engine/mutex.h"
 #include "loadtest/load/transport.h"
 
@@ -121,14 +122,15 @@ class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
     int64_t call = 0;
     if (!absl::SimpleAtoi(response.infer_response().id(), &call)) return;
     Answer answer;
-    if (response.error_message().empty()) {
+    const absl::Status status = client::StreamError(response);
+    if (status.ok()) {
       if (!IsFinal(response.infer_response())) {
         sink_->OnPart(call);
         return;
       }
       answer.parsed = &response.infer_response();
     } else {
-      answer.code = grpc::StatusCode::UNKNOWN;
+      answer.code = static_cast<grpc::StatusCode>(status.code());
       answer.message = response.error_message();
     }
     if (Forget(call)) sink_->OnAnswer(call, answer);

@@ -104,6 +104,8 @@ class StreamReactor final : public grpc::ServerBidiReactor<inference::ModelInfer
     inference::ModelStreamInferResponse response;
     if (fate.refused) {
       response.set_error_message("the queue is full");
+      auto* parameters = response.mutable_infer_response()->mutable_parameters();
+      (*parameters)["error_code"].set_string_param("RESOURCE_EXHAUSTED");
     } else {
       *response.mutable_infer_response() = MakeAnswer(fate.wrong);
     }

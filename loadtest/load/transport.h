@@ -56,9 +56,10 @@ std::unique_ptr<Transport> MakeUnaryTransport(const Channels& channels, CallSink
 
 // ModelStreamInfer: `streams` streams per channel, requests spread over them in turn and told apart
 // by their ids. A call ends with its last answer (parameter triton_final_response, or the only one
-// where the server does not set it); an error_message ends it with UNKNOWN. Deadlines of single
-// calls do not exist on a stream: all that has not ended at `until` ends with DEADLINE_EXCEEDED.
-// When a stream breaks, all its calls end with its status, and so do those that follow.
+// where the server does not set it); an error_message ends it with the status that the server names
+// (parameter error_code), or UNKNOWN. Deadlines of single calls do not exist on a stream: all that
+// has not ended at `until` ends with DEADLINE_EXCEEDED. When a stream breaks, all its calls end with
+// its status, and so do those that follow.
 std::unique_ptr<Transport> MakeStreamTransport(const Channels& channels, int streams,
                                                SystemTime until, CallSink* sink);
 

@@ -262,6 +262,9 @@ class Simulation {
   }
 
   void CheckBudget(const BatchDecision& decision) {
+    const bool generating = std::any_of(live_.begin(), live_.end(),
+                                        [](const Sequence& other) { return other.generates; });
+    const int32_t most = generating ? limits_.chunk_tokens : decision.bucket.tokens;
     BatchSize size{};
     int32_t prompt_tokens = 0;
     for (WaitingSequence* sequence : batch_) {
@@ -269,7 +272,7 @@ class Simulation {
       ++size.sequences;
       size.longest = std::max(size.longest, sequence->tokens);
       if (!IsDecode(*sequence)) prompt_tokens += sequence->tokens;
-      ASSERT_LE(sequence->tokens, limits_.chunk_tokens);
+      ASSERT_LE(sequence->tokens, most);
       const int32_t end = sequence->first_position + sequence->tokens;
       ASSERT_EQ(Own(sequence)->kv.ids.size(), static_cast<size_t>(scheduler_.kv().PagesFor(end)));
     }
@@ -305,8 +308,9 @@ class Simulation {
     ASSERT_TRUE(load_.batch.continuous || old == 0 || fresh == 0);
   }
 
-  // Decodes ride in every step. Of the others a running one waits only for one ahead of it, those that
-  // begin pass nobody in more than max_overtakes steps, and so each ends in time.
+  // Decodes ride in every step. Of the others a running one waits only for one ahead of it, and those
+  // that begin pass nobody in more than max_overtakes steps. So each ends within the steps that it and
+  // all who lived in the meantime take alone, twice, since what was preempted is computed again.
   void CheckNobodyStarves() {
     const SequenceQueue& queue = scheduler_.scheduler().queue();
     for (Sequence& sequence : live_) {

@@ -19,7 +19,7 @@ using Tokens = std::vector<int32_t>;
 SequencePages Computed(KvCache* cache, const Tokens& tokens, uint64_t root = 0) {
   SequencePages pages;
   pages.root = root;
-  cache->Attach(tokens, &pages);
+  cache->Attach(cache->Find(tokens, root, {}), &pages);
   EXPECT_TRUE(cache->Extend(static_cast<int32_t>(tokens.size()), &pages));
   cache->Publish(tokens, static_cast<int32_t>(tokens.size()), &pages);
   return pages;
@@ -70,7 +70,7 @@ TEST(KvCache, EqualPagesComputedApartBecomeOne) {
   SequencePages first, second;
   const Tokens tokens{1, 2, 3, 4, 5};
   for (SequencePages* pages : {&first, &second}) {
-    cache.Attach(tokens, pages);
+    cache.Attach(cache.Find(tokens, 0, {}), pages);
     ASSERT_TRUE(cache.Extend(5, pages));
   }
   cache.Publish(tokens, 3, &first);
@@ -116,7 +116,7 @@ TEST(KvCache, WhatIsBegunWithAgainIsNoLongerTheLongestIdle) {
   cache.Release(&older);
   cache.Release(&newer);
   SequencePages again;
-  cache.Attach(Tokens{1, 2, 9}, &again);
+  cache.Attach(cache.Find(Tokens{1, 2, 9}, 0, {}), &again);
   cache.Release(&again);
   SequencePages taking;
   ASSERT_TRUE(cache.Extend(2, &taking));
@@ -253,7 +253,7 @@ class ModelTest {
     Sequence& sequence = sequences_.emplace_back();
     sequence.tokens = RandomTokens();
     const int32_t found = model_.Find(sequence.tokens).pages;
-    cache_.Attach(sequence.tokens, &sequence.pages);
+    cache_.Attach(cache_.Find(sequence.tokens, 0, {}), &sequence.pages);
     ASSERT_EQ(sequence.pages.ids.size(), static_cast<size_t>(found));
     for (int32_t i = 0; i < found; ++i) {
       const int32_t page = sequence.pages.ids[static_cast<size_t>(i)];
@@ -372,7 +372,7 @@ TEST(KvCache, AllocatesNothing) {
     const size_t i = random() % kSequences;
     cache.Release(&pages[i]);
     for (int32_t& token : tokens[i]) token = static_cast<int32_t>(random() % 1000);
-    cache.Attach(tokens[i], &pages[i]);
+    cache.Attach(cache.Find(tokens[i], 0, {}), &pages[i]);
     if (cache.Extend(64, &pages[i])) cache.Publish(tokens[i], 64, &pages[i]);
   }
   EXPECT_EQ(Allocations() - before, 0);

@@ -154,7 +154,7 @@ TEST_P(BothMethodsTest, AClosedLoopKeepsItsNumberInFlight) {
   EXPECT_LE(data.calls.size(), 33u) << "3 at a time, each over 100 ms, for 1 s, and a last round";
 }
 
-TEST_F(RunTest, OverloadIsRejectedAndCountedAsSuch) {
+TEST_P(BothMethodsTest, OverloadIsRejectedAndCountedAsSuch) {
   TestServerOptions server;
   server.service_time = milliseconds(10);
   server.queue = 5;

@@ -1,4 +1,5 @@
 // How a daemon ends, with work in progress.
+#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,7 @@ namespace sluice {
 namespace {
 
 using inference::ModelInferResponse;
+using ::testing::HasSubstr;
 using testing::HttpGet;
 using testing::IdsRequest;
 using testing::TestDaemon;
@@ -54,6 +56,8 @@ TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreTurnedAway) {
   while (HttpGet(daemon_.server().http_port(), "/readyz").status != 503) {
   }
   EXPECT_EQ(HttpGet(daemon_.server().http_port(), "/livez").status, 200) << "draining is no fault";
+  EXPECT_THAT(HttpGet(daemon_.server().http_port(), "/status.json").body,
+              HasSubstr("\"draining\""));
 
   // The engine stops admission a moment after readiness is taken back.
   grpc::Status refused;

@@ -34,7 +34,11 @@ HttpAnswer HttpCall(int port, const std::string& method, const std::string& path
                   path.c_str());
   if (connection == nullptr) return {};
   HttpAnswer answer;
-  answer.status = mg_get_response_info(connection)->status_code;
+  const mg_response_info* info = mg_get_response_info(connection);
+  answer.status = info->status_code;
+  for (int i = 0; i < info->num_headers; ++i) {
+    answer.headers[info->http_headers[i].name] = info->http_headers[i].value;
+  }
   if (const char* type = mg_get_header(connection, "Content-Type")) answer.type = type;
   char buffer[4096];
   for (int n; (n = mg_read(connection, buffer, sizeof(buffer))) > 0;) answer.body.append(buffer, n);

@@ -9,6 +9,7 @@ namespace sluice::testing {
 struct HttpAnswer {
   int status = 0;  // 0: no answer
   std::string type;
+  std::map<std::string, std::string> headers;
   std::string body;
 };
 

@@ -6,7 +6,7 @@
 
 namespace sluice::testing {
 
-ScriptedEngine::ScriptedEngine() : model_(TextModel()) {}
+ScriptedEngine::ScriptedEngine() : model_(TextModel()) { SetStats({}); }
 
 ScriptedEngine::Submitted ScriptedEngine::Await(const std::string& id) {
   MutexLock lock(&mu_);
@@ -27,6 +27,17 @@ size_t ScriptedEngine::cancelled() const {
 void ScriptedEngine::RefuseAll(absl::Status status) {
   MutexLock lock(&mu_);
   refusal_ = std::move(status);
+}
+
+void ScriptedEngine::SetStats(ModelStats stats) {
+  MutexLock lock(&mu_);
+  stats_ = std::move(stats);
+  stats_.model = model_;
+}
+
+std::vector<ModelStats> ScriptedEngine::Stats() const {
+  MutexLock lock(&mu_);
+  return {stats_};
 }
 
 absl::Status ScriptedEngine::Serve(std::shared_ptr<const Model> model) {

@@ -28,6 +28,8 @@ class ScriptedEngine final : public Engine {
   size_t cancelled() const;
   // Requests from now on are refused.
   void RefuseAll(absl::Status status);
+  // What Stats says of the model.
+  void SetStats(ModelStats stats);
 
   absl::Status Serve(std::shared_ptr<const Model> model) override;
   absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
@@ -37,7 +39,7 @@ class ScriptedEngine final : public Engine {
                                    MonoTime received) override;
   void Cancel(RequestId id) override;
   void Drain(MonoTime deadline) override {}
-  std::vector<ModelStats> Stats() const override { return {}; }
+  std::vector<ModelStats> Stats() const override;
   absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                           bool force) override;
   absl::StatusOr<Explanation> Explain(std::string_view request_id) const override;
@@ -52,6 +54,7 @@ class ScriptedEngine final : public Engine {
   std::map<std::string, Submitted> submitted_ ABSL_GUARDED_BY(mu_);
   std::vector<RequestId> cancelled_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  ModelStats stats_ ABSL_GUARDED_BY(mu_);
   RequestId next_id_ ABSL_GUARDED_BY(mu_) = 1;
 };
 

@@ -14,6 +14,7 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/observers.h"
+#include "server/recent_activity.h"
 #include "server/reply_thread.h"
 #include "server/server.h"
 #include "server/statistics.h"
@@ -58,6 +59,7 @@ class TestDaemon {
   std::unique_ptr<Log> log_;
   Metrics metrics_;
   Statistics statistics_;
+  RecentActivity activity_{Clock::Real()};
   Observers observers_;
   ReplyThread replies_;
   std::unique_ptr<Engine> engine_;

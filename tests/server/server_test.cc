@@ -25,14 +25,15 @@ using testing::TestDaemon;
 absl::Status StartSecond(TestDaemon* first, const std::string& grpc, const std::string& http) {
   static Metrics metrics("fake", "1.2.3");
   static Statistics statistics;
+  static RecentActivity activity(Clock::Real());
   static ReplyThread replies;
   auto log = *Log::Create({});
   ServerOptions options;
   options.grpc.address = grpc;
   options.metrics.address = http;
-  return Server::Start(
-             options, "1.2.3", {},
-             {&first->engine(), Clock::Real(), &metrics, &statistics, &replies, log.get()})
+  return Server::Start(options, "1.2.3", {},
+                       {&first->engine(), Clock::Real(), &metrics, &statistics, &activity, &replies,
+                        log.get()})
       .status();
 }
 

@@ -10,7 +10,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "server/stream_infer.h"
+#include "server/stream_session.h"
+#include "tests/server/joined_answer.h"
 #include "tests/server/messages.h"
 #include "tests/server/server_fixture.h"
 
@@ -63,6 +64,37 @@ TEST_F(StreamInferTest, EachRequestGetsOneResponseAndErrorsStayInside) {
   EXPECT_EQ(errors["b"], "");
   EXPECT_THAT(errors["bad"], HasSubstr("top_k"));
   EXPECT_THAT(errors["absent"], HasSubstr("absent"));
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(StreamInferTest, ResponsesTogetherAreTheUnaryAnswer) {
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  std::map<std::string, testing::JoinedAnswer> unary, streamed;
+  constexpr int kRequests = 8;
+  for (int i = 0; i < kRequests; ++i) {
+    ModelInferRequest request = Named(absl::StrCat(i), {i, 2 * i, 65});
+    SetInt(&request, "max_tokens", 10 + 3 * i);
+    SetInt(&request, "num_top_logprobs", i % 3);
+    if (i % 2 == 0) (*request.mutable_parameters())["stop"].set_string_param("[\"a\", \"b\"]");
+    inference::ModelInferResponse response;
+    ASSERT_TRUE(daemon_.Infer(request, &response).ok());
+    unary[request.id()].Add(response);
+    ASSERT_TRUE(stream->Write(request));
+  }
+  stream->WritesDone();
+  int responses = 0, last = 0;
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) {
+    ++responses;
+    const inference::ModelInferResponse& inner = response.infer_response();
+    last += inner.parameters().at("triton_final_response").bool_param();
+    streamed[inner.id()].Add(inner);
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(last, kRequests);
+  EXPECT_GT(responses, kRequests);
+  EXPECT_EQ(streamed, unary);
   daemon_.ExpectBalanced();
 }
 

@@ -90,6 +90,7 @@ class StreamReplyTest : public ::testing::Test {
   std::unique_ptr<Log> log_;
   Metrics metrics_{"cpu", "1.2.3"};
   Statistics statistics_;
+  RecentActivity activity_{&clock_};
   ReplyThread replies_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
@@ -101,7 +102,8 @@ class StreamReplyTest : public ::testing::Test {
     options.grpc.address = "127.0.0.1:0";
     options.metrics.address = "";
     auto server = Server::Start(
-        options, "1.2.3", {}, {&engine_, &clock_, &metrics_, &statistics_, &replies_, log_.get()});
+        options, "1.2.3", {},
+        {&engine_, &clock_, &metrics_, &statistics_, &activity_, &replies_, log_.get()});
     EXPECT_TRUE(server.ok()) << server.status();
     (*server)->SetReady();
     return *std::move(server);
@@ -150,6 +152,7 @@ TEST_F(StreamReplyTest, AnEmptyFinalResponseOnRequest) {
   ASSERT_TRUE(stream->Read(&response));
   EXPECT_TRUE(IsFinal(response));
   EXPECT_EQ(response.infer_response().outputs_size(), 0);
+  EXPECT_EQ(response.infer_response().model_name(), "text");
   EXPECT_EQ(response.infer_response().id(), "a");
   stream->WritesDone();
   EXPECT_FALSE(stream->Read(&response));
@@ -257,6 +260,27 @@ TEST_F(StreamReplyTest, AnyInterleavingSaysTheSameAsUnary) {
   EXPECT_EQ(joined, expected);
 }
 
+TEST_F(StreamReplyTest, ACallerWhoLeavesCancelsWhatIsInProgress) {
+  const auto stream = Open();
+  std::vector<ScriptedEngine::Submitted> requests;
+  for (const char* id : {"a", "b"}) {
+    stream->Write(Generating(id, 5));
+    requests.push_back(engine_.Await(id));
+  }
+  TellAndRead(requests[0], {'x'}, stream.get());
+  requests[0].sink->OnDone(absl::OkStatus(), Finished(1), {});
+  ModelStreamInferResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  context_.TryCancel();
+  engine_.AwaitCancelled(1);
+  // What still comes finds nobody.
+  int index = 0;
+  Tell(requests[1], &index, {'y'});
+  requests[1].sink->OnDone(absl::CancelledError("cancelled"), {}, {});
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(engine_.cancelled(), 1u) << "the answered request is none of them";
+}
+
 // A row of candidates is as wide as the vocabulary, so that some tokens fill any window.
 ModelInferRequest Wide(const std::string& id) {
   ModelInferRequest request = Generating(id, 60);
@@ -276,29 +300,44 @@ class WideTokens {
   std::vector<float> logprobs_ = std::vector<float>(258, -1);
 };
 
-TEST_F(StreamReplyTest, AReaderThatStallsIsGivenUp) {
+class StalledReaderTest : public StreamReplyTest {
+ protected:
+  // Returns when the server has given the reader up and the engine has ended its requests.
+  void Stall(Stream* stream) {
+    constexpr int kRequests = 3;
+    std::vector<ScriptedEngine::Submitted> requests;
+    for (int i = 0; i < kRequests; ++i) {
+      stream->Write(Wide(absl::StrCat(i)));
+      requests.push_back(engine_.Await(absl::StrCat(i)));
+    }
+    // Tokens come until it was noticed, whatever number of them fits into the window.
+    WideTokens tokens;
+    for (int index = 0; engine_.cancelled() == 0; ++index) {
+      for (const ScriptedEngine::Submitted& request : requests) tokens.Tell(request, index);
+      clock_.Advance(std::chrono::milliseconds(30));
+    }
+    engine_.AwaitCancelled(kRequests);
+    for (const ScriptedEngine::Submitted& request : requests) {
+      request.sink->OnDone(absl::CancelledError("cancelled"), {}, {});
+    }
+  }
+};
+
+TEST_F(StalledReaderTest, IsGivenUpAndToldSo) {
   const auto stream = Open();
-  constexpr int kRequests = 3;
-  std::vector<ScriptedEngine::Submitted> requests;
-  for (int i = 0; i < kRequests; ++i) {
-    stream->Write(Wide(absl::StrCat(i)));
-    requests.push_back(engine_.Await(absl::StrCat(i)));
-  }
-  // Tokens come until it was noticed, whatever number of them fits into the window.
-  WideTokens tokens;
-  for (int index = 0; engine_.cancelled() == 0; ++index) {
-    for (const ScriptedEngine::Submitted& request : requests) tokens.Tell(request, index);
-    clock_.Advance(std::chrono::milliseconds(30));
-  }
-  engine_.AwaitCancelled(kRequests);
-  for (const ScriptedEngine::Submitted& request : requests) {
-    request.sink->OnDone(absl::CancelledError("cancelled"), {}, {});
-  }
+  Stall(stream.get());
   ModelStreamInferResponse response;
   while (stream->Read(&response)) EXPECT_THAT(response.error_message(), IsEmpty());
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("server.grpc.stream_stall_timeout_us"));
+}
+
+TEST_F(StalledReaderTest, HoldsNoShutdownUp) {
+  const auto stream = Open();
+  Stall(stream.get());
+  server_.reset();  // though the response in flight was never taken
+  EXPECT_EQ(engine_.cancelled(), 3u);
 }
 
 TEST_F(StreamReplyTest, AReaderThatReadsIsNeverGivenUp) {

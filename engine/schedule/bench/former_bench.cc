@@ -13,10 +13,14 @@
 namespace sluice {
 namespace {
 
-enum Workload { kPrompts, kDecode, kMixed, kDeadlines };
+enum Workload { kPrompts, kDecode, kMixed, kDeadlines, kRunning };
 
-Ladder LadderOf(PolicyKind policy) {
-  const LadderLimits limits{.max_tokens = 16384, .max_sequences = 256, .tile_tokens = 32};
+constexpr size_t kMostRunning = 256;
+constexpr int32_t kChunkTokens = 512;
+
+Ladder LadderOf(PolicyKind policy, Workload workload) {
+  const LadderLimits limits{
+      .max_tokens = 16384, .max_sequences = workload == kRunning ? 512 : 256, .tile_tokens = 32};
   if (policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded) {
     return BuildPaddedLadder(policy, limits, /*max_positions=*/8192);
   }
@@ -24,19 +28,28 @@ Ladder LadderOf(PolicyKind policy) {
 }
 
 // A queue of `count` sequences of the workload; packed, the ladder of ratio sqrt(2) to 16,384 tokens.
+// kRunning: the first kMostRunning decode, the others are prompts in chunks that will.
 class Fixture {
  public:
   Fixture(size_t count, Workload workload, PolicyKind policy)
-      : ladder_(LadderOf(policy)), sequences_(count) {
+      : ladder_(LadderOf(policy, workload)), sequences_(count) {
     std::mt19937_64 random(1);
     std::lognormal_distribution<double> length(std::log(800.0), 0.9);
     for (size_t i = 0; i < count; ++i) {
       WaitingSequence& sequence = sequences_[i];
       sequence.ticket = i;
       sequence.queued = MonoTime(std::chrono::microseconds(i));
-      const bool decode = workload == kDecode || (workload == kMixed && i % 4 != 0);
+      sequence.running = workload == kRunning && i < kMostRunning;
+      const bool decode =
+          workload == kDecode || (workload == kMixed && i % 4 != 0) || sequence.running;
       sequence.tokens = decode ? 1 : std::clamp(static_cast<int32_t>(length(random)), 1, 8192);
       sequence.first_position = decode ? 500 : 0;
+      if (workload == kRunning) {
+        sequence.generates = true;
+        sequence.later_tokens = std::max(sequence.tokens - kChunkTokens, 0);
+        sequence.tokens -= sequence.later_tokens;
+        sequence.pages = (sequence.tokens + 15) / 16;
+      }
       if (workload == kDeadlines) {
         sequence.deadline = kNow + std::chrono::microseconds(random() % 100'000);
       }
@@ -98,6 +111,10 @@ BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_decode, PolicyKind::kCutAndFill, kDeco
 BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_mixed, PolicyKind::kCutAndFill, kMixed)->Apply(Sizes);
 BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_deadlines, PolicyKind::kCutAndFill, kDeadlines)
     ->Apply(Sizes);
+BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_running, PolicyKind::kCutAndFill, kRunning)
+    ->Arg(kMostRunning + 1000);
+BENCHMARK_CAPTURE(BM_DecideAndTake, cut_and_fill_running, PolicyKind::kCutAndFill, kRunning)
+    ->Arg(kMostRunning + 1000);
 BENCHMARK_CAPTURE(BM_DecideAndTake, cut_and_fill_prompts, PolicyKind::kCutAndFill, kPrompts)
     ->Apply(Sizes);
 BENCHMARK_CAPTURE(BM_DecideAndTake, cut_and_fill_mixed, PolicyKind::kCutAndFill, kMixed)

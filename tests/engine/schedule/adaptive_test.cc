@@ -17,7 +17,7 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 constexpr LadderLimits kLimits{.max_tokens = 16384, .max_sequences = 256, .tile_tokens = 8};
-constexpr BatchOptions kWholePrompts{.prefill_tokens = 0};
+const BatchOptions kBatch{};
 constexpr double kStepSeconds = 60e-6;
 constexpr double kTokenSeconds = 0.04e-6;
 
@@ -76,11 +76,11 @@ Traffic TrafficOf(std::span<const Arrival> arrivals) {
 LadderReview Review(const LadderOptions& options, const Ladder& present, const Traffic& traffic,
                     bool force = false, const CostModel& costs = Costs(),
                     const PlanPrices& prices = Prices()) {
-  return ReviewLadder(options, kWholePrompts, kLimits, present, costs, traffic, prices, force);
+  return ReviewLadder(options, kBatch, kLimits, present, costs, traffic, prices, force);
 }
 
 double EfficiencyOf(const Ladder& ladder, std::span<const Arrival> arrivals) {
-  return TryLadder(ladder, arrivals, kWholePrompts, Costs()).efficiency;
+  return TryLadder(ladder, arrivals, kBatch, Costs()).efficiency;
 }
 
 TEST(ReviewLadder, AdoptsABetterLadderThenStays) {
@@ -222,6 +222,27 @@ TEST(ReviewLadder, RespectsItsBounds) {
   }
 }
 
+// The prompts have 100 tokens; only the steps after them ask for less.
+TEST(ReviewLadder, SeesTheStepsOfWhatGenerates) {
+  std::vector<Arrival> arrivals = Arrivals(std::vector<int32_t>(500, 100), 0.05, /*seed=*/1);
+  for (Arrival& arrival : arrivals) arrival.steps = 50;
+  const LadderOptions options{.min_tokens = 8, .max_buckets = 6};
+  const Ladder present = MakePackedLadder({512}, kLimits);
+  const LadderReview review = Review(options, present, TrafficOf(arrivals), /*force=*/true);
+  ASSERT_NE(review.ladder, nullptr) << review.reason;
+  EXPECT_LT(review.ladder->buckets().front().tokens, 100);
+  EXPECT_GT(review.efficiency_after, review.efficiency_before);
+}
+
+// Each step of the arrivals is replayed several times, so a few of endless answers must not be.
+TEST(ReviewLadder, BoundsWhatItReplays) {
+  std::vector<Arrival> arrivals = Arrivals(std::vector<int32_t>(8000, 10), 0.5, /*seed=*/1);
+  for (Arrival& arrival : arrivals) arrival.steps = 1 << 20;
+  const LadderOptions options;
+  const Ladder present = *BuildLadder(options, kLimits);
+  EXPECT_FALSE(Review(options, present, TrafficOf(arrivals)).reason.empty());
+}
+
 TEST(ReviewLadder, OtherStrategiesOnlyLoseUnusedBuckets) {
   LadderOptions options{.strategy = StrategyKind::kFixed, .fixed_tokens = {100, 1000, 4000}};
   const Ladder present = *BuildLadder(options, kLimits);
@@ -251,7 +272,7 @@ TEST(FitLadder, BeatsTheGeometricLadderOnOtherLengths) {
       const Ladder geometric = *BuildLadder(options, kLimits);
       for (const CostModel& costs : {Costs(), CostModel()}) {
         const Ladder fitted = FitLadder(LogNormalLengths(4000, 900, sigma, 1), options,
-                                        kWholePrompts, kLimits, costs);
+                                        kBatch, kLimits, costs);
         EXPECT_LE(fitted.buckets().size(), static_cast<size_t>(max_buckets));
         EXPECT_EQ(fitted.largest(), geometric.largest());
         for (const double load : {0.5, 0.85}) {

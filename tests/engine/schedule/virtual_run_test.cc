@@ -180,6 +180,31 @@ TEST(RunVirtually, CountsWhatRan) {
   }
 }
 
+TEST(RunVirtually, APromptInChunksIsOneStep) {
+  const std::vector<Arrival> arrivals = {{.at = At(0), .tokens = 100, .steps = 3},
+                                         {.at = At(5), .tokens = 30}};
+  Scheduler scheduler({.prefill_tokens = 40}, kHalfLife,
+                      std::make_shared<const Ladder>(Ladder({{.tokens = 128, .sequences = 8}})),
+                      CostModel(), nullptr);
+  std::vector<std::vector<int32_t>> batches;
+  const VirtualResult result =
+      RunVirtually(arrivals,
+                   {.cost = [](const StepShape&) { return 10e-6; },
+                    .chunk_tokens = 40,
+                    .on_batch =
+                        [&](const VirtualBatch& batch) {
+                          auto& tokens = batches.emplace_back();
+                          for (const auto* sequence : batch.sequences) {
+                            tokens.push_back(sequence->tokens);
+                            EXPECT_EQ(sequence->running, sequence->first_position > 0);
+                          }
+                        }},
+                   &scheduler);
+  EXPECT_EQ(batches, (std::vector<std::vector<int32_t>>{{40}, {40, 30}, {20}, {1}, {1}}));
+  EXPECT_EQ(result.sequences, 2);
+  EXPECT_EQ(result.useful_tokens, 132);
+}
+
 TEST(RunVirtually, TimersFireAtTheirTimes) {
   const std::vector<Arrival> arrivals = {{.at = At(5), .tokens = 10}, {.at = At(95), .tokens = 10}};
   std::vector<MonoTime> fired;

@@ -1,0 +1,27 @@
+#include "client/stream_error.h"
+
+#include <string>
+
+namespace sluice::client {
+namespace {
+
+absl::StatusCode CodeNamed(const std::string& name) {
+  for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
+    const auto candidate = static_cast<absl::StatusCode>(code);
+    if (absl::StatusCodeToString(candidate) == name) return candidate;
+  }
+  return absl::StatusCode::kUnknown;
+}
+
+}  // namespace
+
+absl::Status StreamError(const inference::ModelStreamInferResponse& response) {
+  if (response.error_message().empty()) return absl::OkStatus();
+  const auto& parameters = response.infer_response().parameters();
+  const auto code = parameters.find("error_code");
+  return absl::Status(code == parameters.end() ? absl::StatusCode::kUnknown
+                                               : CodeNamed(code->second.string_param()),
+                      response.error_message());
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,69 @@
+"""The report page of sluice-load, from a real run, in a real browser."""
+
+import json
+import subprocess
+
+import pytest
+from browser import DESKTOP, PHONE, Browser
+from conftest import BUILD
+
+SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
+
+
+@pytest.fixture(scope="module")
+def page(demo, tmp_path_factory):
+    """Two short runs on one page, and their reports. Too short to be VALID, which the page says."""
+    folder = tmp_path_factory.mktemp("reports")
+    reports = []
+    for label, rates in (("first", ["20", "40"]), ("second <b>&", ["30"])):
+        reports.append(folder / f"{len(reports)}.json")
+        run = subprocess.run(
+            [SLUICE_LOAD, "run", "--server", demo.grpc, "--metrics-url", demo.http, "--rate", *rates,
+             "--duration", "4", "--warm-up", "1", "--lengths", "lognormal:16:0.6", "--label", label,
+             "--quiet", "--out", reports[-1]], capture_output=True, text=True, timeout=120)
+        assert run.returncode == 1, run.stderr  # INVALID
+    made = folder / "page.html"
+    subprocess.run([SLUICE_LOAD, "report", *reports, "--out", made], check=True, timeout=60)
+    return made, [json.loads(report.read_text()) for report in reports]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("device, screen", [("desktop", DESKTOP), ("phone", PHONE)])
+def test_the_report_page_draws_what_was_measured(page, browser, device, screen):
+    path, reports = page
+    browser.show(path.as_uri(), screen)
+    headings = browser.value("[...document.querySelectorAll('figure h2')].map(h => h.textContent)")
+    for heading in ("Latency against load", "Answers and goodput against load",
+                    "Share of good answers within a latency", "Throughput over time",
+                    "Queue of the server", "Tokens of a batch", "Efficiency"):
+        assert heading in headings
+    empty = browser.value("[...document.querySelectorAll('figure')]"
+                          ".filter(f => !f.querySelector('svg path, table'))"
+                          ".map(f => f.textContent)")
+    assert empty == []
+    broken = browser.value("[...document.querySelectorAll('svg *')].filter(e => [...e.attributes]"
+                           ".some(a => /NaN|undefined|Infinity/.test(a.value))).length")
+    assert broken == 0
+    check_table(browser, reports)
+    assert browser.overflow() <= 0
+    assert browser.errors == []
+    folder = BUILD / "screenshots"
+    folder.mkdir(exist_ok=True)
+    browser.screenshot(folder / f"load_report_{device}.png")
+
+
+def check_table(browser, reports):
+    rows = browser.value("[...document.querySelectorAll('#table tr')].map(r => "
+                         "[...r.cells].map(c => c.textContent))")
+    phases = [(report["label"], phase) for report in reports for phase in report["phases"]]
+    rows = [row for row in rows[1:] if len(row) > 1]  # the others give reasons
+    assert len(rows) == len(phases) == 3
+    for row, (label, phase) in zip(rows, phases):
+        assert row[0].startswith(label)
+        assert float(row[3]) == pytest.approx(phase["latency_ms"]["p50"], rel=0.01)
+        assert row[-1] == phase["verdict"] == "INVALID"

@@ -1,0 +1,216 @@
+"""The status page in a real browser, beside /metrics of the same daemon."""
+
+import json
+import random
+import subprocess
+import threading
+import urllib.request
+
+import pytest
+from browser import DESKTOP, PHONE, Browser
+from conftest import BUILD, DEMO, SLUICE
+from infer import ids_inputs, infer
+
+DEVICES = {"desktop": DESKTOP, "phone": PHONE}
+# Figure on the page -> sample on /metrics, for what only grows.
+COUNTERS = {
+    "ok": ("sluice_requests_total", {"code": "OK"}),
+    "steps": ("sluice_engine_steps_total", {}),
+    "kv_evicted": ("sluice_kv_pages_evicted_total", {}),
+    "preemptions": ("sluice_preemptions_total", {}),
+    "ladder_reviews": ("sluice_ladder_reviews_total", {}),
+    "ladder_added": ("sluice_ladder_changes_total", {"kind": "added"}),
+}
+# What also stands still while nothing is asked of the daemon.
+GAUGES = {
+    "requests_waiting": ("sluice_requests_waiting", {}),
+    "requests_running": ("sluice_requests_running", {}),
+    "sequences_running": ("sluice_sequences_running", {}),
+    "sequences_waiting": ("sluice_sequences_waiting", {}),
+    "queued_tokens": ("sluice_queued_tokens", {}),
+    "kv_held": ("sluice_kv_pages", {"state": "held"}),
+    "kv_idle": ("sluice_kv_pages", {"state": "idle"}),
+    "kv_free": ("sluice_kv_pages", {"state": "free"}),
+}
+
+
+class Load:
+    """Asks for scores and for generated tokens, from two threads, until left."""
+
+    def __init__(self, daemon):
+        self._daemon = daemon
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(seed, tokens))
+                         for seed, tokens in ((1, 0), (2, 12))]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, seed, max_tokens):
+        draw = random.Random(seed)
+        with self._daemon.client() as client:
+            while not self._stop.is_set():
+                rows = [[256] + [draw.randrange(256) for _ in range(draw.randint(3, 60))]
+                        for _ in range(draw.randint(1, 4))]
+                infer(client, ids_inputs(rows), max_tokens=max_tokens)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+def number(text):
+    return int(text.replace(",", ""))
+
+
+def figures(browser):
+    """Every named figure of the page, of one snapshot, as text."""
+    return browser.value("Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
+                         ".map(e => [e.dataset.figure, e.textContent]))")
+
+
+def bucket_rows(browser):
+    """{bucket: [cells of its row]}"""
+    return browser.value("Object.fromEntries([...document.querySelectorAll('[data-bucket]')]"
+                         ".map(r => [r.dataset.bucket, [...r.cells].map(c => c.textContent)]))")
+
+
+def metric(samples, name, labels):
+    return sum(value for (sample, pairs), value in samples.items()
+               if sample == name and set(labels.items()) <= set(pairs))
+
+
+def figure_is(name, value):
+    return f"document.querySelector('[data-figure={name}]')?.textContent === '{value:,}'"
+
+
+def open_page(browser, daemon, device):
+    browser.show(f"http://{daemon.http}/", DEVICES[device])
+    browser.until("document.querySelectorAll('.tile').length > 0")
+
+
+def keep_screenshot(browser, name):
+    """For whoever wants to look."""
+    folder = BUILD / "screenshots"
+    folder.mkdir(exist_ok=True)
+    browser.screenshot(folder / f"{name}.png")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_page_agrees_with_metrics(daemon, browser, device):
+    served = daemon("--engine.ladder.review.interval-us", "0")
+    with Load(served):
+        while served.metric("sluice_requests_total") < 20:
+            pass
+        before = served.metrics()
+        open_page(browser, served, device)
+        shown = figures(browser)
+        after = served.metrics()
+        for name, sample in COUNTERS.items():
+            assert metric(before, *sample) <= number(shown[name]) <= metric(after, *sample), name
+        # A second snapshot gives rates and lines.
+        browser.until("document.querySelector('[data-figure=tokens_rate]').textContent !== '–'")
+        keep_screenshot(browser, f"status_{device}")
+    assert subprocess.run([SLUICE, "optimize", "--server", served.grpc], capture_output=True,
+                          timeout=120).returncode == 0
+    quiet = served.metrics()
+    for name in ("ok", "steps", "ladder_reviews"):
+        browser.until(figure_is(name, int(metric(quiet, *COUNTERS[name]))))
+    shown = figures(browser)
+    for name, sample in (COUNTERS | GAUGES).items():
+        assert number(shown[name]) == metric(quiet, *sample), name
+    check_buckets(browser, quiet)
+    assert browser.value("document.body.innerText").count("adopted") == 1
+    assert browser.overflow() <= 0
+    assert browser.errors == []
+
+
+def check_buckets(browser, samples):
+    rows = bucket_rows(browser)
+    labels = {dict(pairs)["bucket"] for name, pairs in samples if name == "sluice_bucket_batches_total"}
+    assert set(rows) == labels
+    for label, cells in rows.items():
+        batches = metric(samples, "sluice_bucket_batches_total", {"bucket": label})
+        assert number(cells[1]) == batches
+        for cell, name in ((3, "padding_efficiency"), (4, "executed_efficiency"), (6, "hit_ratio")):
+            ratio = metric(samples, f"sluice_bucket_{name}", {"bucket": label})
+            expected = f"{100 * ratio:.1f} %" if batches else "–"
+            assert cells[cell] == expected, (label, name)
+
+
+def test_colours_follow_the_system(daemon, browser):
+    served = daemon()
+    paper = []
+    for dark in (False, True):
+        browser.show(f"http://{served.http}/", DESKTOP, dark=dark)
+        browser.until("document.querySelectorAll('.tile').length > 0")
+        colour = browser.value("getComputedStyle(document.body).backgroundColor")
+        paper.append(sum(map(int, colour[4:-1].split(","))))
+    assert paper[0] > 600 and paper[1] < 150
+
+
+def test_one_of_several_models_is_chosen(daemon, browser):
+    served = daemon(models=(("demo", DEMO), ("other", DEMO)))
+    open_page(browser, served, "phone")
+    buttons = "[...document.querySelectorAll('#models button')]"
+    assert browser.value(f"{buttons}.map(b => b.textContent)") == ["demo version 1",
+                                                                   "other version 1"]
+    with served.client() as client:
+        infer(client, ids_inputs([[256, 65]]), max_tokens=0, model="other")
+    browser.value(f"{buttons}[1].click()")
+    browser.until(figure_is("ok", 1))
+    assert browser.value(f"{buttons}.map(b => b.getAttribute('aria-pressed'))") == ["false", "true"]
+    assert browser.overflow() <= 0
+    assert browser.errors == []
+
+
+def test_text_from_the_daemon_is_never_markup(demo, browser):
+    """The configuration allows no such names; the page does not rely on it."""
+    open_page(browser, demo, "phone")
+    with demo.client() as client:
+        infer(client, ids_inputs([[256, 65]]), max_tokens=0)
+    with urllib.request.urlopen(f"http://{demo.http}/status.json", timeout=10) as answer:
+        status = json.load(answer)
+    hostile = "<img src=x onerror='document.title=1'>\"&amp;</script>" + "long" * 40
+    spoil(status, hostile)
+    shown = browser.value(f"(s => {{ remember(s); show(s); return document.body.innerText; }})"
+                          f"({json.dumps(status)})")
+    assert shown.count(hostile) > 5
+    assert browser.value("document.querySelectorAll('img').length") == 0
+    assert browser.value("document.title") == "Sluice"
+    assert browser.errors == []
+
+
+def spoil(value, text):
+    """Puts `text` in the place of every string."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, each in items:
+        if isinstance(each, (dict, list)):
+            spoil(each, text)
+        elif isinstance(each, str):
+            value[key] = text
+
+
+def test_a_daemon_that_ended_is_told(daemon, browser):
+    served = daemon()
+    open_page(browser, served, "desktop")
+    assert browser.value("document.getElementById('phase').textContent") == "serving"
+    served.stop()
+    browser.until("document.getElementById('phase').textContent === 'no answer'")
+
+
+def test_foreign_scripts_do_not_run(demo, browser):
+    open_page(browser, demo, "desktop")
+    browser.value("document.body.append(Object.assign(document.createElement('script'),"
+                  "{textContent: 'document.title = 1'}))")
+    assert browser.value("document.title") == "Sluice"
+    assert any("Content Security Policy" in error for error in browser.errors)
