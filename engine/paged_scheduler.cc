@@ -44,7 +44,7 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
 void PagedScheduler::Arrive(PagedSequence* sequence) {
   SLUICE_CHECK(sequence->kv.ids.empty() && !(sequence->reuse && sequence->scored));
   sequence->found = {};
-  if (sequence->generates) ++generating_;
+  if (sequence->generates && generating_++ == 0) recut_ = true;
   Set(Begin(sequence), sequence);
   scheduler_.Arrive(sequence);
 }
@@ -82,7 +82,7 @@ void PagedScheduler::Return(PagedSequence* sequence) {
 void PagedScheduler::End(PagedSequence* sequence) {
   kv_.Release(&sequence->kv);
   sequence->running = false;
-  if (sequence->generates) --generating_;
+  if (sequence->generates && --generating_ == 0) recut_ = true;
 }
 
 void PagedScheduler::Preempt() {
@@ -98,12 +98,12 @@ void PagedScheduler::Preempt() {
 // What those that wait could begin with, as far as a batch may reach: who moves into the window later
 // keeps an estimate that may be old. All of the queue when prompts are cut otherwise than before.
 void PagedScheduler::ReviseWaiting() {
-  if (revised_chunk_ != ChunkTokens()) {
+  if (recut_) {
     Revise(scheduler_.queue().size());
   } else if (revised_at_ != kv_.version()) {
     Revise(window_);
   }
-  revised_chunk_ = ChunkTokens();
+  recut_ = false;
   revised_at_ = kv_.version();
 }
 

@@ -114,9 +114,9 @@ class PagedScheduler {
   KvCache kv_;
   Scheduler scheduler_;
   Counts counts_;
-  int64_t generating_ = 0;     // sequences in progress that do
-  uint64_t revised_at_ = 0;    // version of kv_
-  int32_t revised_chunk_ = 0;  // ChunkTokens then
+  int64_t generating_ = 0;   // sequences in progress that do
+  uint64_t revised_at_ = 0;  // version of kv_
+  bool recut_ = false;       // ChunkTokens changed since, were it for a moment
   std::vector<WaitingSequence*> front_;
 };
 

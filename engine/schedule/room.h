@@ -20,9 +20,10 @@ struct RunLimits {
 // leave, at least half of the bucket, and fewer run.
 RunLimits RunLimitsOf(const BatchOptions& options, const Bucket& largest);
 
-// Its next step is one token, and no prompt is left: it rides in every step.
+// It generates, its next step is one token, and no prompt is left: it rides in every step.
 inline bool IsDecode(const WaitingSequence& sequence) {
-  return sequence.running && sequence.tokens == 1 && sequence.later_tokens == 0;
+  return sequence.running && sequence.generates && sequence.tokens == 1 &&
+         sequence.later_tokens == 0;
 }
 
 // What a batch may still take beside the decodes. A small value.

@@ -137,6 +137,21 @@ TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
   EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
 }
 
+// A prompt that came back while nothing generated is cut again.
+TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
+  Make({.pages = 16, .page_tokens = 4}, {.prefill_tokens = 5});
+  Sequence* const scored = Arrive(Counting(0, 20));
+  generates_ = true;
+  Sequence* const first = Arrive(Counting(100, 3));
+  EXPECT_THAT(Decide(), ElementsAre(scored, first));
+  scheduler_->End(first);
+  Return(scored);
+  EXPECT_EQ(scored->tokens, 15);
+  Arrive(Counting(200, 3));
+  Decide();
+  EXPECT_EQ(scored->tokens, 5);
+}
+
 TEST_F(PagedSchedulerTest, CountsTheRowsThatAreSampled) {
   const struct {
     bool scored, sampled_end;
