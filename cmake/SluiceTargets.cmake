@@ -41,10 +41,31 @@ function(sluice_executable name)
   sluice_target_settings(${name})
 endfunction()
 
-# sluice_test(name SOURCES ... [DEPS ...]): a GoogleTest binary, each of its tests known to ctest.
+# What the tests and the header that is precompiled for them agree on.
+function(sluice_test_settings target)
+  target_compile_options(${target} PRIVATE -pthread)
+  # What is tested keeps its optimisation; most of a test's own code runs once. Sanitizers slow it down
+  # enough as it is.
+  if(NOT SLUICE_SANITIZER)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+  if(SLUICE_CCACHE)
+    # ccache's conditions for compilations that read a precompiled header.
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${SLUICE_CCACHE}")
+  endif()
+endfunction()
+
+# sluice_test(name SOURCES ... [DEPS ...] [OPTIMIZED]): a GoogleTest binary, each of its tests known to
+# ctest. Its sources read tests/precompiled.h and are not optimised, unless it is OPTIMIZED.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "" "SOURCES;DEPS" ${ARGN})
   sluice_executable(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock_main)
   target_compile_definitions(${name} PRIVATE SLUICE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(NOT ARG_OPTIMIZED)
+    sluice_test_settings(${name})
+    target_precompile_headers(${name} REUSE_FROM tests_precompiled)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
 endfunction()

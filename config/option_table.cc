@@ -181,7 +181,7 @@ std::vector<Option> KvOptionTable() {
           "progress. More lets more sequences run at a time and keeps more prefixes; with less, "
           "sequences are preempted and computed again, which costs throughput, never results. 0: a "
           "quarter of what the device has free, at most what max_batch_sequences of the model's "
-          "longest sequences take. Too little for one of these is an error at start."),
+          "longest sequences take. Too little for the largest step is an error at start."),
       OPTION(engine.kv.prefix_reuse, Boolean{},
              "A sequence that begins like an earlier one begins with its pages, so that shared "
              "prompts are computed once: less time to first token, and more throughput. No result "

@@ -199,9 +199,8 @@ void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
                                        std::vector<float>* reply) const {
   const ModelConfig& config = model_->config;
   const Row& row = *rows_[i];
-  const auto steps =
-      batch_.sequence_rows().subspan(static_cast<size_t>(batch_.sequences()[i].rows_offset),
-                                     static_cast<size_t>(row.tokens));
+  const auto steps = batch_.sequence_rows().subspan(
+      static_cast<size_t>(batch_.sequences()[i].rows_offset), static_cast<size_t>(row.tokens));
   // [layers, length, heads] of the row
   float* const of_row = reply->data() + config.layers * config.heads * row.prompt_offset;
   for (int64_t layer = 0; layer < config.layers; ++layer) {

@@ -81,7 +81,8 @@ class ExecutionSlot {
   bool diagnostics_wanted_ = false;
   int32_t useful_tokens_ = 0;
   std::vector<int32_t> padded_;  // tokens of padded sequences, one after another
-  std::vector<int32_t> step_pages_;  // 0, 1, ..: those given for one step, one sequence after another
+  std::vector<int32_t>
+      step_pages_;  // 0, 1, ..: those given for one step, one sequence after another
   size_t pages_given_ = 0;
   std::vector<StepSequence> sequences_;
   std::vector<SampledRow> sampled_;

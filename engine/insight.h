@@ -64,7 +64,7 @@ struct LadderChanges {
 
 // KV pages, and what became of prompts by them.
 struct KvStats {
-  int64_t pages = 0;        // 0: none are kept between steps
+  int64_t pages = 0;  // 0: none are kept between steps
   int64_t page_tokens = 0;
   int64_t held = 0;         // by sequences in progress
   int64_t idle = 0;         // held by nobody, kept for sequences that begin alike; the rest is free
@@ -81,9 +81,9 @@ struct ModelStats {
   int64_t running_requests = 0;
   int64_t waiting_sequences = 0;  // rows that hold no KV pages
   int64_t running_sequences = 0;  // rows that do, or are in the current step
-  int64_t queued_tokens = 0;  // that the next steps of the waiting sequences compute
-  int64_t queued_bytes = 0;   // held by requests that wait or run
-  nanoseconds oldest_age{0};  // of what waits
+  int64_t queued_tokens = 0;      // that the next steps of the waiting sequences compute
+  int64_t queued_bytes = 0;       // held by requests that wait or run
+  nanoseconds oldest_age{0};      // of what waits
   // Time to compute all that was admitted at the measured cost, if nothing ends before max_tokens.
   nanoseconds estimated_drain{0};
   int64_t steps = 0;

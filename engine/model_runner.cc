@@ -151,7 +151,8 @@ int32_t ModelRunner::ExpectedSteps(const Row& row) const {
 void ModelRunner::LearnSteps(const Row& row) {
   if (!row.generates) return;
   constexpr double kWeight = 1.0 / 32;
-  const double share = static_cast<double>(std::max(row.generated - 1, 0)) / (row.max_generated - 1);
+  const double share =
+      static_cast<double>(std::max(row.generated - 1, 0)) / (row.max_generated - 1);
   generated_share_ += kWeight * (share - generated_share_);
 }
 

@@ -26,9 +26,9 @@
 #include "absl/status/statusor.h"
 #include "engine/active_request.h"
 #include "engine/decision_history.h"
+#include "engine/delivery.h"
 #include "engine/engine.h"
 #include "engine/mutex.h"
-#include "engine/delivery.h"
 #include "engine/paged_scheduler.h"
 #include "engine/warm_up.h"
 
@@ -134,7 +134,7 @@ class ModelRunner {
   double generated_share_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t running_requests_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stepping_sequences_ ABSL_GUARDED_BY(mu_) = 0;  // in the current step
-  int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;  // that ended
+  int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;               // that ended
 
   DecisionHistory history_;
 

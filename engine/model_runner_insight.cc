@@ -24,8 +24,9 @@ ModelStats ModelRunner::Stats() const {
   stats.queued_tokens = queue().tokens();
   stats.queued_bytes = bytes_;
   if (!queue().empty()) stats.oldest_age = std::max(now - queue().OldestArrival(), nanoseconds(0));
-  stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(
-      scheduler_.scheduler().costs().EstimateDrain(work_tokens_, scheduler_.scheduler().ladder()->largest())));
+  stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(
+      std::chrono::duration<double>(scheduler_.scheduler().costs().EstimateDrain(
+          work_tokens_, scheduler_.scheduler().ladder()->largest())));
   stats.steps = steps_;
   stats.costs = scheduler_.scheduler().costs().state();
   DescribeKv(&stats);
@@ -74,7 +75,8 @@ absl::StatusOr<Explanation> ModelRunner::Explain(std::string_view request_id) co
 
 ModelRunner::ReviewState ModelRunner::StateForReview() const {
   MutexLock lock(&mu_);
-  return {scheduler_.scheduler().ladder(), scheduler_.scheduler().costs(), scheduler_.scheduler().traffic()};
+  return {scheduler_.scheduler().ladder(), scheduler_.scheduler().costs(),
+          scheduler_.scheduler().traffic()};
 }
 
 uint64_t ModelRunner::Arrivals() const {

@@ -37,8 +37,7 @@ bool ModelRunner::NextWork() {
     }
     if (Decide() || plans_.stale()) return true;
     if (stopping_) return false;
-    clock_->WaitUntil(&wake_, &mu_,
-                      std::min(decision_.wait_until, queue().EarliestDeadline()));
+    clock_->WaitUntil(&wake_, &mu_, std::min(decision_.wait_until, queue().EarliestDeadline()));
   }
 }
 

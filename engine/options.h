@@ -77,9 +77,10 @@ struct BatchOptions {
   // Most sequences that may run before one that stood ahead of them in the queue. 0: strictly in
   // order. [0, 10^6].
   int32_t max_overtakes = 64;
-  // Prompts are computed in chunks of at most this many tokens, and a step that carries running
-  // sequences computes no more of other prompts, so that none of these waits longer for its next
-  // token than such a step takes. 0: whole prompts. Only kCutAndFill heeds it. [0, 2^20].
+  // While anything generates, prompts are computed in chunks of at most this many tokens, and a step
+  // that carries running sequences computes no more of other prompts, so that none of these waits
+  // longer for its next token than such a step takes. 0: whole prompts. Only kCutAndFill heeds it.
+  // [0, 2^20].
   int32_t prefill_tokens = 512;
   // Lets new sequences join running ones between two steps. Off: they wait until all of a batch have
   // ended, which is what others do, kept to be compared with. Only kCutAndFill heeds it.
@@ -100,7 +101,7 @@ struct QueueOptions {
 // other policies compute each sequence again from its first position.
 struct KvOptions {
   // Memory of all KV pages of a model. 0: a quarter of what the device has free, at most what
-  // max_batch_sequences of the model's longest sequences take. Too little for one of these is an
+  // max_batch_sequences of the model's longest sequences take. Too little for the largest step is an
   // error at start. [0, 2^50].
   int64_t memory_bytes = 0;
   // A sequence that begins like an earlier one begins with its pages. No result depends on it.

@@ -34,6 +34,7 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
       prefix_reuse_(options.keeps_pages && options.prefix_reuse),
       chunk_tokens_(options.keeps_pages ? RunLimitsOf(batch, ladder->largest()).chunk_tokens
                                         : std::numeric_limits<int32_t>::max()),
+      whole_tokens_(options.keeps_pages ? ladder->largest().tokens : chunk_tokens_),
       window_(std::max(kLeastWindow, 2 * static_cast<size_t>(batch.max_batch_sequences))),
       kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_),
       scheduler_(batch, half_life, std::move(ladder), std::move(costs), observer) {
@@ -43,6 +44,7 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
 void PagedScheduler::Arrive(PagedSequence* sequence) {
   SLUICE_CHECK(sequence->kv.ids.empty() && !(sequence->reuse && sequence->scored));
   sequence->found = {};
+  if (sequence->generates) ++generating_;
   Set(Begin(sequence), sequence);
   scheduler_.Arrive(sequence);
 }
@@ -80,6 +82,7 @@ void PagedScheduler::Return(PagedSequence* sequence) {
 void PagedScheduler::End(PagedSequence* sequence) {
   kv_.Release(&sequence->kv);
   sequence->running = false;
+  if (sequence->generates) --generating_;
 }
 
 void PagedScheduler::Preempt() {
@@ -92,16 +95,27 @@ void PagedScheduler::Preempt() {
   }
 }
 
-// What those that wait could begin with, as far as a batch may reach. Who moves into the window later
-// keeps an estimate that may be old.
+// What those that wait could begin with, as far as a batch may reach: who moves into the window later
+// keeps an estimate that may be old. All of the queue when prompts are cut otherwise than before.
 void PagedScheduler::ReviseWaiting() {
-  if (revised_at_ == kv_.version()) return;
+  if (revised_chunk_ != ChunkTokens()) {
+    Revise(scheduler_.queue().size());
+  } else if (revised_at_ != kv_.version()) {
+    Revise(window_);
+  }
+  revised_chunk_ = ChunkTokens();
   revised_at_ = kv_.version();
-  scheduler_.queue().Front(window_, &front_);
+}
+
+void PagedScheduler::Revise(size_t count) {
+  scheduler_.queue().Front(count, &front_);
   for (WaitingSequence* waiting : front_) {
-    if (waiting->running) continue;
-    const NextStep next = Begin(Paged(waiting));
-    if (next.first_position == waiting->first_position && next.pages == waiting->pages) continue;
+    PagedSequence* const sequence = Paged(waiting);
+    const NextStep next = waiting->running ? Continue(*sequence) : Begin(sequence);
+    if (next.first_position == waiting->first_position && next.pages == waiting->pages &&
+        next.tokens == waiting->tokens) {
+      continue;
+    }
     scheduler_.Revise(waiting, next);
   }
 }
@@ -169,7 +183,7 @@ PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::
                                                   const PagedSequence& sequence) const {
   const auto length = static_cast<int32_t>(sequence.history.size());
   SLUICE_CHECK(first < length);
-  const int32_t tokens = std::min(length - first, chunk_tokens_);
+  const int32_t tokens = std::min(length - first, ChunkTokens());
   const int32_t end = first + tokens;
   NextStep next{.first_position = first,
                 .tokens = tokens,

@@ -97,20 +97,26 @@ class PagedScheduler {
                     const PagedSequence& sequence) const;
   static void Set(const NextStep& next, PagedSequence* sequence);
 
+  // That one step computes of a prompt.
+  int32_t ChunkTokens() const { return generating_ > 0 ? chunk_tokens_ : whole_tokens_; }
+
   void Preempt();
   void ReviseWaiting();
+  void Revise(size_t count);
   void Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch);
   bool Attach(PagedSequence* sequence);
   void PutBack(PagedSequence* sequence);
 
   const bool keeps_pages_;
   const bool prefix_reuse_;
-  const int32_t chunk_tokens_;
+  const int32_t chunk_tokens_, whole_tokens_;
   const size_t window_;  // from the front of the queue, in which what is found is looked up again
   KvCache kv_;
   Scheduler scheduler_;
   Counts counts_;
-  uint64_t revised_at_ = 0;  // version of kv_
+  int64_t generating_ = 0;     // sequences in progress that do
+  uint64_t revised_at_ = 0;    // version of kv_
+  int32_t revised_chunk_ = 0;  // ChunkTokens then
   std::vector<WaitingSequence*> front_;
 };
 

@@ -85,7 +85,7 @@ struct GeneratedToken {
   const float* top_logprobs = nullptr;
 };
 
-enum class FinishReason { kNone, kLength, kStop };  // kStop: see StopRules
+enum class FinishReason { kNone, kLength, kStop };       // kStop: see StopRules
 std::string_view FinishReasonName(FinishReason reason);  // "", "length", "stop"
 
 // What is not a token. Vectors are empty unless asked for.

@@ -29,10 +29,10 @@ struct SampledRow {
   int32_t target = -1;   // >= 0: score this token; -1: draw one as `params` say
   kernels::SampleParams params = {};
   const kernels::LogitEdits* edits = nullptr;  // outlives the replay; nullptr: none
-  int32_t num_top = 0;            // candidates to report
-  int32_t* top_ids = nullptr;     // [num_top]
-  float* top_logprobs = nullptr;  // [num_top]
-  float* logits = nullptr;        // [vocab], or nullptr: not wanted
+  int32_t num_top = 0;                         // candidates to report
+  int32_t* top_ids = nullptr;                  // [num_top]
+  float* top_logprobs = nullptr;               // [num_top]
+  float* logits = nullptr;                     // [vocab], or nullptr: not wanted
   // The target or the token drawn, and its log-probability. Must be set.
   kernels::SampleResult* result = nullptr;
 };

@@ -142,10 +142,10 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
     pages = std::max(std::min(free_memory / 4 / page_bytes, capacity.sequences * sequence), least);
   }
   if (pages < least) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "kv.memory of ", options.kv.memory_bytes, " bytes holds ", pages, " pages of ", page_bytes,
-        " bytes; the largest step of ", capacity.tokens, " tokens takes ", least, ", ",
-        least * page_bytes, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages, " pages of ",
+                     page_bytes, " bytes; the largest step of ", capacity.tokens, " tokens takes ",
+                     least, ", ", least * page_bytes, " bytes"));
   }
   kv.pages = static_cast<int32_t>(std::min<int64_t>(pages, kMostPages));
   return kv;

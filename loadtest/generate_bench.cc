@@ -121,18 +121,23 @@ absl::StatusOr<GenerateFigures> GenerateBench::Measure(const char* name, const D
   load::RunOptions run;
   run.streaming = true;
   load::Live live;
+  const absl::StatusOr<absl::Duration> before = daemon.process().CpuTime();
+  if (!before.ok()) return before.status();
   const load::PhaseData data =
       traffic.outstanding > 0
           ? load::RunClosedLoop(run, daemon.channels(), workload_.pool(), traffic.payloads,
                                 traffic.outstanding, traffic.duration, nullptr, &live)
           : load::RunOpenLoop(run, daemon.channels(), workload_.pool(), traffic.arrivals,
                               traffic.payloads, traffic.duration, nullptr, &live);
+  const absl::StatusOr<absl::Duration> after = daemon.process().CpuTime();
+  if (!after.ok()) return after.status();
   if (!data.errors.empty()) {
     const load::ErrorSample& error = data.errors.begin()->second;
     return absl::InternalError(
         absl::StrCat(name, ": ", error.count, " requests failed, one with ", error.first_message));
   }
-  const GenerateFigures figures = FiguresOf(data, workload_.answer_tokens(), warm_up_);
+  const GenerateFigures figures =
+      FiguresOf(data, workload_.answer_tokens(), warm_up_, absl::ToDoubleSeconds(*after - *before));
   std::cerr << absl::StrFormat(
       "%-16s %6.1f/s  %8.0f tokens/s  first token p50 %8.1f  p99 %8.1f ms\n", name, traffic.rate,
       figures.tokens_per_s, figures.first_p50_ms, figures.first_p99_ms);

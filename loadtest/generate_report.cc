@@ -17,6 +17,7 @@ using Field = double GenerateFigures::*;
 constexpr std::pair<const char*, Field> kFields[] = {
     {"tokens_per_s", &GenerateFigures::tokens_per_s},
     {"requests_per_s", &GenerateFigures::requests_per_s},
+    {"tokens_per_cpu_s", &GenerateFigures::tokens_per_cpu_s},
     {"first_token_p50_ms", &GenerateFigures::first_p50_ms},
     {"first_token_p99_ms", &GenerateFigures::first_p99_ms},
     {"between_tokens_p50_ms", &GenerateFigures::between_p50_ms},
@@ -59,8 +60,9 @@ json RoundsJson(const std::vector<GenerateFigures>& rounds) {
 
 std::string Cells(const std::vector<GenerateFigures>& rounds) {
   const Spread tokens = Over(rounds, &GenerateFigures::tokens_per_s);
-  return absl::StrFormat(" %.0f (%.0f to %.0f) | %.1f | %.1f | %.2f | %.2f |\n", tokens.median,
-                         tokens.min, tokens.max,
+  return absl::StrFormat(" %.0f (%.0f to %.0f) | %.0f | %.1f | %.1f | %.2f | %.2f |\n",
+                         tokens.median, tokens.min, tokens.max,
+                         Over(rounds, &GenerateFigures::tokens_per_cpu_s).median,
                          Over(rounds, &GenerateFigures::first_p50_ms).median,
                          Over(rounds, &GenerateFigures::first_p99_ms).median,
                          Over(rounds, &GenerateFigures::between_p50_ms).median,
@@ -68,7 +70,8 @@ std::string Cells(const std::vector<GenerateFigures>& rounds) {
 }
 
 constexpr char kColumns[] =
-    " tokens/s (min to max) | first token p50 ms | p99 ms | between tokens p50 ms | p99 ms |\n";
+    " tokens/s (min to max) | tokens / CPU s | first token p50 ms | p99 ms | between tokens p50 ms "
+    "| p99 ms |\n";
 
 std::string LoadText(const BatchingResult& result) {
   return result.rate > 0 ? absl::StrFormat("open loop, %.0f/s", result.rate)
@@ -78,7 +81,7 @@ std::string LoadText(const BatchingResult& result) {
 }  // namespace
 
 GenerateFigures FiguresOf(const load::PhaseData& data, absl::Span<const int32_t> answer_tokens,
-                          nanoseconds warm_up) {
+                          nanoseconds warm_up, double cpu_s) {
   GenerateFigures figures;
   int64_t tokens = 0, ended = 0;
   std::vector<nanoseconds> first, between;
@@ -90,6 +93,7 @@ GenerateFigures FiguresOf(const load::PhaseData& data, absl::Span<const int32_t>
       continue;
     }
     const int32_t answer = answer_tokens[call.payload];
+    figures.tokens += answer;
     if (measured(call.done)) {
       ++ended;
       tokens += answer;
@@ -103,6 +107,7 @@ GenerateFigures FiguresOf(const load::PhaseData& data, absl::Span<const int32_t>
   const double seconds = 1e-9 * static_cast<double>((data.duration - warm_up).count());
   figures.tokens_per_s = static_cast<double>(tokens) / seconds;
   figures.requests_per_s = static_cast<double>(ended) / seconds;
+  if (cpu_s > 0) figures.tokens_per_cpu_s = static_cast<double>(figures.tokens) / cpu_s;
   const load::Distribution firsts = load::Summarise(std::move(first));
   figures.first_p50_ms = Milliseconds(firsts.p50);
   figures.first_p99_ms = Milliseconds(firsts.p99);
@@ -143,12 +148,12 @@ json GenerateJson(const GenerateResult& result) {
 
 std::string GenerateTables(const GenerateResult& result) {
   std::string text =
-      absl::StrCat("| load | batches |", kColumns, "|---|---|---|---|---|---|---|\n");
+      absl::StrCat("| load | batches |", kColumns, "|---|---|---|---|---|---|---|---|\n");
   for (const BatchingResult& each : result.batching) {
     absl::StrAppend(&text, "| ", LoadText(each), " | static |", Cells(each.fixed));
     absl::StrAppend(&text, "| ", LoadText(each), " | continuous |", Cells(each.continuous));
   }
-  absl::StrAppend(&text, "\n| at a time |", kColumns, "|---|---|---|---|---|---|\n");
+  absl::StrAppend(&text, "\n| at a time |", kColumns, "|---|---|---|---|---|---|---|\n");
   for (const ConcurrencyResult& each : result.concurrency) {
     absl::StrAppend(&text, "| ", each.outstanding, " |", Cells(each.rounds));
   }

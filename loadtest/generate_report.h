@@ -19,18 +19,20 @@ struct GenerateFigures {
   // Of the requests that were sent then:
   double first_p50_ms = 0, first_p99_ms = 0;      // until the first token
   double between_p50_ms = 0, between_p99_ms = 0;  // a request's mean time between two tokens
-  int64_t calls = 0;                              // of the whole phase
-  int64_t failed = 0;
+  // Of the whole phase:
+  int64_t calls = 0, failed = 0;
+  int64_t tokens = 0;           // of the answers
+  double tokens_per_cpu_s = 0;  // of the daemon's processor time, which other work hardly changes
 };
 
-// `answer_tokens` by payload.
+// `answer_tokens` by payload, `cpu_s` of the daemon in the phase.
 GenerateFigures FiguresOf(const load::PhaseData& data, absl::Span<const int32_t> answer_tokens,
-                          load::nanoseconds warm_up);
+                          load::nanoseconds warm_up, double cpu_s);
 
 // Static batches against continuous ones under the same traffic, round by round.
 struct BatchingResult {
-  int outstanding = 0;                             // closed loop
-  double rate = 0;                                 // open loop: requests per second
+  int outstanding = 0;                                 // closed loop
+  double rate = 0;                                     // open loop: requests per second
   std::vector<GenerateFigures> fixed{}, continuous{};  // [rounds]
 };
 

@@ -33,8 +33,8 @@ absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& conf
       new CpuSlot(config, largest, pages, *std::move(arena), *std::move(kv)));
 }
 
-CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages,
-                 FloatBuffer arena, FloatBuffer kv)
+CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages, FloatBuffer arena,
+                 FloatBuffer kv)
     : largest_(largest),
       layers_(static_cast<int32_t>(config.layers)),
       kv_heads_(static_cast<int32_t>(config.kv_heads)),

@@ -21,7 +21,7 @@ class Lowering {
       : config_(model.config), graph_(model.graph), weights_(model.checkpoint, context) {}
 
   StepOr operator()(const EmbedOp& op) {
-    auto table = weights_.Floats(op.table, {config_.vocab_size, Width(op.out)});
+    auto table = weights_.AsStored(op.table, {config_.vocab_size, Width(op.out)});
     if (!table.ok()) return table.status();
     return MakeEmbedStep(op, *std::move(table), Width(op.out));
   }

@@ -11,16 +11,16 @@ namespace {
 
 class EmbedStep final : public Step {
  public:
-  EmbedStep(const EmbedOp& op, std::vector<float> table, int64_t width)
+  EmbedStep(const EmbedOp& op, StoredTensor table, int64_t width)
       : table_(std::move(table)), width_(width), out_(op.out) {}
 
   void Execute(const StepRun& run) const override {
-    kernels::Embed(run.context, table_.data(), run.batch.token_ids().data(), run.rows(), width_,
-                   run.buffer(out_));
+    kernels::Embed(run.context, table_.bytes.data(), table_.dtype, run.batch.token_ids().data(),
+                   run.rows(), width_, run.buffer(out_));
   }
 
  private:
-  std::vector<float> table_;  // [vocab, width]
+  StoredTensor table_;  // [vocab, width]
   int64_t width_;
   BufferId out_;
 };
@@ -113,8 +113,7 @@ class SwiGluStep final : public Step {
 
 }  // namespace
 
-std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, std::vector<float> table,
-                                          int64_t width) {
+std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table, int64_t width) {
   return std::make_unique<EmbedStep>(op, std::move(table), width);
 }
 

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "engine/cpu/step.h"
+#include "engine/cpu/weights.h"
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/gemm.h"
 
 namespace sluice {
 
 // table: [vocab, width]
-std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, std::vector<float> table,
-                                          int64_t width);
+std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table, int64_t width);
 // weight: [width]
 std::unique_ptr<const Step> MakeRmsNormStep(const RmsNormOp& op, std::vector<float> weight);
 // bias: [n], or empty

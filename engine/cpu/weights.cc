@@ -12,6 +12,16 @@ absl::StatusOr<std::vector<float>> WeightLoader::Floats(const std::string& name,
   return values;
 }
 
+absl::StatusOr<StoredTensor> WeightLoader::AsStored(const std::string& name,
+                                                    const std::vector<int64_t>& shape) {
+  auto tensor = checkpoint_.Find(name, shape);
+  if (!tensor.ok()) return tensor.status();
+  const auto* begin = static_cast<const std::byte*>(tensor->data);
+  const auto size = tensor->elements() * static_cast<int64_t>(kernels::DTypeBytes(tensor->dtype));
+  bytes_ += size;
+  return StoredTensor{.bytes = {begin, begin + size}, .dtype = tensor->dtype};
+}
+
 absl::StatusOr<std::unique_ptr<kernels::Dense>> WeightLoader::DenseLayer(const std::string& name,
                                                                          int64_t k, int64_t n) {
   auto tensor = checkpoint_.Find(name, {n, k});

@@ -1,6 +1,7 @@
 // Weights on their way from a checkpoint to the kernels. Errors name the tensor.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,6 +15,12 @@
 
 namespace sluice {
 
+// A tensor in the dtype of the checkpoint.
+struct StoredTensor {
+  std::vector<std::byte> bytes;
+  kernels::DType dtype;
+};
+
 class WeightLoader {
  public:
   // Neither is owned.
@@ -23,6 +30,7 @@ class WeightLoader {
   // Widened to f32.
   absl::StatusOr<std::vector<float>> Floats(const std::string& name,
                                             const std::vector<int64_t>& shape);
+  absl::StatusOr<StoredTensor> AsStored(const std::string& name, const std::vector<int64_t>& shape);
   // Stored [n, k].
   absl::StatusOr<std::unique_ptr<kernels::Dense>> DenseLayer(const std::string& name, int64_t k,
                                                              int64_t n);

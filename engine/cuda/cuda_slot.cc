@@ -100,8 +100,9 @@ template <typename T>
 void CudaSlot<T>::Send(const StepBatch& batch, const StepLayout& layout) {
   for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
   WriteInput(batch, layout, static_cast<char*>(input_.get()));
-  stream_->CopyToDevice(static_cast<char*>(arena_.get()) + layout.input, input_.get(),
-                        static_cast<size_t>(layout.pages - layout.input) + batch.pages().size_bytes());
+  stream_->CopyToDevice(
+      static_cast<char*>(arena_.get()) + layout.input, input_.get(),
+      static_cast<size_t>(layout.pages - layout.input) + batch.pages().size_bytes());
 }
 
 template <typename T>

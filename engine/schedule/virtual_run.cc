@@ -16,7 +16,11 @@ class VirtualRun {
  public:
   VirtualRun(std::span<const Arrival> arrivals, const VirtualRunOptions& options,
              Scheduler* scheduler)
-      : arrivals_(arrivals), options_(options), scheduler_(*scheduler), live_(arrivals.size()) {}
+      : arrivals_(arrivals), options_(options), scheduler_(*scheduler), live_(arrivals.size()) {
+    const bool generates = std::any_of(arrivals.begin(), arrivals.end(),
+                                       [](const Arrival& arrival) { return arrival.steps > 1; });
+    if (generates && !options.recompute) chunk_tokens_ = options.chunk_tokens;
+  }
 
   VirtualResult Run() {
     if (arrivals_.empty()) return result_;
@@ -104,8 +108,7 @@ class VirtualRun {
 
   // Of what is left of the prompt.
   void SetNextChunk(int32_t left, WaitingSequence* sequence) const {
-    const bool whole = options_.recompute || options_.chunk_tokens == 0;
-    sequence->tokens = whole ? left : std::min(left, options_.chunk_tokens);
+    sequence->tokens = chunk_tokens_ == 0 ? left : std::min(left, chunk_tokens_);
     sequence->later_tokens = left - sequence->tokens;
     sequence->sampled_rows = sequence->later_tokens > 0 ? 0 : 1;
   }
@@ -144,8 +147,9 @@ class VirtualRun {
   const std::span<const Arrival> arrivals_;
   const VirtualRunOptions& options_;
   Scheduler& scheduler_;
-  std::vector<Live> live_;  // by ticket, which is the arrival's index
-  size_t next_ = 0;         // arrival
+  int32_t chunk_tokens_ = 0;  // 0: whole prompts
+  std::vector<Live> live_;    // by ticket, which is the arrival's index
+  size_t next_ = 0;           // arrival
   MonoTime now_{};
   MonoTime timer_ = MonoTime::max();
   MonoTime last_end_{};

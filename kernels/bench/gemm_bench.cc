@@ -1,107 +1,80 @@
-// GEMM throughput on one thread, as a fraction of the fp32 peak that the same run reaches, and the
-// rate at which it streams weights. Arguments: profile, rows, k, n.
+// GEMM over bf16 panels against f32 panels of the same values, run in turns. Arguments: profile,
+// threads, rows of each group, k, n, matrices (a group each). With one matrix it is a dense layer; as
+// many as exceed the caches make a position-wise projection or a decode step through many layers.
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
-#include <time.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "kernels/bench/roofline.h"
 #include "kernels/cpu/gemm.h"
 
 namespace sluice::kernels {
 namespace {
 
 constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32, Profile::kAvx512F32};
-constexpr int64_t kPeakSteps = 4'000'000;
-constexpr int kChains = 12;  // more than latency times throughput, fewer than registers
+constexpr int kRounds = 25;
 
-// CPU time, so that neighbours on the machine do not count as work.
-double ThreadSeconds() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// Independent chains of multiply-adds, in registers. They start from values that the compiler
-// cannot know: it would merge equal ones.
-void PeakPortable() {
-  __m128 sum[kChains] = {};
-  for (__m128& s : sum) benchmark::DoNotOptimize(s);
-  const __m128 factor = _mm_set1_ps(0.999f);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 12
-    for (__m128& s : sum) s = _mm_add_ps(_mm_mul_ps(s, factor), factor);
-  }
-  for (__m128& s : sum) benchmark::DoNotOptimize(s);
-}
-
-__attribute__((target("avx2,fma"))) void PeakAvx2() {
-  __m256 sum[kChains] = {};
-  for (__m256& s : sum) benchmark::DoNotOptimize(s);
-  const __m256 factor = _mm256_set1_ps(0.999f);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 12
-    for (__m256& s : sum) s = _mm256_fmadd_ps(s, factor, factor);
-  }
-  for (__m256& s : sum) benchmark::DoNotOptimize(s);
-}
-
-__attribute__((target("avx512f"))) void PeakAvx512() {
-  __m512 sum[kChains] = {};
-  for (__m512& s : sum) benchmark::DoNotOptimize(s);
-  const __m512 factor = _mm512_set1_ps(0.999f);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 12
-    for (__m512& s : sum) s = _mm512_fmadd_ps(s, factor, factor);
-  }
-  for (__m512& s : sum) benchmark::DoNotOptimize(s);
-}
-
-double PeakFlops(Profile profile) {
-  const bool avx512 = profile == Profile::kAvx512F32, avx2 = profile == Profile::kAvx2F32;
-  const int lanes = avx512 ? 16 : avx2 ? 8 : 4;
-  double best = 1e9;
-  for (int trial = 0; trial < 5; ++trial) {
-    const double start = ThreadSeconds();
-    avx512 ? PeakAvx512() : avx2 ? PeakAvx2() : PeakPortable();
-    best = std::min(best, ThreadSeconds() - start);
-  }
-  return 2.0 * lanes * kChains * kPeakSteps / best;
+PackedWeights Pack(const Context& context, DType dtype, int64_t matrices, int64_t k, int64_t n) {
+  const size_t count = static_cast<size_t>(matrices * k * n);
+  const std::vector<uint16_t> halves(dtype == DType::kBF16 ? count : 0, 0x3C23);  // 0.00995
+  const std::vector<float> floats(dtype == DType::kF32 ? count : 0, 0.00995f);
+  const void* data =
+      dtype == DType::kBF16 ? static_cast<const void*>(halves.data()) : floats.data();
+  return PackedWeights::Pack(context, {data, dtype, matrices, k, n, false});
 }
 
 void BM_Gemm(benchmark::State& state) {
   const Profile profile = kProfiles[state.range(0)];
-  const int64_t rows = state.range(1), k = state.range(2), n = state.range(3);
+  const int32_t rows = static_cast<int32_t>(state.range(2));
+  const int64_t k = state.range(3), n = state.range(4), matrices = state.range(5);
   if (!ProfileSupported(profile)) {
     state.SkipWithError("this machine lacks the instructions");
     return;
   }
-  ThreadPool pool(1);
+  ThreadPool pool(static_cast<int>(state.range(1)));
   const Context context = {profile, &pool};
-  const std::vector<float> data(static_cast<size_t>(k * n), 0.01f);
-  const PackedWeights weights =
-      PackedWeights::Pack(context, {data.data(), DType::kF32, 1, k, n, true});
-  const std::vector<float> x(static_cast<size_t>(rows * k), 0.5f);
-  std::vector<float> out(static_cast<size_t>(rows * n));
-  const double peak = PeakFlops(profile);
-  double best = 1e9;
+  const PackedWeights bf16 = Pack(context, DType::kBF16, matrices, k, n);
+  const PackedWeights f32 = Pack(context, DType::kF32, matrices, k, n);
+  std::vector<RowGroup> groups;
+  groups.reserve(static_cast<size_t>(matrices));
+  for (int32_t i = 0; i < matrices; ++i) groups.push_back({i, i * rows, rows});
+  const std::vector<float> x(static_cast<size_t>(matrices * rows * k), 0.5f);
+  std::vector<float> out(static_cast<size_t>(matrices * rows * n));
+  const GemmArgs args = {x.data(), k, nullptr, 0, out.data(), n, false};
+
+  Roofline roofline(context);
+  Series times_bf16, times_f32;
   for (auto _ : state) {
-    const double start = ThreadSeconds();
-    Gemm(context, weights, rows, {x.data(), k, nullptr, 0, out.data(), n, false});
-    best = std::min(best, ThreadSeconds() - start);
+    Measure(context, times_bf16, [&] { GroupedGemm(context, bf16, groups, args); });
+    Measure(context, times_f32, [&] { GroupedGemm(context, f32, groups, args); });
+    roofline.Probe();
   }
-  const double products = static_cast<double>(k * n);
-  state.counters["peak_GFLOPs"] = peak / 1e9;
-  state.counters["of_peak"] = 2.0 * static_cast<double>(rows) * products / best / peak;
-  state.counters["weights_GBps"] = 4.0 * products / best / 1e9;
+  const double flops = 2.0 * static_cast<double>(matrices * rows * k * n);
+  const double activations = 4.0 * static_cast<double>(x.size() + out.size());
+  const double bytes_bf16 = activations + static_cast<double>(bf16.bytes());
+  const double bytes_f32 = activations + static_cast<double>(f32.bytes());
+  roofline.Report(state);
+  roofline.Report(state, "bf16", times_bf16, flops, bytes_bf16);
+  roofline.Report(state, "f32", times_f32, flops, bytes_f32);
+  state.counters["MB_bf16"] = bytes_bf16 / 1e6;
+  state.counters["MB_f32"] = bytes_f32 / 1e6;
+  state.counters["MFLOP"] = flops / 1e6;
+  state.counters["f32_over_bf16"] = times_f32.Median() / times_bf16.Median();
   state.SetLabel(std::string(ProfileName(profile)));
 }
-BENCHMARK(BM_Gemm)
-    ->ArgsProduct({{0, 1, 2}, {1, 4, 32, 128}, {512, 2048}, {512, 2048}})
-    ->Args({1, 1, 512, 32000})
-    ->Args({1, 64, 512, 32000});
+
+#define SLUICE_GEMM_BENCH(name)                                  \
+  BENCHMARK(BM_Gemm)->Name(name)->Iterations(kRounds)->ArgNames( \
+      {"profile", "threads", "rows", "k", "n", "matrices"})
+
+SLUICE_GEMM_BENCH("Cached")->ArgsProduct({{0, 1, 2}, {1}, {1, 4, 16, 64, 256}, {512}, {512}, {1}});
+SLUICE_GEMM_BENCH("Dense")->ArgsProduct(
+    {{1, 2}, {1, 2}, {1, 2, 4, 8, 16, 64}, {2048}, {2048}, {20}});
+SLUICE_GEMM_BENCH("Large")->ArgsProduct({{1, 2}, {1, 2}, {64, 256, 1024}, {2048}, {2048}, {1}});
+SLUICE_GEMM_BENCH("Head")->ArgsProduct({{1, 2}, {1, 2}, {1, 4, 8}, {512}, {32768}, {4}});
+SLUICE_GEMM_BENCH("PositionWise")
+    ->ArgsProduct({{1, 2}, {1, 2}, {1, 4, 8, 64}, {512}, {512}, {256}});
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -1,6 +1,10 @@
 #include "kernels/cpu/gemm.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdlib>
 
 #include "kernels/check.h"
@@ -11,26 +15,74 @@ namespace {
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Whole huge pages are asked for, where they fit: a few rows stream the panels faster than small pages
+// can be looked up.
+std::byte* AllocatePanels(int64_t bytes) {
+  constexpr int64_t kCacheLine = 64, kHugePage = int64_t{2} << 20;
+  const bool large = bytes >= kHugePage;
+  const int64_t alignment = large ? kHugePage : kCacheLine;
+  // A panel is a multiple of 16 bytes, an allocation must be one of the alignment.
+  void* memory = std::aligned_alloc(static_cast<size_t>(alignment),
+                                    static_cast<size_t>(CeilDiv(bytes, alignment) * alignment));
+  SLUICE_CHECK(memory != nullptr);
+  // The rest of the last page stays untouched. A refusal costs speed only.
+  if (large) madvise(memory, static_cast<size_t>(bytes / kHugePage * kHugePage), MADV_HUGEPAGE);
+  return static_cast<std::byte*>(memory);
+}
+
+// How a panel holds its elements; see simd::Table.
+struct F32Panel {
+  using Element = float;
+  static float Narrow(float value) { return value; }
+  static int64_t Slot(int64_t col, int64_t /*width*/) { return col; }
+};
+struct BF16Panel {
+  using Element = uint16_t;
+  // Of a value that was widened from bf16: nothing is lost.
+  static uint16_t Narrow(float value) {
+    return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+  }
+  static int64_t Slot(int64_t col, int64_t width) {
+    return col < width / 2 ? 2 * col : 2 * col - width + 1;
+  }
+};
+
 // Copies columns [col, col + cols) of one source matrix to a [k, width] panel, zeros after `cols`.
+template <typename Panel>
 void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t cols, int64_t width,
-               float* panel) {
+               typename Panel::Element* panel) {
+  constexpr int64_t kRun = 64;
+  float run[kRun];
+  SLUICE_CHECK(width <= kRun);
+  if (cols < width) std::fill(panel, panel + source.k * width, typename Panel::Element{});
   const int64_t base = matrix * source.k * source.n;
   if (!source.transposed) {
     for (int64_t row = 0; row < source.k; ++row, panel += width) {
-      ConvertToFloat(source.data, source.dtype, base + row * source.n + col, cols, panel);
-      std::fill(panel + cols, panel + width, 0.0f);
+      ConvertToFloat(source.data, source.dtype, base + row * source.n + col, cols, run);
+      for (int64_t c = 0; c < cols; ++c) panel[Panel::Slot(c, width)] = Panel::Narrow(run[c]);
     }
     return;
   }
-  constexpr int64_t kRun = 64;
-  float run[kRun];
-  if (cols < width) std::fill(panel, panel + source.k * width, 0.0f);
   for (int64_t first = 0; first < source.k; first += kRun) {
     const int64_t count = std::min(kRun, source.k - first);
     for (int64_t c = 0; c < cols; ++c) {
       ConvertToFloat(source.data, source.dtype, base + (col + c) * source.k + first, count, run);
-      for (int64_t i = 0; i < count; ++i) panel[(first + i) * width + c] = run[i];
+      typename Panel::Element* out = panel + first * width + Panel::Slot(c, width);
+      for (int64_t i = 0; i < count; ++i) out[i * width] = Panel::Narrow(run[i]);
     }
+  }
+}
+
+// Panels [begin, end) of all matrices, the first of which begins at `packed`.
+template <typename Panel>
+void PackPanels(const WeightSource& source, int64_t width, int64_t begin, int64_t end,
+                std::byte* packed) {
+  const int64_t panels = CeilDiv(source.n, width);
+  auto* elements = reinterpret_cast<typename Panel::Element*>(packed);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t col = i % panels * width;
+    PackPanel<Panel>(source, i / panels, col, std::min(width, source.n - col), width,
+                     elements + i * width * source.k);
   }
 }
 
@@ -75,7 +127,7 @@ class Blocks {
 
 }  // namespace
 
-void PackedWeights::Free::operator()(float* p) const { std::free(p); }
+void PackedWeights::Free::operator()(std::byte* p) const { std::free(p); }
 
 PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& source) {
   SLUICE_CHECK(source.matrices >= 1 && source.k >= 1 && source.n >= 1);
@@ -85,18 +137,14 @@ PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& so
   packed.matrices_ = source.matrices;
   packed.k_ = source.k;
   packed.n_ = source.n;
+  packed.dtype_ = source.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   packed.stride_ = panels * width * source.k;
-  packed.bytes_ = source.matrices * packed.stride_ * static_cast<int64_t>(sizeof(float));
-  // A panel is a multiple of 32 bytes, a whole allocation need not be one of 64.
-  packed.data_.reset(static_cast<float*>(
-      std::aligned_alloc(64, static_cast<size_t>(CeilDiv(packed.bytes_, 64) * 64))));
-  SLUICE_CHECK(packed.data_ != nullptr);
+  packed.bytes_ =
+      source.matrices * packed.stride_ * static_cast<int64_t>(DTypeBytes(packed.dtype_));
+  packed.data_.reset(AllocatePanels(packed.bytes_));
+  const auto pack = packed.dtype_ == DType::kBF16 ? PackPanels<BF16Panel> : PackPanels<F32Panel>;
   context.pool->ParallelFor(source.matrices * panels, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t col = i % panels * width;
-      PackPanel(source, i / panels, col, std::min(width, source.n - col), width,
-                packed.data_.get() + i * width * source.k);
-    }
+    pack(source, width, begin, end, packed.data_.get());
   });
   return packed;
 }
@@ -105,21 +153,22 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
                  std::span<const RowGroup> groups, const GemmArgs& args) {
   constexpr int64_t kRangesPerThread = 8;
   const simd::Table& table = simd::TableFor(context.profile);
+  const auto gemm = weights.dtype() == DType::kBF16 ? table.gemm_bf16 : table.gemm_f32;
   const Blocks blocks(weights, table, groups);
   const auto run = [&](const RowGroup& group, int64_t row, int64_t rows, int64_t col) {
     SLUICE_CHECK(group.position < weights.matrices());
     const float* bias = args.bias;
     if (bias != nullptr) bias += group.position * args.bias_stride + col;
-    table.gemm({.x = args.x + row * args.ldx,
-                .ldx = args.ldx,
-                .rows = rows,
-                .panels = weights.matrix(group.position) + col * weights.k(),
-                .k = weights.k(),
-                .cols = std::min(blocks.cols(), weights.n() - col),
-                .bias = bias,
-                .out = args.out + row * args.ldo + col,
-                .ldo = args.ldo,
-                .accumulate = args.accumulate});
+    gemm({.x = args.x + row * args.ldx,
+          .ldx = args.ldx,
+          .rows = rows,
+          .panels = weights.panels(group.position, col),
+          .k = weights.k(),
+          .cols = std::min(blocks.cols(), weights.n() - col),
+          .bias = bias,
+          .out = args.out + row * args.ldo + col,
+          .ldo = args.ldo,
+          .accumulate = args.accumulate});
   };
   const int64_t grain =
       std::max<int64_t>(1, blocks.count() / (context.pool->threads() * kRangesPerThread));

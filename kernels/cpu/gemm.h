@@ -3,12 +3,14 @@
 //   out[r, :] = x[r, :] W[g(r)] + bias[g(r)] (+ out[r, :] if accumulate)
 //
 // where g(r) is the position of the row's group. A dense layer is the case of one matrix and one
-// group. Equal to einsum("bld,lde->ble") with rows sorted by position.
+// group. Equal to einsum("bld,lde->ble") with rows sorted by position. Everything is f32; weights
+// kept as bf16 are widened on the way into registers, which is exact.
 //
 // Batch invariance: each output element is one running sum over k ascending, whatever the number of
 // rows, the group sizes and the threads. Hence rows are bitwise the same for every M.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -30,7 +32,8 @@ struct WeightSource {
   bool transposed;  // true: stored [n, k]
 };
 
-// Immutable weights in the profile's tile order, widened to f32. Move-only.
+// Immutable weights in the profile's tile order: bf16 where the source is, else widened to f32, with
+// bitwise the same results. Move-only.
 class PackedWeights {
  public:
   PackedWeights() = default;
@@ -40,15 +43,21 @@ class PackedWeights {
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }
   int64_t bytes() const { return bytes_; }
-  // First element of matrix `i`; layout is private to the kernels of `profile`.
-  const float* matrix(int64_t i) const { return data_.get() + i * stride_; }
+  DType dtype() const { return dtype_; }  // as packed: kF32 or kBF16
+  // Matrix `i` from column `col` on, which must be where a panel begins; the layout is private to the
+  // kernels of `profile`.
+  const void* panels(int64_t i, int64_t col) const {
+    return data_.get() + (i * stride_ + col * k_) * static_cast<int64_t>(DTypeBytes(dtype_));
+  }
 
  private:
   struct Free {
-    void operator()(float* p) const;
+    void operator()(std::byte* p) const;
   };
-  std::unique_ptr<float, Free> data_;
-  int64_t matrices_ = 0, k_ = 0, n_ = 0, stride_ = 0, bytes_ = 0;
+  std::unique_ptr<std::byte, Free> data_;
+  DType dtype_ = DType::kF32;
+  int64_t matrices_ = 0, k_ = 0, n_ = 0, bytes_ = 0;
+  int64_t stride_ = 0;  // elements of a matrix
 };
 
 struct GemmArgs {

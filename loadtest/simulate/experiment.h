@@ -28,7 +28,7 @@ struct StepCosts {
 
 struct ExperimentOptions {
   LadderOptions ladder{};
-  BatchOptions batch{.prefill_tokens = 0};  // max_batch_tokens must be set
+  BatchOptions batch{};  // max_batch_tokens must be set
   int32_t max_positions = 8192;             // of padded ladders
   int32_t tile_tokens = 32;
   StepCosts costs{};

@@ -262,6 +262,9 @@ class Simulation {
   }
 
   void CheckBudget(const BatchDecision& decision) {
+    const bool generating = std::any_of(live_.begin(), live_.end(),
+                                        [](const Sequence& other) { return other.generates; });
+    const int32_t most = generating ? limits_.chunk_tokens : decision.bucket.tokens;
     BatchSize size{};
     int32_t prompt_tokens = 0;
     for (WaitingSequence* sequence : batch_) {
@@ -269,7 +272,7 @@ class Simulation {
       ++size.sequences;
       size.longest = std::max(size.longest, sequence->tokens);
       if (!IsDecode(*sequence)) prompt_tokens += sequence->tokens;
-      ASSERT_LE(sequence->tokens, limits_.chunk_tokens);
+      ASSERT_LE(sequence->tokens, most);
       const int32_t end = sequence->first_position + sequence->tokens;
       ASSERT_EQ(Own(sequence)->kv.ids.size(), static_cast<size_t>(scheduler_.kv().PagesFor(end)));
     }

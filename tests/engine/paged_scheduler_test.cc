@@ -50,6 +50,7 @@ class PagedSchedulerTest : public ::testing::Test {
     sequence->all.reserve(64);
     sequence->history = sequence->all;
     sequence->ticket = sequences_.size();
+    sequence->generates = generates_;
     return sequence;
   }
   Sequence* Arrive(Tokens tokens) {
@@ -88,6 +89,7 @@ class PagedSchedulerTest : public ::testing::Test {
     scheduler_->End(sequence);
   }
 
+  bool generates_ = false;  // those that arrive from here on
   std::unique_ptr<PagedScheduler> scheduler_;
   std::deque<Sequence> sequences_;
   BatchDecision decision_;
@@ -100,6 +102,7 @@ std::vector<int32_t> StepOf(const WaitingSequence& sequence) {
 }
 
 TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
+  generates_ = true;
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 5});
   Sequence* const sequence = Arrive(Counting(0, 12));
   EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 5, 7, 0, 3, 0));
@@ -119,6 +122,21 @@ TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
   EXPECT_EQ(scheduler_->kv().available(), 8);
 }
 
+TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
+  Make({.pages = 16, .page_tokens = 4}, {.prefill_tokens = 5});
+  Sequence* const scored = Arrive(Counting(0, 12));
+  EXPECT_THAT(StepOf(*scored), ElementsAre(0, 12, 0, 1, 3, 0));
+  generates_ = true;
+  Sequence* const other = Arrive(Counting(100, 3));
+  EXPECT_THAT(Decide(), ElementsAre(scored, other));
+  EXPECT_THAT(StepOf(*scored), ElementsAre(0, 5, 7, 0, 3, 0));
+  Return(scored);
+  EXPECT_EQ(scored->tokens, 5);
+  scheduler_->End(other);
+  EXPECT_THAT(Decide(), ElementsAre(scored));
+  EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
+}
+
 TEST_F(PagedSchedulerTest, CountsTheRowsThatAreSampled) {
   const struct {
     bool scored, sampled_end;
@@ -128,6 +146,7 @@ TEST_F(PagedSchedulerTest, CountsTheRowsThatAreSampled) {
                {true, true, {4, 4, 2}},
                {true, false, {4, 4, 1}}};
   for (const auto& c : cases) {
+    generates_ = true;
     Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
     Sequence* const sequence = New(Counting(0, 10));
     sequence->reuse = false;
@@ -217,6 +236,7 @@ TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
 }
 
 TEST_F(PagedSchedulerTest, BeginsNoPromptThatTheOthersLeaveNoPagesFor) {
+  generates_ = true;
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
   Sequence* const first = Arrive(Counting(0, 16));
   Sequence* const second = Arrive(Counting(100, 16));
@@ -229,6 +249,7 @@ TEST_F(PagedSchedulerTest, BeginsNoPromptThatTheOthersLeaveNoPagesFor) {
 }
 
 TEST_F(PagedSchedulerTest, RemovedWhileItWaitsItLetsGoOfItsPages) {
+  generates_ = true;
   Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 4});
   Sequence* const sequence = Arrive(Counting(0, 10));
   EXPECT_THAT(Decide(), ElementsAre(sequence));

@@ -167,7 +167,7 @@ TEST_F(WarmUpTest, KvPagesFollowMemory) {
   const absl::Status status = Run(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("kv.memory of 72 bytes holds 18 pages of 4 bytes"));
+              HasSubstr("kv.memory_bytes of 72 holds 18 pages of 4 bytes"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("takes 19, 76 bytes"));
 }
 
@@ -180,7 +180,8 @@ TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
   };
   EXPECT_EQ(pages(SmallOptions()), 25);
   FakeBackend full(FakeBackend::Options{.free_memory = 0});
-  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &full, &clock, &observer)->kv.pages, 19);
+  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &full, &clock, &observer)->kv.pages,
+            19);
 }
 
 TEST_F(WarmUpTest, OnlyCausalModelsUnderCutAndFillKeepPages) {

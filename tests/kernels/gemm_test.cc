@@ -204,15 +204,68 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirGroups) {
   EXPECT_TRUE(RowsAreInvariant(op));
 }
 
+// Random bf16 bits, zeros and denormals of both signs among them, and the same values as f32.
+struct TwiceStored {
+  std::vector<uint16_t> bf16;
+  std::vector<float> f32;
+
+  TwiceStored(std::mt19937_64& random, int64_t count) : bf16(count), f32(count) {
+    constexpr uint16_t kTiny[] = {0x0000, 0x8000, 0x0001, 0x807F};
+    for (uint16_t& bits : bf16) {
+      const uint64_t drawn = random();
+      const uint16_t ordinary = static_cast<uint16_t>(0x3E00 + (drawn & 0x80FF));
+      bits = (drawn >> 32) % 8 != 0 ? ordinary : kTiny[(drawn >> 16) % 4];
+    }
+    ConvertToFloat(bf16.data(), DType::kBF16, 0, count, f32.data());
+  }
+};
+
+TEST_P(GemmTest, BF16PanelsGiveTheBitsOfF32Panels) {
+  for (const Shape& shape : kShapes) {
+    for (const bool transposed : {false, true}) {
+      const uint64_t seed = 100 + static_cast<uint64_t>(2 * shape.k + transposed);
+      SCOPED_TRACE(testing::Message() << shape.k << " x " << shape.n << " transposed " << transposed
+                                      << " seed " << seed);
+      std::mt19937_64 random(seed);
+      constexpr int64_t kMatrices = 2, kMaxRows = 28;
+      const int64_t k = shape.k, n = shape.n;
+      const TwiceStored weights(random, kMatrices * k * n);
+      const PackedWeights narrow = PackedWeights::Pack(
+          One(), {weights.bf16.data(), DType::kBF16, kMatrices, k, n, transposed});
+      const PackedWeights wide = PackedWeights::Pack(
+          One(), {weights.f32.data(), DType::kF32, kMatrices, k, n, transposed});
+      EXPECT_EQ(narrow.dtype(), DType::kBF16);
+      EXPECT_EQ(wide.dtype(), DType::kF32);
+      EXPECT_EQ(2 * narrow.bytes(), wide.bytes());
+      const std::vector<float> x = RandomFloats(random, (kMaxRows + 3) * k);
+      const std::vector<float> bias = RandomFloats(random, kMatrices * n);
+      const std::vector<float> before = RandomFloats(random, (kMaxRows + 3) * n);
+      for (int32_t rows = 1; rows <= kMaxRows; ++rows) {
+        const RowGroup groups[] = {{0, 0, rows}, {1, rows, 3}};
+        std::vector<float> from_narrow = before, from_wide = before;
+        const GemmArgs args = {x.data(), k, bias.data(), n, from_narrow.data(), n, rows % 2 == 0};
+        GemmArgs wide_args = args;
+        wide_args.out = from_wide.data();
+        GroupedGemm(Two(), narrow, groups, args);
+        GroupedGemm(One(), wide, groups, wide_args);
+        ASSERT_EQ(std::memcmp(from_narrow.data(), from_wide.data(), before.size() * sizeof(float)),
+                  0)
+            << rows << " rows";
+      }
+    }
+  }
+}
+
 TEST_P(GemmTest, PackedPanelsAreAlignedAndCounted) {
   const std::vector<float> data(3 * 5, 1.0f);
-  const PackedWeights packed =
-      PackedWeights::Pack(One(), {data.data(), DType::kF32, 1, 3, 5, false});
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.matrix(0)) % 64, 0u);
-  EXPECT_GE(packed.bytes(), static_cast<int64_t>(data.size() * sizeof(float)));
-  EXPECT_EQ(packed.k(), 3);
-  EXPECT_EQ(packed.n(), 5);
-  EXPECT_EQ(packed.matrices(), 1);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const PackedWeights packed = PackedWeights::Pack(One(), {data.data(), dtype, 1, 3, 5, false});
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.panels(0, 0)) % 64, 0u);
+    EXPECT_GE(packed.bytes(), 3 * 5 * static_cast<int64_t>(DTypeBytes(packed.dtype())));
+    EXPECT_EQ(packed.k(), 3);
+    EXPECT_EQ(packed.n(), 5);
+    EXPECT_EQ(packed.matrices(), 1);
+  }
 }
 
 SLUICE_EVERY_PROFILE(GemmTest);

@@ -88,23 +88,29 @@ TEST_P(RowOpsTest, SwiGluElementsDoNotDependOnTheirPlace) {
       }));
 }
 
-TEST_P(RowOpsTest, EmbedCopiesRows) {
+TEST_P(RowOpsTest, EmbedWidensRowsOfEveryDType) {
   std::mt19937_64 random(35);
   constexpr int64_t kVocab = 11, kDim = 37;
-  const std::vector<float> table = RandomFloats(random, kVocab * kDim);
+  const std::vector<float> bits = RandomFloats(random, kVocab * kDim);
   std::vector<int32_t> ids(1000);
   for (int32_t& id : ids) id = static_cast<int32_t>(RandomInt(random, 0, kVocab - 1));
   std::vector<float> out(ids.size() * kDim);
-  Embed(Two(), table.data(), ids.data(), static_cast<int64_t>(ids.size()), kDim, out.data());
-  for (size_t r = 0; r < ids.size(); ++r) {
-    ASSERT_EQ(std::memcmp(&out[r * kDim], &table[ids[r] * kDim], kDim * sizeof(float)), 0) << r;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    std::vector<float> table(bits.size());
+    ConvertToFloat(bits.data(), dtype, 0, kVocab * kDim, table.data());
+    Embed(Two(), bits.data(), dtype, ids.data(), static_cast<int64_t>(ids.size()), kDim,
+          out.data());
+    for (size_t r = 0; r < ids.size(); ++r) {
+      ASSERT_EQ(std::memcmp(&out[r * kDim], &table[ids[r] * kDim], kDim * sizeof(float)), 0)
+          << "dtype " << static_cast<int>(dtype) << " row " << r;
+    }
   }
 }
 
 TEST_P(RowOpsTest, NoRowsDoNothing) {
   RmsNorm(Two(), nullptr, nullptr, 1e-6f, 0, 8, nullptr);
   SwiGlu(Two(), nullptr, nullptr, 0, 8, nullptr);
-  Embed(Two(), nullptr, nullptr, 0, 8, nullptr);
+  Embed(Two(), nullptr, DType::kF32, nullptr, 0, 8, nullptr);
 }
 
 SLUICE_EVERY_PROFILE(RowOpsTest);

@@ -54,6 +54,29 @@ TEST_P(TopKTest, EqualsTheReferenceInHardOrders) {
   }
 }
 
+TEST_P(TopKTest, EqualsTheReferenceForFewOfMany) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const int64_t n = RandomInt(random, 1800, 20000);
+    std::vector<float> x = RandomFloats(random, n, 50.0f);
+    const int64_t kind = static_cast<int64_t>(seed) % 6;
+    if (kind == 1) std::sort(x.begin(), x.end());
+    if (kind == 2) std::sort(x.begin(), x.end(), std::greater<>());
+    for (float& value : x) {
+      // Hardly a value that is not equal to others, but for a few.
+      if (kind == 3 && RandomInt(random, 0, 999) != 0) value = std::round(value / 20);
+      if (kind == 4 && RandomInt(random, 0, 999) != 0) value = -kInfinity;
+      if (kind == 5 && RandomInt(random, 0, 3) == 0) {
+        value = RandomInt(random, 0, 1) == 0 ? kPoison : kInfinity;
+      }
+    }
+    for (const int64_t k : {int64_t{1}, RandomInt(random, 2, 20), n / 256, n / 256 + 2}) {
+      ExpectReference(x, k);
+    }
+  }
+}
+
 TEST_P(TopKTest, NaNSortsLastAndInfinitiesWhereTheyBelong) {
   std::mt19937_64 random(72);
   for (int trial = 0; trial < 100; ++trial) {

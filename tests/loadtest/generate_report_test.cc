@@ -35,7 +35,8 @@ TEST(FiguresOfTest, ThroughputIsOfWhatEndedInThePhase) {
   // Ends in the warm-up; begins in it; lies within; ends after the phase.
   data.calls = {Call(0, 100, 900), Call(500, 1200, 1400, 1), Call(1500, 1600, 2000),
                 Call(2900, 2950, 3000, 1)};
-  const GenerateFigures figures = FiguresOf(data, {11, 21}, milliseconds(1000));
+  const GenerateFigures figures = FiguresOf(data, {11, 21}, milliseconds(1000), 0.5);
+  EXPECT_DOUBLE_EQ(figures.tokens_per_cpu_s, (11 + 21 + 11 + 21) / 0.5);
   EXPECT_DOUBLE_EQ(figures.tokens_per_s, (21 + 11) / 2.0);
   EXPECT_DOUBLE_EQ(figures.requests_per_s, 1);
   EXPECT_EQ(figures.calls, 4);
@@ -46,7 +47,7 @@ TEST(FiguresOfTest, LatencyIsOfWhatWasSentInThePhase) {
   load::PhaseData data;
   data.duration = milliseconds(3000);
   data.calls = {Call(900, 2900, 2901), Call(1500, 1600, 2100), Call(2900, 3200, 4000, 1)};
-  const GenerateFigures figures = FiguresOf(data, {11, 21}, milliseconds(1000));
+  const GenerateFigures figures = FiguresOf(data, {11, 21}, milliseconds(1000), 1);
   EXPECT_DOUBLE_EQ(figures.first_p50_ms, 100);
   EXPECT_DOUBLE_EQ(figures.first_p99_ms, 300);
   EXPECT_DOUBLE_EQ(figures.between_p50_ms, 40);
@@ -57,7 +58,7 @@ TEST(FiguresOfTest, AnAnswerInOnePieceHasItsFirstTokenAtItsEnd) {
   load::PhaseData data;
   data.duration = milliseconds(1000);
   data.calls = {Call(100, 0, 150)};
-  const GenerateFigures figures = FiguresOf(data, {1}, milliseconds(0));
+  const GenerateFigures figures = FiguresOf(data, {1}, milliseconds(0), 1);
   EXPECT_DOUBLE_EQ(figures.first_p50_ms, 50);
   EXPECT_EQ(figures.between_p50_ms, 0);
 }
@@ -67,7 +68,7 @@ TEST(FiguresOfTest, WhatFailedCountsForNothingElse) {
   data.duration = milliseconds(1000);
   data.calls = {Call(100, 200, 300)};
   data.calls[0].outcome = load::Outcome::kRejected;
-  const GenerateFigures figures = FiguresOf(data, {5}, milliseconds(0));
+  const GenerateFigures figures = FiguresOf(data, {5}, milliseconds(0), 1);
   EXPECT_EQ(figures.failed, 1);
   EXPECT_EQ(figures.tokens_per_s, 0);
   EXPECT_EQ(figures.first_p50_ms, 0);
@@ -100,7 +101,8 @@ TEST(GenerateReportTest, TheTablesNameLoadsAndArms) {
   all.batching[0].fixed = all.batching[0].continuous = {Figures(100, 80)};
   all.concurrency = {{16, {Figures(100, 80)}}};
   const std::string text = GenerateTables(all);
-  EXPECT_THAT(text, HasSubstr("| closed loop, 32 at a time | static | 100 (100 to 100) | 80.0 |"));
+  EXPECT_THAT(text,
+              HasSubstr("| closed loop, 32 at a time | static | 100 (100 to 100) | 0 | 80.0 |"));
   EXPECT_THAT(text, HasSubstr("| open loop, 12/s | continuous |"));
   EXPECT_THAT(text, HasSubstr("| 16 | 100 (100 to 100) |"));
 }

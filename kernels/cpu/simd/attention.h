@@ -15,6 +15,11 @@ inline constexpr int kQueries = kLanes == 16 ? 8 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;
 
+// The hardware's prefetchers stop at page ends, and a sequence's pages lie anywhere.
+inline constexpr int64_t kPagesAhead = 2;
+inline constexpr int kLineFloats = kCacheLine / sizeof(float);
+static_assert(kPageTokens == kLineFloats);
+
 struct Query {
   const float* q;   // [head_dim]
   float* out;       // [head_dim]
@@ -30,6 +35,11 @@ SLUICE_INLINE int64_t PageBase(const simd::AttentionBlock& block, int64_t page) 
   return (int64_t{block.pages[page]} * block.kv->kv_heads + block.kv_head) * slab;
 }
 
+// The page whose fetch begins with the work on `page`, of `pages`.
+SLUICE_INLINE int64_t PageToFetch(int64_t page, int64_t pages) {
+  return page + kPagesAhead < pages ? page + kPagesAhead : page;
+}
+
 SLUICE_INLINE const float* ValueAt(const simd::AttentionBlock& block, int64_t position) {
   return block.kv->v + PageBase(block, position / kPageTokens) +
          position % kPageTokens * block.kv->head_dim;
@@ -42,8 +52,10 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   const int64_t pages = (queries[N - 1].visible + kPageTokens - 1) / kPageTokens;
   for (int64_t page = 0; page < pages; ++page) {
     const float* k = block.kv->k + PageBase(block, page);
+    const float* ahead = block.kv->k + PageBase(block, PageToFetch(page, pages));
     VecF sum[N][kPageVectors] = {};
-    for (int64_t d = 0; d < head_dim; ++d, k += kPageTokens) {
+    for (int64_t d = 0; d < head_dim; ++d, k += kPageTokens, ahead += kPageTokens) {
+      __builtin_prefetch(ahead);
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) {
         const VecF q = Broadcast(queries[i].q[d]);
@@ -61,27 +73,26 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   }
 }
 
-// Sums p_j v_j[d] for j in [begin, end), onto what y holds, for features [d, d + C * kLanes).
+// Sums p_j v_j[d] for the keys [begin, end) of one page, whose values are at `v`, onto what y holds, for
+// features [d, d + C * kLanes). Fetches as much, at `ahead`.
 template <int N, int C>
-SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* queries, int64_t begin,
-                             int64_t end, int64_t d) {
+SLUICE_INLINE void AddValues(const Query* queries, int64_t begin, int64_t end, int64_t d,
+                             const float* v, int64_t head_dim, const float* ahead) {
   VecF sum[N][C];
   for (int i = 0; i < N; ++i) {
     for (int c = 0; c < C; ++c) sum[i][c] = Load(queries[i].y + d + c * kLanes);
   }
-  for (int64_t j = begin; j < end;) {
-    const float* v = ValueAt(block, j) + d;
-    const int64_t page_end = (j / kPageTokens + 1) * kPageTokens;
-    for (const int64_t stop = page_end < end ? page_end : end; j < stop; ++j) {
+  v += d;
+  for (int64_t j = begin; j < end; ++j, v += head_dim, ahead += C * kLanes) {
 #pragma GCC unroll 8
-      for (int c = 0; c < C; ++c) {
-        const VecF value = Load(v + c * kLanes);
+    for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
 #pragma GCC unroll 8
-        for (int i = 0; i < N; ++i) {
-          sum[i][c] = Fma(Broadcast(queries[i].scores[j]), value, sum[i][c]);
-        }
+    for (int c = 0; c < C; ++c) {
+      const VecF value = Load(v + c * kLanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) {
+        sum[i][c] = Fma(Broadcast(queries[i].scores[j]), value, sum[i][c]);
       }
-      v += block.kv->head_dim;
     }
   }
   for (int i = 0; i < N; ++i) {
@@ -90,23 +101,40 @@ SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* que
 }
 
 template <int N>
-SLUICE_INLINE void AddValuesAllFeatures(const simd::AttentionBlock& block, const Query* queries,
-                                        int64_t begin, int64_t end) {
+SLUICE_INLINE void AddValuesOfPage(const Query* queries, int64_t begin, int64_t end, const float* v,
+                                   int64_t head_dim, const float* ahead) {
   constexpr int kVectors = 8 / N > 1 ? 8 / N : 1;
-  const int64_t head_dim = block.kv->head_dim;
   int64_t d = 0;
   for (; d + kVectors * kLanes <= head_dim; d += kVectors * kLanes) {
-    AddValues<N, kVectors>(block, queries, begin, end, d);
+    AddValues<N, kVectors>(queries, begin, end, d, v, head_dim, ahead + d * kPageTokens);
   }
-  for (; d + kLanes <= head_dim; d += kLanes) AddValues<N, 1>(block, queries, begin, end, d);
+  for (; d + kLanes <= head_dim; d += kLanes) {
+    AddValues<N, 1>(queries, begin, end, d, v, head_dim, ahead + d * kPageTokens);
+  }
   for (; d < head_dim; ++d) {
     for (int i = 0; i < N; ++i) {
       float sum = queries[i].y[d];
       for (int64_t j = begin; j < end; ++j) {
-        sum = FmaScalar(queries[i].scores[j], ValueAt(block, j)[d], sum);
+        sum = FmaScalar(queries[i].scores[j], v[(j - begin) * head_dim + d], sum);
       }
       queries[i].y[d] = sum;
     }
+  }
+}
+
+// Sums p_j v_j for j in [begin, end), onto what y holds. Page by page: a page stays in the first-level
+// cache while its features are taken in turn, a long context would not.
+template <int N>
+SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
+                                int64_t begin, int64_t end) {
+  const int64_t pages = (end + kPageTokens - 1) / kPageTokens;
+  while (begin < end) {
+    const int64_t page = begin / kPageTokens;
+    const int64_t page_end = (page + 1) * kPageTokens;
+    const int64_t stop = page_end < end ? page_end : end;
+    AddValuesOfPage<N>(queries, begin, stop, ValueAt(block, begin), block.kv->head_dim,
+                       block.kv->v + PageBase(block, PageToFetch(page, pages)));
+    begin = stop;
   }
 }
 
@@ -150,10 +178,10 @@ static void AttendTile(const simd::AttentionBlock& block, const Query* queries,
     for (int64_t d = 0; d < head_dim; ++d) query.y[d] = 0.0f;
   }
   const int64_t common = queries[0].visible;
-  AddValuesAllFeatures<N>(block, queries, 0, common);
+  AddAllValues<N>(block, queries, 0, common);
   for (int i = 0; i < N; ++i) {
     const Query& query = queries[i];
-    AddValuesAllFeatures<1>(block, &query, common, query.visible);
+    AddAllValues<1>(block, &query, common, query.visible);
     for (int64_t d = 0; d < head_dim; ++d) query.y[d] /= sums[i];
     if (block.xsa != XsaForm::kOff) {
       Exclude(block, query, ValueAt(block, block.first_position + query.row), norms[query.row]);

@@ -19,11 +19,33 @@ inline constexpr int PanelsAtOnce(int64_t rows) {
   return rows == 1 ? 4 : rows <= kTileRows / 2 ? 2 : 1;
 }
 
+// Rows of f32 panels.
+struct F32Row {
+  typedef float Element;
+  SLUICE_INLINE void Widen(const float* row, VecF* columns) {
+    for (int c = 0; c < kPanelVectors; ++c) columns[c] = Load(row + c * kLanes);
+  }
+};
+
+// Rows of bf16 panels. bf16 is the upper half of an f32 and the columns of a vector's lane share a
+// word, so that one load, a shift and a mask give both vectors exactly, and no lane moves.
+struct BF16Row {
+  typedef uint16_t Element;
+  SLUICE_INLINE void Widen(const uint16_t* row, VecF* columns) {
+    static_assert(kPanelVectors == 2);
+    const VecI pairs = LoadInts(row);
+    columns[0] = reinterpret_cast<VecF>(pairs << 16);
+    columns[1] = reinterpret_cast<VecF>(pairs & -65536);
+  }
+};
+
 // The hardware's prefetchers stop at page ends, which panels cross all the time.
-SLUICE_INLINE void Prefetch(const float* row_of_panel) {
-  constexpr int64_t kAhead = 512, kCacheLine = 16;  // floats
-  for (int64_t c = 0; c < kPanelCols; c += kCacheLine)
-    __builtin_prefetch(row_of_panel + c + kAhead);
+template <typename Row>
+SLUICE_INLINE void Prefetch(const typename Row::Element* row) {
+  constexpr int64_t kAhead = 2048;  // bytes
+  constexpr int64_t kRowBytes = kPanelCols * sizeof(*row);
+  const char* ahead = reinterpret_cast<const char*>(row) + kAhead;
+  for (int64_t i = 0; i < kRowBytes; i += kCacheLine) __builtin_prefetch(ahead + i);
 }
 
 SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
@@ -56,21 +78,19 @@ __attribute__((noinline)) static void WriteTile(const simd::GemmBlock& block, in
 }
 
 // Rows [row, row + R) by P panels from column `col` on.
-template <int R, int P>
+template <typename Row, int R, int P>
 static void Tile(const simd::GemmBlock& block, int64_t row, int64_t col) {
   const int64_t k = block.k, ldx = block.ldx;
   const float* x = block.x + row * ldx;
-  const float* w = block.panels + col * k;
+  const auto* w = static_cast<const typename Row::Element*>(block.panels) + col * k;
   VecF sum[R][P * kPanelVectors] = {};
   for (int64_t i = 0; i < k; ++i, ++x, w += kPanelCols) {
     VecF column[P * kPanelVectors];
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
-      const float* panel = w + p * k * kPanelCols;
-      Prefetch(panel);
-      for (int c = 0; c < kPanelVectors; ++c) {
-        column[p * kPanelVectors + c] = Load(panel + c * kLanes);
-      }
+      const typename Row::Element* row_of_panel = w + p * k * kPanelCols;
+      Prefetch<Row>(row_of_panel);
+      Row::Widen(row_of_panel, column + p * kPanelVectors);
     }
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
@@ -89,18 +109,19 @@ static void Tile(const simd::GemmBlock& block, int64_t row, int64_t col) {
 }
 
 // The tile function for `rows` in [1, R].
-template <int R>
+template <typename Row, int R>
 static void DispatchTile(const simd::GemmBlock& block, int64_t row, int64_t rows, int panels,
                          int64_t col) {
   if (rows < R) {
-    if constexpr (R > 1) DispatchTile<R - 1>(block, row, rows, panels, col);
+    if constexpr (R > 1) DispatchTile<Row, R - 1>(block, row, rows, panels, col);
   } else if (panels == PanelsAtOnce(R)) {
-    Tile<R, PanelsAtOnce(R)>(block, row, col);
+    Tile<Row, R, PanelsAtOnce(R)>(block, row, col);
   } else {
-    for (int p = 0; p < panels; ++p) Tile<R, 1>(block, row, col + p * kPanelCols);
+    for (int p = 0; p < panels; ++p) Tile<Row, R, 1>(block, row, col + p * kPanelCols);
   }
 }
 
+template <typename Row>
 static void Gemm(const simd::GemmBlock& block) {
   const int64_t tiles = (block.rows + kTileRows - 1) / kTileRows;
   const int64_t panels = (block.cols + kPanelCols - 1) / kPanelCols;
@@ -109,7 +130,7 @@ static void Gemm(const simd::GemmBlock& block) {
     const int count = static_cast<int>(panels - p < step ? panels - p : step);
     for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
       const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
-      DispatchTile<kTileRows>(block, row, end - row, count, p * kPanelCols);
+      DispatchTile<Row, kTileRows>(block, row, end - row, count, p * kPanelCols);
     }
   }
 }

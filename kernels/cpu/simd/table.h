@@ -17,7 +17,7 @@ struct GemmBlock {
   const float* x;  // [rows, k], row stride ldx
   int64_t ldx;
   int64_t rows;
-  const float* panels;  // [ceil(cols / panel_cols), k, panel_cols]
+  const void* panels;  // [ceil(cols / panel_cols), k, panel_cols], see Table
   int64_t k;
   int64_t cols;
   const float* bias;  // [cols] or nullptr
@@ -63,7 +63,10 @@ struct Table {
   int32_t panel_cols;  // columns of a GEMM panel
   int32_t tile_rows;   // rows that a GEMM tile computes at once
 
-  void (*gemm)(const GemmBlock& block);
+  // Panels of f32 hold a row's columns in order. Panels of bf16 interleave the halves of a row: the
+  // column c < panel_cols / 2, then c + panel_cols / 2. The sums are f32 in both and agree bitwise.
+  void (*gemm_f32)(const GemmBlock& block);
+  void (*gemm_bf16)(const GemmBlock& block);
   void (*attention)(const AttentionBlock& block);
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* out);
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);

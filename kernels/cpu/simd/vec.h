@@ -14,13 +14,17 @@
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
 inline constexpr int kLanes = SLUICE_SIMD_LANES;
+inline constexpr int kCacheLine = 64;  // bytes
 
 typedef float VecF __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
 typedef int32_t VecI __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
 typedef float UnalignedVecF
     __attribute__((vector_size(4 * SLUICE_SIMD_LANES), aligned(4), may_alias));
+typedef int32_t UnalignedVecI
+    __attribute__((vector_size(4 * SLUICE_SIMD_LANES), aligned(2), may_alias));
 
 SLUICE_INLINE VecF Load(const float* p) { return *reinterpret_cast<const UnalignedVecF*>(p); }
+SLUICE_INLINE VecI LoadInts(const void* p) { return *static_cast<const UnalignedVecI*>(p); }
 SLUICE_INLINE void Store(float* p, VecF v) { *reinterpret_cast<UnalignedVecF*>(p) = v; }
 
 // x - 0 keeps the sign of a zero, x + 0 would not.

@@ -17,7 +17,7 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 constexpr LadderLimits kLimits{.max_tokens = 16384, .max_sequences = 256, .tile_tokens = 8};
-constexpr BatchOptions kWholePrompts{.prefill_tokens = 0};
+const BatchOptions kBatch{};
 constexpr double kStepSeconds = 60e-6;
 constexpr double kTokenSeconds = 0.04e-6;
 
@@ -76,11 +76,11 @@ Traffic TrafficOf(std::span<const Arrival> arrivals) {
 LadderReview Review(const LadderOptions& options, const Ladder& present, const Traffic& traffic,
                     bool force = false, const CostModel& costs = Costs(),
                     const PlanPrices& prices = Prices()) {
-  return ReviewLadder(options, kWholePrompts, kLimits, present, costs, traffic, prices, force);
+  return ReviewLadder(options, kBatch, kLimits, present, costs, traffic, prices, force);
 }
 
 double EfficiencyOf(const Ladder& ladder, std::span<const Arrival> arrivals) {
-  return TryLadder(ladder, arrivals, kWholePrompts, Costs()).efficiency;
+  return TryLadder(ladder, arrivals, kBatch, Costs()).efficiency;
 }
 
 TEST(ReviewLadder, AdoptsABetterLadderThenStays) {
@@ -272,7 +272,7 @@ TEST(FitLadder, BeatsTheGeometricLadderOnOtherLengths) {
       const Ladder geometric = *BuildLadder(options, kLimits);
       for (const CostModel& costs : {Costs(), CostModel()}) {
         const Ladder fitted = FitLadder(LogNormalLengths(4000, 900, sigma, 1), options,
-                                        kWholePrompts, kLimits, costs);
+                                        kBatch, kLimits, costs);
         EXPECT_LE(fitted.buckets().size(), static_cast<size_t>(max_buckets));
         EXPECT_EQ(fitted.largest(), geometric.largest());
         for (const double load : {0.5, 0.85}) {

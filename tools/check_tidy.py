@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy over the sources (not the tests) of a build directory.
+
+Most of the time goes to system headers, so several sources with equal flags are read as one
+translation unit. A unit that fails, be it for a finding or for two names that clash, is halved until
+single sources fail: only those count, with their own messages. A source that passed is not read again
+until it, a header or the checks change.
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = ("client", "config", "engine", "kernels", "server")
+UNIT_SOURCES = 8
+# Unused in its source, it could be used in the next one: such a source is a unit of its own.
+USING_DECLARATION = re.compile(r"^\s*using \w*(::\w+)+;", re.MULTILINE)
+
+
+def is_checked(source):
+    """The inner kernels are left out: they use flags and vector types of GCC that clang does not
+    know. So is what only the CUDA toolkit's headers make readable."""
+    return (source.parts[0] in FOLDERS and source.suffix == ".cc"
+            and source.parent != pathlib.Path("kernels/cpu/simd")
+            and source != pathlib.Path("engine/cuda/cuda_device.cc"))
+
+
+def flags_of(command):
+    """What of a compile command decides how a source is read."""
+    words = iter(shlex.split(command)[1:])
+    flags = []
+    for word in words:
+        if word in ("-o", "-c"):
+            next(words)
+        else:
+            flags.append(word)
+    return tuple(flags)
+
+
+def read_sources(build):
+    """Sources to check, in order, with their flags."""
+    flags = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = pathlib.Path(entry["file"])
+        if path.is_relative_to(ROOT) and is_checked(path.relative_to(ROOT)):
+            flags.setdefault(path.relative_to(ROOT), flags_of(entry["command"]))
+    return dict(sorted(flags.items()))
+
+
+def digest(paths):
+    value = hashlib.sha256()
+    for path in paths:
+        value.update(path.read_bytes())
+    return value.hexdigest()[:16]
+
+
+def headers():
+    folders = FOLDERS + ("loadtest", "proto")
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
+    return sorted(path for path in found if path.suffix in (".h", ".inc", ".proto"))
+
+
+def units(flags):
+    """Groups of at most UNIT_SOURCES sources with equal flags."""
+    alone = {source for source in flags if USING_DECLARATION.search((ROOT / source).read_text())}
+    yield from ([source] for source in sorted(alone))
+    together = sorted(flags.keys() - alone, key=lambda source: (flags[source], source))
+    for _, group in itertools.groupby(together, flags.get):
+        group = list(group)
+        yield from (group[i:i + UNIT_SOURCES] for i in range(0, len(group), UNIT_SOURCES))
+
+
+def tidy(sources, flags, state):
+    """Whether clang-tidy finds nothing in the sources, and what it says."""
+    unit = ROOT / sources[0]
+    if len(sources) > 1:
+        # Copied, not included: some checks and warnings are for the main file only.
+        unit = state / f"unit-{digest(ROOT / source for source in sources)}.cc"
+        unit.write_text("\n".join((ROOT / source).read_text() for source in sources))
+    command = ["clang-tidy", "--quiet", f"--config-file={ROOT / '.clang-tidy'}", str(unit), "--", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if len(sources) > 1:
+        unit.unlink()
+    return done.returncode == 0, done.stdout
+
+
+def check(sources, flags, state, passed):
+    """What is to be said of the sources; nothing if all is well."""
+    clean, messages = tidy(sources, flags, state)
+    if clean:
+        for source in sources:
+            passed(source)
+        return ""
+    if len(sources) == 1:
+        return f"{messages}clang-tidy: {sources[0]}\n"
+    middle = len(sources) // 2
+    return (check(sources[:middle], flags, state, passed)
+            + check(sources[middle:], flags, state, passed))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=pathlib.Path)
+    build = parser.parse_args().build.resolve()
+    state = build / "tidy"
+    state.mkdir(exist_ok=True)
+    common = digest([ROOT / ".clang-tidy", pathlib.Path(__file__), *headers()])
+
+    def mark(source):
+        return state / f"{digest([ROOT / source])}-{common}"
+
+    flags = {s: f for s, f in read_sources(build).items() if not mark(s).exists()}
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        said = pool.map(lambda unit: check(unit, flags[unit[0]], state, lambda s: mark(s).touch()),
+                        units(flags))
+        failures = "".join(said)
+    sys.stdout.write(failures)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
