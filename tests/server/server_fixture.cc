@@ -25,14 +25,13 @@ TestDaemon::TestDaemon(const Options& options)
       metrics_(backend_.info().device, "1.2.3"),
       observers_({&metrics_, &statistics_, &activity_}),
       engine_(Engine::Create(options.engine, &backend_, Clock::Real(), &observers_)) {
-  auto server =
-      Server::Start(options.server, "1.2.3",
-                    {.policy = "cut_and_fill",
-                     .strategy = "adaptive",
-                     .memory_limit_bytes = options.engine.ladder.memory_limit_bytes,
-                     .max_queue_delay_us = options.engine.batch.max_queue_delay_us},
-                    {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_, &replies_,
-                     log_.get()});
+  auto server = Server::Start(
+      options.server, "1.2.3",
+      {.policy = "cut_and_fill",
+       .strategy = "adaptive",
+       .memory_limit_bytes = options.engine.ladder.memory_limit_bytes,
+       .max_queue_delay_us = options.engine.batch.max_queue_delay_us},
+      {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_, &replies_, log_.get()});
   SLUICE_CHECK(server.ok());
   server_ = *std::move(server);
   SLUICE_CHECK(engine_->Serve(TextModel()).ok());

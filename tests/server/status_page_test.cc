@@ -57,7 +57,7 @@ TEST(StatusPage, JsonAgreesWithMetrics) {
     const std::vector<int32_t> ids(static_cast<size_t>(length), 65);
     ASSERT_TRUE(daemon.Infer(testing::IdsRequest(ids), &response).ok());
   }
-  daemon.AwaitMetric("sluice_requests_total", 20);
+  daemon.AwaitMetric("sluice_engine_steps_total", 20);  // counted after the answer
   const HttpAnswer answer = HttpGet(daemon.server().http_port(), "/status.json");
   EXPECT_EQ(answer.status, 200);
   EXPECT_THAT(answer.type, HasSubstr("application/json"));
