@@ -225,9 +225,10 @@ std::vector<Option> ServerOptionTable() {
       OPTION(server.metrics.address, Address{.may_be_empty = true},
              "Address of /metrics, /livez, /readyz and the status page; port 0 picks a free one; "
              "empty: no HTTP server."),
-      OPTION(server.http.status_page, Boolean{},
-             "Serve the status page (/ and /status.json) beside /metrics. It tells names of models, "
-             "buckets and traffic, no content of requests."),
+      OPTION(
+          server.http.status_page, Boolean{},
+          "Serve the status page (/ and /status.json) beside /metrics. It tells names of models, "
+          "buckets and traffic, no content of requests."),
       OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
              "Least severity that is logged."),
       OPTION(server.log.format, LogFormats(), "One line per record: text, or JSON for collectors."),
