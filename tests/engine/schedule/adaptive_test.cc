@@ -271,8 +271,8 @@ TEST(FitLadder, BeatsTheGeometricLadderOnOtherLengths) {
       const LadderOptions options{.max_buckets = max_buckets};
       const Ladder geometric = *BuildLadder(options, kLimits);
       for (const CostModel& costs : {Costs(), CostModel()}) {
-        const Ladder fitted = FitLadder(LogNormalLengths(4000, 900, sigma, 1), options,
-                                        kBatch, kLimits, costs);
+        const Ladder fitted =
+            FitLadder(LogNormalLengths(4000, 900, sigma, 1), options, kBatch, kLimits, costs);
         EXPECT_LE(fitted.buckets().size(), static_cast<size_t>(max_buckets));
         EXPECT_EQ(fitted.largest(), geometric.largest());
         for (const double load : {0.5, 0.85}) {
