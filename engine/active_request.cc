@@ -4,17 +4,6 @@
 #include <utility>
 
 namespace sluice {
-namespace {
-
-// A text that ends the row is looked for in what is generated.
-std::unique_ptr<TextStream> TextOf(const Request& request) {
-  if (request.stop.texts.empty()) return nullptr;
-  return std::make_unique<TextStream>(request.model->tokenizer.get(), request.stop.texts,
-                                      request.stop.min_tokens);
-}
-
-}  // namespace
-
 bool Row::Keep(int32_t token) {
   ++generated;
   scored = false;
@@ -35,6 +24,9 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
   trace.queued = queued;
   trace.prompt_tokens = static_cast<int64_t>(request.tokens.size());
   const auto max_positions = static_cast<int32_t>(request.model->config.max_positions);
+  if (!request.stop.texts.empty()) {
+    stop_texts_ = std::make_shared<const StopTexts>(request.stop.texts);
+  }
   int32_t offset = 0;
   for (int32_t i = 0; i < request.rows(); ++i) {
     Row& row = rows[static_cast<size_t>(i)];
@@ -71,7 +63,10 @@ void ActiveRequest::PrepareGeneration(Row* row) {
   if (RowEdits::Wanted(request)) {
     row->edits = std::make_unique<RowEdits>(request, row->history, row->max_generated);
   }
-  row->text = TextOf(request);
+  if (stop_texts_ != nullptr) {
+    row->text = std::make_unique<TextStream>(request.model->tokenizer.get(), stop_texts_,
+                                             request.stop.min_tokens);
+  }
   if (Wants(kOutputTopCandidates)) {
     row->top_ids.resize(static_cast<size_t>(request.num_top));
     row->top_logprobs.resize(row->top_ids.size());

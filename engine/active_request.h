@@ -76,6 +76,8 @@ struct ActiveRequest {
 
  private:
   void PrepareGeneration(Row* row);
+
+  std::shared_ptr<const StopTexts> stop_texts_;  // nullptr: none
 };
 
 // The value counted by QueueOptions::max_tokens.

@@ -93,20 +93,24 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
     return Refuse(Rejection::kDeadline,
                   absl::DeadlineExceededError("the deadline passed before the request was queued"));
   }
+  // Before anything is allocated in proportion to its tokens.
+  const int64_t tokens = QueuedTokens(request);
+  if (absl::Status status = TakeBudget(tokens); !status.ok()) {
+    return Refuse(Rejection::kQueueFull, std::move(status));
+  }
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   for (Row& row : active->rows) row.kv.ids.reserve(MostPagesOf(row, prepared_.kv.page_tokens));
-  absl::Status refused;
   {
     MutexLock lock(&mu_);
-    if (draining_) {
-      refused = absl::UnavailableError("the model is draining");
-    } else {
-      refused = budget_.Take(QueuedTokens(active->request));
-    }
-    if (refused.ok()) return Admit(std::move(active));
+    if (!draining_) return Admit(std::move(active));
+    budget_.Return(tokens);
   }
-  const bool draining = absl::IsUnavailable(refused);
-  return Refuse(draining ? Rejection::kDraining : Rejection::kQueueFull, std::move(refused));
+  return Refuse(Rejection::kDraining, absl::UnavailableError("the model is draining"));
+}
+
+absl::Status ModelRunner::TakeBudget(int64_t tokens) {
+  MutexLock lock(&mu_);
+  return budget_.Take(tokens);
 }
 
 RequestId ModelRunner::Admit(std::unique_ptr<ActiveRequest> active) {

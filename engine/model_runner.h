@@ -90,6 +90,7 @@ class ModelRunner {
   void Settle(const StepShape* timed, nanoseconds replay);
 
   absl::Status Refuse(Rejection reason, absl::Status status);
+  absl::Status TakeBudget(int64_t tokens);
   RequestId Admit(std::unique_ptr<ActiveRequest> active) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

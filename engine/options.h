@@ -100,7 +100,8 @@ struct QueueOptions {
 // Keys and values of the sequences in progress. Only kCutAndFill keeps them between two steps; the
 // other policies compute each sequence again from its first position.
 struct KvOptions {
-  // Memory of all KV pages of a model. 0: a quarter of what the device has free, at most what
+  // Memory of all KV pages of a model. 0, meant for one model: a quarter of what the device has free
+  // when it is loaded (other models' pages may not have been touched yet), at most what
   // max_batch_sequences of the model's longest sequences take. Too little for the largest step is an
   // error at start. [0, 2^50].
   int64_t memory_bytes = 0;

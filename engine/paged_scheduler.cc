@@ -159,8 +159,10 @@ bool PagedScheduler::Attach(PagedSequence* sequence) {
 }
 
 void PagedScheduler::PutBack(PagedSequence* sequence) {
+  const int32_t overtaken = sequence->overtaken;
   Set(Begin(sequence), sequence);
   scheduler_.Return(sequence);
+  sequence->overtaken = overtaken;
 }
 
 PagedScheduler::NextStep PagedScheduler::Continue(const PagedSequence& sequence) const {

@@ -23,11 +23,11 @@ namespace sluice {
 // Belongs to its owner, who sets what is not said to be the scheduler's and outlives its stay.
 struct PagedSequence : WaitingSequence {
   // All its tokens, the prompt and those generated; all but the last were computed when a generating
-  // one returns. The owner keeps it up to date between Computed and Return.
+  // one returns. The owner keeps it up to date between the end of a step and Return.
   std::span<const int32_t> history;
   bool reuse = true;  // may begin with pages of others and leave its own to others
   // The logits of every position are wanted, and so none may be skipped: not together with `reuse`.
-  // Its owner ends this, between Computed and Return, once it has them.
+  // Its owner ends this, after a step and before Return, once it has them.
   bool scored = false;
   bool sampled_end = true;  // those of the last one are
 

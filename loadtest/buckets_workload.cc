@@ -34,38 +34,18 @@ std::vector<load::TraceRow> ScaleTrace(std::vector<load::TraceRow> trace, int32_
 
 BucketsWorkload::BucketsWorkload(std::vector<load::TraceRow> trace, int32_t positions,
                                  int32_t vocab, uint64_t seed)
-    : trace_(std::move(trace)), positions_(positions), seed_(seed), pool_(Requests(vocab, seed)) {
+    : Workload(positions, Requests(vocab, seed)), trace_(std::move(trace)) {
   SLUICE_CHECK(!trace_.empty());
 }
 
-absl::StatusOr<Traffic> BucketsWorkload::Closed(int outstanding, load::nanoseconds duration) {
-  // Only the lengths are of interest; the loop begins again when it has sent them all.
-  absl::StatusOr<Traffic> traffic = Make(4000, std::chrono::seconds(1));
-  if (!traffic.ok()) return traffic.status();
-  traffic->outstanding = outstanding;
-  traffic->rate = 0;
-  traffic->duration = duration;
-  return traffic;
+std::vector<load::TraceRow> BucketsWorkload::Lengths(load::WorkloadOptions* options) {
+  options->max_tokens = 1;
+  return trace_;
 }
 
-absl::StatusOr<Traffic> BucketsWorkload::Open(double rate, load::nanoseconds duration) {
-  return Make(rate, duration);
-}
-
-absl::StatusOr<Traffic> BucketsWorkload::Make(double rate, load::nanoseconds duration) {
-  load::WorkloadOptions options;
-  options.lengths = "trace";
-  options.max_tokens = 1;
-  options.cap = positions_ + 1;
-  options.seed = seed_++;
-  absl::StatusOr<std::vector<load::Arrival>> arrivals =
-      load::MakeSchedule(options, trace_, rate, duration);
-  if (!arrivals.ok()) return arrivals.status();
-  if (arrivals->empty()) return absl::InvalidArgumentError("no request arrives in a phase");
-  absl::StatusOr<std::vector<uint32_t>> payloads = pool_.Assign(*arrivals);
-  if (!payloads.ok()) return payloads.status();
-  std::rotate(trace_.begin(), trace_.begin() + arrivals->size() % trace_.size(), trace_.end());
-  return Traffic{0, rate, duration, *std::move(arrivals), *std::move(payloads)};
+void BucketsWorkload::OnPhase(const std::vector<load::Arrival>& arrivals,
+                              const std::vector<uint32_t>& /*payloads*/) {
+  std::rotate(trace_.begin(), trace_.begin() + arrivals.size() % trace_.size(), trace_.end());
 }
 
 int32_t BucketsWorkload::DistinctLengths() const {

@@ -5,10 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "loadtest/load/payload.h"
-#include "loadtest/trace/trace_file.h"
-#include "loadtest/traffic.h"
+#include "loadtest/workload.h"
 
 namespace sluice::loadtest {
 
@@ -19,25 +16,20 @@ std::vector<load::TraceRow> ScaleTrace(std::vector<load::TraceRow> trace, int32_
 
 // Makes phases from a scaled trace; each takes the lengths up where the one before left off. Every
 // request scores its prompt and generates one token.
-class BucketsWorkload {
+class BucketsWorkload : public Workload {
  public:
   BucketsWorkload(std::vector<load::TraceRow> trace, int32_t positions, int32_t vocab,
                   uint64_t seed);
 
-  absl::StatusOr<Traffic> Closed(int outstanding, load::nanoseconds duration);
-  absl::StatusOr<Traffic> Open(double rate, load::nanoseconds duration);
-
-  const load::PayloadPool& pool() const { return pool_; }
   int32_t DistinctLengths() const;  // of the whole trace
   double MeanLength() const;
 
  private:
-  absl::StatusOr<Traffic> Make(double rate, load::nanoseconds duration);
+  std::vector<load::TraceRow> Lengths(load::WorkloadOptions* options) override;
+  void OnPhase(const std::vector<load::Arrival>& arrivals,
+               const std::vector<uint32_t>& payloads) override;
 
   std::vector<load::TraceRow> trace_;
-  const int32_t positions_;
-  uint64_t seed_;
-  load::PayloadPool pool_;
 };
 
 }  // namespace sluice::loadtest

@@ -41,42 +41,22 @@ std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed) {
 }
 
 GenerateWorkload::GenerateWorkload(int32_t positions, int32_t vocab, uint64_t seed)
-    : positions_(positions), seed_(seed), pool_(Requests(vocab, seed)) {
+    : Workload(positions, Requests(vocab, seed)) {
   SLUICE_CHECK(positions >= kMostPrompt + kMostAnswer);
 }
 
-absl::StatusOr<Traffic> GenerateWorkload::Closed(int outstanding, load::nanoseconds duration) {
-  // Only the lengths are of interest; the loop begins again when it has sent them all.
-  absl::StatusOr<Traffic> traffic = Make(4000, std::chrono::seconds(1));
-  if (!traffic.ok()) return traffic.status();
-  traffic->outstanding = outstanding;
-  traffic->rate = 0;
-  traffic->duration = duration;
-  return traffic;
-}
-
-absl::StatusOr<Traffic> GenerateWorkload::Open(double rate, load::nanoseconds duration) {
-  return Make(rate, duration);
-}
-
-absl::StatusOr<Traffic> GenerateWorkload::Make(double rate, load::nanoseconds duration) {
+std::vector<load::TraceRow> GenerateWorkload::Lengths(load::WorkloadOptions* options) {
   constexpr int kConversations = 10'000;
-  load::WorkloadOptions options;
-  options.lengths = "trace";
-  options.max_tokens_from_trace = true;
-  options.cap = positions_ + 1;
-  options.seed = seed_++;
-  absl::StatusOr<std::vector<load::Arrival>> arrivals =
-      load::MakeSchedule(options, DrawConversations(kConversations, options.seed), rate, duration);
-  if (!arrivals.ok()) return arrivals.status();
-  if (arrivals->empty()) return absl::InvalidArgumentError("no request arrives in a phase");
-  absl::StatusOr<std::vector<uint32_t>> payloads = pool_.Assign(*arrivals);
-  if (!payloads.ok()) return payloads.status();
-  answer_tokens_.resize(pool_.payloads().size());
-  for (size_t i = 0; i < arrivals->size(); ++i) {
-    answer_tokens_[(*payloads)[i]] = (*arrivals)[i].max_tokens;
+  options->max_tokens_from_trace = true;
+  return DrawConversations(kConversations, options->seed);
+}
+
+void GenerateWorkload::OnPhase(const std::vector<load::Arrival>& arrivals,
+                               const std::vector<uint32_t>& payloads) {
+  answer_tokens_.resize(pool().payloads().size());
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    answer_tokens_[payloads[i]] = arrivals[i].max_tokens;
   }
-  return Traffic{0, rate, duration, *std::move(arrivals), *std::move(payloads)};
 }
 
 }  // namespace sluice::loadtest

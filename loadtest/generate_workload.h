@@ -4,10 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "loadtest/load/payload.h"
-#include "loadtest/trace/trace_file.h"
-#include "loadtest/traffic.h"
+#include "loadtest/workload.h"
 
 namespace sluice::loadtest {
 
@@ -16,24 +13,19 @@ namespace sluice::loadtest {
 std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed);
 
 // Every request generates exactly its tokens, greedily, and streams them. Each phase has others.
-class GenerateWorkload {
+class GenerateWorkload : public Workload {
  public:
   // The model has at least 248 positions.
   GenerateWorkload(int32_t positions, int32_t vocab, uint64_t seed);
 
-  absl::StatusOr<Traffic> Closed(int outstanding, load::nanoseconds duration);
-  absl::StatusOr<Traffic> Open(double rate, load::nanoseconds duration);
-
-  const load::PayloadPool& pool() const { return pool_; }
   // Tokens that each payload of the pool generates.
   const std::vector<int32_t>& answer_tokens() const { return answer_tokens_; }
 
  private:
-  absl::StatusOr<Traffic> Make(double rate, load::nanoseconds duration);
+  std::vector<load::TraceRow> Lengths(load::WorkloadOptions* options) override;
+  void OnPhase(const std::vector<load::Arrival>& arrivals,
+               const std::vector<uint32_t>& payloads) override;
 
-  const int32_t positions_;
-  uint64_t seed_;
-  load::PayloadPool pool_;
   std::vector<int32_t> answer_tokens_;
 };
 

@@ -62,6 +62,7 @@ class Edge {
   ReplyThread* replies() const { return replies_; }
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
+  int64_t max_reply_bytes() const { return limits_.max_reply_bytes; }
 
  private:
   const RequestLimits limits_;

@@ -31,7 +31,9 @@ const OutputInfo& InfoOf(Output output) { return kOutputs[static_cast<int>(outpu
 const OutputInfo* FindOutput(std::string_view name, const Model& model) {
   for (const OutputInfo& info : kOutputs) {
     if (info.name != name) continue;
-    return info.from_tokenizer && model.tokenizer == nullptr ? nullptr : &info;
+    const bool missing = (info.from_tokenizer && model.tokenizer == nullptr) ||
+                         (info.mask == kOutputDiagnostics && !model.config.xsa.Any());
+    return missing ? nullptr : &info;
   }
   return nullptr;
 }

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
 #include "engine/model/model.h"
+#include "engine/mutex.h"
 
 namespace sluice {
 
@@ -22,13 +22,7 @@ class PerModel {
   template <typename Make>
   T& Get(const Model& model, Make make) {
     const Key key{model.name, model.version};
-    {
-      absl::ReaderMutexLock lock(&mu_);
-      if (const auto found = entries_.find(key); found != entries_.end()) {
-        return *found->second->value;
-      }
-    }
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (const auto found = entries_.find(key); found != entries_.end()) {
       return *found->second->value;
     }
@@ -54,7 +48,7 @@ class PerModel {
     std::unique_ptr<T> value;
   };
 
-  absl::Mutex mu_;
+  Mutex mu_;
   absl::flat_hash_map<Key, std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -218,9 +218,10 @@ bool Wanted(const ReplySpec& spec, Output output) {
 
 ReplyBuilder::ReplyBuilder(ReplySpec spec) : spec_(std::move(spec)), sent_(spec_.lengths.size()) {
   if (!Wanted(spec_, Output::kTextOutput)) return;
+  const auto stops = std::make_shared<const StopTexts>(spec_.stop_texts);
   texts_.reserve(sent_.size());
   for (size_t row = 0; row < sent_.size(); ++row) {
-    texts_.emplace_back(spec_.model->tokenizer.get(), spec_.stop_texts, spec_.min_tokens);
+    texts_.emplace_back(spec_.model->tokenizer.get(), stops, spec_.min_tokens);
   }
 }
 

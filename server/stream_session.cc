@@ -24,7 +24,7 @@ void StreamSession::OnRead(bool ok) {
     }
     if (reactor_ == nullptr) return;
     ticket = next_ticket_++;
-    running_.emplace(ticket, 0);
+    running_.emplace(ticket, Running{});
   }
   std::string id;
   const absl::Status status = Submit(ticket, edge_->Arrive(*context_), &id);
@@ -47,6 +47,7 @@ absl::Status StreamSession::Submit(Ticket ticket, const CallFacts& arrival, std:
   }
   *id = message.id();
   const auto make_sink = [&](ReplySpec spec) {
+    Expect(ticket, spec.most_bytes);
     return std::make_shared<StreamSink>(std::move(spec), edge_->replies(), shared_from_this(),
                                         ticket);
   };
@@ -59,7 +60,7 @@ void StreamSession::Admitted(Ticket ticket, RequestId id) {
   MutexLock lock(&mu_);
   const auto running = running_.find(ticket);
   if (running == running_.end()) return;  // answered already
-  running->second = id;
+  running->second.id = id;
   // The caller left while Submit ran, when GiveUp could not know the id.
   if (reactor_ == nullptr) edge_->GiveUp(id, deadline_).IgnoreError();
 }
@@ -79,6 +80,11 @@ void StreamSession::TokensWait() {
   const MonoTime start{MonoTime::duration(since)};
   if (edge_->Now() - start <= edge_->stream_stall_timeout()) return;
   if (!stalled_.exchange(true)) edge_->replies()->Post(shared_from_this());
+}
+
+absl::Duration StreamSession::Pushback() {
+  MutexLock lock(&mu_);
+  return reactor_ == nullptr ? absl::ZeroDuration() : edge_->Pushback();
 }
 
 void StreamSession::Deliver() {
@@ -106,7 +112,7 @@ void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
   if (reactor_ == nullptr) return;
   outgoing_ = response.bytes;  // shares the slices; a ByteBuffer has no move
   if (response.more_at_once) ready_.push_back(sink);
-  if (response.last) running_.erase(sink->ticket());
+  if (response.last) Answered(sink->ticket());
   writing_since_.store(edge_->Now().time_since_epoch().count(), std::memory_order_relaxed);
   reactor_->StartWrite(&outgoing_);
   ReadMore();
@@ -124,8 +130,23 @@ void StreamSession::OnWritten(bool ok) {
   FinishIfComplete();
 }
 
+// Its reply may be so large.
+void StreamSession::Expect(Ticket ticket, int64_t reply_bytes) {
+  MutexLock lock(&mu_);
+  running_[ticket].reply_bytes = reply_bytes;
+  reply_bytes_ += reply_bytes;
+}
+
+void StreamSession::Answered(Ticket ticket) {
+  const auto running = running_.find(ticket);
+  if (running == running_.end()) return;
+  reply_bytes_ -= running->second.reply_bytes;
+  running_.erase(running);
+}
+
 void StreamSession::ReadMore() {
-  if (reactor_ == nullptr || reading_ || half_closed_ || running_.size() >= kMaxPipelined) return;
+  if (reactor_ == nullptr || reading_ || half_closed_) return;
+  if (running_.size() >= kMaxPipelined || reply_bytes_ >= edge_->max_reply_bytes()) return;
   reading_ = true;
   reactor_->StartRead(&incoming_);
 }
@@ -142,8 +163,8 @@ void StreamSession::OnCancel() {
 
 absl::Status StreamSession::CancelAll() {
   absl::Status status = absl::CancelledError("cancelled by the caller");
-  for (const auto& [ticket, id] : running_) {
-    if (id != 0) status = edge_->GiveUp(id, deadline_);
+  for (const auto& [ticket, running] : running_) {
+    if (running.id != 0) status = edge_->GiveUp(running.id, deadline_);
   }
   ready_.clear();
   return status;
@@ -156,10 +177,10 @@ void StreamSession::GiveUp() {
 }
 
 void StreamSession::GiveUpStalled() {
-  const absl::Duration pushback = edge_->Pushback();
   MutexLock lock(&mu_);
   if (reactor_ == nullptr) return;
   CancelAll().IgnoreError();
+  const absl::Duration pushback = edge_->Pushback();
   const absl::Status status =
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
                      "the caller took no response for ",

@@ -2,9 +2,9 @@
 //
 // Responses are pulled: while none is being written, the session takes the first sink that has something
 // to say, has it make a response of all that it knows, and writes that. So the requests take turns, a
-// slow reader gets fewer and longer responses, and what waits is tokens, bounded by the requests'
-// max_tokens. At most kMaxPipelined requests are in progress: then nothing is read until one was
-// answered in full.
+// slow reader gets fewer and longer responses, and what waits is bounded by the requests' replies. At
+// most kMaxPipelined requests are in progress, and no other is read while the replies of those that are
+// may fill a message of the largest size: then nothing is read until one was answered in full.
 //
 // A caller that takes no response for stream_stall_timeout while tokens arrive for it is given up.
 // That is noticed by the tokens that arrive, on the engine's thread, with two loads and the clock;
@@ -62,12 +62,18 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   void Offer(std::shared_ptr<StreamSink> sink);
   // From a sink, on the engine's thread. Takes no lock.
   void TokensWait();
-  absl::Duration Pushback() { return edge_->Pushback(); }
+  // The edge lives as long as there is a reactor: none, no time.
+  absl::Duration Pushback();
 
   void Deliver() override;
 
  private:
   static constexpr int64_t kNotWriting = INT64_MAX;
+
+  struct Running {
+    RequestId id = 0;  // 0 until Submit returned
+    int64_t reply_bytes = 0;
+  };
 
   absl::Status Submit(Ticket ticket, const CallFacts& arrival, std::string* id);
   void Admitted(Ticket ticket, RequestId id);
@@ -78,6 +84,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   void WriteNext();
   void StartWrite(const std::shared_ptr<StreamSink>& sink, const StreamSink::Response& response);
 
+  void Expect(Ticket ticket, int64_t reply_bytes);
+  void Answered(Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Cancels what is in progress. Says with which status the call ends if it is the caller who left.
@@ -97,8 +105,9 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
 
   Mutex mu_;
   Reactor* reactor_ ABSL_GUARDED_BY(mu_);  // nullptr once Finish was called
-  // Requests whose last response was not begun; the engine's id is 0 until Submit returned.
-  absl::flat_hash_map<Ticket, RequestId> running_ ABSL_GUARDED_BY(mu_);
+  // Requests whose last response was not begun.
+  absl::flat_hash_map<Ticket, Running> running_ ABSL_GUARDED_BY(mu_);
+  int64_t reply_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of all these, at most
   std::deque<std::shared_ptr<StreamSink>> ready_ ABSL_GUARDED_BY(mu_);
   Ticket next_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;  // or about to

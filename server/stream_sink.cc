@@ -48,6 +48,7 @@ void StreamSink::OnDone(const absl::Status& status, Reply reply, const RequestTr
     post = !std::exchange(posted_, true);
   }
   if (post) replies_->Post(shared_from_this());
+  session_->TokensWait();
 }
 
 void StreamSink::Deliver() { session_->Offer(shared_from_this()); }

@@ -189,13 +189,19 @@ int32_t Longest(const Request& request) {
   return *std::max_element(request.lengths.begin(), request.lengths.end());
 }
 
-absl::Status CheckReplySize(const ReplySpec& reply, const Request& request,
-                            const Parameters& parameters, const RequestLimits& limits) {
-  double bytes = 0;
-  for (Output output : reply.outputs) {
-    bytes += OutputBytes(output, *reply.model, request.rows(), Longest(request), parameters);
+absl::Status CheckReplySize(const Request& request, const Parameters& parameters,
+                            const RequestLimits& limits, ReplySpec* reply) {
+  // Beside the tensors: model name, id and parameters, and of each output name, type and shape.
+  constexpr double kHead = 4096, kOutputHead = 256;
+  double bytes = kHead;
+  for (Output output : reply->outputs) {
+    bytes += kOutputHead;
+    bytes += OutputBytes(output, *reply->model, request.rows(), Longest(request), parameters);
   }
-  if (bytes <= static_cast<double>(limits.max_reply_bytes)) return absl::OkStatus();
+  if (bytes <= static_cast<double>(limits.max_reply_bytes)) {
+    reply->most_bytes = static_cast<int64_t>(bytes);
+    return absl::OkStatus();
+  }
   return WithReason(
       absl::InvalidArgumentError(absl::StrCat(
           "the reply may need ", bytes, " bytes; the limit is ", limits.max_reply_bytes,
@@ -285,7 +291,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   }
   if (status.ok()) status = CheckStop(*parameters, served);
   if (status.ok()) status = CheckRoom(request, *parameters, served);
-  if (status.ok()) status = CheckReplySize(valid.reply, request, *parameters, limits);
+  if (status.ok()) status = CheckReplySize(request, *parameters, limits, &valid.reply);
   if (status.ok() && prompt->texts.empty()) {
     status = CopyTokens(prompt->ids, served.config.vocab_size, &request);
   }

@@ -1,10 +1,12 @@
 #include "engine/model/stop_matcher.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice {
+namespace {
 
-std::vector<uint32_t> StopMatcher::BordersOf(const std::string& text) {
+std::vector<uint32_t> BordersOf(const std::string& text) {
   std::vector<uint32_t> borders(text.size() + 1, 0);
   for (size_t end = 1; end < text.size(); ++end) {
     uint32_t border = borders[end];
@@ -14,31 +16,34 @@ std::vector<uint32_t> StopMatcher::BordersOf(const std::string& text) {
   return borders;
 }
 
-StopMatcher::StopMatcher(std::span<const std::string> stops) {
-  stops_.reserve(stops.size());
-  for (const std::string& text : stops) {
-    stops_.push_back({.text = &text, .borders = BordersOf(text)});
-  }
+}  // namespace
+
+StopTexts::StopTexts(std::span<const std::string> texts) {
+  stops_.reserve(texts.size());
+  for (const std::string& text : texts)
+    stops_.push_back({.text = text, .borders = BordersOf(text)});
 }
 
+StopMatcher::StopMatcher(std::shared_ptr<const StopTexts> stops)
+    : stops_(std::move(stops)), matched_(stops_->count(), 0) {}
+
 size_t StopMatcher::Add(char byte) {
-  size_t longest = 0;
-  for (Stop& stop : stops_) {
-    while (stop.matched > 0 && (*stop.text)[stop.matched] != byte) {
-      stop.matched = stop.borders[stop.matched];
-    }
-    if ((*stop.text)[stop.matched] == byte) ++stop.matched;
-    if (stop.matched < stop.text->size()) continue;
-    longest = std::max(longest, stop.matched);
-    stop.matched = stop.borders[stop.matched];
+  uint32_t longest = 0;
+  for (size_t i = 0; i < matched_.size(); ++i) {
+    const std::string& text = stops_->text(i);
+    const std::span<const uint32_t> borders = stops_->borders(i);
+    uint32_t& matched = matched_[i];
+    while (matched > 0 && text[matched] != byte) matched = borders[matched];
+    if (text[matched] == byte) ++matched;
+    if (matched < text.size()) continue;
+    longest = std::max(longest, matched);
+    matched = borders[matched];
   }
   return longest;
 }
 
 size_t StopMatcher::partial() const {
-  size_t longest = 0;
-  for (const Stop& stop : stops_) longest = std::max(longest, stop.matched);
-  return longest;
+  return matched_.empty() ? 0 : *std::max_element(matched_.begin(), matched_.end());
 }
 
 }  // namespace sluice

@@ -3,18 +3,37 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace sluice {
 
+// The texts, prepared once for all streams in which they are looked for.
+class StopTexts {
+ public:
+  // None is empty.
+  explicit StopTexts(std::span<const std::string> texts);
+
+  size_t count() const { return stops_.size(); }
+  const std::string& text(size_t i) const { return stops_[i].text; }
+  // For each length of a prefix: the longest proper prefix that it ends with.
+  std::span<const uint32_t> borders(size_t i) const { return stops_[i].borders; }
+
+ private:
+  struct Stop {
+    std::string text;
+    std::vector<uint32_t> borders;
+  };
+  std::vector<Stop> stops_;
+};
+
 // By the method of Knuth, Morris and Pratt, for each text alone: amortised a constant time per byte and
 // text, whatever the texts repeat.
 class StopMatcher {
  public:
-  // `stops` are not empty and outlive it.
-  explicit StopMatcher(std::span<const std::string> stops);
+  explicit StopMatcher(std::shared_ptr<const StopTexts> stops);
 
   // Adds a byte. The length of the longest stop that ends with it; 0: none does.
   size_t Add(char byte);
@@ -22,15 +41,8 @@ class StopMatcher {
   size_t partial() const;
 
  private:
-  struct Stop {
-    const std::string* text;
-    // For each length of a prefix: the longest proper prefix that it ends with.
-    std::vector<uint32_t> borders;
-    size_t matched = 0;  // bytes of the longest proper prefix that the stream ends with
-  };
-  static std::vector<uint32_t> BordersOf(const std::string& text);
-
-  std::vector<Stop> stops_;
+  std::shared_ptr<const StopTexts> stops_;
+  std::vector<uint32_t> matched_;  // bytes of the longest proper prefix that the stream ends with
 };
 
 }  // namespace sluice

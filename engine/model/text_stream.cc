@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -46,9 +47,9 @@ std::string_view From(const std::string& text, size_t begin) {
 
 }  // namespace
 
-TextStream::TextStream(const Tokenizer* tokenizer, std::span<const std::string> stops,
+TextStream::TextStream(const Tokenizer* tokenizer, std::shared_ptr<const StopTexts> stops,
                        int32_t min_tokens)
-    : tokenizer_(tokenizer), stops_(stops), min_tokens_(min_tokens) {}
+    : tokenizer_(tokenizer), stops_(std::move(stops)), min_tokens_(min_tokens) {}
 
 void TextStream::Append(int32_t token, std::string* text) {
   if (stopped_) return;

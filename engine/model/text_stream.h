@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +24,9 @@ namespace sluice {
 // Beyond that, pieces need not add up to what Decode says of the whole.
 class TextStream {
  public:
-  // `tokenizer` and `stops` outlive it. Stops are not looked for in what the first `min_tokens` tokens
-  // end.
-  TextStream(const Tokenizer* tokenizer, std::span<const std::string> stops, int32_t min_tokens);
+  // `tokenizer` outlives it. Stops are not looked for in what the first `min_tokens` tokens end.
+  TextStream(const Tokenizer* tokenizer, std::shared_ptr<const StopTexts> stops,
+             int32_t min_tokens);
 
   // Adds a token and appends to `text` what may be shown now. Nothing more once stopped.
   void Append(int32_t token, std::string* text);

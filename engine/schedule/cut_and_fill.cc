@@ -133,7 +133,8 @@ const WaitingSequence* CutAndFill::MostUrgent(const FormerInputs& inputs, MonoTi
 }
 
 // Makes trial_ the candidate of `bucket`: the decodes and, of the riders whose deadline is not before
-// `end`, as many as fit. False when there is nobody, or the first of those riders does not fit.
+// `end`, as many as fit. False when there is nobody, when riders wait and all would be late, or when the
+// first of those in time does not fit: decodes alone, cheap as they are, would always win.
 bool CutAndFill::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoTime end) {
   room_ = lineup_.RoomIn(bucket);
   if (!room_.valid()) return false;
@@ -143,10 +144,8 @@ bool CutAndFill::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoT
   const size_t decodes = trial_.members.size();
   const size_t cut = Cut(end);
   if (trial_.members.empty()) return false;
-  if (cut < lineup_.riders().size()) {
-    if (trial_.members.size() == decodes) return false;
-    if (!room_.empty()) Fill(cut, end);
-  }
+  if (trial_.members.size() == decodes && !lineup_.riders().empty()) return false;
+  if (cut < lineup_.riders().size() && !room_.empty()) Fill(cut, end);
   trial_.bucket = *inputs.ladder->Choose(trial_.size);
   trial_.rate = Rate(trial_.size.tokens,
                      inputs.costs->Estimate(EstimatedShapeOf(trial_.members, trial_.bucket)));

@@ -122,15 +122,14 @@ class VirtualRun {
     } else if (sequence->deadline <= now_) {
       Expire(*sequence);
     } else {
-      SetNextStep(live, sequence);
+      SetNextStep(sequence);
       scheduler_.Return(sequence);
     }
   }
 
-  void SetNextStep(const Live& live, WaitingSequence* sequence) const {
+  void SetNextStep(WaitingSequence* sequence) const {
     const int32_t computed = sequence->first_position + sequence->tokens;
     sequence->running = !options_.recompute;
-    sequence->generates = sequence->running && (sequence->later_tokens > 0 || live.steps_left > 1);
     sequence->first_position = options_.recompute ? 0 : computed;
     if (sequence->later_tokens > 0) {
       SetNextChunk(sequence->later_tokens, sequence);

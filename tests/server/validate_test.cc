@@ -251,6 +251,19 @@ TEST(ValidateTest, Outputs) {
   EXPECT_THAT(ErrorOf(parameters), HasSubstr("no parameters"));
 }
 
+TEST(ValidateTest, DiagnosticsNeedAModelWithXsa) {
+  ModelConfig config = FakeConfig();
+  for (const char* name : {"xsa_cos_sim", "xsa_proj_frac"}) {
+    ModelInferRequest message = IdsRequest({1});
+    message.add_outputs()->set_name(name);
+    EXPECT_TRUE(Validate(message, FakeModel(config), kLimits, {}).ok());
+    config.xsa.layers = {false, false};
+    const absl::Status status = Validate(message, FakeModel(config), kLimits, {}).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is unknown"));
+    config.xsa.layers = {false, true};
+  }
+}
+
 TEST(ValidateTest, CandidatesNeedTheirNumber) {
   ModelInferRequest message = IdsRequest({1});
   message.add_outputs()->set_name("top_ids");

@@ -115,7 +115,7 @@ struct Streamed {
 
 Streamed Stream(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
                 const std::vector<std::string>& stops = {}, int32_t min_tokens = 0) {
-  TextStream stream(&tokenizer, stops, min_tokens);
+  TextStream stream(&tokenizer, std::make_shared<const StopTexts>(stops), min_tokens);
   Streamed out;
   for (const int32_t token : tokens) {
     stream.Append(token, &out.pieces.emplace_back());

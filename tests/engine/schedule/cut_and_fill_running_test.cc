@@ -58,6 +58,12 @@ WaitingSequence Due(WaitingSequence sequence, int64_t us) {
   return sequence;
 }
 
+// It will not be computed by then.
+WaitingSequence Late(WaitingSequence sequence) {
+  sequence.deadline = MonoTime() + nanoseconds(1);
+  return sequence;
+}
+
 struct Case {
   std::string name;
   std::vector<WaitingSequence> queue;
@@ -82,6 +88,12 @@ const std::vector<Case>& Cases() {
        Trigger::kIdle},
       {"nor beside a prompt that was begun", {Chunk(9)}, {0}, kAll, kPatient, Trigger::kIdle},
       {"prompts join", {Decode(), Prompt(60)}, {0, 1}, kAll, {}, Trigger::kIdle},
+      {"one that will be late joins them, too",
+       {Decode(), Late(Prompt(60))},
+       {0, 1},
+       kAll,
+       {},
+       Trigger::kIdle},
       {"decodes ride from behind a full batch", {Prompt(60), Prompt(60), Decode()}, {0, 2}},
       {"no more prompt tokens than the budget", {Decode(), Prompt(40), Prompt(30)}, {0, 1}},
       {"a smaller one fills the budget", {Decode(), Prompt(40), Prompt(30), Prompt(24)}, {0, 1, 3}},
