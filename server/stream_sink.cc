@@ -102,7 +102,7 @@ StreamSink::Response StreamSink::Next() {
   message = Error(serialized);
   SetFinal(true, &message);
   Serialize(message, &response.bytes).IgnoreError();
-  return {std::move(response.bytes), /*last=*/true, /*more_at_once=*/false};
+  return {response.bytes, /*last=*/true, /*more_at_once=*/false};
 }
 
 }  // namespace sluice
