@@ -192,7 +192,7 @@ int32_t Longest(const Request& request) {
 absl::Status CheckReplySize(const Request& request, const Parameters& parameters,
                             const RequestLimits& limits, ReplySpec* reply) {
   // Beside the tensors: model name, id and parameters, and of each output name, type and shape.
-  constexpr double kHead = 4096, kOutputHead = 256;
+  constexpr double kHead = 1024, kOutputHead = 256;
   double bytes = kHead;
   for (Output output : reply->outputs) {
     bytes += kOutputHead;
