@@ -52,6 +52,9 @@ def crowd(server, requests, clients):
         return list(pool.map(ask, range(len(requests))))
 
 
+# 32 pages of 16 tokens.
+FEW_PAGES = ["--engine.kv.memory-bytes", "1MiB", "--engine.batch.max-batch-tokens", "256",
+             "--engine.batch.max-batch-sequences", "16"]
 VARIANTS = {
     "as it is": [],
     "without prefix reuse": ["--engine.kv.prefix-reuse", "false"],
@@ -63,8 +66,7 @@ VARIANTS = {
     "static batches": ["--engine.batch.continuous", "false"],
     "recomputed steps": ["--engine.batch.policy", "fifo_packed"],
     "one thread": ["--cpu.threads", "1"],
-    "few pages": ["--engine.kv.memory-bytes", "1MiB", "--engine.batch.max-batch-tokens", "256",
-                  "--engine.batch.max-batch-sequences", "16"],
+    "few pages": FEW_PAGES,
 }
 
 
@@ -85,5 +87,17 @@ def test_tokens_and_logprobs_are_those_of_a_lonely_request(daemon, requests, alo
     hits = server.metric("sluice_prefix_tokens_total", result="hit")
     keeps_pages = variant != "recomputed steps"
     assert (hits > 0) == (keeps_pages and variant != "without prefix reuse")
-    if variant == "few pages":
-        assert server.metric("sluice_preemptions_total") > 0, "memory was never short"
+
+
+def test_rows_that_preempt_each_other_give_what_they_give_alone(daemon, demo):
+    """16 rows that come to 7 pages each, and have none in common."""
+    prompts = [chr(ord("A") + i) + SHARED[: 10 + i] for i in range(16)]
+    server = daemon("--cpu.poison", "true", *FEW_PAGES)
+    with server.client() as crowded, demo.client() as lonely:
+        together = infer(crowded, text_inputs(*prompts), max_tokens=100, ignore_eos=True)
+        for row, prompt in enumerate(prompts):
+            alone = infer(lonely, text_inputs(prompt), max_tokens=100, ignore_eos=True)
+            assert (together["output_ids"][row] == alone["output_ids"][0]).all(), row
+            assert together["logprobs"][row].tobytes() == alone["logprobs"][0].tobytes(), row
+    assert server.metric("sluice_preemptions_total") > 0, "memory was never short"
+    assert server.metric("sluice_kv_pages", state="held") == 0
