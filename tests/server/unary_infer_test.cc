@@ -246,7 +246,7 @@ TEST_F(BusyDaemonTest, AGrpcDeadlineCountsAsExpiredToo) {
   EXPECT_EQ(daemon_.Infer(IdsRequest({77}), &response, &context).error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
   // The daemon's copy of the deadline travelled as a rounded duration and lies a little later.
-  const auto surely_passed = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  const auto surely_passed = std::chrono::steady_clock::now() + std::chrono::milliseconds(60);
   while (std::chrono::steady_clock::now() < surely_passed) std::this_thread::yield();
   ExpectFirstSucceeds();
   daemon_.AwaitMetric("sluice_requests_total", 2);
