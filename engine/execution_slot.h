@@ -80,9 +80,8 @@ class ExecutionSlot {
   std::span<Row* const> rows_;  // assigned
   bool diagnostics_wanted_ = false;
   int32_t useful_tokens_ = 0;
-  std::vector<int32_t> padded_;  // tokens of padded sequences, one after another
-  std::vector<int32_t>
-      step_pages_;  // 0, 1, ..: those given for one step, one sequence after another
+  std::vector<int32_t> padded_;      // tokens of padded sequences, one after another
+  std::vector<int32_t> step_pages_;  // 0, 1, ..: given for one step, sequence after sequence
   size_t pages_given_ = 0;
   std::vector<StepSequence> sequences_;
   std::vector<SampledRow> sampled_;
