@@ -166,8 +166,10 @@ TEST_F(StreamInferTest, CancellingTheStreamCancelsItsRequests) {
   });
   grpc::ClientContext context;
   auto stream = stub_->ModelStreamInfer(&context);
-  for (int i = 0; i < 10; ++i) stream->Write(Named("", {1}));
+  stream->Write(Named("", {1}));
   gate.AwaitArrivals(1);
+  // These wait behind the first, so that the daemon has seen the cancellation when none waits.
+  for (int i = 1; i < 10; ++i) stream->Write(Named("", {1}));
   daemon_.AwaitMetric("sluice_admitted_total", 10);
   context.TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
