@@ -1,0 +1,75 @@
+"""What holds whatever arrives: the "always" line of tests/faults.md."""
+
+import contextlib
+import threading
+import time
+
+from infer import infer, text_inputs
+from test_invariance import same
+
+
+def balanced(server):
+    """Every admitted request has ended once, and nothing waits or runs."""
+    samples = server.metrics()
+
+    def total(name):
+        return sum(value for (sample, _), value in samples.items() if sample == name)
+
+    return (total("sluice_admitted_total") == total("sluice_requests_total")
+            and total("sluice_requests_waiting") == 0 and total("sluice_requests_running") == 0
+            and total("sluice_queued_tokens") == 0)
+
+
+def await_balance(server, within_s=10):
+    give_up = time.monotonic() + within_s
+    while not balanced(server):
+        assert time.monotonic() < give_up, "requests were lost, or have not ended"
+
+
+class Bystander:
+    """A well-behaved client that calls `server` again and again and wants the same bits each time."""
+
+    def __init__(self, server, model="demo"):
+        self._server = server
+        self._model = model
+        self._stop = threading.Event()
+        self.calls = 0
+        self.failure = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        inputs = text_inputs("And it came to pass")
+        try:
+            with self._server.client() as client:
+                wanted = infer(client, inputs, model=self._model, max_tokens=8)
+                while not self._stop.is_set():
+                    # A caller whose answer takes seconds beside a fault was disturbed by it.
+                    answer = infer(client, inputs, model=self._model, timeout=20_000_000, max_tokens=8)
+                    assert same(answer, wanted), "the answer changed"
+                    self.calls += 1
+        except Exception as failure:  # it belongs to the test's thread
+            self.failure = failure
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+        assert self.failure is None, f"another client was disturbed: {self.failure!r}"
+        assert self.calls > 0, "the other client never got an answer"
+
+
+@contextlib.contextmanager
+def undisturbed(server, model="demo"):
+    """The body does its worst to `server`: others are served meanwhile, and all is in order after it."""
+    with Bystander(server, model) as bystander:
+        yield bystander
+        # One whole call after the fault.
+        after = bystander.calls + 2
+        give_up = time.monotonic() + 60
+        while bystander.calls < after and bystander.failure is None:
+            assert time.monotonic() < give_up, "the other client waits"
+    assert server.process.poll() is None, "the daemon has ended"
+    await_balance(server)
