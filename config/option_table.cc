@@ -15,7 +15,14 @@ Option MakeOption(std::string path, Field field, Kind kind, std::string help) {
           kind.Expected(),
           Kind::kShape,
           [=](absl::string_view text, Config* config) { return kind.Parse(text, &field(*config)); },
-          [=](const Config& config) { return kind.Format(field(config)); }};
+          [=](const Config& config) { return kind.Format(field(config)); },
+          [=](const Config& from, Config* to) { field(*to) = field(from); }};
+}
+
+Option Live(Option option) {
+  option.live = true;
+  option.help += " A reload applies it.";
+  return option;
 }
 
 // The path in YAML and the member it fills are one token, so they cannot drift apart.
@@ -60,6 +67,19 @@ Choice<PaddingKind> Paddings() {
 
 Choice<LogOptions::Format> LogFormats() {
   return {{{"text", LogOptions::Format::kText}, {"json", LogOptions::Format::kJson}}};
+}
+
+std::vector<Option> ModelOptionTable() {
+  return {
+      Live(OPTION(
+          model_repository, Path{},
+          "Directory of models to serve beside the list: NAME/config.json, or "
+          "NAME/VERSION/config.json "
+          "with numbers, of which the highest is loaded; others can be loaded by name at the admin "
+          "address. Nothing outside it is opened, wherever links lead. A relative path starts at "
+          "the "
+          "working directory. Empty: none.")),
+  };
 }
 
 std::vector<Option> LadderOptionTable() {
@@ -214,14 +234,24 @@ std::vector<Option> ServerOptionTable() {
           "Memory that gRPC may use for all calls together. At the limit calls are refused or "
           "slowed down, the daemon keeps its size. 0: a quarter of the cgroup's or the machine's "
           "memory."),
-      OPTION(server.grpc.max_rows, Count(1, 65536),
-             "Rows (sequences) of one request; more are INVALID_ARGUMENT."),
-      OPTION(server.grpc.stream_stall_timeout_us,
-             (Integer{100'000, 3'600'000'000, Unit::kMicroseconds}),
-             "A stream whose caller takes no response for this long, while tokens wait for it, is "
-             "given up: its requests are cancelled and it ends with RESOURCE_EXHAUSTED. Longer "
-             "keeps slow readers, and their KV pages, for longer."),
-      OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
+      Live(OPTION(server.grpc.max_rows, Count(1, 65536),
+                  "Rows (sequences) of one request; more are INVALID_ARGUMENT.")),
+      Live(OPTION(
+          server.grpc.stream_stall_timeout_us,
+          (Integer{100'000, 3'600'000'000, Unit::kMicroseconds}),
+          "A stream whose caller takes no response for this long, while tokens wait for it, is "
+          "given up: its requests are cancelled and it ends with RESOURCE_EXHAUSTED. Longer "
+          "keeps slow readers, and their KV pages, for longer.")),
+      OPTION(server.admin.address, Address{.may_be_empty = true},
+             "Address of the admin API: buckets, explanations, loading and unloading of models, "
+             "beside "
+             "the whole inference protocol. Whoever reaches it may change what is served. Port 0 "
+             "picks "
+             "a free one; empty: nowhere."),
+      OPTION(server.admin.on_grpc_address, Boolean{},
+             "Offer the admin API at server.grpc.address too, to all who may infer there."),
+      OPTION(server.admin.reflection, Boolean{},
+             "Offer gRPC server reflection wherever the admin API is."),
       OPTION(server.metrics.address, Address{.may_be_empty = true},
              "Address of /metrics, /livez, /readyz and the status page; port 0 picks a free one; "
              "empty: no HTTP server."),
@@ -229,20 +259,21 @@ std::vector<Option> ServerOptionTable() {
           server.http.status_page, Boolean{},
           "Serve the status page (/ and /status.json) beside /metrics. It tells names of models, "
           "buckets and traffic, no content of requests."),
-      OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
-             "Least severity that is logged."),
+      Live(OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
+                  "Least severity that is logged.")),
       OPTION(server.log.format, LogFormats(), "One line per record: text, or JSON for collectors."),
       OPTION(server.log.access_sample, (Real{0.0, 1.0}),
              "Share of requests written to the access log, chosen by hashing the request id."),
       OPTION(server.log.queue_records, Count(64, 1 << 20),
              "Records that may wait for the writer; when full the oldest is dropped and counted."),
-      OPTION(server.lifecycle.drain_delay_us, Duration(3'600'000'000),
-             "After SIGTERM: time between NOT_SERVING and the end of admission, for load balancers "
-             "to notice."),
-      OPTION(
+      Live(OPTION(
+          server.lifecycle.drain_delay_us, Duration(3'600'000'000),
+          "After SIGTERM: time between NOT_SERVING and the end of admission, for load balancers "
+          "to notice.")),
+      Live(OPTION(
           server.lifecycle.drain_timeout_us, Duration(3'600'000'000),
           "After drain_delay_us: time for accepted requests to finish before they are ended with "
-          "UNAVAILABLE."),
+          "UNAVAILABLE.")),
   };
 }
 
@@ -252,8 +283,8 @@ std::vector<Option> ServerOptionTable() {
 
 std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
-  for (auto part : {LadderOptionTable(), BatchOptionTable(), KvOptionTable(), QueueOptionTable(),
-                    CpuOptionTable(), ServerOptionTable()}) {
+  for (auto part : {ModelOptionTable(), LadderOptionTable(), BatchOptionTable(), KvOptionTable(),
+                    QueueOptionTable(), CpuOptionTable(), ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

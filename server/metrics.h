@@ -32,6 +32,7 @@ class Metrics final : public Observer, public RefusalObserver {
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
   void OnPlan(const PlanTrace& trace) override;
+  void OnReload(bool ok);
   // Counted in Engine::Stats.
   void OnReview(const Model& model, const OptimizeReport& report) override {}
 

@@ -7,6 +7,12 @@
 
 namespace sluice {
 
+struct ModelSpec {
+  std::string name;  // [A-Za-z0-9_.-]{1,128}
+  std::string path;  // directory, at most 4096 bytes; a file's relative ones start at its directory
+  int64_t version = 1;  // [1, 2^31 - 1]; name and version together are unique
+};
+
 struct GrpcOptions {
   // HOST:PORT of the gRPC service; port 0 picks a free one. The port is never shared.
   std::string address = "0.0.0.0:8001";
@@ -21,8 +27,18 @@ struct GrpcOptions {
   // requests are cancelled and it ends with RESOURCE_EXHAUSTED. What waits is bounded by the tokens
   // that its requests may generate. [100 ms, 1 h].
   int64_t stream_stall_timeout_us = 30'000'000;
-  // Offer server reflection.
-  bool reflection = false;
+};
+
+// What changes the daemon rather than asks it for an answer: sluice.admin.v1, loading and unloading of
+// models. Whoever reaches it may change what is served.
+struct AdminOptions {
+  // HOST:PORT where all that is offered, beside the whole inference protocol; port 0 picks a free one;
+  // empty: nowhere.
+  std::string address = "127.0.0.1:8003";
+  // Offer it at grpc.address too.
+  bool on_grpc_address = false;
+  // Server reflection, wherever the admin API is.
+  bool reflection = true;
 };
 
 struct MetricsOptions {
@@ -66,6 +82,7 @@ struct EngineTraits {
 
 struct ServerOptions {
   GrpcOptions grpc;
+  AdminOptions admin;
   MetricsOptions metrics;
   HttpOptions http;
   LogOptions log;

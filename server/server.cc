@@ -20,6 +20,10 @@ namespace {
 // After the engine has drained, only replies on the wire are left.
 constexpr std::chrono::seconds kReplyGrace{1};
 
+// Both take turns, so that more would only wait; callers try again.
+constexpr size_t kMaxWaitingLoads = 8;
+constexpr size_t kMaxWaitingLookups = 64;
+
 RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
 }
@@ -45,6 +49,24 @@ void Harden(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
+// gRPC's library gives reflection to every server of a process that links it.
+class Reflection final : public grpc::ServerBuilderOption {
+ public:
+  explicit Reflection(bool wanted) : wanted_(wanted) {}
+
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return dynamic_cast<grpc::reflection::ProtoServerReflectionPlugin*>(plugin.get()) != nullptr;
+    });
+    if (!wanted_) return;
+    plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
+  }
+
+ private:
+  const bool wanted_;
+};
+
 }  // namespace
 
 int64_t DefaultMemoryQuota() {
@@ -61,15 +83,39 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
       edge_(LimitsOf(options.grpc), std::chrono::microseconds(options.grpc.stream_stall_timeout_us),
             parts.engine, parts.clock, parts.replies, parts.metrics, &health_),
-      service_({options.grpc.max_rows, traits.max_queue_delay_us}, version, parts.engine, &edge_,
-               &health_, parts.statistics),
-      admin_(traits, parts.engine, parts.clock, &health_),
+      models_(parts.engine, parts.log),
+      loads_(kMaxWaitingLoads),
+      lookups_(kMaxWaitingLookups),
+      service_(traits.max_queue_delay_us, version, Management::kDenied, Parts()),
+      admin_service_(traits.max_queue_delay_us, version, Management::kAllowed, Parts()),
+      admin_(traits, parts.engine, parts.clock, &health_, &loads_),
       status_(version, traits,
               {.engine = parts.engine,
                .clock = parts.clock,
                .statistics = parts.statistics,
                .activity = parts.activity,
-               .phase = [this] { return phase(); }}) {}
+               .phase = [this] { return phase(); }}),
+      lifecycle_(options.lifecycle) {}
+
+InferenceParts Server::Parts() {
+  return {.engine = parts_.engine,
+          .edge = &edge_,
+          .health = &health_,
+          .statistics = parts_.statistics,
+          .models = &models_,
+          .loads = &loads_,
+          .lookups = &lookups_};
+}
+
+absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
+  return [this, options] {
+    edge_.SetLimits(LimitsOf(options.grpc),
+                    std::chrono::microseconds(options.grpc.stream_stall_timeout_us));
+    parts_.log->SetLevel(options.log.level);
+    MutexLock lock(&mu_);
+    lifecycle_ = options.lifecycle;
+  };
+}
 
 Phase Server::phase() const {
   if (health_.ready()) return Phase::kServing;
@@ -98,34 +144,55 @@ absl::Status Server::StartHttp() {
   return absl::OkStatus();
 }
 
-absl::Status Server::StartGrpc() {
-  if (options_.grpc.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+absl::StatusOr<std::unique_ptr<grpc::Server>> Server::Listen(const std::string& address, bool admin,
+                                                             const char* what, int* port) {
   grpc::ServerBuilder builder;
   Harden(options_.grpc, &builder);
-  builder.AddListeningPort(options_.grpc.address, grpc::InsecureServerCredentials(), &grpc_port_);
-  builder.RegisterService(&service_);
-  builder.RegisterService(&admin_);
+  builder.RegisterService(admin ? &admin_service_ : &service_);
+  if (admin) builder.RegisterService(&admin_);
   builder.RegisterService(&health_);
-  grpc_ = builder.BuildAndStart();
-  if (grpc_ != nullptr && grpc_port_ != 0) return absl::OkStatus();
+  builder.SetOption(std::make_unique<Reflection>(admin && options_.admin.reflection));
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), port);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server != nullptr && *port != 0) return server;
   return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", options_.grpc.address, " for gRPC; is the port taken?"));
+      absl::StrCat("cannot listen on ", address, " for ", what, "; is the port taken?"));
+}
+
+absl::Status Server::StartGrpc() {
+  const AdminOptions& admin = options_.admin;
+  auto server = Listen(options_.grpc.address, admin.on_grpc_address, "gRPC", &grpc_port_);
+  if (!server.ok()) return server.status();
+  grpc_ = *std::move(server);
+  if (admin.address.empty()) return absl::OkStatus();
+  server = Listen(admin.address, /*admin=*/true, "the admin API", &admin_port_);
+  if (!server.ok()) return server.status();
+  admin_grpc_ = *std::move(server);
+  return absl::OkStatus();
 }
 
 void Server::StopGrpc(nanoseconds grace) {
-  if (grpc_ == nullptr) return;
   health_.EndWatches();
-  grpc_->Shutdown(std::chrono::system_clock::now() + grace);
-  grpc_->Wait();
-  grpc_ = nullptr;
+  const auto deadline = std::chrono::system_clock::now() + grace;
+  for (std::unique_ptr<grpc::Server>* server : {&grpc_, &admin_grpc_}) {
+    if (*server == nullptr) continue;
+    (*server)->Shutdown(deadline);
+    (*server)->Wait();
+    *server = nullptr;
+  }
 }
 
 Server::~Server() { StopGrpc(nanoseconds(0)); }
 
+LifecycleOptions Server::lifecycle() {
+  MutexLock lock(&mu_);
+  return lifecycle_;
+}
+
 void Server::Drain() {
-  const LifecycleOptions& lifecycle = options_.lifecycle;
   draining_ = true;
   health_.SetReady(false);
+  const LifecycleOptions lifecycle = this->lifecycle();
   {
     Mutex mu;
     CondVar never;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,12 +24,14 @@
 #include "server/http.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/model_manager.h"
 #include "server/options.h"
 #include "server/recent_activity.h"
 #include "server/reply_thread.h"
 #include "server/service.h"
 #include "server/statistics.h"
 #include "server/status_page.h"
+#include "server/work_thread.h"
 
 namespace sluice {
 
@@ -55,33 +58,54 @@ class Server {
 
   void SetReady() { health_.SetReady(true); }
 
+  ModelManager& models() { return models_; }
+
+  // What Admin.Reload does; before it is set that is UNAVAILABLE. To be set before SetReady.
+  void SetReload(Reload reload) { admin_.SetReload(std::move(reload)); }
+
+  // Validates changed options, those that a reload applies, and returns what applies them.
+  absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
+
   // See above. Blocks for up to drain_delay + drain_timeout and a second.
   void Drain();
 
   int grpc_port() const { return grpc_port_; }
+  int admin_port() const { return admin_port_; }                          // 0: none
   int http_port() const { return http_ == nullptr ? 0 : http_->port(); }  // 0: no HTTP
 
  private:
   Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
          const ServerParts& parts);
 
+  InferenceParts Parts();
   Phase phase() const;
+  LifecycleOptions lifecycle();
   absl::Status StartGrpc();
+  absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(const std::string& address, bool admin,
+                                                       const char* what, int* port);
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
 
-  const ServerOptions options_;
+  const ServerOptions options_;  // but for what Prepare changes
   const ServerParts parts_;
   EngineCollector collector_;
   Health health_;
   Edge edge_;
+  ModelManager models_;
+  WorkThread loads_;    // models and configuration
+  WorkThread lookups_;  // on disk
   InferenceService service_;
+  InferenceService admin_service_;  // the same for those who may manage models
   AdminService admin_;
   StatusSource status_;
+  Mutex mu_;
+  LifecycleOptions lifecycle_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> draining_ = false;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<grpc::Server> admin_grpc_;  // nullptr: none
   std::unique_ptr<HttpServer> http_;
   int grpc_port_ = 0;
+  int admin_port_ = 0;
 };
 
 // A quarter of what the cgroup, or else the machine, has.

@@ -32,7 +32,9 @@ class Daemon:
     def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60):
         self.grpc = f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
-        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http]
+        self.admin = f"127.0.0.1:{free_port()}"
+        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http,
+                   "--server.admin.address", self.admin]
         for name, path in models:
             command += ["--model", f"{name}={path}"]
         self.process = subprocess.Popen(
