@@ -79,12 +79,18 @@ class OptimizeCall final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-AdminService::AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health)
-    : traits_(std::move(traits)),
+AdminService::AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
+                           TransferWatch* watch)
+    : StreamedUnaryService(internal::AdminGrpc::service_full_name(), watch),
+      traits_(std::move(traits)),
       engine_(engine),
       clock_(clock),
       health_(health),
-      optimizer_(kMaxWaitingReviews) {}
+      optimizer_(kMaxWaitingReviews) {
+  Stream("GetBuckets", &AdminService::GetBuckets);
+  Stream("OptimizeBuckets", &AdminService::OptimizeBuckets);
+  Stream("Explain", &AdminService::Explain);
+}
 
 absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
                                        GetBucketsResponse* response) const {

@@ -6,6 +6,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/health.h"
 #include "server/options.h"
+#include "server/streamed_unary.h"
 #include "server/work_thread.h"
 
 namespace sluice {
@@ -20,9 +21,11 @@ using RawAdmin =
 // Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time; few
 // may wait, more are RESOURCE_EXHAUSTED. What it is given outlives it, and gRPC has finished all its
 // calls before it goes.
-class AdminService final : public internal::RawAdmin {
+class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
-  AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health);
+  // `watch` bounds how long the messages of its calls may take.
+  AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
+               TransferWatch* watch);
 
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;

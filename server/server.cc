@@ -1,18 +1,13 @@
 #include "server/server.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "grpc/impl/codegen/compression_types.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "server/grpc_limits.h"
 
 namespace sluice {
 namespace {
@@ -24,35 +19,7 @@ RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
 }
 
-int64_t ReadLimit(const char* path) {
-  int64_t limit = 0;
-  std::ifstream file(path);
-  return file >> limit ? limit : INT64_MAX;  // "max" is no number
-}
-
-// What gRPC does by default and must not.
-void Harden(const GrpcOptions& options, grpc::ServerBuilder* builder) {
-  // A message limit alone does not bound memory: data is buffered before its length is checked.
-  grpc::ResourceQuota quota("sluice");
-  quota.Resize(options.memory_quota_bytes > 0 ? options.memory_quota_bytes : DefaultMemoryQuota());
-  builder->SetResourceQuota(quota);
-  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-  builder->SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
-  // Decompression multiplies what a caller can make us hold.
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  // Otherwise two daemons share a port in silence.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-}
-
 }  // namespace
-
-int64_t DefaultMemoryQuota() {
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  const int64_t cgroup = std::min(ReadLimit("/sys/fs/cgroup/memory.max"),
-                                  ReadLimit("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
-  return std::min(machine, cgroup) / 4;
-}
 
 Server::Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
                const ServerParts& parts)
@@ -61,9 +28,10 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
       edge_(LimitsOf(options.grpc), std::chrono::microseconds(options.grpc.stream_stall_timeout_us),
             parts.engine, parts.clock, parts.replies, parts.metrics, &health_),
+      transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us), parts.clock),
       service_({options.grpc.max_rows, traits.max_queue_delay_us}, version, parts.engine, &edge_,
-               &health_, parts.statistics),
-      admin_(traits, parts.engine, parts.clock, &health_),
+               &health_, parts.statistics, &transfers_),
+      admin_(traits, parts.engine, parts.clock, &health_, &transfers_),
       status_(version, traits,
               {.engine = parts.engine,
                .clock = parts.clock,
@@ -99,21 +67,33 @@ absl::Status Server::StartHttp() {
 }
 
 absl::Status Server::StartGrpc() {
+  const int64_t wanted = options_.grpc.connection.max;
+  const int64_t connections = ReserveDescriptors(wanted);
+  if (connections < wanted) {
+    parts_.log->Warn("fewer connections than configured: descriptors are limited (ulimit -n)",
+                     {{"connections", connections}, {"server.grpc.connection.max", wanted}});
+  }
+  auto listener = GrpcListener::Bind(options_.grpc.address, connections);
+  if (!listener.ok()) return listener.status();
   if (options_.grpc.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  Harden(options_.grpc, &builder);
-  builder.AddListeningPort(options_.grpc.address, grpc::InsecureServerCredentials(), &grpc_port_);
+  ApplyLimits(options_.grpc, &builder);
+  auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.RegisterService(&service_);
   builder.RegisterService(&admin_);
   builder.RegisterService(&health_);
   grpc_ = builder.BuildAndStart();
-  if (grpc_ != nullptr && grpc_port_ != 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", options_.grpc.address, " for gRPC; is the port taken?"));
+  if (grpc_ == nullptr) return absl::InternalError("gRPC did not start");
+  listener_ = *std::move(listener);
+  listener_->Start(std::move(acceptor));
+  return absl::OkStatus();
 }
 
 void Server::StopGrpc(nanoseconds grace) {
   if (grpc_ == nullptr) return;
+  listener_->Stop();
   health_.EndWatches();
   grpc_->Shutdown(std::chrono::system_clock::now() + grace);
   grpc_->Wait();

@@ -19,6 +19,7 @@
 #include "grpcpp/server.h"
 #include "server/admin_service.h"
 #include "server/engine_collector.h"
+#include "server/grpc_listener.h"
 #include "server/health.h"
 #include "server/http.h"
 #include "server/log.h"
@@ -29,6 +30,7 @@
 #include "server/service.h"
 #include "server/statistics.h"
 #include "server/status_page.h"
+#include "server/transfer_watch.h"
 
 namespace sluice {
 
@@ -58,7 +60,7 @@ class Server {
   // See above. Blocks for up to drain_delay + drain_timeout and a second.
   void Drain();
 
-  int grpc_port() const { return grpc_port_; }
+  int grpc_port() const { return listener_->port(); }
   int http_port() const { return http_ == nullptr ? 0 : http_->port(); }  // 0: no HTTP
 
  private:
@@ -75,16 +77,14 @@ class Server {
   EngineCollector collector_;
   Health health_;
   Edge edge_;
+  TransferWatch transfers_;
   InferenceService service_;
   AdminService admin_;
   StatusSource status_;
   std::atomic<bool> draining_ = false;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<GrpcListener> listener_;
   std::unique_ptr<HttpServer> http_;
-  int grpc_port_ = 0;
 };
-
-// A quarter of what the cgroup, or else the machine, has.
-int64_t DefaultMemoryQuota();
 
 }  // namespace sluice

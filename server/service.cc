@@ -21,6 +21,29 @@ absl::Status NoLoading() {
 
 }  // namespace
 
+InferenceService::InferenceService(const ModelTraits& traits, std::string version, Engine* engine,
+                                   Edge* edge, Health* health, Statistics* statistics,
+                                   TransferWatch* watch)
+    : StreamedUnaryService(internal::Grpc::service_full_name(), watch),
+      traits_(traits),
+      version_(std::move(version)),
+      engine_(engine),
+      edge_(edge),
+      health_(health),
+      statistics_(statistics) {
+  Stream("ModelInfer", &InferenceService::ModelInfer);
+  Stream("ServerLive", &InferenceService::ServerLive);
+  Stream("ServerReady", &InferenceService::ServerReady);
+  Stream("ServerMetadata", &InferenceService::ServerMetadata);
+  Stream("ModelReady", &InferenceService::ModelReady);
+  Stream("ModelMetadata", &InferenceService::ModelMetadata);
+  Stream("ModelConfig", &InferenceService::ModelConfig);
+  Stream("ModelStatistics", &InferenceService::ModelStatistics);
+  Stream("RepositoryIndex", &InferenceService::RepositoryIndex);
+  Stream("RepositoryModelLoad", &InferenceService::RepositoryModelLoad);
+  Stream("RepositoryModelUnload", &InferenceService::RepositoryModelUnload);
+}
+
 InferenceService::Unary* InferenceService::ModelInfer(Context* context, const Bytes* request,
                                                       Bytes* response) {
   return StartUnaryInfer(edge_, context, request, response);

@@ -11,6 +11,7 @@
 #include "server/health.h"
 #include "server/metadata.h"
 #include "server/statistics.h"
+#include "server/streamed_unary.h"
 
 namespace sluice {
 
@@ -33,16 +34,11 @@ using RawService = RawServer<RawModel<RawRepository<RawInfer<Grpc::Service>>>>;
 }  // namespace internal
 
 // Thread-safe; no method blocks. Owns nothing.
-class InferenceService final : public internal::RawService {
+class InferenceService final : public StreamedUnaryService<internal::RawService> {
  public:
+  // `watch` bounds how long the messages of unary calls may take.
   InferenceService(const ModelTraits& traits, std::string version, Engine* engine, Edge* edge,
-                   Health* health, Statistics* statistics)
-      : traits_(traits),
-        version_(std::move(version)),
-        engine_(engine),
-        edge_(edge),
-        health_(health),
-        statistics_(statistics) {}
+                   Health* health, Statistics* statistics, TransferWatch* watch);
 
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;
