@@ -217,8 +217,8 @@ std::vector<Option> GrpcOptionTable() {
           "slowed down, the daemon keeps its size. 0: a quarter of the cgroup's or the machine's "
           "memory."),
       OPTION(server.grpc.max_metadata_bytes, Size(1 << 10, 1 << 24),
-             "Largest sum of a call's metadata: names, values and 32 bytes for each. More is "
-             "RESOURCE_EXHAUSTED."),
+             "Largest sum of a call's metadata: names, values and 32 bytes for each. Clients that "
+             "know HTTP/2 send no more; the connection of one that does is closed."),
       OPTION(
           server.grpc.max_streams, Count(1, 1 << 20),
           "Calls of one connection at a time. Clients that know HTTP/2 let further ones wait; the "

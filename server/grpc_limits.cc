@@ -15,6 +15,9 @@ namespace {
 // Pings beyond the permitted ones before a connection is closed: a late packet makes one early.
 constexpr int kPingStrikes = 2;
 
+// What gRPC counts of the memory that it takes: the rest is overhead of allocation.
+constexpr int64_t kCountedPercent = 80;
+
 // Rounded up; 0 is gRPC's "never".
 int Milliseconds(int64_t us) {
   if (us == 0) return INT_MAX;
@@ -24,7 +27,9 @@ int Milliseconds(int64_t us) {
 void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   // A message limit alone does not bound memory: data is buffered before its length is checked.
   grpc::ResourceQuota quota("sluice");
-  quota.Resize(options.memory_quota_bytes > 0 ? options.memory_quota_bytes : DefaultMemoryQuota());
+  const int64_t bytes =
+      options.memory_quota_bytes > 0 ? options.memory_quota_bytes : DefaultMemoryQuota();
+  quota.Resize(bytes / 100 * kCountedPercent);
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder->SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));

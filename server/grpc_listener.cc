@@ -1,5 +1,7 @@
 #include "server/grpc_listener.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -12,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -27,6 +30,26 @@ constexpr int64_t kOwnDescriptors = 256;
 ino_t InodeOf(int fd) {
   struct stat status {};
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+// As gRPC writes it; empty when nobody is connected.
+std::string PeerOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(v4->sin_port));
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(v6->sin6_port));
+  }
+  inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6->sin6_port));
 }
 
 }  // namespace
@@ -114,6 +137,16 @@ bool GrpcListener::HasRoom() {
 
 void GrpcListener::Forget() const {
   absl::erase_if(connections_, [](const auto& each) { return InodeOf(each.first) != each.second; });
+}
+
+void GrpcListener::Close(const std::string& peer) {
+  MutexLock lock(&mu_);
+  for (const auto& [fd, inode] : connections_) {
+    if (InodeOf(fd) != inode || PeerOf(fd) != peer) continue;
+    shutdown(fd, SHUT_RDWR);
+    broken_off_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
 }
 
 int64_t GrpcListener::open() const {

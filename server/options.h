@@ -38,12 +38,12 @@ struct GrpcOptions {
   // Memory that gRPC may use for all calls together; 0: a quarter of the cgroup's or the machine's
   // memory. At the limit calls are refused or slowed down, the daemon keeps its size.
   int64_t memory_quota_bytes = 0;
-  // Largest sum of a call's metadata, names, values and 32 bytes for each; more is
-  // RESOURCE_EXHAUSTED. [1 KiB, 16 MiB].
+  // Largest sum of a call's metadata, names, values and 32 bytes for each. Clients that know HTTP/2
+  // send no more; the connection of one that does is closed. [1 KiB, 16 MiB].
   int64_t max_metadata_bytes = 8 << 10;
   // Calls of one connection at a time. Clients that know HTTP/2 let further ones wait; the connection
   // of one that does not is closed. [1, 2^20].
-  int32_t max_streams = 4096;
+  int32_t max_streams = 1024;
   // Time for the message of a unary call to arrive, and for its answer to be taken; then the call
   // ends with RESOURCE_EXHAUSTED. [100 ms, 1 h].
   int64_t transfer_timeout_us = 60'000'000;

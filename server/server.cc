@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "server/call_guard.h"
 #include "server/grpc_limits.h"
 
 namespace sluice {
@@ -14,6 +16,10 @@ namespace {
 
 // After the engine has drained, only replies on the wire are left.
 constexpr std::chrono::seconds kReplyGrace{1};
+
+// A peer's streams end before the daemon is done with their calls, by far when it resets many: only one
+// that has so many times its streams is hostile.
+constexpr int64_t kLiveCallsPerStream = 2;
 
 RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
@@ -66,6 +72,15 @@ absl::Status Server::StartHttp() {
   return absl::OkStatus();
 }
 
+void Server::GuardCalls(grpc::ServerBuilder* builder) {
+  const CallGuard::Limits limits = {.max_calls = kLiveCallsPerStream * options_.grpc.max_streams,
+                                    .max_metadata_bytes = options_.grpc.max_metadata_bytes};
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
+  guards.push_back(std::make_unique<CallGuard>(
+      limits, [this](const CallGuard::Peer& peer) { listener_->Close(peer); }));
+  builder->experimental().SetInterceptorCreators(std::move(guards));
+}
+
 absl::Status Server::StartGrpc() {
   const int64_t wanted = options_.grpc.connection.max;
   const int64_t connections = ReserveDescriptors(wanted);
@@ -75,18 +90,19 @@ absl::Status Server::StartGrpc() {
   }
   auto listener = GrpcListener::Bind(options_.grpc.address, connections);
   if (!listener.ok()) return listener.status();
+  listener_ = *std::move(listener);
   if (options_.grpc.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   ApplyLimits(options_.grpc, &builder);
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
+  GuardCalls(&builder);
   builder.RegisterService(&service_);
   builder.RegisterService(&admin_);
   builder.RegisterService(&health_);
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) return absl::InternalError("gRPC did not start");
-  listener_ = *std::move(listener);
   listener_->Start(std::move(acceptor));
   return absl::OkStatus();
 }

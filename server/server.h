@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "server/admin_service.h"
 #include "server/engine_collector.h"
 #include "server/grpc_listener.h"
@@ -68,6 +69,8 @@ class Server {
          const ServerParts& parts);
 
   Phase phase() const;
+  // Has the listener break off the connections of peers that keep to no limit.
+  void GuardCalls(grpc::ServerBuilder* builder);
   absl::Status StartGrpc();
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
