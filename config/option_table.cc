@@ -31,10 +31,12 @@ Option Live(Option option) {
       #member, [](auto& config) -> auto& { return config.member; }, kind, help)
 
 constexpr int64_t kMaxSize = int64_t{16} << 40;
-constexpr int64_t kDayUs = 86'400'000'000;
+constexpr int64_t kHourUs = 3'600'000'000;
+constexpr int64_t kDayUs = 24 * kHourUs;
 
 Integer Count(int64_t min, int64_t max) { return {min, max, Unit::kNone}; }
 Integer Duration(int64_t max_us) { return {0, max_us, Unit::kMicroseconds}; }
+Integer Timeout(int64_t max_us) { return {100'000, max_us, Unit::kMicroseconds}; }
 Integer Size(int64_t min, int64_t max) { return {min, max, Unit::kBytes}; }
 
 Choice<std::string> OneOf(std::initializer_list<std::string> names) {
@@ -223,7 +225,7 @@ std::vector<Option> CpuOptionTable() {
   };
 }
 
-std::vector<Option> ServerOptionTable() {
+std::vector<Option> GrpcOptionTable() {
   return {
       OPTION(server.grpc.address, Address{},
              "Address of the gRPC service; port 0 picks a free one. The port is never shared."),
@@ -234,20 +236,56 @@ std::vector<Option> ServerOptionTable() {
           "Memory that gRPC may use for all calls together. At the limit calls are refused or "
           "slowed down, the daemon keeps its size. 0: a quarter of the cgroup's or the machine's "
           "memory."),
+      OPTION(server.grpc.max_metadata_bytes, Size(1 << 10, 1 << 24),
+             "Largest sum of a call's metadata: names, values and 32 bytes for each. Clients that "
+             "know HTTP/2 send no more; the connection of one that does is closed."),
+      OPTION(
+          server.grpc.max_streams, Count(1, 1 << 20),
+          "Calls of one connection at a time. Clients that know HTTP/2 let further ones wait; the "
+          "connection of one that does not is closed."),
+      OPTION(server.grpc.transfer_timeout_us, Timeout(kHourUs),
+             "Time for the message of a unary call to arrive, and for its answer to be taken. Then "
+             "the call ends with RESOURCE_EXHAUSTED. Longer lets slow peers hold memory for "
+             "longer."),
       Live(OPTION(server.grpc.max_rows, Count(1, 65536),
                   "Rows (sequences) of one request; more are INVALID_ARGUMENT.")),
       Live(OPTION(
-          server.grpc.stream_stall_timeout_us,
-          (Integer{100'000, 3'600'000'000, Unit::kMicroseconds}),
+          server.grpc.stream_stall_timeout_us, Timeout(kHourUs),
           "A stream whose caller does not take a response for this long is given up: its "
           "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
           "is cut off. Longer keeps slow readers, and their KV pages, for longer.")),
-      OPTION(server.admin.address, Address{.may_be_empty = true},
-             "Address of the admin API: buckets, explanations, loading and unloading of models, "
-             "beside "
-             "the whole inference protocol. Whoever reaches it may change what is served. Port 0 "
-             "picks "
-             "a free one; empty: nowhere."),
+      OPTION(server.grpc.connection.max, Count(1, 1 << 20),
+             "Connections at a time; more are closed at once. Each takes a descriptor: where the "
+             "system allows fewer, they are fewer, and a warning says so."),
+      OPTION(server.grpc.connection.handshake_timeout_us, Timeout(600'000'000),
+             "Time for a new connection to finish its TLS and HTTP/2 handshakes."),
+      OPTION(server.grpc.connection.idle_timeout_us, Duration(kDayUs),
+             "A connection without calls for so long is closed. 0: never."),
+      OPTION(
+          server.grpc.connection.max_age_us, Duration(kDayUs),
+          "So long after it was made, more or less a tenth, a connection is told to make no more "
+          "calls (GOAWAY), so that clients with a balancing policy look for other replicas. 0: "
+          "never."),
+      OPTION(server.grpc.connection.age_grace_us, Duration(kDayUs),
+             "Time for the calls of such a connection to end before they are broken off. 0: they "
+             "never are."),
+      OPTION(server.grpc.connection.keepalive_time_us, Duration(kDayUs),
+             "A peer that sent nothing for so long is pinged. 0: never."),
+      OPTION(server.grpc.connection.keepalive_timeout_us, Timeout(600'000'000),
+             "The connection of a pinged peer that does not answer for so long is closed."),
+      OPTION(server.grpc.connection.min_ping_interval_us, Duration(kHourUs),
+             "A peer that pings more often while no calls are answered is sent away (GOAWAY "
+             "too_many_pings). 0: pings are free."),
+  };
+}
+
+std::vector<Option> ServerOptionTable() {
+  return {
+      OPTION(
+          server.admin.address, Address{.may_be_empty = true},
+          "Address of the admin API: buckets, explanations, reloads, loading and unloading of "
+          "models, beside the whole inference protocol. Whoever reaches it may change what is "
+          "served. Port 0 picks a free one; empty: nowhere."),
       OPTION(server.admin.on_grpc_address, Boolean{},
              "Offer the admin API at server.grpc.address too, to all who may infer there."),
       OPTION(server.admin.reflection, Boolean{},
@@ -284,7 +322,7 @@ std::vector<Option> ServerOptionTable() {
 std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
   for (auto part : {ModelOptionTable(), LadderOptionTable(), BatchOptionTable(), KvOptionTable(),
-                    QueueOptionTable(), CpuOptionTable(), ServerOptionTable()}) {
+                    QueueOptionTable(), CpuOptionTable(), GrpcOptionTable(), ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

@@ -27,13 +27,19 @@ constexpr size_t kMaxWaitingReviews = 8;
 }  // namespace
 
 AdminService::AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
-                           WorkThread* loads)
-    : traits_(std::move(traits)),
+                           WorkThread* loads, TransferWatch* watch)
+    : StreamedUnaryService(internal::AdminGrpc::service_full_name(), watch),
+      traits_(std::move(traits)),
       engine_(engine),
       clock_(clock),
       health_(health),
       loads_(loads),
-      optimizer_(kMaxWaitingReviews) {}
+      optimizer_(kMaxWaitingReviews) {
+  Stream("GetBuckets", &AdminService::GetBuckets);
+  Stream("OptimizeBuckets", &AdminService::OptimizeBuckets);
+  Stream("Explain", &AdminService::Explain);
+  Stream("Reload", &AdminService::Reload);
+}
 
 absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
                                        GetBucketsResponse* response) const {

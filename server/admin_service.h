@@ -11,6 +11,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/health.h"
 #include "server/options.h"
+#include "server/streamed_unary.h"
 #include "server/work_thread.h"
 
 namespace sluice {
@@ -32,11 +33,11 @@ using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // blocks
 // Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time; few
 // may wait, more are RESOURCE_EXHAUSTED. What it is given outlives it, and gRPC has finished all its
 // calls before it goes.
-class AdminService final : public internal::RawAdmin {
+class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
-  // Reloads run on `loads`.
+  // Reloads run on `loads`. `watch` bounds how long the messages of its calls may take.
   AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
-               WorkThread* loads);
+               WorkThread* loads, TransferWatch* watch);
 
   // Before the server is ready; without it reloads are UNAVAILABLE.
   void SetReload(sluice::Reload reload) { reload_ = std::move(reload); }

@@ -1,18 +1,11 @@
 #include "server/server.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "grpc/impl/codegen/compression_types.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/resource_quota.h"
-#include "grpcpp/security/server_credentials.h"
-#include "grpcpp/server_builder.h"
+#include "server/grpc_limits.h"
 
 namespace sluice {
 namespace {
@@ -23,58 +16,13 @@ constexpr std::chrono::seconds kReplyGrace{1};
 // Both take turns, so that more would only wait; callers try again.
 constexpr size_t kMaxWaitingLoads = 8;
 constexpr size_t kMaxWaitingLookups = 64;
+constexpr int64_t kMaxAdminConnections = 256;
 
 RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
 }
 
-int64_t ReadLimit(const char* path) {
-  int64_t limit = 0;
-  std::ifstream file(path);
-  return file >> limit ? limit : INT64_MAX;  // "max" is no number
-}
-
-// What gRPC does by default and must not.
-void Harden(const GrpcOptions& options, grpc::ServerBuilder* builder) {
-  // A message limit alone does not bound memory: data is buffered before its length is checked.
-  grpc::ResourceQuota quota("sluice");
-  quota.Resize(options.memory_quota_bytes > 0 ? options.memory_quota_bytes : DefaultMemoryQuota());
-  builder->SetResourceQuota(quota);
-  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-  builder->SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
-  // Decompression multiplies what a caller can make us hold.
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  // Otherwise two daemons share a port in silence.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-}
-
-// gRPC's library gives reflection to every server of a process that links it.
-class Reflection final : public grpc::ServerBuilderOption {
- public:
-  explicit Reflection(bool wanted) : wanted_(wanted) {}
-
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    std::erase_if(*plugins, [](const auto& plugin) {
-      return dynamic_cast<grpc::reflection::ProtoServerReflectionPlugin*>(plugin.get()) != nullptr;
-    });
-    if (!wanted_) return;
-    plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
-  }
-
- private:
-  const bool wanted_;
-};
-
 }  // namespace
-
-int64_t DefaultMemoryQuota() {
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  const int64_t cgroup = std::min(ReadLimit("/sys/fs/cgroup/memory.max"),
-                                  ReadLimit("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
-  return std::min(machine, cgroup) / 4;
-}
 
 Server::Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
                const ServerParts& parts)
@@ -86,9 +34,10 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
       models_(parts.engine, parts.log),
       loads_(kMaxWaitingLoads),
       lookups_(kMaxWaitingLookups),
+      transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us), parts.clock),
       service_(traits.max_queue_delay_us, version, Management::kDenied, Parts()),
       admin_service_(traits.max_queue_delay_us, version, Management::kAllowed, Parts()),
-      admin_(traits, parts.engine, parts.clock, &health_, &loads_),
+      admin_(traits, parts.engine, parts.clock, &health_, &loads_, &transfers_),
       status_(version, traits,
               {.engine = parts.engine,
                .clock = parts.clock,
@@ -104,7 +53,8 @@ InferenceParts Server::Parts() {
           .statistics = parts_.statistics,
           .models = &models_,
           .loads = &loads_,
-          .lookups = &lookups_};
+          .lookups = &lookups_,
+          .transfers = &transfers_};
 }
 
 absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
@@ -144,41 +94,45 @@ absl::Status Server::StartHttp() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<grpc::Server>> Server::Listen(const std::string& address, bool admin,
-                                                             const char* what, int* port) {
-  grpc::ServerBuilder builder;
-  Harden(options_.grpc, &builder);
-  builder.RegisterService(admin ? &admin_service_ : &service_);
-  if (admin) builder.RegisterService(&admin_);
-  builder.RegisterService(&health_);
-  builder.SetOption(std::make_unique<Reflection>(admin && options_.admin.reflection));
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), port);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server != nullptr && *port != 0) return server;
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", address, " for ", what, "; is the port taken?"));
-}
-
 absl::Status Server::StartGrpc() {
   const AdminOptions& admin = options_.admin;
-  auto server = Listen(options_.grpc.address, admin.on_grpc_address, "gRPC", &grpc_port_);
-  if (!server.ok()) return server.status();
-  grpc_ = *std::move(server);
+  const int64_t wanted = options_.grpc.connection.max;
+  const int64_t connections = ReserveDescriptors(wanted);
+  if (connections < wanted) {
+    parts_.log->Warn("fewer connections than configured: descriptors are limited (ulimit -n)",
+                     {{"connections", connections}, {"server.grpc.connection.max", wanted}});
+  }
+  auto port = GrpcPort::Start({.address = options_.grpc.address,
+                               .limits = options_.grpc,
+                               .max_connections = connections,
+                               .reflection = admin.on_grpc_address && admin.reflection,
+                               .services = Services(admin.on_grpc_address)});
+  if (!port.ok()) return port.status();
+  grpc_ = *std::move(port);
   if (admin.address.empty()) return absl::OkStatus();
-  server = Listen(admin.address, /*admin=*/true, "the admin API", &admin_port_);
-  if (!server.ok()) return server.status();
-  admin_grpc_ = *std::move(server);
+  port = GrpcPort::Start({.address = admin.address,
+                          .limits = options_.grpc,
+                          .max_connections = kMaxAdminConnections,
+                          .reflection = admin.reflection,
+                          .services = Services(/*admin=*/true)});
+  if (!port.ok()) return port.status();
+  admin_grpc_ = *std::move(port);
   return absl::OkStatus();
 }
 
+std::vector<grpc::Service*> Server::Services(bool admin) {
+  if (admin) return {&admin_service_, &admin_, &health_};
+  return {&service_, &health_};
+}
+
 void Server::StopGrpc(nanoseconds grace) {
-  health_.EndWatches();
   const auto deadline = std::chrono::system_clock::now() + grace;
-  for (std::unique_ptr<grpc::Server>* server : {&grpc_, &admin_grpc_}) {
-    if (*server == nullptr) continue;
-    (*server)->Shutdown(deadline);
-    (*server)->Wait();
-    *server = nullptr;
+  for (GrpcPort* port : {grpc_.get(), admin_grpc_.get()}) {
+    if (port != nullptr) port->StopAccepting();
+  }
+  health_.EndWatches();
+  for (std::unique_ptr<GrpcPort>* port : {&grpc_, &admin_grpc_}) {
+    if (*port != nullptr) (*port)->Shutdown(deadline);
   }
 }
 

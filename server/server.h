@@ -14,12 +14,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "grpcpp/server.h"
 #include "server/admin_service.h"
 #include "server/engine_collector.h"
+#include "server/grpc_port.h"
 #include "server/health.h"
 #include "server/http.h"
 #include "server/log.h"
@@ -31,6 +32,7 @@
 #include "server/service.h"
 #include "server/statistics.h"
 #include "server/status_page.h"
+#include "server/transfer_watch.h"
 #include "server/work_thread.h"
 
 namespace sluice {
@@ -69,8 +71,8 @@ class Server {
   // See above. Blocks for up to drain_delay + drain_timeout and a second.
   void Drain();
 
-  int grpc_port() const { return grpc_port_; }
-  int admin_port() const { return admin_port_; }                          // 0: none
+  int grpc_port() const { return grpc_->port(); }
+  int admin_port() const { return admin_grpc_ == nullptr ? 0 : admin_grpc_->port(); }  // 0: none
   int http_port() const { return http_ == nullptr ? 0 : http_->port(); }  // 0: no HTTP
 
  private:
@@ -81,8 +83,7 @@ class Server {
   Phase phase() const;
   LifecycleOptions lifecycle();
   absl::Status StartGrpc();
-  absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(const std::string& address, bool admin,
-                                                       const char* what, int* port);
+  std::vector<grpc::Service*> Services(bool admin);
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
 
@@ -94,6 +95,7 @@ class Server {
   ModelManager models_;
   WorkThread loads_;    // models and configuration
   WorkThread lookups_;  // on disk
+  TransferWatch transfers_;
   InferenceService service_;
   InferenceService admin_service_;  // the same for those who may manage models
   AdminService admin_;
@@ -101,14 +103,9 @@ class Server {
   Mutex mu_;
   LifecycleOptions lifecycle_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> draining_ = false;
-  std::unique_ptr<grpc::Server> grpc_;
-  std::unique_ptr<grpc::Server> admin_grpc_;  // nullptr: none
+  std::unique_ptr<GrpcPort> grpc_;
+  std::unique_ptr<GrpcPort> admin_grpc_;  // nullptr: none
   std::unique_ptr<HttpServer> http_;
-  int grpc_port_ = 0;
-  int admin_port_ = 0;
 };
-
-// A quarter of what the cgroup, or else the machine, has.
-int64_t DefaultMemoryQuota();
 
 }  // namespace sluice

@@ -17,6 +17,32 @@ constexpr const char* kExtensions[] = {"model_configuration", "model_repository"
 
 }  // namespace
 
+InferenceService::InferenceService(int64_t max_queue_delay_us, std::string version,
+                                   Management management, const InferenceParts& parts)
+    : StreamedUnaryService(internal::Grpc::service_full_name(), parts.transfers),
+      max_queue_delay_us_(max_queue_delay_us),
+      version_(std::move(version)),
+      management_(management),
+      engine_(parts.engine),
+      edge_(parts.edge),
+      health_(parts.health),
+      statistics_(parts.statistics),
+      models_(parts.models),
+      loads_(parts.loads),
+      lookups_(parts.lookups) {
+  Stream("ModelInfer", &InferenceService::ModelInfer);
+  Stream("ServerLive", &InferenceService::ServerLive);
+  Stream("ServerReady", &InferenceService::ServerReady);
+  Stream("ServerMetadata", &InferenceService::ServerMetadata);
+  Stream("ModelReady", &InferenceService::ModelReady);
+  Stream("ModelMetadata", &InferenceService::ModelMetadata);
+  Stream("ModelConfig", &InferenceService::ModelConfig);
+  Stream("ModelStatistics", &InferenceService::ModelStatistics);
+  Stream("RepositoryIndex", &InferenceService::RepositoryIndex);
+  Stream("RepositoryModelLoad", &InferenceService::RepositoryModelLoad);
+  Stream("RepositoryModelUnload", &InferenceService::RepositoryModelUnload);
+}
+
 InferenceService::Unary* InferenceService::ModelInfer(Context* context, const Bytes* request,
                                                       Bytes* response) {
   return StartUnaryInfer(edge_, context, request, response);

@@ -12,6 +12,7 @@
 #include "server/metadata.h"
 #include "server/model_manager.h"
 #include "server/statistics.h"
+#include "server/streamed_unary.h"
 #include "server/work_thread.h"
 
 namespace sluice {
@@ -46,23 +47,14 @@ struct InferenceParts {
   ModelManager* models;
   WorkThread* loads;    // of models
   WorkThread* lookups;  // of the repository's index
+  TransferWatch* transfers;
 };
 
 // Thread-safe; no method blocks. Owns nothing.
-class InferenceService final : public internal::RawService {
+class InferenceService final : public StreamedUnaryService<internal::RawService> {
  public:
   InferenceService(int64_t max_queue_delay_us, std::string version, Management management,
-                   const InferenceParts& parts)
-      : max_queue_delay_us_(max_queue_delay_us),
-        version_(std::move(version)),
-        management_(management),
-        engine_(parts.engine),
-        edge_(parts.edge),
-        health_(parts.health),
-        statistics_(parts.statistics),
-        models_(parts.models),
-        loads_(parts.loads),
-        lookups_(parts.lookups) {}
+                   const InferenceParts& parts);
 
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;

@@ -115,10 +115,6 @@ class Walk {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::StatusOr<std::shared_ptr<const RootDirectory>> RootDirectory::Open(const std::string& path) {
   Descriptor root(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (root.get() < 0) {

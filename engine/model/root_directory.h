@@ -8,25 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/descriptor.h"
 
 namespace sluice {
-
-// Owns a file descriptor; -1: none.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // The names in a directory, without "." and "..", in order. InvalidArgument for more than `most`.
 absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory, size_t most);

@@ -27,9 +27,9 @@ def free_port():
 
 
 class Daemon:
-    """A running sluiced; `options` are appended to its command line."""
+    """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them."""
 
-    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60):
+    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60, descriptors=None):
         self.grpc = f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self.admin = f"127.0.0.1:{free_port()}"
@@ -37,6 +37,8 @@ class Daemon:
                    "--server.admin.address", self.admin]
         for name, path in models:
             command += ["--model", f"{name}={path}"]
+        if descriptors is not None:
+            command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         self.process = subprocess.Popen(
             [*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "server/grpc_limits.h"
 #include "tests/server/messages.h"
 #include "tests/server/scrape.h"
 #include "tests/server/server_fixture.h"
