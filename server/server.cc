@@ -69,7 +69,9 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
                .clock = parts.clock,
                .statistics = parts.statistics,
                .activity = parts.activity,
-               .phase = [this] { return phase(); }}) {}
+               .phase = [this] { return phase(); }}) {
+  if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
+}
 
 Phase Server::phase() const {
   if (health_.ready()) return Phase::kServing;
@@ -90,7 +92,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 absl::Status Server::StartHttp() {
   if (options_.metrics.address.empty()) return absl::OkStatus();
   HttpHandlers handlers{.metrics = [this] { return parts_.metrics->Render(collector_.Collect()); },
-                        .ready = [this] { return health_.ready(); }};
+                        .ready = [this] { return health_.ready(); },
+                        .live = [this] { return health_.live(); }};
   if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
   auto http = HttpServer::Start(options_.metrics.address, std::move(handlers));
   if (!http.ok()) return http.status();
@@ -120,7 +123,10 @@ void Server::StopGrpc(nanoseconds grace) {
   grpc_ = nullptr;
 }
 
-Server::~Server() { StopGrpc(nanoseconds(0)); }
+Server::~Server() {
+  if (parts_.engine_health != nullptr) parts_.engine_health->Attach(nullptr);
+  StopGrpc(nanoseconds(0));
+}
 
 void Server::Drain() {
   const LifecycleOptions& lifecycle = options_.lifecycle;

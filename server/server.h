@@ -19,6 +19,7 @@
 #include "grpcpp/server.h"
 #include "server/admin_service.h"
 #include "server/engine_collector.h"
+#include "server/engine_health.h"
 #include "server/health.h"
 #include "server/http.h"
 #include "server/log.h"
@@ -41,6 +42,7 @@ struct ServerParts {
   RecentActivity* activity;
   ReplyThread* replies;
   Log* log;
+  EngineHealth* engine_health = nullptr;  // told of the server's health while it lives
 };
 
 class Server {
