@@ -181,17 +181,48 @@ std::vector<Option> BatchOptionTable() {
 std::vector<Option> QueueOptionTable() {
   return {
       OPTION(engine.queue.max_requests, Count(1, 1'000'000),
-             "Requests waiting or running; one more is RESOURCE_EXHAUSTED."),
+             "Requests of a model waiting or running; one more is RESOURCE_EXHAUSTED."),
       OPTION(
           engine.queue.max_tokens, Count(1, int64_t{1} << 40),
           "Tokens of the waiting and running requests, with the max_tokens of each row; a request "
-          "that would exceed it is RESOURCE_EXHAUSTED."),
+          "that would exceed it is RESOURCE_EXHAUSTED, one that has more by itself "
+          "INVALID_ARGUMENT."),
+      OPTION(engine.queue.max_bytes, Size(1 << 20, int64_t{1} << 50),
+             "Memory of the waiting and running requests, with their replies at their longest; a "
+             "request that would exceed it is RESOURCE_EXHAUSTED, one that takes more by itself "
+             "INVALID_ARGUMENT."),
+      OPTION(
+          engine.queue.priority_share, (Real{0.0, 1.0, /*above_min=*/true}),
+          "Each priority level below the most urgent may fill this share of what the level above "
+          "may, of each bound of the queue, so that the rest is kept for those: with 0.9 requests "
+          "of the default level are refused at 90 % and those of the lowest at 81 %. 1: no room is "
+          "kept."),
       OPTION(engine.history.requests, Count(0, 1'000'000),
              "Finished requests of each model whose scheduling can be explained (sluice explain)."),
       OPTION(engine.history.journal, Path{},
              "File that every arrival (sizes and times, no payload), decision and measured step is "
              "appended to, for the simulator and for sizing. A relative path starts at the working "
              "directory. Models after the first append their number: FILE.1. Empty: none."),
+  };
+}
+
+std::vector<Option> WatchdogOptionTable() {
+  return {
+      OPTION(
+          engine.watchdog.hang_us, Duration(3'600'000'000),
+          "A step that has taken longer than this and than factor times its estimate hangs: its "
+          "model's requests end with UNAVAILABLE, the daemon is neither ready nor live, and the "
+          "process ends with status 70, to be started again. The same goes for whatever else holds "
+          "up a model's scheduling for this long. Time in which the process was stopped does not "
+          "count. 0: no watchdog."),
+      OPTION(engine.watchdog.factor, (Real{1.0, 1e6}),
+             "How many times its estimated cost a step may take, where that is more than hang_us."),
+      OPTION(engine.watchdog.grace_us, Duration(60'000'000),
+             "After a hang: time between the end of the requests and that of the process, for "
+             "answers and logs to leave."),
+      OPTION(engine.watchdog.failed_steps, Count(0, 1'000'000),
+             "After so many failed steps of a model in a row the daemon is not ready, until one "
+             "succeeds. 0: it stays ready."),
   };
 }
 
@@ -322,7 +353,7 @@ std::vector<Option> ServerOptionTable() {
 std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
   for (auto part : {ModelOptionTable(), LadderOptionTable(), BatchOptionTable(), KvOptionTable(),
-                    QueueOptionTable(), CpuOptionTable(), GrpcOptionTable(), ServerOptionTable()}) {
+                    QueueOptionTable(), WatchdogOptionTable(), CpuOptionTable(), GrpcOptionTable(), ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

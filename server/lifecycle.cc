@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <thread>
+
 #include "kernels/check.h"
 
 namespace sluice {
@@ -44,6 +47,16 @@ int WaitForTermination(const std::function<void()>& on_hangup) {
   SLUICE_CHECK(sigaction(SIGINT, &action, nullptr) == 0);
   SLUICE_CHECK(pthread_sigmask(SIG_UNBLOCK, &signals, nullptr) == 0);
   return received;
+}
+
+void ExitAfter(nanoseconds delay) {
+  std::thread([end = Clock::Real()->Now() + delay] {
+    Mutex mu;
+    CondVar never;
+    MutexLock lock(&mu);
+    while (Clock::Real()->Now() < end) Clock::Real()->WaitUntil(&never, &mu, end);
+    std::_Exit(kHungStatus);
+  }).detach();
 }
 
 }  // namespace sluice

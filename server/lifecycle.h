@@ -1,7 +1,10 @@
-// Signals. SIGTERM and SIGINT drain; a second one ends the process at once. SIGHUP reloads.
+// How the process ends. SIGTERM and SIGINT drain; a second one ends the process at once, and what hangs
+// does not hold its end up. SIGHUP reloads.
 #pragma once
 
 #include <functional>
+
+#include "engine/clock.h"
 
 namespace sluice {
 
@@ -13,5 +16,12 @@ void BlockSignals();
 // returns quickly. From then on the next of the two ends the process with the status 128 + signal,
 // whatever the drain is doing.
 int WaitForTermination(const std::function<void()>& on_hangup);
+
+// Its status when something hung.
+inline constexpr int kHungStatus = 70;
+
+// Ends the process with kHungStatus after `delay`, unless it has ended by then: as it is, without any
+// destructor, so that no thread is waited for.
+void ExitAfter(nanoseconds delay);
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
 // The composition root of sluiced: the only place that knows every part.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -10,7 +11,9 @@
 #include "config/version.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
+#include "engine/fault.h"
 #include "server/access_log.h"
+#include "server/engine_health.h"
 #include "server/engine_log.h"
 #include "server/lifecycle.h"
 #include "server/log.h"
@@ -33,12 +36,27 @@ EngineTraits TraitsOf(const Config& config) {
           .max_queue_delay_us = config.engine.batch.max_queue_delay_us};
 }
 
+// From the signal: after the drain come the last answers and what else goes with the process.
+nanoseconds LongestEnd(const LifecycleOptions& lifecycle) {
+  return std::chrono::microseconds(lifecycle.drain_delay_us + lifecycle.drain_timeout_us) +
+         std::chrono::seconds(5);
+}
+
+absl::Status ReadFaults() {
+  const char* const faults = std::getenv(kFaultsVariable);
+  return faults == nullptr ? absl::OkStatus() : SetFaults(faults);
+}
+
 // Destruction in reverse order is what the contracts ask for: server, engine, then what they use.
 // `read` gives the configuration as it is on disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
   absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
   if (!log.ok()) return log.status();
   (*log)->CaptureGrpc();
+  if (FaultsOn()) {
+    (*log)->Warn("TEST FAULTS ARE ON: this daemon fails on purpose",
+                 {{"variable", kFaultsVariable}});
+  }
   absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(config.cpu);
   if (!backend.ok()) return backend.status();
 
@@ -48,14 +66,18 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   AccessLog access(config.server.log.access_sample, log->get());
   EngineLog engine_log(log->get());
   RecentActivity activity(Clock::Real());
-  Observers observers({&metrics, &statistics, &activity, &access, &engine_log});
+  const auto grace = std::chrono::microseconds(config.engine.watchdog.grace_us);
+  EngineHealth engine_health(config.engine.watchdog.failed_steps, log->get(),
+                             [grace] { ExitAfter(grace); });
+  Observers observers({&metrics, &statistics, &activity, &access, &engine_log, &engine_health});
   ReplyThread replies;
   const std::unique_ptr<Engine> engine =
       Engine::Create(config.engine, backend->get(), Clock::Real(), &observers);
 
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      config.server, version, TraitsOf(config),
-      {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies, log->get()});
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(config.server, version, TraitsOf(config),
+                    {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
+                     log->get(), &engine_health});
   if (!server.ok()) return server.status();
   Reloader reloader(config, read, server->get(), &metrics, log->get());
   if (absl::Status status = reloader.LoadModels(); !status.ok()) return status;
@@ -70,6 +92,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   const int signal =
       WaitForTermination([&] { hangups.Post([&] { reload().status().IgnoreError(); }); });
   (*log)->Info("draining", {{"signal", signal}});
+  ExitAfter(LongestEnd((*server)->lifecycle()));
   (*server)->Drain();
   (*log)->Info("drained");
   return absl::OkStatus();
@@ -98,7 +121,9 @@ int main(int argc, char** argv) {
     if (!line.ok()) return line.status();
     return std::move(line->config);
   };
-  if (absl::Status status = sluice::Run(command->config, read_config); !status.ok()) {
+  absl::Status status = sluice::ReadFaults();
+  if (status.ok()) status = sluice::Run(command->config, read_config);
+  if (!status.ok()) {
     std::fprintf(stderr, "sluiced: %s\n", std::string(status.message()).c_str());
     return 1;
   }

@@ -40,6 +40,11 @@ inline constexpr Metric kStageDuration{
     "sluice_stage_duration_seconds",
     "By stage: admit (reading and validating a request); form, replay and deliver of a batch."};
 
+// The device.
+inline constexpr Metric kBackendErrors{
+    "sluice_backend_errors_total",
+    "Failed replays and hangs, by kind: hang, or the status code in lower case."};
+
 // Batches and plans.
 inline constexpr Metric kTokens{
     "sluice_tokens_total",

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
@@ -84,6 +85,7 @@ struct Metrics::Families {
   Family<Counter>& batches = AddCounter(metric::kBatches);
   Family<Histogram>& batch_rows = AddHistogram(metric::kBatchRows);
   Family<Histogram>& batch_tokens = AddHistogram(metric::kBatchTokens);
+  Family<Counter>& backend_errors = AddCounter(metric::kBackendErrors);
   Family<Counter>& plan_lookups = AddCounter(metric::kPlanLookups);
   Family<Counter>& plan_captures = AddCounter(metric::kPlanCaptures);
   Family<Histogram>& plan_capture_seconds = AddHistogram(metric::kPlanCaptureSeconds);
@@ -232,5 +234,16 @@ void Metrics::OnPlan(const PlanTrace& trace) {
       .Increment();
   series.capture_seconds.Observe(Seconds(trace.duration));
 }
+
+void Metrics::CountError(const Model& model, const std::string& kind) {
+  families_->backend_errors.Add(With(For(model).labels, "kind", kind)).Increment();
+}
+
+void Metrics::OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {
+  const std::string_view code = CodeName(status.code());
+  CountError(model, absl::AsciiStrToLower(absl::string_view(code.data(), code.size())));
+}
+
+void Metrics::OnHang(const Model& model, const Hang& hang) { CountError(model, "hang"); }
 
 }  // namespace sluice

@@ -44,7 +44,9 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
                .statistics = parts.statistics,
                .activity = parts.activity,
                .phase = [this] { return phase(); }}),
-      lifecycle_(options.lifecycle) {}
+      lifecycle_(options.lifecycle) {
+  if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
+}
 
 InferenceParts Server::Parts() {
   return {.engine = parts_.engine,
@@ -86,7 +88,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 absl::Status Server::StartHttp() {
   if (options_.metrics.address.empty()) return absl::OkStatus();
   HttpHandlers handlers{.metrics = [this] { return parts_.metrics->Render(collector_.Collect()); },
-                        .ready = [this] { return health_.ready(); }};
+                        .ready = [this] { return health_.ready(); },
+                        .live = [this] { return health_.live(); }};
   if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
   auto http = HttpServer::Start(options_.metrics.address, std::move(handlers));
   if (!http.ok()) return http.status();
@@ -136,7 +139,10 @@ void Server::StopGrpc(nanoseconds grace) {
   }
 }
 
-Server::~Server() { StopGrpc(nanoseconds(0)); }
+Server::~Server() {
+  if (parts_.engine_health != nullptr) parts_.engine_health->Attach(nullptr);
+  StopGrpc(nanoseconds(0));
+}
 
 LifecycleOptions Server::lifecycle() {
   MutexLock lock(&mu_);

@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "server/admin_service.h"
 #include "server/engine_collector.h"
+#include "server/engine_health.h"
 #include "server/grpc_port.h"
 #include "server/health.h"
 #include "server/http.h"
@@ -46,6 +47,7 @@ struct ServerParts {
   RecentActivity* activity;
   ReplyThread* replies;
   Log* log;
+  EngineHealth* engine_health = nullptr;  // told of the server's health while it lives
 };
 
 class Server {
@@ -65,6 +67,9 @@ class Server {
   // What Admin.Reload does; before it is set that is UNAVAILABLE. To be set before SetReady.
   void SetReload(Reload reload) { admin_.SetReload(std::move(reload)); }
 
+  // As it is configured now.
+  LifecycleOptions lifecycle();
+
   // Validates changed options, those that a reload applies, and returns what applies them.
   absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
 
@@ -81,7 +86,6 @@ class Server {
 
   InferenceParts Parts();
   Phase phase() const;
-  LifecycleOptions lifecycle();
   absl::Status StartGrpc();
   std::vector<grpc::Service*> Services(bool admin);
   absl::Status StartHttp();
