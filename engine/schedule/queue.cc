@@ -1,9 +1,15 @@
 #include "engine/schedule/queue.h"
 
-#include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 
 namespace sluice {
+namespace {
+
+int64_t PromptTokens(const WaitingSequence& sequence) {
+  return sequence.running ? 0 : int64_t{sequence.tokens} + sequence.later_tokens;
+}
+
+}  // namespace
 
 void SequenceQueue::Push(WaitingSequence* sequence) {
   SLUICE_CHECK(sequence->priority >= 1 && sequence->priority <= kPriorityLevels);
@@ -47,6 +53,7 @@ void SequenceQueue::EraseFromIndices(const WaitingSequence& sequence) {
 
 void SequenceQueue::AddStep(WaitingSequence* sequence) {
   tokens_ += sequence->tokens;
+  prompt_tokens_ += PromptTokens(*sequence);
   if (!sequence->running) return;
   running_.try_emplace(OrderKey(*sequence), sequence);
   running_pages_ += sequence->pages;
@@ -54,6 +61,7 @@ void SequenceQueue::AddStep(WaitingSequence* sequence) {
 
 void SequenceQueue::EraseStep(const WaitingSequence& sequence) {
   tokens_ -= sequence.tokens;
+  prompt_tokens_ -= PromptTokens(sequence);
   if (!sequence.running) return;
   running_.erase(OrderKey(sequence));
   running_pages_ -= sequence.pages;
@@ -113,25 +121,12 @@ MonoTime SequenceQueue::OldestArrival() const {
   return arrivals_.empty() ? MonoTime::max() : arrivals_.begin()->first;
 }
 
-absl::Status AdmissionBudget::Take(int64_t tokens) {
-  if (requests_ >= options_.max_requests) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("queue.max_requests of ", options_.max_requests, " requests reached"));
+int64_t SequenceQueue::PromptTokensDueBy(MonoTime deadline, int priority) const {
+  int64_t tokens = 0;
+  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first.first <= deadline; ++it) {
+    if (it->second->priority <= priority) tokens += PromptTokens(*it->second);
   }
-  if (tokens > options_.max_tokens - tokens_) {
-    return absl::ResourceExhaustedError(absl::StrCat("queue.max_tokens of ", options_.max_tokens,
-                                                     " tokens reached: ", tokens_,
-                                                     " are queued, the request has ", tokens));
-  }
-  ++requests_;
-  tokens_ += tokens;
-  return absl::OkStatus();
-}
-
-void AdmissionBudget::Return(int64_t tokens) {
-  --requests_;
-  tokens_ -= tokens;
-  SLUICE_CHECK(requests_ >= 0 && tokens_ >= 0);
+  return tokens;
 }
 
 }  // namespace sluice

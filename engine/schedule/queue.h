@@ -10,9 +10,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
-#include "absl/status/status.h"
 #include "engine/clock.h"
-#include "engine/options.h"
 
 namespace sluice {
 
@@ -97,6 +95,12 @@ class SequenceQueue {
   size_t size() const { return order_.size(); }
   int64_t tokens() const { return tokens_; }
 
+  // Of the prompts that wait and have not begun, what is to be computed.
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  // Of those among them that are due at or before `deadline` (which is one) and of `priority` or more
+  // urgent. O(those due).
+  int64_t PromptTokensDueBy(MonoTime deadline, int priority) const;
+
  private:
   using Key = std::pair<MonoTime, uint64_t>;  // a time, the ticket
   template <typename T>
@@ -119,25 +123,8 @@ class SequenceQueue {
   Index running_{Allocator<Index::value_type>(&nodes_)};
   absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
   int64_t tokens_ = 0;
+  int64_t prompt_tokens_ = 0;
   int64_t running_pages_ = 0;
-};
-
-// The bound of the queue: requests that wait or run, and their tokens, each row's max_tokens
-// included. Not thread-safe.
-class AdmissionBudget {
- public:
-  explicit AdmissionBudget(const QueueOptions& options) : options_(options) {}
-
-  // ResourceExhausted names the bound that would be exceeded; nothing is taken then.
-  absl::Status Take(int64_t tokens);
-  void Return(int64_t tokens);
-
-  int64_t requests() const { return requests_; }
-
- private:
-  const QueueOptions options_;
-  int64_t requests_ = 0;
-  int64_t tokens_ = 0;
 };
 
 }  // namespace sluice

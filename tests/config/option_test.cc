@@ -25,7 +25,7 @@ std::string DefaultFile() {
 
 TEST(Options, NamesAreUniqueInEveryForm) {
   std::set<std::string> paths, flags,
-      variables = {"SLUICE_CONFIG", "SLUICE_MODELS", "SLUICE_SERVER"};
+      variables = {"SLUICE_CONFIG", "SLUICE_MODELS", "SLUICE_SERVER", "SLUICE_ADMIN"};
   for (const Option& option : Options()) {
     EXPECT_TRUE(paths.insert(option.path).second) << option.path;
     EXPECT_TRUE(flags.insert(option.Flag()).second) << option.Flag();
