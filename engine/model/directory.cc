@@ -9,17 +9,21 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
+
+// A name that a file may have given, fit for a message.
+std::string Shown(absl::string_view name) { return absl::CHexEscape(name); }
 
 absl::Status CheckPlainName(const std::string& name) {
   const bool plain = !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
                      name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
   if (plain) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", name.substr(0, 64), "\" is not a plain file name"));
+      absl::StrCat("\"", Shown(name.substr(0, 64)), "\" is not a plain file name"));
 }
 
 }  // namespace
@@ -34,21 +38,23 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::OpenAt(int directo
   // Non-blocking, so that a FIFO under the name cannot hang us before it is refused.
   const int fd = openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
   if (fd < 0 && errno == ELOOP && (flags & O_NOFOLLOW) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is a symbolic link"));
+    return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is a symbolic link"));
   }
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(name)));
   const absl::Cleanup close_file = [fd] { close(fd); };
 
   struct stat info;
-  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", name));
+  if (fstat(fd, &info) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is not a regular file"));
+    return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is not a regular file"));
   }
   const size_t size = static_cast<size_t>(info.st_size);
   void* data = nullptr;
   if (size > 0) {  // an empty file cannot be mapped
     data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", name));
+    if (data == MAP_FAILED)
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", Shown(name)));
   }
   return std::shared_ptr<const MappedFile>(new MappedFile(data, size));
 }
@@ -59,7 +65,8 @@ MappedFile::~MappedFile() {
 
 absl::StatusOr<Directory> Directory::Open(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", path));
+  if (fd < 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", Shown(path)));
   return Directory(fd);
 }
 
@@ -87,7 +94,7 @@ absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_
   const std::string_view bytes = (*file)->bytes();
   if (bytes.size() > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " has ", bytes.size(), " bytes, the limit is ", max_bytes));
+        absl::StrCat(Shown(name), " has ", bytes.size(), " bytes, the limit is ", max_bytes));
   }
   return std::string(bytes);
 }
