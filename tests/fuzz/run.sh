@@ -35,6 +35,7 @@ if [ ${#targets[@]} -eq 0 ]; then
   for source in tests/fuzz/*_fuzz.cc; do targets+=("$(basename "$source" _fuzz.cc)"); done
 fi
 
+install_packages tools/packages-build.txt tools/packages-fuzz.txt
 build fuzz "${targets[@]/#/fuzz_}"
 
 # Inputs of a target beside those of the others, by what one costs.
