@@ -30,6 +30,7 @@ COLUMNS = ("seconds", "rss_mib", "descriptors", "threads", "calls", "admitted", 
 WARM_UP = 0.25
 # What the fitted line may rise over the rest, as a share of the memory in use.
 MOST_GROWTH = 0.03
+WINDOWS = 10
 # gRPC closes what its callers left within this time.
 SETTLE_S = 20
 
@@ -77,11 +78,13 @@ def soak(daemon, seconds, seed):
 
 
 def trend(samples):
-    """((t0, MiB), (t1, MiB)): the line through memory after the warm-up."""
+    """((t0, MiB), (t1, MiB)): the line through memory after the warm-up, of whose windows the least counts:
+    a large message comes and goes, a leak stays."""
     settled = [row for row in samples if row[0] >= samples[-1][0] * WARM_UP]
-    times = np.array([row[0] for row in settled])
-    slope, base = np.polyfit(times, np.array([row[1] for row in settled]), 1)
-    return tuple((float(t), float(base + slope * t)) for t in (times[0], times[-1]))
+    size = max(len(settled) // WINDOWS, 1)
+    least = [min(settled[at:at + size], key=lambda row: row[1]) for at in range(0, len(settled), size)]
+    slope, base = np.polyfit([row[0] for row in least], [row[1] for row in least], 1)
+    return tuple((float(t), float(base + slope * t)) for t in (settled[0][0], settled[-1][0]))
 
 
 def settle(daemon, descriptors):
@@ -148,7 +151,8 @@ def main():
     found = list(problems(clients, fit, before, after, even, status))
     facts = [("verdict", "failed: " + "; ".join(found) if found else "passed"),
              ("time", f"{samples[-1][0] / 60:.1f} min, seed {arguments.seed}"),
-             ("memory", f"{fit[0][1]:.1f} MiB after {fit[0][0] / 60:.1f} min, {fit[1][1]:.1f} MiB at the end"),
+             ("memory", f"{fit[0][1]:.1f} MiB after {fit[0][0] / 60:.1f} min, {fit[1][1]:.1f} MiB at the end; "
+                   f"at most {max(row[1] for row in samples):.1f} MiB"),
              ("descriptors", f"{before} before, at most {max(row[2] for row in samples)}, {after} after"),
              ("requests", f"{samples[-1][5]} admitted, {samples[-1][6]} ended at the last sample; "
                      f"{'none is' if even else 'some are'} left"),

@@ -2,7 +2,7 @@
 
 import html
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 860, 150, 70, 22
+WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 860, 150, 70, 26, 22
 
 STYLE = """body{font:14px sans-serif;margin:2em auto;max-width:900px;color:#222}
 svg{display:block;margin:.2em 0 1.4em}polyline{fill:none;stroke:#1565c0;stroke-width:1.5}
@@ -16,14 +16,14 @@ def chart(title, unit, times, values, fit=None):
     span = max(times[-1] - times[0], 1)
 
     def x(time):
-        return LEFT + (time - times[0]) / span * (WIDTH - LEFT - 10)
+        return LEFT + (time - times[0]) / span * (WIDTH - LEFT - RIGHT)
 
     def y(value):
         return HEIGHT - BOTTOM - value / top * (HEIGHT - BOTTOM - 10)
 
     points = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in zip(times, values))
     grid = "".join(
-        f'<line x1="{LEFT}" x2="{WIDTH - 10}" y1="{y(v):.1f}" y2="{y(v):.1f}"/>'
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(v):.1f}" y2="{y(v):.1f}"/>'
         f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:,.4g}</text>'
         for v in (0, top / 2.2, top / 1.1))
     ticks = "".join(f'<text x="{x(times[0] + span * i / 6):.1f}" y="{HEIGHT - 5}" text-anchor="middle">'
