@@ -103,7 +103,7 @@ TEST(DefaultFile, LoadsAndSetsEveryOptionToItsDefault) {
 TEST(RenderEffectiveConfig, ShowsOriginsAndReadsBack) {
   Config config;
   Origins origins;
-  config.models.push_back({"m", "a \"quoted\"\npath", 3});
+  config.models.push_back({"m", "a \"quoted\" \\path\xc3\xa9", 3});
   origins["models"] = "flag --model";
   ASSERT_TRUE(
       SetOption(*FindOption("cpu.threads"), "3", "flag --cpu.threads", &config, &origins).ok());
