@@ -230,9 +230,9 @@ std::vector<Option> GrpcOptionTable() {
       OPTION(server.grpc.max_rows, Count(1, 65536),
              "Rows (sequences) of one request; more are INVALID_ARGUMENT."),
       OPTION(server.grpc.stream_stall_timeout_us, Timeout(kHourUs),
-             "A stream whose caller takes no response for this long, while tokens wait for it, is "
-             "given up: its requests are cancelled and it ends with RESOURCE_EXHAUSTED. Longer "
-             "keeps slow readers, and their KV pages, for longer."),
+             "A stream whose caller does not take a response for this long is given up: its "
+             "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
+             "is cut off. Longer keeps slow readers, and their KV pages, for longer."),
       OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
       OPTION(server.grpc.connection.max, Count(1, 1 << 20),
              "Connections at a time; more are closed at once. Each takes a descriptor: where the "
