@@ -249,9 +249,9 @@ std::vector<Option> ServerOptionTable() {
              "Rows (sequences) of one request; more are INVALID_ARGUMENT."),
       OPTION(server.grpc.stream_stall_timeout_us,
              (Integer{100'000, 3'600'000'000, Unit::kMicroseconds}),
-             "A stream whose caller takes no response for this long, while tokens wait for it, is "
-             "given up: its requests are cancelled and it ends with RESOURCE_EXHAUSTED. Longer "
-             "keeps slow readers, and their KV pages, for longer."),
+             "A stream whose caller does not take a response for this long is given up: its "
+             "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
+             "is cut off. Longer keeps slow readers, and their KV pages, for longer."),
       OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
       OPTION(server.metrics.address, Address{.may_be_empty = true},
              "Address of /metrics, /livez, /readyz and the status page; port 0 picks a free one; "

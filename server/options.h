@@ -17,9 +17,9 @@ struct GrpcOptions {
   int64_t memory_quota_bytes = 0;
   // Rows of one request. [1, 65536].
   int32_t max_rows = 1024;
-  // A stream whose caller takes no response for this long, while tokens wait for it, is given up: its
-  // requests are cancelled and it ends with RESOURCE_EXHAUSTED. What waits is bounded by the tokens
-  // that its requests may generate. [100 ms, 1 h].
+  // A stream whose caller does not take a response for this long is given up: its requests are
+  // cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it is cut off. What waits is
+  // bounded by the tokens that its requests may generate. [100 ms, 1 h].
   int64_t stream_stall_timeout_us = 30'000'000;
   // Offer server reflection.
   bool reflection = false;

@@ -35,7 +35,6 @@ void StreamSink::OnTokens(const GeneratedToken* tokens, int count) {
     if (streams_) post = !std::exchange(posted_, true);
   }
   if (post) replies_->Post(shared_from_this());
-  session_->TokensWait();
 }
 
 void StreamSink::OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) {
@@ -48,7 +47,6 @@ void StreamSink::OnDone(const absl::Status& status, Reply reply, const RequestTr
     post = !std::exchange(posted_, true);
   }
   if (post) replies_->Post(shared_from_this());
-  session_->TokensWait();
 }
 
 void StreamSink::Deliver() { session_->Offer(shared_from_this()); }
