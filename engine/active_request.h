@@ -33,8 +33,7 @@ struct Row : PagedSequence {
   int32_t max_generated = 0;  // max_tokens, or fewer where the model's positions end
   State state = State::kWaiting;
   Outcome outcome = Outcome::kDropped;
-  int64_t work = 0;   // tokens that its steps may still compute; guarded by the runner's lock
-  int64_t later = 0;  // steps that it probably takes after its prompt or next token; likewise
+  int64_t work = 0;  // tokens that its steps may still compute
   // Prompt and generated tokens, which `history` shows; empty when the prompt alone is ever computed.
   std::vector<int32_t> own_tokens;
   std::unique_ptr<RowEdits> edits;   // nullptr: none

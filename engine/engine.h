@@ -9,6 +9,10 @@
 //     batch runs, its result is dropped at the batch's end.
 //   * Each served model has one scheduling thread, which forms batches, replays plans and calls
 //     sinks. Ladders are reviewed and plans prepared on background threads and published atomically.
+//   * A step for which the device has no memory is run again in parts; one that fails otherwise fails
+//     its requests. While a step hangs (see WatchdogOptions) the model's watchdog ends all of the model's
+//     requests with Unavailable, on its own thread and in the scheduling thread's place, and no more of
+//     them are admitted.
 //   * Drain stops admission and returns when every admitted request is done or at `deadline`; what
 //     is left then ends with Unavailable. The destructor drains with no time left.
 #pragma once
@@ -61,11 +65,11 @@ class Engine {
                                                                std::string_view version) const = 0;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
-  // `request.model` comes from Resolve. Errors: ResourceExhausted (queue full), Unavailable
-  // (draining), DeadlineExceeded (already passed), InvalidArgument (a row is longer than the model's
-  // positions, hence than the largest bucket), NotFound (the snapshot is no longer served: resolve the
-  // name again).
-  // `received` starts the request's trace.
+  // `request.model` comes from Resolve. Errors: ResourceExhausted (queue full, or the deadline would
+  // pass in it; the latter with the reason "deadline_unreachable"), Unavailable (draining, or the
+  // model's device hangs), DeadlineExceeded (already passed), InvalidArgument (a row is longer than the
+  // model's positions, hence than the largest bucket, or the request is larger than the queue),
+  // NotFound (the snapshot is no longer served: resolve the name again). `received` starts the request's trace.
   virtual absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                            MonoTime received) = 0;
 

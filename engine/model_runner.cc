@@ -139,36 +139,19 @@ ModelRunner::Refusal ModelRunner::Reserve(const Request& request, const RequestL
 bool ModelRunner::OutOfReach(const Request& request, MonoTime now, nanoseconds* needed) const {
   // Of what may be cached, the last token of each row is all that is sure to be computed.
   const bool cached = prepared_.kv.keeps_pages && prepared_.kv.prefix_reuse;
-  const size_t prompts = cached ? request.lengths.size() : request.tokens.size();
+  const auto rows = static_cast<int64_t>(request.lengths.size());
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
   const int64_t steps = LaterSteps(request.max_tokens);
-  Due due{.deadline = request.deadline,
-          .priority = request.priority,
-          .tokens = static_cast<int64_t>(prompts) + steps * request.rows(),
-          .riding = steps > 0 ? later_tokens_ : 0};
-  const auto late = [&](nanoseconds time) {
-    return forecast_error_.factor() * std::chrono::duration<double>(time) > request.deadline - now;
-  };
-  // Mostly there is time enough for all that was ever admitted, which is told without a look at each.
-  if (!late(TimeNeeded(due, scheduler_.scheduler()))) return false;
-  due.riding = Riding(due, steps);
-  *needed = TimeNeeded(due, scheduler_.scheduler());
-  return late(*needed);
-}
-
-// Tokens that the others generate in so many steps: those that run, whenever they are due, and those
-// that begin before it.
-int64_t ModelRunner::Riding(const Due& due, int64_t steps) const {
-  if (steps == 0) return 0;
-  int64_t tokens = 0;
-  for (const auto& [id, request] : requests_) {
-    const bool first = request->began || (request->request.deadline <= due.deadline &&
-                                          request->request.priority <= due.priority);
-    if (!first) continue;
-    for (const Row& row : request->rows) {
-      if (row.state != Row::State::kDone) tokens += std::min(row.later, steps);
-    }
-  }
-  return tokens;
+  const Due due{.deadline = request.deadline,
+                .priority = request.priority,
+                .rows = rows,
+                .tokens = cached ? rows : tokens,
+                .steps = steps,
+                .context = tokens / rows + steps / 2};
+  const int64_t running = stepping_sequences_ + static_cast<int64_t>(queue().running());
+  *needed = TimeNeeded(due, running, scheduler_.scheduler());
+  const std::chrono::duration<double> forecast(*needed);
+  return forecast_error_.factor() * forecast > request.deadline - now;
 }
 
 void ModelRunner::LearnForecast(const ActiveRequest& request) {
@@ -217,8 +200,8 @@ void ModelRunner::Fail(ActiveRequest* request, const absl::Status& status) {
   }
 }
 
-int64_t ModelRunner::LaterSteps(int64_t most_tokens) const {
-  return std::lround(generated_share_ * static_cast<double>(std::max<int64_t>(most_tokens - 1, 0)));
+int64_t ModelRunner::LaterSteps(int32_t most_tokens) const {
+  return std::lround(generated_share_ * std::max(most_tokens - 1, 0));
 }
 
 void ModelRunner::LearnSteps(const Row& row) {
@@ -237,15 +220,11 @@ void ModelRunner::CountWork(Row* row) {
   row->work = prepared_.kv.keeps_pages ? length - row->first_position + steps - 1
                                        : steps * length + steps * (steps - 1) / 2;
   work_tokens_ += row->work;
-  later_tokens_ -= row->later;
-  row->later = LaterSteps(steps);
-  later_tokens_ += row->later;
 }
 
 void ModelRunner::RowDone(Row* row) {
   row->state = Row::State::kDone;
   work_tokens_ -= row->work;
-  later_tokens_ -= row->later;
   ActiveRequest* const request = row->owner;
   if (--request->rows_left > 0) return;
   if (request->began) --running_requests_;

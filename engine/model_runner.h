@@ -140,7 +140,6 @@ class ModelRunner {
   // Would it miss its deadline?
   bool OutOfReach(const Request& request, MonoTime now, nanoseconds* needed) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  int64_t Riding(const Due& due, int64_t steps) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LearnForecast(const ActiveRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Refusal Closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   RequestId Admit(std::unique_ptr<ActiveRequest> active) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -151,9 +150,9 @@ class ModelRunner {
   // ones when they settle.
   void Fail(ActiveRequest* request, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RowDone(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Step batches that a row probably takes after its next one, if it may have so many tokens, and how
-  // far one went that ended.
-  int64_t LaterSteps(int64_t most_tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Step batches that a row probably takes after its prompt, if it may have so many tokens, and how far
+  // one went that ended.
+  int64_t LaterSteps(int32_t most_tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LearnSteps(const Row& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The tokens that its steps may still compute.
   void CountWork(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -183,9 +182,8 @@ class ModelRunner {
   PagedScheduler scheduler_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<RequestId, std::unique_ptr<ActiveRequest>> requests_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<ActiveRequest>> ended_ ABSL_GUARDED_BY(mu_);  // OnDone is due
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;       // the scheduling thread calls OnDone
-  int64_t work_tokens_ ABSL_GUARDED_BY(mu_) = 0;   // that all admitted rows may still compute
-  int64_t later_tokens_ ABSL_GUARDED_BY(mu_) = 0;  // Row::later of all of them
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;      // the scheduling thread calls OnDone
+  int64_t work_tokens_ ABSL_GUARDED_BY(mu_) = 0;  // that all admitted rows may still compute
   ForecastError forecast_error_ ABSL_GUARDED_BY(mu_);
   // Of the steps that max_tokens allows, those that rows take; a decayed mean.
   double generated_share_ ABSL_GUARDED_BY(mu_) = 1;

@@ -74,7 +74,6 @@ std::vector<std::unique_ptr<ActiveRequest>> ModelRunner::TakeAll(const absl::Sta
   running_requests_ = 0;
   stepping_sequences_ = 0;
   work_tokens_ = 0;
-  later_tokens_ = 0;
   return taken;
 }
 

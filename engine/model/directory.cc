@@ -8,12 +8,16 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kMaxModelFiles = 16384;
+
+// A name that a file may have given, fit for a message.
+std::string Shown(absl::string_view name) { return absl::CHexEscape(name); }
 
 absl::Status CheckPlainName(const std::string& name) {
   const bool plain = !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
@@ -27,7 +31,7 @@ absl::Status CheckPlainName(const std::string& name) {
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  if (file.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(path)));
   return Map(file, path);
 }
 
@@ -35,16 +39,17 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const Descript
                                                                   const std::string& name) {
   struct stat info;
   if (fstat(file.get(), &info) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", name));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
   }
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is not a regular file"));
+    return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is not a regular file"));
   }
   const size_t size = static_cast<size_t>(info.st_size);
   void* data = nullptr;
   if (size > 0) {  // an empty file cannot be mapped
     data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (data == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", name));
+    if (data == MAP_FAILED)
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", Shown(name)));
   }
   return std::shared_ptr<const MappedFile>(new MappedFile(data, size));
 }
@@ -56,7 +61,7 @@ MappedFile::~MappedFile() {
 absl::StatusOr<Directory> Directory::Open(const std::string& path) {
   Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", path));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", Shown(path)));
   }
   return Directory(std::move(directory));
 }
@@ -78,9 +83,9 @@ absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int fla
   Descriptor entry(
       openat(descriptor_.get(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (entry.get() < 0 && errno == ELOOP) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is a symbolic link"));
+    return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is a symbolic link"));
   }
-  if (entry.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
+  if (entry.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(name)));
   return entry;
 }
 
@@ -118,7 +123,7 @@ absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_
   const std::string_view bytes = (*file)->bytes();
   if (bytes.size() > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " has ", bytes.size(), " bytes, the limit is ", max_bytes));
+        absl::StrCat(Shown(name), " has ", bytes.size(), " bytes, the limit is ", max_bytes));
   }
   return std::string(bytes);
 }

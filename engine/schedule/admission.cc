@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
@@ -24,6 +25,21 @@ absl::Status TooLarge(absl::string_view bound, int64_t limit, absl::string_view 
 absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit, int priority) {
   return absl::ResourceExhaustedError(absl::StrCat("queue.", bound, " of ", limit, " ", unit,
                                                    " reached for requests of priority ", priority));
+}
+
+// Of a step in which so many sequences generate a token each; of several where they are too many for one.
+double StepSeconds(int64_t sequences, int64_t context, const Scheduler& scheduler) {
+  const Bucket& largest = scheduler.ladder()->largest();
+  const int64_t most = std::min(largest.tokens, largest.sequences);
+  const auto riding = static_cast<int32_t>(std::min(sequences, most));
+  const std::optional<Bucket> bucket =
+      scheduler.ladder()->Choose({.tokens = riding, .sequences = riding, .longest = 1});
+  const double seconds = scheduler.costs().Estimate({.bucket = bucket.value_or(largest),
+                                                     .computed_tokens = riding,
+                                                     .context_tokens = riding * context,
+                                                     .distinct_positions = riding,
+                                                     .sampled_rows = riding});
+  return seconds * static_cast<double>(sequences) / static_cast<double>(riding);
 }
 
 }  // namespace
@@ -62,15 +78,17 @@ void AdmissionBudget::Return(const RequestLoad& load) {
   SLUICE_CHECK(requests_ >= 0 && tokens_ >= 0 && bytes_ >= 0);
 }
 
-nanoseconds TimeNeeded(const Due& due, const Scheduler& scheduler) {
-  const int64_t ahead =
-      due.riding + scheduler.queue().PromptTokensDueBy(due.deadline, due.priority);
-  if (ahead == 0) return nanoseconds(0);
-  const std::chrono::duration<double> seconds(
-      scheduler.costs().EstimateDrain(ahead + due.tokens, scheduler.ladder()->largest()));
+nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler) {
+  const SequenceQueue::Prompts ahead = scheduler.queue().PromptsDueBy(due.deadline, due.priority);
+  const int64_t riding = due.steps > 0 ? running + ahead.sequences : 0;
+  if (ahead.tokens + riding == 0) return nanoseconds(0);
+  const double prompts =
+      scheduler.costs().EstimateDrain(ahead.tokens + due.tokens, scheduler.ladder()->largest());
+  const double later =
+      static_cast<double>(due.steps) * StepSeconds(riding + due.rows, due.context, scheduler);
   // An hour is longer than anybody waits.
   return std::chrono::duration_cast<nanoseconds>(
-      std::min<std::chrono::duration<double>>(seconds, std::chrono::hours(1)));
+      std::chrono::duration<double>(std::min(prompts + later, 3600.0)));
 }
 
 void ForecastError::Learn(nanoseconds needed, nanoseconds took, bool missed) {

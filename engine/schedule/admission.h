@@ -45,20 +45,21 @@ class AdmissionBudget {
 struct Due {
   MonoTime deadline{};
   int priority = kDefaultPriority;
-  // The fewest of its prompts that must be computed, and what it probably generates after them.
-  int64_t tokens = 0;
-  // What sequences that run beside it generate meanwhile.
-  int64_t riding = 0;
+  int64_t rows = 1;
+  int64_t tokens = 0;   // the fewest of its prompts that must be computed
+  int64_t steps = 0;    // that its rows probably take after those
+  int64_t context = 0;  // positions that each of these attends to, about
 };
 
-// Time until it is done, at the measured cost of full batches: after the prompts that wait, are due no
-// later and no less urgent, and with those that ride. It has no effect on the estimate what else waits,
-// since urgent ones go first. Zero when nothing is ahead of it, or nothing was measured.
-nanoseconds TimeNeeded(const Due& due, const Scheduler& scheduler);
+// Time until it is done, at the measured costs: after the prompts that wait, are due no later and no less
+// urgent; then in steps that carry these too, and the `running` sequences, or others that take their
+// place. What else waits has no effect, since urgent ones go first. Zero when nothing runs and nothing is
+// ahead, or nothing was measured.
+nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler);
 
-// How far off such estimates were, from requests whose time was short. An estimate that is too low by a
-// little would, under overload, admit everybody and have everybody miss his deadline; so one that was
-// missed counts as if it had taken half as long again. Not thread-safe.
+// How far off such estimates were. One that is too low by a little would, under overload, admit everybody
+// and have everybody miss his deadline; so a request that missed its own counts as if it had taken half as
+// long again. Not thread-safe.
 class ForecastError {
  public:
   // That estimates are to be multiplied by; in [1/4, 8], 1 at first.

@@ -3,13 +3,6 @@
 #include "kernels/check.h"
 
 namespace sluice {
-namespace {
-
-int64_t PromptTokens(const WaitingSequence& sequence) {
-  return sequence.running ? 0 : int64_t{sequence.tokens} + sequence.later_tokens;
-}
-
-}  // namespace
 
 void SequenceQueue::Push(WaitingSequence* sequence) {
   SLUICE_CHECK(sequence->priority >= 1 && sequence->priority <= kPriorityLevels);
@@ -53,7 +46,6 @@ void SequenceQueue::EraseFromIndices(const WaitingSequence& sequence) {
 
 void SequenceQueue::AddStep(WaitingSequence* sequence) {
   tokens_ += sequence->tokens;
-  prompt_tokens_ += PromptTokens(*sequence);
   if (!sequence->running) return;
   running_.try_emplace(OrderKey(*sequence), sequence);
   running_pages_ += sequence->pages;
@@ -61,7 +53,6 @@ void SequenceQueue::AddStep(WaitingSequence* sequence) {
 
 void SequenceQueue::EraseStep(const WaitingSequence& sequence) {
   tokens_ -= sequence.tokens;
-  prompt_tokens_ -= PromptTokens(sequence);
   if (!sequence.running) return;
   running_.erase(OrderKey(sequence));
   running_pages_ -= sequence.pages;
@@ -121,12 +112,15 @@ MonoTime SequenceQueue::OldestArrival() const {
   return arrivals_.empty() ? MonoTime::max() : arrivals_.begin()->first;
 }
 
-int64_t SequenceQueue::PromptTokensDueBy(MonoTime deadline, int priority) const {
-  int64_t tokens = 0;
+SequenceQueue::Prompts SequenceQueue::PromptsDueBy(MonoTime deadline, int priority) const {
+  Prompts prompts;
   for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first.first <= deadline; ++it) {
-    if (it->second->priority <= priority) tokens += PromptTokens(*it->second);
+    const WaitingSequence& sequence = *it->second;
+    if (sequence.running || sequence.priority > priority) continue;
+    ++prompts.sequences;
+    prompts.tokens += int64_t{sequence.tokens} + sequence.later_tokens;
   }
-  return tokens;
+  return prompts;
 }
 
 }  // namespace sluice

@@ -95,11 +95,13 @@ class SequenceQueue {
   size_t size() const { return order_.size(); }
   int64_t tokens() const { return tokens_; }
 
-  // Of the prompts that wait and have not begun, what is to be computed.
-  int64_t prompt_tokens() const { return prompt_tokens_; }
-  // Of those among them that are due at or before `deadline` (which is one) and of `priority` or more
-  // urgent. O(those due).
-  int64_t PromptTokensDueBy(MonoTime deadline, int priority) const;
+  // The prompts that wait, have not begun, are due at or before `deadline` (so that they have one), and of
+  // `priority` or more urgent. O(those due).
+  struct Prompts {
+    int64_t sequences = 0;
+    int64_t tokens = 0;  // that are to be computed
+  };
+  Prompts PromptsDueBy(MonoTime deadline, int priority) const;
 
  private:
   using Key = std::pair<MonoTime, uint64_t>;  // a time, the ticket
@@ -123,7 +125,6 @@ class SequenceQueue {
   Index running_{Allocator<Index::value_type>(&nodes_)};
   absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
   int64_t tokens_ = 0;
-  int64_t prompt_tokens_ = 0;
   int64_t running_pages_ = 0;
 };
 

@@ -123,9 +123,14 @@ TEST(LoadYaml, ErrorsNameFileLineKeyAndLimit) {
        "f.yaml:2: models[0].name: expected a name of 1 to 128 of the characters A-Z a-z 0-9 _ . -, "
        "got \"../a\""},
       {"models:\n  - {name: a, path: ''}\n",
-       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes, got \"\""},
+       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+       "control characters, got \"\""},
       {"models:\n  - {name: a, path: [b]}\n",
-       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes, got a list"},
+       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+       "control characters, got a list"},
+      {"models:\n  - name: a\n    path: \"x\\0y\"\n",
+       "f.yaml:3: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+       "control characters, got \"x\\x00y\""},
       {"models:\n  - name: a\n    path: b\n    version: 0\n",
        "f.yaml:4: models[0].version: expected an integer in [1, 2147483647], got \"0\""},
   };

@@ -35,19 +35,20 @@ class Connection:
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=30)
         self.mute = mute
-        self.settled = False  # the peer has acknowledged our settings, and so read ours of its
         self.goaway = None  # its debug data
         self.headers = {}  # by stream: all that arrived
         self.data = {}  # by stream
         self.resets = {}  # by stream: the error code
         self._settings = settings
+        self._seen = set()  # (kind of frame, its flags) on stream 0
         self._received = b""
         self._encoder = hpack.Encoder()
         self._decoder = hpack.Decoder()
 
     def __enter__(self):
-        self.socket.sendall(PREFACE)
-        self.frame(SETTINGS, payload=b"".join(struct.pack(">HI", *each) for each in self._settings))
+        settings = b"".join(struct.pack(">HI", *each) for each in self._settings)
+        with contextlib.suppress(ConnectionError):  # that it is closed shows when it is read from
+            self.socket.sendall(PREFACE + frame(SETTINGS, payload=settings))
         return self
 
     def __exit__(self, *_):
@@ -55,6 +56,14 @@ class Connection:
 
     def frame(self, kind, flags=0, stream=0, payload=b""):
         self.socket.sendall(frame(kind, flags, stream, payload))
+
+    def settle(self):
+        """Waits until the peer has seen that its settings were acknowledged; whether it is over."""
+        if self.wait(lambda: (SETTINGS, 0) in self._seen):
+            return True
+        with contextlib.suppress(ConnectionError):
+            self.frame(PING, payload=b"settled?")
+        return self.wait(lambda: (PING, ACK) in self._seen)
 
     def open(self, stream, path, *extra, flags=END_HEADERS, **headers):
         """The headers of a call."""
@@ -116,11 +125,11 @@ class Connection:
             self._take(kind, flags, stream, payload)
 
     def _take(self, kind, flags, stream, payload):
+        if stream == 0:
+            self._seen.add((kind, flags))
         if kind in (SETTINGS, PING) and not flags & ACK and not self.mute:
             with contextlib.suppress(OSError):
                 self.frame(kind, ACK, 0, payload if kind == PING else b"")
-        elif kind == SETTINGS and flags & ACK:
-            self.settled = True
         elif kind == HEADERS:
             self.headers.setdefault(stream, {}).update(self._decoder.decode(payload))
         elif kind == DATA:

@@ -1,10 +1,7 @@
 """Connections that stall, flood or break: rows 13 to 17 of tests/faults.md."""
 
-import os
 import re
-import select
 import socket
-import time
 
 import pytest
 from always import undisturbed
@@ -14,49 +11,23 @@ from http2 import (
     STREAM_INFER, Connection, frame, message, request_headers,
 )
 from infer import infer, text_inputs
-from tritonclient.grpc import service_pb2
+from limits import MIB, descriptors, request, resident, until
 
-MIB = 1 << 20
 MAX_STREAMS = 128
 
 
 @pytest.fixture(scope="module")
 def server():
     """Short times, so that what is reaped is reaped soon. One bystander's call takes far less."""
-    daemon = Daemon("--server.grpc.transfer-timeout-us", "1s",
+    daemon = Daemon("--server.grpc.transfer-timeout-us", "500ms",
                     "--server.grpc.max-streams", str(MAX_STREAMS),
                     "--server.grpc.connection.handshake-timeout-us", "1s",
-                    "--server.grpc.connection.idle-timeout-us", "2s",
+                    "--server.grpc.connection.idle-timeout-us", "1s",
                     "--server.grpc.connection.keepalive-time-us", "1s",
                     "--server.grpc.connection.keepalive-timeout-us", "1s")
     yield daemon
     status, output = daemon.stop()
     assert status == 0, output
-
-
-def request(text="And it came to pass", **parameters):
-    made = service_pb2.ModelInferRequest(model_name="demo")
-    tensor = made.inputs.add(name="text_input", datatype="BYTES", shape=[1, 1])
-    tensor.contents.bytes_contents.append(text.encode())
-    for name, value in parameters.items():
-        made.parameters[name].int64_param = value
-    return made.SerializeToString()
-
-
-def resident(server, which="VmHWM"):
-    with open(f"/proc/{server.process.pid}/status") as status:
-        return int(re.search(rf"{which}:\s+(\d+) kB", status.read()).group(1)) << 10
-
-
-def descriptors(server):
-    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
-
-
-def until(true, within_s=30):
-    give_up = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < give_up, "it did not come to pass"
-        select.select([], [], [], 0.02)
 
 
 @pytest.fixture
@@ -83,10 +54,11 @@ def test_client_killed_in_the_middle_of_its_response(server, descriptors_return)
         for _ in range(5):
             with Connection(server.grpc) as killed:
                 killed.open(1, STREAM_INFER)
-                killed.send(1, message(request(max_tokens=100_000 - 20)))
+                for _ in range(32):
+                    killed.send(1, message(request(max_tokens=200)))
                 killed.wait(lambda: 1 in killed.data)
                 killed.abort()
-        until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == endings + 5)
+        until(lambda: server.metric("sluice_requests_total", code="CANCELLED") >= endings + 5)
         # The bystander runs one at a time.
         until(lambda: server.metric("sluice_requests_running") <= 1)
 
@@ -157,16 +129,17 @@ def test_headers_that_never_end_are_reaped(server, descriptors_return):
         assert stalled.closed()
 
 
-def test_two_thousand_connections(server, descriptors_return):
-    before = resident(server)
+def test_two_thousand_connections(daemon):
+    server = daemon()
+    before, descriptors_before = resident(server), descriptors(server)
     with undisturbed(server):
         connections = [Connection(server.grpc).__enter__() for _ in range(2000)]
-        for each in connections:
-            each.wait(lambda each=each: each.settled)
+        assert not any(each.settle() for each in connections)
         assert descriptors(server) > 2000
         for each in connections:
             each.socket.close()
-    assert resident(server) - before < 200 * MIB
+    until(lambda: descriptors(server) <= descriptors_before)
+    assert resident(server) - before < 100 * MIB
 
 
 def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon):
@@ -174,8 +147,7 @@ def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon)
     with server.client() as client:
         infer(client, text_inputs("And"), max_tokens=1)
         connections = [Connection(server.grpc).__enter__() for _ in range(49)]
-        for each in connections:
-            each.wait(lambda each=each: each.settled)
+        assert not any(each.settle() for each in connections)
         with Connection(server.grpc) as one_more:
             assert one_more.closed()
         infer(client, text_inputs("And"), max_tokens=1)
@@ -183,7 +155,7 @@ def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon)
 
         def welcome():
             with Connection(server.grpc) as another:
-                return not another.wait(lambda: another.settled)
+                return not another.settle()
         until(welcome)
         for each in connections:
             each.socket.close()
@@ -229,7 +201,7 @@ def test_rapid_resets(server, descriptors_return):
 
 def test_more_streams_than_allowed(server, descriptors_return):
     with undisturbed(server), Connection(server.grpc) as greedy:
-        greedy.wait(lambda: greedy.settled)
+        greedy.settle()
         flood(greedy, MAX_STREAMS + 1, reset=False)
         assert greedy.closed()
 
@@ -246,28 +218,29 @@ def test_a_peer_that_acknowledges_no_limit_is_held_to_it(server, descriptors_ret
 def test_20_kb_of_metadata_is_an_error(server, descriptors_return, mute):
     with undisturbed(server), Connection(server.grpc, mute=mute) as wordy:
         if not mute:
-            wordy.wait(lambda: wordy.settled)
+            wordy.settle()
         end = wordy.call(1, INFER, request(), ("x-long", "z" * 20_000))
         assert end.get("grpc-status") != "0"
         assert wordy.closed()
 
 
-@pytest.mark.parametrize("wrong, status", [
-    ({"extra": ("x-some-bin", "!!!!****")}, "14"),
-    ({"extra": ("grpc-trace-bin", "=")}, "14"),
-    ({"te": "gzip"}, "2"),
-    ({"extra": (":method", "GET")}, "2"),
-    ({"path": "/no.such/Method"}, "12"),
-    ({"path": "nonsense\0"}, "12"),
-    ({"path": ""}, "12"),
-    ({"extra": ("grpc-timeout", "0n")}, "4"),
+# Where the call has reached the daemon already, it may end as cancelled.
+@pytest.mark.parametrize("wrong, statuses", [
+    ({"extra": ("x-some-bin", "!!!!****")}, {"1", "14"}),
+    ({"extra": ("grpc-trace-bin", "%")}, {"1", "14"}),
+    ({"extra": ("grpc-timeout", "0n")}, {"1", "4"}),
+    ({"te": "gzip"}, {"2"}),
+    ({"extra": (":method", "GET")}, {"2"}),
+    ({"path": "/no.such/Method"}, {"12"}),
+    ({"path": "nonsense\0"}, {"12"}),
+    ({"path": ""}, {"12"}),
 ], ids=lambda value: re.sub(r"\W+", "_", str(value)))
-def test_wrong_headers_are_an_error(server, descriptors_return, wrong, status):
+def test_wrong_headers_are_an_error(server, descriptors_return, wrong, statuses):
     wrong = {"path": INFER, **wrong}
     path = wrong.pop("path")
     extra = [wrong.pop("extra")] if "extra" in wrong else []
     with undisturbed(server), Connection(server.grpc) as odd:
-        assert odd.call(1, path, request(), *extra, **wrong)["grpc-status"] == status
+        assert odd.call(1, path, request(), *extra, **wrong)["grpc-status"] in statuses
 
 
 def test_odd_headers_do_no_harm(server, descriptors_return):

@@ -151,19 +151,24 @@ TEST(TimeNeeded, CountsWhatGoesFirst) {
   struct Case {
     const char* what;
     int64_t
-        due_ms;    // of ten prompts of 64 tokens that wait, of level 2, each of which takes 7.4 ms
-    int priority;  // of the request, due in 50 ms
-    int64_t riding;
+        due_ms;     // of ten prompts of 64 tokens that wait, of level 2, each of which takes 7.4 ms
+    int priority;   // of the request, due in 50 ms
+    int64_t steps;  // it takes after its 8 tokens
+    int64_t running;
     double needed_ms;
   };
   const Case cases[] = {
-      {"those that are due earlier", 40, 2, 0, 74 + 1.8},
-      {"or at the same time", 50, 2, 0, 74 + 1.8},
-      {"or are more urgent", 40, 3, 0, 74 + 1.8},
-      {"not those that are due later", 51, 2, 0, 0},
-      {"or never", kEver, 2, 0, 0},
-      {"or are less urgent", 40, 1, 0, 0},
-      {"what runs beside it", kEver, 2, 56, 7.4},
+      {"those that are due earlier", 40, 2, 0, 0, 74 + 1.8},
+      {"or at the same time", 50, 2, 0, 0, 74 + 1.8},
+      {"or are more urgent", 40, 3, 0, 0, 74 + 1.8},
+      {"not those that are due later", 51, 2, 0, 0, 0},
+      {"or never", kEver, 2, 0, 0, 0},
+      {"or are less urgent", 40, 1, 0, 0, 0},
+      {"nor what runs, where it only joins a step", kEver, 2, 0, 7, 0},
+      {"steps with what runs", kEver, 2, 10, 7, 10 * 1.8 + 1.8},
+      {"and with those that come first", 40, 2, 10, 5,
+       74 + 1.8 + 20 * 1.8},  // sixteen, eight a step
+      {"or not, alone", kEver, 2, 10, 0, 0},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
@@ -177,18 +182,20 @@ TEST(TimeNeeded, CountsWhatGoesFirst) {
     const Due due{.deadline = server.now() + milliseconds(50),
                   .priority = c.priority,
                   .tokens = 8,
-                  .riding = c.riding};
-    EXPECT_NEAR(Milliseconds(TimeNeeded(due, server.scheduler())), c.needed_ms, 0.1 * c.needed_ms);
+                  .steps = c.steps};
+    EXPECT_NEAR(Milliseconds(TimeNeeded(due, c.running, server.scheduler())), c.needed_ms,
+                0.1 * c.needed_ms);
   }
 }
 
 TEST(TimeNeeded, IsNoneInAnEmptyQueueAndWhereNothingWasMeasured) {
   const VirtualServer empty;
   const MonoTime soon = empty.now() + microseconds(1);
-  EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8000}, empty.scheduler()), nanoseconds(0));
+  EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8000, .steps = 100}, 0, empty.scheduler()),
+            nanoseconds(0));
   const Scheduler unknown({}, std::chrono::minutes(1), empty.scheduler().ladder(), CostModel(),
                           nullptr);
-  EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8, .riding = 800}, unknown), nanoseconds(0));
+  EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8, .steps = 100}, 8, unknown), nanoseconds(0));
 }
 
 TEST(ForecastError, FollowsWhatWasSeenAndRisesWithMisses) {
@@ -225,7 +232,7 @@ TEST(TimeNeeded, WhoIsRefusedWouldHaveComeInVain) {
         server.RunUntil(at, &in_time);
         all[i] = {.ticket = i + 1, .tokens = 8, .queued = at, .deadline = at + milliseconds(30)};
         const nanoseconds needed =
-            TimeNeeded({.deadline = all[i].deadline, .tokens = 8}, server.scheduler());
+            TimeNeeded({.deadline = all[i].deadline, .tokens = 8}, 0, server.scheduler());
         const bool refuse = at + needed > all[i].deadline;
         refused += refuse ? 1 : 0;
         if (refuse && refused != forced) continue;

@@ -248,19 +248,19 @@ TEST(SequenceQueue, CountsThePromptsThatAreDueByATime) {
   WaitingSequence running{.ticket = 3, .tokens = 1000, .running = true, .deadline = At(5)};
   WaitingSequence endless{.ticket = 4, .tokens = 10000};
   for (WaitingSequence* sequence : {&early, &urgent, &running, &endless}) queue.Push(sequence);
-  EXPECT_EQ(queue.prompt_tokens(), 10113);
-  EXPECT_EQ(queue.PromptTokensDueBy(At(4), 3), 0);
-  EXPECT_EQ(queue.PromptTokensDueBy(At(5), 3), 13);
-  EXPECT_EQ(queue.PromptTokensDueBy(At(6), 3), 113);
-  EXPECT_EQ(queue.PromptTokensDueBy(At(6), 1), 100);
+  using Counts = std::pair<int64_t, int64_t>;
+  const auto due_by = [&queue](int64_t ms, int priority) {
+    const SequenceQueue::Prompts prompts = queue.PromptsDueBy(At(ms), priority);
+    return Counts(prompts.sequences, prompts.tokens);
+  };
+  EXPECT_EQ(due_by(4, 3), Counts(0, 0));
+  EXPECT_EQ(due_by(5, 3), Counts(1, 13));
+  EXPECT_EQ(due_by(6, 3), Counts(2, 113));
+  EXPECT_EQ(due_by(6, 1), Counts(1, 100));
   queue.Revise(&early, {.first_position = 3, .tokens = 10, .running = true});
-  EXPECT_EQ(queue.prompt_tokens(), 10100);
+  EXPECT_EQ(due_by(5, 3), Counts(0, 0));
   queue.Revise(&running, {.tokens = 1000, .running = false});
-  EXPECT_EQ(queue.PromptTokensDueBy(At(5), 3), 1000);
-  for (const WaitingSequence* sequence : {&early, &urgent, &running, &endless}) {
-    queue.Remove(sequence);
-  }
-  EXPECT_EQ(queue.prompt_tokens(), 0);
+  EXPECT_EQ(due_by(5, 3), Counts(1, 1000));
 }
 
 }  // namespace
