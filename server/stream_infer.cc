@@ -18,7 +18,10 @@ class StreamInfer final : public StreamSession::Reactor {
   void OnReadDone(bool ok) override { session_->OnRead(ok); }
   void OnWriteDone(bool ok) override { session_->OnWritten(ok); }
   void OnCancel() override { session_->OnCancel(); }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    session_->OnDone();
+    delete this;
+  }
 
  private:
   const std::shared_ptr<StreamSession> session_;

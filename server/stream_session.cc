@@ -74,22 +74,31 @@ void StreamSession::Offer(std::shared_ptr<StreamSink> sink) {
   WriteNext();
 }
 
-void StreamSession::TokensWait() {
-  const int64_t since = writing_since_.load(std::memory_order_relaxed);
-  if (since == kNotWriting) return;
-  const MonoTime start{MonoTime::duration(since)};
-  if (edge_->Now() - start <= edge_->stream_stall_timeout()) return;
-  if (!stalled_.exchange(true)) edge_->replies()->Post(shared_from_this());
-}
-
 absl::Duration StreamSession::Pushback() {
   MutexLock lock(&mu_);
   return reactor_ == nullptr ? absl::ZeroDuration() : edge_->Pushback();
 }
 
 void StreamSession::Deliver() {
-  if (stalled_.load()) return GiveUpStalled();
+  Watch();
   WriteNext();
+}
+
+void StreamSession::WatchUntil(MonoTime time) {
+  watch_until_ = time;
+  edge_->replies()->PostAt(time, weak_from_this());
+}
+
+void StreamSession::Watch() {
+  MutexLock lock(&mu_);
+  // Without a reactor there may be no edge, but gRPC waits for a call that is not done.
+  if (done_ || !watch_until_ || edge_->Now() < *watch_until_) return;
+  watch_until_.reset();
+  if (stalled_) return context_->TryCancel();
+  if (reactor_ == nullptr || !writing_since_) return;
+  const MonoTime given_up = *writing_since_ + edge_->stream_stall_timeout();
+  if (edge_->Now() < given_up) return WatchUntil(given_up);
+  GiveUpStalled();
 }
 
 std::shared_ptr<StreamSink> StreamSession::ClaimWrite() {
@@ -113,7 +122,8 @@ void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
   outgoing_ = response.bytes;  // shares the slices; a ByteBuffer has no move
   if (response.more_at_once) ready_.push_back(sink);
   if (response.last) Answered(sink->ticket());
-  writing_since_.store(edge_->Now().time_since_epoch().count(), std::memory_order_relaxed);
+  writing_since_ = edge_->Now();
+  if (!watch_until_) WatchUntil(*writing_since_ + edge_->stream_stall_timeout());
   reactor_->StartWrite(&outgoing_);
   ReadMore();
 }
@@ -121,7 +131,7 @@ void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
 void StreamSession::OnWritten(bool ok) {
   MutexLock lock(&mu_);
   writing_ = false;
-  writing_since_.store(kNotWriting, std::memory_order_relaxed);
+  writing_since_.reset();
   outgoing_.Clear();
   if (!ok) return GiveUp();
   if (reactor_ == nullptr) return;
@@ -161,6 +171,11 @@ void StreamSession::OnCancel() {
   GiveUp();
 }
 
+void StreamSession::OnDone() {
+  MutexLock lock(&mu_);
+  done_ = true;
+}
+
 absl::Status StreamSession::CancelAll() {
   absl::Status status = absl::CancelledError("cancelled by the caller");
   for (const auto& [ticket, running] : running_) {
@@ -177,15 +192,15 @@ void StreamSession::GiveUp() {
 }
 
 void StreamSession::GiveUpStalled() {
-  MutexLock lock(&mu_);
-  if (reactor_ == nullptr) return;
   CancelAll().IgnoreError();
+  stalled_ = true;
+  WatchUntil(edge_->Now() + edge_->stream_stall_timeout());
   const absl::Duration pushback = edge_->Pushback();
   const absl::Status status =
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
                      "the caller took no response for ",
                      absl::FormatDuration(absl::FromChrono(edge_->stream_stall_timeout())),
-                     " while tokens waited (server.grpc.stream_stall_timeout_us)")),
+                     " (server.grpc.stream_stall_timeout_us)")),
                  "stream_stalled");
   std::exchange(reactor_, nullptr)->Finish(FinishStatus(status, pushback, context_));
 }

@@ -6,24 +6,25 @@
 // most kMaxPipelined requests are in progress, and no other is read while the replies of those that are
 // may fill a message of the largest size: then nothing is read until one was answered in full.
 //
-// A caller that takes no response for stream_stall_timeout while tokens arrive for it is given up.
-// That is noticed by the tokens that arrive, on the engine's thread, with two loads and the clock;
-// what follows is the reply thread's. When all tokens have arrived there is nothing left to cancel.
+// A caller that does not take a response for stream_stall_timeout is given up, and cut off when it does
+// not take the end of its call for as long again. A stream has one timer at most, which is set when a
+// response is written while none runs, and looks again when it meets a later response: writing costs
+// no more for it.
 //
-// The mutex guards everything but that time. reactor_ becomes null when Finish is called, which happens
-// once:
+// The mutex guards everything. reactor_ becomes null when Finish is called, which happens once:
 //   * OK when the caller closed its side and every response is written;
 //   * CANCELLED or DEADLINE_EXCEEDED in OnCancel or when a write fails: the engine is told to cancel,
 //     and the sinks find no reactor. OnCancel must finish, or else Server::Shutdown would hang;
-//   * RESOURCE_EXHAUSTED when the caller is given up. It learns that after the response in flight.
+//   * RESOURCE_EXHAUSTED when the caller is given up. It learns that after the response in flight, if
+//     it takes that.
 // Reads and writes that are still in progress then complete and touch nothing but the session, which
 // the reactor keeps alive.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -57,19 +58,16 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void OnCancel();
+  void OnDone();
 
   // From a sink, on the reply thread: it has something to say.
   void Offer(std::shared_ptr<StreamSink> sink);
-  // From a sink, on the engine's thread. Takes no lock.
-  void TokensWait();
   // The edge lives as long as there is a reactor: none, no time.
   absl::Duration Pushback();
 
   void Deliver() override;
 
  private:
-  static constexpr int64_t kNotWriting = INT64_MAX;
-
   struct Running {
     RequestId id = 0;  // 0 until Submit returned
     int64_t reply_bytes = 0;
@@ -91,17 +89,16 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   // Cancels what is in progress. Says with which status the call ends if it is the caller who left.
   absl::Status CancelAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveUpStalled();
+  // On the reply thread, at each delivery: acts when the timer has run down.
+  void Watch();
+  void WatchUntil(MonoTime time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUpStalled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Edge* const edge_;
   grpc::CallbackServerContext* const context_;
   const MonoTime deadline_;
   grpc::ByteBuffer incoming_;  // belongs to the read in progress
   grpc::ByteBuffer outgoing_;  // belongs to the write in progress
-
-  // Since when the response in flight waits for the caller, in ticks of MonoTime.
-  std::atomic<int64_t> writing_since_{kNotWriting};
-  std::atomic<bool> stalled_{false};
 
   Mutex mu_;
   Reactor* reactor_ ABSL_GUARDED_BY(mu_);  // nullptr once Finish was called
@@ -111,6 +108,11 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   std::deque<std::shared_ptr<StreamSink>> ready_ ABSL_GUARDED_BY(mu_);
   Ticket next_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;  // or about to
+  // Since when the response in flight waits for the caller, and when to look whether it still does.
+  std::optional<MonoTime> writing_since_ ABSL_GUARDED_BY(mu_);
+  std::optional<MonoTime> watch_until_ ABSL_GUARDED_BY(mu_);
+  bool stalled_ ABSL_GUARDED_BY(mu_) = false;  // and given up for that
+  bool done_ ABSL_GUARDED_BY(mu_) = false;  // gRPC is through with the call: there is no context_
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
 };

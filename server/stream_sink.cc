@@ -35,7 +35,6 @@ void StreamSink::OnTokens(const GeneratedToken* tokens, int count) {
     if (streams_) post = !std::exchange(posted_, true);
   }
   if (post) replies_->Post(shared_from_this());
-  session_->TokensWait();
 }
 
 void StreamSink::OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) {
@@ -48,7 +47,6 @@ void StreamSink::OnDone(const absl::Status& status, Reply reply, const RequestTr
     post = !std::exchange(posted_, true);
   }
   if (post) replies_->Post(shared_from_this());
-  session_->TokensWait();
 }
 
 void StreamSink::Deliver() { session_->Offer(shared_from_this()); }
@@ -71,7 +69,7 @@ ModelStreamInferResponse StreamSink::Answer(const Arrived& arrived) {
 
 ModelStreamInferResponse StreamSink::Error(const absl::Status& status) {
   ModelStreamInferResponse message;
-  message.set_error_message(std::string(status.message()));
+  message.set_error_message(ToGrpc(status).error_message());
   message.mutable_infer_response()->set_id(builder_.spec().id);
   auto& parameters = *message.mutable_infer_response()->mutable_parameters();
   parameters["error_code"].set_string_param(std::string(CodeName(status.code())));

@@ -27,7 +27,8 @@ TEST(LoadYaml, SetsWhatIsNamedAndLeavesTheRest) {
                  "    max_queue_delay_us: 5ms\n"
                  "cpu:\n"
                  "server:\n"
-                 "  grpc: {max_message_bytes: 1MiB, reflection: true}\n"
+                 "  grpc: {max_message_bytes: 1MiB}\n"
+                 "  admin: {reflection: false}\n"
                  "  log:\n"
                  "    format: 'json'\n"
                  "  metrics: {address: \"\"}\n",
@@ -39,7 +40,7 @@ TEST(LoadYaml, SetsWhatIsNamedAndLeavesTheRest) {
   EXPECT_EQ(config.engine.batch.max_queue_delay_us, 5000);
   EXPECT_EQ(config.engine.queue.max_requests, 5);
   EXPECT_EQ(config.server.grpc.max_message_bytes, 1 << 20);
-  EXPECT_TRUE(config.server.grpc.reflection);
+  EXPECT_FALSE(config.server.admin.reflection);
   EXPECT_EQ(config.server.log.format, LogOptions::Format::kJson);
   EXPECT_EQ(config.server.metrics.address, "");
   EXPECT_EQ(config.server.grpc.address, ServerOptions().grpc.address);

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/fake_clock.h"
+
 namespace sluice {
 namespace {
 
@@ -38,6 +40,34 @@ class Count : public Delivery {
  private:
   std::atomic<int>* const count_;
 };
+
+TEST(ReplyThreadTest, DeliversAtATimeWhatStillExistsThen) {
+  using std::chrono::seconds;
+  FakeClock clock;
+  const MonoTime start = clock.Now();
+  std::vector<int> delivered;
+  const auto three = std::make_shared<Append>(3, &delivered);
+  const auto one = std::make_shared<Append>(1, &delivered);
+  const auto two = std::make_shared<Append>(2, &delivered);
+  auto gone = std::make_shared<Append>(-1, &delivered);
+  const auto late = std::make_shared<Append>(-2, &delivered);
+  {
+    ReplyThread thread(&clock);
+    thread.PostAt(start + seconds(30), three);
+    thread.PostAt(start + seconds(10), one);
+    thread.PostAt(start + seconds(20), two);
+    thread.PostAt(start + seconds(15), gone);
+    thread.PostAt(start + seconds(60), late);
+    gone.reset();
+    clock.AwaitWaiter(start + seconds(10));
+    clock.Advance(seconds(10));
+    clock.AwaitWaiter(start + seconds(15));
+    EXPECT_EQ(delivered, std::vector<int>{1});
+    clock.Advance(seconds(25));  // past several at once
+    clock.AwaitWaiter(start + seconds(60));
+  }
+  EXPECT_EQ(delivered, (std::vector<int>{1, 2, 3}));
+}
 
 TEST(ReplyThreadTest, ManyMayPost) {
   std::atomic<int> count = 0;
