@@ -34,6 +34,9 @@ endfunction()
 # everything again, and a source still includes what it uses: clang-tidy reads it without. It is compiled
 # once for all targets with the same further OPTIONS.
 function(sluice_precompile target header)
+  if(SLUICE_SANITIZER STREQUAL "fuzzer")
+    return()  # few sources, and clang's compiler cache takes other conditions
+  endif()
   set(options -pthread ${ARGN})
   if(SLUICE_CCACHE)  # its conditions for compilations that read a precompiled header
     list(APPEND options -fpch-preprocess)
