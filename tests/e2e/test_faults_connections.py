@@ -259,3 +259,21 @@ def test_ping_flood(server, descriptors_return):
         flooding.socket.sendall(b"".join(frame(PING, 0, 0, b"12345678") for _ in range(10)))
         assert flooding.closed()
         assert flooding.goaway == b"too_many_pings"
+
+
+@pytest.mark.parametrize("said", [
+    b"", b"GET /livez HTTP/1.1\r\n", b"GET /livez HTTP/1.1\r\nX: " + b"x" * 100_000, b"\0" * 100,
+    b"POST /livez HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n", PREFACE,
+], ids=["nothing", "half_a_head", "long_head", "zeros", "post", "http2"])
+def test_http_requests_that_stall_or_lie(server, descriptors_return, said):
+    with undisturbed(server):
+        sockets = [socket.create_connection(server.http.split(":"), timeout=30) for _ in range(8)]
+        for each in sockets:
+            each.sendall(said)
+        for each in sockets:
+            try:
+                answer = each.recv(100)
+                assert answer == b"" or answer.split()[1].startswith(b"4")
+            except ConnectionResetError:
+                pass
+            each.close()

@@ -196,7 +196,8 @@ class SlowReviewTest : public ::testing::Test {
   const v1::OptimizeBucketsRequest request_;
   GatedEngine engine_;
   Health health_;
-  AdminService service_{{}, &engine_, Clock::Real(), &health_};
+  TransferWatch transfers_{std::chrono::minutes(1), Clock::Real()};
+  AdminService service_{{}, &engine_, Clock::Real(), &health_, &transfers_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
