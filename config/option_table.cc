@@ -15,7 +15,14 @@ Option MakeOption(std::string path, Field field, Kind kind, std::string help) {
           kind.Expected(),
           Kind::kShape,
           [=](absl::string_view text, Config* config) { return kind.Parse(text, &field(*config)); },
-          [=](const Config& config) { return kind.Format(field(config)); }};
+          [=](const Config& config) { return kind.Format(field(config)); },
+          [=](const Config& from, Config* to) { field(*to) = field(from); }};
+}
+
+Option Live(Option option) {
+  option.live = true;
+  option.help += " A reload applies it.";
+  return option;
 }
 
 // The path in YAML and the member it fills are one token, so they cannot drift apart.
@@ -62,6 +69,19 @@ Choice<PaddingKind> Paddings() {
 
 Choice<LogOptions::Format> LogFormats() {
   return {{{"text", LogOptions::Format::kText}, {"json", LogOptions::Format::kJson}}};
+}
+
+std::vector<Option> ModelOptionTable() {
+  return {
+      Live(OPTION(
+          model_repository, Path{},
+          "Directory of models to serve beside the list: NAME/config.json, or "
+          "NAME/VERSION/config.json "
+          "with numbers, of which the highest is loaded; others can be loaded by name at the admin "
+          "address. Nothing outside it is opened, wherever links lead. A relative path starts at "
+          "the "
+          "working directory. Empty: none.")),
+  };
 }
 
 std::vector<Option> LadderOptionTable() {
@@ -161,17 +181,48 @@ std::vector<Option> BatchOptionTable() {
 std::vector<Option> QueueOptionTable() {
   return {
       OPTION(engine.queue.max_requests, Count(1, 1'000'000),
-             "Requests waiting or running; one more is RESOURCE_EXHAUSTED."),
+             "Requests of a model waiting or running; one more is RESOURCE_EXHAUSTED."),
       OPTION(
           engine.queue.max_tokens, Count(1, int64_t{1} << 40),
           "Tokens of the waiting and running requests, with the max_tokens of each row; a request "
-          "that would exceed it is RESOURCE_EXHAUSTED."),
+          "that would exceed it is RESOURCE_EXHAUSTED, one that has more by itself "
+          "INVALID_ARGUMENT."),
+      OPTION(engine.queue.max_bytes, Size(1 << 20, int64_t{1} << 50),
+             "Memory of the waiting and running requests, with their replies at their longest; a "
+             "request that would exceed it is RESOURCE_EXHAUSTED, one that takes more by itself "
+             "INVALID_ARGUMENT."),
+      OPTION(
+          engine.queue.priority_share, (Real{0.0, 1.0, /*above_min=*/true}),
+          "Each priority level below the most urgent may fill this share of what the level above "
+          "may, of each bound of the queue, so that the rest is kept for those: with 0.9 requests "
+          "of the default level are refused at 90 % and those of the lowest at 81 %. 1: no room is "
+          "kept."),
       OPTION(engine.history.requests, Count(0, 1'000'000),
              "Finished requests of each model whose scheduling can be explained (sluice explain)."),
       OPTION(engine.history.journal, Path{},
              "File that every arrival (sizes and times, no payload), decision and measured step is "
              "appended to, for the simulator and for sizing. A relative path starts at the working "
              "directory. Models after the first append their number: FILE.1. Empty: none."),
+  };
+}
+
+std::vector<Option> WatchdogOptionTable() {
+  return {
+      OPTION(
+          engine.watchdog.hang_us, Duration(3'600'000'000),
+          "A step that has taken longer than this and than factor times its estimate hangs: its "
+          "model's requests end with UNAVAILABLE, the daemon is neither ready nor live, and the "
+          "process ends with status 70, to be started again. The same goes for whatever else holds "
+          "up a model's scheduling for this long. Time in which the process was stopped does not "
+          "count. 0: no watchdog."),
+      OPTION(engine.watchdog.factor, (Real{1.0, 1e6}),
+             "How many times its estimated cost a step may take, where that is more than hang_us."),
+      OPTION(engine.watchdog.grace_us, Duration(60'000'000),
+             "After a hang: time between the end of the requests and that of the process, for "
+             "answers and logs to leave."),
+      OPTION(engine.watchdog.failed_steps, Count(0, 1'000'000),
+             "After so many failed steps of a model in a row the daemon is not ready, until one "
+             "succeeds. 0: it stays ready."),
   };
 }
 
@@ -227,13 +278,13 @@ std::vector<Option> GrpcOptionTable() {
              "Time for the message of a unary call to arrive, and for its answer to be taken. Then "
              "the call ends with RESOURCE_EXHAUSTED. Longer lets slow peers hold memory for "
              "longer."),
-      OPTION(server.grpc.max_rows, Count(1, 65536),
-             "Rows (sequences) of one request; more are INVALID_ARGUMENT."),
-      OPTION(server.grpc.stream_stall_timeout_us, Timeout(kHourUs),
-             "A stream whose caller does not take a response for this long is given up: its "
-             "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
-             "is cut off. Longer keeps slow readers, and their KV pages, for longer."),
-      OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
+      Live(OPTION(server.grpc.max_rows, Count(1, 65536),
+                  "Rows (sequences) of one request; more are INVALID_ARGUMENT.")),
+      Live(OPTION(
+          server.grpc.stream_stall_timeout_us, Timeout(kHourUs),
+          "A stream whose caller does not take a response for this long is given up: its "
+          "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
+          "is cut off. Longer keeps slow readers, and their KV pages, for longer.")),
       OPTION(server.grpc.connection.max, Count(1, 1 << 20),
              "Connections at a time; more are closed at once. Each takes a descriptor: where the "
              "system allows fewer, they are fewer, and a warning says so."),
@@ -261,6 +312,15 @@ std::vector<Option> GrpcOptionTable() {
 
 std::vector<Option> ServerOptionTable() {
   return {
+      OPTION(
+          server.admin.address, Address{.may_be_empty = true},
+          "Address of the admin API: buckets, explanations, reloads, loading and unloading of "
+          "models, beside the whole inference protocol. Whoever reaches it may change what is "
+          "served. Port 0 picks a free one; empty: nowhere."),
+      OPTION(server.admin.on_grpc_address, Boolean{},
+             "Offer the admin API at server.grpc.address too, to all who may infer there."),
+      OPTION(server.admin.reflection, Boolean{},
+             "Offer gRPC server reflection wherever the admin API is."),
       OPTION(server.metrics.address, Address{.may_be_empty = true},
              "Address of /metrics, /livez, /readyz and the status page; port 0 picks a free one; "
              "empty: no HTTP server."),
@@ -268,20 +328,21 @@ std::vector<Option> ServerOptionTable() {
           server.http.status_page, Boolean{},
           "Serve the status page (/ and /status.json) beside /metrics. It tells names of models, "
           "buckets and traffic, no content of requests."),
-      OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
-             "Least severity that is logged."),
+      Live(OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
+                  "Least severity that is logged.")),
       OPTION(server.log.format, LogFormats(), "One line per record: text, or JSON for collectors."),
       OPTION(server.log.access_sample, (Real{0.0, 1.0}),
              "Share of requests written to the access log, chosen by hashing the request id."),
       OPTION(server.log.queue_records, Count(64, 1 << 20),
              "Records that may wait for the writer; when full the oldest is dropped and counted."),
-      OPTION(server.lifecycle.drain_delay_us, Duration(3'600'000'000),
-             "After SIGTERM: time between NOT_SERVING and the end of admission, for load balancers "
-             "to notice."),
-      OPTION(
+      Live(OPTION(
+          server.lifecycle.drain_delay_us, Duration(3'600'000'000),
+          "After SIGTERM: time between NOT_SERVING and the end of admission, for load balancers "
+          "to notice.")),
+      Live(OPTION(
           server.lifecycle.drain_timeout_us, Duration(3'600'000'000),
           "After drain_delay_us: time for accepted requests to finish before they are ended with "
-          "UNAVAILABLE."),
+          "UNAVAILABLE.")),
   };
 }
 
@@ -291,8 +352,8 @@ std::vector<Option> ServerOptionTable() {
 
 std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
-  for (auto part : {LadderOptionTable(), BatchOptionTable(), KvOptionTable(), QueueOptionTable(),
-                    CpuOptionTable(), GrpcOptionTable(), ServerOptionTable()}) {
+  for (auto part : {ModelOptionTable(), LadderOptionTable(), BatchOptionTable(), KvOptionTable(),
+                    QueueOptionTable(), WatchdogOptionTable(), CpuOptionTable(), GrpcOptionTable(), ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

@@ -1,9 +1,63 @@
 #include "engine/active_request.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace sluice {
+namespace {
+
+template <typename T>
+int64_t BytesOf(const std::vector<T>& vector) {
+  return static_cast<int64_t>(vector.size() * sizeof(T));
+}
+
+bool Generates(const Request& request) { return request.max_tokens > 1; }
+
+int64_t FixedBytes(const Request& request) {
+  auto bytes = static_cast<int64_t>(sizeof(ActiveRequest));
+  bytes += BytesOf(request.edits.bias) + BytesOf(request.edits.allowed) + BytesOf(request.stop.ids);
+  for (const std::string& text : request.stop.texts) bytes += static_cast<int64_t>(text.size());
+  return bytes + static_cast<int64_t>(RequestHistory::kSteps * sizeof(ExplainedStep));
+}
+
+int64_t RowBytes(const Request& request) {
+  auto bytes = static_cast<int64_t>(sizeof(Row) + sizeof(int32_t));
+  if (RowEdits::Wanted(request)) bytes += static_cast<int64_t>(sizeof(RowEdits));
+  if (!request.stop.texts.empty()) bytes += static_cast<int64_t>(sizeof(TextStream));
+  bytes += request.num_top * static_cast<int64_t>(sizeof(int32_t) + sizeof(float));
+  if ((request.outputs & kOutputLogits) != 0) {
+    bytes += request.model->config.vocab_size * static_cast<int64_t>(sizeof(float));
+  }
+  return bytes;
+}
+
+// Of the entry of a penalised token, and of its place.
+constexpr int64_t kSeenBytes = sizeof(kernels::SeenToken) + 2 * sizeof(int32_t);
+
+int64_t PromptTokenBytes(const Request& request) {
+  int64_t bytes = sizeof(int32_t);
+  if (Generates(request)) bytes += sizeof(int32_t);
+  if (request.edits.repetition_penalty != 1.0f) bytes += kSeenBytes;
+  if ((request.outputs & kOutputPromptLogprobs) != 0) bytes += sizeof(float);
+  const ModelConfig& config = request.model->config;
+  if ((request.outputs & kOutputDiagnostics) != 0 && config.xsa.Any()) {
+    bytes += 2 * config.layers * config.heads * static_cast<int64_t>(sizeof(float));
+  }
+  return bytes;
+}
+
+// Kept by the row, and by the sink until the answer is written.
+int64_t GeneratedTokenBytes(const Request& request) {
+  int64_t bytes = sizeof(GeneratedToken);
+  if (Generates(request)) bytes += sizeof(int32_t);
+  if (RowEdits::Wanted(request)) bytes += kSeenBytes;
+  return bytes + request.num_top * static_cast<int64_t>(sizeof(int32_t) + sizeof(float));
+}
+
+}  // namespace
+
 bool Row::Keep(int32_t token) {
   ++generated;
   scored = false;
@@ -17,6 +71,7 @@ bool Row::Keep(int32_t token) {
 ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, MonoTime received,
                              MonoTime queued)
     : request(std::move(accepted)),
+      load(LoadOf(request)),
       sink(std::move(receiver)),
       rows_left(request.rows()),
       rows(static_cast<size_t>(request.rows())) {
@@ -88,16 +143,14 @@ void ActiveRequest::AllocateReply() {
   }
 }
 
-int64_t ActiveRequest::bytes() const {
-  size_t tokens = request.tokens.size() + request.lengths.size();
-  for (const Row& row : rows) tokens += row.own_tokens.capacity();
-  return static_cast<int64_t>(sizeof(ActiveRequest) + rows.size() * sizeof(Row) +
-                              tokens * sizeof(int32_t));
-}
-
-int64_t QueuedTokens(const Request& request) {
-  return static_cast<int64_t>(request.tokens.size()) +
-         static_cast<int64_t>(request.rows()) * request.max_tokens;
+RequestLoad LoadOf(const Request& request) {
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
+  const int64_t rows = request.rows();
+  const int64_t generated = rows * request.max_tokens;
+  return {.tokens = tokens + generated,
+          .bytes = FixedBytes(request) + rows * RowBytes(request) +
+                   tokens * PromptTokenBytes(request) + generated * GeneratedTokenBytes(request),
+          .priority = request.priority};
 }
 
 }  // namespace sluice

@@ -12,6 +12,7 @@
 #include "engine/paged_scheduler.h"
 #include "engine/request.h"
 #include "engine/row_edits.h"
+#include "engine/schedule/admission.h"
 
 namespace sluice {
 
@@ -55,17 +56,18 @@ struct ActiveRequest {
   bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
   // Sizes the parts of the reply that do not depend on what is generated; once.
   void AllocateReply();
-  // Bytes that it holds while it waits.
-  int64_t bytes() const;
 
   RequestId id = 0;
   const Request request;
+  const RequestLoad load;
   std::shared_ptr<Sink> sink;
 
   // Guarded by the runner's lock.
   absl::Status status;    // the first failure, cancellation or expiry
   int32_t rows_left = 0;  // not kDone
   bool began = false;     // a step carried one of its rows
+  nanoseconds needed{
+      0};  // that it was thought to need when its deadline was near; zero: it was not
 
   // Of the scheduling thread.
   std::vector<Row> rows;
@@ -80,7 +82,9 @@ struct ActiveRequest {
   std::shared_ptr<const StopTexts> stop_texts_;  // nullptr: none
 };
 
-// The value counted by QueueOptions::max_tokens.
-int64_t QueuedTokens(const Request& request);
+// What QueueOptions bounds. Its bytes are those of the request and of all that is kept for it until it
+// has ended, reply and generated tokens included, at their most; what depends on the allocator is left
+// out.
+RequestLoad LoadOf(const Request& request);
 
 }  // namespace sluice

@@ -1,5 +1,7 @@
 #include "engine/delivery.h"
 
+#include "engine/fault.h"
+
 namespace sluice {
 namespace {
 
@@ -19,7 +21,8 @@ bool EndsText(Row* row, int32_t token, std::string* text) {
 // Decides the row's outcome and appends the token that it keeps.
 void CollectRow(size_t i, Row* row, ExecutionSlot* slot, DeliveryScratch* scratch) {
   const ExecutionSlot::Result result = slot->Collect(i);
-  if (!result.finite) {
+  const bool spoiled = FaultsOn() && MeetNan(FaultPoint::kDeliver, row->owner->request.id);
+  if (!result.finite || spoiled) {
     row->outcome = Row::Outcome::kNotFinite;
     return;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/reason.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -41,7 +42,24 @@ absl::Status CheckLengths(const Request& request, int64_t max_positions) {
   return absl::OkStatus();
 }
 
+absl::Status UnreachableError() {
+  return WithReason(
+      absl::ResourceExhaustedError(
+          "the deadline would pass in the queue, behind requests that are due earlier"),
+      RejectionName(Rejection::kDeadlineUnreachable).data());
+}
+
+absl::Status MeetRequestFault(FaultPoint point, const std::string& id) {
+  if (!FaultsOn()) return absl::OkStatus();
+  return MeetFault(point, [&id](std::string_view named) { return named == id; });
+}
+
 }  // namespace
+
+absl::Status HungError() {
+  return WithReason(absl::UnavailableError("the model's device does not answer any more"),
+                    RejectionName(Rejection::kHung).data());
+}
 
 ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
                          PreparedModel prepared, const EngineOptions& options,
@@ -49,6 +67,7 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
                          SchedulerObserver* journal)
     : model_(std::move(model)),
       row_multiple_(info.row_multiple),
+      watchdog_(options.watchdog),
       clock_(clock),
       observer_(observer),
       prepared_(std::move(prepared)),
@@ -66,60 +85,94 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
   thread_ = std::thread([this] { Run(); });
 }
 
-void ModelRunner::Stop() {
-  if (!thread_.joinable()) return;
-  StopAdmission();
-  AwaitIdle(clock_->Now());
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    wake_.Signal();
-  }
-  thread_.join();
-}
-
-absl::Status ModelRunner::Refuse(Rejection reason, absl::Status status) {
-  observer_->OnRejected(model_->name, reason);
-  return status;
+absl::Status ModelRunner::Refuse(const Refusal& refusal) {
+  observer_->OnRejected(model_->name, refusal.reason);
+  return refusal.status;
 }
 
 absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<Sink> sink,
                                               MonoTime received) {
   CheckInvariants(request);
-  absl::Status fits = CheckLengths(request, model_->config.max_positions);
-  if (!fits.ok()) return Refuse(Rejection::kTooLarge, std::move(fits));
+  if (absl::Status fault = MeetRequestFault(FaultPoint::kAdmit, request.id); !fault.ok()) {
+    return Refuse({Rejection::kQueueFull, std::move(fault)});
+  }
   const MonoTime now = clock_->Now();
-  if (request.deadline <= now) {
-    return Refuse(Rejection::kDeadline,
-                  absl::DeadlineExceededError("the deadline passed before the request was queued"));
-  }
+  const RequestLoad load = LoadOf(request);
+  nanoseconds needed(0);
+  Refusal refusal = Examine(request, now);
   // Before anything is allocated in proportion to its tokens.
-  const int64_t tokens = QueuedTokens(request);
-  if (absl::Status status = TakeBudget(tokens); !status.ok()) {
-    return Refuse(Rejection::kQueueFull, std::move(status));
-  }
+  if (refusal.status.ok()) refusal = Reserve(request, load, now, &needed);
+  if (!refusal.status.ok()) return Refuse(refusal);
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
+  active->needed = needed;
   for (Row& row : active->rows) row.kv.ids.reserve(MostPagesOf(row, prepared_.kv.page_tokens));
+  absl::Status fault = MeetRequestFault(FaultPoint::kQueue, active->request.id);
   {
     MutexLock lock(&mu_);
-    if (!draining_) return Admit(std::move(active));
-    budget_.Return(tokens);
+    refusal = fault.ok() ? Closed() : Refusal{Rejection::kQueueFull, std::move(fault)};
+    if (refusal.status.ok()) return Admit(std::move(active));
+    budget_.Return(load);
   }
-  return Refuse(Rejection::kDraining, absl::UnavailableError("the model is draining"));
+  return Refuse(refusal);
 }
 
-absl::Status ModelRunner::TakeBudget(int64_t tokens) {
+ModelRunner::Refusal ModelRunner::Examine(const Request& request, MonoTime now) const {
+  absl::Status fits = CheckLengths(request, model_->config.max_positions);
+  if (!fits.ok()) return {Rejection::kTooLarge, std::move(fits)};
+  if (request.deadline > now) return {};
+  return {Rejection::kDeadline,
+          absl::DeadlineExceededError("the deadline passed before the request was queued")};
+}
+
+ModelRunner::Refusal ModelRunner::Reserve(const Request& request, const RequestLoad& load,
+                                          MonoTime now, nanoseconds* needed) {
   MutexLock lock(&mu_);
-  return budget_.Take(tokens);
+  if (Refusal closed = Closed(); !closed.status.ok()) return closed;
+  if (request.deadline != MonoTime::max() && OutOfReach(request, now, needed)) {
+    return {Rejection::kDeadlineUnreachable, UnreachableError()};
+  }
+  absl::Status taken = budget_.Take(load);
+  const bool too_large = absl::IsInvalidArgument(taken);
+  return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
+}
+
+bool ModelRunner::OutOfReach(const Request& request, MonoTime now, nanoseconds* needed) const {
+  // Of what may be cached, the last token of each row is all that is sure to be computed.
+  const bool cached = prepared_.kv.keeps_pages && prepared_.kv.prefix_reuse;
+  const auto rows = static_cast<int64_t>(request.lengths.size());
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
+  const int64_t steps = LaterSteps(request.max_tokens);
+  const Due due{.deadline = request.deadline,
+                .priority = request.priority,
+                .rows = rows,
+                .tokens = cached ? rows : tokens,
+                .steps = steps,
+                .context = tokens / rows + steps / 2};
+  const int64_t running = stepping_sequences_ + static_cast<int64_t>(queue().running());
+  *needed = TimeNeeded(due, running, scheduler_.scheduler());
+  const std::chrono::duration<double> forecast(*needed);
+  return forecast_error_.factor() * forecast > request.deadline - now;
+}
+
+void ModelRunner::LearnForecast(const ActiveRequest& request) {
+  const bool missed = absl::IsDeadlineExceeded(request.status);
+  if (request.needed == nanoseconds(0) || !(request.status.ok() || missed)) return;
+  const MonoTime end = std::min(clock_->Now(), request.request.deadline);
+  forecast_error_.Learn(request.needed, end - request.trace.queued, missed);
+}
+
+ModelRunner::Refusal ModelRunner::Closed() const {
+  if (hung_) return {Rejection::kHung, HungError()};
+  if (draining_) return {Rejection::kDraining, absl::UnavailableError("the model is draining")};
+  return {};
 }
 
 RequestId ModelRunner::Admit(std::unique_ptr<ActiveRequest> active) {
   active->id = ++last_id_;
   observer_->OnAdmitted(active->request);
-  bytes_ += active->bytes();
   for (Row& row : active->rows) {
     row.ticket = ++last_ticket_;
-    row.expected_steps = ExpectedSteps(row);
+    row.expected_steps = 1 + static_cast<int32_t>(LaterSteps(row.max_generated));
     scheduler_.Arrive(&row);
     CountWork(&row);
   }
@@ -147,9 +200,8 @@ void ModelRunner::Fail(ActiveRequest* request, const absl::Status& status) {
   }
 }
 
-int32_t ModelRunner::ExpectedSteps(const Row& row) const {
-  const int32_t after_first = std::max(row.max_generated - 1, 0);
-  return 1 + static_cast<int32_t>(std::lround(generated_share_ * after_first));
+int64_t ModelRunner::LaterSteps(int32_t most_tokens) const {
+  return std::lround(generated_share_ * std::max(most_tokens - 1, 0));
 }
 
 void ModelRunner::LearnSteps(const Row& row) {
@@ -176,31 +228,11 @@ void ModelRunner::RowDone(Row* row) {
   ActiveRequest* const request = row->owner;
   if (--request->rows_left > 0) return;
   if (request->began) --running_requests_;
-  budget_.Return(QueuedTokens(request->request));
-  bytes_ -= request->bytes();
+  budget_.Return(request->load);
+  LearnForecast(*request);
   const auto it = requests_.find(request->id);
   ended_.push_back(std::move(it->second));
   requests_.erase(it);
-}
-
-void ModelRunner::StopAdmission() {
-  MutexLock lock(&mu_);
-  draining_ = true;
-  wake_.Signal();
-}
-
-void ModelRunner::AwaitIdle(MonoTime deadline) {
-  MutexLock lock(&mu_);
-  while (!requests_.empty() || !ended_.empty() || ending_) {
-    if (clock_->Now() >= deadline) break;
-    clock_->WaitUntil(&idle_, &mu_, deadline);
-  }
-  std::vector<ActiveRequest*> left;
-  for (const auto& [id, request] : requests_) left.push_back(request.get());
-  for (ActiveRequest* request : left) {
-    Fail(request, absl::UnavailableError("the server is shutting down"));
-  }
-  wake_.Signal();
 }
 
 void ModelRunner::SetLadder(std::shared_ptr<const Ladder> ladder) {

@@ -5,7 +5,11 @@
 //     never during a replay or a call to a sink.
 //   * The scheduling thread alone calls sinks and, through the loop
 //       end what failed -> decide -> look up -> lay out -> replay -> collect -> settle,
-//     owns the rows of the step between "decide" and "settle".
+//     owns the rows of the step between "decide" and "settle". A step for which the device has no
+//     memory is run again in two halves.
+//   * While the scheduling thread hangs in a replay another one may take its place, once and for good
+//     (GiveUp): that one ends all requests, and the scheduling thread ends itself should it come back.
+//     Requests whose rows a lost replay may still write to live until the runner is destroyed.
 //   * A request ends when its last row is done: it leaves the table under the lock, is handed to
 //     the scheduling thread, and its OnDone is called without the lock.
 //
@@ -28,11 +32,17 @@
 #include "engine/decision_history.h"
 #include "engine/delivery.h"
 #include "engine/engine.h"
+#include "engine/fault.h"
 #include "engine/mutex.h"
 #include "engine/paged_scheduler.h"
+#include "engine/pulse.h"
 #include "engine/warm_up.h"
+#include "engine/watchdog.h"
 
 namespace sluice {
+
+// Unavailable: what becomes of the requests of a runner that was given up.
+absl::Status HungError();
 
 class ModelRunner {
  public:
@@ -77,20 +87,61 @@ class ModelRunner {
   // Ends what is left with Unavailable, and the scheduling thread. For the thread that destroys it.
   void Stop();
 
+  // What a watchdog reads.
+  const Pulse& pulse() const { return pulse_; }
+  // Refuses from here on. Where `hang` is a replay that has not ended meanwhile: ends every request
+  // with Unavailable.
+  void GiveUp(const Hang& hang);
+
  private:
+  // Rows of a decided batch, to be run at once.
+  struct Step {
+    std::span<WaitingSequence* const> sequences;
+    std::span<Row* const> rows;  // the same
+    BatchSize size{};
+    Bucket bucket{};
+  };
+
   // The scheduling thread.
   void Run();
   bool NextWork();
+  void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndFinished();
-  void RunBatch();
-  void AbandonBatch(const absl::Status& status);
-  StepNeeds Needs() const;
-  void NoteStep(const ExplainedStep& step);
-  void DropDead(const absl::Status& replayed, MonoTime now);
-  void Settle(const StepShape* timed, nanoseconds replay);
+  // These return false when the thread was given up.
+  bool RunBatch();
+  bool RunStep(const Step& step);
+  bool RunHalves(const Step& step);
+  Step Part(const Step& step, size_t begin, size_t count) const;
+  StepNeeds Needs(const Step& step) const;
+  void FailStep(const Step& step, const absl::Status& status);
+  absl::Status MeetStepFault(FaultPoint point, std::span<Row* const> rows) const;
+  nanoseconds Allowed(const StepShape& shape) const;
+  void Deliver(std::span<Row* const> rows, MonoTime now);
+  void NoteStep(std::span<Row* const> rows, const ExplainedStep& explained);
+  void NoteOutcome(const absl::Status& status, bool split);
+  void DropDead(std::span<Row* const> rows, const absl::Status& replayed, MonoTime now);
+  void Settle(std::span<Row* const> rows, const StepShape* timed, nanoseconds replay);
 
-  absl::Status Refuse(Rejection reason, absl::Status status);
-  absl::Status TakeBudget(int64_t tokens);
+  // Tells the observer that a request ended, and its sink.
+  void End(ActiveRequest* request, Reply reply);
+  std::vector<std::unique_ptr<ActiveRequest>> TakeAll(const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  struct Refusal {
+    Rejection reason = Rejection::kQueueFull;
+    absl::Status status;  // ok: none
+  };
+  absl::Status Refuse(const Refusal& refusal);
+  // What does not depend on what is queued.
+  Refusal Examine(const Request& request, MonoTime now) const;
+  // Takes the budget, if it is not refused. `needed`: as in ActiveRequest.
+  Refusal Reserve(const Request& request, const RequestLoad& load, MonoTime now,
+                  nanoseconds* needed);
+  // Would it miss its deadline?
+  bool OutOfReach(const Request& request, MonoTime now, nanoseconds* needed) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LearnForecast(const ActiveRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Refusal Closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   RequestId Admit(std::unique_ptr<ActiveRequest> active) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -99,8 +150,9 @@ class ModelRunner {
   // ones when they settle.
   void Fail(ActiveRequest* request, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RowDone(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Step batches that a row probably takes after its prompt, and how far one went that ended.
-  int32_t ExpectedSteps(const Row& row) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Step batches that a row probably takes after its prompt, if it may have so many tokens, and how far
+  // one went that ended.
+  int64_t LaterSteps(int32_t most_tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LearnSteps(const Row& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The tokens that its steps may still compute.
   void CountWork(Row* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -113,6 +165,7 @@ class ModelRunner {
 
   const std::shared_ptr<const Model> model_;
   const int32_t row_multiple_;
+  const WatchdogOptions watchdog_;
   Clock* const clock_;
   Observer* const observer_;
   const PreparedModel prepared_;  // its slot is used by the scheduling thread alone
@@ -121,6 +174,7 @@ class ModelRunner {
   CondVar wake_;  // the scheduling thread has something to look at
   CondVar idle_;  // nothing is admitted and nothing is being ended
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool hung_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   RequestId last_id_ ABSL_GUARDED_BY(mu_);
   uint64_t last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
@@ -130,21 +184,26 @@ class ModelRunner {
   std::vector<std::unique_ptr<ActiveRequest>> ended_ ABSL_GUARDED_BY(mu_);  // OnDone is due
   bool ending_ ABSL_GUARDED_BY(mu_) = false;      // the scheduling thread calls OnDone
   int64_t work_tokens_ ABSL_GUARDED_BY(mu_) = 0;  // that all admitted rows may still compute
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;        // held by admitted requests
+  ForecastError forecast_error_ ABSL_GUARDED_BY(mu_);
   // Of the steps that max_tokens allows, those that rows take; a decayed mean.
   double generated_share_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t running_requests_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stepping_sequences_ ABSL_GUARDED_BY(mu_) = 0;  // in the current step
   int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;               // that ended
 
+  // Whose rows are in a replay that was given up.
+  std::vector<std::unique_ptr<ActiveRequest>> lost_ ABSL_GUARDED_BY(mu_);
+
   DecisionHistory history_;
+  Pulse pulse_;
 
   // Of the scheduling thread; capacity for the largest bucket.
   PlanCache::Reader plans_;
   RecentWaits waits_;
   BatchDecision decision_;
-  MonoTime decided_{};  // when
-  int64_t step_ = 0;    // number of the latest batch
+  MonoTime decided_{};        // when
+  int64_t step_ = 0;          // number of the latest batch
+  int64_t failed_steps_ = 0;  // in a row
   std::vector<WaitingSequence*> batch_;
   std::vector<Row*> running_;  // the same
   DeliveryScratch delivery_;

@@ -22,7 +22,7 @@ ModelStats ModelRunner::Stats() const {
   stats.running_sequences = stepping_sequences_ + static_cast<int64_t>(queue().running());
   stats.waiting_sequences = static_cast<int64_t>(queue().size() - queue().running());
   stats.queued_tokens = queue().tokens();
-  stats.queued_bytes = bytes_;
+  stats.queued_bytes = budget_.bytes();
   if (!queue().empty()) stats.oldest_age = std::max(now - queue().OldestArrival(), nanoseconds(0));
   stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(
       std::chrono::duration<double>(scheduler_.scheduler().costs().EstimateDrain(

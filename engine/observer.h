@@ -7,6 +7,7 @@
 #include "engine/backend.h"
 #include "engine/insight.h"
 #include "engine/request.h"
+#include "engine/watchdog.h"
 
 namespace sluice {
 
@@ -34,7 +35,15 @@ struct PlanTrace {
 };
 
 // Why a request was not admitted.
-enum class Rejection { kQueueFull, kDraining, kDeadline, kTooLarge, kUnknownModel };
+enum class Rejection {
+  kQueueFull,
+  kDraining,
+  kHung,      // its scheduling thread hangs
+  kDeadline,  // passed before it came
+  kDeadlineUnreachable,
+  kTooLarge,
+  kUnknownModel,
+};
 std::string_view RejectionName(Rejection rejection);
 
 // Called from engine threads and submitting threads; implementations are thread-safe and quick, and
@@ -55,6 +64,14 @@ class Observer {
   // One sentence for the log about what went on without: a ladder file that does not apply or could
   // not be written, a journal that lost lines.
   virtual void OnNotice(const Model& model, std::string_view notice) {}
+  // A replay failed. `failed` steps in a row have, this one included, but for those that are tried
+  // again in parts.
+  virtual void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {}
+  // A step succeeded after some that had not.
+  virtual void OnStepsRecovered(const Model& model) {}
+  // The scheduling thread hangs, on its device or elsewhere, and will be of no use again. Called once,
+  // before its requests end.
+  virtual void OnHang(const Model& model, const Hang& hang) {}
 };
 
 }  // namespace sluice

@@ -90,11 +90,32 @@ struct BatchOptions {
   PaddingKind padding = PaddingKind::kZeros;
 };
 
+// Bounds of what a model has admitted. What would exceed one is ResourceExhausted; a request that exceeds
+// one by itself is InvalidArgument.
 struct QueueOptions {
-  // Requests waiting or running; one more is ResourceExhausted. [1, 10^6].
+  // Requests waiting or running. [1, 10^6].
   int32_t max_requests = 4096;
   // Their tokens, each row's max_tokens included. [1, 2^40].
   int64_t max_tokens = 1 << 22;
+  // Their memory, replies included. [1 MiB, 2^50].
+  int64_t max_bytes = 1 << 30;
+  // Each priority level below the most urgent may fill this share of what the level above may, of each
+  // bound, so that it leaves room for those. 1: no room is kept. (0, 1].
+  double priority_share = 0.9;
+};
+
+// When the daemon gives a model's scheduling thread, or its device, up.
+struct WatchdogOptions {
+  // A step that has taken longer than this and than `factor` times its estimate hangs: its model's
+  // requests end with Unavailable and the process ends with an error, to be started again. The same
+  // goes for anything else that holds the thread up for this long. 0: no watchdog. [0, 1 h].
+  int64_t hang_us = 30'000'000;
+  double factor = 20;  // [1, 10^6]
+  // Time between the requests' end and the process's. [0, 1 min].
+  int64_t grace_us = 1'000'000;
+  // After so many failed steps in a row the daemon is not ready, until a step succeeds. 0: it stays
+  // ready. [0, 10^6].
+  int32_t failed_steps = 8;
 };
 
 // Keys and values of the sequences in progress. Only kCutAndFill keeps them between two steps; the
@@ -124,6 +145,7 @@ struct EngineOptions {
   QueueOptions queue;
   KvOptions kv;
   HistoryOptions history;
+  WatchdogOptions watchdog;
 };
 
 // Options of the CPU backend.

@@ -113,8 +113,9 @@ struct RequestTrace {
   nanoseconds compute{0};     // sum of those steps' replay times
 };
 
-// Receives a request's results. All calls come from one engine thread, in order, and must return
-// quickly: they hold up every request of the model. After OnDone the engine drops the sink.
+// Receives a request's results. All calls come from one engine thread (OnDone, where that one hangs in
+// a step, from another in its place), in order, and must return quickly: they hold up every request of
+// the model. After OnDone the engine drops the sink.
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -47,7 +47,14 @@ ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
     : journal_(std::move(journal)),
       runner_(first_id, std::move(model), std::move(prepared), options, info, clock, observer,
               journal_.get()),
-      reviewer_(&runner_, options, std::move(file), clock, observer) {}
+      reviewer_(&runner_, options, std::move(file), clock, observer) {
+  if (options.watchdog.hang_us == 0) return;
+  watchdog_.emplace(std::chrono::microseconds(options.watchdog.hang_us), &runner_.pulse(), clock,
+                    [this, observer](const Hang& hang) {
+                      observer->OnHang(*runner_.model(), hang);
+                      runner_.GiveUp(hang);
+                    });
+}
 
 ModelStats ServedModel::Stats() const {
   ModelStats stats = runner_.Stats();

@@ -1,12 +1,14 @@
-// All that serves one model: its runner, the reviews of its ladder, its journal.
+// All that serves one model: its runner, the reviews of its ladder, its journal, its watchdog.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "engine/journal.h"
 #include "engine/ladder_reviewer.h"
 #include "engine/model_runner.h"
+#include "engine/watchdog.h"
 
 namespace sluice {
 
@@ -39,6 +41,7 @@ class ServedModel {
   const std::unique_ptr<Journal> journal_;  // nullptr: none
   ModelRunner runner_;
   LadderReviewer reviewer_;
+  std::optional<Watchdog> watchdog_;  // while the runner stops, too
 };
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/fault.h"
 #include "engine/schedule/scheduler.h"
 
 namespace sluice {
@@ -173,6 +174,11 @@ void ReadFile(const LadderFile& file, const EngineOptions& options, const Model&
   }
 }
 
+absl::Status MeetStartFault(FaultPoint point) {
+  if (!FaultsOn()) return absl::OkStatus();
+  return MeetFault(point, [](std::string_view) { return false; });
+}
+
 }  // namespace
 
 bool IsPadded(PolicyKind policy) {
@@ -196,6 +202,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
     ReadFile(*prepared.file, options, *model, observer, &*wanted, &prepared.costs);
   }
 
+  if (absl::Status fault = MeetStartFault(FaultPoint::kLoad); !fault.ok()) return fault;
   absl::StatusOr<std::unique_ptr<ExecutableModel>> executable = backend->Load(model);
   if (!executable.ok()) return executable.status();
   prepared.executable = *std::move(executable);
@@ -210,6 +217,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                 prepared.executable->page_bytes());
   if (!kv.ok()) return kv.status();
   prepared.kv = *kv;
+  if (absl::Status fault = MeetStartFault(FaultPoint::kAllocate); !fault.ok()) return fault;
   absl::StatusOr<std::unique_ptr<ExecutionSlot>> slot = ExecutionSlot::Create(
       prepared.executable.get(), model.get(), *prepared.ladder,
       {.padding = options.batch.padding, .page_tokens = kv->page_tokens, .pages = kv->pages});

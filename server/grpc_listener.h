@@ -24,7 +24,7 @@
 #include "engine/clock.h"
 #include "engine/mutex.h"
 #include "grpcpp/server_builder.h"
-#include "server/descriptor.h"
+#include "engine/descriptor.h"
 #include "server/listening_sockets.h"
 
 namespace sluice {

@@ -61,20 +61,32 @@ class Health::Watcher final : public grpc::ServerWriteReactor<HealthCheckRespons
 };
 
 Health::Status Health::StatusOf(std::string_view service) const {
-  if (service == kLivenessService) return HealthCheckResponse::SERVING;
-  if (!service.empty() && service != kReadinessService) return HealthCheckResponse::SERVICE_UNKNOWN;
-  return ready_ ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+  const bool liveness = service == kLivenessService;
+  if (!liveness && !service.empty() && service != kReadinessService) {
+    return HealthCheckResponse::SERVICE_UNKNOWN;
+  }
+  const bool well = liveness ? !hung_ : ReadyLocked();
+  return well ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
 }
 
-void Health::SetReady(bool ready) {
+void Health::Set(bool* flag, bool value) {
   MutexLock lock(&mu_);
-  ready_ = ready;
+  *flag = value;
   for (Watcher* watcher : watchers_) watcher->NotifyLocked();
 }
 
+void Health::SetReady(bool ready) { Set(&ready_, ready); }
+void Health::SetFailing(bool failing) { Set(&failing_, failing); }
+void Health::SetHung() { Set(&hung_, true); }
+
 bool Health::ready() const {
   MutexLock lock(&mu_);
-  return ready_;
+  return ReadyLocked();
+}
+
+bool Health::live() const {
+  MutexLock lock(&mu_);
+  return !hung_;
 }
 
 void Health::EndWatches() {

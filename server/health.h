@@ -20,7 +20,14 @@ class Health final : public grpc::health::v1::Health::CallbackService {
  public:
   // Starts as not ready. Watchers hear of each change that lasts.
   void SetReady(bool ready);
+  // Set ready, and nothing is wrong with the engine.
   bool ready() const;
+
+  // Until it is over, not ready. Starts as not failing.
+  void SetFailing(bool failing);
+  // For good: neither live nor ready.
+  void SetHung();
+  bool live() const;
 
   // Ends all watches, present and future, with UNAVAILABLE.
   void EndWatches();
@@ -38,9 +45,15 @@ class Health final : public grpc::health::v1::Health::CallbackService {
 
   // SERVICE_UNKNOWN for a name that is not served.
   Status StatusOf(std::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Set(bool* flag, bool value);
+  bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return ready_ && !failing_ && !hung_;
+  }
 
   mutable Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
+  bool failing_ ABSL_GUARDED_BY(mu_) = false;
+  bool hung_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // those not finished
 };

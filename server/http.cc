@@ -84,7 +84,8 @@ int HttpServer::Metrics(mg_connection* connection, void* self) {
 
 int HttpServer::Live(mg_connection* connection, void* self) {
   if (RefuseMethod(connection)) return 405;
-  return Answer(connection, 200, kTextType, "live\n");
+  const bool live = static_cast<HttpServer*>(self)->handlers_.live();
+  return Answer(connection, live ? 200 : 503, kTextType, live ? "live\n" : "hung\n");
 }
 
 int HttpServer::Ready(mg_connection* connection, void* self) {

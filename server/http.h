@@ -16,6 +16,7 @@ namespace sluice {
 struct HttpHandlers {
   std::function<std::string()> metrics;  // the body of /metrics
   std::function<bool()> ready;           // /readyz: 200 or 503
+  std::function<bool()> live;            // /livez: likewise
   // The body of /status.json. Empty: neither that nor the page that reads it, /, is served.
   std::function<std::string()> status = nullptr;
 };

@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <thread>
+
 #include "kernels/check.h"
 
 namespace sluice {
@@ -21,16 +24,20 @@ void ExitAtOnce(int signal) { _exit(128 + signal); }
 
 }  // namespace
 
-void BlockTermination() {
-  const sigset_t signals = TerminationSignals();
+void BlockSignals() {
+  sigset_t signals = TerminationSignals();
+  sigaddset(&signals, SIGHUP);
   SLUICE_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-int WaitForTermination() {
+int WaitForTermination(const std::function<void()>& on_hangup) {
   const sigset_t signals = TerminationSignals();
+  sigset_t awaited = signals;
+  sigaddset(&awaited, SIGHUP);
   int received = 0;
-  while (sigwait(&signals, &received) != 0) {
+  while (sigwait(&awaited, &received) != 0 || received == SIGHUP) {
+    if (received == SIGHUP) on_hangup();
   }
   // A handler and not the default action: the kernel spares process 1, which a container's daemon
   // is, from default actions.
@@ -40,6 +47,16 @@ int WaitForTermination() {
   SLUICE_CHECK(sigaction(SIGINT, &action, nullptr) == 0);
   SLUICE_CHECK(pthread_sigmask(SIG_UNBLOCK, &signals, nullptr) == 0);
   return received;
+}
+
+void ExitAfter(nanoseconds delay) {
+  std::thread([end = Clock::Real()->Now() + delay] {
+    Mutex mu;
+    CondVar never;
+    MutexLock lock(&mu);
+    while (Clock::Real()->Now() < end) Clock::Real()->WaitUntil(&never, &mu, end);
+    std::_Exit(kHungStatus);
+  }).detach();
 }
 
 }  // namespace sluice

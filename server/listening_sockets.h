@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/descriptor.h"
+#include "engine/descriptor.h"
 
 namespace sluice {
 

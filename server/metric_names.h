@@ -40,6 +40,11 @@ inline constexpr Metric kStageDuration{
     "sluice_stage_duration_seconds",
     "By stage: admit (reading and validating a request); form, replay and deliver of a batch."};
 
+// The device.
+inline constexpr Metric kBackendErrors{
+    "sluice_backend_errors_total",
+    "Failed replays and hangs, by kind: hang, or the status code in lower case."};
+
 // Batches and plans.
 inline constexpr Metric kTokens{
     "sluice_tokens_total",
@@ -132,6 +137,11 @@ inline constexpr Metric kPreemptions{
 // The daemon.
 inline constexpr Metric kLogDropped{"sluice_log_dropped_total",
                                     "Log records dropped because the writer was behind."};
+inline constexpr Metric kReloadSuccess{"sluice_config_reload_success",
+                                       "1 when the last reload of the configuration succeeded, or "
+                                       "there was none, else 0."};
+inline constexpr Metric kReloads{"sluice_config_reloads_total",
+                                 "Reloads of the configuration, by result: ok or error."};
 inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
 
 }  // namespace sluice::metric

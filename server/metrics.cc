@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
@@ -21,6 +22,7 @@ namespace {
 
 using prometheus::Counter;
 using prometheus::Family;
+using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Labels;
 
@@ -60,6 +62,9 @@ struct Metrics::Families {
   Family<Counter>& AddCounter(const metric::Metric& metric) {
     return prometheus::BuildCounter().Name(metric.name).Help(metric.help).Register(*registry);
   }
+  Gauge& AddGauge(const metric::Metric& metric) {
+    return prometheus::BuildGauge().Name(metric.name).Help(metric.help).Register(*registry).Add({});
+  }
   Family<Histogram>& AddHistogram(const metric::Metric& metric) {
     return prometheus::BuildHistogram().Name(metric.name).Help(metric.help).Register(*registry);
   }
@@ -80,9 +85,12 @@ struct Metrics::Families {
   Family<Counter>& batches = AddCounter(metric::kBatches);
   Family<Histogram>& batch_rows = AddHistogram(metric::kBatchRows);
   Family<Histogram>& batch_tokens = AddHistogram(metric::kBatchTokens);
+  Family<Counter>& backend_errors = AddCounter(metric::kBackendErrors);
   Family<Counter>& plan_lookups = AddCounter(metric::kPlanLookups);
   Family<Counter>& plan_captures = AddCounter(metric::kPlanCaptures);
   Family<Histogram>& plan_capture_seconds = AddHistogram(metric::kPlanCaptureSeconds);
+  Family<Counter>& reloads = AddCounter(metric::kReloads);
+  Gauge& reload_success = AddGauge(metric::kReloadSuccess);
 };
 
 // The series of one model.
@@ -142,6 +150,7 @@ struct Metrics::Series {
 
 Metrics::Metrics(const std::string& device, const std::string& version)
     : device_(device), families_(std::make_unique<Families>(&registry_)) {
+  families_->reload_success.Set(1);
   prometheus::BuildGauge()
       .Name(metric::kBuildInfo.name)
       .Help(metric::kBuildInfo.help)
@@ -151,6 +160,11 @@ Metrics::Metrics(const std::string& device, const std::string& version)
 }
 
 Metrics::~Metrics() = default;
+
+void Metrics::OnReload(bool ok) {
+  families_->reload_success.Set(ok ? 1 : 0);
+  families_->reloads.Add({{"result", ok ? "ok" : "error"}}).Increment();
+}
 
 Metrics::Series& Metrics::For(const Model& model) {
   return series_.Get(model, [&] {
@@ -220,5 +234,16 @@ void Metrics::OnPlan(const PlanTrace& trace) {
       .Increment();
   series.capture_seconds.Observe(Seconds(trace.duration));
 }
+
+void Metrics::CountError(const Model& model, const std::string& kind) {
+  families_->backend_errors.Add(With(For(model).labels, "kind", kind)).Increment();
+}
+
+void Metrics::OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {
+  const std::string_view code = CodeName(status.code());
+  CountError(model, absl::AsciiStrToLower(absl::string_view(code.data(), code.size())));
+}
+
+void Metrics::OnHang(const Model& model, const Hang& hang) { CountError(model, "hang"); }
 
 }  // namespace sluice

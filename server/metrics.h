@@ -32,6 +32,9 @@ class Metrics final : public Observer, public RefusalObserver {
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
   void OnPlan(const PlanTrace& trace) override;
+  void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
+  void OnHang(const Model& model, const Hang& hang) override;
+  void OnReload(bool ok);
   // Counted in Engine::Stats.
   void OnReview(const Model& model, const OptimizeReport& report) override {}
 
@@ -40,6 +43,7 @@ class Metrics final : public Observer, public RefusalObserver {
   struct Series;
 
   Series& For(const Model& model);
+  void CountError(const Model& model, const std::string& kind);
 
   const std::string device_;
   prometheus::Registry registry_;

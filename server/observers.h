@@ -35,6 +35,15 @@ class Observers final : public Observer {
   void OnNotice(const Model& model, std::string_view notice) override {
     for (Observer* observer : observers_) observer->OnNotice(model, notice);
   }
+  void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override {
+    for (Observer* observer : observers_) observer->OnStepFailed(model, status, failed);
+  }
+  void OnStepsRecovered(const Model& model) override {
+    for (Observer* observer : observers_) observer->OnStepsRecovered(model);
+  }
+  void OnHang(const Model& model, const Hang& hang) override {
+    for (Observer* observer : observers_) observer->OnHang(model, hang);
+  }
 
  private:
   const std::vector<Observer*> observers_;

@@ -7,6 +7,12 @@
 
 namespace sluice {
 
+struct ModelSpec {
+  std::string name;  // [A-Za-z0-9_.-]{1,128}
+  std::string path;  // directory, at most 4096 bytes; a file's relative ones start at its directory
+  int64_t version = 1;  // [1, 2^31 - 1]; name and version together are unique
+};
+
 // Of the gRPC service. What the daemon has is shared by all peers, so none keeps a connection for
 // nothing. Zero, where it is in the range, means never.
 struct ConnectionOptions {
@@ -53,9 +59,19 @@ struct GrpcOptions {
   // cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it is cut off. What waits is
   // bounded by the tokens that its requests may generate. [100 ms, 1 h].
   int64_t stream_stall_timeout_us = 30'000'000;
-  // Offer server reflection.
-  bool reflection = false;
   ConnectionOptions connection;
+};
+
+// What changes the daemon rather than asks it for an answer: sluice.admin.v1, loading and unloading of
+// models. Whoever reaches it may change what is served.
+struct AdminOptions {
+  // HOST:PORT where all that is offered, beside the whole inference protocol; port 0 picks a free one;
+  // empty: nowhere.
+  std::string address = "127.0.0.1:8003";
+  // Offer it at grpc.address too.
+  bool on_grpc_address = false;
+  // Server reflection, wherever the admin API is.
+  bool reflection = true;
 };
 
 struct MetricsOptions {
@@ -99,6 +115,7 @@ struct EngineTraits {
 
 struct ServerOptions {
   GrpcOptions grpc;
+  AdminOptions admin;
   MetricsOptions metrics;
   HttpOptions http;
   LogOptions log;

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
 
-constexpr char kReasonPayload[] = "sluice/reason";
 constexpr size_t kMaxMessageBytes = 4096;
 constexpr size_t kMaxPrintableBytes = 64;
 
@@ -57,16 +55,9 @@ const CodeEntry& Entry(absl::StatusCode code) {
 
 }  // namespace
 
-absl::Status WithReason(absl::Status status, absl::string_view reason) {
-  if (!status.ok()) status.SetPayload(kReasonPayload, absl::Cord(reason));
-  return status;
-}
-
 std::string ReasonOf(const absl::Status& status) {
-  if (absl::optional<absl::Cord> reason = status.GetPayload(kReasonPayload)) {
-    return std::string(*reason);
-  }
-  return std::string(Entry(status.code()).reason);
+  std::string reason = AttachedReason(status);
+  return reason.empty() ? std::string(Entry(status.code()).reason) : reason;
 }
 
 std::string_view CodeName(absl::StatusCode code) { return Entry(code).name; }

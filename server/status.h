@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "engine/reason.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
 
@@ -18,10 +19,7 @@ namespace sluice {
 inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 inline constexpr char kReasonTrailer[] = "sluice-reason";
 
-// Attaches a reason (lower case letters and underscores) to an error.
-absl::Status WithReason(absl::Status status, absl::string_view reason);
-
-// The attached reason, or one that follows from the code: "queue_full" for ResourceExhausted,
+// The attached reason (see WithReason), or one that follows from the code: "queue_full" for ResourceExhausted,
 // "unavailable", "deadline", ... Empty for ok.
 std::string ReasonOf(const absl::Status& status);
 

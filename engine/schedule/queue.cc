@@ -1,6 +1,5 @@
 #include "engine/schedule/queue.h"
 
-#include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -113,25 +112,15 @@ MonoTime SequenceQueue::OldestArrival() const {
   return arrivals_.empty() ? MonoTime::max() : arrivals_.begin()->first;
 }
 
-absl::Status AdmissionBudget::Take(int64_t tokens) {
-  if (requests_ >= options_.max_requests) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("queue.max_requests of ", options_.max_requests, " requests reached"));
+SequenceQueue::Prompts SequenceQueue::PromptsDueBy(MonoTime deadline, int priority) const {
+  Prompts prompts;
+  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first.first <= deadline; ++it) {
+    const WaitingSequence& sequence = *it->second;
+    if (sequence.running || sequence.priority > priority) continue;
+    ++prompts.sequences;
+    prompts.tokens += int64_t{sequence.tokens} + sequence.later_tokens;
   }
-  if (tokens > options_.max_tokens - tokens_) {
-    return absl::ResourceExhaustedError(absl::StrCat("queue.max_tokens of ", options_.max_tokens,
-                                                     " tokens reached: ", tokens_,
-                                                     " are queued, the request has ", tokens));
-  }
-  ++requests_;
-  tokens_ += tokens;
-  return absl::OkStatus();
-}
-
-void AdmissionBudget::Return(int64_t tokens) {
-  --requests_;
-  tokens_ -= tokens;
-  SLUICE_CHECK(requests_ >= 0 && tokens_ >= 0);
+  return prompts;
 }
 
 }  // namespace sluice

@@ -10,9 +10,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
-#include "absl/status/status.h"
 #include "engine/clock.h"
-#include "engine/options.h"
 
 namespace sluice {
 
@@ -97,6 +95,14 @@ class SequenceQueue {
   size_t size() const { return order_.size(); }
   int64_t tokens() const { return tokens_; }
 
+  // The prompts that wait, have not begun, are due at or before `deadline` (so that they have one), and of
+  // `priority` or more urgent. O(those due).
+  struct Prompts {
+    int64_t sequences = 0;
+    int64_t tokens = 0;  // that are to be computed
+  };
+  Prompts PromptsDueBy(MonoTime deadline, int priority) const;
+
  private:
   using Key = std::pair<MonoTime, uint64_t>;  // a time, the ticket
   template <typename T>
@@ -120,24 +126,6 @@ class SequenceQueue {
   absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
   int64_t tokens_ = 0;
   int64_t running_pages_ = 0;
-};
-
-// The bound of the queue: requests that wait or run, and their tokens, each row's max_tokens
-// included. Not thread-safe.
-class AdmissionBudget {
- public:
-  explicit AdmissionBudget(const QueueOptions& options) : options_(options) {}
-
-  // ResourceExhausted names the bound that would be exceeded; nothing is taken then.
-  absl::Status Take(int64_t tokens);
-  void Return(int64_t tokens);
-
-  int64_t requests() const { return requests_; }
-
- private:
-  const QueueOptions options_;
-  int64_t requests_ = 0;
-  int64_t tokens_ = 0;
 };
 
 }  // namespace sluice

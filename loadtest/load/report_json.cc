@@ -120,6 +120,7 @@ json PhaseJson(const PhaseStats& stats, const PhaseData& data) {
       {"client", {{"cores", data.cpu.cores}, {"busiest_thread", data.cpu.busiest_thread}}},
       {"cdf", std::move(cdf)},
       {"seconds", SecondsJson(stats.seconds)}};
+  if (stats.rejected.count > 0) phase["rejected_ms"] = DistributionJson(stats.rejected);
   if (stats.first.count > 0) phase["first_part_ms"] = DistributionJson(stats.first);
   return phase;
 }

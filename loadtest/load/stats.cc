@@ -50,7 +50,7 @@ std::vector<Second> BySecond(const PhaseData& data) {
 
 // The durations of the calls that count.
 struct Samples {
-  std::vector<nanoseconds> latency, service, first, lateness;
+  std::vector<nanoseconds> latency, service, first, rejected, lateness;
 };
 
 void Count(const CallRecord& call, const Objective& objective, PhaseStats& stats,
@@ -58,6 +58,7 @@ void Count(const CallRecord& call, const Objective& objective, PhaseStats& stats
   ++stats.calls;
   ++stats.outcomes[static_cast<size_t>(call.outcome)];
   if (call.outcome != Outcome::kNotSent) samples.lateness.push_back(call.sent - call.scheduled);
+  if (call.outcome == Outcome::kRejected) samples.rejected.push_back(call.done - call.sent);
   if (call.outcome != Outcome::kOk) return;
   const nanoseconds latency = call.done - call.scheduled;
   samples.latency.push_back(latency);
@@ -126,6 +127,7 @@ PhaseStats Analyse(const PhaseData& data, nanoseconds warm_up, const Objective& 
   stats.latency = Summarise(std::move(samples.latency));
   stats.service = Summarise(std::move(samples.service));
   stats.first = Summarise(std::move(samples.first));
+  stats.rejected = Summarise(std::move(samples.rejected));
   stats.lateness = Summarise(std::move(samples.lateness));
   stats.seconds = BySecond(data);
   return stats;

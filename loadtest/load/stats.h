@@ -47,6 +47,7 @@ struct PhaseStats {
   Distribution latency;   // of kOk calls, from the scheduled time
   Distribution service;   // of kOk calls, from sending: what a closed-loop client would report
   Distribution first;     // streaming: until the first part; empty where answers have one part
+  Distribution rejected;  // of kRejected calls, from sending
   Distribution lateness;  // of the client: sent - scheduled, of every call that was sent
   std::vector<std::pair<double, double>> cdf;  // (percent, latency in ms) of kOk calls
 

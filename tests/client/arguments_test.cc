@@ -11,12 +11,22 @@ namespace {
 using testing::HasSubstr;
 using Command = Arguments::Command;
 
-absl::StatusOr<Arguments> Parse(std::vector<const char*> arguments, const char* server = nullptr) {
+absl::StatusOr<Arguments> Parse(std::vector<const char*> arguments, const char* server = nullptr,
+                                const char* admin = nullptr) {
   arguments.insert(arguments.begin(), "sluice");
   return ParseArguments(static_cast<int>(arguments.size()), arguments.data(),
-                        [&](const char* name) -> const char* {
-                          return std::string(name) == "SLUICE_SERVER" ? server : nullptr;
+                        [&](const std::string& name) -> const char* {
+                          if (name == "SLUICE_ADMIN") return admin;
+                          return name == "SLUICE_SERVER" ? server : nullptr;
                         });
+}
+
+TEST(ParseArguments, AdminCommandsHaveAnAddressOfTheirOwn) {
+  EXPECT_EQ(Parse({"optimize"})->server, "localhost:8003");
+  EXPECT_EQ(Parse({"optimize"}, "far:9001")->server, "far:8003");
+  EXPECT_EQ(Parse({"buckets"}, "far:9001", "near:1")->server, "near:1");
+  EXPECT_EQ(Parse({"--server=h:7", "explain", "x"}, "far:9001", "near:1")->server, "h:7");
+  EXPECT_EQ(Parse({"models"}, "far:9001", "near:1")->server, "far:9001");
 }
 
 TEST(ParseArguments, Infer) {

@@ -65,8 +65,10 @@ TEST(ValidateConfig, ErrorsNameOriginAndOption) {
       {"default: server.grpc.memory_quota_bytes: 1000 is below server.grpc.max_message_bytes, "
        "67108864, so the largest message could never be received",
        [](Config* c) { c->server.grpc.memory_quota_bytes = 1000; }},
-      {"default: server.metrics.address: 0.0.0.0:8001 is server.grpc.address too",
+      {"default: server.metrics.address: \"0.0.0.0:8001\" is server.grpc.address too",
        [](Config* c) { c->server.metrics.address = c->server.grpc.address; }},
+      {"default: server.admin.address: \"0.0.0.0:8002\" is server.metrics.address too",
+       [](Config* c) { c->server.admin.address = c->server.metrics.address; }},
   };
   const Origins origins = {{"engine.ladder.min_tokens", "f.yaml:3"}};
   for (const Case& c : cases) {

@@ -29,9 +29,10 @@ def await_balance(server, within_s=10):
 class Bystander:
     """A well-behaved client that calls `server` again and again and wants the same bits each time."""
 
-    def __init__(self, server, model="demo"):
+    def __init__(self, server, model="demo", **parameters):
         self._server = server
         self._model = model
+        self._parameters = {"max_tokens": 8, **parameters}
         self._stop = threading.Event()
         self.calls = 0
         self.failure = None
@@ -41,10 +42,11 @@ class Bystander:
         inputs = text_inputs("And it came to pass")
         try:
             with self._server.client() as client:
-                wanted = infer(client, inputs, model=self._model, max_tokens=8)
+                wanted = infer(client, inputs, model=self._model, **self._parameters)
                 while not self._stop.is_set():
                     # A caller whose answer takes seconds beside a fault was disturbed by it.
-                    answer = infer(client, inputs, model=self._model, timeout=20_000_000, max_tokens=8)
+                    answer = infer(client, inputs, model=self._model, timeout=20_000_000,
+                                   **self._parameters)
                     assert same(answer, wanted), "the answer changed"
                     self.calls += 1
         except Exception as failure:  # it belongs to the test's thread
@@ -62,9 +64,9 @@ class Bystander:
 
 
 @contextlib.contextmanager
-def undisturbed(server, model="demo"):
+def undisturbed(server, model="demo", **parameters):
     """The body does its worst to `server`: others are served meanwhile, and all is in order after it."""
-    with Bystander(server, model) as bystander:
+    with Bystander(server, model, **parameters) as bystander:
         yield bystander
         # One whole call after the fault.
         after = bystander.calls + 2

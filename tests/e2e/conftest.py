@@ -27,18 +27,23 @@ def free_port():
 
 
 class Daemon:
-    """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them."""
+    """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them;
+    `faults`: see engine/fault.h."""
 
-    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60, descriptors=None):
-        self.grpc = f"127.0.0.1:{free_port()}"
+    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60, descriptors=None, faults="",
+                 grpc=None):
+        self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
-        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http]
+        self.admin = f"127.0.0.1:{free_port()}"
+        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http,
+                   "--server.admin.address", self.admin]
         for name, path in models:
             command += ["--model", f"{name}={path}"]
         if descriptors is not None:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         self.process = subprocess.Popen(
-            [*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "SLUICE_TEST_FAULTS": faults}
         )
         give_up = time.monotonic() + ready_within_s
         while not self.ready():
@@ -47,12 +52,18 @@ class Daemon:
             # Connecting to a closed port fails at once: leave the processor to the starting daemon.
             select.select([], [], [], 0.02)
 
-    def ready(self):
+    def healthy(self, path):
         try:
-            with urllib.request.urlopen(f"http://{self.http}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
                 return answer.status == 200
         except OSError:
             return False
+
+    def ready(self):
+        return self.healthy("/readyz")
+
+    def live(self):
+        return self.healthy("/livez")
 
     def client(self, **options):
         return grpcclient.InferenceServerClient(self.grpc, **options)

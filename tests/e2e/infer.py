@@ -24,13 +24,14 @@ def text_inputs(*texts):
     return [tensor("text_input", np.array([[t.encode()] for t in texts], np.object_), "BYTES")]
 
 
-def infer(client, inputs, outputs=None, model="demo", timeout=None, **parameters):
-    """Answers as {name: array}. `timeout` in microseconds."""
+def infer(client, inputs, outputs=None, model="demo", timeout=None, priority=0, **parameters):
+    """Answers as {name: array}. `timeout` in microseconds; `priority` 0: the default."""
     result = client.infer(
         model,
         inputs,
         outputs=outputs and [grpcclient.InferRequestedOutput(name) for name in outputs],
         timeout=timeout,
+        priority=priority,
         parameters=parameters or None,
     )
     return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}

@@ -3,6 +3,7 @@
 #include <set>
 #include <thread>
 
+#include "engine/reason.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/harness.h"
@@ -24,8 +25,9 @@ absl::Status Refusal(Harness* harness, Request request) {
 
 TEST(Engine, ServesAVersionOnce) {
   Harness harness;
-  EXPECT_EQ(harness.engine->Serve(FakeModel(FakeConfig())).code(),
-            absl::StatusCode::kAlreadyExists);
+  const auto again = FakeModel(FakeConfig());
+  EXPECT_TRUE(harness.engine->Serve(again).ok());
+  EXPECT_EQ(harness.engine->Models(), (std::vector<std::shared_ptr<const Model>>{again}));
   EXPECT_TRUE(harness.engine->Serve(FakeModel(FakeConfig(), "fake", 2)).ok());
   EXPECT_EQ(harness.engine->Models().size(), 2u);
 }
@@ -89,6 +91,7 @@ TEST(Engine, BoundsTheQueueByRequestsAndTokens) {
   EngineOptions options = SmallOptions();
   options.queue.max_requests = 3;
   options.queue.max_tokens = 20;
+  options.queue.priority_share = 1;
   Harness harness(options);
   harness.HoldReplaysAt(&gate);
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -103,10 +106,80 @@ TEST(Engine, BoundsTheQueueByRequestsAndTokens) {
   EXPECT_EQ(requests.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(requests.message()), HasSubstr("max_requests"));
   EXPECT_EQ(harness.observer.rejected(Rejection::kQueueFull), 2);
+  const absl::Status never = Refusal(&harness, harness.MakeRequest({{1}}, /*max_tokens=*/20));
+  EXPECT_EQ(never.code(), absl::StatusCode::kInvalidArgument) << "no retry helps";
+  EXPECT_EQ(harness.observer.rejected(Rejection::kTooLarge), 1);
   gate.Open();
   for (const auto& sink : sinks) sink->AwaitDone();
   // All of it is free again by the time that the last answer is seen.
   harness.Submit(harness.MakeRequest({std::vector<int32_t>(19, 1)}))->AwaitDone();
+}
+
+TEST(Engine, BoundsTheMemoryOfWhatIsQueued) {
+  Gate gate;
+  EngineOptions options = SmallOptions();
+  options.queue.max_bytes = 1 << 20;
+  options.queue.priority_share = 1;
+  Harness harness(options);
+  harness.HoldReplaysAt(&gate);
+  std::vector<std::shared_ptr<RecordingSink>> sinks = {harness.Submit(harness.MakeRequest({{1}}))};
+  gate.AwaitArrivals(1);
+  Request large = harness.MakeRequest({{1, 2}});
+  large.outputs |= kOutputTopCandidates;
+  large.num_top = 40'000;  // eight bytes each, for the row and for its token
+  sinks.push_back(harness.Submit(large));
+  EXPECT_GT(harness.engine->Stats()[0].queued_bytes, 640'000);
+  const absl::Status full = Refusal(&harness, large);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(full.message()), HasSubstr("max_bytes"));
+  large.max_tokens = 3;
+  const absl::Status never = Refusal(&harness, large);
+  EXPECT_EQ(never.code(), absl::StatusCode::kInvalidArgument);
+  sinks.push_back(harness.Submit(harness.MakeRequest({{1}})));
+  gate.Open();
+  for (const auto& sink : sinks) sink->AwaitDone();
+  EXPECT_EQ(harness.engine->Stats()[0].queued_bytes, 0);
+}
+
+// A step takes 10 ms, and each request fills one.
+TEST(Engine, RefusesWhatWouldExpireInTheQueue) {
+  Gate gate;
+  Harness harness;
+  int32_t first = 0;  // no two requests share a prefix
+  const auto due_in = [&](int64_t ms) {
+    Request request = harness.MakeRequest({std::vector<int32_t>(64, 1)});
+    request.tokens[0] = first++ % 97;
+    request.deadline = harness.clock.Now() + milliseconds(ms);
+    return request;
+  };
+  harness.backend.OnReplay([&](const RecordedBatch&) {
+    harness.clock.Advance(milliseconds(10));
+    return absl::OkStatus();
+  });
+  for (int i = 0; i < 50; ++i) harness.Submit(due_in(15))->AwaitDone();
+  harness.HoldReplaysAt(&gate);
+  std::vector<std::shared_ptr<RecordingSink>> sinks = {harness.Submit(due_in(15))};
+  gate.AwaitArrivals(1);
+  while (harness.observer.rejected(Rejection::kDeadlineUnreachable) == 0) {
+    const auto sink = std::make_shared<RecordingSink>();
+    const auto submitted = harness.engine->Submit(due_in(300), sink, harness.clock.Now());
+    if (submitted.ok()) {
+      sinks.push_back(sink);
+      continue;
+    }
+    EXPECT_EQ(submitted.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(AttachedReason(submitted.status()), "deadline_unreachable");
+    EXPECT_EQ(sink.use_count(), 1);
+  }
+  EXPECT_GE(sinks.size(), 30u) << "they can all be met";
+  EXPECT_LE(sinks.size(), 33u);
+  sinks.push_back(harness.Submit(due_in(20)));   // goes before them
+  sinks.push_back(harness.Submit(due_in(400)));  // has time
+  Request patient = due_in(0);
+  patient.deadline = MonoTime::max();
+  sinks.push_back(harness.Submit(patient));
+  gate.Open();
+  for (const auto& sink : sinks) sink->AwaitDone();
 }
 
 TEST(Engine, DrainFinishesWhatItAcceptedAndRefusesTheRest) {

@@ -67,6 +67,8 @@ TEST(Analyse, WhateverIsNotGoodMissesTheObjective) {
   EXPECT_EQ(stats.latency.max, milliseconds(300));
   EXPECT_EQ(stats.latency.p50, milliseconds(20));
   EXPECT_EQ(stats.service.p50, milliseconds(19)) << "from sending, not from the schedule";
+  EXPECT_EQ(stats.rejected.count, 1);
+  EXPECT_EQ(stats.rejected.p50, milliseconds(0)) << "likewise";
   EXPECT_EQ(stats.lateness.max, milliseconds(1));
 }
 

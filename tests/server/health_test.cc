@@ -57,6 +57,25 @@ TEST_F(HealthTest, LivenessAndReadinessAreTwoNames) {
   EXPECT_EQ(StatusOf("sluice.readiness"), HealthCheckResponse::SERVING);
 }
 
+TEST_F(HealthTest, WhatFailsIsNotReadyAndWhatHangsIsNotLive) {
+  health_.SetReady(true);
+  health_.SetFailing(true);
+  EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(StatusOf("sluice.liveness"), HealthCheckResponse::SERVING);
+  health_.SetFailing(false);
+  EXPECT_EQ(StatusOf(""), HealthCheckResponse::SERVING);
+  grpc::ClientContext context;
+  auto watch = Watch(&context, "sluice.liveness");
+  HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  health_.SetHung();
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(StatusOf("sluice.readiness"), HealthCheckResponse::NOT_SERVING);
+  context.TryCancel();
+}
+
 TEST_F(HealthTest, UnknownNames) {
   HealthCheckResponse response;
   EXPECT_EQ(Check("inference.GRPCInferenceService", &response).error_code(),

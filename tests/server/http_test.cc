@@ -19,9 +19,11 @@ class HttpTest : public ::testing::Test {
  protected:
   HttpTest()
       : http_(*HttpServer::Start("127.0.0.1:0", {.metrics = [] { return std::string("m 1\n"); },
-                                                 .ready = [this] { return ready_.load(); }})) {}
+                                                 .ready = [this] { return ready_.load(); },
+                                                 .live = [this] { return live_.load(); }})) {}
 
   std::atomic<bool> ready_ = false;
+  std::atomic<bool> live_ = true;
   std::unique_ptr<HttpServer> http_;
 };
 
@@ -37,6 +39,8 @@ TEST_F(HttpTest, ReadinessIsNotLiveness) {
   EXPECT_EQ(HttpGet(http_->port(), "/readyz").status, 503);
   ready_ = true;
   EXPECT_EQ(HttpGet(http_->port(), "/readyz").status, 200);
+  live_ = false;
+  EXPECT_EQ(HttpGet(http_->port(), "/livez").status, 503);
 }
 
 TEST_F(HttpTest, NothingElseIsServed) {

@@ -41,6 +41,37 @@ void RecordingObserver::OnNotice(const Model& model, std::string_view notice) {
   notices_.emplace_back(notice);
 }
 
+void RecordingObserver::OnStepFailed(const Model& model, const absl::Status& status,
+                                     int64_t failed) {
+  MutexLock lock(&mu_);
+  step_failures_.push_back(failed);
+}
+
+void RecordingObserver::OnStepsRecovered(const Model& model) {
+  MutexLock lock(&mu_);
+  ++recoveries_;
+}
+
+void RecordingObserver::OnHang(const Model& model, const Hang& hang) {
+  MutexLock lock(&mu_);
+  hangs_.push_back(model.name);
+}
+
+std::vector<int64_t> RecordingObserver::step_failures() const {
+  MutexLock lock(&mu_);
+  return step_failures_;
+}
+
+int RecordingObserver::recoveries() const {
+  MutexLock lock(&mu_);
+  return recoveries_;
+}
+
+std::vector<std::string> RecordingObserver::hangs() const {
+  MutexLock lock(&mu_);
+  return hangs_;
+}
+
 int RecordingObserver::admitted() const {
   MutexLock lock(&mu_);
   return admitted_;

@@ -21,6 +21,9 @@ class RecordingObserver : public Observer {
   void OnPlan(const PlanTrace& trace) override;
   void OnReview(const Model& model, const OptimizeReport& report) override;
   void OnNotice(const Model& model, std::string_view notice) override;
+  void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
+  void OnStepsRecovered(const Model& model) override;
+  void OnHang(const Model& model, const Hang& hang) override;
 
   int admitted() const;
   int rejected(Rejection reason) const;
@@ -30,6 +33,9 @@ class RecordingObserver : public Observer {
   std::vector<PlanTrace> plans() const;
   std::vector<OptimizeReport> reviews() const;
   std::vector<std::string> notices() const;
+  std::vector<int64_t> step_failures() const;  // what OnStepFailed was told
+  int recoveries() const;
+  std::vector<std::string> hangs() const;  // names of models
   // Blocks until that many reviews have ended.
   void AwaitReviews(size_t count) const;
 
@@ -42,6 +48,9 @@ class RecordingObserver : public Observer {
   std::vector<PlanTrace> plans_ ABSL_GUARDED_BY(mu_);
   std::vector<OptimizeReport> reviews_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> notices_ ABSL_GUARDED_BY(mu_);
+  std::vector<int64_t> step_failures_ ABSL_GUARDED_BY(mu_);
+  int recoveries_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::string> hangs_ ABSL_GUARDED_BY(mu_);
   mutable CondVar reviewed_;
 };
 

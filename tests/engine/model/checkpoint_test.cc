@@ -124,6 +124,25 @@ TEST(CheckpointTest, NamesNeverLeaveTheDirectory) {
   }
 }
 
+TEST(CheckpointTest, MessagesShowNamesAsOneHarmlessLine) {
+  const TempDirectory directory;
+  WriteIndex(directory, R"({"a": "x\u001b[2J\n.safetensors"})");
+  EXPECT_THAT(OpenError(directory), HasSubstr("cannot open x\\x1b[2J\\n.safetensors"));
+  WriteIndex(directory, R"({"a": "../\u0007.safetensors"})");
+  EXPECT_THAT(OpenError(directory), HasSubstr("\"../\\x07.safetensors\" is not a plain file name"));
+}
+
+TEST(CheckpointTest, ShardsAreFew) {
+  const TempDirectory directory;
+  std::string weight_map = "{";
+  for (int i = 0; i < 4097; ++i) {
+    weight_map += "\"" + std::to_string(i) + "\": \"" + std::to_string(i) + ".safetensors\",";
+  }
+  weight_map.back() = '}';
+  WriteIndex(directory, weight_map);
+  EXPECT_THAT(OpenError(directory), HasSubstr("4097 shards, the limit is 4096"));
+}
+
 TEST(CheckpointTest, OnlyRegularFilesAndNoLinks) {
   const TempDirectory directory;
   const std::string model = directory.File("model.safetensors");

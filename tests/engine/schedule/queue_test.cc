@@ -13,8 +13,6 @@
 namespace sluice {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr std::chrono::milliseconds kStep(20);
 
 MonoTime At(int64_t ms) { return MonoTime(std::chrono::milliseconds(ms)); }
@@ -243,24 +241,26 @@ TEST(SequenceQueueDeathTest, SequencesComeAndGoOnce) {
   EXPECT_DEATH(queue.Push(&sequence), "broken invariant");
 }
 
-TEST(AdmissionBudget, NamesTheBoundThatIsReached) {
-  AdmissionBudget budget({.max_requests = 2, .max_tokens = 100});
-  EXPECT_TRUE(budget.Take(60).ok());
-  const absl::Status tokens = budget.Take(41);
-  EXPECT_EQ(tokens.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(tokens.message()), HasSubstr("max_tokens"));
-  EXPECT_TRUE(budget.Take(40).ok());  // exactly full
-  const absl::Status requests = budget.Take(0);
-  EXPECT_EQ(requests.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(requests.message()), HasSubstr("max_requests"));
-  budget.Return(60);
-  EXPECT_TRUE(budget.Take(60).ok());
-}
-
-TEST(AdmissionBudget, DoesNotOverflow) {
-  AdmissionBudget budget({.max_requests = 10, .max_tokens = 100});
-  EXPECT_TRUE(budget.Take(50).ok());
-  EXPECT_FALSE(budget.Take(std::numeric_limits<int64_t>::max()).ok());
+TEST(SequenceQueue, CountsThePromptsThatAreDueByATime) {
+  SequenceQueue queue(kStep);
+  WaitingSequence early{.ticket = 1, .tokens = 3, .later_tokens = 10, .deadline = At(5)};
+  WaitingSequence urgent{.ticket = 2, .priority = 1, .tokens = 100, .deadline = At(6)};
+  WaitingSequence running{.ticket = 3, .tokens = 1000, .running = true, .deadline = At(5)};
+  WaitingSequence endless{.ticket = 4, .tokens = 10000};
+  for (WaitingSequence* sequence : {&early, &urgent, &running, &endless}) queue.Push(sequence);
+  using Counts = std::pair<int64_t, int64_t>;
+  const auto due_by = [&queue](int64_t ms, int priority) {
+    const SequenceQueue::Prompts prompts = queue.PromptsDueBy(At(ms), priority);
+    return Counts(prompts.sequences, prompts.tokens);
+  };
+  EXPECT_EQ(due_by(4, 3), Counts(0, 0));
+  EXPECT_EQ(due_by(5, 3), Counts(1, 13));
+  EXPECT_EQ(due_by(6, 3), Counts(2, 113));
+  EXPECT_EQ(due_by(6, 1), Counts(1, 100));
+  queue.Revise(&early, {.first_position = 3, .tokens = 10, .running = true});
+  EXPECT_EQ(due_by(5, 3), Counts(0, 0));
+  queue.Revise(&running, {.tokens = 1000, .running = false});
+  EXPECT_EQ(due_by(5, 3), Counts(1, 1000));
 }
 
 }  // namespace

@@ -1,0 +1,103 @@
+#include "engine/schedule/admission.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+
+namespace sluice {
+namespace {
+
+// The part of a bound that a level may fill; at least 1.
+int64_t Part(int64_t bound, double share) {
+  return static_cast<int64_t>(std::ceil(static_cast<double>(bound) * share));
+}
+
+absl::Status TooLarge(absl::string_view bound, int64_t limit, absl::string_view unit,
+                      int64_t wanted) {
+  return absl::InvalidArgumentError(absl::StrCat("the request takes ", wanted, " ", unit,
+                                                 ", more than queue.", bound, " of ", limit));
+}
+
+absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit, int priority) {
+  return absl::ResourceExhaustedError(absl::StrCat("queue.", bound, " of ", limit, " ", unit,
+                                                   " reached for requests of priority ", priority));
+}
+
+// Of a step in which so many sequences generate a token each; of several where they are too many for one.
+double StepSeconds(int64_t sequences, int64_t context, const Scheduler& scheduler) {
+  const Bucket& largest = scheduler.ladder()->largest();
+  const int64_t most = std::min(largest.tokens, largest.sequences);
+  const auto riding = static_cast<int32_t>(std::min(sequences, most));
+  const std::optional<Bucket> bucket =
+      scheduler.ladder()->Choose({.tokens = riding, .sequences = riding, .longest = 1});
+  const double seconds = scheduler.costs().Estimate({.bucket = bucket.value_or(largest),
+                                                     .computed_tokens = riding,
+                                                     .context_tokens = riding * context,
+                                                     .distinct_positions = riding,
+                                                     .sampled_rows = riding});
+  return seconds * static_cast<double>(sequences) / static_cast<double>(riding);
+}
+
+}  // namespace
+
+AdmissionBudget::AdmissionBudget(const QueueOptions& options) : options_(options) {}
+
+double AdmissionBudget::ShareOf(int priority) const {
+  SLUICE_CHECK(priority >= 1 && priority <= kPriorityLevels);
+  return requests_ == 0 ? 1 : std::pow(options_.priority_share, priority - 1);
+}
+
+absl::Status AdmissionBudget::Take(const RequestLoad& load) {
+  if (load.tokens > options_.max_tokens) {
+    return TooLarge("max_tokens", options_.max_tokens, "tokens", load.tokens);
+  }
+  if (load.bytes > options_.max_bytes) {
+    return TooLarge("max_bytes", options_.max_bytes, "bytes", load.bytes);
+  }
+  const double share = ShareOf(load.priority);
+  const int64_t requests = Part(options_.max_requests, share);
+  const int64_t tokens = Part(options_.max_tokens, share);
+  const int64_t bytes = Part(options_.max_bytes, share);
+  if (requests_ >= requests) return Full("max_requests", requests, "requests", load.priority);
+  if (load.tokens > tokens - tokens_) return Full("max_tokens", tokens, "tokens", load.priority);
+  if (load.bytes > bytes - bytes_) return Full("max_bytes", bytes, "bytes", load.priority);
+  ++requests_;
+  tokens_ += load.tokens;
+  bytes_ += load.bytes;
+  return absl::OkStatus();
+}
+
+void AdmissionBudget::Return(const RequestLoad& load) {
+  --requests_;
+  tokens_ -= load.tokens;
+  bytes_ -= load.bytes;
+  SLUICE_CHECK(requests_ >= 0 && tokens_ >= 0 && bytes_ >= 0);
+}
+
+nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler) {
+  const SequenceQueue::Prompts ahead = scheduler.queue().PromptsDueBy(due.deadline, due.priority);
+  const int64_t riding = due.steps > 0 ? running + ahead.sequences : 0;
+  if (ahead.tokens + riding == 0) return nanoseconds(0);
+  const double prompts =
+      scheduler.costs().EstimateDrain(ahead.tokens + due.tokens, scheduler.ladder()->largest());
+  const double later =
+      static_cast<double>(due.steps) * StepSeconds(riding + due.rows, due.context, scheduler);
+  // An hour is longer than anybody waits.
+  return std::chrono::duration_cast<nanoseconds>(
+      std::chrono::duration<double>(std::min(prompts + later, 3600.0)));
+}
+
+void ForecastError::Learn(nanoseconds needed, nanoseconds took, bool missed) {
+  constexpr double kWeight = 1.0 / 16;
+  constexpr double kMissed = 1.5;
+  constexpr double kLeast = 0.25, kMost = 8;
+  const double ratio = std::chrono::duration<double>(took) / std::chrono::duration<double>(needed);
+  const double lesson = std::clamp(missed ? kMissed * ratio : ratio, kLeast, kMost);
+  factor_ += kWeight * (lesson - factor_);
+}
+
+}  // namespace sluice

@@ -1,0 +1,58 @@
+#include "server/engine_health.h"
+
+#include <chrono>
+
+namespace sluice {
+namespace {
+
+double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+void EngineHealth::Attach(Health* health) {
+  MutexLock lock(&mu_);
+  health_ = health;
+  Tell();
+}
+
+void EngineHealth::Tell() {
+  if (health_ == nullptr) return;
+  health_->SetFailing(!failing_.empty());
+  if (hung_) health_->SetHung();
+}
+
+void EngineHealth::OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {
+  if (failed_steps_ == 0 || failed != failed_steps_) return;
+  log_->Error("not ready: steps fail", {{"model", model.name},
+                                        {"version", model.version},
+                                        {"failed", failed},
+                                        {"error", std::string(status.message())}});
+  MutexLock lock(&mu_);
+  failing_.emplace(model.name, model.version);
+  Tell();
+}
+
+void EngineHealth::OnStepsRecovered(const Model& model) {
+  MutexLock lock(&mu_);
+  if (failing_.erase({model.name, model.version}) == 0) return;
+  log_->Info("steps succeed again", {{"model", model.name}, {"version", model.version}});
+  Tell();
+}
+
+void EngineHealth::OnHang(const Model& model, const Hang& hang) {
+  const bool replay = hang.beat.phase == Pulse::Phase::kReplay;
+  log_->Error("hung: the process ends, to be started again",
+              {{"model", model.name},
+               {"version", model.version},
+               {"in", replay ? "replay" : "scheduling"},
+               {"lasted_s", Seconds(hang.watched)},
+               {"allowed_s", Seconds(hang.allowed)}});
+  {
+    MutexLock lock(&mu_);
+    hung_ = true;
+    Tell();
+  }
+  on_hang_();
+}
+
+}  // namespace sluice

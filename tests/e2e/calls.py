@@ -1,0 +1,98 @@
+"""Calls in progress, and waiting for what they lead to."""
+
+import json
+import queue
+import select
+import shutil
+import struct
+import time
+
+import grpc
+from conftest import DEMO
+from infer import text_inputs
+from tritonclient.utils import InferenceServerException
+
+
+def wait_until(holds, within_s=20):
+    give_up = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up, "it does not happen"
+        pause(0.01)
+
+
+def pause(seconds):
+    select.select([], [], [], seconds)
+
+
+class Call:
+    """A call in progress of a client of its own."""
+
+    def __init__(self, server, request_id="", inputs=None, timeout=None, **parameters):
+        self._client = server.client()
+        self._ended = queue.Queue()
+        parameters.setdefault("max_tokens", 4)
+        self._call = self._client.async_infer(
+            "demo", inputs or text_inputs("And it came"), request_id=request_id, timeout=timeout,
+            callback=lambda result, error: self._ended.put((result, error)), parameters=parameters)
+
+    def cancel(self):
+        self._call.cancel()
+
+    def end(self, within_s=30):
+        """{name: array}; raises what the server says instead."""
+        try:
+            result, error = self._ended.get(timeout=within_s)
+        finally:
+            self._client.close()
+        if error is not None:
+            raise error
+        return {output.name: result.as_numpy(output.name)
+                for output in result.get_response().outputs}
+
+    def status(self, within_s=30):
+        """The name of its status; "OK" when it was answered."""
+        try:
+            self.end(within_s)
+        except InferenceServerException as error:
+            return error.status().removeprefix("StatusCode.")
+        return "OK"
+
+
+def trailers(server, request):
+    """Status and trailers of a unary call with a ModelInferRequest that fails."""
+    from tritonclient.grpc import service_pb2_grpc
+    with grpc.insecure_channel(server.grpc) as channel:
+        try:
+            service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=30)
+        except grpc.RpcError as error:
+            return error.code(), dict(error.trailing_metadata())
+    raise AssertionError("it was answered")
+
+
+POISON = 7  # a byte that no text has
+
+
+def poisonous_model(directory):
+    """The demo model, but that whatever has POISON in it has no finite logits."""
+    shutil.copytree(DEMO, directory, ignore=shutil.ignore_patterns("*.py", "train*"))
+    path = directory / "model.safetensors"
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header, tensors = json.loads(data[8:8 + size]), bytearray(data[8 + size:])
+    embedding = header["model.embed_tokens.weight"]
+    assert embedding["dtype"] == "BF16"
+    begin, end = embedding["data_offsets"]
+    # Tied, the poisoned row would be in everybody's logits.
+    header["lm_head.weight"] = {**embedding,
+                                "data_offsets": [len(tensors), len(tensors) + end - begin]}
+    tensors += tensors[begin:end]
+    width = embedding["shape"][1]
+    row = begin + 2 * width * POISON
+    tensors[row:row + 2 * width] = struct.pack("<H", 0x7FC0) * width  # NaN
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + tensors)
+    config = json.loads((directory / "config.json").read_text())
+    config["tie_word_embeddings"] = False
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory

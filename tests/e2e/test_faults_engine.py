@@ -1,0 +1,172 @@
+"""What a request, a caller or the device does wrong in the engine, and what becomes of it."""
+
+import os
+import subprocess
+
+import numpy as np
+import pytest
+from always import await_balance, undisturbed
+from calls import POISON, Call, pause, poisonous_model, trailers, wait_until
+from conftest import DEMO, SLUICED
+from infer import ids_inputs, infer, text_inputs
+from test_invariance import same
+from tritonclient.grpc import service_pb2
+from tritonclient.utils import InferenceServerException
+
+TEXTS = [text_inputs(f"And it came to pass in the {day} day") for day in ("first", "second", "third")]
+
+
+def hold_back(server, request_id="hold"):
+    """A request whose step begins late, so that what follows waits and then rides together."""
+    ran = server.metric("sluice_admitted_total")
+    held = Call(server, request_id)
+    wait_until(lambda: server.metric("sluice_admitted_total") > ran)
+    return held
+
+
+@pytest.mark.parametrize("value", ["nan", "NaN", "inf", "-inf", "1e999"])
+def test_a_parameter_that_is_not_finite_is_invalid(demo, value):
+    with undisturbed(demo), demo.client() as client:
+        for name in ("temperature", "top_p", "repetition_penalty"):
+            with pytest.raises(InferenceServerException) as refused:
+                infer(client, TEXTS[0], **{name: value})
+            assert refused.value.status() == "StatusCode.INVALID_ARGUMENT"
+            assert name in refused.value.message()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_is_not_finite_is_invalid(demo, value):
+    request = service_pb2.ModelInferRequest(model_name="demo")
+    for each in TEXTS[0]:
+        request.inputs.append(each._get_tensor())
+        request.raw_input_contents.append(each._get_content())
+    request.parameters["temperature"].double_param = value
+    status, trailer = trailers(demo, request)
+    assert status.name == "INVALID_ARGUMENT"
+    assert trailer["sluice-reason"] == "parameter"
+
+
+def test_what_a_model_has_no_finite_answer_to_fails_alone(daemon, tmp_path):
+    server = daemon(models=[("demo", poisonous_model(tmp_path / "model"))],
+                    faults="before_replay@hold:delay=400*1")
+    with server.client() as client:
+        alone = [infer(client, text, max_tokens=8) for text in TEXTS]
+    with undisturbed(server):
+        batches = server.metric("sluice_batch_rows_count")
+        held = hold_back(server)
+        poisoned = Call(server, inputs=ids_inputs([[256, 65, POISON, 66]]), max_tokens=8)
+        half_poisoned = Call(server, inputs=ids_inputs([[256, 65], [256, POISON]]), max_tokens=8)
+        mates = [Call(server, inputs=text, max_tokens=8) for text in TEXTS]
+        for failing in (poisoned, half_poisoned):
+            with pytest.raises(InferenceServerException) as failed:
+                failing.end()
+            assert failed.value.status() == "StatusCode.INTERNAL"
+            assert "not finite" in failed.value.message()
+        assert [same(mate.end(), wanted) for mate, wanted in zip(mates, alone)] == [True] * 3
+        held.end()
+        assert server.metric("sluice_batch_rows_count") > batches
+    assert server.metric("sluice_requests_total", code="INTERNAL") == 2
+
+
+def test_a_deadline_that_passes_in_the_queue_ends_there(daemon):
+    server = daemon(faults="before_replay@hold:delay=1000*1")
+    with undisturbed(server):
+        held = hold_back(server)
+        hasty = [Call(server, timeout=200_000) for _ in range(5)]
+        assert [each.status() for each in hasty] == ["DEADLINE_EXCEEDED"] * 5
+        held.end()
+    assert server.metric("sluice_deadline_missed_total", stage="queue") == 5
+    assert server.metric("sluice_deadline_missed_total", stage="run") == 0
+
+
+def test_who_cancels_in_any_state_disturbs_nobody(daemon):
+    points = ("admit", "queue", "before_replay", "replay", "deliver")
+    faults = ";".join(f"{point}@{point}:delay=400*1" for point in points)
+    server = daemon(
+        faults=faults + ";before_replay@hold:delay=400*1;deliver@generating:delay=20")
+    with server.client() as client:
+        alone = [infer(client, text, max_tokens=20) for text in TEXTS]
+    with undisturbed(server):
+        for point in points:
+            victim = Call(server, point, max_tokens=150)
+            mates = [Call(server, inputs=text, max_tokens=20) for text in TEXTS]
+            pause(0.1)  # it is in the state for longer than that
+            victim.cancel()
+            assert victim.status() == "CANCELLED", point
+            assert all(same(mate.end(), wanted) for mate, wanted in zip(mates, alone)), point
+        held = hold_back(server)
+        waiting = Call(server, max_tokens=150)
+        wait_until(lambda: server.metric("sluice_requests_waiting") > 0)
+        waiting.cancel()
+        assert waiting.status() == "CANCELLED"
+        held.end()
+        generating = Call(server, "generating", max_tokens=150, ignore_eos=True)
+        pause(0.2)  # of the three seconds that it takes
+        generating.cancel()
+        assert generating.status() == "CANCELLED"
+        wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == len(points) + 2)
+
+
+def test_a_step_without_memory_runs_in_parts(daemon):
+    server = daemon(faults="replay@many:fail=resource_exhausted*2;"
+                           "replay@large:fail=resource_exhausted;before_replay@hold:delay=300*1")
+    rows = [[256, 65 + row] for row in range(8)]
+    with server.client() as client:
+        alone = [infer(client, text, max_tokens=8) for text in TEXTS]
+        many_alone = infer(client, ids_inputs(rows), max_tokens=4)
+    with undisturbed(server):
+        assert same(Call(server, "many", ids_inputs(rows)).end(), many_alone)
+        held = hold_back(server)
+        large = Call(server, "large")
+        mates = [Call(server, inputs=text, max_tokens=8) for text in TEXTS]
+        with pytest.raises(InferenceServerException) as failed:
+            large.end()
+        assert failed.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+        assert "memory" in failed.value.message()
+        assert all(same(mate.end(), wanted) for mate, wanted in zip(mates, alone))
+        held.end()
+    assert server.metric("sluice_backend_errors_total", kind="resource_exhausted") >= 4
+
+
+@pytest.mark.parametrize("fault, message", [("allocate:fail=resource_exhausted", "a test's fault"),
+                                            ("load:fail=internal", "a test's fault"),
+                                            ("replay:nan", "SLUICE_TEST_FAULTS")])
+def test_what_fails_at_start_ends_the_daemon(fault, message):
+    ended = subprocess.run(
+        [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", "127.0.0.1:0",
+         "--server.metrics.address", "127.0.0.1:0"],
+        env={**os.environ, "SLUICE_TEST_FAULTS": fault}, capture_output=True, text=True, timeout=60)
+    assert ended.returncode in (1, 2)
+    assert message in ended.stderr
+    assert "ready" not in ended.stdout
+
+
+def test_a_device_that_fails_again_and_again_is_not_ready(daemon):
+    server = daemon("--engine.watchdog.failed-steps", "3", faults="replay@bad:fail=internal*3")
+    for _ in range(3):
+        assert server.ready()
+        assert Call(server, "bad").status() == "INTERNAL"
+    wait_until(lambda: not server.ready())
+    assert server.live()
+    assert Call(server).status() == "OK"
+    wait_until(server.ready)
+    await_balance(server)
+
+
+def test_a_device_that_hangs_ends_the_daemon_after_its_requests(daemon):
+    server = daemon("--engine.watchdog.hang-us", "500ms", "--engine.watchdog.grace-us", "3s",
+                    faults="replay@hang:hang*1")
+    with server.client() as client:
+        infer(client, TEXTS[0], max_tokens=8)
+    hung = Call(server, "hang")
+    wait_until(lambda: server.metric("sluice_requests_running") > 0)
+    waiting = [Call(server, inputs=text) for text in TEXTS]
+    assert [each.status() for each in (hung, *waiting)] == ["UNAVAILABLE"] * 4
+    assert not server.ready()
+    assert not server.live()
+    assert Call(server).status() == "UNAVAILABLE", "nothing is taken that cannot be done"
+    await_balance(server)
+    assert server.metric("sluice_backend_errors_total", kind="hang") == 1
+    output, _ = server.process.communicate(timeout=30)
+    assert server.process.returncode == 70, output
+    assert "hung" in output

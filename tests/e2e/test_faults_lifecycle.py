@@ -1,0 +1,199 @@
+"""How daemons end under load, and what machines do to them: full disks, lost readers, stopped processes."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+
+import grpc
+import pytest
+import tritonclient.grpc as grpcclient
+from always import await_balance, undisturbed
+from calls import Call, pause, wait_until
+from conftest import DEMO, ROOT, SLUICED, Daemon, free_port
+from infer import infer, text_inputs
+from streaming import Stream
+from test_invariance import same
+from tritonclient.grpc import service_pb2_grpc
+
+INPUTS = text_inputs("And it came to pass")
+
+
+def test_sigterm_under_load_waits_for_what_was_accepted_and_for_no_hung_call(daemon):
+    server = daemon("--server.lifecycle.drain-delay-us", "500ms",
+                    "--server.lifecycle.drain-timeout-us", "10s",
+                    faults="before_replay@hold:delay=1000*1")
+    with server.client() as client:
+        alone = infer(client, INPUTS, max_tokens=100)
+    with grpc.insecure_channel(server.grpc) as channel:
+        never_ends = threading.Event()
+
+        def open_for_ever():
+            never_ends.wait(60)
+            yield from ()
+
+        hung = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(open_for_ever())
+        held = Call(server, "hold")
+        accepted = [Call(server, inputs=INPUTS, max_tokens=100) for _ in range(8)]
+        wait_until(lambda: server.metric("sluice_requests_waiting") > 0)
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not server.ready())
+        assert server.live()
+        assert server.process.poll() is None, "NOT_SERVING comes first"
+        late = Call(server, inputs=INPUTS, max_tokens=100)  # within drain_delay it is still taken
+        assert all(same(call.end(), alone) for call in (*accepted, late))
+        held.end()
+        output, _ = server.process.communicate(timeout=20)
+        never_ends.set()
+        assert hung.code() is not grpc.StatusCode.OK
+    assert server.process.returncode == 0, output
+
+
+def test_a_hung_device_does_not_hold_up_the_end(daemon):
+    server = daemon("--server.lifecycle.drain-timeout-us", "500ms", faults="replay@hang:hang")
+    call = Call(server, "hang")
+    wait_until(lambda: server.metric("sluice_requests_running") > 0)
+    status, output = server.stop(timeout_s=20)
+    assert status == 70, output
+    assert call.status() == "UNAVAILABLE"
+
+
+def test_two_replicas_one_restarted_no_call_fails(daemon):
+    ports = [free_port(), free_port()]
+    options = ("--server.lifecycle.drain-delay-us", "1s")
+    replicas = [daemon(*options, grpc=f"127.0.0.1:{port}") for port in ports]
+    service_config = {"loadBalancingConfig": [{"round_robin": {}}],
+                      "healthCheckConfig": {"serviceName": ""}}
+    channel_options = [("grpc.service_config", json.dumps(service_config)),
+                       ("grpc.initial_reconnect_backoff_ms", 100),
+                       ("grpc.max_reconnect_backoff_ms", 200)]
+    target = "ipv4:" + ",".join(replica.grpc for replica in replicas)
+    stop, failures, calls = threading.Event(), [], [0] * 4
+    with grpcclient.InferenceServerClient(target, channel_args=channel_options) as client:
+        wanted = infer(client, INPUTS, max_tokens=8)
+
+        def load(index):
+            try:
+                while not stop.is_set():
+                    assert same(infer(client, INPUTS, max_tokens=8), wanted)
+                    calls[index] += 1
+            except Exception as failure:  # it belongs to the test's thread
+                failures.append(failure)
+
+        threads = [threading.Thread(target=load, args=(index,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: all(replica.metric("sluice_admitted_total") > 10 for replica in replicas))
+        status, output = replicas[0].stop()
+        assert status == 0, output
+        replicas[0] = daemon(*options, grpc=replicas[0].grpc)
+        wait_until(lambda: replicas[0].metric("sluice_admitted_total") > 10 or failures)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures[0]
+    for replica in replicas:
+        await_balance(replica)
+
+
+def started(**files):
+    """A ready daemon that logs every request to `files`, and prints where it listens."""
+    grpc_address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", grpc_address,
+         "--server.metrics.address", http_address, "--server.log.access-sample", "1"], **files)
+    server = Daemon.__new__(Daemon)
+    server.grpc, server.http, server.process = grpc_address, http_address, process
+    wait_until(server.ready)
+    return server
+
+
+def test_a_log_that_cannot_be_written_stops_nobody():
+    with open("/dev/full", "w") as full:
+        server = started(stdout=full, stderr=full)
+    try:
+        with undisturbed(server):
+            for _ in range(20):
+                assert Call(server).status() == "OK"
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
+def test_a_log_that_nobody_reads_any_more_stops_nobody():
+    reading, writing = os.pipe()
+    server = started(stdout=writing, stderr=writing)
+    os.close(writing)
+    os.close(reading)  # from here on every line is an EPIPE, and would be a SIGPIPE
+    try:
+        with undisturbed(server):
+            for _ in range(20):
+                assert Call(server).status() == "OK"
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
+def test_files_that_cannot_be_written_are_reported_and_stop_nobody(daemon):
+    server = daemon("--engine.history.journal", "/dev/full",
+                    "--engine.ladder.file", "/proc/sluice/ladder")
+    with undisturbed(server), server.client() as client:
+        for _ in range(20):
+            infer(client, INPUTS, max_tokens=20)
+    status, output = server.stop()
+    assert status == 0, output
+    assert "the journal loses lines" in output
+    assert re.search(r"ladder file.*/proc/sluice/ladder", output), output
+
+
+@pytest.mark.parametrize("option", ["--server.grpc.address", "--server.metrics.address"])
+def test_a_taken_port_is_named_and_nothing_is_served(demo, option):
+    taken = demo.grpc if "grpc" in option else demo.http
+    other = "--server.metrics.address" if "grpc" in option else "--server.grpc.address"
+    with undisturbed(demo):
+        second = subprocess.run([SLUICED, "--model", f"demo={DEMO}", option, taken, other,
+                                 "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+    assert second.returncode == 1
+    assert taken in second.stderr
+    assert "ready" not in second.stdout
+
+
+def test_a_stopped_process_expires_only_who_is_late(daemon):
+    """Stopped for longer than the watchdog allows a step, and than one caller can wait."""
+    server = daemon("--engine.watchdog.hang-us", "1s", faults="replay@hold:delay=500*1")
+    with undisturbed(server):
+        held = Call(server, "hold")
+        wait_until(lambda: server.metric("sluice_requests_running") > 0)
+        patient = [Call(server, timeout=60_000_000) for _ in range(3)]
+        hasty = [Call(server, timeout=1_500_000) for _ in range(3)]
+        wait_until(lambda: server.metric("sluice_requests_waiting") >= 6)
+        server.process.send_signal(signal.SIGSTOP)
+        pause(3)
+        server.process.send_signal(signal.SIGCONT)
+        assert [call.status() for call in hasty] == ["DEADLINE_EXCEEDED"] * 3
+        assert [call.status() for call in (held, *patient)] == ["OK"] * 4
+    assert server.ready()
+
+
+# Who reads the wall clock, and why it may.
+WALL_CLOCK = {
+    "server/edge.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
+    "server/server.cc": "the deadline of gRPC's shutdown, which takes it at once",
+    "server/statistics.cc": "the time of the last inference, which the protocol wants to be told",
+}
+
+
+def test_nothing_else_reads_the_wall_clock():
+    """So that a clock which is set moves no deadline, timeout, wait or cost."""
+    reader = re.compile(r"\bsystem_clock\b|absl::Now\(|\bCLOCK_REALTIME\b|\bgettimeofday\b|\btime\(nullptr\)"
+                        r"|\btime\(NULL\)|high_resolution_clock")
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in ("server", "engine", "kernels", "config")
+        for path in pathlib.Path(ROOT, folder).rglob("*")
+        if path.suffix in (".cc", ".h") and reader.search(path.read_text())
+    }
+    assert found == set(WALL_CLOCK)

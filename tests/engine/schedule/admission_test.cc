@@ -1,0 +1,259 @@
+#include "engine/schedule/admission.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/schedule/step_shape.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+double Milliseconds(nanoseconds duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+RequestLoad Load(int64_t tokens, int64_t bytes = 1, int priority = 1) {
+  return {.tokens = tokens, .bytes = bytes, .priority = priority};
+}
+
+TEST(AdmissionBudget, NamesTheBoundThatIsReached) {
+  AdmissionBudget budget({.max_requests = 3, .max_tokens = 100, .max_bytes = 1000});
+  EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
+  const absl::Status tokens = budget.Take(Load(41));
+  EXPECT_EQ(tokens.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(tokens.message()), HasSubstr("queue.max_tokens of 100"));
+  const absl::Status bytes = budget.Take(Load(1, 501));
+  EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(bytes.message()), HasSubstr("queue.max_bytes of 1000"));
+  EXPECT_TRUE(budget.Take(Load(40, 500)).ok());  // exactly full
+  EXPECT_EQ(budget.bytes(), 1000);
+  EXPECT_TRUE(budget.Take(Load(0, 0)).ok());
+  const absl::Status requests = budget.Take(Load(0, 0));
+  EXPECT_EQ(requests.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(requests.message()), HasSubstr("queue.max_requests of 3"));
+  budget.Return(Load(60, 500));
+  EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
+}
+
+TEST(AdmissionBudget, WhatNoRetryCanHelpIsInvalid) {
+  AdmissionBudget budget({.max_requests = 10, .max_tokens = 100, .max_bytes = 1000});
+  for (int i = 0; i < 2; ++i) {  // whatever is queued
+    EXPECT_EQ(budget.Take(Load(101)).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(budget.Take(Load(1, 1001)).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(budget.Take(Load(std::numeric_limits<int64_t>::max())).code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(budget.Take(Load(50, 500)).ok());
+  }
+}
+
+TEST(AdmissionBudget, LessUrgentLevelsLeaveRoom) {
+  struct Case {
+    const char* what;
+    QueueOptions options;
+    RequestLoad each;
+    int fit[kPriorityLevels];  // of level 1, 2 and 3 alone
+  };
+  const Case cases[] = {
+      {"requests", {.max_requests = 100, .priority_share = 0.9}, {.tokens = 1}, {100, 90, 81}},
+      {"tokens", {.max_tokens = 1000, .priority_share = 0.5}, {.tokens = 10}, {100, 50, 25}},
+      {"bytes", {.max_bytes = 1000, .priority_share = 0.1}, {.bytes = 10}, {100, 10, 1}},
+      {"all alike", {.max_requests = 10, .priority_share = 1}, {.tokens = 1}, {10, 10, 10}},
+      {"few", {.max_requests = 1, .priority_share = 0.01}, {.tokens = 1}, {1, 1, 1}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    for (int priority = 1; priority <= kPriorityLevels; ++priority) {
+      AdmissionBudget budget(c.options);
+      RequestLoad load = c.each;
+      load.priority = priority;
+      int fit = 0;
+      while (budget.Take(load).ok()) ++fit;
+      EXPECT_EQ(fit, c.fit[priority - 1]) << "priority " << priority;
+      load.priority = 1;  // what was left to those more urgent
+      while (budget.Take(load).ok()) ++fit;
+      EXPECT_EQ(fit, c.fit[0]);
+    }
+  }
+}
+
+TEST(AdmissionBudget, AnEmptyQueueTakesTheLargestOfAnyLevel) {
+  for (int priority = 1; priority <= kPriorityLevels; ++priority) {
+    AdmissionBudget budget({.max_tokens = 100, .priority_share = 0.5});
+    EXPECT_TRUE(budget.Take(Load(100, 1, priority)).ok());
+  }
+}
+
+// A scheduler on virtual time, whose steps take 1 ms and 100 us a token.
+class VirtualServer {
+ public:
+  VirtualServer()
+      : scheduler_(Options(), std::chrono::minutes(1), MakeLadder(), Costs(), nullptr) {}
+
+  const Scheduler& scheduler() const { return scheduler_; }
+  MonoTime now() const { return now_; }
+
+  void Arrive(WaitingSequence* sequence) { scheduler_.Arrive(sequence); }
+
+  // Runs steps until `until`, or until nothing waits; notes who ended in time.
+  void RunUntil(MonoTime until, std::vector<const WaitingSequence*>* in_time) {
+    while (now_ < until) {
+      while (WaitingSequence* expired = scheduler_.queue().Expired(now_)) {
+        scheduler_.Remove(expired);
+      }
+      const BatchDecision decision = scheduler_.Decide({.now = now_}, &batch_);
+      if (!decision.launch) break;
+      now_ += Cost(decision.size.tokens);
+      for (const WaitingSequence* sequence : batch_) {
+        if (sequence->deadline > now_) in_time->push_back(sequence);
+      }
+    }
+    // The device is free until somebody comes, or busy past that.
+    if (until != MonoTime::max()) now_ = std::max(now_, until);
+  }
+
+ private:
+  static microseconds Cost(int32_t tokens) { return microseconds(1000 + 100 * tokens); }
+  static BatchOptions Options() { return {.max_batch_sequences = 8}; }
+  static std::shared_ptr<const Ladder> MakeLadder() {
+    return std::make_shared<const Ladder>(
+        std::vector<Bucket>{{.tokens = 16, .sequences = 8}, {.tokens = 64, .sequences = 8}});
+  }
+  static CostModel Costs() {
+    CostModel costs;
+    for (int i = 0; i < 200; ++i) {
+      for (const int32_t tokens : {8, 16, 32, 64}) {
+        const Bucket bucket{.tokens = tokens <= 16 ? 16 : 64, .sequences = 8};
+        costs.Observe({.bucket = bucket, .computed_tokens = tokens, .sampled_rows = tokens / 8},
+                      std::chrono::duration<double>(Cost(tokens)).count());
+      }
+    }
+    return costs;
+  }
+
+  Scheduler scheduler_;
+  MonoTime now_ = MonoTime(std::chrono::hours(1));
+  std::vector<WaitingSequence*> batch_;
+};
+
+TEST(TimeNeeded, CountsWhatGoesFirst) {
+  constexpr int64_t kEver = -1;
+  struct Case {
+    const char* what;
+    int64_t
+        due_ms;     // of ten prompts of 64 tokens that wait, of level 2, each of which takes 7.4 ms
+    int priority;   // of the request, due in 50 ms
+    int64_t steps;  // it takes after its 8 tokens
+    int64_t running;
+    double needed_ms;
+  };
+  const Case cases[] = {
+      {"those that are due earlier", 40, 2, 0, 0, 74 + 1.8},
+      {"or at the same time", 50, 2, 0, 0, 74 + 1.8},
+      {"or are more urgent", 40, 3, 0, 0, 74 + 1.8},
+      {"not those that are due later", 51, 2, 0, 0, 0},
+      {"or never", kEver, 2, 0, 0, 0},
+      {"or are less urgent", 40, 1, 0, 0, 0},
+      {"nor what runs, where it only joins a step", kEver, 2, 0, 7, 0},
+      {"steps with what runs", kEver, 2, 10, 7, 10 * 1.8 + 1.8},
+      {"and with those that come first", 40, 2, 10, 5,
+       74 + 1.8 + 20 * 1.8},  // sixteen, eight a step
+      {"or not, alone", kEver, 2, 10, 0, 0},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    VirtualServer server;
+    std::vector<WaitingSequence> waiting(10);
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      waiting[i] = {.ticket = i + 1, .tokens = 64, .queued = server.now()};
+      if (c.due_ms != kEver) waiting[i].deadline = server.now() + milliseconds(c.due_ms);
+      server.Arrive(&waiting[i]);
+    }
+    const Due due{.deadline = server.now() + milliseconds(50),
+                  .priority = c.priority,
+                  .tokens = 8,
+                  .steps = c.steps};
+    EXPECT_NEAR(Milliseconds(TimeNeeded(due, c.running, server.scheduler())), c.needed_ms,
+                0.1 * c.needed_ms);
+  }
+}
+
+TEST(TimeNeeded, IsNoneInAnEmptyQueueAndWhereNothingWasMeasured) {
+  const VirtualServer empty;
+  const MonoTime soon = empty.now() + microseconds(1);
+  EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8000, .steps = 100}, 0, empty.scheduler()),
+            nanoseconds(0));
+  const Scheduler unknown({}, std::chrono::minutes(1), empty.scheduler().ladder(), CostModel(),
+                          nullptr);
+  EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8, .steps = 100}, 8, unknown), nanoseconds(0));
+}
+
+TEST(ForecastError, FollowsWhatWasSeenAndRisesWithMisses) {
+  ForecastError error;
+  EXPECT_EQ(error.factor(), 1);
+  for (int i = 0; i < 200; ++i) error.Learn(milliseconds(10), milliseconds(20), false);
+  EXPECT_NEAR(error.factor(), 2, 0.01);
+  for (int i = 0; i < 200; ++i) error.Learn(milliseconds(10), milliseconds(1), false);
+  EXPECT_NEAR(error.factor(), 0.25, 0.01);
+  // Those at the margin, all of which are late: the estimate has to grow.
+  for (int i = 0; i < 1000; ++i) {
+    const double before = error.factor();
+    const auto needed = std::chrono::duration_cast<nanoseconds>(milliseconds(10) / before);
+    error.Learn(needed, milliseconds(10), true);
+    EXPECT_TRUE(error.factor() > before || before > 7.9);
+  }
+  EXPECT_LE(error.factor(), 8);
+}
+
+// Requests of one size and one patience come faster than they can be served, and those out of reach are
+// refused. Admitted all the same, a refused one would have missed its deadline.
+TEST(TimeNeeded, WhoIsRefusedWouldHaveComeInVain) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    const auto run = [seed](int forced, bool* missed) {
+      std::mt19937_64 random(seed);
+      VirtualServer server;
+      std::vector<WaitingSequence> all(150);
+      std::vector<const WaitingSequence*> in_time;
+      int refused = 0;
+      MonoTime at = server.now();
+      for (size_t i = 0; i < all.size(); ++i) {
+        at += microseconds(random() % 1200);
+        server.RunUntil(at, &in_time);
+        all[i] = {.ticket = i + 1, .tokens = 8, .queued = at, .deadline = at + milliseconds(30)};
+        const nanoseconds needed =
+            TimeNeeded({.deadline = all[i].deadline, .tokens = 8}, 0, server.scheduler());
+        const bool refuse = at + needed > all[i].deadline;
+        refused += refuse ? 1 : 0;
+        if (refuse && refused != forced) continue;
+        server.Arrive(&all[i]);
+        if (!refuse || refused != forced) continue;
+        server.RunUntil(MonoTime::max(), &in_time);
+        *missed = std::find(in_time.begin(), in_time.end(), &all[i]) == in_time.end();
+        return refused;
+      }
+      return refused;
+    };
+    bool missed = false;
+    const int refused = run(0, &missed);
+    EXPECT_GT(refused, 10);
+    for (int forced = 1; forced <= refused; ++forced) {
+      missed = false;
+      run(forced, &missed);
+      EXPECT_TRUE(missed) << "the refused request " << forced << " would have ended in time";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice
