@@ -70,7 +70,8 @@ def exhausted(end):
 @pytest.mark.parametrize("path", [INFER, "/inference.GRPCInferenceService/ServerLive",
                                   "/sluice.admin.v1.Admin/GetBuckets"])
 def test_uploads_that_stall_are_ended_and_their_connection_reaped(server, descriptors_return, path):
-    with undisturbed(server), Connection(server.grpc) as stalled:
+    address = server.admin if "admin" in path else server.grpc
+    with undisturbed(server), Connection(address) as stalled:
         stalled.open(1, path)  # no message at all
         stalled.open(3, path)
         stalled.send(3, message(b"x" * 1000, 10 * MIB))
