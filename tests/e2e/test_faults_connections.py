@@ -8,7 +8,7 @@ from always import undisturbed
 from conftest import Daemon
 from http2 import (
     DATA, END_HEADERS, HEADERS, INFER, INITIAL_WINDOW_SIZE, PING, PREFACE, RST_STREAM, SETTINGS,
-    STREAM_INFER, Connection, frame, message, request_headers,
+    STREAM_INFER, Connection, frame, message,
 )
 from infer import infer, text_inputs
 from limits import MIB, descriptors, request, resident, until
@@ -19,12 +19,12 @@ MAX_STREAMS = 128
 @pytest.fixture(scope="module")
 def server():
     """Short times, so that what is reaped is reaped soon. One bystander's call takes far less."""
-    daemon = Daemon("--server.grpc.transfer-timeout-us", "500ms",
+    daemon = Daemon("--server.grpc.transfer-timeout-us", "1s",
                     "--server.grpc.max-streams", str(MAX_STREAMS),
                     "--server.grpc.connection.handshake-timeout-us", "1s",
                     "--server.grpc.connection.idle-timeout-us", "1s",
                     "--server.grpc.connection.keepalive-time-us", "1s",
-                    "--server.grpc.connection.keepalive-timeout-us", "1s")
+                    "--server.grpc.connection.keepalive-timeout-us", "3s")
     yield daemon
     status, output = daemon.stop()
     assert status == 0, output
@@ -175,11 +175,9 @@ def test_descriptors_run_out_and_come_back(daemon):
 
 def flood(connection, streams, reset):
     """Opens `streams` calls, each reset at once; until the peer closes the connection."""
-    block = connection._encoder.encode(request_headers(INFER), huffman=False)
     written = b""
     for stream in range(1, 2 * streams, 2):
-        written += frame(HEADERS, END_HEADERS, stream, block)
-        block = connection._encoder.encode(request_headers(INFER), huffman=False)
+        written += frame(HEADERS, END_HEADERS, stream, connection.block(INFER))
         if reset:
             written += frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
         if len(written) > 30_000 or stream == 2 * streams - 1:

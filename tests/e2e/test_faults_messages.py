@@ -170,8 +170,8 @@ def test_tensors_that_are_not_what_they_say(server, wrong):
 
 @pytest.mark.parametrize("name, value", [
     ("max_tokens", LARGEST), ("max_tokens", LEAST), ("max_tokens", -1), ("top_k", LARGEST), ("top_k", -1),
-    ("priority", LARGEST), ("priority", LEAST), ("timeout", LARGEST), ("timeout", LEAST), ("timeout", -1), ("n", LARGEST),
-    ("top_logprobs", LARGEST), ("seed", LEAST), ("min_tokens", LARGEST),
+    ("priority", LARGEST), ("priority", LEAST), ("timeout", LARGEST), ("timeout", LEAST), ("timeout", -1),
+    ("n", LARGEST), ("top_logprobs", LARGEST), ("seed", LEAST), ("min_tokens", LARGEST),
 ])
 def test_extreme_numbers(server, name, value):
     with undisturbed(server):
