@@ -10,6 +10,11 @@
 namespace sluice {
 namespace {
 
+// A peer that says nothing holds a thread for the timeout: so many for so short that thousands of them
+// delay a probe by a minute at most.
+constexpr char kThreads[] = "16";
+constexpr char kRequestTimeoutMs[] = "1000";
+
 constexpr char kTextType[] = "text/plain; charset=utf-8";
 constexpr char kPageType[] = "text/html; charset=utf-8";
 constexpr char kJsonType[] = "application/json";
@@ -43,15 +48,9 @@ int IgnoreMessage(const mg_connection* connection, const char* message) { return
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address,
                                                               HttpHandlers handlers) {
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(handlers)));
-  const char* options[] = {"listening_ports",
-                           address.c_str(),
-                           "num_threads",
-                           "2",
-                           "request_timeout_ms",
-                           "5000",
-                           "enable_keep_alive",
-                           "no",
-                           nullptr};
+  const char* options[] = {
+      "listening_ports", address.c_str(),     "num_threads", kThreads, "request_timeout_ms",
+      kRequestTimeoutMs, "enable_keep_alive", "no",          nullptr};
   mg_callbacks callbacks{};
   callbacks.log_message = &IgnoreMessage;  // what callers do wrong is no news
   mg_init_data init{&callbacks, nullptr, options};

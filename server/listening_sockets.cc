@@ -5,11 +5,14 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
@@ -93,12 +96,13 @@ ListeningSockets ListenAll(const addrinfo* wanted, bool both_families) {
 }  // namespace
 
 absl::StatusOr<ListeningSockets> ListenOn(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) {
+  const size_t colon = std::min(address.rfind(':'), address.size());
+  std::string host = address.substr(0, colon);
+  const std::string port = address.substr(std::min(colon + 1, address.size()));
+  int number = 0;
+  if (!absl::SimpleAtoi(port, &number) || number < 0 || number > UINT16_MAX) {
     return absl::InvalidArgumentError(absl::StrCat(address, " is not HOST:PORT"));
   }
-  std::string host = address.substr(0, colon);
-  const std::string port = address.substr(colon + 1);
   if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }

@@ -65,9 +65,13 @@ class Connection:
             self.frame(PING, payload=b"settled?")
         return self.wait(lambda: (PING, ACK) in self._seen)
 
+    def block(self, path, *extra, **headers):
+        """The headers of a call as they go over the wire, next on this connection."""
+        return self._encoder.encode(request_headers(path, *extra, **headers), huffman=False)
+
     def open(self, stream, path, *extra, flags=END_HEADERS, **headers):
         """The headers of a call."""
-        block = self._encoder.encode(request_headers(path, *extra, **headers), huffman=False)
+        block = self.block(path, *extra, **headers)
         pieces = [block[at:at + MAX_FRAME] for at in range(0, len(block), MAX_FRAME)]
         for kind, piece in zip([HEADERS] + [CONTINUATION] * len(pieces), pieces):
             last = END_HEADERS if piece is pieces[-1] else 0

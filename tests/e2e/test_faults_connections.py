@@ -8,7 +8,7 @@ from always import undisturbed
 from conftest import Daemon
 from http2 import (
     DATA, END_HEADERS, HEADERS, INFER, INITIAL_WINDOW_SIZE, PING, PREFACE, RST_STREAM, SETTINGS,
-    STREAM_INFER, Connection, frame, message, request_headers,
+    STREAM_INFER, Connection, frame, message,
 )
 from infer import infer, text_inputs
 from limits import MIB, descriptors, request, resident, until
@@ -19,12 +19,12 @@ MAX_STREAMS = 128
 @pytest.fixture(scope="module")
 def server():
     """Short times, so that what is reaped is reaped soon. One bystander's call takes far less."""
-    daemon = Daemon("--server.grpc.transfer-timeout-us", "500ms",
+    daemon = Daemon("--server.grpc.transfer-timeout-us", "1s",
                     "--server.grpc.max-streams", str(MAX_STREAMS),
                     "--server.grpc.connection.handshake-timeout-us", "1s",
                     "--server.grpc.connection.idle-timeout-us", "1s",
                     "--server.grpc.connection.keepalive-time-us", "1s",
-                    "--server.grpc.connection.keepalive-timeout-us", "1s")
+                    "--server.grpc.connection.keepalive-timeout-us", "3s")
     yield daemon
     status, output = daemon.stop()
     assert status == 0, output
@@ -70,7 +70,8 @@ def exhausted(end):
 @pytest.mark.parametrize("path", [INFER, "/inference.GRPCInferenceService/ServerLive",
                                   "/sluice.admin.v1.Admin/GetBuckets"])
 def test_uploads_that_stall_are_ended_and_their_connection_reaped(server, descriptors_return, path):
-    with undisturbed(server), Connection(server.grpc) as stalled:
+    address = server.admin if "admin" in path else server.grpc
+    with undisturbed(server), Connection(address) as stalled:
         stalled.open(1, path)  # no message at all
         stalled.open(3, path)
         stalled.send(3, message(b"x" * 1000, 10 * MIB))
@@ -174,11 +175,9 @@ def test_descriptors_run_out_and_come_back(daemon):
 
 def flood(connection, streams, reset):
     """Opens `streams` calls, each reset at once; until the peer closes the connection."""
-    block = connection._encoder.encode(request_headers(INFER), huffman=False)
     written = b""
     for stream in range(1, 2 * streams, 2):
-        written += frame(HEADERS, END_HEADERS, stream, block)
-        block = connection._encoder.encode(request_headers(INFER), huffman=False)
+        written += frame(HEADERS, END_HEADERS, stream, connection.block(INFER))
         if reset:
             written += frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
         if len(written) > 30_000 or stream == 2 * streams - 1:
@@ -259,3 +258,21 @@ def test_ping_flood(server, descriptors_return):
         flooding.socket.sendall(b"".join(frame(PING, 0, 0, b"12345678") for _ in range(10)))
         assert flooding.closed()
         assert flooding.goaway == b"too_many_pings"
+
+
+@pytest.mark.parametrize("said", [
+    b"", b"GET /livez HTTP/1.1\r\n", b"GET /livez HTTP/1.1\r\nX: " + b"x" * 100_000, b"\0" * 100,
+    b"POST /livez HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n", PREFACE,
+], ids=["nothing", "half_a_head", "long_head", "zeros", "post", "http2"])
+def test_http_requests_that_stall_or_lie(server, descriptors_return, said):
+    with undisturbed(server):
+        sockets = [socket.create_connection(server.http.split(":"), timeout=30) for _ in range(8)]
+        for each in sockets:
+            each.sendall(said)
+        for each in sockets:
+            try:
+                answer = each.recv(100)
+                assert answer == b"" or answer.split()[1].startswith(b"4")
+            except ConnectionResetError:
+                pass
+            each.close()

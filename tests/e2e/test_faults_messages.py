@@ -89,7 +89,7 @@ good = request()
 
 
 @pytest.mark.parametrize("body", [
-    b"\xff\xff\xff", good[:-1], b"\x0a" * 100_000, b"\x0a\x02\xc3\x28", b"\x0a\xff\xff\xff\xff\x0f",
+    b"\xff\xff\xff", good[:-1], b"\x0a" * 50_000, b"\x0a\x02\xc3\x28", b"\x0a\xff\xff\xff\xff\x0f",
     b"\x2b" * 10_000, b"\x08\x01",
 ], ids=["garbage", "truncated", "nested", "not_utf8", "length_4_gib", "groups", "wrong_type"])
 def test_what_is_no_message_is_never_queued(server, body):
@@ -170,8 +170,8 @@ def test_tensors_that_are_not_what_they_say(server, wrong):
 
 @pytest.mark.parametrize("name, value", [
     ("max_tokens", LARGEST), ("max_tokens", LEAST), ("max_tokens", -1), ("top_k", LARGEST), ("top_k", -1),
-    ("priority", LARGEST), ("priority", LEAST), ("timeout", LARGEST), ("timeout", LEAST), ("timeout", -1), ("n", LARGEST),
-    ("top_logprobs", LARGEST), ("seed", LEAST), ("min_tokens", LARGEST),
+    ("priority", LARGEST), ("priority", LEAST), ("timeout", LARGEST), ("timeout", LEAST), ("timeout", -1),
+    ("n", LARGEST), ("top_logprobs", LARGEST), ("seed", LEAST), ("min_tokens", LARGEST),
 ])
 def test_extreme_numbers(server, name, value):
     with undisturbed(server):
