@@ -24,7 +24,17 @@ absl::Status CheckPlainName(const std::string& name) {
                      name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
   if (plain) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", name.substr(0, 64), "\" is not a plain file name"));
+      absl::StrCat("\"", Shown(name.substr(0, 64)), "\" is not a plain file name"));
+}
+
+// Bytes of a regular file.
+absl::StatusOr<size_t> SizeOf(const Descriptor& file, const std::string& name) {
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
+  }
+  if (S_ISREG(info.st_mode)) return static_cast<size_t>(info.st_size);
+  return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is not a regular file"));
 }
 
 }  // namespace
@@ -37,21 +47,16 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const Descriptor& file,
                                                                   const std::string& name) {
-  struct stat info;
-  if (fstat(file.get(), &info) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
-  }
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is not a regular file"));
-  }
-  const size_t size = static_cast<size_t>(info.st_size);
+  const absl::StatusOr<size_t> size = SizeOf(file, name);
+  if (!size.ok()) return size.status();
   void* data = nullptr;
-  if (size > 0) {  // an empty file cannot be mapped
-    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (data == MAP_FAILED)
+  if (*size > 0) {  // an empty file cannot be mapped
+    data = mmap(nullptr, *size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (data == MAP_FAILED) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", Shown(name)));
+    }
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(data, size));
+  return std::shared_ptr<const MappedFile>(new MappedFile(data, *size));
 }
 
 MappedFile::~MappedFile() {
@@ -118,14 +123,26 @@ absl::StatusOr<std::string> Directory::Fingerprint() const {
 }
 
 absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_bytes) const {
-  auto file = Map(name);
+  const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
   if (!file.ok()) return file.status();
-  const std::string_view bytes = (*file)->bytes();
-  if (bytes.size() > max_bytes) {
+  const absl::StatusOr<size_t> size = SizeOf(*file, name);
+  if (!size.ok()) return size.status();
+  if (*size > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Shown(name), " has ", bytes.size(), " bytes, the limit is ", max_bytes));
+        absl::StrCat(Shown(name), " has ", *size, " bytes, the limit is ", max_bytes));
   }
-  return std::string(bytes);
+  std::string text(*size, '\0');
+  size_t have = 0;
+  while (have < text.size()) {
+    const ssize_t got =
+        pread(file->get(), text.data() + have, text.size() - have, static_cast<off_t>(have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
+    if (got == 0) break;  // it was cut meanwhile
+    have += static_cast<size_t>(got);
+  }
+  text.resize(have);
+  return text;
 }
 
 }  // namespace sluice

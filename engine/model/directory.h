@@ -45,7 +45,7 @@ class Directory {
 
   bool Has(const std::string& name) const;
   absl::StatusOr<std::shared_ptr<const MappedFile>> Map(const std::string& name) const;
-  // A copy; InvalidArgument for a file above `max_bytes`.
+  // A copy, which nobody can cut; InvalidArgument for a file above `max_bytes`.
   absl::StatusOr<std::string> Read(const std::string& name, size_t max_bytes) const;
 
   // Changes when a file of a model in it is replaced or written: of the places, sizes and times of
