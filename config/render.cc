@@ -96,6 +96,7 @@ std::string RenderDefaultConfig() {
         const std::string value = option.format(Config());
         std::string limits = absl::StrCat(option.expected, "; default ", value, ".");
         limits[0] = absl::ascii_toupper(limits[0]);
+        if (indent.empty()) absl::StrAppend(text, "\n");
         for (const std::string& paragraph : {option.help, limits}) {
           for (const std::string& line : Wrap(paragraph, kWidth - indent.size() - 2)) {
             absl::StrAppend(text, indent, "# ", line, "\n");

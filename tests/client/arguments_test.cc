@@ -21,6 +21,20 @@ absl::StatusOr<Arguments> Parse(std::vector<const char*> arguments, const char* 
                         });
 }
 
+TEST(ParseArguments, Manage) {
+  const auto load = Parse({"load", "m", "--model-version", "3"});
+  ASSERT_TRUE(load.ok()) << load.status();
+  EXPECT_EQ(load->command, Command::kLoad);
+  EXPECT_EQ(load->manage.model, "m");
+  EXPECT_EQ(load->manage.model_version, 3);
+  EXPECT_EQ(load->deadline_us, 0) << "loading takes as long as it takes";
+  EXPECT_EQ(Parse({"unload", "m"})->manage.model_version, 0);
+  EXPECT_EQ(Parse({"reload", "--json"})->command, Command::kReload);
+  EXPECT_FALSE(Parse({"load"}).ok());
+  EXPECT_THAT(std::string(Parse({"load", "m", "--model-version", "0"}).status().message()),
+              HasSubstr("--model-version"));
+}
+
 TEST(ParseArguments, AdminCommandsHaveAnAddressOfTheirOwn) {
   EXPECT_EQ(Parse({"optimize"})->server, "localhost:8003");
   EXPECT_EQ(Parse({"optimize"}, "far:9001")->server, "far:8003");

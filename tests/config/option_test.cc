@@ -75,7 +75,7 @@ TEST(Options, EachChangesOnlyItself) {
 }
 
 TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
-  EXPECT_THAT(KeysUnder(""), ElementsAre("models", "engine", "cpu", "server"));
+  EXPECT_THAT(KeysUnder(""), ElementsAre("models", "model_repository", "engine", "cpu", "server"));
   EXPECT_THAT(KeysUnder("engine"),
               ElementsAre("ladder", "batch", "kv", "queue", "history", "watchdog"));
   EXPECT_THAT(KeysUnder("engine.ladder.review"),

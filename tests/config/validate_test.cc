@@ -20,6 +20,12 @@ TEST(ValidateConfig, AcceptsDefaultsWithAModel) {
   EXPECT_EQ(ValidateConfig(Valid(), {}), absl::OkStatus());
 }
 
+TEST(ValidateConfig, ARepositoryMayBeEmpty) {
+  Config config;
+  config.model_repository = "models";
+  EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
+}
+
 TEST(ValidateConfig, AcceptsWhatOnlyLooksLikeAClash) {
   Config config = Valid();
   config.models.push_back({"m", "dir", 2});
@@ -36,8 +42,8 @@ TEST(ValidateConfig, ErrorsNameOriginAndOption) {
     std::function<void(Config*)> spoil;
   };
   const Case cases[] = {
-      {"default: models: no models to serve; give --model NAME=DIR, or a --config FILE that lists "
-       "some",
+      {"default: models: no models to serve; give --model NAME=DIR, --model-repository DIR, or a "
+       "--config FILE that lists some",
        [](Config* c) { c->models.clear(); }},
       {"default: models: the model m with version 1 is given twice",
        [](Config* c) {

@@ -96,9 +96,9 @@ TEST(StreamedUnaryTest, CancelledBeforeItsMessageItNeverWas) {
 }
 
 TEST(StreamedUnaryTest, TheTimeOfTheModelIsNotTheCallers) {
-  testing::Gate gate;
+  Gate gate;
   TestDaemon daemon(Impatient());
-  daemon.backend().OnReplay([&gate](const testing::RecordedBatch&) {
+  daemon.backend().OnReplay([&gate](const RecordedBatch&) {
     gate.Pass();
     return absl::OkStatus();
   });
