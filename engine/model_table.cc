@@ -43,10 +43,21 @@ void ModelTable::Return(const Place& place) {
 }
 
 void ModelTable::Lend(Entry* entry) {
-  // Shared, because whoever waits for it may be gone before set_value returns.
-  const auto returned = std::make_shared<std::promise<void>>();
-  entry->returned = returned->get_future();
-  entry->lease = Lease(entry->model.get(), [returned](ServedModel*) { returned->set_value(); });
+  // Shared, because whoever waits for it may be gone before Return returns.
+  const auto loan = std::make_shared<Loan>();
+  entry->loan = loan;
+  entry->lease = Lease(entry->model.get(), [loan](ServedModel*) { loan->Return(); });
+}
+
+void ModelTable::Loan::Return() {
+  MutexLock lock(&mu_);
+  returned_ = true;
+  changed_.Signal();
+}
+
+void ModelTable::Loan::AwaitReturn() {
+  MutexLock lock(&mu_);
+  while (!returned_) changed_.Wait(&mu_);
 }
 
 absl::Status ModelTable::Exchange(std::vector<Addition> added,
@@ -161,7 +172,7 @@ void ModelTable::Run() {
     AwaitEnd(entry);
     std::unique_ptr<Entry> removed = Remove(entry);
     removed->lease = nullptr;
-    removed->returned.wait();  // for those who found it by a request's id, or looked at all
+    removed->loan->AwaitReturn();  // for those who found it by a request's id, or looked at all
     const Place place = removed->place;
     removed = nullptr;
     Return(place);
@@ -169,14 +180,14 @@ void ModelTable::Run() {
 }
 
 void ModelTable::AwaitEnd(Entry* entry) {
-  std::future<void> found;
+  std::shared_ptr<Loan> found;
   {
     MutexLock lock(&mu_);
-    found = std::move(entry->returned);
+    found = entry->loan;
     const Lease former = std::move(entry->lease);
     Lend(entry);
   }
-  found.wait();  // whoever had found it by name has submitted to it, or not
+  found->AwaitReturn();  // whoever had found it by name has submitted to it, or not
   entry->model->runner().StopAdmission();
   entry->model->runner().AwaitIdle(MonoTime::max());
 }

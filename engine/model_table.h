@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <future>
 #include <memory>
 #include <string_view>
 #include <thread>
@@ -63,11 +62,22 @@ class ModelTable {
   std::vector<Lease> All() const;  // with those withdrawn that have not ended
 
  private:
+  // Whether a lease and all its copies are gone.
+  class Loan {
+   public:
+    void Return();
+    void AwaitReturn();
+
+   private:
+    Mutex mu_;
+    CondVar changed_;
+    bool returned_ ABSL_GUARDED_BY(mu_) = false;
+  };
   struct Entry {
     Place place;
     std::unique_ptr<ServedModel> model;
-    Lease lease;                 // lent out as copies
-    std::future<void> returned;  // ready when neither `lease` nor a copy is left
+    Lease lease;  // lent out as copies
+    std::shared_ptr<Loan> loan;
     bool withdrawn = false;
   };
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -74,15 +75,16 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   const std::unique_ptr<Engine> engine =
       Engine::Create(config.engine, backend->get(), Clock::Real(), &observers);
 
+  std::optional<Reloader> reloader;  // outlives the server, one of whose calls it serves
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(config.server, version, TraitsOf(config),
                     {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
                      log->get(), &engine_health});
   if (!server.ok()) return server.status();
-  Reloader reloader(config, read, server->get(), &metrics, log->get());
-  if (absl::Status status = reloader.LoadModels(); !status.ok()) return status;
+  reloader.emplace(config, read, server->get(), &metrics, log->get());
+  if (absl::Status status = reloader->LoadModels(); !status.ok()) return status;
   WorkThread hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
-  const Reload reload = [&reloader] { return reloader.Reload(); };
+  const Reload reload = [&reloader] { return reloader->Reload(); };
   (*server)->SetReload(reload);
   (*server)->SetReady();
   std::printf("sluiced %s ready: gRPC on port %d, HTTP on port %d\n", version.c_str(),

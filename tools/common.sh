@@ -36,6 +36,7 @@ build() {
   mkdir -p build
   log=build/configure-$preset.log
   cmake --preset "$preset" "$@" >"$log" 2>&1 || { cat "$log"; fail "configuring $preset failed"; }
-  cmake --build "build/$preset" --parallel "$(nproc)" --target "${targets[@]}" ||
+  # ccache goes by the compiler's list of headers, without a preprocessor's run, and hashes each of them once.
+  CCACHE_DEPEND=1 CCACHE_INODECACHE=1 cmake --build "build/$preset" --parallel "$(nproc)" --target "${targets[@]}" ||
     fail "building $preset failed"
 }
