@@ -371,7 +371,7 @@ TEST(UnaryInferTest, RandomCancellationsEndEveryCallOnce) {
           done.set_value(std::move(status));
         });
         // From at once to long after the answer, on fast machines and on busy ones.
-        for (uint64_t spin = (uint64_t{1} << random() % 12) - 1; spin > 0; --spin) {
+        for (uint64_t spin = (uint64_t{1} << random() % 9) - 1; spin > 0; --spin) {
           std::this_thread::yield();
         }
         if (random() % 2 == 0) context.TryCancel();
