@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
@@ -32,9 +31,9 @@ double StepSeconds(int64_t sequences, int64_t context, const Scheduler& schedule
   const Bucket& largest = scheduler.ladder()->largest();
   const int64_t most = std::min(largest.tokens, largest.sequences);
   const auto riding = static_cast<int32_t>(std::min(sequences, most));
-  const std::optional<Bucket> bucket =
+  const Bucket* const bucket =
       scheduler.ladder()->Choose({.tokens = riding, .sequences = riding, .longest = 1});
-  const double seconds = scheduler.costs().Estimate({.bucket = bucket.value_or(largest),
+  const double seconds = scheduler.costs().Estimate({.bucket = *bucket,
                                                      .computed_tokens = riding,
                                                      .context_tokens = riding * context,
                                                      .distinct_positions = riding,
@@ -93,7 +92,7 @@ nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& schedul
 
 void ForecastError::Learn(nanoseconds needed, nanoseconds took, bool missed) {
   constexpr double kWeight = 1.0 / 16;
-  constexpr double kMissed = 1.5;
+  constexpr double kMissed = 2;
   constexpr double kLeast = 0.25, kMost = 8;
   const double ratio = std::chrono::duration<double>(took) / std::chrono::duration<double>(needed);
   const double lesson = std::clamp(missed ? kMissed * ratio : ratio, kLeast, kMost);
