@@ -1,11 +1,14 @@
 #include "client/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "client/bucket_flags.h"
 #include "client/flag_values.h"
+#include "client/manage_flags.h"
 #include "client/request_flags.h"
 #include "config/value.h"
 #include "config/version.h"
@@ -22,7 +25,9 @@ constexpr Integer kDeadline{0, 86'400'000'000, Unit::kMicroseconds};
 
 // What the flags say, before any of it is judged.
 struct Flags {
-  std::string server = "localhost:8001";
+  std::string inference_server = "localhost:8001";  // where --server does not say
+  std::string admin_server;                         // likewise, of admin commands
+  std::optional<std::string> server;
   std::optional<std::string> deadline;
   bool version = false;
 
@@ -30,6 +35,7 @@ struct Flags {
   StatsArguments stats;
   HealthArguments health;
   BucketFlags buckets;
+  ManageFlags manage;
 };
 
 // Instead of the C++ types by which CLI11 would call the values.
@@ -45,12 +51,15 @@ void AddFlags(Flags* flags, CLI::App* app) {
   app->get_formatter()->column_width(kHelpIndent);
   app->set_help_flag("-h,--help", "Print this help, and exit.");
   app->add_flag("--version", flags->version, "Print the version, and exit.");
-  app->add_option("--server", flags->server,
-                  Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
-                       "localhost:8001."));
+  app->add_option(
+      "--server", flags->server,
+      Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
+           "localhost:8001. For buckets, optimize, explain, load, unload and reload: its admin "
+           "address; "
+           "default: SLUICE_ADMIN, or port 8003 on the host of the server."));
   app->add_option("--deadline", flags->deadline,
                   Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, and never "
-                       "for generate."));
+                       "for generate, load and reload."));
   AddRequestCommands(&flags->requests, app);
   AddCommand("models", "List the models that are served.", app);
   CLI::App* stats = AddCommand("stats", "Show counts, durations and padding efficiency.", app);
@@ -64,8 +73,13 @@ void AddFlags(Flags* flags, CLI::App* app) {
                      Help("sluice.readiness (the same as the default, nothing) or "
                           "sluice.liveness."));
   AddBucketCommands(&flags->buckets, app);
+  AddManageCommands(&flags->manage, app);
   app->require_subcommand(0, 1);
   NameValues(app);
+}
+
+std::string OnHostOf(const std::string& server, int port) {
+  return absl::StrCat(server.substr(0, server.rfind(':')), ":", port);
 }
 
 absl::Status ReadMetricsAddress(const std::string& server, std::string* address) {
@@ -73,16 +87,34 @@ absl::Status ReadMetricsAddress(const std::string& server, std::string* address)
     address->clear();
     return absl::OkStatus();
   }
-  if (address->empty()) *address = absl::StrCat(server.substr(0, server.rfind(':')), ":8002");
+  if (address->empty()) *address = OnHostOf(server, 8002);
   return ReadFlag("--metrics-address", Address{}, *address, address);
+}
+
+bool IsAdminCommand(const std::string& command) {
+  constexpr const char* kCommands[] = {"buckets", "optimize", "explain",
+                                       "load",    "unload",   "reload"};
+  return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
+}
+
+// For as long as a generation or loading takes.
+bool WaitsLong(const std::string& command) {
+  return command == "generate" || command == "load" || command == "reload";
+}
+
+std::string ServerFor(const std::string& command, const Flags& flags) {
+  if (flags.server.has_value()) return *flags.server;
+  if (!IsAdminCommand(command)) return flags.inference_server;
+  return flags.admin_server.empty() ? OnHostOf(flags.inference_server, 8003) : flags.admin_server;
 }
 
 absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
   const std::string& command = app.get_name();
   Arguments arguments;
-  absl::Status status = ReadFlag("--server", Address{}, flags.server, &arguments.server);
+  absl::Status status =
+      ReadFlag("--server", Address{}, ServerFor(command, flags), &arguments.server);
   if (status.ok()) {
-    const char* by_default = command == "generate" ? "0" : "60s";
+    const char* by_default = WaitsLong(command) ? "0" : "60s";
     status = ReadFlag("--deadline", kDeadline, flags.deadline.value_or(by_default),
                       &arguments.deadline_us);
   }
@@ -99,6 +131,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
   } else {
     if (status.ok()) status = ReadRequestCommand(flags.requests, app, &arguments);
     if (status.ok()) status = ReadBucketCommand(flags.buckets, app, &arguments);
+    if (status.ok()) status = ReadManageCommand(flags.manage, app, &arguments);
   }
   if (!status.ok()) return status;
   return arguments;
@@ -115,9 +148,11 @@ Arguments Print(std::string text) {
 absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv) {
   Flags flags;
-  if (const char* server = getenv("SLUICE_SERVER"); server != nullptr && *server != '\0') {
-    flags.server = server;
-  }
+  const auto set_from = [&](const char* name, std::string* address) {
+    if (const char* value = getenv(name); value != nullptr && *value != '\0') *address = value;
+  };
+  set_from("SLUICE_SERVER", &flags.inference_server);
+  set_from("SLUICE_ADMIN", &flags.admin_server);
   CLI::App app(kDescription, "sluice");
   AddFlags(&flags, &app);
   try {

@@ -70,6 +70,12 @@ struct FitArguments {
   std::string out;  // empty: standard output alone
 };
 
+struct ManageArguments {
+  std::string model;
+  int64_t model_version = 0;  // 0: not given
+  bool json = false;
+};
+
 struct Arguments {
   enum class Command {
     kPrint,
@@ -81,6 +87,9 @@ struct Arguments {
     kBuckets,
     kOptimize,
     kExplain,
+    kLoad,
+    kUnload,
+    kReload,
     kFit
   };
   Command command = Command::kPrint;
@@ -95,9 +104,11 @@ struct Arguments {
   OptimizeArguments optimize;
   ExplainArguments explain;
   FitArguments fit;
+  ManageArguments manage;
 };
 
-// InvalidArgument names the flag. The environment gives the default of --server (SLUICE_SERVER).
+// InvalidArgument names the flag. The environment gives the defaults of --server: SLUICE_SERVER, and
+// SLUICE_ADMIN for the commands that talk to the admin API.
 absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv);
 

@@ -1,5 +1,3 @@
-#include <google/protobuf/util/json_util.h>
-
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -8,6 +6,7 @@
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/explanation.h"
+#include "client/message_json.h"
 #include "client/response.h"
 
 namespace sluice::client {
@@ -16,16 +15,6 @@ namespace {
 using admin::v1::GetBucketsResponse;
 
 constexpr char kClearTerminal[] = "\x1b[H\x1b[2J";
-
-// The mapping of proto3, with the fields' own names and those that are zero.
-nlohmann::json ToJson(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return nullptr;
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
 
 nlohmann::json BucketsJson(const GetBucketsResponse& response, bool advise) {
   nlohmann::json json = ToJson(response);

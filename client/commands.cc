@@ -32,6 +32,12 @@ int Run(const Arguments& arguments, const Console& console) {
       return RunOptimize(arguments, connection, console);
     case Arguments::Command::kExplain:
       return RunExplain(arguments, connection, console);
+    case Arguments::Command::kLoad:
+      return RunLoad(arguments, connection, console);
+    case Arguments::Command::kUnload:
+      return RunUnload(arguments, connection, console);
+    case Arguments::Command::kReload:
+      return RunReload(arguments, connection, console);
     case Arguments::Command::kFit:
     case Arguments::Command::kPrint:
       break;

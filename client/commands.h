@@ -35,6 +35,9 @@ int RunHealth(const Arguments& arguments, const Connection& connection, const Co
 int RunBuckets(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunOptimize(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunExplain(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunLoad(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunUnload(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunReload(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFit(const Arguments& arguments, const Console& console);
 
 // Completes `arguments.request` into `request`: with the prompt on standard input, or the name of the

@@ -34,7 +34,9 @@ std::string HintFor(const absl::Status& status, const std::string& server) {
              "lower "
              "--concurrency";
     case absl::StatusCode::kUnimplemented:
-      return absl::StrCat("does ", server, " serve the Open Inference Protocol?");
+      return absl::StrCat("does ", server,
+                          " serve this? The admin API has an address of its own, "
+                          "server.admin.address of the daemon: --server, or SLUICE_ADMIN");
     default:
       return "";
   }
@@ -123,9 +125,35 @@ absl::StatusOr<admin::v1::ExplainResponse> Connection::Explain(
   return Call(admin_, &admin::v1::Admin::Stub::Explain, request);
 }
 
+template <typename Request>
+Request NamedModel(const std::string& model, int64_t version) {
+  Request request;
+  request.set_model_name(model);
+  if (version != 0) (*request.mutable_parameters())["version"].set_int64_param(version);
+  return request;
+}
+
+absl::Status Connection::Load(const std::string& model, int64_t version) const {
+  return Call(inference_, &inference::GRPCInferenceService::Stub::RepositoryModelLoad,
+              NamedModel<inference::RepositoryModelLoadRequest>(model, version))
+      .status();
+}
+
+absl::Status Connection::Unload(const std::string& model, int64_t version) const {
+  return Call(inference_, &inference::GRPCInferenceService::Stub::RepositoryModelUnload,
+              NamedModel<inference::RepositoryModelUnloadRequest>(model, version))
+      .status();
+}
+
+absl::StatusOr<admin::v1::ReloadResponse> Connection::Reload() const {
+  return Call(admin_, &admin::v1::Admin::Stub::Reload, admin::v1::ReloadRequest());
+}
+
 absl::StatusOr<std::string> OnlyModel(const inference::RepositoryIndexResponse& index) {
   std::set<std::string> names;
-  for (const auto& model : index.models()) names.insert(model.name());
+  for (const auto& model : index.models()) {
+    if (model.state() != "UNAVAILABLE") names.insert(model.name());
+  }
   if (names.size() == 1) return *names.begin();
   return absl::FailedPreconditionError(
       names.empty() ? "the server serves no model"

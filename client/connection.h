@@ -37,6 +37,10 @@ class Connection {
                                                               const std::string& version,
                                                               bool force) const;
   absl::StatusOr<admin::v1::ExplainResponse> Explain(const std::string& request_id) const;
+  // Version 0: as the protocol has it for none.
+  absl::Status Load(const std::string& model, int64_t version) const;
+  absl::Status Unload(const std::string& model, int64_t version) const;
+  absl::StatusOr<admin::v1::ReloadResponse> Reload() const;
 
  private:
   template <typename Stub, typename Request, typename Response>

@@ -7,8 +7,6 @@
 
 namespace sluice::client {
 
-bool IsUtf8(absl::string_view text);
-
 // Makes UTF-8 of pieces of what should be UTF-8. A character may be cut by the end of a piece: it
 // is held back until it is complete. Of bytes that are none, each longest beginning of a character
 // (or byte that begins none) becomes U+FFFD, as Unicode recommends in chapter 3.9.

@@ -5,7 +5,6 @@
 // key and limit.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,14 +13,9 @@
 
 namespace sluice {
 
-struct ModelSpec {
-  std::string name;  // [A-Za-z0-9_.-]{1,128}
-  std::string path;  // directory, at most 4096 bytes; a file's relative ones start at its directory
-  int64_t version = 1;  // [1, 2^31 - 1]; name and version together are unique
-};
-
 struct Config {
   std::vector<ModelSpec> models;
+  std::string model_repository{};  // empty: none; see ModelRepository
   EngineOptions engine;
   CpuOptions cpu;
   ServerOptions server;

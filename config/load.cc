@@ -19,15 +19,12 @@ namespace {
 
 constexpr Name kModelName{128};
 constexpr Integer kModelVersion{1, std::numeric_limits<int32_t>::max()};
-constexpr size_t kMaxPath = 4096;
+constexpr absl::string_view kPathExpected =
+    "a path of 1 to 4096 bytes of UTF-8 without control characters";
 
 bool ParsePath(absl::string_view text, std::string* path) {
-  if (text.empty() || text.size() > kMaxPath) return false;
-  *path = std::string(text);
-  return true;
+  return !text.empty() && Path{}.Parse(text, path);
 }
-
-std::string ExpectedPath() { return absl::StrCat("a path of 1 to ", kMaxPath, " bytes"); }
 
 // A key of the file's, fit for a message.
 std::string Shown(const std::string& key) { return absl::CHexEscape(key.substr(0, 80)); }
@@ -144,7 +141,7 @@ class Loader {
       expected = kModelName.Expected();
     } else if (field.key == "path") {
       if (scalar && ParsePath(field.scalar, &model->path)) return absl::OkStatus();
-      expected = ExpectedPath();
+      expected = std::string(kPathExpected);
     } else if (field.key == "version") {
       if (scalar && kModelVersion.Parse(field.scalar, &model->version)) return absl::OkStatus();
       expected = kModelVersion.Expected();
@@ -203,7 +200,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::stri
   if (versioned && !kModelVersion.Parse(name.second, &model.version)) {
     return error(absl::StrCat("VERSION ", kModelVersion.Expected()));
   }
-  if (!ParsePath(halves.second, &model.path)) return error(ExpectedPath());
+  if (!ParsePath(halves.second, &model.path)) return error(std::string(kPathExpected));
   return model;
 }
 

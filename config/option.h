@@ -26,6 +26,8 @@ struct Option {
   Shape shape;
   std::function<bool(absl::string_view text, Config* config)> parse;  // false: config unchanged
   std::function<std::string(const Config& config)> format;            // as YAML
+  std::function<void(const Config& from, Config* to)> copy;
+  bool live = false;  // a reload applies it; else it needs a restart
 
   std::string Flag() const;
   std::string Environment() const;

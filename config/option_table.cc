@@ -15,7 +15,14 @@ Option MakeOption(std::string path, Field field, Kind kind, std::string help) {
           kind.Expected(),
           Kind::kShape,
           [=](absl::string_view text, Config* config) { return kind.Parse(text, &field(*config)); },
-          [=](const Config& config) { return kind.Format(field(config)); }};
+          [=](const Config& config) { return kind.Format(field(config)); },
+          [=](const Config& from, Config* to) { field(*to) = field(from); }};
+}
+
+Option Live(Option option) {
+  option.live = true;
+  option.help += " A reload applies it.";
+  return option;
 }
 
 // The path in YAML and the member it fills are one token, so they cannot drift apart.
@@ -24,10 +31,12 @@ Option MakeOption(std::string path, Field field, Kind kind, std::string help) {
       #member, [](auto& config) -> auto& { return config.member; }, kind, help)
 
 constexpr int64_t kMaxSize = int64_t{16} << 40;
-constexpr int64_t kDayUs = 86'400'000'000;
+constexpr int64_t kHourUs = 3'600'000'000;
+constexpr int64_t kDayUs = 24 * kHourUs;
 
 Integer Count(int64_t min, int64_t max) { return {min, max, Unit::kNone}; }
 Integer Duration(int64_t max_us) { return {0, max_us, Unit::kMicroseconds}; }
+Integer Timeout(int64_t max_us) { return {100'000, max_us, Unit::kMicroseconds}; }
 Integer Size(int64_t min, int64_t max) { return {min, max, Unit::kBytes}; }
 
 Choice<std::string> OneOf(std::initializer_list<std::string> names) {
@@ -60,6 +69,19 @@ Choice<PaddingKind> Paddings() {
 
 Choice<LogOptions::Format> LogFormats() {
   return {{{"text", LogOptions::Format::kText}, {"json", LogOptions::Format::kJson}}};
+}
+
+std::vector<Option> ModelOptionTable() {
+  return {
+      Live(OPTION(
+          model_repository, Path{},
+          "Directory of models to serve beside the list: NAME/config.json, or "
+          "NAME/VERSION/config.json "
+          "with numbers, of which the highest is loaded; others can be loaded by name at the admin "
+          "address. Nothing outside it is opened, wherever links lead. A relative path starts at "
+          "the "
+          "working directory. Empty: none.")),
+  };
 }
 
 std::vector<Option> LadderOptionTable() {
@@ -234,7 +256,7 @@ std::vector<Option> CpuOptionTable() {
   };
 }
 
-std::vector<Option> ServerOptionTable() {
+std::vector<Option> GrpcOptionTable() {
   return {
       OPTION(server.grpc.address, Address{},
              "Address of the gRPC service; port 0 picks a free one. The port is never shared."),
@@ -245,14 +267,60 @@ std::vector<Option> ServerOptionTable() {
           "Memory that gRPC may use for all calls together. At the limit calls are refused or "
           "slowed down, the daemon keeps its size. 0: a quarter of the cgroup's or the machine's "
           "memory."),
-      OPTION(server.grpc.max_rows, Count(1, 65536),
-             "Rows (sequences) of one request; more are INVALID_ARGUMENT."),
-      OPTION(server.grpc.stream_stall_timeout_us,
-             (Integer{100'000, 3'600'000'000, Unit::kMicroseconds}),
-             "A stream whose caller does not take a response for this long is given up: its "
-             "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
-             "is cut off. Longer keeps slow readers, and their KV pages, for longer."),
-      OPTION(server.grpc.reflection, Boolean{}, "Offer gRPC server reflection."),
+      OPTION(server.grpc.max_metadata_bytes, Size(1 << 10, 1 << 24),
+             "Largest sum of a call's metadata: names, values and 32 bytes for each. Clients that "
+             "know HTTP/2 send no more; the connection of one that does is closed."),
+      OPTION(
+          server.grpc.max_streams, Count(1, 1 << 20),
+          "Calls of one connection at a time. Clients that know HTTP/2 let further ones wait; the "
+          "connection of one that does not is closed."),
+      OPTION(server.grpc.transfer_timeout_us, Timeout(kHourUs),
+             "Time for the message of a unary call to arrive, and for its answer to be taken. Then "
+             "the call ends with RESOURCE_EXHAUSTED. Longer lets slow peers hold memory for "
+             "longer."),
+      Live(OPTION(server.grpc.max_rows, Count(1, 65536),
+                  "Rows (sequences) of one request; more are INVALID_ARGUMENT.")),
+      Live(OPTION(
+          server.grpc.stream_stall_timeout_us, Timeout(kHourUs),
+          "A stream whose caller does not take a response for this long is given up: its "
+          "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
+          "is cut off. Longer keeps slow readers, and their KV pages, for longer.")),
+      OPTION(server.grpc.connection.max, Count(1, 1 << 20),
+             "Connections at a time; more are closed at once. Each takes a descriptor: where the "
+             "system allows fewer, they are fewer, and a warning says so."),
+      OPTION(server.grpc.connection.handshake_timeout_us, Timeout(600'000'000),
+             "Time for a new connection to finish its TLS and HTTP/2 handshakes."),
+      OPTION(server.grpc.connection.idle_timeout_us, Duration(kDayUs),
+             "A connection without calls for so long is closed. 0: never."),
+      OPTION(
+          server.grpc.connection.max_age_us, Duration(kDayUs),
+          "So long after it was made, more or less a tenth, a connection is told to make no more "
+          "calls (GOAWAY), so that clients with a balancing policy look for other replicas. 0: "
+          "never."),
+      OPTION(server.grpc.connection.age_grace_us, Duration(kDayUs),
+             "Time for the calls of such a connection to end before they are broken off. 0: they "
+             "never are."),
+      OPTION(server.grpc.connection.keepalive_time_us, Duration(kDayUs),
+             "A peer that sent nothing for so long is pinged. 0: never."),
+      OPTION(server.grpc.connection.keepalive_timeout_us, Timeout(600'000'000),
+             "The connection of a pinged peer that does not answer for so long is closed."),
+      OPTION(server.grpc.connection.min_ping_interval_us, Duration(kHourUs),
+             "A peer that pings more often while no calls are answered is sent away (GOAWAY "
+             "too_many_pings). 0: pings are free."),
+  };
+}
+
+std::vector<Option> ServerOptionTable() {
+  return {
+      OPTION(
+          server.admin.address, Address{.may_be_empty = true},
+          "Address of the admin API: buckets, explanations, reloads, loading and unloading of "
+          "models, beside the whole inference protocol. Whoever reaches it may change what is "
+          "served. Port 0 picks a free one; empty: nowhere."),
+      OPTION(server.admin.on_grpc_address, Boolean{},
+             "Offer the admin API at server.grpc.address too, to all who may infer there."),
+      OPTION(server.admin.reflection, Boolean{},
+             "Offer gRPC server reflection wherever the admin API is."),
       OPTION(server.metrics.address, Address{.may_be_empty = true},
              "Address of /metrics, /livez, /readyz and the status page; port 0 picks a free one; "
              "empty: no HTTP server."),
@@ -260,20 +328,21 @@ std::vector<Option> ServerOptionTable() {
           server.http.status_page, Boolean{},
           "Serve the status page (/ and /status.json) beside /metrics. It tells names of models, "
           "buckets and traffic, no content of requests."),
-      OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
-             "Least severity that is logged."),
+      Live(OPTION(server.log.level, OneOf({"trace", "debug", "info", "warn", "error"}),
+                  "Least severity that is logged.")),
       OPTION(server.log.format, LogFormats(), "One line per record: text, or JSON for collectors."),
       OPTION(server.log.access_sample, (Real{0.0, 1.0}),
              "Share of requests written to the access log, chosen by hashing the request id."),
       OPTION(server.log.queue_records, Count(64, 1 << 20),
              "Records that may wait for the writer; when full the oldest is dropped and counted."),
-      OPTION(server.lifecycle.drain_delay_us, Duration(3'600'000'000),
-             "After SIGTERM: time between NOT_SERVING and the end of admission, for load balancers "
-             "to notice."),
-      OPTION(
+      Live(OPTION(
+          server.lifecycle.drain_delay_us, Duration(3'600'000'000),
+          "After SIGTERM: time between NOT_SERVING and the end of admission, for load balancers "
+          "to notice.")),
+      Live(OPTION(
           server.lifecycle.drain_timeout_us, Duration(3'600'000'000),
           "After drain_delay_us: time for accepted requests to finish before they are ended with "
-          "UNAVAILABLE."),
+          "UNAVAILABLE.")),
   };
 }
 
@@ -283,8 +352,8 @@ std::vector<Option> ServerOptionTable() {
 
 std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
-  for (auto part : {LadderOptionTable(), BatchOptionTable(), KvOptionTable(), QueueOptionTable(),
-                    WatchdogOptionTable(), CpuOptionTable(), ServerOptionTable()}) {
+  for (auto part : {ModelOptionTable(), LadderOptionTable(), BatchOptionTable(), KvOptionTable(),
+                    QueueOptionTable(), WatchdogOptionTable(), CpuOptionTable(), GrpcOptionTable(), ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

@@ -23,12 +23,13 @@ constexpr absl::string_view kPreamble =
 # Every option can also be given as a flag or in the environment: engine.batch.max_batch_tokens is
 # --engine.batch.max-batch-tokens and SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS. A flag wins over the
 # environment, that over this file, and this file over the default. An unknown or duplicate key, a
-# wrong type or a value out of its range is an error.
+# wrong type or a value out of its range is an error. Options that say so are applied by a reload, the
+# others need a restart.
 
 # The models to serve, each with a name (A-Z a-z 0-9 _ . -, at most 128), the path of its directory
 # (config.json, model.safetensors; relative to this file) and a version (an integer from 1 on,
 # 1 where it is left out). As a flag: --model NAME=DIR or NAME:VERSION=DIR, repeatable; in the
-# environment: SLUICE_MODELS, comma-separated.
+# environment: SLUICE_MODELS, comma-separated. A reload (SIGHUP, sluice reload) applies it.
 #
 #   models:
 #     - name: demo
@@ -95,6 +96,7 @@ std::string RenderDefaultConfig() {
         const std::string value = option.format(Config());
         std::string limits = absl::StrCat(option.expected, "; default ", value, ".");
         limits[0] = absl::ascii_toupper(limits[0]);
+        if (indent.empty()) absl::StrAppend(text, "\n");
         for (const std::string& paragraph : {option.help, limits}) {
           for (const std::string& line : Wrap(paragraph, kWidth - indent.size() - 2)) {
             absl::StrAppend(text, indent, "# ", line, "\n");

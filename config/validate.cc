@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -17,9 +18,11 @@ absl::Status ErrorIn(const Origins& origins, absl::string_view path, absl::strin
 }
 
 absl::Status ValidateModels(const Config& config, const Origins& origins) {
-  if (config.models.empty()) {
-    return ErrorIn(origins, "models",
-                   "no models to serve; give --model NAME=DIR, or a --config FILE that lists some");
+  if (config.models.empty() && config.model_repository.empty()) {
+    return ErrorIn(
+        origins, "models",
+        "no models to serve; give --model NAME=DIR, --model-repository DIR, or a --config "
+        "FILE that lists some");
   }
   std::set<std::pair<std::string, int64_t>> seen;
   for (const ModelSpec& model : config.models) {
@@ -71,6 +74,19 @@ absl::Status ValidateFiles(const Config& config, const Origins& origins) {
   return absl::OkStatus();
 }
 
+// Port 0 is another one each time.
+absl::Status ValidateAddresses(const Config& config, const Origins& origins) {
+  std::map<std::string, absl::string_view> taken;
+  for (const char* path :
+       {"server.grpc.address", "server.metrics.address", "server.admin.address"}) {
+    const std::string address = FindOption(path)->format(config);
+    if (address == Quote("") || absl::EndsWith(address, ":0\"")) continue;
+    const auto [other, free] = taken.emplace(address, path);
+    if (!free) return ErrorIn(origins, path, absl::StrCat(address, " is ", other->second, " too"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateServer(const Config& config, const Origins& origins) {
   const GrpcOptions& grpc = config.server.grpc;
   if (grpc.memory_quota_bytes != 0 && grpc.memory_quota_bytes < grpc.max_message_bytes) {
@@ -79,12 +95,7 @@ absl::Status ValidateServer(const Config& config, const Origins& origins) {
                                    "message could never be received",
                                    grpc.memory_quota_bytes, grpc.max_message_bytes));
   }
-  const std::string& metrics = config.server.metrics.address;
-  if (metrics == grpc.address && !absl::EndsWith(metrics, ":0")) {
-    return ErrorIn(origins, "server.metrics.address",
-                   absl::StrCat(metrics, " is server.grpc.address too"));
-  }
-  return absl::OkStatus();
+  return ValidateAddresses(config, origins);
 }
 
 }  // namespace
@@ -97,6 +108,13 @@ absl::Status ValidateConfig(const Config& config, const Origins& origins) {
 }
 
 absl::Status CheckModelDirectories(const Config& config, const Origins& origins) {
+  if (const std::string& root = config.model_repository; !root.empty()) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(root, error)) {
+      return absl::NotFoundError(absl::StrCat(OriginOf(origins, "model_repository"),
+                                              ": model_repository: no such directory: ", root));
+    }
+  }
   const std::string origin = OriginOf(origins, "models");
   for (const ModelSpec& model : config.models) {
     const std::filesystem::path directory(model.path);

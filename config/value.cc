@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "config/utf8.h"
 
 namespace sluice {
 namespace {
@@ -67,6 +68,10 @@ bool IsNameCharacter(unsigned char c) {
   return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-';
 }
 
+void AppendEscaped(char byte, std::string* out) {
+  absl::StrAppendFormat(out, "\\x%02x", static_cast<unsigned char>(byte));
+}
+
 std::string FormatReal(double value) {
   char buffer[32];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
@@ -98,14 +103,18 @@ std::string FormatQuantity(int64_t value, Unit unit) {
 
 std::string Quote(absl::string_view text) {
   std::string quoted = "\"";
-  for (const unsigned char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&quoted, "\\", std::string(1, c));
-    } else if (c < 0x20 || c == 0x7f) {
-      absl::StrAppendFormat(&quoted, "\\x%02x", c);
+  while (!text.empty()) {
+    const Utf8Beginning next = MeasureUtf8(text);
+    const absl::string_view character = text.substr(0, next.bytes);
+    if (!next.complete) {
+      for (const char byte : character) AppendEscaped(byte, &quoted);
+    } else if (IsControl(character)) {
+      AppendEscaped(character.back(), &quoted);  // its number, of one byte or of two
     } else {
-      quoted.push_back(c);
+      const bool special = character == "\"" || character == "\\";
+      absl::StrAppend(&quoted, special ? "\\" : "", character);
     }
+    text.remove_prefix(next.bytes);
   }
   return quoted + "\"";
 }
@@ -186,11 +195,11 @@ bool Name::Parse(absl::string_view text, std::string* value) const {
 
 std::string Path::Expected() const {
   return absl::StrCat("a path of at most ", kMaxPathBytes,
-                      " bytes without control characters, or nothing");
+                      " bytes of UTF-8 without control characters, or nothing");
 }
 
 bool Path::Parse(absl::string_view text, std::string* value) const {
-  if (text.size() > kMaxPathBytes) return false;
+  if (text.size() > kMaxPathBytes || !IsUtf8(text)) return false;
   if (std::any_of(text.begin(), text.end(), absl::ascii_iscntrl)) return false;
   *value = std::string(text);
   return true;

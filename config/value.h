@@ -26,7 +26,8 @@ bool ParseQuantity(absl::string_view text, Unit unit, int64_t* value);
 // With the largest suffix that divides the value.
 std::string FormatQuantity(int64_t value, Unit unit);
 
-// `text` in double quotes, escaped alike for YAML and for error messages.
+// `text` in double quotes, escaped alike for YAML and for error messages. What is not UTF-8, as a text
+// cut short, is escaped byte by byte, which YAML would read as other characters.
 std::string Quote(absl::string_view text);
 
 struct Integer {
@@ -89,7 +90,7 @@ struct Name {
   std::string Format(absl::string_view value) const { return Quote(value); }
 };
 
-// Of a file; at most 4096 bytes without control characters. May be empty.
+// Of a file; at most 4096 bytes of UTF-8 without control characters. May be empty.
 struct Path {
   static constexpr Shape kShape = Shape::kScalar;
 

@@ -9,7 +9,10 @@
 #include <sstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "config/utf8.h"
 #include "config/value.h"
 
 namespace sluice {
@@ -17,6 +20,20 @@ namespace {
 
 absl::Status ErrorAt(const std::string& file, int line, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": ", problem));
+}
+
+// yaml-cpp takes a NUL for the end of the file, ignoring what follows, and guesses encodings.
+absl::Status CheckText(absl::string_view text, const std::string& file) {
+  const auto control = std::find_if(text.begin(), text.end(), [](unsigned char c) {
+    return absl::ascii_iscntrl(c) && c != '\n' && c != '\r' && c != '\t';
+  });
+  const size_t encoded = Utf8Length(text);
+  const auto end = text.begin() + static_cast<ptrdiff_t>(encoded);
+  if (control == text.end() && end == text.end()) return absl::OkStatus();
+  const auto line = 1 + std::count(text.begin(), std::min(control, end), '\n');
+  return ErrorAt(file, static_cast<int>(line),
+                 control < end ? absl::StrFormat("a control character, 0x%02x", *control)
+                               : "text that is not UTF-8");
 }
 
 // Builds the tree from the parser's events. After the first error further events are ignored: the
@@ -126,11 +143,7 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& fi
   if (text.size() > kMaxYamlBytes) {
     return ErrorAt(file, 1, absl::StrCat("larger than ", kMaxYamlBytes, " bytes"));
   }
-  // yaml-cpp takes a NUL for the end of the file and would ignore what follows.
-  if (const size_t nul = text.find('\0'); nul != text.npos) {
-    const auto line = 1 + std::count(text.begin(), text.begin() + nul, '\n');
-    return ErrorAt(file, static_cast<int>(line), "a NUL byte");
-  }
+  if (absl::Status status = CheckText(text, file); !status.ok()) return status;
   TreeBuilder builder(file);
   try {
     // yaml-cpp accepts an open quote at the end of the text when a line break precedes it.
@@ -144,7 +157,8 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& fi
     }
   } catch (const YAML::Exception& error) {
     if (!builder.status().ok()) return builder.status();
-    return ErrorAt(file, error.mark.line + 1, error.msg);
+    // What it quotes of the text may be cut anywhere.
+    return ErrorAt(file, error.mark.line + 1, absl::CHexEscape(error.msg));
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.what()));
   }

@@ -1,5 +1,5 @@
-// A bounded reader of YAML for configuration files: no anchors, aliases, tags, duplicate keys or
-// second documents, so that what a file says can be read off it.
+// A bounded reader of YAML for configuration files: UTF-8 without control characters, no anchors,
+// aliases, tags, duplicate keys or second documents, so that what a file says can be read off it.
 #pragma once
 
 #include <string>

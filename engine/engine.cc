@@ -1,19 +1,19 @@
 #include "engine/engine.h"
 
+#include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <cstddef>
 #include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/model_table.h"
 #include "engine/mutex.h"
-#include "engine/served_model.h"
 
 namespace sluice {
 namespace {
-
-// A request's id names its runner in the high bits.
-constexpr int kSerialBits = 48;
 
 // For messages: printable whatever the bytes.
 std::string Quoted(std::string_view text) {
@@ -32,12 +32,12 @@ absl::StatusOr<int64_t> ParseVersion(std::string_view text) {
 }
 
 // Each served model has files of its own: the first one the path given, the others that and their
-// number.
-std::string PathOf(const std::string& path, size_t index) {
-  return path.empty() || index == 0 ? path : absl::StrCat(path, ".", index);
+// slot.
+std::string PathOf(const std::string& path, size_t slot) {
+  return path.empty() || slot == 0 ? path : absl::StrCat(path, ".", slot);
 }
 
-// Lock order: serve_mu_, mu_, a runner's own.
+// Lock order: exchange_mu_, the table's, a runner's own.
 class EngineImpl : public Engine {
  public:
   EngineImpl(const EngineOptions& options, Backend* backend, Clock* clock, Observer* observer)
@@ -45,47 +45,42 @@ class EngineImpl : public Engine {
 
   ~EngineImpl() override { Drain(clock_->Now()); }
 
-  absl::Status Serve(std::shared_ptr<const Model> model) override {
-    MutexLock serving(&serve_mu_);  // one warm-up at a time
-    size_t index = 0;
-    {
-      MutexLock lock(&mu_);
-      if (draining_) return absl::UnavailableError("the engine is draining");
-      if (Find(model->name, model->version) != nullptr) {
-        return absl::AlreadyExistsError(absl::StrCat("version ", model->version, " of model '",
-                                                     model->name, "' is served already"));
-      }
-      index = served_.size();
+  absl::Status Exchange(const ModelChange& change) override {
+    MutexLock exchanging(&exchange_mu_);  // one warm-up at a time
+    std::vector<ModelTable::Addition> added;
+    absl::Status status;
+    for (const std::shared_ptr<const Model>& model : change.serve) {
+      status =
+          draining_ ? absl::UnavailableError("the engine is draining") : Prepare(model, &added);
+      if (!status.ok()) break;
     }
-    EngineOptions options = options_;
-    options.ladder.file = PathOf(options_.ladder.file, index);
-    options.history.journal = PathOf(options_.history.journal, index);
-    absl::StatusOr<std::unique_ptr<ServedModel>> served = ServedModel::Create(
-        index << kSerialBits, std::move(model), options, backend_, clock_, observer_);
-    if (!served.ok()) return served.status();
-    MutexLock lock(&mu_);
-    if (draining_) (*served)->runner().StopAdmission();
-    served_.push_back(*std::move(served));
-    return absl::OkStatus();
+    std::vector<ModelTable::Place> places;
+    for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
+    if (status.ok()) status = table_.Exchange(std::move(added), change.withdraw);
+    if (!status.ok()) {
+      added.clear();  // before their places are given to others
+      for (const ModelTable::Place& place : places) table_.Return(place);
+    }
+    if (draining_) StopAdmission();  // it may have begun while this one warmed up
+    return status;
   }
 
   absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                        std::string_view version) const override {
-    const absl::StatusOr<ServedModel*> served = Named(name, version);
+    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
     if (!served.ok()) return served.status();
     return (*served)->model();
   }
 
   std::vector<std::shared_ptr<const Model>> Models() const override {
-    MutexLock lock(&mu_);
     std::vector<std::shared_ptr<const Model>> models;
-    for (const auto& served : served_) models.push_back(served->model());
+    for (const ModelTable::Lease& served : table_.Served()) models.push_back(served->model());
     return models;
   }
 
   absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                    MonoTime received) override {
-    ServedModel* const served = Serving(request.model.get());
+    const ModelTable::Lease served = table_.FindSnapshot(request.model.get());
     if (served == nullptr) {
       observer_->OnRejected(request.model ? request.model->name : "", Rejection::kUnknownModel);
       return absl::NotFoundError("the request's model is not served");
@@ -94,41 +89,34 @@ class EngineImpl : public Engine {
   }
 
   void Cancel(RequestId id) override {
-    ServedModel* served = nullptr;
-    {
-      MutexLock lock(&mu_);
-      const uint64_t index = id >> kSerialBits;
-      if (index < served_.size()) served = served_[index].get();
-    }
-    if (served != nullptr) served->runner().Cancel(id);
+    if (const ModelTable::Lease served = table_.FindRequest(id)) served->runner().Cancel(id);
   }
 
   void Drain(MonoTime deadline) override {
-    {
-      MutexLock lock(&mu_);
-      draining_ = true;
-    }
-    const std::vector<ServedModel*> all = All();
-    for (ServedModel* served : all) served->runner().StopAdmission();
-    for (ServedModel* served : all) served->runner().AwaitIdle(deadline);
+    draining_ = true;
+    StopAdmission();
+    for (const ModelTable::Lease& served : table_.All()) served->runner().AwaitIdle(deadline);
   }
 
   std::vector<ModelStats> Stats() const override {
     std::vector<ModelStats> stats;
-    for (const ServedModel* served : All()) stats.push_back(served->Stats());
+    const std::vector<ModelTable::Lease> all = table_.All();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!HasSuccessor(all, i)) stats.push_back(all[i]->Stats());
+    }
     return stats;
   }
 
   absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                           bool force) override {
-    const absl::StatusOr<ServedModel*> served = Named(name, version);
+    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
     if (!served.ok()) return served.status();
     return (*served)->reviewer().Review(force);
   }
 
   absl::StatusOr<Explanation> Explain(std::string_view request_id) const override {
     absl::StatusOr<Explanation> latest = absl::NotFoundError("no model is served");
-    for (const ServedModel* served : All()) {
+    for (const ModelTable::Lease& served : table_.All()) {
       absl::StatusOr<Explanation> found = served->runner().Explain(request_id);
       const bool later = found.ok() && latest.ok() && found->trace.done > latest->trace.done;
       if (!latest.ok() || later) latest = std::move(found);
@@ -139,56 +127,55 @@ class EngineImpl : public Engine {
   const BackendInfo& backend_info() const override { return backend_->info(); }
 
  private:
+  // Warms up, beside all that serves.
+  absl::Status Prepare(const std::shared_ptr<const Model>& model,
+                       std::vector<ModelTable::Addition>* added) {
+    const ModelTable::Place place = table_.Reserve();
+    EngineOptions options = options_;
+    options.ladder.file = PathOf(options_.ladder.file, place.slot);
+    options.history.journal = PathOf(options_.history.journal, place.slot);
+    absl::StatusOr<std::unique_ptr<ServedModel>> served =
+        ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_);
+    if (!served.ok()) {
+      table_.Return(place);
+      return absl::Status(served.status().code(),
+                          absl::StrCat("model ", Quoted(model->name), " version ", model->version,
+                                       ": ", served.status().message()));
+    }
+    added->push_back({place, *std::move(served)});
+    return absl::OkStatus();
+  }
+
+  void StopAdmission() {
+    for (const ModelTable::Lease& served : table_.All()) served->runner().StopAdmission();
+  }
+
+  // Does a later one have its name and version?
+  static bool HasSuccessor(const std::vector<ModelTable::Lease>& all, size_t index) {
+    const Model& model = *all[index]->model();
+    return std::any_of(all.begin() + static_cast<std::ptrdiff_t>(index) + 1, all.end(),
+                       [&](const ModelTable::Lease& later) {
+                         return later->model()->name == model.name &&
+                                later->model()->version == model.version;
+                       });
+  }
+
   // As Resolve.
-  absl::StatusOr<ServedModel*> Named(std::string_view name, std::string_view version) const {
+  absl::StatusOr<ModelTable::Lease> Named(std::string_view name, std::string_view version) const {
+    ModelTable::Lease served;
     if (version.empty()) {
-      MutexLock lock(&mu_);
-      if (ServedModel* highest = FindHighest(name)) return highest;
+      served = table_.FindHighest(name);
     } else {
       const absl::StatusOr<int64_t> number = ParseVersion(version);
       if (!number.ok()) return number.status();
-      MutexLock lock(&mu_);
-      if (ServedModel* served = Find(name, *number)) return served;
-      if (FindHighest(name) != nullptr) {
+      served = table_.Find(name, *number);
+      if (served == nullptr && table_.FindHighest(name) != nullptr) {
         return absl::NotFoundError(
             absl::StrCat("model ", Quoted(name), " has no version ", *number));
       }
     }
-    return absl::NotFoundError(absl::StrCat("no model ", Quoted(name)));
-  }
-
-  ServedModel* Find(std::string_view name, int64_t version) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    for (const auto& served : served_) {
-      if (served->model()->name == name && served->model()->version == version) return served.get();
-    }
-    return nullptr;
-  }
-
-  ServedModel* FindHighest(std::string_view name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    ServedModel* highest = nullptr;
-    for (const auto& served : served_) {
-      if (served->model()->name != name) continue;
-      if (highest == nullptr || served->model()->version > highest->model()->version) {
-        highest = served.get();
-      }
-    }
-    return highest;
-  }
-
-  ServedModel* Serving(const Model* model) const {
-    MutexLock lock(&mu_);
-    for (const auto& served : served_) {
-      if (served->model().get() == model) return served.get();
-    }
-    return nullptr;
-  }
-
-  std::vector<ServedModel*> All() const {
-    MutexLock lock(&mu_);
-    std::vector<ServedModel*> all;
-    for (const auto& served : served_) all.push_back(served.get());
-    return all;
+    if (served == nullptr) return absl::NotFoundError(absl::StrCat("no model ", Quoted(name)));
+    return served;
   }
 
   const EngineOptions options_;
@@ -196,10 +183,9 @@ class EngineImpl : public Engine {
   Clock* const clock_;
   Observer* const observer_;
 
-  Mutex serve_mu_;
-  mutable Mutex mu_;
-  bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::unique_ptr<ServedModel>> served_ ABSL_GUARDED_BY(mu_);  // only ever grows
+  Mutex exchange_mu_;
+  std::atomic<bool> draining_ = false;
+  ModelTable table_;
 };
 
 }  // namespace

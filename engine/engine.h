@@ -21,6 +21,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,6 +37,13 @@ namespace sluice {
 
 using RequestId = uint64_t;  // never 0
 
+// A withdrawn model is no longer resolved. What it has accepted finishes on it, then its memory is
+// free again; meanwhile both exist.
+struct ModelChange {
+  std::vector<std::shared_ptr<const Model>> serve;  // each also withdraws one of its name, version
+  std::vector<std::shared_ptr<const Model>> withdraw;  // served snapshots
+};
+
 class Engine {
  public:
   // `backend`, `clock` and `observer` are not owned and outlive the engine.
@@ -43,9 +51,14 @@ class Engine {
                                         Clock* clock, Observer* observer);
   virtual ~Engine() = default;
 
-  // Loads onto the backend, prepares and times every plan of the initial ladder (warm-up), then
-  // serves. Replaces no model: AlreadyExists for a served (name, version).
-  virtual absl::Status Serve(std::shared_ptr<const Model> model) = 0;
+  // Loads each model of `serve` onto the backend, prepares and times every plan of its initial ladder
+  // (warm-up), beside all that is served meanwhile; then serves them and withdraws others, in one
+  // step. After an error everything is as it was: Unavailable (draining), NotFound (a snapshot to
+  // withdraw is not served), or what loading and warm-up say. Calls take turns.
+  virtual absl::Status Exchange(const ModelChange& change) = 0;
+  absl::Status Serve(std::shared_ptr<const Model> model) {
+    return Exchange({.serve = {std::move(model)}, .withdraw = {}});
+  }
 
   // The served snapshot; empty version: the highest. NotFound names what is missing.
   virtual absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
@@ -56,7 +69,7 @@ class Engine {
   // pass in it; the latter with the reason "deadline_unreachable"), Unavailable (draining, or the
   // model's device hangs), DeadlineExceeded (already passed), InvalidArgument (a row is longer than the
   // model's positions, hence than the largest bucket, or the request is larger than the queue),
-  // NotFound (the model is not served). `received` starts the request's trace.
+  // NotFound (the snapshot is no longer served: resolve the name again). `received` starts the request's trace.
   virtual absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                            MonoTime received) = 0;
 
@@ -65,6 +78,7 @@ class Engine {
 
   virtual void Drain(MonoTime deadline) = 0;
 
+  // Of a withdrawn model until its requests have ended, unless another has its name and version.
   virtual std::vector<ModelStats> Stats() const = 0;
 
   // Reviews the ladder now and returns when the changed one is in use (or there is none). `force`

@@ -90,6 +90,20 @@ absl::Status CheckKey(const json& document,
   return absl::OkStatus();
 }
 
+// Whatever fits into the largest step must fit the ladder. Of a padded one only the costs are of use.
+absl::Status CheckLargest(const Ladder& ladder, const LadderLimits& limits) {
+  if (ladder.max_sequences() > limits.max_sequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", ladder.max_sequences(), " sequences, over ", limits.max_sequences));
+  }
+  const Ladder widest = MakePackedLadder({}, limits);
+  const Bucket& largest = ladder.largest();
+  if (ladder.padded() || largest == widest.largest()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "its largest bucket has ", largest.tokens, " tokens and ", largest.sequences,
+      " sequences, not ", widest.largest().tokens, " and ", widest.largest().sequences));
+}
+
 json ObjectAt(const json& document, const char* key) {
   const auto it = document.find(key);
   return it == document.end() || !it->is_object() ? json::object() : *it;
@@ -124,15 +138,7 @@ absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
   if (!ladder.ok()) return ladder.status();
   absl::StatusOr<CostModel::State> costs = CostsFromJson(ObjectAt(*document, "costs"));
   if (!costs.ok()) return costs.status();
-  const Bucket& largest = ladder->largest();
-  if (!ladder->padded() && largest.tokens != limits_.max_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("its largest bucket has ", largest.tokens,
-                                                   " tokens, not ", limits_.max_tokens));
-  }
-  if (ladder->max_sequences() > limits_.max_sequences) {
-    return absl::InvalidArgumentError(absl::StrCat("it has ", ladder->max_sequences(),
-                                                   " sequences, over ", limits_.max_sequences));
-  }
+  if (absl::Status status = CheckLargest(*ladder, limits_); !status.ok()) return status;
   return Content{*std::move(ladder), *std::move(costs)};
 }
 

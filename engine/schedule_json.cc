@@ -67,13 +67,6 @@ std::vector<Bucket> ReadBuckets(const json& object, absl::Status* status) {
   return buckets;
 }
 
-// May `b` follow `a` in a ladder?
-bool Ascends(const Bucket& a, const Bucket& b) {
-  if (a.padded() != b.padded()) return false;
-  if (!a.padded()) return a.tokens < b.tokens && a.sequences <= b.sequences;
-  return std::pair(a.positions, a.tokens) < std::pair(b.positions, b.tokens);
-}
-
 json Rows(const double (&matrix)[CostModel::kTerms][CostModel::kTerms]) {
   json all = json::array();
   for (const auto& row : matrix) {
@@ -99,12 +92,10 @@ absl::StatusOr<Ladder> LadderFromJson(const json& object) {
   absl::Status status;
   std::vector<Bucket> buckets = ReadBuckets(object, &status);
   if (status.ok() && buckets.empty()) status = absl::InvalidArgumentError("a ladder is empty");
-  for (size_t i = 1; i < buckets.size() && status.ok(); ++i) {
-    if (!Ascends(buckets[i - 1], buckets[i])) {
-      status = absl::InvalidArgumentError(absl::StrCat("bucket ", i, " does not ascend"));
-    }
-  }
   if (!status.ok()) return status;
+  if (const std::optional<size_t> misplaced = FirstOutOfOrder(buckets)) {
+    return absl::InvalidArgumentError(absl::StrCat("bucket ", *misplaced, " does not ascend"));
+  }
   return Ladder(std::move(buckets));
 }
 

@@ -47,6 +47,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& sluiced
                                       address,
                                       "--server.metrics.address",
                                       metrics_address,
+                                      "--server.admin.address",
+                                      "",
+                                      "--server.admin.on-grpc-address",
                                       "--server.log.level",
                                       "warn"};
   command.insert(command.end(), flags.begin(), flags.end());

@@ -91,9 +91,10 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
     if (!port.ok()) return port.status();
     each->address = absl::StrCat("127.0.0.1:", *port);
   }
-  absl::Status status = daemon.Start(
-      {options.sluiced, "--model", absl::StrCat("tiny=", options.model), "--server.grpc.address",
-       daemon.address, "--server.metrics.address", "", "--server.log.level", "warn"});
+  absl::Status status =
+      daemon.Start({options.sluiced, "--model", absl::StrCat("tiny=", options.model),
+                    "--server.grpc.address", daemon.address, "--server.metrics.address", "",
+                    "--server.admin.address", "", "--server.log.level", "warn"});
   if (!status.ok()) return status;
   const absl::StatusOr<size_t> response_bytes = ResponseBytes(daemon.address, request);
   if (!response_bytes.ok()) return response_bytes.status();

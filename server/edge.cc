@@ -13,6 +13,7 @@ namespace {
 constexpr absl::Duration kMinPushback = absl::Milliseconds(10);
 constexpr absl::Duration kMaxPushback = absl::Seconds(10);
 constexpr std::chrono::milliseconds kPushbackAge{50};
+constexpr int kMaxResolutions = 3;
 // The deadline travels as a duration: the daemon's copy lies later by the way and by rounding.
 constexpr std::chrono::milliseconds kDeadlineSlack{20};
 
@@ -67,22 +68,29 @@ CallFacts Edge::Arrive(const grpc::CallbackServerContext& context) const {
 
 absl::StatusOr<RequestId> Edge::Submit(const inference::ModelInferRequest& message,
                                        const CallFacts& arrival, const MakeSink& make_sink) {
-  absl::StatusOr<std::shared_ptr<const Model>> model =
-      engine_->Resolve(message.model_name(), message.model_version());
-  if (!model.ok()) {
-    const absl::Status status = health_->ready()
-                                    ? model.status()
-                                    : absl::UnavailableError("not ready: models are being loaded");
-    refusals_->OnRefused("", ReasonOf(status));
-    return status;
-  }
-  absl::StatusOr<ValidRequest> valid = Validate(message, *model, limits_, arrival);
-  if (!valid.ok()) {
-    refusals_->OnRefused((*model)->name, ReasonOf(valid.status()));
-    return valid.status();
-  }
-  return engine_->Submit(std::move(valid->request), make_sink(std::move(valid->reply)),
+  const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
+  absl::StatusOr<RequestId> id;
+  // A model that is replaced after its name was resolved takes no more: its successor does.
+  for (int tries = 0; tries < kMaxResolutions; ++tries) {
+    absl::StatusOr<std::shared_ptr<const Model>> model =
+        engine_->Resolve(message.model_name(), message.model_version());
+    if (!model.ok()) {
+      const absl::Status status =
+          health_->ready() ? model.status()
+                           : absl::UnavailableError("not ready: models are being loaded");
+      refusals_->OnRefused("", ReasonOf(status));
+      return status;
+    }
+    absl::StatusOr<ValidRequest> valid = Validate(message, *model, limits, arrival);
+    if (!valid.ok()) {
+      refusals_->OnRefused((*model)->name, ReasonOf(valid.status()));
+      return valid.status();
+    }
+    id = engine_->Submit(std::move(valid->request), make_sink(std::move(valid->reply)),
                          arrival.received);
+    if (!absl::IsNotFound(id.status())) break;
+  }
+  return id;
 }
 
 void Edge::Refuse(const absl::Status& status) { refusals_->OnRefused("", ReasonOf(status)); }

@@ -1,6 +1,7 @@
 // What inference calls share, unary or streamed: from a message to an admitted request.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -30,13 +31,20 @@ class Edge {
   // `stream_stall_timeout`: see GrpcOptions.
   Edge(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine, Clock* clock,
        ReplyThread* replies, RefusalObserver* refusals, const Health* health)
-      : limits_(limits),
+      : max_rows_(limits.max_rows),
+        max_reply_bytes_(limits.max_reply_bytes),
         stream_stall_timeout_(stream_stall_timeout),
         engine_(engine),
         clock_(clock),
         replies_(replies),
         refusals_(refusals),
         health_(health) {}
+
+  // For requests and streams that begin from now on; `max_reply_bytes` stays.
+  void SetLimits(const RequestLimits& limits, nanoseconds stream_stall_timeout) {
+    max_rows_ = limits.max_rows;
+    stream_stall_timeout_ = stream_stall_timeout;
+  }
 
   // Reads the clock, the gRPC deadline and the trace context of a call.
   CallFacts Arrive(const grpc::CallbackServerContext& context) const;
@@ -62,11 +70,13 @@ class Edge {
   ReplyThread* replies() const { return replies_; }
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
-  int64_t max_reply_bytes() const { return limits_.max_reply_bytes; }
+  int32_t max_rows() const { return max_rows_; }
+  int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:
-  const RequestLimits limits_;
-  const nanoseconds stream_stall_timeout_;
+  std::atomic<int32_t> max_rows_;
+  const int64_t max_reply_bytes_;
+  std::atomic<nanoseconds> stream_stall_timeout_;
   Engine* const engine_;
   Clock* const clock_;
   ReplyThread* const replies_;

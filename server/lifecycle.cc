@@ -24,16 +24,20 @@ void ExitAtOnce(int signal) { _exit(128 + signal); }
 
 }  // namespace
 
-void BlockTermination() {
-  const sigset_t signals = TerminationSignals();
+void BlockSignals() {
+  sigset_t signals = TerminationSignals();
+  sigaddset(&signals, SIGHUP);
   SLUICE_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-int WaitForTermination() {
+int WaitForTermination(const std::function<void()>& on_hangup) {
   const sigset_t signals = TerminationSignals();
+  sigset_t awaited = signals;
+  sigaddset(&awaited, SIGHUP);
   int received = 0;
-  while (sigwait(&signals, &received) != 0) {
+  while (sigwait(&awaited, &received) != 0 || received == SIGHUP) {
+    if (received == SIGHUP) on_hangup();
   }
   // A handler and not the default action: the kernel spares process 1, which a container's daemon
   // is, from default actions.

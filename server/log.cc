@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Log>> Log::Create(const LogOptions& options,
   }
   const bool json = options.format == LogOptions::Format::kJson;
   log->logger_->set_pattern(json ? kJsonPattern : kTextPattern, spdlog::pattern_time_type::utc);
-  log->logger_->set_level(spdlog::level::from_str(options.level));
+  log->SetLevel(options.level);
   log->logger_->flush_on(spdlog::level::info);
   return log;
 }
@@ -116,6 +116,8 @@ void Log::Warn(std::string_view message, const std::vector<LogField>& fields) {
 void Log::Error(std::string_view message, const std::vector<LogField>& fields) {
   if (logger_->should_log(spdlog::level::err)) logger_->error(Render(message, fields));
 }
+
+void Log::SetLevel(const std::string& level) { logger_->set_level(spdlog::level::from_str(level)); }
 
 int64_t Log::dropped() const { return static_cast<int64_t>(pool_->overrun_counter()); }
 

@@ -57,6 +57,9 @@ class Log {
   void Warn(std::string_view message, const std::vector<LogField>& fields = {});
   void Error(std::string_view message, const std::vector<LogField>& fields = {});
 
+  // As LogOptions::level.
+  void SetLevel(const std::string& level);
+
   int64_t dropped() const;
 
   // Sends gRPC's own messages to this log until it is destroyed; at most one log at a time. Silences

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "config/command_line.h"
 #include "config/option.h"
 #include "config/version.h"
@@ -20,27 +20,14 @@
 #include "server/metrics.h"
 #include "server/observers.h"
 #include "server/recent_activity.h"
+#include "server/reloader.h"
 #include "server/reply_thread.h"
 #include "server/server.h"
 #include "server/statistics.h"
+#include "server/work_thread.h"
 
 namespace sluice {
 namespace {
-
-absl::Status ServeModels(const std::vector<ModelSpec>& specs, Engine* engine, Log* log) {
-  if (specs.empty()) return absl::InvalidArgumentError("no model: give --model NAME=DIR");
-  for (const ModelSpec& spec : specs) {
-    absl::StatusOr<std::shared_ptr<const Model>> model =
-        LoadModel(spec.name, spec.version, spec.path);
-    absl::Status status = model.ok() ? engine->Serve(*model) : model.status();
-    if (!status.ok()) {
-      return absl::Status(status.code(), absl::StrCat("model ", spec.name, " from ", spec.path,
-                                                      ": ", status.message()));
-    }
-    log->Info("model ready", {{"model", spec.name}, {"version", spec.version}});
-  }
-  return absl::OkStatus();
-}
 
 EngineTraits TraitsOf(const Config& config) {
   return {.policy = FindOption("engine.batch.policy")->format(config),
@@ -61,7 +48,8 @@ absl::Status ReadFaults() {
 }
 
 // Destruction in reverse order is what the contracts ask for: server, engine, then what they use.
-absl::Status Run(const Config& config) {
+// `read` gives the configuration as it is on disk.
+absl::Status Run(const Config& config, const Reloader::Read& read) {
   absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
   if (!log.ok()) return log.status();
   (*log)->CaptureGrpc();
@@ -91,17 +79,20 @@ absl::Status Run(const Config& config) {
                     {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
                      log->get(), &engine_health});
   if (!server.ok()) return server.status();
-  if (absl::Status status = ServeModels(config.models, engine.get(), log->get()); !status.ok()) {
-    return status;
-  }
+  Reloader reloader(config, read, server->get(), &metrics, log->get());
+  if (absl::Status status = reloader.LoadModels(); !status.ok()) return status;
+  WorkThread hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
+  const Reload reload = [&reloader] { return reloader.Reload(); };
+  (*server)->SetReload(reload);
   (*server)->SetReady();
   std::printf("sluiced %s ready: gRPC on port %d, HTTP on port %d\n", version.c_str(),
               (*server)->grpc_port(), (*server)->http_port());
   std::fflush(stdout);
 
-  const int signal = WaitForTermination();
+  const int signal =
+      WaitForTermination([&] { hangups.Post([&] { reload().status().IgnoreError(); }); });
   (*log)->Info("draining", {{"signal", signal}});
-  ExitAfter(LongestEnd(config.server.lifecycle));
+  ExitAfter(LongestEnd((*server)->lifecycle()));
   (*server)->Drain();
   (*log)->Info("drained");
   return absl::OkStatus();
@@ -111,9 +102,12 @@ absl::Status Run(const Config& config) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
-  sluice::BlockTermination();
-  absl::StatusOr<sluice::CommandLine> command = sluice::ParseCommandLine(
-      argc, argv, [](const char* name) -> const char* { return std::getenv(name); });
+  sluice::BlockSignals();
+  const auto read = [argc, argv] {
+    return sluice::ParseCommandLine(
+        argc, argv, [](const char* name) -> const char* { return std::getenv(name); });
+  };
+  absl::StatusOr<sluice::CommandLine> command = read();
   if (!command.ok()) {
     std::fprintf(stderr, "sluiced: %s\n", std::string(command.status().message()).c_str());
     return 2;
@@ -122,8 +116,13 @@ int main(int argc, char** argv) {
     std::fputs(command->text.c_str(), stdout);
     return 0;
   }
+  const auto read_config = [read]() -> absl::StatusOr<sluice::Config> {
+    absl::StatusOr<sluice::CommandLine> line = read();
+    if (!line.ok()) return line.status();
+    return std::move(line->config);
+  };
   absl::Status status = sluice::ReadFaults();
-  if (status.ok()) status = sluice::Run(command->config);
+  if (status.ok()) status = sluice::Run(command->config, read_config);
   if (!status.ok()) {
     std::fprintf(stderr, "sluiced: %s\n", std::string(status.message()).c_str());
     return 1;

@@ -137,6 +137,11 @@ inline constexpr Metric kPreemptions{
 // The daemon.
 inline constexpr Metric kLogDropped{"sluice_log_dropped_total",
                                     "Log records dropped because the writer was behind."};
+inline constexpr Metric kReloadSuccess{"sluice_config_reload_success",
+                                       "1 when the last reload of the configuration succeeded, or "
+                                       "there was none, else 0."};
+inline constexpr Metric kReloads{"sluice_config_reloads_total",
+                                 "Reloads of the configuration, by result: ok or error."};
 inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
 
 }  // namespace sluice::metric

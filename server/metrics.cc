@@ -22,6 +22,7 @@ namespace {
 
 using prometheus::Counter;
 using prometheus::Family;
+using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Labels;
 
@@ -61,6 +62,9 @@ struct Metrics::Families {
   Family<Counter>& AddCounter(const metric::Metric& metric) {
     return prometheus::BuildCounter().Name(metric.name).Help(metric.help).Register(*registry);
   }
+  Gauge& AddGauge(const metric::Metric& metric) {
+    return prometheus::BuildGauge().Name(metric.name).Help(metric.help).Register(*registry).Add({});
+  }
   Family<Histogram>& AddHistogram(const metric::Metric& metric) {
     return prometheus::BuildHistogram().Name(metric.name).Help(metric.help).Register(*registry);
   }
@@ -85,6 +89,8 @@ struct Metrics::Families {
   Family<Counter>& plan_lookups = AddCounter(metric::kPlanLookups);
   Family<Counter>& plan_captures = AddCounter(metric::kPlanCaptures);
   Family<Histogram>& plan_capture_seconds = AddHistogram(metric::kPlanCaptureSeconds);
+  Family<Counter>& reloads = AddCounter(metric::kReloads);
+  Gauge& reload_success = AddGauge(metric::kReloadSuccess);
 };
 
 // The series of one model.
@@ -144,6 +150,7 @@ struct Metrics::Series {
 
 Metrics::Metrics(const std::string& device, const std::string& version)
     : device_(device), families_(std::make_unique<Families>(&registry_)) {
+  families_->reload_success.Set(1);
   prometheus::BuildGauge()
       .Name(metric::kBuildInfo.name)
       .Help(metric::kBuildInfo.help)
@@ -153,6 +160,11 @@ Metrics::Metrics(const std::string& device, const std::string& version)
 }
 
 Metrics::~Metrics() = default;
+
+void Metrics::OnReload(bool ok) {
+  families_->reload_success.Set(ok ? 1 : 0);
+  families_->reloads.Add({{"result", ok ? "ok" : "error"}}).Increment();
+}
 
 Metrics::Series& Metrics::For(const Model& model) {
   return series_.Get(model, [&] {

@@ -34,6 +34,7 @@ class Metrics final : public Observer, public RefusalObserver {
   void OnPlan(const PlanTrace& trace) override;
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnHang(const Model& model, const Hang& hang) override;
+  void OnReload(bool ok);
   // Counted in Engine::Stats.
   void OnReview(const Model& model, const OptimizeReport& report) override {}
 

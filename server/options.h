@@ -7,6 +7,35 @@
 
 namespace sluice {
 
+struct ModelSpec {
+  std::string name;  // [A-Za-z0-9_.-]{1,128}
+  std::string path;  // directory, at most 4096 bytes; a file's relative ones start at its directory
+  int64_t version = 1;  // [1, 2^31 - 1]; name and version together are unique
+};
+
+// Of the gRPC service. What the daemon has is shared by all peers, so none keeps a connection for
+// nothing. Zero, where it is in the range, means never.
+struct ConnectionOptions {
+  // Connections at a time; more are closed at once. Each takes a descriptor: where the system allows
+  // fewer, they are fewer, and a warning says so. [1, 2^20].
+  int32_t max = 10'000;
+  // Time for a new connection to finish its TLS and HTTP/2 handshakes. [100 ms, 10 min].
+  int64_t handshake_timeout_us = 10'000'000;
+  // A connection without calls for so long is closed. [0, 24 h].
+  int64_t idle_timeout_us = 600'000'000;
+  // So long after it was made, more or less a tenth, a connection is told to make no more calls
+  // (GOAWAY), so that clients with a balancing policy look for other replicas. [0, 24 h].
+  int64_t max_age_us = 0;
+  // Time for the calls of such a connection to end before they are broken off. [0, 24 h].
+  int64_t age_grace_us = 300'000'000;
+  // A peer that sent nothing for so long is pinged ... [0, 24 h].
+  int64_t keepalive_time_us = 60'000'000;
+  // ... and its connection closed when it does not answer for this long. [100 ms, 10 min].
+  int64_t keepalive_timeout_us = 20'000'000;
+  // A peer that pings more often while no calls are answered is sent away (GOAWAY). [0, 1 h].
+  int64_t min_ping_interval_us = 5'000'000;
+};
+
 struct GrpcOptions {
   // HOST:PORT of the gRPC service; port 0 picks a free one. The port is never shared.
   std::string address = "0.0.0.0:8001";
@@ -15,14 +44,34 @@ struct GrpcOptions {
   // Memory that gRPC may use for all calls together; 0: a quarter of the cgroup's or the machine's
   // memory. At the limit calls are refused or slowed down, the daemon keeps its size.
   int64_t memory_quota_bytes = 0;
+  // Largest sum of a call's metadata, names, values and 32 bytes for each. Clients that know HTTP/2
+  // send no more; the connection of one that does is closed. [1 KiB, 16 MiB].
+  int64_t max_metadata_bytes = 8 << 10;
+  // Calls of one connection at a time. Clients that know HTTP/2 let further ones wait; the connection
+  // of one that does not is closed. [1, 2^20].
+  int32_t max_streams = 1024;
+  // Time for the message of a unary call to arrive, and for its answer to be taken; then the call
+  // ends with RESOURCE_EXHAUSTED. [100 ms, 1 h].
+  int64_t transfer_timeout_us = 60'000'000;
   // Rows of one request. [1, 65536].
   int32_t max_rows = 1024;
   // A stream whose caller does not take a response for this long is given up: its requests are
   // cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it is cut off. What waits is
   // bounded by the tokens that its requests may generate. [100 ms, 1 h].
   int64_t stream_stall_timeout_us = 30'000'000;
-  // Offer server reflection.
-  bool reflection = false;
+  ConnectionOptions connection;
+};
+
+// What changes the daemon rather than asks it for an answer: sluice.admin.v1, loading and unloading of
+// models. Whoever reaches it may change what is served.
+struct AdminOptions {
+  // HOST:PORT where all that is offered, beside the whole inference protocol; port 0 picks a free one;
+  // empty: nowhere.
+  std::string address = "127.0.0.1:8003";
+  // Offer it at grpc.address too.
+  bool on_grpc_address = false;
+  // Server reflection, wherever the admin API is.
+  bool reflection = true;
 };
 
 struct MetricsOptions {
@@ -66,6 +115,7 @@ struct EngineTraits {
 
 struct ServerOptions {
   GrpcOptions grpc;
+  AdminOptions admin;
   MetricsOptions metrics;
   HttpOptions http;
   LogOptions log;

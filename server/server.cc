@@ -1,18 +1,11 @@
 #include "server/server.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "grpc/impl/codegen/compression_types.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/resource_quota.h"
-#include "grpcpp/security/server_credentials.h"
-#include "grpcpp/server_builder.h"
+#include "server/grpc_limits.h"
 
 namespace sluice {
 namespace {
@@ -20,39 +13,16 @@ namespace {
 // After the engine has drained, only replies on the wire are left.
 constexpr std::chrono::seconds kReplyGrace{1};
 
+// Both take turns, so that more would only wait; callers try again.
+constexpr size_t kMaxWaitingLoads = 8;
+constexpr size_t kMaxWaitingLookups = 64;
+constexpr int64_t kMaxAdminConnections = 256;
+
 RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
 }
 
-int64_t ReadLimit(const char* path) {
-  int64_t limit = 0;
-  std::ifstream file(path);
-  return file >> limit ? limit : INT64_MAX;  // "max" is no number
-}
-
-// What gRPC does by default and must not.
-void Harden(const GrpcOptions& options, grpc::ServerBuilder* builder) {
-  // A message limit alone does not bound memory: data is buffered before its length is checked.
-  grpc::ResourceQuota quota("sluice");
-  quota.Resize(options.memory_quota_bytes > 0 ? options.memory_quota_bytes : DefaultMemoryQuota());
-  builder->SetResourceQuota(quota);
-  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-  builder->SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
-  // Decompression multiplies what a caller can make us hold.
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  // Otherwise two daemons share a port in silence.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-}
-
 }  // namespace
-
-int64_t DefaultMemoryQuota() {
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  const int64_t cgroup = std::min(ReadLimit("/sys/fs/cgroup/memory.max"),
-                                  ReadLimit("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
-  return std::min(machine, cgroup) / 4;
-}
 
 Server::Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
                const ServerParts& parts)
@@ -61,16 +31,42 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
       edge_(LimitsOf(options.grpc), std::chrono::microseconds(options.grpc.stream_stall_timeout_us),
             parts.engine, parts.clock, parts.replies, parts.metrics, &health_),
-      service_({options.grpc.max_rows, traits.max_queue_delay_us}, version, parts.engine, &edge_,
-               &health_, parts.statistics),
-      admin_(traits, parts.engine, parts.clock, &health_),
+      models_(parts.engine, parts.log),
+      loads_(kMaxWaitingLoads),
+      lookups_(kMaxWaitingLookups),
+      transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us), parts.clock),
+      service_(traits.max_queue_delay_us, version, Management::kDenied, Parts()),
+      admin_service_(traits.max_queue_delay_us, version, Management::kAllowed, Parts()),
+      admin_(traits, parts.engine, parts.clock, &health_, &loads_, &transfers_),
       status_(version, traits,
               {.engine = parts.engine,
                .clock = parts.clock,
                .statistics = parts.statistics,
                .activity = parts.activity,
-               .phase = [this] { return phase(); }}) {
+               .phase = [this] { return phase(); }}),
+      lifecycle_(options.lifecycle) {
   if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
+}
+
+InferenceParts Server::Parts() {
+  return {.engine = parts_.engine,
+          .edge = &edge_,
+          .health = &health_,
+          .statistics = parts_.statistics,
+          .models = &models_,
+          .loads = &loads_,
+          .lookups = &lookups_,
+          .transfers = &transfers_};
+}
+
+absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
+  return [this, options] {
+    edge_.SetLimits(LimitsOf(options.grpc),
+                    std::chrono::microseconds(options.grpc.stream_stall_timeout_us));
+    parts_.log->SetLevel(options.log.level);
+    MutexLock lock(&mu_);
+    lifecycle_ = options.lifecycle;
+  };
 }
 
 Phase Server::phase() const {
@@ -102,25 +98,45 @@ absl::Status Server::StartHttp() {
 }
 
 absl::Status Server::StartGrpc() {
-  if (options_.grpc.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  grpc::ServerBuilder builder;
-  Harden(options_.grpc, &builder);
-  builder.AddListeningPort(options_.grpc.address, grpc::InsecureServerCredentials(), &grpc_port_);
-  builder.RegisterService(&service_);
-  builder.RegisterService(&admin_);
-  builder.RegisterService(&health_);
-  grpc_ = builder.BuildAndStart();
-  if (grpc_ != nullptr && grpc_port_ != 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", options_.grpc.address, " for gRPC; is the port taken?"));
+  const AdminOptions& admin = options_.admin;
+  const int64_t wanted = options_.grpc.connection.max;
+  const int64_t connections = ReserveDescriptors(wanted);
+  if (connections < wanted) {
+    parts_.log->Warn("fewer connections than configured: descriptors are limited (ulimit -n)",
+                     {{"connections", connections}, {"server.grpc.connection.max", wanted}});
+  }
+  auto port = GrpcPort::Start({.address = options_.grpc.address,
+                               .limits = options_.grpc,
+                               .max_connections = connections,
+                               .reflection = admin.on_grpc_address && admin.reflection,
+                               .services = Services(admin.on_grpc_address)});
+  if (!port.ok()) return port.status();
+  grpc_ = *std::move(port);
+  if (admin.address.empty()) return absl::OkStatus();
+  port = GrpcPort::Start({.address = admin.address,
+                          .limits = options_.grpc,
+                          .max_connections = kMaxAdminConnections,
+                          .reflection = admin.reflection,
+                          .services = Services(/*admin=*/true)});
+  if (!port.ok()) return port.status();
+  admin_grpc_ = *std::move(port);
+  return absl::OkStatus();
+}
+
+std::vector<grpc::Service*> Server::Services(bool admin) {
+  if (admin) return {&admin_service_, &admin_, &health_};
+  return {&service_, &health_};
 }
 
 void Server::StopGrpc(nanoseconds grace) {
-  if (grpc_ == nullptr) return;
+  const auto deadline = std::chrono::system_clock::now() + grace;
+  for (GrpcPort* port : {grpc_.get(), admin_grpc_.get()}) {
+    if (port != nullptr) port->StopAccepting();
+  }
   health_.EndWatches();
-  grpc_->Shutdown(std::chrono::system_clock::now() + grace);
-  grpc_->Wait();
-  grpc_ = nullptr;
+  for (std::unique_ptr<GrpcPort>* port : {&grpc_, &admin_grpc_}) {
+    if (*port != nullptr) (*port)->Shutdown(deadline);
+  }
 }
 
 Server::~Server() {
@@ -128,10 +144,15 @@ Server::~Server() {
   StopGrpc(nanoseconds(0));
 }
 
+LifecycleOptions Server::lifecycle() {
+  MutexLock lock(&mu_);
+  return lifecycle_;
+}
+
 void Server::Drain() {
-  const LifecycleOptions& lifecycle = options_.lifecycle;
   draining_ = true;
   health_.SetReady(false);
+  const LifecycleOptions lifecycle = this->lifecycle();
   {
     Mutex mu;
     CondVar never;

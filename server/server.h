@@ -11,25 +11,30 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "grpcpp/server.h"
 #include "server/admin_service.h"
 #include "server/engine_collector.h"
 #include "server/engine_health.h"
+#include "server/grpc_port.h"
 #include "server/health.h"
 #include "server/http.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/model_manager.h"
 #include "server/options.h"
 #include "server/recent_activity.h"
 #include "server/reply_thread.h"
 #include "server/service.h"
 #include "server/statistics.h"
 #include "server/status_page.h"
+#include "server/transfer_watch.h"
+#include "server/work_thread.h"
 
 namespace sluice {
 
@@ -57,36 +62,54 @@ class Server {
 
   void SetReady() { health_.SetReady(true); }
 
+  ModelManager& models() { return models_; }
+
+  // What Admin.Reload does; before it is set that is UNAVAILABLE. To be set before SetReady.
+  void SetReload(Reload reload) { admin_.SetReload(std::move(reload)); }
+
+  // As it is configured now.
+  LifecycleOptions lifecycle();
+
+  // Validates changed options, those that a reload applies, and returns what applies them.
+  absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
+
   // See above. Blocks for up to drain_delay + drain_timeout and a second.
   void Drain();
 
-  int grpc_port() const { return grpc_port_; }
+  int grpc_port() const { return grpc_->port(); }
+  int admin_port() const { return admin_grpc_ == nullptr ? 0 : admin_grpc_->port(); }  // 0: none
   int http_port() const { return http_ == nullptr ? 0 : http_->port(); }  // 0: no HTTP
 
  private:
   Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
          const ServerParts& parts);
 
+  InferenceParts Parts();
   Phase phase() const;
   absl::Status StartGrpc();
+  std::vector<grpc::Service*> Services(bool admin);
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
 
-  const ServerOptions options_;
+  const ServerOptions options_;  // but for what Prepare changes
   const ServerParts parts_;
   EngineCollector collector_;
   Health health_;
   Edge edge_;
+  ModelManager models_;
+  WorkThread loads_;    // models and configuration
+  WorkThread lookups_;  // on disk
+  TransferWatch transfers_;
   InferenceService service_;
+  InferenceService admin_service_;  // the same for those who may manage models
   AdminService admin_;
   StatusSource status_;
+  Mutex mu_;
+  LifecycleOptions lifecycle_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> draining_ = false;
-  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<GrpcPort> grpc_;
+  std::unique_ptr<GrpcPort> admin_grpc_;  // nullptr: none
   std::unique_ptr<HttpServer> http_;
-  int grpc_port_ = 0;
 };
-
-// A quarter of what the cgroup, or else the machine, has.
-int64_t DefaultMemoryQuota();
 
 }  // namespace sluice

@@ -4,22 +4,44 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/answer.h"
+#include "server/answer_later.h"
+#include "server/repository_calls.h"
 #include "server/stream_infer.h"
 #include "server/unary_infer.h"
 
 namespace sluice {
 namespace {
 
-constexpr const char* kExtensions[] = {"model_configuration", "parameters", "schedule_policy",
-                                       "statistics"};
-
-absl::Status NoLoading() {
-  return absl::UnimplementedError(
-      "models are not loaded or unloaded at run time: they are those of the daemon's "
-      "configuration");
-}
+constexpr const char* kExtensions[] = {"model_configuration", "model_repository", "parameters",
+                                       "schedule_policy", "statistics"};
 
 }  // namespace
+
+InferenceService::InferenceService(int64_t max_queue_delay_us, std::string version,
+                                   Management management, const InferenceParts& parts)
+    : StreamedUnaryService(internal::Grpc::service_full_name(), parts.transfers),
+      max_queue_delay_us_(max_queue_delay_us),
+      version_(std::move(version)),
+      management_(management),
+      engine_(parts.engine),
+      edge_(parts.edge),
+      health_(parts.health),
+      statistics_(parts.statistics),
+      models_(parts.models),
+      loads_(parts.loads),
+      lookups_(parts.lookups) {
+  Stream("ModelInfer", &InferenceService::ModelInfer);
+  Stream("ServerLive", &InferenceService::ServerLive);
+  Stream("ServerReady", &InferenceService::ServerReady);
+  Stream("ServerMetadata", &InferenceService::ServerMetadata);
+  Stream("ModelReady", &InferenceService::ModelReady);
+  Stream("ModelMetadata", &InferenceService::ModelMetadata);
+  Stream("ModelConfig", &InferenceService::ModelConfig);
+  Stream("ModelStatistics", &InferenceService::ModelStatistics);
+  Stream("RepositoryIndex", &InferenceService::RepositoryIndex);
+  Stream("RepositoryModelLoad", &InferenceService::RepositoryModelLoad);
+  Stream("RepositoryModelUnload", &InferenceService::RepositoryModelUnload);
+}
 
 InferenceService::Unary* InferenceService::ModelInfer(Context* context, const Bytes* request,
                                                       Bytes* response) {
@@ -94,7 +116,9 @@ InferenceService::Unary* InferenceService::ModelConfig(Context* context, const B
   return Answer<inference::ModelConfigRequest, inference::ModelConfigResponse>(
       context, *request, response, [this](const auto& message, auto* answer) {
         const auto model = engine_->Resolve(message.name(), message.version());
-        if (model.ok()) *answer->mutable_config() = ConfigureModel(**model, traits_);
+        if (model.ok())
+          *answer->mutable_config() =
+              ConfigureModel(**model, {edge_->max_rows(), max_queue_delay_us_});
         return model.status();
       });
 }
@@ -117,37 +141,43 @@ InferenceService::Unary* InferenceService::ModelStatistics(Context* context, con
       });
 }
 
+absl::Status InferenceService::MayManage() const {
+  if (management_ == Management::kDenied) {
+    return absl::PermissionDeniedError(
+        "models are loaded and unloaded at the daemon's admin address, server.admin.address");
+  }
+  if (health_->ready()) return absl::OkStatus();
+  return absl::UnavailableError("not ready, or draining");
+}
+
 InferenceService::Unary* InferenceService::RepositoryIndex(Context* context, const Bytes* request,
                                                            Bytes* response) {
-  return Answer<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
-      context, *request, response, [this](const auto& message, auto* answer) {
-        if (!message.repository_name().empty()) {
-          return absl::InvalidArgumentError(
-              "repository_name must be empty: there is one repository");
-        }
-        // The engine knows a model from the moment that it is ready.
-        for (const std::shared_ptr<const Model>& model : engine_->Models()) {
-          auto* entry = answer->add_models();
-          entry->set_name(model->name);
-          entry->set_version(absl::StrCat(model->version));
-          entry->set_state("READY");
-        }
-        return absl::OkStatus();
+  return AnswerLater<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+      context, *request, response, absl::OkStatus(), lookups_,
+      [models = models_](const auto& message, auto* answer) {
+        return ListModels(message, models, answer);
       });
 }
 
 InferenceService::Unary* InferenceService::RepositoryModelLoad(Context* context,
                                                                const Bytes* request,
                                                                Bytes* response) {
-  return Answer<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
-      context, *request, response, [](const auto& message, auto* answer) { return NoLoading(); });
+  return AnswerLater<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
+      context, *request, response, MayManage(), loads_,
+      [models = models_](const auto& message, auto* answer) {
+        return LoadModelOf(message, models);
+      });
 }
 
 InferenceService::Unary* InferenceService::RepositoryModelUnload(Context* context,
                                                                  const Bytes* request,
                                                                  Bytes* response) {
-  return Answer<inference::RepositoryModelUnloadRequest, inference::RepositoryModelUnloadResponse>(
-      context, *request, response, [](const auto& message, auto* answer) { return NoLoading(); });
+  return AnswerLater<inference::RepositoryModelUnloadRequest,
+                     inference::RepositoryModelUnloadResponse>(
+      context, *request, response, MayManage(), loads_,
+      [models = models_](const auto& message, auto* answer) {
+        return UnloadModelOf(message, models);
+      });
 }
 
 }  // namespace sluice

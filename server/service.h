@@ -10,7 +10,10 @@
 #include "server/edge.h"
 #include "server/health.h"
 #include "server/metadata.h"
+#include "server/model_manager.h"
 #include "server/statistics.h"
+#include "server/streamed_unary.h"
+#include "server/work_thread.h"
 
 namespace sluice {
 
@@ -32,17 +35,26 @@ using RawInfer =
 using RawService = RawServer<RawModel<RawRepository<RawInfer<Grpc::Service>>>>;
 }  // namespace internal
 
+// Who may load and unload models through a service.
+enum class Management { kDenied, kAllowed };
+
+// What a service stands on. Not owned; outlives it.
+struct InferenceParts {
+  Engine* engine;
+  Edge* edge;
+  Health* health;
+  Statistics* statistics;
+  ModelManager* models;
+  WorkThread* loads;    // of models
+  WorkThread* lookups;  // of the repository's index
+  TransferWatch* transfers;
+};
+
 // Thread-safe; no method blocks. Owns nothing.
-class InferenceService final : public internal::RawService {
+class InferenceService final : public StreamedUnaryService<internal::RawService> {
  public:
-  InferenceService(const ModelTraits& traits, std::string version, Engine* engine, Edge* edge,
-                   Health* health, Statistics* statistics)
-      : traits_(traits),
-        version_(std::move(version)),
-        engine_(engine),
-        edge_(edge),
-        health_(health),
-        statistics_(statistics) {}
+  InferenceService(int64_t max_queue_delay_us, std::string version, Management management,
+                   const InferenceParts& parts);
 
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;
@@ -65,12 +77,18 @@ class InferenceService final : public internal::RawService {
  private:
   std::vector<int64_t> VersionsOf(const std::string& name) const;
 
-  const ModelTraits traits_;
+  absl::Status MayManage() const;
+
+  const int64_t max_queue_delay_us_;
   const std::string version_;
+  const Management management_;
   Engine* const engine_;
   Edge* const edge_;
   Health* const health_;
   Statistics* const statistics_;
+  ModelManager* const models_;
+  WorkThread* const loads_;
+  WorkThread* const lookups_;
 };
 
 }  // namespace sluice

@@ -69,7 +69,7 @@ ModelStreamInferResponse StreamSink::Answer(const Arrived& arrived) {
 
 ModelStreamInferResponse StreamSink::Error(const absl::Status& status) {
   ModelStreamInferResponse message;
-  message.set_error_message(std::string(status.message()));
+  message.set_error_message(ToGrpc(status).error_message());
   message.mutable_infer_response()->set_id(builder_.spec().id);
   auto& parameters = *message.mutable_infer_response()->mutable_parameters();
   parameters["error_code"].set_string_param(std::string(CodeName(status.code())));

@@ -38,9 +38,9 @@ def flags_of(command):
     words = iter(shlex.split(command)[1:])
     flags = []
     for word in words:
-        if word in ("-o", "-c"):
+        if word in ("-o", "-c", "-include"):  # a precompiled header is no part of the source
             next(words)
-        else:
+        elif word not in ("-Winvalid-pch", "-fpch-preprocess"):
             flags.append(word)
     return tuple(flags)
 

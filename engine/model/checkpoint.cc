@@ -1,7 +1,7 @@
 #include "engine/model/checkpoint.h"
 
+#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -29,20 +29,20 @@ std::optional<kernels::DType> WeightDType(const std::string& dtype) {
 
 absl::Status InFile(const std::string& file_name, const absl::Status& status) {
   return absl::Status(status.code(),
-                      absl::StrCat(file_name.substr(0, 255), ": ", status.message()));
+                      absl::StrCat(absl::CHexEscape(file_name), ": ", status.message()));
 }
 
-// Tensor name -> shard, as the index file says.
-using WeightMap = absl::flat_hash_map<std::string, std::string>;
+// Shard -> names of its tensors, as the index file says.
+using Shards = std::map<std::string, std::vector<std::string>>;
 
-absl::StatusOr<WeightMap> ParseIndex(std::string_view text) {
+absl::StatusOr<Shards> ParseIndex(std::string_view text) {
   auto document = ParseJson(text, kMaxIndexDepth);
   if (!document.ok()) return document.status();
   const auto no_map = absl::InvalidArgumentError("weight_map is not an object of file names");
   if (!document->is_object() || !document->contains("weight_map")) return no_map;
   const nlohmann::json& weight_map = (*document)["weight_map"];
   if (!weight_map.is_object()) return no_map;
-  WeightMap shards;
+  Shards shards;
   for (const auto& [tensor, file] : weight_map.items()) {
     if (!file.is_string()) return no_map;
     const std::string& name = file.get_ref<const std::string&>();
@@ -50,7 +50,11 @@ absl::StatusOr<WeightMap> ParseIndex(std::string_view text) {
       return absl::InvalidArgumentError(absl::StrCat(
           "weight_map: \"", absl::CEscape(name.substr(0, 64)), "\" is no .safetensors file"));
     }
-    shards.emplace(tensor, name);
+    shards[name].push_back(tensor);
+  }
+  if (shards.size() > kMaxShards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(shards.size(), " shards, the limit is ", kMaxShards));
   }
   return shards;
 }
@@ -110,29 +114,21 @@ absl::Status Checkpoint::Add(std::shared_ptr<const MappedFile> file, const std::
 absl::Status Checkpoint::AddShards(const Directory& directory) {
   auto text = directory.Read(kIndexFile, kMaxIndexBytes);
   if (!text.ok()) return text.status();
-  auto index = ParseIndex(*text);
-  if (!index.ok()) return InFile(kIndexFile, index.status());
+  auto shards = ParseIndex(*text);
+  if (!shards.ok()) return InFile(kIndexFile, shards.status());
 
-  std::set<std::string> shards;
-  for (const auto& [tensor, shard] : *index) shards.insert(shard);
-  if (shards.size() > kMaxShards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kIndexFile, ": ", shards.size(), " shards, the limit is ", kMaxShards));
-  }
   size_t found = 0;
-  for (const std::string& shard : shards) {
+  for (const auto& [shard, tensors] : *shards) {
     auto file = directory.Map(shard);
     if (!file.ok()) return file.status();
     if (absl::Status status = Add(*file, shard); !status.ok()) return status;
-    for (const auto& [tensor, named] : *index) {
-      if (named != shard) continue;
-      if (!Has(tensor) && !unsupported_.contains(tensor)) {
-        return InFile(shard, absl::InvalidArgumentError(
-                                 absl::StrCat("tensor ", absl::CEscape(tensor.substr(0, 255)),
-                                              " is missing, ", kIndexFile, " says it is here")));
-      }
-      ++found;
+    for (const std::string& tensor : tensors) {
+      if (Has(tensor) || unsupported_.contains(tensor)) continue;
+      return InFile(shard, absl::InvalidArgumentError(
+                               absl::StrCat("tensor ", absl::CEscape(tensor.substr(0, 255)),
+                                            " is missing, ", kIndexFile, " says it is here")));
     }
+    found += tensors.size();
   }
   if (found != tensors_.size() + unsupported_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the shards hold ",

@@ -15,6 +15,9 @@ constexpr int kMaxDepth = 16;
 constexpr int64_t kMaxWidth = 65536;
 constexpr int64_t kMaxPositions = int64_t{1} << 20;
 constexpr int64_t kMaxHeadDim = 1024;
+// Cosines and sines of all positions: 1 GiB.
+constexpr int64_t kMaxRotations = int64_t{1} << 28;
+constexpr size_t kMaxEosTokens = 256;
 
 // Keys that change what a Llama-like model computes in ways that are not supported, each with the
 // one value (besides null) that leaves it alone; null where there is none.
@@ -131,7 +134,12 @@ void ReadTokens(ObjectReader& root, ModelConfig& config) {
   if (root.Has("bos_token_id")) {
     config.bos_token_id = static_cast<int32_t>(root.Integer("bos_token_id", 0, last));
   }
-  for (int64_t id : root.Integers("eos_token_id", 0, last)) {
+  const std::vector<int64_t> eos = root.Integers("eos_token_id", 0, last);
+  if (eos.size() > kMaxEosTokens) {
+    root.Fail("eos_token_id",
+              absl::StrCat("names ", eos.size(), " tokens, the limit is ", kMaxEosTokens));
+  }
+  for (int64_t id : eos) {
     config.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
 }
@@ -176,6 +184,13 @@ void ReadExtensions(ObjectReader& root, ModelConfig& config) {
   ReadXsa(extensions, config);
 }
 
+void CheckRotations(ObjectReader& root, const ModelConfig& config) {
+  const int64_t rotations = config.max_positions * config.head_dim;
+  if (rotations <= kMaxRotations) return;
+  root.Fail("max_position_embeddings",
+            absl::StrCat("times head_dim is ", rotations, ", must be at most ", kMaxRotations));
+}
+
 bool AnySet(const std::vector<bool>& flags) {
   return std::find(flags.begin(), flags.end(), true) != flags.end();
 }
@@ -201,6 +216,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ReadRope(root, config.rope);
   ReadTokens(root, config);
   ReadExtensions(root, config);
+  CheckRotations(root, config);
   if (!status.ok()) return status;
   return config;
 }

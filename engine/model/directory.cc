@@ -8,49 +8,55 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
+
+constexpr size_t kMaxModelFiles = 16384;
+
+// A name that a file may have given, fit for a message.
+std::string Shown(absl::string_view name) { return absl::CHexEscape(name); }
 
 absl::Status CheckPlainName(const std::string& name) {
   const bool plain = !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
                      name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
   if (plain) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", name.substr(0, 64), "\" is not a plain file name"));
+      absl::StrCat("\"", Shown(name.substr(0, 64)), "\" is not a plain file name"));
+}
+
+// Bytes of a regular file.
+absl::StatusOr<size_t> SizeOf(const Descriptor& file, const std::string& name) {
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
+  }
+  if (S_ISREG(info.st_mode)) return static_cast<size_t>(info.st_size);
+  return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is not a regular file"));
 }
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
-  return OpenAt(AT_FDCWD, path, 0);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(path)));
+  return Map(file, path);
 }
 
-absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::OpenAt(int directory,
-                                                                     const std::string& name,
-                                                                     int flags) {
-  // Non-blocking, so that a FIFO under the name cannot hang us before it is refused.
-  const int fd = openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
-  if (fd < 0 && errno == ELOOP && (flags & O_NOFOLLOW) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is a symbolic link"));
-  }
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
-  const absl::Cleanup close_file = [fd] { close(fd); };
-
-  struct stat info;
-  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", name));
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is not a regular file"));
-  }
-  const size_t size = static_cast<size_t>(info.st_size);
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const Descriptor& file,
+                                                                  const std::string& name) {
+  const absl::StatusOr<size_t> size = SizeOf(file, name);
+  if (!size.ok()) return size.status();
   void* data = nullptr;
-  if (size > 0) {  // an empty file cannot be mapped
-    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", name));
+  if (*size > 0) {  // an empty file cannot be mapped
+    data = mmap(nullptr, *size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (data == MAP_FAILED) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", Shown(name)));
+    }
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(data, size));
+  return std::shared_ptr<const MappedFile>(new MappedFile(data, *size));
 }
 
 MappedFile::~MappedFile() {
@@ -58,38 +64,85 @@ MappedFile::~MappedFile() {
 }
 
 absl::StatusOr<Directory> Directory::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", path));
-  return Directory(fd);
+  Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", Shown(path)));
+  }
+  return Directory(std::move(directory));
 }
 
-Directory::Directory(Directory&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-Directory::~Directory() {
-  if (descriptor_ >= 0) close(descriptor_);
+absl::StatusOr<Directory> Directory::OpenBeneath(std::shared_ptr<const RootDirectory> root,
+                                                 const std::string& path) {
+  absl::StatusOr<Descriptor> descriptor = root->OpenBeneath(path, O_RDONLY | O_DIRECTORY);
+  if (!descriptor.ok()) return descriptor.status();
+  Directory directory(*std::move(descriptor));
+  directory.root_ = std::move(root);
+  directory.path_ = path;
+  return directory;
 }
 
+// Non-blocking, so that a FIFO under the name cannot hang us before it is refused.
+absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int flags) const {
+  if (absl::Status status = CheckPlainName(name); !status.ok()) return status;
+  if (root_ != nullptr) return root_->OpenBeneath(absl::StrCat(path_, "/", name), flags);
+  Descriptor entry(
+      openat(descriptor_.get(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (entry.get() < 0 && errno == ELOOP) {
+    return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is a symbolic link"));
+  }
+  if (entry.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(name)));
+  return entry;
+}
+
+// A link is there, whatever Map says of it.
 bool Directory::Has(const std::string& name) const {
   struct stat info;
   return CheckPlainName(name).ok() &&
-         fstatat(descriptor_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+         fstatat(descriptor_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> Directory::Map(const std::string& name) const {
-  if (absl::Status status = CheckPlainName(name); !status.ok()) return status;
-  return MappedFile::OpenAt(descriptor_, name, O_NOFOLLOW);
+  const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
+  if (!file.ok()) return file.status();
+  return MappedFile::Map(*file, name);
+}
+
+absl::StatusOr<std::string> Directory::Fingerprint() const {
+  const absl::StatusOr<std::vector<std::string>> names = ListNames(descriptor_, kMaxModelFiles);
+  if (!names.ok()) return names.status();
+  std::string fingerprint;
+  for (const std::string& name : *names) {
+    if (name != "config.json" && name.find(".safetensors") == std::string::npos) continue;
+    const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
+    struct stat info {};
+    if (!file.ok() || fstat(file->get(), &info) != 0) continue;  // loading says what is wrong
+    absl::StrAppend(&fingerprint, name, ":", info.st_dev, ":", info.st_ino, ":", info.st_size, ":",
+                    info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, ";");
+  }
+  return fingerprint;
 }
 
 absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_bytes) const {
-  auto file = Map(name);
+  const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
   if (!file.ok()) return file.status();
-  const std::string_view bytes = (*file)->bytes();
-  if (bytes.size() > max_bytes) {
+  const absl::StatusOr<size_t> size = SizeOf(*file, name);
+  if (!size.ok()) return size.status();
+  if (*size > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " has ", bytes.size(), " bytes, the limit is ", max_bytes));
+        absl::StrCat(Shown(name), " has ", *size, " bytes, the limit is ", max_bytes));
   }
-  return std::string(bytes);
+  std::string text(*size, '\0');
+  size_t have = 0;
+  while (have < text.size()) {
+    const ssize_t got =
+        pread(file->get(), text.data() + have, text.size() - have, static_cast<off_t>(have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
+    if (got == 0) break;  // it was cut meanwhile
+    have += static_cast<size_t>(got);
+  }
+  text.resize(have);
+  return text;
 }
 
 }  // namespace sluice

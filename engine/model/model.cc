@@ -15,15 +15,20 @@ constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
                                                        const std::string& path) {
-  auto directory = Directory::Open(path);
+  const auto directory = Directory::Open(path);
   if (!directory.ok()) return directory.status();
-  auto text = directory->Read(kConfigFile, kMaxConfigBytes);
+  return LoadModel(name, version, *directory);
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
+                                                       const Directory& directory) {
+  auto text = directory.Read(kConfigFile, kMaxConfigBytes);
   if (!text.ok()) return text.status();
   auto config = ParseModelConfig(*text);
   if (!config.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
   }
-  auto checkpoint = Checkpoint::Open(*directory);
+  auto checkpoint = Checkpoint::Open(directory);
   if (!checkpoint.ok()) return checkpoint.status();
 
   auto model = std::make_shared<Model>();

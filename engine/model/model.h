@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
+#include "engine/model/directory.h"
 #include "engine/model/graph.h"
 #include "engine/model/tokenizer.h"
 
@@ -28,5 +29,7 @@ struct Model {
 // the directory is opened. Errors name the file and the field or tensor.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
                                                        const std::string& directory);
+absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
+                                                       const Directory& directory);
 
 }  // namespace sluice

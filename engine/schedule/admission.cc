@@ -31,13 +31,14 @@ double StepSeconds(int64_t sequences, int64_t context, const Scheduler& schedule
   const Bucket& largest = scheduler.ladder()->largest();
   const int64_t most = std::min(largest.tokens, largest.sequences);
   const auto riding = static_cast<int32_t>(std::min(sequences, most));
-  const Bucket* const bucket =
+  const Bucket* bucket =
       scheduler.ladder()->Choose({.tokens = riding, .sequences = riding, .longest = 1});
-  const double seconds = scheduler.costs().Estimate({.bucket = *bucket,
-                                                     .computed_tokens = riding,
-                                                     .context_tokens = riding * context,
-                                                     .distinct_positions = riding,
-                                                     .sampled_rows = riding});
+  const double seconds =
+      scheduler.costs().Estimate({.bucket = bucket == nullptr ? largest : *bucket,
+                                  .computed_tokens = riding,
+                                  .context_tokens = riding * context,
+                                  .distinct_positions = riding,
+                                  .sampled_rows = riding});
   return seconds * static_cast<double>(sequences) / static_cast<double>(riding);
 }
 

@@ -24,6 +24,7 @@ constexpr double kMaxSeconds = 1e5;
 constexpr double kMaxDrainSeconds = 1e9;
 constexpr double kMaxMoment = 1e45;
 constexpr double kMaxCorrection = 1e3;
+constexpr double kMaxContext = 1 << 20;  // of one token
 
 bool Positive(double value) { return std::isfinite(value) && value > 0; }
 
@@ -102,12 +103,16 @@ double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
   const auto batch = [&](int32_t computed) {
     const double per_token =
         moments_[kStep][kComputed] > 0 ? computed / moments_[kStep][kComputed] : 0;
-    return Estimate(
-        {.bucket = largest,
-         .computed_tokens = computed,
-         .context_tokens = std::llround(moments_[kStep][kContext] * per_token),
-         .distinct_positions = static_cast<int32_t>(moments_[kStep][kPositions] * per_token),
-         .sampled_rows = static_cast<int32_t>(moments_[kStep][kSampled] * per_token)});
+    // A restored moment may be anything: no number here exceeds what such a batch can have.
+    const auto share = [&](Term term, double most) {
+      const double value = moments_[kStep][term] * per_token;
+      return value < most ? value : most;
+    };
+    return Estimate({.bucket = largest,
+                     .computed_tokens = computed,
+                     .context_tokens = std::llround(share(kContext, kMaxContext * computed)),
+                     .distinct_positions = static_cast<int32_t>(share(kPositions, computed)),
+                     .sampled_rows = static_cast<int32_t>(share(kSampled, computed))});
   };
   const int64_t full = tokens / largest.tokens;
   const auto rest = static_cast<int32_t>(tokens % largest.tokens);

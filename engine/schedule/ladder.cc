@@ -22,24 +22,12 @@ std::vector<int32_t> Thin(const std::vector<int32_t>& capacities, size_t count) 
   return kept;
 }
 
-void CheckPackedOrder(std::span<const Bucket> buckets) {
-  for (size_t i = 1; i < buckets.size(); ++i) {
-    SLUICE_CHECK(buckets[i - 1].tokens < buckets[i].tokens);
-    SLUICE_CHECK(buckets[i - 1].sequences <= buckets[i].sequences);
-  }
-}
-
-void CheckPaddedOrder(std::span<const Bucket> buckets) {
-  int32_t tallest_of_last_column = INT32_MAX;
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    if (i > 0 && buckets[i - 1].positions == buckets[i].positions) {
-      SLUICE_CHECK(buckets[i - 1].sequences < buckets[i].sequences);
-    } else if (i > 0) {
-      SLUICE_CHECK(buckets[i - 1].positions < buckets[i].positions);
-      tallest_of_last_column = buckets[i - 1].sequences;
-    }
-    SLUICE_CHECK(buckets[i].sequences <= tallest_of_last_column);
-  }
+// May `next` follow `before` in a ladder, the heights of columns aside?
+bool Ascends(const Bucket& before, const Bucket& next) {
+  if (before.padded() != next.padded()) return false;
+  if (!before.padded()) return before.tokens < next.tokens && before.sequences <= next.sequences;
+  return before.positions == next.positions ? before.sequences < next.sequences
+                                            : before.positions < next.positions;
 }
 
 // `highest` and the powers of two below it, ascending.
@@ -52,17 +40,21 @@ std::vector<int32_t> PowersUpTo(int32_t highest) {
 
 }  // namespace
 
+std::optional<size_t> FirstOutOfOrder(std::span<const Bucket> buckets) {
+  int32_t tallest = INT32_MAX;  // of the column before
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (i > 0 && !Ascends(buckets[i - 1], buckets[i])) return i;
+    if (!buckets[i].padded()) continue;
+    if (i > 0 && buckets[i - 1].positions < buckets[i].positions)
+      tallest = buckets[i - 1].sequences;
+    if (buckets[i].sequences > tallest) return i;
+  }
+  return std::nullopt;
+}
+
 Ladder::Ladder(std::vector<Bucket> buckets) : buckets_(std::move(buckets)) {
-  SLUICE_CHECK(!buckets_.empty());
-  for (const Bucket& bucket : buckets_) {
-    SLUICE_CHECK(bucket.padded() == padded());
-    max_sequences_ = std::max(max_sequences_, bucket.sequences);
-  }
-  if (padded()) {
-    CheckPaddedOrder(buckets_);
-  } else {
-    CheckPackedOrder(buckets_);
-  }
+  SLUICE_CHECK(!buckets_.empty() && !FirstOutOfOrder(buckets_));
+  for (const Bucket& bucket : buckets_) max_sequences_ = std::max(max_sequences_, bucket.sequences);
 }
 
 const Bucket* Ladder::Choose(const BatchSize& size) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,12 +13,16 @@
 
 namespace sluice {
 
+// The index of the first of `buckets` that may not stand where it does in a Ladder; nullopt: they all
+// may.
+std::optional<size_t> FirstOutOfOrder(std::span<const Bucket> buckets);
+
 // An immutable set of buckets of one layout. A packed ladder ascends in tokens and never descends in
 // sequences. A padded ladder has columns of equal positions; within a column the sequences ascend,
 // and no column is taller than a narrower one. Either is sorted by (positions, tokens).
 class Ladder {
  public:
-  // Any other order, a mix of layouts or an empty set is a broken invariant (CHECK).
+  // FirstOutOfOrder must find none, and there must be one (CHECK).
   explicit Ladder(std::vector<Bucket> buckets);
 
   // The smallest bucket that fits: packed by tokens; padded the shortest of the narrowest column that

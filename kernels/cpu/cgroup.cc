@@ -54,18 +54,20 @@ auto Least(const std::string& mount, std::string_view path, ReadFolder read_fold
   return Smaller(least, read_folder(mount));
 }
 
-// limit - usage of two files that hold bytes; a limit that is no number is none.
+// What a file that holds bytes says; what is no number, "max" say, is none.
+std::optional<int64_t> Bytes(const std::string& path, ReadFile read) {
+  const std::optional<std::string> text = read(path);
+  if (!text) return std::nullopt;
+  std::string_view first_line = *text;
+  return ParsePositive(TakeUntil("\n", &first_line));
+}
+
+// limit - usage of two such files.
 std::optional<int64_t> Rest(const std::string& limit_path, const std::string& usage_path,
                             ReadFile read) {
-  const auto bytes = [&](const std::string& path) -> std::optional<int64_t> {
-    const std::optional<std::string> text = read(path);
-    if (!text) return std::nullopt;
-    std::string_view first_line = *text;
-    return ParsePositive(TakeUntil("\n", &first_line));
-  };
-  const std::optional<int64_t> limit = bytes(limit_path);
+  const std::optional<int64_t> limit = Bytes(limit_path, read);
   if (!limit) return std::nullopt;
-  return std::max<int64_t>(*limit - bytes(usage_path).value_or(0), 0);
+  return std::max<int64_t>(*limit - Bytes(usage_path, read).value_or(0), 0);
 }
 
 // "MemAvailable:   123 kB" of /proc/meminfo.
@@ -125,6 +127,13 @@ std::optional<int> CgroupCpus(ReadFile read) {
   return LeastOfCgroups<int>(
       "cpu", read, [&](const std::string& folder) { return ReadV2(folder, read); },
       [&](const std::string& folder) { return ReadV1(folder, read); });
+}
+
+std::optional<int64_t> CgroupMemory(ReadFile read) {
+  return LeastOfCgroups<int64_t>(
+      "memory", read,
+      [&](const std::string& folder) { return Bytes(folder + "/memory.max", read); },
+      [&](const std::string& folder) { return Bytes(folder + "/memory.limit_in_bytes", read); });
 }
 
 std::optional<int64_t> FreeMemory(ReadFile read) {

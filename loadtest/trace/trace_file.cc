@@ -1,5 +1,6 @@
 #include "loadtest/trace/trace_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -15,16 +16,18 @@ namespace {
 
 constexpr double kMaxTokens = 1 << 24;
 constexpr size_t kMaxRows = 20'000'000;
+constexpr size_t kMaxLineBytes = 1 << 16;
 constexpr std::streamoff kMaxBytes = std::streamoff{1} << 30;
 
-// Walks the rows of a CSV file without quotes and reads the wanted columns as numbers.
+// Walks the rows of a CSV file without quotes and reads the wanted columns as numbers. Only one row is
+// ever split.
 class CsvReader {
  public:
-  explicit CsvReader(absl::string_view text) : lines_(absl::StrSplit(text, '\n')) {}
+  explicit CsvReader(absl::string_view text) : rest_(text) {}
 
   absl::Status ReadHeading() {
-    if (lines_.empty()) return absl::InvalidArgumentError("the file is empty");
-    for (absl::string_view name : absl::StrSplit(lines_[0], ',')) {
+    if (absl::Status status = TakeLine(); !status.ok()) return status;
+    for (absl::string_view name : absl::StrSplit(row_, ',')) {
       headings_.emplace_back(absl::StripAsciiWhitespace(name));
     }
     return absl::OkStatus();
@@ -45,10 +48,11 @@ class CsvReader {
   }
 
   // Goes to the next line that is not blank; false at the end.
-  bool Next() {
-    while (++line_ < lines_.size()) {
-      if (absl::StripAsciiWhitespace(lines_[line_]).empty()) continue;
-      cells_ = absl::StrSplit(lines_[line_], ',');
+  absl::StatusOr<bool> Next() {
+    while (!rest_.empty()) {
+      if (absl::Status status = TakeLine(); !status.ok()) return status;
+      if (row_.empty()) continue;
+      cells_ = absl::StrSplit(row_, ',');
       return true;
     }
     return false;
@@ -65,12 +69,24 @@ class CsvReader {
   }
 
   absl::Status Wrong(absl::string_view what) const {
-    return absl::InvalidArgumentError(absl::StrCat("line ", line_ + 1, ": ", what));
+    return absl::InvalidArgumentError(absl::StrCat("line ", line_, ": ", what));
   }
 
  private:
-  const std::vector<absl::string_view> lines_;
-  size_t line_ = 0;
+  absl::Status TakeLine() {
+    ++line_;
+    const size_t end = std::min(rest_.find('\n'), rest_.size());
+    if (end > kMaxLineBytes) {
+      return Wrong(absl::StrCat("has ", end, " bytes, the limit is ", kMaxLineBytes));
+    }
+    row_ = absl::StripAsciiWhitespace(rest_.substr(0, end));
+    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    return absl::OkStatus();
+  }
+
+  absl::string_view rest_;
+  absl::string_view row_;
+  size_t line_ = 0;  // of the row, from 1
   std::vector<std::string> headings_;
   std::vector<absl::string_view> cells_;
 };
@@ -96,7 +112,8 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv) {
   if (!input.ok()) return input.status();
   std::vector<TraceRow> rows;
   double first = 0;
-  while (reader.Next()) {
+  absl::StatusOr<bool> more;
+  for (more = reader.Next(); more.ok() && *more; more = reader.Next()) {
     absl::StatusOr<TraceRow> row =
         ReadRow(reader, *arrival, *input, reader.Column("output_tokens"));
     if (!row.ok()) return row.status();
@@ -107,6 +124,7 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv) {
     if (rows.size() == kMaxRows) return reader.Wrong("a trace has at most 20000000 rows");
     rows.push_back(*row);
   }
+  if (!more.ok()) return more.status();
   if (rows.empty()) return absl::InvalidArgumentError("the trace has no row");
   return rows;
 }
@@ -120,7 +138,8 @@ absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv
   if (!count_column.ok()) return count_column.status();
   std::vector<LengthCount> counts;
   double sum = 0;
-  while (reader.Next()) {
+  absl::StatusOr<bool> more;
+  for (more = reader.Next(); more.ok() && *more; more = reader.Next()) {
     const absl::StatusOr<double> tokens = reader.Number(*tokens_column, kMaxTokens);
     if (!tokens.ok()) return tokens.status();
     const absl::StatusOr<double> count = reader.Number(*count_column, 1e15);
@@ -129,6 +148,7 @@ absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv
     sum += *count;
     counts.push_back({static_cast<int32_t>(*tokens), *count});
   }
+  if (!more.ok()) return more.status();
   if (!(sum > 0)) return absl::InvalidArgumentError("the counts sum to 0");
   return counts;
 }

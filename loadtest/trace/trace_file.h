@@ -18,7 +18,7 @@ struct TraceRow {
 };
 
 // InvalidArgument names line and column: numbers must be finite, tokens in [0, 2^24], arrivals must
-// not decrease, and there must be a row. At most 20 million rows.
+// not decrease, and there must be a row. At most 20 million rows of at most 64 KiB.
 absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv);
 
 // A histogram of lengths: CSV with the columns tokens and count.

@@ -11,12 +11,36 @@ namespace {
 using testing::HasSubstr;
 using Command = Arguments::Command;
 
-absl::StatusOr<Arguments> Parse(std::vector<const char*> arguments, const char* server = nullptr) {
+absl::StatusOr<Arguments> Parse(std::vector<const char*> arguments, const char* server = nullptr,
+                                const char* admin = nullptr) {
   arguments.insert(arguments.begin(), "sluice");
   return ParseArguments(static_cast<int>(arguments.size()), arguments.data(),
-                        [&](const char* name) -> const char* {
-                          return std::string(name) == "SLUICE_SERVER" ? server : nullptr;
+                        [&](const std::string& name) -> const char* {
+                          if (name == "SLUICE_ADMIN") return admin;
+                          return name == "SLUICE_SERVER" ? server : nullptr;
                         });
+}
+
+TEST(ParseArguments, Manage) {
+  const auto load = Parse({"load", "m", "--model-version", "3"});
+  ASSERT_TRUE(load.ok()) << load.status();
+  EXPECT_EQ(load->command, Command::kLoad);
+  EXPECT_EQ(load->manage.model, "m");
+  EXPECT_EQ(load->manage.model_version, 3);
+  EXPECT_EQ(load->deadline_us, 0) << "loading takes as long as it takes";
+  EXPECT_EQ(Parse({"unload", "m"})->manage.model_version, 0);
+  EXPECT_EQ(Parse({"reload", "--json"})->command, Command::kReload);
+  EXPECT_FALSE(Parse({"load"}).ok());
+  EXPECT_THAT(std::string(Parse({"load", "m", "--model-version", "0"}).status().message()),
+              HasSubstr("--model-version"));
+}
+
+TEST(ParseArguments, AdminCommandsHaveAnAddressOfTheirOwn) {
+  EXPECT_EQ(Parse({"optimize"})->server, "localhost:8003");
+  EXPECT_EQ(Parse({"optimize"}, "far:9001")->server, "far:8003");
+  EXPECT_EQ(Parse({"buckets"}, "far:9001", "near:1")->server, "near:1");
+  EXPECT_EQ(Parse({"--server=h:7", "explain", "x"}, "far:9001", "near:1")->server, "h:7");
+  EXPECT_EQ(Parse({"models"}, "far:9001", "near:1")->server, "far:9001");
 }
 
 TEST(ParseArguments, Infer) {

@@ -1,4 +1,4 @@
-// buckets, optimize, explain and fit, against a server that only has an admin service.
+// buckets, optimize, explain, reload and fit, against a server that only has an admin service.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,6 +36,15 @@ class FakeAdmin : public v1::Admin::Service {
                        v1::ExplainResponse* response) override {
     if (request->request_id() == "absent") return {grpc::StatusCode::NOT_FOUND, "no request"};
     response->set_status("OK");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Reload(grpc::ServerContext*, const v1::ReloadRequest*,
+                      v1::ReloadResponse* response) override {
+    if (++calls > 1) return {grpc::StatusCode::INVALID_ARGUMENT, "f.yaml:3: nonsense"};
+    response->add_applied("models");
+    response->add_applied("server.log.level");
+    response->add_needs_restart("cpu.threads");
     return grpc::Status::OK;
   }
 
@@ -94,6 +103,15 @@ TEST_F(BucketCommandsTest, Optimize) {
   EXPECT_EQ(out_, "Unchanged: m\n");
   EXPECT_EQ(RunWith({"optimize", "--model", "m", "--force", "--json"}), kExitOk);
   EXPECT_EQ(json::parse(out_)["reason"], "m forced");
+}
+
+TEST_F(BucketCommandsTest, ReloadSaysWhatItDid) {
+  EXPECT_EQ(RunWith({"reload"}), kExitOk);
+  EXPECT_EQ(out_,
+            "reloaded; applied: models, server.log.level\n"
+            "changed, but needs a restart: cpu.threads\n");
+  EXPECT_EQ(RunWith({"reload"}), kExitFailed);
+  EXPECT_THAT(error_, HasSubstr("f.yaml:3: nonsense"));
 }
 
 TEST_F(BucketCommandsTest, Explain) {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "client/exit_code.h"
-#include "client/utf8.h"
+#include "config/utf8.h"
 #include "tests/client/command_fixture.h"
 
 namespace sluice::client {

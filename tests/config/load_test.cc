@@ -27,7 +27,8 @@ TEST(LoadYaml, SetsWhatIsNamedAndLeavesTheRest) {
                  "    max_queue_delay_us: 5ms\n"
                  "cpu:\n"
                  "server:\n"
-                 "  grpc: {max_message_bytes: 1MiB, reflection: true}\n"
+                 "  grpc: {max_message_bytes: 1MiB}\n"
+                 "  admin: {reflection: false}\n"
                  "  log:\n"
                  "    format: 'json'\n"
                  "  metrics: {address: \"\"}\n",
@@ -39,7 +40,7 @@ TEST(LoadYaml, SetsWhatIsNamedAndLeavesTheRest) {
   EXPECT_EQ(config.engine.batch.max_queue_delay_us, 5000);
   EXPECT_EQ(config.engine.queue.max_requests, 5);
   EXPECT_EQ(config.server.grpc.max_message_bytes, 1 << 20);
-  EXPECT_TRUE(config.server.grpc.reflection);
+  EXPECT_FALSE(config.server.admin.reflection);
   EXPECT_EQ(config.server.log.format, LogOptions::Format::kJson);
   EXPECT_EQ(config.server.metrics.address, "");
   EXPECT_EQ(config.server.grpc.address, ServerOptions().grpc.address);
@@ -122,9 +123,14 @@ TEST(LoadYaml, ErrorsNameFileLineKeyAndLimit) {
        "f.yaml:2: models[0].name: expected a name of 1 to 128 of the characters A-Z a-z 0-9 _ . -, "
        "got \"../a\""},
       {"models:\n  - {name: a, path: ''}\n",
-       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes, got \"\""},
+       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+       "control characters, got \"\""},
       {"models:\n  - {name: a, path: [b]}\n",
-       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes, got a list"},
+       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+       "control characters, got a list"},
+      {"models:\n  - name: a\n    path: \"x\\0y\"\n",
+       "f.yaml:3: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+       "control characters, got \"x\\x00y\""},
       {"models:\n  - name: a\n    path: b\n    version: 0\n",
        "f.yaml:4: models[0].version: expected an integer in [1, 2147483647], got \"0\""},
   };

@@ -25,7 +25,7 @@ std::string DefaultFile() {
 
 TEST(Options, NamesAreUniqueInEveryForm) {
   std::set<std::string> paths, flags,
-      variables = {"SLUICE_CONFIG", "SLUICE_MODELS", "SLUICE_SERVER"};
+      variables = {"SLUICE_CONFIG", "SLUICE_MODELS", "SLUICE_SERVER", "SLUICE_ADMIN"};
   for (const Option& option : Options()) {
     EXPECT_TRUE(paths.insert(option.path).second) << option.path;
     EXPECT_TRUE(flags.insert(option.Flag()).second) << option.Flag();
@@ -75,7 +75,7 @@ TEST(Options, EachChangesOnlyItself) {
 }
 
 TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
-  EXPECT_THAT(KeysUnder(""), ElementsAre("models", "engine", "cpu", "server"));
+  EXPECT_THAT(KeysUnder(""), ElementsAre("models", "model_repository", "engine", "cpu", "server"));
   EXPECT_THAT(KeysUnder("engine"),
               ElementsAre("ladder", "batch", "kv", "queue", "history", "watchdog"));
   EXPECT_THAT(KeysUnder("engine.ladder.review"),
@@ -105,7 +105,7 @@ TEST(DefaultFile, LoadsAndSetsEveryOptionToItsDefault) {
 TEST(RenderEffectiveConfig, ShowsOriginsAndReadsBack) {
   Config config;
   Origins origins;
-  config.models.push_back({"m", "a \"quoted\"\npath", 3});
+  config.models.push_back({"m", "a \"quoted\" \\path\xc3\xa9", 3});
   origins["models"] = "flag --model";
   ASSERT_TRUE(
       SetOption(*FindOption("cpu.threads"), "3", "flag --cpu.threads", &config, &origins).ok());

@@ -20,6 +20,12 @@ TEST(ValidateConfig, AcceptsDefaultsWithAModel) {
   EXPECT_EQ(ValidateConfig(Valid(), {}), absl::OkStatus());
 }
 
+TEST(ValidateConfig, ARepositoryMayBeEmpty) {
+  Config config;
+  config.model_repository = "models";
+  EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
+}
+
 TEST(ValidateConfig, AcceptsWhatOnlyLooksLikeAClash) {
   Config config = Valid();
   config.models.push_back({"m", "dir", 2});
@@ -36,8 +42,8 @@ TEST(ValidateConfig, ErrorsNameOriginAndOption) {
     std::function<void(Config*)> spoil;
   };
   const Case cases[] = {
-      {"default: models: no models to serve; give --model NAME=DIR, or a --config FILE that lists "
-       "some",
+      {"default: models: no models to serve; give --model NAME=DIR, --model-repository DIR, or a "
+       "--config FILE that lists some",
        [](Config* c) { c->models.clear(); }},
       {"default: models: the model m with version 1 is given twice",
        [](Config* c) {
@@ -65,8 +71,10 @@ TEST(ValidateConfig, ErrorsNameOriginAndOption) {
       {"default: server.grpc.memory_quota_bytes: 1000 is below server.grpc.max_message_bytes, "
        "67108864, so the largest message could never be received",
        [](Config* c) { c->server.grpc.memory_quota_bytes = 1000; }},
-      {"default: server.metrics.address: 0.0.0.0:8001 is server.grpc.address too",
+      {"default: server.metrics.address: \"0.0.0.0:8001\" is server.grpc.address too",
        [](Config* c) { c->server.metrics.address = c->server.grpc.address; }},
+      {"default: server.admin.address: \"0.0.0.0:8002\" is server.metrics.address too",
+       [](Config* c) { c->server.admin.address = c->server.metrics.address; }},
   };
   const Origins origins = {{"engine.ladder.min_tokens", "f.yaml:3"}};
   for (const Case& c : cases) {

@@ -166,6 +166,7 @@ TEST(Path, IsBoundedAndMayBeEmpty) {
   EXPECT_EQ(value, "/a b/../c");
   EXPECT_FALSE(Path{}.Parse(std::string(4097, 'x'), &value));
   EXPECT_FALSE(Path{}.Parse(absl::string_view("a\0b", 3), &value));
+  EXPECT_FALSE(Path{}.Parse("a\xff", &value));
   EXPECT_EQ(value, "/a b/../c");
   EXPECT_TRUE(Path{}.Parse(std::string(4096, 'x'), &value));
   EXPECT_TRUE(Path{}.Parse("", &value));
@@ -183,6 +184,12 @@ TEST(Name, HasItsCharactersAndLength) {
 
 TEST(Quote, EscapesWhatWouldBreakALine) {
   EXPECT_EQ(Quote("a\"b\\c\n\x01\x7f\xc3\xa9"), "\"a\\\"b\\\\c\\x0a\\x01\\x7f\xc3\xa9\"");
+  EXPECT_EQ(Quote("\xc2\x9b[2J"), "\"\\x9b[2J\"");  // a control of a terminal, as YAML writes it
+}
+
+TEST(Quote, IsUtf8WhateverItQuotes) {
+  EXPECT_EQ(Quote("\xc3\xa9\xc3"), "\"\xc3\xa9\\xc3\"");  // cut short
+  EXPECT_EQ(Quote("\xed\xa0\x80"), "\"\\xed\\xa0\\x80\"");
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "config/render.h"
 
@@ -68,7 +70,13 @@ TEST(ParseYaml, ErrorsNameFileAndLine) {
       {"a: 'open\nb: 1\n\n", "f.yaml:2: "},
       {"\tа: 1\n", "f.yaml:1: "},
       {"a: 1\n---\nb: 2\n", "f.yaml: more than one document"},
-      {absl::StrCat("a: 1\n", std::string("b: \0x", 5)), "f.yaml:2: a NUL byte"},
+      {absl::StrCat("a: 1\n", std::string("b: \0x", 5)), "f.yaml:2: a control character, 0x00"},
+      {"a: \x1b[2J\n", "f.yaml:1: a control character, 0x1b"},
+      {"a: \x7f\n", "f.yaml:1: a control character, 0x7f"},
+      {"a: 1\n# \xff\n", "f.yaml:2: text that is not UTF-8"},
+      {"a: \xed\xa0\x80\n", "f.yaml:1: text that is not UTF-8"},  // a surrogate
+      {"\xff\xfe\x61", "f.yaml:1: text that is not UTF-8"},       // UTF-16
+      {"%YAML 1.2 \xc2\x9b\n", "f.yaml:1: "},
       {Repeat("- ", 17) + "a", "f.yaml:1: nested deeper than 16"},
       {absl::StrCat("a: [", Repeat("1,", kMaxYamlEntries), "1]"),
        "f.yaml:1: more than 1024 entries in one list or map"},
@@ -80,6 +88,7 @@ TEST(ParseYaml, ErrorsNameFileAndLine) {
     ASSERT_FALSE(root.ok());
     EXPECT_EQ(root.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(root.status().message()), testing::StartsWith(c.message));
+    EXPECT_TRUE(absl::c_all_of(root.status().message(), absl::ascii_isprint));
   }
 }
 

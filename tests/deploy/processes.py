@@ -92,7 +92,8 @@ class Daemon(Process):
     def __init__(self, folder, *options, ports=None, wait=True):
         self.ports = ports or (free_port(), free_port())
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self.ports)
-        addresses = ["--server.grpc.address", self.grpc, "--server.metrics.address", self.http]
+        addresses = ["--server.grpc.address", self.grpc, "--server.metrics.address", self.http,
+                     "--server.admin.address="]
         log = folder / f"sluiced-{self.ports[0]}.log"
         super().__init__([SLUICED, *addresses, "--model", f"demo={DEMO}", *options], log)
         if wait:

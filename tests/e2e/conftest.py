@@ -27,14 +27,20 @@ def free_port():
 
 
 class Daemon:
-    """A running sluiced; `options` are appended to its command line. `faults`: see engine/fault.h."""
+    """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them;
+    `faults`: see engine/fault.h."""
 
-    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60, faults="", grpc=None):
+    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60, descriptors=None, faults="",
+                 grpc=None):
         self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
-        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http]
+        self.admin = f"127.0.0.1:{free_port()}"
+        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http,
+                   "--server.admin.address", self.admin]
         for name, path in models:
             command += ["--model", f"{name}={path}"]
+        if descriptors is not None:
+            command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         self.process = subprocess.Popen(
             [*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "SLUICE_TEST_FAULTS": faults}

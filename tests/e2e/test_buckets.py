@@ -14,7 +14,7 @@ def sluice(*arguments, stdin=None):
 
 
 def buckets(served):
-    run = sluice("buckets", "--json", "--advise", "--server", served.grpc)
+    run = sluice("buckets", "--json", "--advise", "--server", served.admin)
     assert run.returncode == 0, run.stderr
     (model,) = json.loads(run.stdout)["models"]
     return model
@@ -47,7 +47,7 @@ def test_buckets_count_each_batch_once(daemon):
 
 
 def test_the_table_has_bars_and_totals(demo):
-    run = sluice("buckets", "--advise", "--server", demo.grpc)
+    run = sluice("buckets", "--advise", "--server", demo.admin)
     assert run.returncode == 0, run.stderr
     assert "PADDING EFF" in run.stdout and "[" in run.stdout
     assert "step cost" in run.stdout and "us" in run.stdout.split("step cost")[1]
@@ -59,7 +59,7 @@ def test_optimize_fits_the_ladder_to_the_traffic(daemon):
         for at in range(200):
             score(client, 37 if at % 2 else 150)
         captured = served.metric("sluice_plan_captures_total")
-        run = sluice("optimize", "--force", "--json", "--server", served.grpc)
+        run = sluice("optimize", "--force", "--json", "--server", served.admin)
         assert run.returncode == 0, run.stderr
         report = json.loads(run.stdout)
         assert report["reason"]
@@ -81,7 +81,7 @@ def test_a_padded_ladder_cannot_be_optimized(daemon):
         score(client, 20)
     model = buckets(served)
     assert all(use["bucket"]["positions"] > 0 for use in model["buckets"])
-    run = sluice("optimize", "--server", served.grpc)
+    run = sluice("optimize", "--server", served.admin)
     assert run.returncode == 1 and "FAILED_PRECONDITION" in run.stderr
 
 
@@ -89,13 +89,13 @@ def test_explain_tells_what_carried_a_request(demo):
     run = sluice("infer", "--text", "In the beginning", "--max-tokens", "3", "--id", "explain-me",
                  "--server", demo.grpc)
     assert run.returncode == 0, run.stderr
-    words = sluice("explain", "explain-me", "--server", demo.grpc)
+    words = sluice("explain", "explain-me", "--server", demo.admin)
     assert words.returncode == 0, words.stderr
     assert "Request explain-me to demo version 1 ended with OK" in words.stdout
-    answer = json.loads(sluice("explain", "explain-me", "--json", "--server", demo.grpc).stdout)
+    answer = json.loads(sluice("explain", "explain-me", "--json", "--server", demo.admin).stdout)
     assert len(answer["steps"]) == int(answer["total_steps"]) == 3
     assert all(int(step["own_tokens"]) > 0 for step in answer["steps"])
-    missing = sluice("explain", "nobody", "--server", demo.grpc)
+    missing = sluice("explain", "nobody", "--server", demo.admin)
     assert missing.returncode == 1 and "NOT_FOUND" in missing.stderr
 
 

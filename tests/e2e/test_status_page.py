@@ -120,7 +120,7 @@ def test_the_page_agrees_with_metrics(daemon, browser, device):
         # A second snapshot gives rates and lines.
         browser.until("document.querySelector('[data-figure=tokens_rate]').textContent !== '–'")
         keep_screenshot(browser, f"status_{device}")
-    assert subprocess.run([SLUICE, "optimize", "--server", served.grpc], capture_output=True,
+    assert subprocess.run([SLUICE, "optimize", "--server", served.admin], capture_output=True,
                           timeout=120).returncode == 0
     quiet = served.metrics()
     for name in ("ok", "steps", "ladder_reviews"):

@@ -117,7 +117,13 @@ TEST_F(LadderFileTest, RefusesWhatIsDamaged) {
         (*d)["ladder"]["sequences"] = {4, 3};
       },
       [](json* d) {
+        (*d)["ladder"]["sequences"] = {3, 3};  // fewer than the largest step may have
+      },
+      [](json* d) {
         (*d)["ladder"]["sequences"] = {4, 9};
+      },
+      [](json* d) {  // the wider column is taller
+        (*d)["ladder"] = {{"tokens", {4, 16}}, {"sequences", {1, 2}}, {"positions", {4, 8}}};
       },
       [](json* d) {
         (*d)["ladder"]["positions"] = {4, 0};

@@ -58,6 +58,28 @@ TEST(CgroupCpusTest, NothingLimits) {
   EXPECT_EQ(Cpus({{"/proc/self/cgroup", "nonsense\n::\n0:relative\n0::relative\n"}}), std::nullopt);
 }
 
+TEST(CgroupMemoryTest, TakesTheLeastLimitOfEitherVersion) {
+  const auto granted = [](const Files& files) {
+    return CgroupMemory([&](const std::string& path) -> std::optional<std::string> {
+      const auto file = files.find(path);
+      if (file == files.end()) return std::nullopt;
+      return file->second;
+    });
+  };
+  Files files = {{"/proc/self/cgroup", "0::/a/b\n"},
+                 {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
+                 {"/sys/fs/cgroup/a/b/memory.current", "4999\n"},
+                 {"/sys/fs/cgroup/a/memory.max", "5000\n"},
+                 {"/sys/fs/cgroup/memory.max", "9000\n"}};
+  EXPECT_EQ(granted(files), 5000) << "what is in use makes no difference";
+  files["/proc/self/cgroup"] = "4:memory:/docker/x\n0::/\n";
+  EXPECT_EQ(granted(files), 9000);
+  files["/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes"] = "900\n";
+  EXPECT_EQ(granted(files), 900);
+  EXPECT_EQ(granted({{"/proc/self/cgroup", "0::/a\n"}}), std::nullopt);
+  EXPECT_EQ(granted({}), std::nullopt);
+}
+
 std::optional<int64_t> Memory(const Files& files) {
   return FreeMemory([&](const std::string& path) -> std::optional<std::string> {
     const auto file = files.find(path);

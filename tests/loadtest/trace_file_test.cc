@@ -42,12 +42,21 @@ TEST(ParseTrace, SaysWhereItIsWrong) {
       {"arrival_s,input_tokens\ninf,2", "line 2: arrival_s"},
       {"arrival_s,input_tokens\n1e300,2", "line 2: arrival_s"},
       {"arrival_s,input_tokens,output_tokens\n1,2,x", "line 2: output_tokens"},
+      {"arrival_s,input_tokens\n\n\n1,x", "line 4: input_tokens"},
   };
   for (const auto& each : cases) {
     EXPECT_THAT(std::string(ParseTrace(each.text).status().message()),
                 testing::HasSubstr(each.message))
         << each.text;
   }
+}
+
+TEST(ParseTrace, BoundsItsLines) {
+  const std::string commas(70'000, ',');
+  EXPECT_EQ(ParseTrace(commas).status(),
+            absl::InvalidArgumentError("line 1: has 70000 bytes, the limit is 65536"));
+  EXPECT_EQ(ParseTrace("arrival_s,input_tokens\n1,2\n" + commas + "\n").status(),
+            absl::InvalidArgumentError("line 3: has 70000 bytes, the limit is 65536"));
 }
 
 TEST(ParseLengthCounts, SaysWhereItIsWrong) {

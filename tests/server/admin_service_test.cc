@@ -118,7 +118,7 @@ TEST_F(AdminTest, OptimizesAndSaysWhy) {
 
 TEST_F(AdminTest, MalformedProtobufIsInvalidEverywhere) {
   const auto channel = daemon_.Channel();
-  for (const char* method : {"GetBuckets", "OptimizeBuckets", "Explain"}) {
+  for (const char* method : {"GetBuckets", "OptimizeBuckets", "Explain", "Reload"}) {
     grpc::ClientContext context;
     const grpc::Status status = testing::RawCall(
         channel, std::string("/sluice.admin.v1.Admin/") + method, "\xff\xff", &context);
@@ -129,7 +129,7 @@ TEST_F(AdminTest, MalformedProtobufIsInvalidEverywhere) {
 // An engine whose reviews stop at a gate.
 class GatedEngine final : public Engine {
  public:
-  absl::Status Serve(std::shared_ptr<const Model>) override { return absl::OkStatus(); }
+  absl::Status Exchange(const ModelChange&) override { return absl::OkStatus(); }
   absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view,
                                                        std::string_view) const override {
     return absl::NotFoundError("");
@@ -196,7 +196,8 @@ class SlowReviewTest : public ::testing::Test {
   const v1::OptimizeBucketsRequest request_;
   GatedEngine engine_;
   Health health_;
-  AdminService service_{{}, &engine_, Clock::Real(), &health_};
+  WorkThread loads_{1};
+  AdminService service_{{}, &engine_, Clock::Real(), &health_, &loads_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Admin::Stub> stub_;
 };

@@ -40,7 +40,7 @@ std::vector<ModelStats> ScriptedEngine::Stats() const {
   return {stats_};
 }
 
-absl::Status ScriptedEngine::Serve(std::shared_ptr<const Model> model) {
+absl::Status ScriptedEngine::Exchange(const ModelChange&) {
   return absl::UnimplementedError("scripted");
 }
 

@@ -31,7 +31,7 @@ class ScriptedEngine final : public Engine {
   // What Stats says of the model.
   void SetStats(ModelStats stats);
 
-  absl::Status Serve(std::shared_ptr<const Model> model) override;
+  absl::Status Exchange(const ModelChange& change) override;
   absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                        std::string_view version) const override;
   std::vector<std::shared_ptr<const Model>> Models() const override { return {model_}; }

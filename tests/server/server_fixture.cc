@@ -16,6 +16,8 @@ namespace sluice::testing {
 TestDaemon::Options::Options() {
   server.grpc.address = "127.0.0.1:0";
   server.metrics.address = "";
+  server.admin.address = "";
+  server.admin.on_grpc_address = true;
   server.log.level = "error";
 }
 

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "server/grpc_limits.h"
 #include "tests/server/messages.h"
 #include "tests/server/scrape.h"
 #include "tests/server/server_fixture.h"
@@ -31,6 +33,7 @@ absl::Status StartSecond(TestDaemon* first, const std::string& grpc, const std::
   ServerOptions options;
   options.grpc.address = grpc;
   options.metrics.address = http;
+  options.admin.address = "";
   return Server::Start(options, "1.2.3", {},
                        {&first->engine(), Clock::Real(), &metrics, &statistics, &activity, &replies,
                         log.get()})
@@ -54,6 +57,53 @@ TEST(ServerTest, PortsAreNeverShared) {
   EXPECT_THAT(std::string(http.message()), HasSubstr(http_address));
   ModelInferResponse response;
   EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok()) << "the first one serves on";
+}
+
+// An admin API at an address of its own, with reflection.
+class AdminAddressTest : public ::testing::Test {
+ protected:
+  AdminAddressTest() {
+    TestDaemon::Options options;
+    options.server.admin = {.address = "127.0.0.1:0"};
+    daemon_.emplace(options);
+  }
+
+  std::shared_ptr<grpc::Channel> AdminChannel() {
+    return grpc::CreateChannel(absl::StrCat("127.0.0.1:", daemon_->server().admin_port()),
+                               grpc::InsecureChannelCredentials());
+  }
+  static grpc::StatusCode Call(const std::shared_ptr<grpc::Channel>& channel,
+                               const std::string& method) {
+    grpc::ClientContext context;
+    return testing::RawCall(channel, method, "", &context).error_code();
+  }
+
+  std::optional<TestDaemon> daemon_;
+};
+
+TEST_F(AdminAddressTest, TheInferencePortIsForInference) {
+  const auto channel = daemon_->Channel();
+  EXPECT_EQ(Call(channel, "/inference.GRPCInferenceService/ServerReady"), grpc::StatusCode::OK);
+  EXPECT_EQ(Call(channel, "/inference.GRPCInferenceService/RepositoryIndex"), grpc::StatusCode::OK);
+  for (const char* method : {"/inference.GRPCInferenceService/RepositoryModelLoad",
+                             "/inference.GRPCInferenceService/RepositoryModelUnload"}) {
+    EXPECT_EQ(Call(channel, method), grpc::StatusCode::PERMISSION_DENIED) << method;
+  }
+  for (const char* method : {"/sluice.admin.v1.Admin/GetBuckets", "/sluice.admin.v1.Admin/Explain",
+                             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
+    EXPECT_EQ(Call(channel, method), grpc::StatusCode::UNIMPLEMENTED) << method;
+  }
+}
+
+TEST_F(AdminAddressTest, TheAdminPortHasAll) {
+  const auto channel = AdminChannel();
+  EXPECT_EQ(Call(channel, "/sluice.admin.v1.Admin/GetBuckets"), grpc::StatusCode::OK);
+  EXPECT_EQ(Call(channel, "/inference.GRPCInferenceService/ServerReady"), grpc::StatusCode::OK);
+  EXPECT_EQ(Call(channel, "/grpc.health.v1.Health/Check"), grpc::StatusCode::OK);
+  EXPECT_NE(Call(channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(Call(daemon_->Channel(), "/grpc.health.v1.Health/Check"), grpc::StatusCode::OK)
+      << "health is on both";
 }
 
 TEST(ServerTest, NonsenseAddressesAreErrors) {

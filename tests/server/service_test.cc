@@ -110,14 +110,38 @@ TEST_F(ServiceTest, Repository) {
   EXPECT_EQ(Call(&Stub::RepositoryIndex, request, &index).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
 
-  inference::RepositoryModelLoadResponse loaded;
-  grpc::Status status =
-      Call(&Stub::RepositoryModelLoad, inference::RepositoryModelLoadRequest(), &loaded);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("configuration"));
+  request.clear_repository_name();
+  inference::RepositoryModelUnloadRequest unload;
+  unload.set_model_name("text");
+  (*unload.mutable_parameters())["unload_dependents"].set_bool_param(true);  // Triton's client does
   inference::RepositoryModelUnloadResponse unloaded;
-  status = Call(&Stub::RepositoryModelUnload, inference::RepositoryModelUnloadRequest(), &unloaded);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_TRUE(Call(&Stub::RepositoryModelUnload, unload, &unloaded).ok());
+  ASSERT_TRUE(Call(&Stub::RepositoryIndex, request, &index).ok());
+  EXPECT_EQ(index.models_size(), 0);
+  EXPECT_EQ(Call(&Stub::RepositoryModelUnload, unload, &unloaded).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(ServiceTest, LoadingNamesWhatIsWrong) {
+  inference::RepositoryModelLoadRequest request;
+  inference::RepositoryModelLoadResponse response;
+  const auto load = [&] { return Call(&Stub::RepositoryModelLoad, request, &response); };
+  EXPECT_THAT(load().error_message(), HasSubstr("model_name"));
+  request.set_model_name("absent");
+  EXPECT_EQ(load().error_code(), grpc::StatusCode::NOT_FOUND);
+  auto& version = (*request.mutable_parameters())["version"];
+  version.set_string_param("7");
+  EXPECT_THAT(load().error_message(), HasSubstr("version 7"));
+  for (const char* bad : {"0", "-1", "x", "", "2147483648", "99999999999999999999"}) {
+    version.set_string_param(bad);
+    EXPECT_EQ(load().error_code(), grpc::StatusCode::INVALID_ARGUMENT) << bad;
+    EXPECT_THAT(load().error_message(), HasSubstr("parameter version")) << bad;
+  }
+  version.set_bool_param(true);
+  EXPECT_EQ(load().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.mutable_parameters()->clear();
+  (*request.mutable_parameters())["config"].set_string_param("{}");
+  EXPECT_THAT(load().error_message(), HasSubstr("unknown parameter \"config\""));
 }
 
 TEST_F(ServiceTest, MalformedProtobufIsInvalidEverywhere) {

@@ -88,6 +88,7 @@ class StreamTest : public ::testing::Test {
     ServerOptions options;
     options.grpc.address = "127.0.0.1:0";
     options.metrics.address = "";
+    options.admin.address = "";
     auto server = Server::Start(
         options, "1.2.3", {},
         {&engine_, &clock_, &metrics_, &statistics_, &activity_, &replies_, log_.get()});

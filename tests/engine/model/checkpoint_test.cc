@@ -124,6 +124,42 @@ TEST(CheckpointTest, NamesNeverLeaveTheDirectory) {
   }
 }
 
+TEST(CheckpointTest, MessagesShowNamesAsOneHarmlessLine) {
+  const TempDirectory directory;
+  WriteIndex(directory, R"({"a": "x\u001b[2J\n.safetensors"})");
+  EXPECT_THAT(OpenError(directory), HasSubstr("cannot open x\\x1b[2J\\n.safetensors"));
+  WriteIndex(directory, R"({"a": "../\u0007.safetensors"})");
+  EXPECT_THAT(OpenError(directory), HasSubstr("\"../\\x07.safetensors\" is not a plain file name"));
+}
+
+TEST(DirectoryTest, ReadsWhatIsWithinTheLimit) {
+  const TempDirectory directory;
+  const std::string text("a\0b\n", 4);
+  WriteFile(directory.File("x"), text);
+  WriteFile(directory.File("empty"), "");
+  const auto opened = Directory::Open(directory.path());
+  ASSERT_TRUE(opened.ok());
+  EXPECT_EQ(*opened->Read("x", 4), text);
+  EXPECT_EQ(*opened->Read("empty", 0), "");
+  EXPECT_EQ(opened->Read("x", 3).status(),
+            absl::InvalidArgumentError("x has 4 bytes, the limit is 3"));
+  // A hole, which takes no place on the disk: nothing of its size may be allocated.
+  std::filesystem::resize_file(directory.File("x"), std::uintmax_t{1} << 40);
+  EXPECT_EQ(opened->Read("x", 4).status(),
+            absl::InvalidArgumentError("x has 1099511627776 bytes, the limit is 4"));
+}
+
+TEST(CheckpointTest, ShardsAreFew) {
+  const TempDirectory directory;
+  std::string weight_map = "{";
+  for (int i = 0; i < 4097; ++i) {
+    weight_map += "\"" + std::to_string(i) + "\": \"" + std::to_string(i) + ".safetensors\",";
+  }
+  weight_map.back() = '}';
+  WriteIndex(directory, weight_map);
+  EXPECT_THAT(OpenError(directory), HasSubstr("4097 shards, the limit is 4096"));
+}
+
 TEST(CheckpointTest, OnlyRegularFilesAndNoLinks) {
   const TempDirectory directory;
   const std::string model = directory.File("model.safetensors");

@@ -170,6 +170,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{R"({"hidden_size": "32"})", "hidden_size is not an integer"},
         Bad{R"({"hidden_size": true})", "hidden_size is not an integer"},
         Bad{R"({"hidden_size": 18446744073709551615})", "hidden_size is 18446744073709551615"},
+        Bad{R"({"num_hidden_layers": 2147483648})",
+            "num_hidden_layers is 2147483648, must be in [1, 1024]"},
+        Bad{R"({"max_position_embeddings": 1048576, "head_dim": 512})",
+            "max_position_embeddings times head_dim is 536870912, must be at most 268435456"},
         Bad{R"({"hidden_size": 1e30})", "hidden_size is not an integer"},
         Bad{R"({"hidden_size": 30})", "num_attention_heads is 4, must divide hidden_size 30"},
         Bad{R"({"intermediate_size": 0})", "intermediate_size is 0"},
@@ -256,6 +260,15 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{R"({"sluice": {"position_wise": {"max_positions": 8, "projections": {"q": [-1]}}}})",
             "sluice.position_wise.projections.q is -1"}));
 
+TEST(ConfigTest, EosTokensAreFew) {
+  nlohmann::json config = nlohmann::json::parse(kBase);
+  config["eos_token_id"] = std::vector<int>(256, 7);
+  EXPECT_TRUE(ParseModelConfig(config.dump()).ok());
+  config["eos_token_id"].push_back(7);
+  EXPECT_EQ(ParseModelConfig(config.dump()).status(),
+            absl::InvalidArgumentError("eos_token_id names 257 tokens, the limit is 256"));
+}
+
 TEST(ConfigTest, RefusesWhatIsNoCleanJson) {
   const struct {
     std::string text;
@@ -269,6 +282,9 @@ TEST(ConfigTest, RefusesWhatIsNoCleanJson) {
       {R"({"a": 1, "a": 1})", "key \"a\" appears twice"},
       {R"({"x": {"b": 1, "b": 2}})", "key \"b\" appears twice"},
       {R"({"hidden_size": NaN})", "bad JSON syntax"},
+      {R"({"rms_norm_eps": -Infinity})", "bad JSON syntax"},
+      {"{\"model_type\": \"\xff\"}", "bad JSON syntax"},
+      {std::string("{\"a\": 1\0}", 9), "bad JSON syntax"},
       {std::string(100000, '['), "nested deeper than 16"},
       {R"({"a": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]})", "nested deeper than 16"},
   };

@@ -114,7 +114,18 @@ INSTANTIATE_TEST_SUITE_P(
                   "a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
                 8, "key \"a\" appears twice"},
         Hostile{R"({"a": {"dtype": "F32", "shape": [[[1]]], "data_offsets": [0, 4]}})", 4,
-                "nested deeper"}));
+                "nested deeper"},
+        Hostile{"{\"\xff\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4,
+                "bad JSON syntax"},
+        Hostile{R"({"a\u0000b\u001b": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}})", 4,
+                "tensor a\\000b\\033: unknown dtype"},
+        Hostile{R"({"a": {"dtype": "F32", "shape": [1e0], "data_offsets": [0, 4]}})", 4,
+                "shape has a value that is no size"},
+        Hostile{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4e0]}})", 4,
+                "data_offsets is not a pair"},
+        Hostile{R"({"a": {"dtype": null, "shape": [1], "data_offsets": [0, 4]}})", 4,
+                "unknown dtype"},
+        Hostile{R"({"a": null})", 0, "exactly dtype, shape and data_offsets"}));
 
 TEST(SafetensorsTest, HeaderSizeIsCheckedFirst) {
   EXPECT_THAT(std::string(ParseSafetensors("1234567").status().message()),

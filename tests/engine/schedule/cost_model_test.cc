@@ -216,6 +216,26 @@ TEST(CostModel, RestoringNonsenseLeavesAModelThatLearns) {
   }
 }
 
+// Shares of a batch that no batch can have.
+TEST(CostModel, ARestoredModelsDrainIsANumber) {
+  constexpr int kComputed = 2;
+  for (double share : {0.0, 1e12, 1e45}) {
+    SCOPED_TRACE(share);
+    CostModel::State state;
+    for (double& seconds : state.law) seconds = 1e-6;
+    for (double& moment : state.moments[0]) moment = share;
+    for (double computed : {1e-300, 1e-30, 1.0}) {
+      state.moments[0][kComputed] = computed;
+      CostModel costs;
+      costs.Restore(state);
+      for (int64_t tokens : {int64_t{1}, int64_t{1000}, INT64_MAX}) {
+        const double drain = costs.EstimateDrain(tokens, {.tokens = 512, .sequences = 8});
+        EXPECT_TRUE(drain > 0 && drain <= 1e9) << drain;
+      }
+    }
+  }
+}
+
 // A device that gets slower for good, as for buckets that did not run since.
 TEST(CostModel, TheLawForgetsWhatIsThousandsOfStepsAgo) {
   CostModel costs;

@@ -88,14 +88,30 @@ TEST(Ladder, PaddedChoosesTheShortestOfTheNarrowest) {
   }
 }
 
+TEST(LadderOrder, NamesTheFirstThatIsOutOfIt) {
+  const struct {
+    std::vector<Bucket> buckets;
+    std::optional<size_t> misplaced;
+  } cases[] = {
+      {{}, std::nullopt},
+      {{{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}}, std::nullopt},
+      {{{.tokens = 8, .sequences = 1}, {.tokens = 8, .sequences = 2}}, 1},
+      {{{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 1}}, 1},
+      {{{.tokens = 8, .sequences = 2}, Bucket::Padded(2, 8)}, 1},
+      {{Bucket::Padded(1, 4), Bucket::Padded(2, 4), Bucket::Padded(2, 8)}, std::nullopt},
+      {{Bucket::Padded(2, 8), Bucket::Padded(1, 8)}, 1},
+      {{Bucket::Padded(1, 8), Bucket::Padded(1, 4)}, 1},
+      {{Bucket::Padded(1, 8), Bucket::Padded(2, 9)}, 1},  // taller than a narrower one
+      {{Bucket::Padded(1, 8), Bucket::Padded(1, 9), Bucket::Padded(2, 9)}, 2},
+  };
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    EXPECT_EQ(FirstOutOfOrder(cases[i].buckets), cases[i].misplaced) << i;
+  }
+}
+
 TEST(LadderDeathTest, OutOfOrder) {
   EXPECT_DEATH(Ladder({}), "empty");
-  EXPECT_DEATH(Ladder({{.tokens = 8, .sequences = 1}, {.tokens = 8, .sequences = 2}}), "tokens");
-  EXPECT_DEATH(Ladder({{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 1}}), "sequences");
-  EXPECT_DEATH(Ladder({{.tokens = 8, .sequences = 2}, Bucket::Padded(2, 8)}), "padded");
-  EXPECT_DEATH(Ladder({Bucket::Padded(2, 8), Bucket::Padded(1, 8)}), "sequences");
-  EXPECT_DEATH(Ladder({Bucket::Padded(1, 8), Bucket::Padded(1, 4)}), "positions");
-  EXPECT_DEATH(Ladder({Bucket::Padded(1, 8), Bucket::Padded(2, 9)}), "tallest");
+  EXPECT_DEATH(Ladder({Bucket::Padded(1, 8), Bucket::Padded(2, 9)}), "FirstOutOfOrder");
 }
 
 TEST(MakePackedLadder, SortsAndClosesWithTheMaximum) {

@@ -1,0 +1,58 @@
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/commands.h"
+#include "client/exit_code.h"
+#include "client/message_json.h"
+#include "client/response.h"
+
+namespace sluice::client {
+namespace {
+
+std::string Named(const ManageArguments& arguments) {
+  if (arguments.model_version == 0) return arguments.model;
+  return absl::StrCat(arguments.model, " version ", arguments.model_version);
+}
+
+int Told(const absl::Status& status, const std::string& text, const Arguments& arguments,
+         const Console& console) {
+  if (!status.ok()) return Fail(status, arguments, console);
+  *console.out << text << "\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+int RunLoad(const Arguments& arguments, const Connection& connection, const Console& console) {
+  const ManageArguments& own = arguments.manage;
+  return Told(connection.Load(own.model, own.model_version), absl::StrCat("loaded ", Named(own)),
+              arguments, console);
+}
+
+int RunUnload(const Arguments& arguments, const Connection& connection, const Console& console) {
+  const ManageArguments& own = arguments.manage;
+  return Told(connection.Unload(own.model, own.model_version),
+              absl::StrCat("unloaded ", Named(own)), arguments, console);
+}
+
+int RunReload(const Arguments& arguments, const Connection& connection, const Console& console) {
+  const auto response = connection.Reload();
+  if (!response.ok()) return Fail(response.status(), arguments, console);
+  if (arguments.manage.json) {
+    *console.out << JsonLine(ToJson(*response));
+    return kExitOk;
+  }
+  const auto& applied = response->applied();
+  *console.out << "reloaded; "
+               << (applied.empty() ? "no option changed"
+                                   : absl::StrCat("applied: ", absl::StrJoin(applied, ", ")))
+               << "\n";
+  if (!response->needs_restart().empty()) {
+    *console.out << "changed, but needs a restart: "
+                 << absl::StrJoin(response->needs_restart(), ", ") << "\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace sluice::client

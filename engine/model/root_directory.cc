@@ -1,0 +1,161 @@
+#include "engine/model/root_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kMaxLinks = 40;  // as the kernel's
+constexpr size_t kMaxDepth = 64;
+
+std::string Shown(std::string_view path) {
+  return absl::CHexEscape(absl::string_view(path.data(), std::min<size_t>(path.size(), 255)));
+}
+
+// One walk. Where it is, is the top of a stack of directories, so that ".." leads to where the walk
+// came from, whatever was renamed since.
+class Walk {
+ public:
+  Walk(int root, std::string_view path, int flags) : root_(root), path_(path), flags_(flags) {
+    Prepend(path);
+  }
+
+  absl::StatusOr<Descriptor> Run() {
+    while (!ahead_.empty()) {
+      const std::string name = std::move(ahead_.front());
+      ahead_.pop_front();
+      if (name.empty() || name == ".") continue;
+      if (name == "..") {
+        if (stack_.empty()) return Leaves("..");
+        stack_.pop_back();
+        continue;
+      }
+      Descriptor next(openat(here(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+      struct stat info;
+      if (next.get() < 0 || fstat(next.get(), &info) != 0) return Failed();
+      if (S_ISLNK(info.st_mode)) {
+        if (absl::Status status = Follow(next, name); !status.ok()) return status;
+      } else if (ahead_.empty()) {
+        return Opened(name);
+      } else if (stack_.size() == kMaxDepth) {
+        return absl::InvalidArgumentError(absl::StrCat(Shown(path_), " is too deep"));
+      } else {
+        stack_.push_back(std::move(next));
+      }
+    }
+    return Opened(".");
+  }
+
+ private:
+  int here() const { return stack_.empty() ? root_ : stack_.back().get(); }
+
+  void Prepend(std::string_view path) {
+    const std::vector<std::string> parts =
+        absl::StrSplit(absl::string_view(path.data(), path.size()), '/');
+    ahead_.insert(ahead_.begin(), parts.begin(), parts.end());
+  }
+
+  absl::Status Follow(const Descriptor& link, const std::string& name) {
+    char target[PATH_MAX];
+    const ssize_t size = readlinkat(link.get(), "", target, sizeof(target));
+    if (size < 0) return Failed();
+    const std::string_view text(target, static_cast<size_t>(size));
+    if (text.starts_with('/')) return Leaves(name);
+    if (++links_ > kMaxLinks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Shown(path_), " has more than ", kMaxLinks, " symbolic links"));
+    }
+    last_link_ = name;
+    Prepend(text);
+    return absl::OkStatus();
+  }
+
+  // Had the name become a link by now, this fails. Non-blocking, so that a FIFO cannot hang us.
+  absl::StatusOr<Descriptor> Opened(const std::string& name) const {
+    Descriptor opened(openat(here(), name.c_str(), flags_ | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (opened.get() < 0) return Failed();
+    return opened;
+  }
+
+  absl::Status Failed() const {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(path_)));
+  }
+
+  absl::Status Leaves(const std::string& name) const {
+    const std::string& link = name == ".." ? last_link_ : name;
+    return absl::InvalidArgumentError(
+        link.empty() ? absl::StrCat(Shown(path_), " leads out of the root directory")
+                     : absl::StrCat(Shown(path_),
+                                    " leads out of the root directory by the "
+                                    "symbolic link ",
+                                    Shown(link)));
+  }
+
+  const int root_;
+  const std::string_view path_;
+  const int flags_;
+  std::vector<Descriptor> stack_;
+  std::deque<std::string> ahead_;
+  std::string last_link_;
+  int links_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const RootDirectory>> RootDirectory::Open(const std::string& path) {
+  Descriptor root(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (root.get() < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", Shown(path)));
+  }
+  return std::shared_ptr<const RootDirectory>(new RootDirectory(std::move(root)));
+}
+
+absl::StatusOr<Descriptor> RootDirectory::OpenBeneath(std::string_view path, int flags) const {
+  if (path.find('\0') != std::string_view::npos || path.starts_with('/')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", Shown(path), "\" is no path below the root directory"));
+  }
+  return Walk(root_.get(), path, flags).Run();
+}
+
+absl::StatusOr<std::vector<std::string>> RootDirectory::List(std::string_view path,
+                                                             size_t most) const {
+  const absl::StatusOr<Descriptor> directory = OpenBeneath(path, O_RDONLY | O_DIRECTORY);
+  if (!directory.ok()) return directory.status();
+  return ListNames(*directory, most);
+}
+
+absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory, size_t most) {
+  // closedir closes its descriptor, and a place in the directory belongs to the open file.
+  const int own = openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const stream = own < 0 ? nullptr : fdopendir(own);
+  if (stream == nullptr) return absl::ErrnoToStatus(errno, "cannot list the directory");
+  const absl::Cleanup close_stream = [stream] { closedir(stream); };
+  std::vector<std::string> names;
+  while (const dirent* entry = readdir(stream)) {
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (names.size() == most) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the directory has more than ", most, " entries"));
+    }
+    names.emplace_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+"""What a daemon takes of the machine, and requests to make it take some."""
+
+import os
+import re
+import select
+import time
+
+from tritonclient.grpc import service_pb2
+
+MIB = 1 << 20
+
+
+def request(text="And it came to pass", **parameters):
+    made = service_pb2.ModelInferRequest(model_name="demo")
+    tensor = made.inputs.add(name="text_input", datatype="BYTES", shape=[1, 1])
+    tensor.contents.bytes_contents.append(text.encode())
+    for name, value in parameters.items():
+        made.parameters[name].int64_param = value
+    return made.SerializeToString()
+
+
+def resident(server, which="VmHWM"):
+    with open(f"/proc/{server.process.pid}/status") as status:
+        return int(re.search(rf"{which}:\s+(\d+) kB", status.read()).group(1)) << 10
+
+
+def descriptors(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def until(true, within_s=30):
+    give_up = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < give_up, "it did not come to pass"
+        select.select([], [], [], 0.02)

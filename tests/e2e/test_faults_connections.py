@@ -1,0 +1,261 @@
+"""Connections that stall, flood or break: rows 13 to 17 of tests/faults.md."""
+
+import re
+import socket
+
+import pytest
+from always import undisturbed
+from conftest import Daemon
+from http2 import (
+    DATA, END_HEADERS, HEADERS, INFER, INITIAL_WINDOW_SIZE, PING, PREFACE, RST_STREAM, SETTINGS,
+    STREAM_INFER, Connection, frame, message, request_headers,
+)
+from infer import infer, text_inputs
+from limits import MIB, descriptors, request, resident, until
+
+MAX_STREAMS = 128
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Short times, so that what is reaped is reaped soon. One bystander's call takes far less."""
+    daemon = Daemon("--server.grpc.transfer-timeout-us", "500ms",
+                    "--server.grpc.max-streams", str(MAX_STREAMS),
+                    "--server.grpc.connection.handshake-timeout-us", "1s",
+                    "--server.grpc.connection.idle-timeout-us", "1s",
+                    "--server.grpc.connection.keepalive-time-us", "1s",
+                    "--server.grpc.connection.keepalive-timeout-us", "1s")
+    yield daemon
+    status, output = daemon.stop()
+    assert status == 0, output
+
+
+@pytest.fixture
+def descriptors_return(server):
+    """After the test the daemon has no more descriptors than before it."""
+    until(lambda: server.metric("sluice_requests_running") == 0)
+    before = descriptors(server)
+    yield
+    until(lambda: descriptors(server) <= before)
+
+
+def test_client_killed_in_the_middle_of_its_upload(server, descriptors_return):
+    with undisturbed(server):
+        for _ in range(20):
+            with Connection(server.grpc) as killed:
+                killed.open(1, INFER)
+                killed.send(1, message(b"x" * 50_000, 10 * MIB))
+                killed.abort()
+
+
+def test_client_killed_in_the_middle_of_its_response(server, descriptors_return):
+    endings = server.metric("sluice_requests_total", code="CANCELLED")
+    with undisturbed(server):
+        for _ in range(5):
+            with Connection(server.grpc) as killed:
+                killed.open(1, STREAM_INFER)
+                for _ in range(32):
+                    killed.send(1, message(request(max_tokens=200)))
+                killed.wait(lambda: 1 in killed.data)
+                killed.abort()
+        until(lambda: server.metric("sluice_requests_total", code="CANCELLED") >= endings + 5)
+        # The bystander runs one at a time.
+        until(lambda: server.metric("sluice_requests_running") <= 1)
+
+
+def exhausted(end):
+    return end.get("grpc-status") == "8" and "transfer_timeout_us" in end["grpc-message"]
+
+
+@pytest.mark.parametrize("path", [INFER, "/inference.GRPCInferenceService/ServerLive",
+                                  "/sluice.admin.v1.Admin/GetBuckets"])
+def test_uploads_that_stall_are_ended_and_their_connection_reaped(server, descriptors_return, path):
+    with undisturbed(server), Connection(server.grpc) as stalled:
+        stalled.open(1, path)  # no message at all
+        stalled.open(3, path)
+        stalled.send(3, message(b"x" * 1000, 10 * MIB))
+        stalled.open(5, path)
+        stalled.send(5, b"\0\0")  # not even a prefix
+        for stream in (1, 3, 5):
+            assert exhausted(stalled.end(stream))
+        assert stalled.closed()
+
+
+def test_a_byte_now_and_then_is_a_stall_too(server, descriptors_return):
+    with undisturbed(server), Connection(server.grpc) as slow:
+        slow.open(1, INFER)
+        slow.send(1, message(b"", 10 * MIB))
+        while 1 not in slow.headers:
+            slow.send(1, b"x")
+            try:
+                slow.wait(lambda: 1 in slow.headers, 0.1)
+            except TimeoutError:
+                pass
+        assert exhausted(slow.end(1))
+
+
+def test_an_answer_that_nobody_takes_is_given_up(server, descriptors_return):
+    """The peer answers pings, so that its connection is alive, but never opens its window."""
+    with undisturbed(server), Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as deaf:
+        deaf.open(1, INFER)
+        deaf.send(1, message(request(max_tokens=4)))
+        end = deaf.end(1)
+        assert "reset" in end or exhausted(end)
+        assert 1 not in deaf.data
+
+
+def test_a_peer_that_answers_no_ping_is_gone(server, descriptors_return):
+    with undisturbed(server), Connection(server.grpc, mute=True) as mute:
+        mute.open(1, STREAM_INFER)  # a stream may wait for ever, its connection may not
+        assert mute.closed()
+
+
+@pytest.mark.parametrize("said", [
+    b"", PREFACE[:10], PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00",
+    PREFACE + frame(SETTINGS)[:5], PREFACE + frame(DATA, 0, 1, b"x" * 100),
+], ids=["nothing", "half_preface", "no_settings", "http1", "tls", "half_settings", "data_first"])
+def test_handshakes_that_stall_are_ended(server, descriptors_return, said):
+    with undisturbed(server):
+        connections = [Connection(server.grpc) for _ in range(20)]
+        for each in connections:
+            each.socket.sendall(said)
+        assert all(each.closed() for each in connections)
+
+
+def test_headers_that_never_end_are_reaped(server, descriptors_return):
+    block = b"\0\x01x\x7f\xff\xff\x01"  # a value of many bytes
+    with undisturbed(server), Connection(server.grpc) as stalled:
+        stalled.frame(HEADERS, 0, 1, block)
+        assert stalled.closed()
+
+
+def test_two_thousand_connections(daemon):
+    server = daemon()
+    before, descriptors_before = resident(server), descriptors(server)
+    with undisturbed(server):
+        connections = [Connection(server.grpc).__enter__() for _ in range(2000)]
+        assert not any(each.settle() for each in connections)
+        assert descriptors(server) > 2000
+        for each in connections:
+            each.socket.close()
+    until(lambda: descriptors(server) <= descriptors_before)
+    assert resident(server) - before < 100 * MIB
+
+
+def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon):
+    server = daemon("--server.grpc.connection.max", "50")
+    with server.client() as client:
+        infer(client, text_inputs("And"), max_tokens=1)
+        connections = [Connection(server.grpc).__enter__() for _ in range(49)]
+        assert not any(each.settle() for each in connections)
+        with Connection(server.grpc) as one_more:
+            assert one_more.closed()
+        infer(client, text_inputs("And"), max_tokens=1)
+        connections.pop().socket.close()
+
+        def welcome():
+            with Connection(server.grpc) as another:
+                return not another.settle()
+        until(welcome)
+        for each in connections:
+            each.socket.close()
+
+
+def test_descriptors_run_out_and_come_back(daemon):
+    """gRPC's own listener never accepts again after that."""
+    server = daemon(descriptors=300)
+    connections = [socket.create_connection(server.grpc.split(":")) for _ in range(400)]
+    until(lambda: descriptors(server) > 40)
+    for each in connections:
+        each.close()
+    with undisturbed(server):
+        pass
+
+
+def flood(connection, streams, reset):
+    """Opens `streams` calls, each reset at once; until the peer closes the connection."""
+    block = connection._encoder.encode(request_headers(INFER), huffman=False)
+    written = b""
+    for stream in range(1, 2 * streams, 2):
+        written += frame(HEADERS, END_HEADERS, stream, block)
+        block = connection._encoder.encode(request_headers(INFER), huffman=False)
+        if reset:
+            written += frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
+        if len(written) > 30_000 or stream == 2 * streams - 1:
+            try:
+                connection.socket.sendall(written)
+            except ConnectionError:
+                return
+            written = b""
+
+
+def test_rapid_resets(server, descriptors_return):
+    """CVE-2023-44487: a stream that is reset leaves HTTP/2's limit, but not the daemon."""
+    before = resident(server)
+    with undisturbed(server):
+        for _ in range(3):
+            with Connection(server.grpc) as flooding:
+                flood(flooding, 20_000, reset=True)
+    assert resident(server) - before < 150 * MIB
+
+
+def test_more_streams_than_allowed(server, descriptors_return):
+    with undisturbed(server), Connection(server.grpc) as greedy:
+        greedy.settle()
+        flood(greedy, MAX_STREAMS + 1, reset=False)
+        assert greedy.closed()
+
+
+def test_a_peer_that_acknowledges_no_limit_is_held_to_it(server, descriptors_return):
+    before = resident(server)
+    with undisturbed(server), Connection(server.grpc, mute=True) as mute:
+        flood(mute, 20_000, reset=False)
+        assert mute.closed()
+    assert resident(server) - before < 50 * MIB
+
+
+@pytest.mark.parametrize("mute", [False, True])
+def test_20_kb_of_metadata_is_an_error(server, descriptors_return, mute):
+    with undisturbed(server), Connection(server.grpc, mute=mute) as wordy:
+        if not mute:
+            wordy.settle()
+        end = wordy.call(1, INFER, request(), ("x-long", "z" * 20_000))
+        assert end.get("grpc-status") != "0"
+        assert wordy.closed()
+
+
+# Where the call has reached the daemon already, it may end as cancelled.
+@pytest.mark.parametrize("wrong, statuses", [
+    ({"extra": ("x-some-bin", "!!!!****")}, {"1", "14"}),
+    ({"extra": ("grpc-trace-bin", "%")}, {"1", "14"}),
+    ({"extra": ("grpc-timeout", "0n")}, {"1", "4"}),
+    ({"te": "gzip"}, {"2"}),
+    ({"extra": (":method", "GET")}, {"2"}),
+    ({"path": "/no.such/Method"}, {"12"}),
+    ({"path": "nonsense\0"}, {"12"}),
+    ({"path": ""}, {"12"}),
+], ids=lambda value: re.sub(r"\W+", "_", str(value)))
+def test_wrong_headers_are_an_error(server, descriptors_return, wrong, statuses):
+    wrong = {"path": INFER, **wrong}
+    path = wrong.pop("path")
+    extra = [wrong.pop("extra")] if "extra" in wrong else []
+    with undisturbed(server), Connection(server.grpc) as odd:
+        assert odd.call(1, path, request(), *extra, **wrong)["grpc-status"] in statuses
+
+
+def test_odd_headers_do_no_harm(server, descriptors_return):
+    odd = [("grpc-timeout", "99999999999999x"), ("grpc-timeout", "-5S"), ("connection", "close"),
+           ("X-Upper", "x"), ("x-control", "a\0b\n"), ("grpc-status", "77"), ("grpc-message", "%"),
+           ("grpc-encoding", "snappy"), ("grpc-accept-encoding", ",,"), ("traceparent", "00-zz"),
+           (":status", "200"), ("x-true-bin", b"\0\xff\xfe")]
+    with undisturbed(server):
+        for each in odd:
+            with Connection(server.grpc) as connection:
+                assert connection.call(1, INFER, request(max_tokens=1), each)["grpc-status"] == "0", each
+
+
+def test_ping_flood(server, descriptors_return):
+    with undisturbed(server), Connection(server.grpc) as flooding:
+        flooding.socket.sendall(b"".join(frame(PING, 0, 0, b"12345678") for _ in range(10)))
+        assert flooding.closed()
+        assert flooding.goaway == b"too_many_pings"

@@ -1,0 +1,102 @@
+"""Reloads of the configuration, by SIGHUP and by call (row 22)."""
+
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+from always import undisturbed
+from conftest import DEMO, SLUICE
+
+
+@pytest.fixture
+def configured(daemon, tmp_path):
+    """A daemon with a configuration file, and a function that writes it."""
+    path = tmp_path / "sluice.yaml"
+
+    def write(more=""):
+        path.write_text(f"models:\n  - {{name: demo, path: {DEMO}}}\n{more}")
+
+    write()
+    return daemon("--config", str(path), models=()), write, path
+
+
+def reloads(server, result):
+    return server.metric("sluice_config_reloads_total", result=result)
+
+
+def hangup(server):
+    """SIGHUP; returns when its reload has ended."""
+    before = reloads(server, "ok") + reloads(server, "error")
+    server.process.send_signal(signal.SIGHUP)
+    give_up = time.monotonic() + 30
+    while reloads(server, "ok") + reloads(server, "error") == before:
+        assert time.monotonic() < give_up, "no reload"
+        select.select([], [], [], 0.05)
+
+
+def reload(server):
+    return subprocess.run([SLUICE, "reload", "--server", server.admin], capture_output=True, text=True,
+                          timeout=60)
+
+
+def to_nothing(path):
+    path.unlink()
+
+
+def to_a_directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil, reason", [
+    (lambda path: path.write_text("models: [\n"), "sluice.yaml"),
+    (lambda path: path.write_text("server:\n  grpcc: {}\n"), "unknown key"),
+    (lambda path: path.write_text("server:\n  log: {level: loud}\n"), "server.log.level"),
+    (lambda path: path.write_text("models:\n  - {name: demo, path: /nowhere}\n"), "/nowhere"),
+    (lambda path: path.write_bytes(b"\xff\xfe\x00" * 99), "sluice.yaml"),
+    (to_nothing, "sluice.yaml"),
+    (to_a_directory, "sluice.yaml"),
+], ids=["yaml", "key", "value", "model", "bytes", "absent", "directory"])
+def test_a_bad_configuration_changes_nothing(configured, spoil, reason):
+    server, write, path = configured
+    with undisturbed(server):
+        assert server.metric("sluice_config_reload_success") == 1
+        spoil(path)
+        hangup(server)
+        assert server.metric("sluice_config_reload_success") == 0
+        assert reloads(server, "error") == 1
+        failed = reload(server)
+        assert failed.returncode == 1 and reason in failed.stderr
+        assert reloads(server, "error") == 2
+        if path.is_dir():
+            path.rmdir()
+        write()
+        assert reload(server).returncode == 0
+        assert server.metric("sluice_config_reload_success") == 1
+
+
+def test_options_are_applied_or_named(configured):
+    server, write, _ = configured
+    with undisturbed(server):
+        assert reload(server).stdout == "reloaded; no option changed\n"
+        write("server:\n  grpc: {max_rows: 7}\n  log: {level: warn}\nengine:\n  batch: {max_batch_sequences: 9}\n")
+        told = reload(server).stdout
+        assert "applied: server.grpc.max_rows, server.log.level" in told
+        assert "needs a restart: engine.batch.max_batch_sequences" in told
+        with server.client() as client:
+            assert client.get_model_config("demo").config.max_batch_size == 7
+        # What needs a restart is named until there is one.
+        assert "engine.batch.max_batch_sequences" in reload(server).stdout
+
+
+def test_models_follow_the_list(configured):
+    server, write, _ = configured
+    with undisturbed(server), server.client() as client:
+        write(f"  - {{name: second, path: {DEMO}}}\n")
+        assert "applied: models" in reload(server).stdout
+        assert client.is_model_ready("second")
+        write()
+        hangup(server)
+        assert not client.is_model_ready("second") and client.is_model_ready("demo")

@@ -1,0 +1,140 @@
+"""Models that come and go while others are served, and what must not be loaded (row 9)."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+import tritonclient.grpc as grpcclient
+from always import undisturbed
+from conftest import DEMO, SLUICE
+from infer import infer, text_inputs
+from tritonclient.utils import InferenceServerException
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A model repository with version 1 of "demo"."""
+    root = tmp_path / "models"
+    shutil.copytree(DEMO, root / "demo" / "1")
+    return root
+
+
+def serving(daemon, repository, *options):
+    return daemon("--model-repository", str(repository), *options, models=())
+
+
+def index(admin):
+    listed = admin.get_model_repository_index(as_json=True).get("models", [])
+    return {(model["name"], model.get("version", "")): (model["state"], model.get("reason", ""))
+            for model in listed}
+
+
+def answer(server, model="demo"):
+    with server.client() as client:
+        return infer(client, text_inputs("In the "), model=model, max_tokens=4)["output_ids"].tolist()
+
+
+def refused(call, *arguments, **named):
+    with pytest.raises(InferenceServerException) as refusal:
+        call(*arguments, **named)
+    return str(refusal.value)
+
+
+def truncated(folder):
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.unlink()
+    weights.write_bytes(whole[: len(whole) // 2])
+
+
+def leads_out(folder):
+    outside = folder.parents[2] / "outside.safetensors"
+    (folder / "model.safetensors").rename(outside)
+    os.symlink(outside, folder / "model.safetensors")
+
+
+def too_long(folder):
+    (folder / "config.json").write_text(" " * (2 << 20))
+
+
+@pytest.mark.parametrize("spoil, reason", [
+    (truncated, "safetensors"),
+    (leads_out, "out of the root directory"),
+    (too_long, "config.json has 2097152 bytes"),
+])
+def test_a_bad_version_is_refused_and_the_old_one_serves(daemon, repository, spoil, reason):
+    served = serving(daemon, repository)
+    before = answer(served)
+    shutil.copytree(DEMO, repository / "demo" / "2")
+    spoil(repository / "demo" / "2")
+    with undisturbed(served), grpcclient.InferenceServerClient(served.admin) as admin:
+        assert reason in refused(admin.load_model, "demo")
+        states = index(admin)
+    assert states["demo", "1"] == ("READY", "")
+    state, why = states["demo", "2"]
+    assert state == "UNAVAILABLE" and reason in why
+    assert answer(served) == before
+
+
+def test_names_open_nothing_outside_the_root(daemon, repository):
+    shutil.copytree(DEMO, repository.parent / "secret")
+    os.symlink("../secret", repository / "link")
+    served = serving(daemon, repository)
+    with undisturbed(served), grpcclient.InferenceServerClient(served.admin) as admin:
+        for name in ("../secret", "/etc", "..", ".", "", "demo/1", "x" * 200, "demo\n"):
+            assert "is no model name" in refused(admin.load_model, name), name
+        assert "out of the root directory" in refused(admin.load_model, "link")
+        assert set(index(admin)) == {("demo", "1"), ("link", "")}
+
+
+def test_models_come_and_go_under_load(daemon, repository):
+    served = serving(daemon, repository)
+    with undisturbed(served) as bystander, grpcclient.InferenceServerClient(served.admin) as admin:
+        shutil.copytree(DEMO, repository / "second")
+        admin.load_model("second")
+        assert answer(served, "second") == answer(served)
+        # Replaced in place again and again: the bystander's calls go on, with the same bits.
+        for _ in range(3):
+            calls = bystander.calls
+            admin.load_model("demo")
+            while bystander.calls < calls + 2 and bystander.failure is None:
+                pass
+        shutil.copytree(DEMO, repository / "demo" / "7")
+        admin.load_model("demo")
+        states = index(admin)
+        assert states["demo", "7"][0] == "READY" and states["demo", "1"] == ("UNAVAILABLE", "not loaded")
+        admin.unload_model("second")
+        assert index(admin)["second", "1"] == ("UNAVAILABLE", "not loaded")
+        assert "NOT_FOUND" in refused(answer, served, "second")
+        assert "second" in refused(admin.unload_model, "second")
+
+
+def test_the_client_loads_and_unloads(daemon, repository):
+    served = serving(daemon, repository)
+    shutil.copytree(DEMO, repository / "other")
+
+    def sluice(*arguments):
+        return subprocess.run([SLUICE, *arguments, "--server", served.admin], capture_output=True, text=True,
+                              timeout=60)
+
+    assert sluice("load", "other").stdout == "loaded other\n"
+    assert answer(served, "other")
+    assert "other" in sluice("models").stdout
+    assert sluice("unload", "other").stdout == "unloaded other\n"
+    missing = sluice("load", "absent")
+    assert missing.returncode == 1 and "NOT_FOUND" in missing.stderr
+    # The inference port is for inference.
+    with served.client() as client:
+        assert "server.admin.address" in refused(client.load_model, "other")
+
+
+def test_a_bad_model_at_start_ends_the_start(repository):
+    from conftest import SLUICED
+
+    truncated(pathlib.Path(repository / "demo" / "1"))
+    run = subprocess.run([SLUICED, "--model-repository", repository, "--server.grpc.address", "127.0.0.1:0",
+                          "--server.metrics.address=", "--server.admin.address="], capture_output=True,
+                         text=True, timeout=60)
+    assert run.returncode == 1 and "safetensors" in run.stderr and "ready" not in run.stdout

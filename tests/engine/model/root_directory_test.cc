@@ -1,0 +1,124 @@
+#include "engine/model/root_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TempDirectory;
+using testing::WriteFile;
+
+// root/ with some entries, beside a secret.
+class RootDirectoryTest : public ::testing::Test {
+ protected:
+  RootDirectoryTest() {
+    std::filesystem::create_directories(directory_.File("root/a/b"));
+    WriteFile(directory_.File("secret"), "secret");
+    WriteFile(directory_.File("root/file"), "top");
+    WriteFile(directory_.File("root/a/b/file"), "deep");
+    root_ = *RootDirectory::Open(directory_.File("root"));
+  }
+
+  void Link(const std::string& target, const std::string& name) {
+    std::filesystem::create_symlink(target, directory_.File("root/" + name));
+  }
+
+  // The content of a file, or "ERROR: message".
+  std::string Read(const std::string& path) {
+    const absl::StatusOr<Descriptor> file = root_->OpenBeneath(path, O_RDONLY);
+    if (!file.ok()) return "ERROR: " + std::string(file.status().message());
+    char content[64];
+    const ssize_t size = read(file->get(), content, sizeof(content));
+    return size < 0 ? "no file" : std::string(content, static_cast<size_t>(size));
+  }
+
+  const TempDirectory directory_;
+  std::shared_ptr<const RootDirectory> root_;
+};
+
+TEST_F(RootDirectoryTest, OpensWhatIsBelow) {
+  EXPECT_EQ(Read("file"), "top");
+  EXPECT_EQ(Read("a/b/file"), "deep");
+  EXPECT_EQ(Read("a//./b/../b/file"), "deep");
+  EXPECT_EQ(root_->OpenBeneath("a/none", O_RDONLY).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Read("file/x"), HasSubstr("file/x"));
+  EXPECT_THAT(*root_->List("", 9), ElementsAre("a", "file"));
+  EXPECT_THAT(*root_->List("a", 9), ElementsAre("b"));
+  EXPECT_THAT(std::string(root_->List("", 1).status().message()), HasSubstr("more than 1"));
+}
+
+// As Kubernetes lays a volume out: names that lead to ..data, and ..data to the latest version.
+TEST_F(RootDirectoryTest, FollowsLinksThatStayBelow) {
+  std::filesystem::create_directory(directory_.File("root/..2026"));
+  WriteFile(directory_.File("root/..2026/config.json"), "first");
+  Link("..2026", "..data");
+  Link("..data/config.json", "config.json");
+  Link("../../file", "a/b/up");
+  Link("a/b", "short");
+  EXPECT_EQ(Read("config.json"), "first");
+  EXPECT_EQ(Read("a/b/up"), "top");
+  EXPECT_EQ(Read("short/up"), "top");
+  EXPECT_THAT(*root_->List("short", 9), ElementsAre("file", "up"));
+}
+
+TEST_F(RootDirectoryTest, NothingLeadsOut) {
+  Link("../secret", "relative");
+  Link(directory_.File("secret"), "absolute");
+  Link("..", "parent");
+  Link("a/../../secret", "crooked");
+  Link("relative", "chained");
+  Link("/", "slash");
+  for (const char* path : {"../secret", "a/../../secret", "relative", "absolute", "parent/secret",
+                           "crooked", "chained", "slash/etc/passwd", "a/b/../../../secret"}) {
+    EXPECT_THAT(Read(path), HasSubstr("out of the root directory")) << path;
+  }
+  EXPECT_THAT(Read("chained"), HasSubstr("symbolic link relative"));
+  EXPECT_THAT(Read(directory_.File("secret")), HasSubstr("no path below"));
+  EXPECT_THAT(Read(std::string("file\0x", 6)), HasSubstr("no path below"));
+  EXPECT_FALSE(root_->List("parent", 9).ok());
+}
+
+TEST_F(RootDirectoryTest, LoopsAndFifosEnd) {
+  Link("loop", "loop");
+  EXPECT_THAT(Read("loop"), HasSubstr("symbolic links"));
+  ASSERT_EQ(mkfifo(directory_.File("root/fifo").c_str(), 0600), 0);
+  EXPECT_TRUE(root_->OpenBeneath("fifo", O_RDONLY).ok()) << "it does not wait for a writer";
+}
+
+// Whatever a path is made of, what it opens is below the root.
+TEST_F(RootDirectoryTest, RandomPathsAndLinks) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const std::vector<std::string> parts = {"a",  "b",  "..", ".", "file",
+                                          "l0", "l1", "l2", "",  "secret"};
+  const auto draw_path = [&] {
+    std::string path = parts[random() % parts.size()];
+    for (uint64_t n = random() % 5; n > 0; --n) path += "/" + parts[random() % parts.size()];
+    return path;
+  };
+  for (int round = 0; round < 200; ++round) {
+    for (const char* name : {"l0", "a/l1", "a/b/l2"}) {
+      std::filesystem::remove(directory_.File(std::string("root/") + name));
+      Link(random() % 8 == 0 ? directory_.path() : "./" + draw_path(), name);
+    }
+    for (int i = 0; i < 20; ++i) {
+      const std::string path = draw_path();
+      EXPECT_NE(Read(path), "secret") << path;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice

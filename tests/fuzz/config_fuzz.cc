@@ -1,0 +1,38 @@
+// A YAML configuration file.
+#include "config/load.h"
+#include "config/render.h"
+#include "config/validate.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace sluice {
+namespace {
+
+// What was read is written as YAML that reads as the same again.
+void CheckStable(const Config& config) {
+  const std::string text = RenderEffectiveConfig(config, {});
+  Config again;
+  Origins origins;
+  const absl::Status status = LoadYaml(text, "/rendered.yaml", &again, &origins);
+  SLUICE_CHECK(status.ok());
+  SLUICE_CHECK(RenderEffectiveConfig(again, {}) == text);
+}
+
+}  // namespace
+}  // namespace sluice
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text = sluice::fuzz::AsText(data, size);
+  sluice::Config config;
+  sluice::Origins origins;
+  const absl::Status status =
+      sluice::LoadYaml({text.data(), text.size()}, "/fuzz.yaml", &config, &origins);
+  if (!status.ok()) {
+    sluice::fuzz::CheckRefusal(status);
+    return 0;
+  }
+  sluice::CheckStable(config);
+  // Options that contradict each other are an error, or none: whichever, it returns.
+  const absl::Status valid = sluice::ValidateConfig(config, origins);
+  if (!valid.ok()) sluice::fuzz::CheckRefusal(valid);
+  return 0;
+}

@@ -1,0 +1,34 @@
+// A journal, read and replayed. It is read from a file, which is one in memory here.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "engine/journal_replay.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace sluice {
+namespace {
+
+// The file, refilled for each input.
+int File() {
+  static const int file = memfd_create("journal", 0);
+  return file;
+}
+
+void Fill(const uint8_t* data, size_t size) {
+  SLUICE_CHECK(ftruncate(File(), 0) == 0);
+  SLUICE_CHECK(pwrite(File(), data, size, 0) == static_cast<ssize_t>(size));
+}
+
+}  // namespace
+}  // namespace sluice
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  sluice::Fill(data, size);
+  auto reader = sluice::JournalReader::Open("/proc/self/fd/" + std::to_string(sluice::File()));
+  SLUICE_CHECK(reader.ok());
+  const auto replay = sluice::ReplayJournal(&*reader);
+  SLUICE_CHECK(replay.ok() || !replay.status().message().empty());
+  return 0;
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Makes the seeds of the fuzz targets from valid inputs: corpus/TARGET/seed_*.
+
+Needs the release build and its Python environment: journal and ladder come from a short run of the
+daemon. Findings (corpus/TARGET/finding_*) are kept.
+"""
+
+import contextlib
+import json
+import pathlib
+import struct
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+
+from tritonclient.grpc import service_pb2  # noqa: E402
+
+from conftest import Daemon  # noqa: E402
+from infer import ids_inputs, infer, text_inputs  # noqa: E402
+
+
+def safetensors(tensors, metadata=None, pad=0):
+    """A file of {name: (dtype, shape, bytes)}."""
+    header, at = {}, 0
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode() + b" " * pad
+    return struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values())
+
+
+def safetensors_seeds():
+    yield "none", safetensors({})
+    yield "scalar", safetensors({"s": ("F32", [], b"abcd")})
+    yield "empty", safetensors({"e": ("BF16", [3, 0], b""), "f": ("F16", [1], b"xy")})
+    yield "padded", safetensors({"a": ("I64", [1], bytes(8))}, {"format": "pt"}, pad=5)
+    yield "dtypes", safetensors({
+        dtype: (dtype, [2], bytes(2 * size))
+        for size, dtypes in ((1, ("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2")), (2, ("U16", "F16", "BF16")),
+                             (4, ("U32", "I32")), (8, ("U64", "F64")))
+        for dtype in dtypes})
+    yield "layer", safetensors({
+        f"model.layers.0.{name}.weight": ("BF16", [2, 3], bytes(12))
+        for name in ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "input_layernorm")})
+
+
+def model_config_seeds():
+    for folder in sorted((ROOT / "tests" / "goldens").iterdir()):
+        if (folder / "config.json").exists():
+            yield folder.name, json.dumps(json.loads((folder / "config.json").read_text())).encode()
+    demo = json.loads((ROOT / "models" / "demo" / "config.json").read_text())
+    yield "demo", json.dumps(demo).encode()
+    yield "eos_list", json.dumps(demo | {"eos_token_id": [1, 257], "bos_token_id": None}).encode()
+
+
+def config_seeds():
+    """The default file without its comments, by section, and some other ways to write YAML."""
+    lines = [line for line in (ROOT / "config" / "sluice.yaml").read_text().splitlines()
+             if line.strip() and not line.lstrip().startswith("#")]
+    sections = [at for at, line in enumerate(lines) if not line.startswith(" ")]
+    for begin, end in zip(sections, sections[1:] + [len(lines)]):
+        yield lines[begin].split(":")[0], "\n".join(lines[begin:end]).encode()
+    yield "models_flow", b"models: [{name: demo, path: ../models/demo, version: 3}]\n"
+    yield "models_block", b'models:\n  - name: "a.b-c"\n    path: \'/x y\'\n'
+    yield "flow", b'{"engine": {"ladder": {strategy: fixed, fixed_tokens: [16, 32]}}}\n'
+    yield "units", b"engine: {review: {}, batch: {max_queue_delay_us: 2 ms}}\nserver:\n  log: {level: debug}\n"
+    yield "document", b"%YAML 1.2\n---\n# nothing\n...\n"
+    yield "folded", b"models:\n- name: >-\n    demo\n  path: |-\n    /x\n"
+
+
+def request(text=None, rows=((1, 2, 3),), typed=False, datatype="INT32", outputs=(), **parameters):
+    message = service_pb2.ModelInferRequest(model_name="demo", id="seed")
+    if text is not None:
+        message.inputs.add(name="text_input", datatype="BYTES", shape=[len(text), 1])
+        message.raw_input_contents.append(b"".join(struct.pack("<I", len(t)) + t for t in text))
+    else:
+        width = max(map(len, rows))
+        ids = [token for row in rows for token in [*row, *[0] * (width - len(row))]]
+        lengths = [len(row) for row in rows]
+        code = {"INT32": "i", "INT64": "q"}[datatype]
+        for name, kind, shape, values, letter in (("input_ids", datatype, [len(rows), width], ids, code),
+                                                  ("input_lengths", "INT32", [len(rows), 1], lengths, "i")):
+            tensor = message.inputs.add(name=name, datatype=kind, shape=shape)
+            if typed:
+                field = "int64_contents" if kind == "INT64" else "int_contents"
+                getattr(tensor.contents, field).extend(values)
+            else:
+                message.raw_input_contents.append(struct.pack(f"<{len(values)}{letter}", *values))
+    for name in outputs:
+        message.outputs.add(name=name)
+    for name, value in parameters.items():
+        kind = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}[type(value)]
+        setattr(message.parameters[name], kind, value)
+    return message.SerializeToString(deterministic=True)
+
+
+def request_seeds():
+    yield "ids", request()
+    yield "ids64", request(datatype="INT64", rows=((1, 2), (3, 4, 5)))
+    yield "typed", request(typed=True, rows=((1,), (2, 3)))
+    yield "typed64", request(typed=True, datatype="INT64")
+    yield "text", request(text=[b"In the beginning"])
+    yield "texts", request(text=[b"a", b"", b"\xff\x00b"])
+    yield "outputs", request(outputs=("logits", "output_ids", "prompt_logprobs", "xsa_cos_sim"))
+    yield "top", request(num_top_logprobs=3, outputs=("top_ids", "top_logprobs"))
+    yield "generate", request(text=[b"And"], max_tokens=16, temperature=0.7, top_p=0.9, top_k=40, seed=7)
+    yield "stop", request(max_tokens=9, stop='["ab", "."]', stop_token_ids="[3, 4]", min_tokens=2)
+    yield "edits", request(logit_bias='{"3": -1.5, "250": null}', allowed_token_ids="3,4,5")
+    yield "limits", request(priority=2, timeout=1000000, triton_enable_empty_final_response=True)
+
+
+def parameters_seeds():
+    yield "numbers", b"max_tokens:i5\ntemperature:d0.5\ntop_k:u3\ntop_p:s0.9\nmin_p:d0"
+    yield "flags", b"ignore_eos:b1\ntriton_enable_empty_final_response:i1"
+    yield "lists", b'stop:s["a", "b\\n"]\nstop_token_ids:s[1, 2]\nallowed_token_ids:s1,2,7'
+    yield "bias", b'logit_bias:s{"1": 1.5, "2": null, "4": "-inf"}\nmin_tokens:i1'
+    yield "penalties", b"repetition_penalty:d1.1\npresence_penalty:s-2\nfrequency_penalty:i1"
+    yield "schedule", b"priority:u1\ntimeout:s1000\nseed:u18446744073709551615\nnum_top_logprobs:i2"
+    yield "bits", b"temperature:d" + struct.pack("<d", float("nan")) + b"\ntop_p:d\x00\x00\x00\x00\x00\x00\xf0?"
+    yield "none", b"max_tokens:"
+
+
+def daemon_seeds():
+    """What one short run left: (target, name, bytes)."""
+    with tempfile.TemporaryDirectory() as folder:
+        journal, ladder = (pathlib.Path(folder) / name for name in ("journal", "ladder"))
+        daemon = Daemon("--engine.history.journal", str(journal), "--engine.ladder.file", str(ladder))
+        with contextlib.ExitStack() as stack:
+            stack.callback(daemon.stop)
+            client = stack.enter_context(daemon.client())
+            for length in (1, 5, 40):
+                infer(client, ids_inputs([range(length), range(2)]), max_tokens=3)
+            infer(client, text_inputs("And it came to pass"), max_tokens=4)
+        lines = journal.read_bytes().splitlines(keepends=True)
+        yield "journal", "run", b"".join(lines[:40])
+        yield "journal", "start", b"".join(lines[:2])
+        document = json.loads(ladder.read_text())
+        document.pop("for")
+        yield "ladder", "run", json.dumps(document).encode()
+        yield "ladder", "packed", json.dumps(document | {"ladder": {
+            "tokens": [16, 24, 64], "sequences": [16, 24, 32], "positions": [0, 0, 0]}}).encode()
+        yield "ladder", "padded", json.dumps(document | {"ladder": {
+            "tokens": [2, 4, 4, 8], "sequences": [2, 4, 1, 2], "positions": [1, 1, 4, 4]}}).encode()
+
+
+def main():
+    seeds = [("safetensors", *seed) for seed in safetensors_seeds()]
+    seeds += [("model_config", *seed) for seed in model_config_seeds()]
+    seeds += [("config", *seed) for seed in config_seeds()]
+    seeds += [("request", *seed) for seed in request_seeds()]
+    seeds += [("parameters", *seed) for seed in parameters_seeds()]
+    seeds += daemon_seeds()
+    for old in HERE.glob("corpus/*/seed_*"):
+        old.unlink()
+    for target, name, data in seeds:
+        folder = HERE / "corpus" / target
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"seed_{name}").write_bytes(data)
+    print(f"{len(seeds)} seeds, {sum(len(data) for *_, data in seeds)} bytes")
+
+
+if __name__ == "__main__":
+    main()

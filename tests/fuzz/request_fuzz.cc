@@ -1,0 +1,86 @@
+// The bytes of a ModelInferRequest, as they come from the network, for the demo model.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "google/protobuf/stubs/logging.h"
+#include "server/validate.h"
+#include "server/wire.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace sluice {
+namespace {
+
+constexpr RequestLimits kLimits = {.max_rows = 8, .max_reply_bytes = 1 << 20};
+
+const std::shared_ptr<const Model>& Demo() {
+  static const auto* const demo = [] {
+    auto model = LoadModel("demo", 1, SLUICE_SOURCE_DIR "/models/demo");
+    SLUICE_CHECK(model.ok());
+    return new std::shared_ptr<const Model>(*std::move(model));
+  }();
+  return *demo;
+}
+
+bool ParseSlices(std::initializer_list<std::string_view> parts,
+                 inference::ModelInferRequest* message) {
+  std::vector<grpc::Slice> slices;
+  for (const std::string_view part : parts) slices.emplace_back(part.data(), part.size());
+  return Parse(grpc::ByteBuffer(slices.data(), slices.size()), message).ok();
+}
+
+void CheckTokens(const Request& request) {
+  const ModelConfig& config = request.model->config;
+  SLUICE_CHECK(request.rows() >= 1 && request.rows() <= kLimits.max_rows);
+  int64_t total = 0;
+  for (const int32_t length : request.lengths) {
+    SLUICE_CHECK(length >= 1 && length + request.max_tokens <= config.max_positions + 1);
+    total += length;
+  }
+  SLUICE_CHECK(total == static_cast<int64_t>(request.tokens.size()));
+  for (const int32_t token : request.tokens) SLUICE_CHECK(token >= 0 && token < config.vocab_size);
+}
+
+void CheckSampling(const Request& request) {
+  const kernels::SampleParams& sampling = request.sampling;
+  SLUICE_CHECK(sampling.temperature == 0 ||
+               (sampling.temperature > 0 && sampling.temperature <= 1000));
+  SLUICE_CHECK(sampling.top_p > 0 && sampling.top_p <= 1);
+  SLUICE_CHECK(sampling.min_p >= 0 && sampling.min_p <= 1);
+  const int64_t vocab = request.model->config.vocab_size;
+  SLUICE_CHECK(sampling.top_k >= 0 && sampling.top_k <= vocab);
+  SLUICE_CHECK(request.num_top >= 0 && request.num_top <= vocab);
+  SLUICE_CHECK(request.priority >= 1 && request.priority <= kPriorityLevels);
+}
+
+// Both ways through Parse see the same message.
+bool ParseBothWays(std::string_view bytes, inference::ModelInferRequest* message) {
+  const bool whole = ParseSlices({bytes}, message);
+  inference::ModelInferRequest cut;
+  const size_t middle = bytes.size() / 2;
+  SLUICE_CHECK(ParseSlices({bytes.substr(0, middle), bytes.substr(middle)}, &cut) == whole);
+  return whole;
+}
+
+}  // namespace
+}  // namespace sluice
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  google::protobuf::SetLogHandler(nullptr);  // as the daemon does: it would tell of every bad text
+  return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  inference::ModelInferRequest message;
+  if (!sluice::ParseBothWays(sluice::fuzz::AsText(data, size), &message)) return 0;
+  const auto valid = sluice::Validate(message, sluice::Demo(), sluice::kLimits, {});
+  if (!valid.ok()) {
+    sluice::fuzz::CheckRefusal(valid.status());
+    return 0;
+  }
+  sluice::CheckTokens(valid->request);
+  sluice::CheckSampling(valid->request);
+  SLUICE_CHECK(!valid->reply.outputs.empty());
+  SLUICE_CHECK(valid->reply.most_bytes <= sluice::kLimits.max_reply_bytes);
+  return 0;
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets with clang and runs each of them, as many at a time as there are processors.
+set -uo pipefail
+. "$(dirname "$0")/../../tools/common.sh"
+
+usage() {
+  cat <<'USAGE'
+usage: tests/fuzz/run.sh [--runs N] [--seed N] [TARGET...]
+
+Runs the targets (all of tests/fuzz/*_fuzz.cc) on N inputs in all beyond their corpora, more of them where
+they are cheap; says how many each had.
+
+  --runs N  inputs in all (default 100000)
+  --seed N  of libFuzzer, for a run that can be repeated (default 0: drawn)
+
+The seeds are in tests/fuzz/corpus/; what is found to reach more code is kept in build/fuzz/corpus/ for
+the next run, and what fails in build/fuzz/findings/: a fixed finding belongs in tests/fuzz/corpus/TARGET/
+as finding_*.
+USAGE
+}
+
+runs=100000
+seed=0
+targets=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --runs) runs=$2; shift 2 ;;
+    --seed) seed=$2; shift 2 ;;
+    -h | --help) usage; exit 0 ;;
+    -*) usage >&2; fail "unknown argument: $1" ;;
+    *) targets+=("$1"); shift ;;
+  esac
+done
+if [ ${#targets[@]} -eq 0 ]; then
+  for source in tests/fuzz/*_fuzz.cc; do targets+=("$(basename "$source" _fuzz.cc)"); done
+fi
+
+install_packages tools/packages-build.txt tools/packages-fuzz.txt
+build fuzz "${targets[@]/#/fuzz_}"
+
+# Inputs of a target beside those of the others, by what one costs.
+declare -A shares=([safetensors]=25 [parameters]=25 [request]=25 [model_config]=20 [ladder]=3 [config]=2
+  [journal]=0.2)
+all=$(for target in "${targets[@]}"; do echo "${shares[$target]:-1}"; done | awk '{ sum += $1 } END { print sum }')
+
+# fuzz TARGET INPUTS. One input may take 10 s and 1 GiB: both are far beyond what any should.
+fuzz() {
+  local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had
+  mkdir -p "$grown" "build/fuzz/findings/$target"
+  known=$(find "$grown" "$seeds" -type f | wc -l)  # these count as inputs too
+  "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=4096 -timeout=10 \
+    -rss_limit_mb=1024 -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$target/" \
+    "$grown" "$seeds" >"$log" 2>&1
+  status=$?
+  had=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+  printf '%-14s %10s inputs  %s\n' "$target" "${had:-?}" "$([ $status -eq 0 ] && echo ok || echo "FAILED: $log")"
+  return $status
+}
+
+export -f fuzz
+export seed
+say "fuzzing"
+for target in "${targets[@]}"; do
+  awk -v target="$target" -v share="${shares[$target]:-1}" -v all="$all" -v runs="$runs" \
+    'BEGIN { printf "%s %d\n", target, runs * share / all + 1 }'
+done | xargs -P "$(nproc)" -L 1 bash -c 'fuzz "$0" "$1"' | tee build/fuzz/summary.txt
+failed=${PIPESTATUS[1]}
+awk '{ sum += $2 } END { printf "%d inputs in all\n", sum }' build/fuzz/summary.txt
+[ "$failed" -eq 0 ] || fail "a target failed: its input is in build/fuzz/findings/"
