@@ -312,11 +312,10 @@ std::vector<Option> GrpcOptionTable() {
 
 std::vector<Option> ServerOptionTable() {
   return {
-      OPTION(
-          server.admin.address, Address{.may_be_empty = true},
-          "Address of the admin API: buckets, explanations, reloads, loading and unloading of "
-          "models, beside the whole inference protocol. Whoever reaches it may change what is "
-          "served. Port 0 picks a free one; empty: nowhere."),
+      OPTION(server.admin.address, Address{.may_be_empty = true},
+             "Address of the admin API: buckets, explanations, reloads, loading and unloading of "
+             "models, beside the whole inference protocol. Whoever reaches it may change what is "
+             "served. Port 0 picks a free one; empty: nowhere."),
       OPTION(server.admin.on_grpc_address, Boolean{},
              "Offer the admin API at server.grpc.address too, to all who may infer there."),
       OPTION(server.admin.reflection, Boolean{},
@@ -353,7 +352,8 @@ std::vector<Option> ServerOptionTable() {
 std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
   for (auto part : {ModelOptionTable(), LadderOptionTable(), BatchOptionTable(), KvOptionTable(),
-                    QueueOptionTable(), WatchdogOptionTable(), CpuOptionTable(), GrpcOptionTable(), ServerOptionTable()}) {
+                    QueueOptionTable(), WatchdogOptionTable(), CpuOptionTable(), GrpcOptionTable(),
+                    ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

@@ -22,9 +22,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "engine/clock.h"
+#include "engine/descriptor.h"
 #include "engine/mutex.h"
 #include "grpcpp/server_builder.h"
-#include "engine/descriptor.h"
 #include "server/listening_sockets.h"
 
 namespace sluice {

@@ -78,7 +78,7 @@ class Server {
 
   int grpc_port() const { return grpc_->port(); }
   int admin_port() const { return admin_grpc_ == nullptr ? 0 : admin_grpc_->port(); }  // 0: none
-  int http_port() const { return http_ == nullptr ? 0 : http_->port(); }  // 0: no HTTP
+  int http_port() const { return http_ == nullptr ? 0 : http_->port(); }               // 0: no HTTP
 
  private:
   Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
