@@ -45,7 +45,8 @@ class ModelManagerTest : public ::testing::Test {
   // "name:version reason", with "ready" for those that are.
   std::vector<std::string> Index() {
     std::vector<std::string> lines;
-    for (const ModelManager::Entry& entry : *manager_.Index()) {
+    const auto entries = *manager_.Index();
+    for (const ModelManager::Entry& entry : entries) {
       lines.push_back(entry.name + ":" + std::to_string(entry.version) +
                       (entry.ready ? " ready" : "") +
                       (entry.reason.empty() ? "" : " " + entry.reason));
