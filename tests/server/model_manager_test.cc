@@ -45,7 +45,8 @@ class ModelManagerTest : public ::testing::Test {
   // "name:version reason", with "ready" for those that are.
   std::vector<std::string> Index() {
     std::vector<std::string> lines;
-    for (const ModelManager::Entry& entry : *manager_.Index()) {
+    const absl::StatusOr<std::vector<ModelManager::Entry>> index = manager_.Index();
+    for (const ModelManager::Entry& entry : *index) {
       lines.push_back(entry.name + ":" + std::to_string(entry.version) +
                       (entry.ready ? " ready" : "") +
                       (entry.reason.empty() ? "" : " " + entry.reason));

@@ -28,7 +28,9 @@ class ReloaderTest : public ::testing::Test {
   }
 
   static ServerOptions TestOptions() { return testing::TestDaemon::Options().server; }
-  double Success() { return metrics_.Render({}).find("reload_success 1") != std::string::npos; }
+  bool Success() {
+    return metrics_.Render({}).find("\nsluice_config_reload_success 1\n") != std::string::npos;
+  }
 
   const testing::TempDirectory directory_;
   testing::TestDaemon daemon_;
