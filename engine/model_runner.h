@@ -101,6 +101,13 @@ class ModelRunner {
     BatchSize size{};
     Bucket bucket{};
   };
+  // How it was run.
+  struct Ran {
+    Bucket bucket{};
+    Lookup lookup = Lookup::kHit;
+    StepShape shape{};
+    MonoTime start{}, end{};
+  };
 
   // The scheduling thread.
   void Run();
@@ -117,7 +124,9 @@ class ModelRunner {
   absl::Status MeetStepFault(FaultPoint point, std::span<Row* const> rows) const;
   nanoseconds Allowed(const StepShape& shape) const;
   void Deliver(std::span<Row* const> rows, MonoTime now);
-  void NoteStep(std::span<Row* const> rows, const ExplainedStep& explained);
+  absl::Status Replay(const Step& step, const Plan& plan, Ran* ran);
+  BatchTrace Conclude(const Step& step, const Ran& ran);
+  void NoteStep(const Step& step, const Ran& ran);
   void NoteOutcome(const absl::Status& status, bool split);
   void DropDead(std::span<Row* const> rows, const absl::Status& replayed, MonoTime now);
   void Settle(std::span<Row* const> rows, const StepShape* timed, nanoseconds replay);

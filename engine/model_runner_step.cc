@@ -45,53 +45,56 @@ bool ModelRunner::RunStep(const Step& step) {
     return true;
   }
   const Plan& plan = found.plan->plan();
-  ExecutionSlot& slot = *prepared_.slot;
-  slot.Assign(step.rows, plan.bucket());
-  const StepShape shape = ShapeOf(step.sequences, plan.bucket());
-  const nanoseconds allowed = Allowed(shape);
-
-  const MonoTime start = clock_->Now();
-  pulse_.Replaying(allowed);
-  absl::Status status = MeetStepFault(FaultPoint::kReplay, step.rows);
-  if (status.ok()) status = slot.Replay(plan);
+  Ran ran{.bucket = plan.bucket(),
+          .lookup = found.lookup,
+          .shape = ShapeOf(step.sequences, plan.bucket())};
+  const absl::Status status = Replay(step, plan, &ran);
   if (!pulse_.Replayed()) return false;
-  const MonoTime end = clock_->Now();
-
   const bool split = absl::IsResourceExhausted(status) && step.rows.size() > 1;
   NoteOutcome(status, split);
   if (split) return RunHalves(step);
-  NoteStep(step.rows, {.step = step_,
-                       .start = start,
-                       .replay = end - start,
-                       .bucket = plan.bucket(),
-                       .batch = step.size,
-                       .trigger = decision_.trigger,
-                       .lookup = found.lookup});
+  NoteStep(step, ran);
   if (!status.ok()) {
     FailStep(step, StepError(status));
     return true;
   }
-  DropDead(step.rows, absl::OkStatus(), end);
-  Deliver(step.rows, end);
-  const MonoTime delivered = clock_->Now();
-  Settle(step.rows, &shape, end - start);
-  const int64_t computed = slot.computed_tokens();
-  const BatchTrace trace{
-      .model = model_.get(),
-      .bucket = plan.bucket(),
-      .useful_tokens = slot.useful_tokens(),
-      .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
-      .sequences = step.size.sequences,
-      .sampled_rows = shape.sampled_rows,
-      .trigger = decision_.trigger,
-      .lookup = found.lookup,
-      .start = start,
-      .form = start - decided_,
-      .replay = end - start,
-      .deliver = delivered - end};
+  const BatchTrace trace = Conclude(step, ran);
   found.plan->use().Record(trace);
   observer_->OnBatch(trace);
   return true;
+}
+
+absl::Status ModelRunner::Replay(const Step& step, const Plan& plan, Ran* ran) {
+  prepared_.slot->Assign(step.rows, plan.bucket());
+  const nanoseconds allowed = Allowed(ran->shape);
+  ran->start = clock_->Now();
+  pulse_.Replaying(allowed);
+  absl::Status status = MeetStepFault(FaultPoint::kReplay, step.rows);
+  if (status.ok()) status = prepared_.slot->Replay(plan);
+  ran->end = clock_->Now();
+  return status;
+}
+
+// Hands out what a replay without error gave.
+BatchTrace ModelRunner::Conclude(const Step& step, const Ran& ran) {
+  const nanoseconds replay = ran.end - ran.start;
+  DropDead(step.rows, absl::OkStatus(), ran.end);
+  Deliver(step.rows, ran.end);
+  const MonoTime delivered = clock_->Now();
+  Settle(step.rows, &ran.shape, replay);
+  const int64_t computed = prepared_.slot->computed_tokens();
+  return {.model = model_.get(),
+          .bucket = ran.bucket,
+          .useful_tokens = prepared_.slot->useful_tokens(),
+          .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
+          .sequences = step.size.sequences,
+          .sampled_rows = ran.shape.sampled_rows,
+          .trigger = decision_.trigger,
+          .lookup = ran.lookup,
+          .start = ran.start,
+          .form = ran.start - decided_,
+          .replay = replay,
+          .deliver = delivered - ran.end};
 }
 
 // The halves' results are those of the whole: a step writes where it would have written anyway, and no
@@ -166,18 +169,25 @@ void ModelRunner::Deliver(std::span<Row* const> rows, MonoTime now) {
 }
 
 // Tells each request of the step that carries it; its rows are neighbours.
-void ModelRunner::NoteStep(std::span<Row* const> rows, const ExplainedStep& explained) {
+void ModelRunner::NoteStep(const Step& step, const Ran& ran) {
+  const std::span<Row* const> rows = step.rows;
   for (size_t i = 0; i < rows.size();) {
     ActiveRequest* const request = rows[i]->owner;
-    ExplainedStep own = explained;
+    ExplainedStep own{.step = step_,
+                      .start = ran.start,
+                      .replay = ran.end - ran.start,
+                      .bucket = ran.bucket,
+                      .batch = step.size,
+                      .trigger = decision_.trigger,
+                      .lookup = ran.lookup};
     for (; i < rows.size() && rows[i]->owner == request; ++i) own.own_tokens += rows[i]->tokens;
     RequestTrace& trace = request->trace;
     if (trace.steps++ == 0) {
-      trace.first_run = explained.start;
+      trace.first_run = ran.start;
       request->history.waits = waits_.Since(trace.queued);
     }
-    trace.bucket_tokens = explained.bucket.tokens;
-    trace.compute += explained.replay;
+    trace.bucket_tokens = ran.bucket.tokens;
+    trace.compute += own.replay;
     request->history.Add(own);
   }
 }

@@ -101,15 +101,17 @@ def measure(options):
     rounds = []
     with tempfile.TemporaryDirectory() as scratch:
         daemon = Daemon(options.sluiced, options.model)
-        load = Load(options, daemon, scratch)
-        load.closed(0)  # the costs are learned
-        for number in range(1, options.rounds + 1):
-            closed = load.closed(number)
-            capacity = closed["phases"][0]["answered_per_s"]
-            loads = {f"{share:g}": figures(load.open(number, share * capacity))
-                     for share in (*SHARES, *OVERLOADS)}
-            rounds.append({"capacity_per_s": capacity, "loads": loads})
-        daemon.stop()
+        try:
+            load = Load(options, daemon, scratch)
+            load.closed(0)  # the costs are learned
+            for number in range(1, options.rounds + 1):
+                closed = load.closed(number)
+                capacity = closed["phases"][0]["answered_per_s"]
+                loads = {f"{share:g}": figures(load.open(number, share * capacity))
+                         for share in (*SHARES, *OVERLOADS)}
+                rounds.append({"capacity_per_s": capacity, "loads": loads})
+        finally:
+            daemon.stop()
     return {"benchmark": "overload", "commit": closed["commit"], "started": closed["started"],
             "host": closed["host"], "options": {key: str(value) for key, value in
                                                 vars(options).items() if key not in ("out", "table")},

@@ -93,7 +93,7 @@ nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& schedul
 
 void ForecastError::Learn(nanoseconds needed, nanoseconds took, bool missed) {
   constexpr double kWeight = 1.0 / 16;
-  constexpr double kMissed = 1.5;
+  constexpr double kMissed = 2;
   constexpr double kLeast = 0.25, kMost = 8;
   const double ratio = std::chrono::duration<double>(took) / std::chrono::duration<double>(needed);
   const double lesson = std::clamp(missed ? kMissed * ratio : ratio, kLeast, kMost);

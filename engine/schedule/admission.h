@@ -58,7 +58,7 @@ struct Due {
 nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler);
 
 // How far off such estimates were. One that is too low by a little would, under overload, admit everybody
-// and have everybody miss his deadline; so a request that missed its own counts as if it had taken half as
+// and have everybody miss his deadline; so a request that missed its own counts as if it had taken twice as
 // long again. Not thread-safe.
 class ForecastError {
  public:
