@@ -35,7 +35,8 @@ class Daemon:
         self.grpc, self.http = (f"127.0.0.1:{free_port()}" for _ in range(2))
         self.process = subprocess.Popen(
             [sluiced, "--model", f"demo={model}", "--server.grpc.address", self.grpc,
-             "--server.metrics.address", self.http], stdout=subprocess.DEVNULL)
+             "--server.metrics.address", self.http, "--server.admin.address="],
+            stdout=subprocess.DEVNULL)
         give_up = time.monotonic() + 120
         while not self.ready():
             if self.process.poll() is not None or time.monotonic() > give_up:

@@ -134,7 +134,7 @@ def test_a_step_without_memory_runs_in_parts(daemon):
 def test_what_fails_at_start_ends_the_daemon(fault, message):
     ended = subprocess.run(
         [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", "127.0.0.1:0",
-         "--server.metrics.address", "127.0.0.1:0"],
+         "--server.metrics.address", "127.0.0.1:0", "--server.admin.address="],
         env={**os.environ, "SLUICE_TEST_FAULTS": fault}, capture_output=True, text=True, timeout=60)
     assert ended.returncode in (1, 2)
     assert message in ended.stderr

@@ -104,7 +104,8 @@ def started(**files):
     grpc_address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     process = subprocess.Popen(
         [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", grpc_address,
-         "--server.metrics.address", http_address, "--server.log.access-sample", "1"], **files)
+         "--server.metrics.address", http_address, "--server.log.access-sample", "1",
+         "--server.admin.address="], **files)
     server = Daemon.__new__(Daemon)
     server.grpc, server.http, server.process = grpc_address, http_address, process
     wait_until(server.ready)
@@ -155,7 +156,8 @@ def test_a_taken_port_is_named_and_nothing_is_served(demo, option):
     other = "--server.metrics.address" if "grpc" in option else "--server.grpc.address"
     with undisturbed(demo):
         second = subprocess.run([SLUICED, "--model", f"demo={DEMO}", option, taken, other,
-                                 "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+                                 "127.0.0.1:0", "--server.admin.address="],
+                                capture_output=True, text=True, timeout=60)
     assert second.returncode == 1
     assert taken in second.stderr
     assert "ready" not in second.stdout
@@ -182,6 +184,8 @@ def test_a_stopped_process_expires_only_who_is_late(daemon):
 WALL_CLOCK = {
     "server/edge.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
     "server/server.cc": "the deadline of gRPC's shutdown, which takes it at once",
+    "server/grpc_port.cc": "likewise",
+    "server/grpc_port.h": "likewise",
     "server/statistics.cc": "the time of the last inference, which the protocol wants to be told",
 }
 

@@ -104,7 +104,7 @@ def test_damaged_model_is_refused_before_serving(tmp_path, name):
     damage(folder)
     ended = subprocess.run(
         [SLUICED, "--model", f"broken={folder}", "--server.grpc.address", "127.0.0.1:0",
-         "--server.metrics.address", "127.0.0.1:0"],
+         "--server.metrics.address", "127.0.0.1:0", "--server.admin.address="],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
     assert ended.returncode == 1, ended.stderr
     assert "ready: gRPC" not in ended.stdout

@@ -27,7 +27,7 @@ def test_sigterm_finishes_what_was_accepted_and_exits_0(daemon):
 
 def test_a_taken_port_is_a_clear_error(demo):
     second = run("--model", f"demo={DEMO}", "--server.grpc.address", demo.grpc,
-                 "--server.metrics.address", "127.0.0.1:0")
+                 "--server.metrics.address", "127.0.0.1:0", "--server.admin.address=")
     assert second.returncode != 0
     assert demo.grpc in second.stdout + second.stderr
 
