@@ -55,6 +55,7 @@ class EngineImpl : public Engine {
       if (!status.ok()) break;
     }
     std::vector<ModelTable::Place> places;
+    places.reserve(added.size());
     for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
     if (status.ok()) status = table_.Exchange(std::move(added), change.withdraw);
     if (!status.ok()) {

@@ -232,6 +232,7 @@ absl::StatusOr<std::vector<ModelManager::Entry>> ModelManager::Index() {
     entries[key] = {key.first, key.second, true, note == notes_.end() ? "" : note->second};
   }
   std::vector<Entry> index;
+  index.reserve(entries.size());
   for (auto& [key, entry] : entries) index.push_back(std::move(entry));
   return index;
 }

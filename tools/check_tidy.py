@@ -40,7 +40,7 @@ def flags_of(command):
     for word in words:
         if word in ("-o", "-c", "-include"):  # a precompiled header is no part of the source
             next(words)
-        elif word not in ("-Winvalid-pch", "-fpch-preprocess"):
+        elif word not in ("-Winvalid-pch", "-fpch-preprocess", "-Wno-stringop-overread"):  # GCC's
             flags.append(word)
     return tuple(flags)
 
