@@ -59,7 +59,7 @@ class Bystander:
     def __exit__(self, *_):
         self._stop.set()
         self._thread.join()
-        assert self.failure is None, f"another client was disturbed: {self.failure!r}"
+        assert self.failure is None, f"another client was disturbed: {self.failure}"
         assert self.calls > 0, "the other client never got an answer"
 
 

@@ -12,6 +12,7 @@ from http2 import (
 )
 from infer import infer, text_inputs
 from limits import MIB, descriptors, request, resident, until
+from tritonclient.utils import InferenceServerException
 
 MAX_STREAMS = 128
 
@@ -169,8 +170,17 @@ def test_descriptors_run_out_and_come_back(daemon):
     until(lambda: descriptors(server) > 40)
     for each in connections:
         each.close()
+    until(lambda: answers(server))
     with undisturbed(server):
         pass
+
+
+def answers(server):
+    with server.client() as client:
+        try:
+            return client.is_server_live()
+        except InferenceServerException:
+            return False
 
 
 def flood(connection, streams, reset):
