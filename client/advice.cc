@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/buckets_view.h"
+#include "client/table.h"
 #include "config/text.h"
 
 namespace sluice::client {
@@ -26,8 +27,6 @@ constexpr double kLowExecutedEfficiency = 0.9;
 constexpr double kManySizesPerBucket = 4;
 constexpr double kNearMemoryLimit = 0.9;
 constexpr size_t kWidth = 96;
-
-std::string Percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
 
 bool Padded(const ModelBuckets& model) {
   return std::any_of(model.buckets().begin(), model.buckets().end(),

@@ -18,8 +18,6 @@ using Sizes = google::protobuf::RepeatedPtrField<v1::SizeCount>;
 
 constexpr int kBarWidth = 10;
 
-std::string Percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
-
 std::string PercentWithBar(double share) {
   return absl::StrFormat("%s %5.1f%%", Bar(share, kBarWidth), 100 * share);
 }

@@ -25,9 +25,7 @@ std::string Mebibytes(const inference::ModelStatistics& model) {
   return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
 }
 
-std::string Percent(double part, double whole) {
-  return whole > 0 ? absl::StrFormat("%.1f%%", 100 * part / whole) : "-";
-}
+std::string PercentOf(double part, double whole) { return whole > 0 ? Percent(part / whole) : "-"; }
 
 absl::StatusOr<std::vector<Sample>> FetchMetrics(const std::string& address) {
   const absl::StatusOr<std::string> page = HttpGet(address, "/metrics", absl::Seconds(5));
@@ -66,9 +64,9 @@ std::string EfficiencyTable(const inference::ModelStatisticsResponse& statistics
     const double useful = sum(metric::kTokens, {{"kind", "useful"}});
     table.AddRow(
         {model.name(), model.version(), absl::StrFormat("%.0f", useful),
-         Percent(useful, sum(metric::kTokens, {{"kind", "bucket"}})),
-         Percent(useful, sum(metric::kTokens, {{"kind", "computed"}})),
-         Percent(sum(metric::kPlanLookups, {{"result", "hit"}}), sum(metric::kPlanLookups)),
+         PercentOf(useful, sum(metric::kTokens, {{"kind", "bucket"}})),
+         PercentOf(useful, sum(metric::kTokens, {{"kind", "computed"}})),
+         PercentOf(sum(metric::kPlanLookups, {{"result", "hit"}}), sum(metric::kPlanLookups)),
          absl::StrFormat("%.0f", sum(metric::kWaiting)),
          absl::StrFormat("%.0f", sum(metric::kRunning)),
          absl::StrFormat("%.0f",

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "kernels/check.h"
 
@@ -17,6 +18,8 @@ bool LooksNumeric(const std::string& cell) {
 }
 
 }  // namespace
+
+std::string Percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
 
 Table::Table(std::vector<std::string> headings) : rows_{std::move(headings)} {}
 

@@ -6,6 +6,9 @@
 
 namespace sluice::client {
 
+// A share of 1, with one decimal: "12.3%".
+std::string Percent(double share);
+
 class Table {
  public:
   explicit Table(std::vector<std::string> headings);

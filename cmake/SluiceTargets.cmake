@@ -5,6 +5,8 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
+option(SLUICE_UNITY "Compile several sources at a time: quicker from nothing, slower after an edit" ON)
+
 find_program(SLUICE_CCACHE ccache)
 if(SLUICE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${SLUICE_CCACHE})
@@ -26,6 +28,16 @@ function(sluice_target_settings target)
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link,address,undefined
                                              -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+  endif()
+endfunction()
+
+# Sources of a target are compiled eight at a time: most of the time goes to headers and templates that they
+# share. Names in their unnamed namespaces must then differ, but for those of the further sources given,
+# which are compiled alone.
+function(sluice_unite target)
+  if(SLUICE_UNITY AND NOT SLUICE_SANITIZER)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 endfunction()
 
@@ -65,31 +77,33 @@ function(sluice_precompile target header)
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
 
-# sluice_library(name SOURCES ... [DEPS public dependencies ...] [PRECOMPILED header])
+# sluice_library(name SOURCES ... [ALONE sources ...] [DEPS public dependencies ...] [PRECOMPILED header])
 function(sluice_library name)
-  cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;DEPS" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES} ${ARG_ALONE})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
   sluice_target_settings(${name})
+  sluice_unite(${name} ${ARG_ALONE})
   if(ARG_PRECOMPILED)
     sluice_precompile(${name} ${ARG_PRECOMPILED})
   endif()
 endfunction()
 
-# sluice_executable(name SOURCES ... [DEPS ...])
+# sluice_executable(name SOURCES ... [ALONE ...] [DEPS ...])
 function(sluice_executable name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES} ${ARG_ALONE})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   sluice_target_settings(${name})
+  sluice_unite(${name} ${ARG_ALONE})
 endfunction()
 
-# sluice_test(name SOURCES ... [DEPS ...] [PRECOMPILED header] [OPTIMIZED]): a GoogleTest binary, each of
-# its tests known to ctest. Its own code, most of which runs once, is not optimised unless it is
-# OPTIMIZED; what it tests is. Sanitizers slow it down enough as it is.
+# sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED]): a GoogleTest
+# binary, each of its tests known to ctest. Its own code, most of which runs once, is not optimised unless
+# it is OPTIMIZED; what it tests is. Sanitizers slow it down enough as it is.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED" "SOURCES;DEPS" ${ARGN})
-  sluice_executable(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock_main)
+  cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
+  sluice_executable(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS} GTest::gmock_main)
   target_compile_definitions(${name} PRIVATE SLUICE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(NOT ARG_PRECOMPILED)
     set(ARG_PRECOMPILED test)

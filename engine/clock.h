@@ -11,6 +11,10 @@ namespace sluice {
 using MonoTime = std::chrono::steady_clock::time_point;
 using std::chrono::nanoseconds;
 
+inline double Seconds(nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 class Clock {
  public:
   virtual ~Clock() = default;

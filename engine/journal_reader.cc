@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr int kMostDepth = 4;
 constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMostTokens = 1 << 20;
+constexpr int64_t kMostJournalTokens = 1 << 20;
 // Some 73 years: sums with any option stay far from overflow.
 constexpr int64_t kMostTime = int64_t{1} << 61;
 
@@ -32,7 +32,7 @@ MonoTime Time(ObjectReader* reader, const std::string& key) {
 
 // Three numbers.
 std::array<int32_t, 3> Triple(ObjectReader* reader, const std::string& key) {
-  const std::vector<int64_t> values = reader->Integers(key, 0, kMostTokens);
+  const std::vector<int64_t> values = reader->Integers(key, 0, kMostJournalTokens);
   if (values.size() != 3) {
     reader->Fail(key, "is not a list of 3");
     return {};
@@ -78,14 +78,14 @@ JournalEntry ReadPush(ObjectReader* reader) {
   push.sequence = {
       .ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
       .priority = Int32(reader, "priority", 1, kPriorityLevels),
-      .first_position = Int32(reader, "first", 0, kMostTokens),
-      .tokens = Int32(reader, "tokens", 1, kMostTokens),
-      .later_tokens = Int32(reader, "later", 0, kMostTokens),
+      .first_position = Int32(reader, "first", 0, kMostJournalTokens),
+      .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
+      .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
       .sampled_rows = Int32(reader, "sampled", 0),
       .pages = Int32(reader, "pages", 0),
       .running = reader->Boolean("running", false),
       .generates = reader->Boolean("generates", false),
-      .expected_steps = Int32(reader, "steps", 1, kMostTokens),
+      .expected_steps = Int32(reader, "steps", 1, kMostJournalTokens),
       .queued = Time(reader, "queued"),
       .deadline = Time(reader, "deadline"),
       .overtaken = Int32(reader, "overtaken", 0),
@@ -96,9 +96,9 @@ JournalEntry ReadPush(ObjectReader* reader) {
 
 JournalEntry ReadRevise(ObjectReader* reader) {
   return JournalRevise{.ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
-                       .next = {.first_position = Int32(reader, "first", 0, kMostTokens),
-                                .tokens = Int32(reader, "tokens", 1, kMostTokens),
-                                .later_tokens = Int32(reader, "later", 0, kMostTokens),
+                       .next = {.first_position = Int32(reader, "first", 0, kMostJournalTokens),
+                                .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
+                                .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
                                 .sampled_rows = Int32(reader, "sampled", 0),
                                 .pages = Int32(reader, "pages", 0),
                                 .running = reader->Boolean("running", false)}};

@@ -1,17 +1,12 @@
 // Times of traces, as metrics, admin API and status page show them.
 #pragma once
 
-#include <chrono>
 #include <optional>
 
 #include "engine/clock.h"
 #include "engine/request.h"
 
 namespace sluice {
-
-inline double Seconds(nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 // Mean time between the generated tokens of a request that succeeded; none when no row has two. Rows
 // advance together, so steps, not tokens, are what it divides by.

@@ -1,13 +1,8 @@
 #include "server/engine_health.h"
 
-#include <chrono>
+#include "engine/clock.h"
 
 namespace sluice {
-namespace {
-
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
-
-}  // namespace
 
 void EngineHealth::Attach(Health* health) {
   MutexLock lock(&mu_);

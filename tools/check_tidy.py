@@ -21,6 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("client", "config", "engine", "kernels", "server")
 UNIT_SOURCES = 8
+INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 # Unused in its source, it could be used in the next one: such a source is a unit of its own.
 USING_DECLARATION = re.compile(r"^\s*using \w*(::\w+)+;", re.MULTILINE)
 
@@ -45,13 +46,20 @@ def flags_of(command):
     return tuple(flags)
 
 
+def sources_of(path):
+    """The file that a command compiles, or those that CMake has it include: a unity build's."""
+    if path.parent.name != "Unity":
+        return [path]
+    return [pathlib.Path(name) for name in INCLUDE.findall(path.read_text())]
+
+
 def read_sources(build):
     """Sources to check, in order, with their flags."""
     flags = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = pathlib.Path(entry["file"])
-        if path.is_relative_to(ROOT) and is_checked(path.relative_to(ROOT)):
-            flags.setdefault(path.relative_to(ROOT), flags_of(entry["command"]))
+        for path in sources_of(pathlib.Path(entry["file"])):
+            if path.is_relative_to(ROOT) and is_checked(path.relative_to(ROOT)):
+                flags.setdefault(path.relative_to(ROOT), flags_of(entry["command"]))
     return dict(sorted(flags.items()))
 
 

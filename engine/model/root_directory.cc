@@ -19,9 +19,9 @@ namespace sluice {
 namespace {
 
 constexpr int kMaxLinks = 40;  // as the kernel's
-constexpr size_t kMaxDepth = 64;
+constexpr size_t kMaxFolders = 64;
 
-std::string Shown(std::string_view path) {
+std::string ShownPath(std::string_view path) {
   return absl::CHexEscape(absl::string_view(path.data(), std::min<size_t>(path.size(), 255)));
 }
 
@@ -50,8 +50,8 @@ class Walk {
         if (absl::Status status = Follow(next, name); !status.ok()) return status;
       } else if (ahead_.empty()) {
         return Opened(name);
-      } else if (stack_.size() == kMaxDepth) {
-        return absl::InvalidArgumentError(absl::StrCat(Shown(path_), " is too deep"));
+      } else if (stack_.size() == kMaxFolders) {
+        return absl::InvalidArgumentError(absl::StrCat(ShownPath(path_), " is too deep"));
       } else {
         stack_.push_back(std::move(next));
       }
@@ -76,7 +76,7 @@ class Walk {
     if (text.starts_with('/')) return Leaves(name);
     if (++links_ > kMaxLinks) {
       return absl::InvalidArgumentError(
-          absl::StrCat(Shown(path_), " has more than ", kMaxLinks, " symbolic links"));
+          absl::StrCat(ShownPath(path_), " has more than ", kMaxLinks, " symbolic links"));
     }
     last_link_ = name;
     Prepend(text);
@@ -91,17 +91,17 @@ class Walk {
   }
 
   absl::Status Failed() const {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(path_)));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", ShownPath(path_)));
   }
 
   absl::Status Leaves(const std::string& name) const {
     const std::string& link = name == ".." ? last_link_ : name;
     return absl::InvalidArgumentError(
-        link.empty() ? absl::StrCat(Shown(path_), " leads out of the root directory")
-                     : absl::StrCat(Shown(path_),
+        link.empty() ? absl::StrCat(ShownPath(path_), " leads out of the root directory")
+                     : absl::StrCat(ShownPath(path_),
                                     " leads out of the root directory by the "
                                     "symbolic link ",
-                                    Shown(link)));
+                                    ShownPath(link)));
   }
 
   const int root_;
@@ -118,7 +118,7 @@ class Walk {
 absl::StatusOr<std::shared_ptr<const RootDirectory>> RootDirectory::Open(const std::string& path) {
   Descriptor root(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (root.get() < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", Shown(path)));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", ShownPath(path)));
   }
   return std::shared_ptr<const RootDirectory>(new RootDirectory(std::move(root)));
 }
@@ -126,7 +126,7 @@ absl::StatusOr<std::shared_ptr<const RootDirectory>> RootDirectory::Open(const s
 absl::StatusOr<Descriptor> RootDirectory::OpenBeneath(std::string_view path, int flags) const {
   if (path.find('\0') != std::string_view::npos || path.starts_with('/')) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", Shown(path), "\" is no path below the root directory"));
+        absl::StrCat("\"", ShownPath(path), "\" is no path below the root directory"));
   }
   return Walk(root_.get(), path, flags).Run();
 }

@@ -1,7 +1,6 @@
 #include "engine/schedule/virtual_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
@@ -9,8 +8,6 @@
 
 namespace sluice {
 namespace {
-
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 class VirtualRun {
  public:

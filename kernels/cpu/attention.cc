@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
 namespace {
-
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t ScoreStride(int64_t max_context) { return CeilDiv(max_context, kPageTokens) * kPageTokens; }
 

@@ -7,13 +7,12 @@
 #include <cstddef>
 #include <cstdlib>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
 namespace {
-
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Whole huge pages are asked for, where they fit: a few rows stream the panels faster than small pages
 // can be looked up.

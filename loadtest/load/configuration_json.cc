@@ -5,8 +5,6 @@ namespace {
 
 using nlohmann::json;
 
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
-
 json ArrivalsJson(const SessionOptions& options) {
   const WorkloadOptions& workload = options.workload;
   if (!options.concurrencies.empty()) return {{"kind", "closed loop"}};

@@ -15,6 +15,10 @@ namespace sluice::load {
 
 using std::chrono::nanoseconds;
 
+inline double Seconds(nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 // All but kOk miss the objective, whatever it is.
 enum class Outcome : uint8_t {
   kOk,

@@ -37,8 +37,6 @@ std::string HostPort(absl::string_view url) {
   return std::string(url.substr(0, url.find('/')));
 }
 
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
-
 class Session {
  public:
   Session(const SessionOptions& options, std::ostream* out, bool terminal)

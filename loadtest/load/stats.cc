@@ -7,8 +7,6 @@
 namespace sluice::load {
 namespace {
 
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
-
 // Points that show both the body and the tail: equal steps of log(1 / (1 - share)).
 std::vector<std::pair<double, double>> Cdf(const std::vector<nanoseconds>& sorted) {
   std::vector<std::pair<double, double>> points;

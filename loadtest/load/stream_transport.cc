@@ -15,7 +15,7 @@
 namespace sluice::load {
 namespace {
 
-constexpr char kMethod[] = "/inference.GRPCInferenceService/ModelStreamInfer";
+constexpr char kStreamMethod[] = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 // Fields of a message may follow its other bytes, so an id is added without serialising anew.
 grpc::ByteBuffer WithId(const grpc::Slice& request, int64_t call) {
@@ -38,7 +38,7 @@ class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
   Stream(const std::shared_ptr<grpc::Channel>& channel, SystemTime until, CallSink* sink)
       : sink_(sink), stub_(channel) {
     context_.set_deadline(until);
-    stub_.PrepareBidiStreamingCall(&context_, kMethod, grpc::StubOptions(), this);
+    stub_.PrepareBidiStreamingCall(&context_, kStreamMethod, grpc::StubOptions(), this);
     AddHold();
     StartRead(&incoming_);
     StartCall();

@@ -9,7 +9,7 @@
 namespace sluice::load {
 namespace {
 
-constexpr char kMethod[] = "/inference.GRPCInferenceService/ModelInfer";
+constexpr char kUnaryMethod[] = "/inference.GRPCInferenceService/ModelInfer";
 
 class UnaryTransport final : public Transport {
  public:
@@ -32,8 +32,8 @@ class UnaryTransport final : public Transport {
       ++running_;
     }
     grpc::GenericStub& stub = *stubs_[next_.fetch_add(1) % stubs_.size()];
-    stub.UnaryCall(&call->context, kMethod, grpc::StubOptions(), &call->request, &call->response,
-                   [this, call](grpc::Status status) { Received(call, status); });
+    stub.UnaryCall(&call->context, kUnaryMethod, grpc::StubOptions(), &call->request,
+                   &call->response, [this, call](grpc::Status status) { Received(call, status); });
   }
 
  private:

@@ -16,8 +16,6 @@
 namespace sluice::loadtest {
 namespace {
 
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
-
 bool IsPadded(PolicyKind policy) {
   return policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded;
 }

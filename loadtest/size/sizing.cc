@@ -22,8 +22,6 @@ namespace {
 constexpr double kPrecision = 1.02;
 constexpr double kMostGrowth = 1e6;
 
-double Seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
-
 // The arrivals of each replica, `growth` times as fast.
 std::vector<std::vector<Arrival>> Split(std::span<const Arrival> arrivals, double growth,
                                         int replicas, uint64_t seed) {

@@ -27,15 +27,10 @@ std::future<grpc::Status> InferLater(const TestDaemon& daemon, const std::vector
   });
 }
 
-TestDaemon::Options WithHttp() {
-  TestDaemon::Options options;
-  options.server.metrics.address = "127.0.0.1:0";
-  return options;
-}
-
 class DrainTest : public ::testing::Test {
  protected:
-  explicit DrainTest(const TestDaemon::Options& options = WithHttp()) : daemon_(options) {
+  explicit DrainTest(const TestDaemon::Options& options = TestDaemon::Options::WithHttp())
+      : daemon_(options) {
     daemon_.backend().OnReplay([this](const RecordedBatch&) {
       gate_.Pass();
       return absl::OkStatus();

@@ -21,6 +21,12 @@ TestDaemon::Options::Options() {
   server.log.level = "error";
 }
 
+TestDaemon::Options TestDaemon::Options::WithHttp() {
+  Options options;
+  options.server.metrics.address = "127.0.0.1:0";
+  return options;
+}
+
 TestDaemon::TestDaemon(const Options& options)
     : backend_(options.backend),
       log_(*Log::Create(options.server.log)),

@@ -29,6 +29,7 @@ class TestDaemon {
     ServerOptions server;
     FakeBackend::Options backend;
     Options();  // gRPC on a free port of the loopback, no HTTP, errors only in the log
+    static Options WithHttp();
   };
   explicit TestDaemon(const Options& options = Options());
 

@@ -40,14 +40,8 @@ absl::Status StartSecond(TestDaemon* first, const std::string& grpc, const std::
       .status();
 }
 
-TestDaemon::Options WithHttp() {
-  TestDaemon::Options options;
-  options.server.metrics.address = "127.0.0.1:0";
-  return options;
-}
-
 TEST(ServerTest, PortsAreNeverShared) {
-  TestDaemon daemon(WithHttp());
+  TestDaemon daemon(TestDaemon::Options::WithHttp());
   const absl::Status grpc = StartSecond(&daemon, daemon.address(), "");
   EXPECT_EQ(grpc.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(grpc.message()), HasSubstr(daemon.address()));
@@ -139,7 +133,7 @@ TEST(ServerTest, TooLargeMessagesAreRefused) {
 }
 
 TEST(ServerTest, ReadinessIsToldAlikeOnBothPorts) {
-  TestDaemon daemon(WithHttp());
+  TestDaemon daemon(TestDaemon::Options::WithHttp());
   const auto stub = grpc::health::v1::Health::NewStub(daemon.Channel());
   const auto serving = [&](const std::string& service) {
     grpc::ClientContext context;
@@ -155,7 +149,7 @@ TEST(ServerTest, ReadinessIsToldAlikeOnBothPorts) {
 }
 
 TEST(ServerTest, MetricsTellTheBuckets) {
-  TestDaemon daemon(WithHttp());
+  TestDaemon daemon(TestDaemon::Options::WithHttp());
   ModelInferResponse response;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(daemon.Infer(IdsRequest({1, 2, 3}), &response).ok());
   const auto samples = daemon.Scrape();

@@ -22,12 +22,6 @@ using testing::HttpGet;
 using ::testing::Not;
 using testing::TestDaemon;
 
-TestDaemon::Options WithHttp() {
-  TestDaemon::Options options;
-  options.server.metrics.address = "127.0.0.1:0";
-  return options;
-}
-
 TEST(StatusPage, NeedsNothingFromOutside) {
   std::string page = kStatusPage;
   // The name of the SVG namespace looks like an address and is none.
@@ -39,7 +33,7 @@ TEST(StatusPage, NeedsNothingFromOutside) {
 }
 
 TEST(StatusPage, IsServedWithAPolicyThatAllowsItsOwnScriptAlone) {
-  TestDaemon daemon(WithHttp());
+  TestDaemon daemon(TestDaemon::Options::WithHttp());
   const HttpAnswer page = HttpGet(daemon.server().http_port(), "/");
   EXPECT_EQ(page.status, 200);
   EXPECT_EQ(page.body, kStatusPage);
@@ -51,7 +45,7 @@ TEST(StatusPage, IsServedWithAPolicyThatAllowsItsOwnScriptAlone) {
 }
 
 TEST(StatusPage, JsonAgreesWithMetrics) {
-  TestDaemon daemon(WithHttp());
+  TestDaemon daemon(TestDaemon::Options::WithHttp());
   for (int length = 1; length <= 20; ++length) {
     inference::ModelInferResponse response;
     const std::vector<int32_t> ids(static_cast<size_t>(length), 65);
@@ -77,7 +71,7 @@ TEST(StatusPage, JsonAgreesWithMetrics) {
 }
 
 TEST(StatusPage, CanBeSwitchedOff) {
-  TestDaemon::Options options = WithHttp();
+  TestDaemon::Options options = TestDaemon::Options::WithHttp();
   options.server.http.status_page = false;
   TestDaemon daemon(options);
   EXPECT_EQ(HttpGet(daemon.server().http_port(), "/").status, 404);

@@ -31,7 +31,7 @@ TEST(WorkThread, RunsInOrderAndRefusesWhatIsTooMuch) {
   EXPECT_FALSE(thread.Post([&] { done.push_back(3); })) << "two wait already";
   gate.Open();
   last.AwaitArrivals(1);
-  EXPECT_THAT(done, testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(done, ::testing::ElementsAre(0, 1, 2));
 }
 
 TEST(WorkThread, LeavesNothingBehind) {
