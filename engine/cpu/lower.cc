@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "engine/cpu/attention_steps.h"
 #include "engine/cpu/head_step.h"
 #include "engine/cpu/row_steps.h"
@@ -21,13 +22,19 @@ class Lowering {
       : config_(model.config), graph_(model.graph), weights_(model.checkpoint, context) {}
 
   StepOr operator()(const EmbedOp& op) {
-    auto table = weights_.AsStored(op.table, {config_.vocab_size, Width(op.out)});
+    if (op.index != EmbedIndex::kToken || op.scale != 1) return Unsupported("this embedding");
+    auto table = weights_.AsStored(op.table);
     if (!table.ok()) return table.status();
     return MakeEmbedStep(op, *std::move(table), Width(op.out));
   }
 
-  StepOr operator()(const RmsNormOp& op) {
-    auto weight = weights_.Floats(op.weight, {Width(op.in)});
+  StepOr operator()(const InputOp&) { return Unsupported("float inputs"); }
+
+  StepOr operator()(const NormOp& op) {
+    if (op.kind != NormKind::kRms || !op.weight.present() || op.scale != 1) {
+      return Unsupported("this norm");
+    }
+    auto weight = weights_.Floats(op.weight, op.width);
     if (!weight.ok()) return weight.status();
     return MakeRmsNormStep(op, *std::move(weight));
   }
@@ -35,18 +42,14 @@ class Lowering {
   StepOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in);
     const int64_t n = Width(op.out);
-    absl::StatusOr<std::vector<float>> bias = std::vector<float>();
-    if (!op.bias.empty()) {
-      bias = weights_.Floats(op.bias, op.position_bias ? std::vector<int64_t>{op.positions, n}
-                                                       : std::vector<int64_t>{n});
-    }
+    auto bias = weights_.Floats(op.bias, op.position_bias ? op.bias.shape[0] * n : n);
     if (!bias.ok()) return bias.status();
-    if (op.position_wise) {
-      auto packed = weights_.PositionWise(op.weight, op.positions, k, n);
+    if (op.position_wise()) {
+      auto packed = weights_.PositionWise(op.weight);
       if (!packed.ok()) return packed.status();
       return MakePositionWiseStep(op, *std::move(packed), *std::move(bias));
     }
-    auto dense = weights_.DenseLayer(op.weight, k, n);
+    auto dense = weights_.DenseLayer(op.weight, op.layout, k, n);
     if (!dense.ok()) return dense.status();
     return MakeDenseStep(op, *std::move(dense), *std::move(bias));
   }
@@ -59,7 +62,7 @@ class Lowering {
   StepOr operator()(const AttentionOp& op) {
     std::vector<float> gate;
     if (!op.xsa_gate.empty()) {
-      auto alpha = weights_.Floats(op.xsa_gate, {config_.heads});
+      auto alpha = weights_.Floats({op.xsa_gate, {config_.heads}}, config_.heads);
       if (!alpha.ok()) return alpha.status();
       gate = *std::move(alpha);
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
@@ -67,10 +70,19 @@ class Lowering {
     return MakeAttentionStep(op, config_, std::move(gate));
   }
 
-  StepOr operator()(const SwiGluOp& op) { return MakeSwiGluStep(op, Width(op.gate)); }
+  StepOr operator()(const ActivationOp& op) {
+    if (op.activation != Activation::kSilu || op.up == kNoBuffer) {
+      return Unsupported("this activation");
+    }
+    return MakeSwiGluStep(op, Width(op.in));
+  }
+
+  StepOr operator()(const MixOp&) { return Unsupported("mixing"); }
 
   StepOr operator()(const HeadOp& op) {
-    auto head = weights_.DenseLayer(op.weight, Width(op.in), config_.vocab_size);
+    if (op.bias.present() || op.soft_cap != 0) return Unsupported("a head with bias or soft cap");
+    auto head =
+        weights_.DenseLayer(op.weight, MatrixLayout::kOutIn, Width(op.in), config_.vocab_size);
     if (!head.ok()) return head.status();
     return MakeHeadStep(op.in, *std::move(head));
   }
@@ -78,6 +90,9 @@ class Lowering {
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
 
  private:
+  static absl::Status Unsupported(const char* what) {
+    return absl::UnimplementedError(absl::StrCat(what, " has no CPU kernel"));
+  }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
 
   const ModelConfig& config_;

@@ -27,7 +27,7 @@ class EmbedStep final : public Step {
 
 class RmsNormStep final : public Step {
  public:
-  RmsNormStep(const RmsNormOp& op, std::vector<float> weight)
+  RmsNormStep(const NormOp& op, std::vector<float> weight)
       : in_(op.in), out_(op.out), eps_(op.eps), weight_(std::move(weight)) {}
 
   void Execute(const StepRun& run) const override {
@@ -99,15 +99,15 @@ class PositionWiseStep final : public LinearStep {
 
 class SwiGluStep final : public Step {
  public:
-  SwiGluStep(const SwiGluOp& op, int64_t width) : op_(op), width_(width) {}
+  SwiGluStep(const ActivationOp& op, int64_t width) : op_(op), width_(width) {}
 
   void Execute(const StepRun& run) const override {
-    kernels::SwiGlu(run.context, run.buffer(op_.gate), run.buffer(op_.up), run.rows(), width_,
+    kernels::SwiGlu(run.context, run.buffer(op_.in), run.buffer(op_.up), run.rows(), width_,
                     run.buffer(op_.out));
   }
 
  private:
-  SwiGluOp op_;
+  ActivationOp op_;
   int64_t width_;
 };
 
@@ -117,7 +117,7 @@ std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table,
   return std::make_unique<EmbedStep>(op, std::move(table), width);
 }
 
-std::unique_ptr<const Step> MakeRmsNormStep(const RmsNormOp& op, std::vector<float> weight) {
+std::unique_ptr<const Step> MakeRmsNormStep(const NormOp& op, std::vector<float> weight) {
   return std::make_unique<RmsNormStep>(op, std::move(weight));
 }
 
@@ -131,7 +131,7 @@ std::unique_ptr<const Step> MakePositionWiseStep(const LinearOp& op, kernels::Pa
   return std::make_unique<PositionWiseStep>(op, std::move(weights), std::move(bias));
 }
 
-std::unique_ptr<const Step> MakeSwiGluStep(const SwiGluOp& op, int64_t width) {
+std::unique_ptr<const Step> MakeSwiGluStep(const ActivationOp& op, int64_t width) {
   return std::make_unique<SwiGluStep>(op, width);
 }
 

@@ -15,13 +15,13 @@ namespace sluice {
 // table: [vocab, width]
 std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table, int64_t width);
 // weight: [width]
-std::unique_ptr<const Step> MakeRmsNormStep(const RmsNormOp& op, std::vector<float> weight);
+std::unique_ptr<const Step> MakeRmsNormStep(const NormOp& op, std::vector<float> weight);
 // bias: [n], or empty
 std::unique_ptr<const Step> MakeDenseStep(const LinearOp& op, std::unique_ptr<kernels::Dense> dense,
                                           std::vector<float> bias);
 // bias: [n] or, with op.position_bias, [positions, n]; or empty
 std::unique_ptr<const Step> MakePositionWiseStep(const LinearOp& op, kernels::PackedWeights weights,
                                                  std::vector<float> bias);
-std::unique_ptr<const Step> MakeSwiGluStep(const SwiGluOp& op, int64_t width);
+std::unique_ptr<const Step> MakeSwiGluStep(const ActivationOp& op, int64_t width);
 
 }  // namespace sluice

@@ -1,10 +1,13 @@
 #include "engine/cuda/lower_cuda.h"
 
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
@@ -53,7 +56,8 @@ class Lowering {
       : config_(model.config), graph_(model.graph), source_(model.checkpoint), weights_(weights) {}
 
   StepOr operator()(const EmbedOp& op) {
-    const auto table = weights_.Load<T>(source_, op.table, {config_.vocab_size, Width(op.out)});
+    if (op.index != EmbedIndex::kToken || op.scale != 1) return Unsupported("this embedding");
+    const auto table = weights_.Load<T>(source_, op.table, Elements(op.table));
     if (!table.ok()) return table.status();
     return [op, table = *table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
       cuda::Embed<T>(stream, {.table = table,
@@ -64,8 +68,13 @@ class Lowering {
     };
   }
 
-  StepOr operator()(const RmsNormOp& op) {
-    const auto weight = weights_.Load<T>(source_, op.weight, {Width(op.in)});
+  StepOr operator()(const InputOp&) { return Unsupported("float inputs"); }
+
+  StepOr operator()(const NormOp& op) {
+    if (op.kind != NormKind::kRms || op.width != Width(op.in) || op.scale != 1) {
+      return Unsupported("this norm");
+    }
+    const auto weight = weights_.Load<T>(source_, op.weight, op.width);
     if (!weight.ok()) return weight.status();
     return [op, weight = *weight, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
       cuda::RmsNorm<T>(stream, {.x = place.buffer(op.in),
@@ -79,16 +88,11 @@ class Lowering {
 
   StepOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in), n = Width(op.out);
-    const auto weight = op.position_wise
-                            ? weights_.Load<T>(source_, op.weight, {op.positions, k, n})
-                            : weights_.LoadTransposed<T>(source_, op.weight, k, n);
+    const auto weight = op.position_wise()
+                            ? weights_.Load<T>(source_, op.weight, Elements(op.weight))
+                            : weights_.LoadDense<T>(source_, op.weight, op.layout, k, n);
     if (!weight.ok()) return weight.status();
-    absl::StatusOr<const T*> bias = nullptr;
-    if (!op.bias.empty()) {
-      bias = weights_.Load<T>(
-          source_, op.bias,
-          op.position_bias ? std::vector<int64_t>{op.positions, n} : std::vector<int64_t>{n});
-    }
+    const auto bias = weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n);
     if (!bias.ok()) return bias.status();
     return [op, weight = *weight, bias = *bias, k, n](const StepPlace<T>& place, Stream& stream) {
       cuda::Project<T, T>(stream,
@@ -98,7 +102,7 @@ class Lowering {
                            .bias_stride = op.position_bias ? n : 0,
                            .k = static_cast<int32_t>(k),
                            .n = static_cast<int32_t>(n),
-                           .tiles = op.position_wise ? place.group_tiles() : place.dense_tiles(),
+                           .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
                            .accumulate = op.accumulate,
                            .out = place.buffer(op.out)});
     };
@@ -107,7 +111,7 @@ class Lowering {
   StepOr operator()(const RopeStoreOp& op) {
     if (absl::Status status = MakeRopeTables(); !status.ok()) return status;
     return
-        [op, cos = cos_, sin = sin_, dim = static_cast<int32_t>(config_.head_dim),
+        [op, cos = cos_, sin = sin_, dim = static_cast<int32_t>(config_.rotary_dim()),
          heads = static_cast<int32_t>(config_.heads)](const StepPlace<T>& place, Stream& stream) {
           cuda::RopeAndStore<T>(
               stream, {.cos = cos,
@@ -155,9 +159,12 @@ class Lowering {
     };
   }
 
-  StepOr operator()(const SwiGluOp& op) {
-    return [op, dim = Width32(op.gate)](const StepPlace<T>& place, Stream& stream) {
-      cuda::SwiGlu<T>(stream, {.gate = place.buffer(op.gate),
+  StepOr operator()(const ActivationOp& op) {
+    if (op.activation != Activation::kSilu || op.up == kNoBuffer) {
+      return Unsupported("this activation");
+    }
+    return [op, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
+      cuda::SwiGlu<T>(stream, {.gate = place.buffer(op.in),
                                .up = place.buffer(op.up),
                                .dim = dim,
                                .rows = place.rows(),
@@ -165,10 +172,13 @@ class Lowering {
     };
   }
 
+  StepOr operator()(const MixOp&) { return Unsupported("mixing"); }
+
   // The head runs apart from the steps (engine/cuda/cuda_head.h).
   StepOr operator()(const HeadOp& op) {
-    const auto head =
-        weights_.LoadTransposed<T>(source_, op.weight, Width(op.in), config_.vocab_size);
+    if (op.bias.present() || op.soft_cap != 0) return Unsupported("a head with bias or soft cap");
+    const auto head = weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn, Width(op.in),
+                                            config_.vocab_size);
     if (!head.ok()) return head.status();
     head_in_ = op.in;
     head_ = *head;
@@ -179,6 +189,14 @@ class Lowering {
   const T* head() const { return head_; }
 
  private:
+  static absl::Status Unsupported(const char* what) {
+    return absl::UnimplementedError(absl::StrCat(what, " has no CUDA kernel"));
+  }
+  // From the part's first on.
+  static int64_t Elements(const TensorPart& part) {
+    return std::accumulate(part.shape.begin(), part.shape.end(), int64_t{1}, std::multiplies<>()) -
+           part.first;
+  }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
   int32_t Width32(BufferId id) const { return static_cast<int32_t>(Width(id)); }
 
@@ -202,13 +220,14 @@ class Lowering {
   // Of every position, in double and rounded once; shared by all layers.
   absl::Status MakeRopeTables() {
     if (cos_ != nullptr) return absl::OkStatus();
-    const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.head_dim);
+    const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.rotary_dim());
+    const double direction = config_.rope.reversed ? -1 : 1;
     std::vector<float> cos, sin;
     for (int64_t position = 0; position < config_.max_positions; ++position) {
       for (double frequency : frequencies) {
         const double angle = static_cast<double>(position) * frequency;
         cos.push_back(static_cast<float>(std::cos(angle)));
-        sin.push_back(static_cast<float>(std::sin(angle)));
+        sin.push_back(static_cast<float>(std::sin(direction * angle)));
       }
     }
     const auto cos_on_device = weights_.Put(cos), sin_on_device = weights_.Put(sin);

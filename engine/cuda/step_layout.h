@@ -23,7 +23,7 @@ struct StepCounts {
 
 // Byte offsets, multiples of 256.
 struct StepLayout {
-  std::vector<int64_t> buffers;  // per graph buffer: [tokens, width]; the head's input is at 0
+  std::vector<int64_t> buffers;  // per graph buffer: [tokens, width]; the graph's output is at 0
 
   int64_t input;  // the first of the arrays that the host sends, which end with `pages`
   int64_t input_bytes;

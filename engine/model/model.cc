@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/directory.h"
+#include "engine/model/tensor_names.h"
 
 namespace sluice {
 namespace {
@@ -52,7 +53,9 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   auto model = std::make_shared<Model>();
   model->name = name;
   model->version = version;
-  model->graph = BuildGraph(*config);
+  model->graph = BuildGraph(*config, FindSpelling(config->family, [&](const std::string& tensor) {
+    return checkpoint->Has(tensor);
+  }));
   model->config = *std::move(config);
   model->checkpoint = *std::move(checkpoint);
   if (absl::Status status = FindOutputHeads(model.get()); !status.ok()) return status;

@@ -25,9 +25,9 @@ ModelConfig RandomConfig(std::mt19937_64& random) {
   config.heads = config.kv_heads * (1 + below(4));
   config.head_dim = 2 * (1 + below(20));
   config.max_positions = 33 + below(30);
-  config.rms_norm_eps = 1e-5f;
+  config.norm.eps = 1e-5f;
   config.tie_word_embeddings = below(2) == 0;
-  config.attention_bias = below(2) == 0;
+  config.qkv_bias = config.output_bias = below(2) == 0;
   config.mlp_bias = below(2) == 0;
   if (below(2) == 0) config.rope.llama3 = {8.0, 1.0, 4.0, 16};
   if (below(2) == 0) {
