@@ -39,7 +39,9 @@ void CollectRow(size_t i, Row* row, ExecutionSlot* slot, DeliveryScratch* scratc
                              .token = token,
                              .logprob = result.drawn->logprob,
                              .top_ids = candidates ? row->top_ids.data() : nullptr,
-                             .top_logprobs = candidates ? row->top_logprobs.data() : nullptr});
+                             .top_logprobs = candidates ? row->top_logprobs.data() : nullptr,
+                             .top_scores =
+                                 row->top_scores.empty() ? nullptr : row->top_scores.data()});
   row->outcome = Row::Outcome::kContinues;
   const bool more = row->Keep(token);
   if (EndsText(row, token, &scratch->text)) return Finish(row, FinishReason::kStop);

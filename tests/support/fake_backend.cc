@@ -68,6 +68,10 @@ float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head) {
   return static_cast<float>(((layer * 100 + token) * 100 + position) * 10 + head);
 }
 
+float State(std::span<const int32_t> sequence, int64_t i) {
+  return Logit(sequence, 1000 + i);
+}
+
 float ProjFrac(int64_t layer, int32_t token, int32_t position, int64_t head) {
   return -CosSim(layer, token, position, head);
 }
@@ -80,6 +84,7 @@ ModelConfig FakeConfig() {
   config.layers = 2;
   config.heads = 3;
   config.max_positions = 64;
+  config.hidden_size = 5;
   config.xsa.layers = {true, true};
   return config;
 }
@@ -151,6 +156,11 @@ class FakeBackend::Executable : public ExecutableModel {
     for (const SampledRow& row : batch.sampled()) {
       const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(row.sequence)];
       Sample(row, ReadPages(cache, batch, sequence, row.position + 1));
+    }
+    for (const StateRow& row : batch.states()) {
+      const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(row.sequence)];
+      const std::vector<int32_t> tokens = ReadPages(cache, batch, sequence, row.position + 1);
+      for (int64_t i = 0; i < model_->config.hidden_size; ++i) row.out[i] = fake::State(tokens, i);
     }
     if (batch.xsa_cos_sim != nullptr) Diagnose(batch);
     return absl::OkStatus();
