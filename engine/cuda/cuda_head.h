@@ -78,8 +78,8 @@ class CudaHead {
   kernels::RowGroup* tile_ = nullptr;
   int32_t* tile_count_ = nullptr;
   uint64_t* scratch_ = nullptr;
-  int32_t* excluded_ = nullptr;       // [kHeadRows, vocab], as the next
-  int32_t* sent_excluded_ = nullptr;  // pinned
+  int32_t* excluded_ = nullptr;        // [kHeadRows, vocab], as the next
+  int32_t* sent_excluded_ = nullptr;   // pinned
   Output output_ = {}, fetched_ = {};  // on the device, pinned
   std::unique_ptr<DeviceGraph> graph_;
 };
