@@ -22,7 +22,6 @@ class Lowering {
       : config_(model.config), graph_(model.graph), weights_(model.checkpoint, context) {}
 
   StepOr operator()(const EmbedOp& op) {
-    if (op.index != EmbedIndex::kToken || op.scale != 1) return Unsupported("this embedding");
     auto table = weights_.AsStored(op.table);
     if (!table.ok()) return table.status();
     return MakeEmbedStep(op, *std::move(table), Width(op.out));
@@ -31,12 +30,14 @@ class Lowering {
   StepOr operator()(const InputOp&) { return Unsupported("float inputs"); }
 
   StepOr operator()(const NormOp& op) {
-    if (op.kind != NormKind::kRms || !op.weight.present() || op.scale != 1) {
-      return Unsupported("this norm");
-    }
     auto weight = weights_.Floats(op.weight, op.width);
     if (!weight.ok()) return weight.status();
-    return MakeRmsNormStep(op, *std::move(weight));
+    auto bias = weights_.Floats(op.bias, op.width);
+    if (!bias.ok()) return bias.status();
+    if (op.scale != 1 && weight->empty()) weight->assign(op.width, 1);
+    for (float& value : *weight) value *= op.scale;
+    for (float& value : *bias) value *= op.scale;
+    return MakeNormStep(op, Width(op.in) / op.width, *std::move(weight), *std::move(bias));
   }
 
   StepOr operator()(const LinearOp& op) {
@@ -70,14 +71,15 @@ class Lowering {
     return MakeAttentionStep(op, config_, std::move(gate));
   }
 
-  StepOr operator()(const ActivationOp& op) {
-    if (op.activation != Activation::kSilu || op.up == kNoBuffer) {
-      return Unsupported("this activation");
-    }
-    return MakeSwiGluStep(op, Width(op.in));
-  }
+  StepOr operator()(const ActivationOp& op) { return MakeActivationStep(op, Width(op.in)); }
 
-  StepOr operator()(const MixOp&) { return Unsupported("mixing"); }
+  StepOr operator()(const MixOp& op) {
+    auto a_weight = MixWeight(op.a_weight, op);
+    if (!a_weight.ok()) return a_weight.status();
+    auto b_weight = MixWeight(op.b_weight, op);
+    if (!b_weight.ok()) return b_weight.status();
+    return MakeMixStep(op, Width(op.out), *std::move(a_weight), *std::move(b_weight));
+  }
 
   StepOr operator()(const HeadOp& op) {
     auto bias = weights_.Floats(op.bias, config_.vocab_size);
@@ -91,6 +93,15 @@ class Lowering {
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
 
  private:
+  // [width], each value as often as the op repeats it.
+  absl::StatusOr<std::vector<float>> MixWeight(const TensorPart& part, const MixOp& op) {
+    auto values = weights_.Floats(part, Width(op.out) / op.repeat);
+    if (!values.ok() || op.repeat == 1) return values;
+    std::vector<float> repeated;
+    for (const float value : *values) repeated.insert(repeated.end(), op.repeat, value);
+    return repeated;
+  }
+
   static absl::Status Unsupported(const char* what) {
     return absl::UnimplementedError(absl::StrCat(what, " has no CPU kernel"));
   }

@@ -49,7 +49,7 @@ struct EmbedOp {
   float scale;
 };
 
-// out = StepBatch::inputs() of the row where its token is negative, else 0.
+// out = StepBatch::inputs(), which is 0 in the rows of tokens.
 struct InputOp {
   int64_t width;
   BufferId out;
