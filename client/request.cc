@@ -94,9 +94,9 @@ int Prompts(const ModelInferRequest& request) {
 }
 
 absl::Status UnknownKey(const std::string& key) {
-  std::vector<std::string> known = {"text",        "ids", "inputs_embeds", "candidate_ids",
-                                    "exclude_ids", "id",  "model",         "version",
-                                    "outputs"};
+  std::vector<std::string> known = {"text",          "ids",         "inputs_embeds",
+                                    "candidate_ids", "exclude_ids", "id",
+                                    "model",         "version",     "outputs"};
   for (const ParameterInfo& info : Parameters()) known.emplace_back(info.name);
   return absl::InvalidArgumentError(
       absl::StrCat("unknown key ", Quote(key.substr(0, 80)), Suggestion(key, known)));

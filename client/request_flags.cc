@@ -81,8 +81,7 @@ absl::Status SetIdFlag(const char* flag, const char* name, const std::optional<s
 }
 
 absl::Status SetItemLists(const RequestFlags& flags, inference::ModelInferRequest* request) {
-  absl::Status status =
-      SetIdFlag("--candidate-ids", "candidate_ids", flags.candidates, request);
+  absl::Status status = SetIdFlag("--candidate-ids", "candidate_ids", flags.candidates, request);
   if (!status.ok()) return status;
   return SetIdFlag("--exclude-ids", "exclude_ids", flags.excluded, request);
 }

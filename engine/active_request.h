@@ -40,9 +40,9 @@ struct Row : PagedSequence {
   std::unique_ptr<RowEdits> edits;    // nullptr: none
   std::unique_ptr<RowStates> states;  // nullptr: no state is wanted
   std::unique_ptr<TextStream> text;   // nullptr: no text ends it
-  std::vector<int32_t> top_ids;      // [num_top] of the step
-  std::vector<float> top_logprobs;   // likewise
-  std::vector<float> top_scores;     // likewise, where wanted
+  std::vector<int32_t> top_ids;       // [num_top] of the step
+  std::vector<float> top_logprobs;    // likewise
+  std::vector<float> top_scores;      // likewise, where wanted
 
   int32_t length() const { return static_cast<int32_t>(history.size()); }
   int32_t step_end() const { return first_position + tokens; }  // position behind the step

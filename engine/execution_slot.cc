@@ -89,7 +89,8 @@ void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
     Place(Padded(nullptr, bucket.positions), bucket.positions);
   }
   const auto width = static_cast<size_t>(model_->config.hidden_size);
-  if (state_values_.size() < states_.size() * width) state_values_.resize(states_.capacity() * width);
+  if (state_values_.size() < states_.size() * width)
+    state_values_.resize(states_.capacity() * width);
   for (size_t s = 0; s < states_.size(); ++s) states_[s].out = state_values_.data() + s * width;
   batch_.Assign(sequences_, sampled_, executable_->row_order(), states_);
   if (diagnostics_wanted_) AttachDiagnostics();

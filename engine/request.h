@@ -123,13 +123,13 @@ std::string_view FinishReasonName(FinishReason reason);  // "", "length", "stop"
 
 // What is not a token. Vectors are empty unless asked for.
 struct Reply {
-  std::vector<FinishReason> finish;    // [rows]
-  std::vector<float> logits;           // [rows, vocab]
-  std::vector<float> prompt_logprobs;  // [sum of lengths]; 0 at each first position
-  std::vector<float> xsa_cos_sim;      // per row [layers, length, heads], row by row
-  std::vector<float> xsa_proj_frac;    // likewise
-  std::vector<float> embedding;        // [rows, hidden_size]
-  std::vector<float> scores;           // [rows, labels]
+  std::vector<FinishReason> finish;     // [rows]
+  std::vector<float> logits;            // [rows, vocab]
+  std::vector<float> prompt_logprobs;   // [sum of lengths]; 0 at each first position
+  std::vector<float> xsa_cos_sim;       // per row [layers, length, heads], row by row
+  std::vector<float> xsa_proj_frac;     // likewise
+  std::vector<float> embedding;         // [rows, hidden_size]
+  std::vector<float> scores;            // [rows, labels]
   std::vector<float> candidate_scores;  // as the request's candidates
 };
 

@@ -136,8 +136,8 @@ bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
                             : request_.model->items->Score(id, state));
   }
   Rescale(request_.states.candidates, scores);
-  return Write(scores, reply->candidate_scores.data() +
-                           request_.candidates.begin[static_cast<size_t>(row)]);
+  return Write(
+      scores, reply->candidate_scores.data() + request_.candidates.begin[static_cast<size_t>(row)]);
 }
 
 }  // namespace sluice

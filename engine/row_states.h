@@ -18,8 +18,8 @@ class StatePool {
   StatePool(Pooling pooling, int32_t length, int64_t width);
 
   bool Wants(int32_t position) const;
-  void Add(std::span<const float> state);    // of the position that it wants
-  std::span<const double> Mean();            // complete; of what was added
+  void Add(std::span<const float> state);  // of the position that it wants
+  std::span<const double> Mean();          // complete; of what was added
   bool complete() const { return added_ == count_; }
 
  private:

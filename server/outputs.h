@@ -29,10 +29,10 @@ enum class Output {
 
 // What a model must have.
 enum class Provider {
-  kTokens,      // it generates
-  kText,        // and has a tokenizer
-  kTokenIds,    // it generates, and its prompts may be token ids
-  kHead,        // logits
+  kTokens,    // it generates
+  kText,      // and has a tokenizer
+  kTokenIds,  // it generates, and its prompts may be token ids
+  kHead,      // logits
   kXsa,
   kClassifier,
   kAnyModel,

@@ -78,15 +78,15 @@ template <typename Enum>
 absl::Status ReadChoice(absl::string_view name, const inference::InferParameter& value,
                         std::span<const std::string_view> names, Enum* out) {
   const auto found = std::find(names.begin(), names.end(), value.string_param());
-  const bool text =
-      value.parameter_choice_case() == inference::InferParameter::kStringParam;
+  const bool text = value.parameter_choice_case() == inference::InferParameter::kStringParam;
   if (text && found != names.end()) {
     *out = static_cast<Enum>(found - names.begin());
     return absl::OkStatus();
   }
   std::string expected;
   for (const std::string_view each : names) {
-    absl::StrAppend(&expected, expected.empty() ? "" : ", ", absl::string_view(each.data(), each.size()));
+    absl::StrAppend(&expected, expected.empty() ? "" : ", ",
+                    absl::string_view(each.data(), each.size()));
   }
   return Expected(name, value, absl::StrCat("one of ", expected));
 }
@@ -171,8 +171,7 @@ constexpr Entry kEntries[] = {
      }},
     {"presence_penalty",
      [](const Reading& of) { return of.Penalty(&of.out->edits.presence_penalty); }},
-    {"priority",
-     [](const Reading& of) { return of.Integer(kPriorityLevels, &of.out->priority); }},
+    {"priority", [](const Reading& of) { return of.Integer(kPriorityLevels, &of.out->priority); }},
     {"repetition_penalty",
      [](const Reading& of) {
        return ReadReal(of.name, of.value, kMinRepetition, kMaxRepetition,

@@ -33,7 +33,7 @@ struct Parameters {
   EditRules edits;
   StopRules stop;
   bool empty_final_response = false;
-  StateRules states;    // the model's where the request says nothing
+  StateRules states;                         // the model's where the request says nothing
   Truncation truncate = Truncation::kError;  // likewise
 };
 

@@ -88,9 +88,9 @@ absl::Status Prompt::Encode(const Model& model) {
     }
     const std::vector<int32_t> tokens = model.tokenizer->Encode(texts_[row]);
     if (tokens.empty()) {
-      return InputError("text_input", absl::StrCat("[", row, "] has 0 tokens; expected 1 to ",
-                                                   model.config.max_positions,
-                                                   " (the model's max_positions)"));
+      return InputError("text_input",
+                        absl::StrCat("[", row, "] has 0 tokens; expected 1 to ",
+                                     model.config.max_positions, " (the model's max_positions)"));
     }
     encoded_.insert(encoded_.end(), tokens.begin(), tokens.end());
     lengths_.push_back(static_cast<int32_t>(tokens.size()));
@@ -154,8 +154,8 @@ absl::Status Prompt::CopyFloats(Request* request) const {
       floats_.Read(row, position, out);
       const float* bad = std::find_if(out, out + width, [](float x) { return !std::isfinite(x); });
       if (bad == out + width) continue;
-      return InputError("inputs_embeds", absl::StrCat("[", row, ", ", position, ", ", bad - out,
-                                                      "] is not finite"));
+      return InputError("inputs_embeds",
+                        absl::StrCat("[", row, ", ", position, ", ", bad - out, "] is not finite"));
     }
   }
   return absl::OkStatus();

@@ -62,8 +62,8 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Give
   for (const auto& requested : message.outputs()) {
     const OutputInfo* info = FindOutput(requested.name(), *reply->model);
     if (info == nullptr) {
-      return OutputError(requested.name(),
-                         absl::StrCat("is none of this model's, which are ", NamesOf(*reply->model)));
+      return OutputError(requested.name(), absl::StrCat("is none of this model's, which are ",
+                                                        NamesOf(*reply->model)));
     }
     if (!requested.parameters().empty()) {
       return OutputError(requested.name(), "takes no parameters");
@@ -76,10 +76,11 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Give
     reply->outputs.push_back(info->output);
   }
   if (message.outputs().empty()) AddDefaults(given, reply);
-  const bool scored = std::count(reply->outputs.begin(), reply->outputs.end(),
-                                 Output::kCandidateScores) != 0;
+  const bool scored =
+      std::count(reply->outputs.begin(), reply->outputs.end(), Output::kCandidateScores) != 0;
   if (given.candidates && !scored) {
-    return InputError("candidate_ids", "belongs to the output candidate_scores, which is not wanted");
+    return InputError("candidate_ids",
+                      "belongs to the output candidate_scores, which is not wanted");
   }
   return absl::OkStatus();
 }
@@ -164,7 +165,8 @@ absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t m
   }
   if (prompt.embeds() && !model.config.embeds_ids()) {
     return ParameterError("max_tokens",
-                          absl::StrCat("is ", max_tokens, "; the model takes vectors only, so that "
+                          absl::StrCat("is ", max_tokens,
+                                       "; the model takes vectors only, so that "
                                        "it cannot go on with tokens and generates 1 at most"));
   }
   return absl::OkStatus();
@@ -172,19 +174,17 @@ absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t m
 
 absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
   if (max_tokens == 0 || model.generates()) return absl::OkStatus();
-  const absl::string_view why = model.config.has_lm_head
-                                    ? "its attention runs in both directions"
-                                    : "it has no head";
-  return ParameterError("max_tokens", absl::StrCat("is ", max_tokens,
-                                                   "; the model generates no tokens: ", why));
+  const absl::string_view why =
+      model.config.has_lm_head ? "its attention runs in both directions" : "it has no head";
+  return ParameterError("max_tokens",
+                        absl::StrCat("is ", max_tokens, "; the model generates no tokens: ", why));
 }
 
 // Settles how many tokens a row may generate, and how long rows are.
 absl::Status CheckRoom(const Parameters& parameters, const Model& model, Prompt* prompt,
                        ValidRequest* valid) {
   const uint32_t outputs = MaskOf(valid->reply.outputs);
-  const int64_t max_tokens =
-      parameters.max_tokens.value_or((outputs & kOutputTokens) != 0 ? 1 : 0);
+  const int64_t max_tokens = parameters.max_tokens.value_or((outputs & kOutputTokens) != 0 ? 1 : 0);
   absl::Status status = CheckGenerates(model, max_tokens);
   if (status.ok()) status = CheckMoreTokens(model, *prompt, max_tokens);
   if (status.ok() && prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
@@ -196,17 +196,16 @@ absl::Status CheckRoom(const Parameters& parameters, const Model& model, Prompt*
   const int64_t limit = positions + 1;
   const bool cuts = parameters.truncate != Truncation::kError;
   // The last token is drawn at the last position, and is not computed any more.
-  status = prompt->Cut(parameters.truncate,
-                       cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1))
-                            : positions);
+  status =
+      prompt->Cut(parameters.truncate,
+                  cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions);
   if (!status.ok()) return status;
   const int32_t longest = Longest(prompt->lengths());
   if (longest + max_tokens <= limit) return absl::OkStatus();
   return WithReason(
-      absl::InvalidArgumentError(
-          absl::StrCat("parameter max_tokens is ", max_tokens, " and the longest row has ", longest,
-                       " tokens; together they may be at most ", limit,
-                       " (the model's max_positions + 1)")),
+      absl::InvalidArgumentError(absl::StrCat(
+          "parameter max_tokens is ", max_tokens, " and the longest row has ", longest,
+          " tokens; together they may be at most ", limit, " (the model's max_positions + 1)")),
       "parameter");
 }
 
@@ -257,9 +256,8 @@ absl::Status ApplyOutputs(const Parameters& parameters, const InputTensors& inpu
 
 absl::Status CheckId(const std::string& id) {
   if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("id has ", id.size(),
-                                                            " bytes; the limit is ",
-                                                            kMaxRequestIdBytes)),
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "id has ", id.size(), " bytes; the limit is ", kMaxRequestIdBytes)),
                     "request");
 }
 

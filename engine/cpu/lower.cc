@@ -82,11 +82,12 @@ class Lowering {
   }
 
   StepOr operator()(const HeadOp& op) {
-    if (op.bias.present() || op.soft_cap != 0) return Unsupported("a head with bias or soft cap");
+    auto bias = weights_.Floats(op.bias, config_.vocab_size);
+    if (!bias.ok()) return bias.status();
     auto head =
         weights_.DenseLayer(op.weight, MatrixLayout::kOutIn, Width(op.in), config_.vocab_size);
     if (!head.ok()) return head.status();
-    return MakeHeadStep(op.in, *std::move(head));
+    return MakeHeadStep(op.in, *std::move(head), {*std::move(bias), op.soft_cap});
   }
 
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
@@ -122,6 +123,9 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
     if (!step.ok()) return step.status();
     lowered.steps.push_back(*std::move(step));
   }
+  const BufferId output = model.graph.output;
+  const GraphBuffer& states = model.graph.buffers[static_cast<size_t>(output)];
+  lowered.steps.push_back(MakeStateStep(output, states.width));
   lowered.weight_bytes = lowering.bytes();
   return lowered;
 }

@@ -204,17 +204,16 @@ class Lowering {
 
   // The head runs apart from the steps (engine/cuda/cuda_head.h).
   StepOr operator()(const HeadOp& op) {
-    if (op.bias.present() || op.soft_cap != 0) return Unsupported("a head with bias or soft cap");
     const auto head = weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn, Width(op.in),
                                             config_.vocab_size);
     if (!head.ok()) return head.status();
-    head_in_ = op.in;
-    head_ = *head;
+    const auto bias = weights_.Load<T>(source_, op.bias, config_.vocab_size);
+    if (!bias.ok()) return bias.status();
+    head_ = {*head, *bias, op.soft_cap};
     return CudaStep<T>();
   }
 
-  BufferId head_in() const { return head_in_; }
-  const T* head() const { return head_; }
+  const HeadWeights<T>& head() const { return head_; }
 
  private:
   static absl::Status Unsupported(const char* what) {
@@ -286,8 +285,7 @@ class Lowering {
   DeviceWeights& weights_;
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
-  BufferId head_in_ = 0;
-  const T* head_ = nullptr;
+  HeadWeights<T> head_;
 };
 
 }  // namespace
@@ -303,7 +301,6 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
     if (!step.ok()) return step.status();
     if (*step != nullptr) lowered.steps.push_back(*std::move(step));
   }
-  lowered.head_in = lowering.head_in();
   lowered.head = lowering.head();
   return lowered;
 }

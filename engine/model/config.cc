@@ -200,7 +200,8 @@ void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& c
   if (config.family == Family::kSluice) {
     ReadSluice(root, extensions, config);
   } else {
-    extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa"});
+    extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "embedding", "classifier",
+                          "position_alignment", "truncate"});
   }
   ReadByteTokenizer(extensions, config);
   ReadPositionWise(extensions, config);
@@ -267,6 +268,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ObjectReader extensions = root.Object("sluice");
   ReadExtensions(root, extensions, config);
   CheckRotations(root, config);
+  config.serving = ReadServing(root, extensions, config);
   if (!status.ok()) return status;
   return config;
 }

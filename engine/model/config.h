@@ -47,6 +47,7 @@
 //   "skip_weights": false                   U-Net: x += w[i] * what layer (first half - 1 - i) gave
 //   "embedding_scale": 1.0                  of token embeddings
 //   "logit_soft_cap": 0                     c tanh(logits / c); 0: none
+// What prompts and outputs are like is in the same object: engine/model/serving_config.h.
 // Unknown keys inside "sluice" are errors; unknown keys of the families are ignored as in every
 // reader of such files, but keys that would change the result and are not supported are errors.
 // Tensor names: engine/model/tensor_names.h.
@@ -59,6 +60,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/serving_config.h"
 #include "kernels/activation_kind.h"
 
 namespace sluice {
@@ -181,6 +183,7 @@ struct ModelConfig {
   bool byte_tokenizer = false;
   PositionWiseConfig position_wise;
   XsaConfig xsa;
+  ServingConfig serving;
 
   // Rotated features of a head; 0: none.
   int64_t rotary_dim() const;

@@ -93,7 +93,8 @@ void ReadResidual(ObjectReader& extensions, ModelConfig& config) {
 void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& config) {
   extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "norm", "positions",
                         "attention", "mlp", "biases", "block", "branch_scale", "residual_mix",
-                        "skip_weights", "embedding_scale", "logit_soft_cap"});
+                        "skip_weights", "embedding_scale", "logit_soft_cap", "embedding",
+                        "classifier", "position_alignment", "truncate"});
   ReadNorm(extensions, config.norm);
   ReadPositions(root, extensions, config);
   ReadAttention(extensions, config);

@@ -74,9 +74,8 @@ absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
     if (!pooler.ok()) return pooler.status();
     classifier.pooler_ = *std::move(pooler);
   }
-  auto linear =
-      StoredLinear::Find(checkpoint, "classifier.weight", wanted.bias ? "classifier.bias" : "",
-                         wanted.labels, width);
+  auto linear = StoredLinear::Find(checkpoint, "classifier.weight",
+                                   wanted.bias ? "classifier.bias" : "", wanted.labels, width);
   if (!linear.ok()) return linear.status();
   classifier.classifier_ = *std::move(linear);
   return classifier;
@@ -96,8 +95,8 @@ void Classifier::Score(std::span<const double> pooled, std::vector<double>* scor
 absl::StatusOr<ItemHead> ItemHead::Find(const ModelConfig& config, const HeadOp& op,
                                         const Checkpoint& checkpoint) {
   ItemHead head;
-  auto rows =
-      StoredLinear::Find(checkpoint, op.weight, op.bias, config.vocab_size, config.hidden_size);
+  auto rows = StoredLinear::Find(checkpoint, op.weight.name, op.bias.name, config.vocab_size,
+                                 config.hidden_size);
   if (!rows.ok()) return rows.status();
   head.rows_ = *std::move(rows);
   head.soft_cap_ = op.soft_cap;

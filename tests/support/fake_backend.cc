@@ -68,9 +68,7 @@ float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head) {
   return static_cast<float>(((layer * 100 + token) * 100 + position) * 10 + head);
 }
 
-float State(std::span<const int32_t> sequence, int64_t i) {
-  return Logit(sequence, 1000 + i);
-}
+float State(std::span<const int32_t> sequence, int64_t i) { return Logit(sequence, 1000 + i); }
 
 float ProjFrac(int64_t layer, int32_t token, int32_t position, int64_t head) {
   return -CosSim(layer, token, position, head);
