@@ -27,7 +27,7 @@ class Lowering {
     return MakeEmbedStep(op, *std::move(table), Width(op.out));
   }
 
-  StepOr operator()(const InputOp&) { return Unsupported("float inputs"); }
+  StepOr operator()(const InputOp& op) { return MakeInputStep(op); }
 
   StepOr operator()(const NormOp& op) {
     auto weight = weights_.Floats(op.weight, op.width);

@@ -1,7 +1,9 @@
 #include "engine/cpu/row_steps.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "kernels/check.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/mix.h"
@@ -42,6 +44,19 @@ class EmbedStep final : public Step {
   EmbedOp op_;
   StoredTensor table_;
   int64_t width_;
+};
+
+class InputStep final : public Step {
+ public:
+  explicit InputStep(const InputOp& op) : op_(op) {}
+
+  void Execute(const StepRun& run) const override {
+    SLUICE_CHECK(static_cast<int64_t>(run.batch.inputs().size()) == run.rows() * op_.width);
+    std::copy(run.batch.inputs().begin(), run.batch.inputs().end(), run.buffer(op_.out));
+  }
+
+ private:
+  InputOp op_;
 };
 
 class NormStep final : public Step {
@@ -163,6 +178,10 @@ class MixStep final : public Step {
 
 std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table, int64_t width) {
   return std::make_unique<EmbedStep>(op, std::move(table), width);
+}
+
+std::unique_ptr<const Step> MakeInputStep(const InputOp& op) {
+  return std::make_unique<InputStep>(op);
 }
 
 std::unique_ptr<const Step> MakeNormStep(const NormOp& op, int64_t groups,

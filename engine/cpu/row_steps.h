@@ -14,6 +14,7 @@ namespace sluice {
 
 // table: [entries, width], from the one of index 0 on
 std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table, int64_t width);
+std::unique_ptr<const Step> MakeInputStep(const InputOp& op);
 // weight, bias: [op.width], scaled; or empty. `groups` of op.width values make a row.
 std::unique_ptr<const Step> MakeNormStep(const NormOp& op, int64_t groups,
                                          std::vector<float> weight, std::vector<float> bias);

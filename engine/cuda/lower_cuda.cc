@@ -11,6 +11,7 @@
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/projection.h"
 #include "kernels/cuda/rope.h"
@@ -56,33 +57,45 @@ class Lowering {
       : config_(model.config), graph_(model.graph), source_(model.checkpoint), weights_(weights) {}
 
   StepOr operator()(const EmbedOp& op) {
-    if (op.index != EmbedIndex::kToken || op.scale != 1) return Unsupported("this embedding");
     const auto table = weights_.Load<T>(source_, op.table, Elements(op.table));
     if (!table.ok()) return table.status();
     return [op, table = *table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
       cuda::Embed<T>(stream, {.table = table,
-                              .ids = place.template at<const int32_t>(place.layout.token_ids),
+                              .ids = Ids(op.index, place),
                               .dim = dim,
+                              .accumulate = op.accumulate,
+                              .scale = op.scale,
                               .rows = place.rows(),
                               .out = place.buffer(op.out)});
     };
   }
 
-  StepOr operator()(const InputOp&) { return Unsupported("float inputs"); }
+  StepOr operator()(const InputOp& op) {
+    return CudaStep<T>([op](const StepPlace<T>& place, Stream& stream) {
+      cuda::TakeInput<T>(stream, {.in = place.template at<const float>(place.layout.inputs),
+                                  .dim = static_cast<int32_t>(op.width),
+                                  .rows = place.rows(),
+                                  .out = place.buffer(op.out)});
+    });
+  }
 
   StepOr operator()(const NormOp& op) {
-    if (op.kind != NormKind::kRms || op.width != Width(op.in) || op.scale != 1) {
-      return Unsupported("this norm");
-    }
     const auto weight = weights_.Load<T>(source_, op.weight, op.width);
     if (!weight.ok()) return weight.status();
-    return [op, weight = *weight, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
-      cuda::RmsNorm<T>(stream, {.x = place.buffer(op.in),
-                                .weight = weight,
-                                .eps = op.eps,
-                                .dim = dim,
-                                .rows = place.rows(),
-                                .out = place.buffer(op.out)});
+    const auto bias = weights_.Load<T>(source_, op.bias, op.width);
+    if (!bias.ok()) return bias.status();
+    const int32_t groups = Width32(op.in) / static_cast<int32_t>(op.width);
+    return [op, weight = *weight, bias = *bias, groups](const StepPlace<T>& place, Stream& stream) {
+      const cuda::NormArgs<T> args = {.x = place.buffer(op.in),
+                                      .weight = weight,
+                                      .bias = bias,
+                                      .eps = op.eps,
+                                      .scale = op.scale,
+                                      .dim = static_cast<int32_t>(op.width),
+                                      .groups = groups,
+                                      .rows = place.rows(),
+                                      .out = place.buffer(op.out)};
+      op.kind == NormKind::kRms ? cuda::RmsNorm(stream, args) : cuda::LayerNorm(stream, args);
     };
   }
 
@@ -160,19 +173,34 @@ class Lowering {
   }
 
   StepOr operator()(const ActivationOp& op) {
-    if (op.activation != Activation::kSilu || op.up == kNoBuffer) {
-      return Unsupported("this activation");
-    }
     return [op, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
-      cuda::SwiGlu<T>(stream, {.gate = place.buffer(op.in),
-                               .up = place.buffer(op.up),
-                               .dim = dim,
-                               .rows = place.rows(),
-                               .out = place.buffer(op.out)});
+      cuda::Activate<T>(stream, {.activation = op.activation,
+                                 .in = place.buffer(op.in),
+                                 .up = Buffer(op.up, place),
+                                 .dim = dim,
+                                 .rows = place.rows(),
+                                 .out = place.buffer(op.out)});
     };
   }
 
-  StepOr operator()(const MixOp&) { return Unsupported("mixing"); }
+  StepOr operator()(const MixOp& op) {
+    const int64_t count = Width(op.out) / op.repeat;
+    const auto a_weight = weights_.Load<T>(source_, op.a_weight, count);
+    if (!a_weight.ok()) return a_weight.status();
+    const auto b_weight = weights_.Load<T>(source_, op.b_weight, count);
+    if (!b_weight.ok()) return b_weight.status();
+    return [op, a_weight = *a_weight, b_weight = *b_weight, dim = Width32(op.out)](
+               const StepPlace<T>& place, Stream& stream) {
+      cuda::Mix<T>(stream, {.a = place.buffer(op.a),
+                            .a_weight = a_weight,
+                            .b = Buffer(op.b, place),
+                            .b_weight = b_weight,
+                            .repeat = static_cast<int32_t>(op.repeat),
+                            .dim = dim,
+                            .rows = place.rows(),
+                            .out = place.buffer(op.out)});
+    };
+  }
 
   // The head runs apart from the steps (engine/cuda/cuda_head.h).
   StepOr operator()(const HeadOp& op) {
@@ -190,6 +218,20 @@ class Lowering {
  private:
   static absl::Status Unsupported(const char* what) {
     return absl::UnimplementedError(absl::StrCat(what, " has no CUDA kernel"));
+  }
+  static const int32_t* Ids(EmbedIndex index, const StepPlace<T>& place) {
+    switch (index) {
+      case EmbedIndex::kToken:
+        return place.template at<const int32_t>(place.layout.token_ids);
+      case EmbedIndex::kPosition:
+        return place.template at<const int32_t>(place.layout.positions);
+      case EmbedIndex::kFirst:
+        break;
+    }
+    return nullptr;
+  }
+  static const T* Buffer(BufferId id, const StepPlace<T>& place) {
+    return id == kNoBuffer ? nullptr : place.buffer(id);
   }
   // From the part's first on.
   static int64_t Elements(const TensorPart& part) {
@@ -218,7 +260,7 @@ class Lowering {
 
   // Of every position, in double and rounded once; shared by all layers.
   absl::Status MakeRopeTables() {
-    if (cos_ != nullptr) return absl::OkStatus();
+    if (cos_ != nullptr || config_.rotary_dim() == 0) return absl::OkStatus();
     const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.rotary_dim());
     const double direction = config_.rope.reversed ? -1 : 1;
     std::vector<float> cos, sin;

@@ -61,6 +61,7 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
   layout.sequence_rows = take(tokens, kInt);
   layout.groups = take(tokens, sizeof(kernels::RowGroup));
   layout.sequences = take(bucket.sequences, sizeof(AttentionSequence));
+  layout.inputs = take(tokens * config.input_width, sizeof(float));
   constexpr int64_t kPageTokens = kernels::cuda::kPageTokens;
   const int64_t sequence_pages = (config.max_positions + kPageTokens - 1) / kPageTokens;
   layout.pages = take(bucket.sequences * sequence_pages, kInt);
@@ -93,6 +94,7 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
   Copy(batch.sequence_rows(), at(layout.sequence_rows));
   Copy(batch.groups(), at(layout.groups));
   Copy(batch.sequences(), at(layout.sequences));
+  Copy(batch.inputs(), at(layout.inputs));
   Copy(batch.pages(), at(layout.pages));
 }
 

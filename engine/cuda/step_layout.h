@@ -34,6 +34,7 @@ struct StepLayout {
   int64_t sequence_rows;  // [tokens]
   int64_t groups;         // [tokens]
   int64_t sequences;      // [sequences]
+  int64_t inputs;         // [tokens, the model's input_width], float
   int64_t pages;          // [sequences, those of the model's positions]; sent as far as used
 
   int64_t tile_counts;      // [3]: of the lists below
