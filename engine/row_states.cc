@@ -75,14 +75,14 @@ int64_t RowStates::Bytes(const Request& request) {
 
 RowStates::RowStates(const Request& request, int32_t length) : request_(request) {
   const ModelConfig& config = request.model->config;
-  const auto pool = [&](std::optional<StatePool>* pool, OutputMask output, Pooling pooling) {
+  const auto want = [&](std::optional<StatePool>* pool, OutputMask output, Pooling pooling) {
     if ((request.outputs & output) == 0) return;
     pool->emplace(pooling, length, config.hidden_size);
     only_last_ &= pooling == Pooling::kLast;
   };
-  pool(&embedding_, kOutputEmbedding, request.states.pooling);
-  pool(&classified_, kOutputScores, config.serving.classifier.pooling);
-  pool(&last_, kOutputCandidates, Pooling::kLast);
+  want(&embedding_, kOutputEmbedding, request.states.pooling);
+  want(&classified_, kOutputScores, config.serving.classifier.pooling);
+  want(&last_, kOutputCandidates, Pooling::kLast);
 }
 
 bool RowStates::Wants(int32_t position) const {

@@ -62,7 +62,7 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Give
   for (const auto& requested : message.outputs()) {
     const OutputInfo* info = FindOutput(requested.name(), *reply->model);
     if (info == nullptr) {
-      return OutputError(requested.name(), absl::StrCat("is none of this model's, which are ",
+      return OutputError(requested.name(), absl::StrCat("is unknown to this model, which has ",
                                                         NamesOf(*reply->model)));
     }
     if (!requested.parameters().empty()) {
@@ -215,6 +215,9 @@ void ApplyGeneration(Parameters&& parameters, ValidRequest* valid) {
   valid->reply.empty_final_response = parameters.empty_final_response;
   valid->request.edits = std::move(parameters.edits);
   valid->request.stop = std::move(parameters.stop);
+  // Where no output is of tokens there may be none, whatever their parameters say.
+  valid->request.stop.min_tokens =
+      std::min(valid->request.stop.min_tokens, valid->request.max_tokens);
 }
 
 void Apply(const Parameters& parameters, const CallFacts& arrival, ValidRequest* valid) {

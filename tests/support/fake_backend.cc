@@ -1,6 +1,7 @@
 #include "tests/support/fake_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -62,6 +63,12 @@ float Logit(std::span<const int32_t> sequence, int64_t id) {
 int32_t TopId(std::span<const int32_t> sequence, int32_t rank, int64_t vocab) {
   return static_cast<int32_t>((HashOf(sequence) + static_cast<uint64_t>(rank)) %
                               static_cast<uint64_t>(vocab));
+}
+
+int32_t TokenOf(std::span<const float> vector) {
+  uint64_t hash = vector.size();
+  for (const float value : vector) hash = Mix(hash, std::bit_cast<uint32_t>(value));
+  return -2 - static_cast<int32_t>(hash % 1'000'000);
 }
 
 float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head) {
@@ -142,7 +149,7 @@ class FakeBackend::Executable : public ExecutableModel {
     RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
     auto& cache = static_cast<FakeSlot&>(slot).tokens;
     for (int32_t row = 0; row < batch.tokens(); ++row) {
-      cache[static_cast<size_t>(batch.kv_slots()[row])] = batch.token_ids()[row];
+      cache[static_cast<size_t>(batch.kv_slots()[row])] = TokenAt(batch, row);
     }
     for (size_t s = 0; s < batch.sequences().size(); ++s) {
       const StepBatch::Sequence& sequence = batch.sequences()[s];
@@ -165,6 +172,13 @@ class FakeBackend::Executable : public ExecutableModel {
   }
 
  private:
+  int32_t TokenAt(const StepBatch& batch, int32_t row) const {
+    const int32_t token = batch.token_ids()[static_cast<size_t>(row)];
+    const auto width = static_cast<size_t>(model_->config.input_width);
+    if (token >= 0) return token;
+    return fake::TokenOf(batch.inputs().subspan(static_cast<size_t>(row) * width, width));
+  }
+
   std::vector<int32_t> ReadPages(const std::vector<int32_t>& cache, const StepBatch& batch,
                                  const StepBatch::Sequence& sequence, int32_t count) const {
     const int32_t page_tokens = backend_->info_.page_tokens;
