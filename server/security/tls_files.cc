@@ -45,8 +45,10 @@ class FetchingCredentials final : public grpc::ServerCredentials {
     MutexLock lock(&mu_);
     if (shown == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {shown->key.c_str(), shown->certificate.c_str()};
-    const char* const authorities = shown->client_ca.empty() ? nullptr : shown->client_ca.c_str();
-    *config = grpc_ssl_server_certificate_config_create(authorities, &pair, 1);
+    // gRPC 1.51 aborts without authorities, though it looks at them only when it asks for a certificate.
+    const std::string& authorities =
+        shown->client_ca.empty() ? shown->certificate : shown->client_ca;
+    *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     given_ = std::move(shown);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
