@@ -9,6 +9,7 @@ from always import await_balance, undisturbed
 from calls import wait_until
 from certificates import Authority, Files, SecureDaemon
 from conftest import SLUICE, Daemon, free_port
+from http2 import INFER, STREAM_INFER, Connection
 from infer import infer, text_inputs
 from limits import request
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -96,12 +97,16 @@ def test_only_callers_that_are_known(callers):
     assert server.metric("sluice_caller_requests_total", caller="anonymous") == 0
 
 
-def test_refused_callers_upload_nothing(callers):
-    """The call ends at its headers, whatever would have followed."""
-    server = callers(TWO, "--server.auth.anonymous", "false")
-    with undisturbed(server):
-        large = service_pb2.ModelInferRequest(model_name="demo", raw_input_contents=[bytes(1 << 25)])
-        assert call(server, "ModelInfer", large)[0] == "UNAUTHENTICATED"
+def test_unknown_callers_are_refused_at_their_headers(callers):
+    """Nothing of a message is waited for."""
+    server = callers(TWO, "--server.auth.anonymous", "false", "--server.admin.on-grpc-address", "true")
+    with Connection(server.grpc) as stranger:
+        stranger.settle()
+        paths = (INFER, STREAM_INFER, "/sluice.admin.v1.Admin/GetBuckets")
+        for stream, path in zip((1, 3, 5), paths):
+            stranger.open(stream, path)
+            end = stranger.end(stream)
+            assert end["grpc-status"] == "16" and end["sluice-reason"] == "credential_missing", path
 
 
 def test_tokens_are_exchanged_while_it_serves(callers):
