@@ -107,18 +107,19 @@ absl::Status Callers::Look() {
   MutexLock look(&look_mu_);
   absl::StatusOr<std::string> text = ReadSecretFile(auth_.callers_file);
   absl::Status outcome = text.status();
-  const bool fresh = text.ok() && *text != text_;
+  const bool fresh = text.ok() && (!read_ || *text != text_);
   if (fresh) {
     absl::StatusOr<CallersFile> file = ParseCallers(*text, auth_.callers_file);
     outcome = file.status();
     if (file.ok()) {
       Publish(*std::move(file));
       text_ = *std::move(text);
+      read_ = true;
     }
   }
   const bool told = outcome == outcome_ && !(fresh && outcome.ok());
   outcome_ = outcome;
-  if (!told) on_change_(outcome);
+  if (!told && read_) on_change_(outcome);
   return outcome;
 }
 

@@ -110,7 +110,8 @@ class Callers {
 
   Mutex look_mu_;  // held for a whole look; before mu_
   RateOptions rates_ ABSL_GUARDED_BY(look_mu_);
-  std::string text_ ABSL_GUARDED_BY(look_mu_);  // that table_ was made of
+  bool read_ ABSL_GUARDED_BY(look_mu_) = false;  // once, at least
+  std::string text_ ABSL_GUARDED_BY(look_mu_);   // that table_ was made of
   absl::Status outcome_ ABSL_GUARDED_BY(look_mu_);
 
   mutable Mutex mu_;  // held for a few instructions

@@ -24,10 +24,10 @@ def key_pem(key):
 class Authority:
     """Signs certificates for localhost."""
 
-    def __init__(self):
+    def __init__(self, days=1):
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-        self.certificate = pem(self._sign(self._name, self._key, days=1, authority=True))
+        self.certificate = pem(self._sign(self._name, self._key, days, authority=True))
 
     def _sign(self, subject, key, days, authority=False):
         now = datetime.datetime.now(datetime.timezone.utc)

@@ -75,16 +75,24 @@ def half_written(files, authority):
     files.put((certificate[:len(certificate) // 2], key))
 
 
+def unreadable(files, authority):
+    """To read what it leads to is an input/output error."""
+    files.crt.unlink()
+    files.crt.symlink_to("/proc/self/mem")
+
+
 def test_the_last_good_pair_serves(secure, files, authority):
     server = secure(*files.options())
     assert 0 < expiry(server) - time.time() < 2 * 86400
     with undisturbed(server):
-        for days, spoil in enumerate([mismatched, missing, expired, half_written], start=3):
+        faults = [mismatched, missing, expired, half_written, unreadable]
+        for days, spoil in enumerate(faults, start=3):
             bad, good, shown = reads(server, "error"), reads(server, "ok"), expiry(server)
             spoil(files, authority)
             wait_until(lambda: reads(server, "error") > bad)
             assert live(server), spoil
             assert expiry(server) == shown
+            files.crt.unlink(missing_ok=True)
             files.put(authority.pair(days=days))
             wait_until(lambda: expiry(server) > shown + 43200)
             assert reads(server, "ok") > good
@@ -109,7 +117,7 @@ def test_a_reload_reads_them_and_tells_what_is_wrong(secure, files, authority):
         assert live(server)
 
 
-@pytest.mark.parametrize("spoil", [mismatched, missing, expired, half_written])
+@pytest.mark.parametrize("spoil", [mismatched, missing, expired, half_written, unreadable])
 def test_a_start_with_bad_files_fails(secure, files, authority, spoil):
     spoil(files, authority)
     with pytest.raises(AssertionError, match="server.tls: .*tls\\.(crt|key)"):

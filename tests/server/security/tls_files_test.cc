@@ -113,6 +113,8 @@ TEST_F(TlsIdentityTest, OnlyRegularFilesAreRead) {
   options_.key_file = directory_.File("pipe");
   ASSERT_EQ(mkfifo(options_.key_file.c_str(), 0600), 0);
   EXPECT_THAT(Problem(), HasSubstr("pipe is not a regular file")) << "and nobody waits for it";
+  options_.key_file = "/proc/self/mem";
+  EXPECT_THAT(Problem(), HasSubstr("cannot read /proc/self/mem: Input/output error"));
 }
 
 class TlsFilesTest : public TlsTest {
