@@ -85,13 +85,17 @@ absl::Status EncodeTexts(const std::vector<std::string_view>& texts, const Model
       return InputError("text_input", absl::StrCat(name, texts[row].size(), " bytes; the limit is ",
                                                    max_positions * kMaxBytesPerToken));
     }
-    const std::vector<int32_t> tokens = model.tokenizer->Encode(texts[row]);
-    const int64_t count = static_cast<int64_t>(tokens.size());
+    const absl::StatusOr<std::vector<int32_t>> tokens = model.tokenizer->Encode(texts[row]);
+    if (!tokens.ok()) {
+      return InputError("text_input",
+                        absl::StrCat("[", row, "] is refused: ", tokens.status().message()));
+    }
+    const int64_t count = static_cast<int64_t>(tokens->size());
     if (count < 1 || count > max_positions) {
       return InputError("text_input", absl::StrCat(name, count, " tokens; expected 1 to ",
                                                    max_positions, " (the model's max_positions)"));
     }
-    request->tokens.insert(request->tokens.end(), tokens.begin(), tokens.end());
+    request->tokens.insert(request->tokens.end(), tokens->begin(), tokens->end());
     request->lengths.push_back(static_cast<int32_t>(count));
   }
   return absl::OkStatus();

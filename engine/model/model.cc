@@ -4,12 +4,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/directory.h"
+#include "engine/model/tokenizer_files.h"
 
 namespace sluice {
 namespace {
 
 constexpr char kConfigFile[] = "config.json";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+absl::Status LoadTextFiles(const Directory& directory, Model* model) {
+  ModelConfig& config = model->config;
+  auto ends = LoadEndTokens(directory, config.vocab_size);
+  if (!ends.ok()) return ends.status();
+  if (!ends->empty()) config.eos_token_ids = *std::move(ends);
+  if (config.byte_tokenizer) {
+    model->tokenizer = MakeByteTokenizer(config.bos_token_id);
+    return absl::OkStatus();
+  }
+  auto tokenizer = LoadTokenizer(directory, config.vocab_size);
+  if (!tokenizer.ok()) return tokenizer.status();
+  model->tokenizer = *std::move(tokenizer);
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -37,9 +53,8 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   model->graph = BuildGraph(*config);
   model->config = *std::move(config);
   model->checkpoint = *std::move(checkpoint);
-  if (model->config.byte_tokenizer) {
-    model->tokenizer = MakeByteTokenizer(model->config.bos_token_id);
-  }
+  absl::Status status = LoadTextFiles(directory, model.get());
+  if (!status.ok()) return status;
   return model;
 }
 
