@@ -1,5 +1,6 @@
 """Real daemons on free ports, real clients; nothing is mocked."""
 
+import itertools
 import os
 import pathlib
 import re
@@ -20,10 +21,22 @@ SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
 
 
+# Below those that the kernel gives to outgoing connections; each process of tests has a range of its own.
+PORTS = itertools.cycle(range(*(20000 + 2000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + i)
+                                for i in range(2))))
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port of the loopback that nothing else takes before it is used."""
+    for port in PORTS:
+        with socket.socket() as probe:
+            # What an earlier test left in TIME_WAIT does not matter: gRPC and we set the same option.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 class Daemon:
