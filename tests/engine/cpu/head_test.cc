@@ -100,7 +100,9 @@ TEST(HeadTest, LogitsAreTheStateTimesTheHeadWithBiasAndSoftCap) {
     }
     const float most = *std::max_element(logits.begin(), logits.end());
     EXPECT_EQ(result.token, std::max_element(logits.begin(), logits.end()) - logits.begin());
-    if (config.logit_soft_cap != 0) EXPECT_LT(most, config.logit_soft_cap);
+    if (config.logit_soft_cap != 0) {
+      EXPECT_LT(most, config.logit_soft_cap);
+    }
   }
 }
 
