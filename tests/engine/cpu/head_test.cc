@@ -21,7 +21,7 @@ class Replayer {
  public:
   explicit Replayer(const ModelConfig& config)
       : model_(RandomModel(config, 21)),
-        runner_(model_, {.threads = 2}, {kTokens, 2}),
+        runner_(model_, {.threads = 2, .profile = F32Profiles().front()}, {kTokens, 2}),
         batch_(kTokens, 2, static_cast<int32_t>(config.max_positions), kernels::kPageTokens) {
     std::iota(pages_.begin(), pages_.end(), 0);
   }
