@@ -1,15 +1,50 @@
 #include "engine/model/model.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/directory.h"
+#include "engine/model/tensor_names.h"
+#include "engine/model/tokenizer_files.h"
 
 namespace sluice {
 namespace {
 
 constexpr char kConfigFile[] = "config.json";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+// What the host computes itself.
+absl::Status FindOutputHeads(Model* model) {
+  if (model->config.serving.classifier.labels > 0) {
+    absl::StatusOr<Classifier> found = Classifier::Find(model->config, model->checkpoint);
+    if (!found.ok()) return found.status();
+    model->classifier = *std::move(found);
+  }
+  for (const GraphOp& op : model->graph.ops) {
+    const auto* head = std::get_if<HeadOp>(&op);
+    if (head == nullptr) continue;
+    // A backend reads the same tensors, and tells what is wrong with them.
+    absl::StatusOr<ItemHead> found = ItemHead::Find(model->config, *head, model->checkpoint);
+    if (found.ok()) model->items = *std::move(found);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadTextFiles(const Directory& directory, Model* model) {
+  ModelConfig& config = model->config;
+  auto ends = LoadEndTokens(directory, config.vocab_size);
+  if (!ends.ok()) return ends.status();
+  if (!ends->empty()) config.eos_token_ids = *std::move(ends);
+  if (config.byte_tokenizer) {
+    model->tokenizer = MakeByteTokenizer(config.bos_token_id);
+    return absl::OkStatus();
+  }
+  auto tokenizer = LoadTokenizer(directory, config.vocab_size);
+  if (!tokenizer.ok()) return tokenizer.status();
+  model->tokenizer = *std::move(tokenizer);
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -34,12 +69,14 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   auto model = std::make_shared<Model>();
   model->name = name;
   model->version = version;
-  model->graph = BuildGraph(*config);
+  model->graph = BuildGraph(*config, FindSpelling(config->family, [&](const std::string& tensor) {
+    return checkpoint->Has(tensor);
+  }));
   model->config = *std::move(config);
   model->checkpoint = *std::move(checkpoint);
-  if (model->config.byte_tokenizer) {
-    model->tokenizer = MakeByteTokenizer(model->config.bos_token_id);
-  }
+  absl::Status status = FindOutputHeads(model.get());
+  if (status.ok()) status = LoadTextFiles(directory, model.get());
+  if (!status.ok()) return status;
   return model;
 }
 
