@@ -70,6 +70,13 @@ struct FitArguments {
   std::string out;  // empty: standard output alone
 };
 
+struct VerifyArguments {
+  std::string model_directory;
+  std::string golden;
+  double tolerance = 0;
+  std::string profile;
+};
+
 struct ManageArguments {
   std::string model;
   int64_t model_version = 0;  // 0: not given
@@ -90,7 +97,8 @@ struct Arguments {
     kLoad,
     kUnload,
     kReload,
-    kFit
+    kFit,
+    kVerify
   };
   Command command = Command::kPrint;
   std::string text;  // kPrint: help or version
@@ -104,6 +112,7 @@ struct Arguments {
   OptimizeArguments optimize;
   ExplainArguments explain;
   FitArguments fit;
+  VerifyArguments verify;
   ManageArguments manage;
 };
 

@@ -13,6 +13,7 @@ int Run(const Arguments& arguments, const Console& console) {
     return kExitOk;
   }
   if (arguments.command == Arguments::Command::kFit) return RunFit(arguments, console);
+  if (arguments.command == Arguments::Command::kVerify) return RunVerify(arguments, console);
   const Connection connection(arguments.server, arguments.deadline_us);
   switch (arguments.command) {
     case Arguments::Command::kInfer:
@@ -39,6 +40,7 @@ int Run(const Arguments& arguments, const Console& console) {
     case Arguments::Command::kReload:
       return RunReload(arguments, connection, console);
     case Arguments::Command::kFit:
+    case Arguments::Command::kVerify:
     case Arguments::Command::kPrint:
       break;
   }

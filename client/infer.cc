@@ -14,6 +14,10 @@ std::string Details(const inference::ModelInferResponse& response, const Tensors
                     absl::Duration elapsed) {
   std::string line = absl::StrFormat("%d tokens in %.3f s", GeneratedTokens(tensors),
                                      absl::ToDoubleSeconds(elapsed));
+  const auto cut = response.parameters().find("truncated_tokens");
+  if (cut != response.parameters().end()) {
+    absl::StrAppendFormat(&line, ", prompt cut by %d tokens", cut->second.int64_param());
+  }
   if (const std::string reason = FinishReason(tensors); !reason.empty()) {
     absl::StrAppendFormat(&line, ", finish %s", reason);
   }

@@ -55,6 +55,17 @@ constexpr ParameterInfo kParameters[] = {
      "Go on where the model would end, for benchmarks."},
     {"num_top", "num_top_logprobs", ParameterKind::kInteger,
      "Candidates to return for each generated token. Default 0."},
+    {"truncate", "truncate", ParameterKind::kWord,
+     "error, left or right: whether a prompt that is too long is refused, or loses its first or "
+     "its last tokens. Default: the model's."},
+    {"pooling", "pooling", ParameterKind::kWord,
+     "mean, cls or last: what an embedding is made of. Default: the model's."},
+    {"normalize", "normalize", ParameterKind::kSwitch,
+     "Embeddings of length 1. Default: the model's."},
+    {"activation", "activation", ParameterKind::kWord,
+     "none (default), softmax or sigmoid: what becomes of a classifier's scores."},
+    {"candidate_activation", "candidate_activation", ParameterKind::kWord,
+     "none (default) or log_softmax: what becomes of the candidates' scores."},
     {"priority", "priority", ParameterKind::kInteger, "1 (most urgent) to 3; default 2."},
     {"timeout", "timeout", ParameterKind::kDuration,
      "Give up in the server's queue after this long, e.g. 500ms. Default: never."},
@@ -70,6 +81,8 @@ const char* ExpectedOf(ParameterKind kind) {
       return "a finite number";
     case ParameterKind::kSwitch:
       return "true or false";
+    case ParameterKind::kWord:
+      return "a word in UTF-8";
     case ParameterKind::kIds:
       return "token ids with commas between";
     case ParameterKind::kBiases:
@@ -181,6 +194,9 @@ bool Parse(ParameterKind kind, absl::Span<const std::string> values, InferParame
     case ParameterKind::kSwitch:
       parameter->set_bool_param(text == "true");
       return text == "true" || text == "false";
+    case ParameterKind::kWord:
+      parameter->set_string_param(values.front());
+      return IsUtf8(values.front());
     default:
       return ParseNumber(kind, text, parameter);
   }
@@ -214,6 +230,8 @@ bool IsFlagForm(ParameterKind kind, const json& value) {
       return value.is_number();
     case ParameterKind::kDuration:
       return value.is_number() || value.is_string();
+    case ParameterKind::kWord:
+      return value.is_string();
     case ParameterKind::kSwitch:
       return value.is_boolean();
     default:

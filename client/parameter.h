@@ -20,6 +20,7 @@ enum class ParameterKind {
   kSwitch,    // a flag without a value; true or false in JSON
   kIds,       // 1,2,3; a list in JSON
   kBiases,    // 5=-2.5,7=ban; in JSON an object, {"5": -2.5, "7": null}
+  kWord,      // one of a few, as it is
   kTexts,     // a flag that may be repeated; a string or a list of strings in JSON
 };
 

@@ -1,5 +1,6 @@
 #include "client/request.h"
 
+#include <algorithm>
 #include <bit>
 #include <istream>
 #include <limits>
@@ -26,8 +27,8 @@ absl::Status KeyError(absl::string_view key, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(key, ": ", problem));
 }
 
-absl::StatusOr<std::vector<int32_t>> IdsFromJson(const json& value) {
-  const absl::Status error = KeyError("ids", "expected a list of at least one 32-bit integer");
+absl::StatusOr<std::vector<int32_t>> IdsFromJson(const std::string& key, const json& value) {
+  const absl::Status error = KeyError(key, "expected a list of at least one 32-bit integer");
   if (!value.is_array() || value.empty()) return error;
   std::vector<int32_t> ids;
   ids.reserve(value.size());
@@ -51,8 +52,51 @@ absl::Status SetOutputsFromJson(const json& value, ModelInferRequest* request) {
   return value.is_array() ? absl::OkStatus() : KeyError("outputs", "expected a list of strings");
 }
 
+// The input of that name, its shape and contents empty.
+int ClearedInput(const std::string& name, const char* datatype, ModelInferRequest* request) {
+  int at = 0;
+  while (at < request->inputs_size() && request->inputs(at).name() != name) ++at;
+  if (at == request->inputs_size()) {
+    request->add_inputs()->set_name(name);
+    request->add_raw_input_contents();
+  }
+  request->mutable_inputs(at)->set_datatype(datatype);
+  request->mutable_inputs(at)->clear_shape();
+  return at;
+}
+
+absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
+  const absl::Status error =
+      KeyError("inputs_embeds", "expected a list of lists of as many finite numbers each");
+  if (!value.is_array() || value.empty() || !value[0].is_array() || value[0].empty()) return error;
+  std::vector<float> values;
+  for (const json& row : value) {
+    if (!row.is_array() || row.size() != value[0].size()) return error;
+    for (const json& number : row) {
+      if (!number.is_number()) return error;
+      values.push_back(number.get<float>());
+    }
+  }
+  const int at = ClearedInput("inputs_embeds", "FP32", request);
+  for (const size_t size : {size_t{1}, value.size(), value[0].size()}) {
+    request->mutable_inputs(at)->add_shape(static_cast<int64_t>(size));
+  }
+  request->set_raw_input_contents(at, values.data(), values.size() * sizeof(float));
+  return absl::OkStatus();
+}
+
+// Of what a row is made.
+int Prompts(const ModelInferRequest& request) {
+  return static_cast<int>(
+      std::count_if(request.inputs().begin(), request.inputs().end(), [](const auto& input) {
+        return input.name() != "candidate_ids" && input.name() != "exclude_ids";
+      }));
+}
+
 absl::Status UnknownKey(const std::string& key) {
-  std::vector<std::string> known = {"text", "ids", "id", "model", "version", "outputs"};
+  std::vector<std::string> known = {"text",          "ids",         "inputs_embeds",
+                                    "candidate_ids", "exclude_ids", "id",
+                                    "model",         "version",     "outputs"};
   for (const ParameterInfo& info : Parameters()) known.emplace_back(info.name);
   return absl::InvalidArgumentError(
       absl::StrCat("unknown key ", Quote(key.substr(0, 80)), Suggestion(key, known)));
@@ -63,10 +107,13 @@ absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRe
     if (key == info.name) return SetParameterFromJson(info, value, request);
   }
   if (key == "outputs") return SetOutputsFromJson(value, request);
-  if (key == "ids") {
-    absl::StatusOr<std::vector<int32_t>> ids = IdsFromJson(value);
-    if (ids.ok()) SetIds(*ids, request);
-    return ids.status();
+  if (key == "inputs_embeds") return SetVectorsFromJson(value, request);
+  const bool items = key == "candidate_ids" || key == "exclude_ids";
+  if (items || key == "ids") {
+    absl::StatusOr<std::vector<int32_t>> ids = IdsFromJson(key, value);
+    if (!ids.ok()) return ids.status();
+    items ? SetItems(key, *ids, request) : SetIds(*ids, request);
+    return absl::OkStatus();
   }
   const bool known = key == "text" || key == "id" || key == "model" || key == "version";
   if (!known) return UnknownKey(key);
@@ -119,6 +166,18 @@ void SetIds(absl::Span<const int32_t> ids, ModelInferRequest* request) {
   request->add_raw_input_contents(ids.data(), ids.size() * sizeof(int32_t));
 }
 
+void SetItems(const std::string& name, absl::Span<const int32_t> ids, ModelInferRequest* request) {
+  const int at = ClearedInput(name, "INT32", request);
+  request->mutable_inputs(at)->add_shape(1);
+  request->mutable_inputs(at)->add_shape(static_cast<int64_t>(ids.size()));
+  request->set_raw_input_contents(at, ids.data(), ids.size() * sizeof(int32_t));
+}
+
+absl::Status SetVectors(const std::string& text, ModelInferRequest* request) {
+  const json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return SetVectorsFromJson(value, request);
+}
+
 void AddOutput(const std::string& name, ModelInferRequest* request) {
   request->add_outputs()->set_name(name);
 }
@@ -148,8 +207,9 @@ absl::StatusOr<ModelInferRequest> ParseRequestLine(const std::string& line,
   for (const auto& [key, value] : object.items()) {
     if (absl::Status status = SetFromJson(key, value, &request); !status.ok()) return status;
   }
-  if (request.inputs_size() != 1) {
-    return absl::InvalidArgumentError("needs exactly one of \"text\" and \"ids\"");
+  if (Prompts(request) != 1) {
+    return absl::InvalidArgumentError(
+        "needs exactly one of \"text\", \"ids\" and \"inputs_embeds\"");
   }
   return request;
 }

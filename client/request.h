@@ -19,6 +19,13 @@ namespace sluice::client {
 void SetText(absl::string_view text, inference::ModelInferRequest* request);
 void SetIds(absl::Span<const int32_t> ids, inference::ModelInferRequest* request);
 
+// candidate_ids or exclude_ids, INT32 [1, n]; in the place of those that the request has.
+void SetItems(const std::string& name, absl::Span<const int32_t> ids,
+              inference::ModelInferRequest* request);
+
+// inputs_embeds FP32 [1, n, width], from a JSON list of n lists of as many numbers each.
+absl::Status SetVectors(const std::string& text, inference::ModelInferRequest* request);
+
 // Text that is the rest of `in`, line breaks included, of at most 16 MiB. InvalidArgument says why
 // there is none.
 absl::Status ReadText(std::istream& in, inference::ModelInferRequest* request);
@@ -28,8 +35,8 @@ void AddOutput(const std::string& name, inference::ModelInferRequest* request);
 // "1,2,3"; at least one.
 absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
 
-// A JSON object with `text` or `ids` and, optionally, `id`, `model`, `version`, `outputs` and the
-// names of Parameters() (client/parameter.h); what it leaves out is as in `defaults`. InvalidArgument names the key.
+// A JSON object with `text`, `ids` or `inputs_embeds` and, optionally, `candidate_ids`, `exclude_ids`,
+// `id`, `model`, `version`, `outputs` and the names of Parameters() (client/parameter.h); what it leaves out is as in `defaults`. InvalidArgument names the key.
 absl::StatusOr<inference::ModelInferRequest> ParseRequestLine(
     const std::string& line, const inference::ModelInferRequest& defaults);
 

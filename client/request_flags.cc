@@ -9,9 +9,9 @@ namespace sluice::client {
 namespace {
 
 constexpr char kInferFooter[] =
-    "A line of FILE is a JSON object with \"text\" or \"ids\" and, optionally, \"id\", \"model\",\n"
-    "\"version\", \"outputs\" and the parameters that are flags, with _ for -: \"max_tokens\". "
-    "Flags\n"
+    "A line of FILE is a JSON object with \"text\", \"ids\" or \"inputs_embeds\" and, optionally,\n"
+    "\"candidate_ids\", \"exclude_ids\", \"id\", \"model\", \"version\", \"outputs\" and the\n"
+    "parameters that are flags, with _ for -: \"max_tokens\". Flags\n"
     "stand for what a line leaves out. \"stop\" is a string or a list, ids are lists, "
     "\"logit_bias\"\n"
     "is {\"ID\": BIAS} with null for a ban. The results are JSON lines in the order of the input, "
@@ -51,6 +51,13 @@ void AddRequest(RequestFlags* flags, CLI::App* command) {
   command->add_option("--text", flags->text,
                       Help("The prompt, for models with a tokenizer; - for standard input."));
   command->add_option("--ids", flags->ids, "The prompt as token ids: 1,2,3.");
+  command->add_option("--inputs-embeds", flags->vectors,
+                      Help("The prompt as vectors, where the model takes such: a JSON list of "
+                           "lists of numbers."));
+  command->add_option("--candidate-ids", flags->candidates,
+                      Help("Tokens whose scores as the next one are wanted: 1,2,3."));
+  command->add_option("--exclude-ids", flags->excluded,
+                      Help("Tokens that are neither drawn nor among the candidates: 1,2,3."));
   command->add_option("--model", flags->model,
                       Help("The model; may be left out when the server has only one."));
   command->add_option("--model-version", flags->model_version, "Default: the highest.");
@@ -59,8 +66,24 @@ void AddRequest(RequestFlags* flags, CLI::App* command) {
   command->add_option(
       "--outputs", flags->outputs,
       Help("The outputs wanted, with commas between, instead of the default ones: "
-           "output_ids, sequence_length, logprobs, finish_reason, text_output, top_ids, "
-           "top_logprobs, logits, prompt_logprobs, xsa_cos_sim, xsa_proj_frac."));
+           "output_ids, sequence_length, logprobs, finish_reason, text_output, scores, embedding, "
+           "top_ids, top_logprobs, top_scores, candidate_scores, logits, prompt_logprobs, "
+           "xsa_cos_sim, xsa_proj_frac."));
+}
+
+absl::Status SetIdFlag(const char* flag, const char* name, const std::optional<std::string>& text,
+                       inference::ModelInferRequest* request) {
+  if (!text.has_value()) return absl::OkStatus();
+  absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*text);
+  if (!ids.ok()) return FlagError(flag, ids.status().message());
+  SetItems(name, *ids, request);
+  return absl::OkStatus();
+}
+
+absl::Status SetItemLists(const RequestFlags& flags, inference::ModelInferRequest* request) {
+  absl::Status status = SetIdFlag("--candidate-ids", "candidate_ids", flags.candidates, request);
+  if (!status.ok()) return status;
+  return SetIdFlag("--exclude-ids", "exclude_ids", flags.excluded, request);
 }
 
 absl::Status SetPrompt(const RequestFlags& flags, RequestArguments* arguments) {
@@ -68,6 +91,10 @@ absl::Status SetPrompt(const RequestFlags& flags, RequestArguments* arguments) {
     arguments->text_from_input = true;
   } else if (flags.text.has_value()) {
     SetText(*flags.text, &arguments->request);
+  }
+  if (flags.vectors.has_value()) {
+    absl::Status status = SetVectors(*flags.vectors, &arguments->request);
+    if (!status.ok()) return FlagError("--inputs-embeds", status.message());
   }
   if (!flags.ids.has_value()) return absl::OkStatus();
   absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*flags.ids);
@@ -79,6 +106,7 @@ absl::Status SetPrompt(const RequestFlags& flags, RequestArguments* arguments) {
 absl::Status ReadRequest(const RequestFlags& flags, RequestArguments* arguments) {
   if (absl::Status status = SetPrompt(flags, arguments); !status.ok()) return status;
   inference::ModelInferRequest* request = &arguments->request;
+  if (absl::Status status = SetItemLists(flags, request); !status.ok()) return status;
   request->set_model_name(flags.model);
   request->set_model_version(flags.model_version);
   request->set_id(flags.id);
@@ -95,9 +123,14 @@ absl::Status ReadRequest(const RequestFlags& flags, RequestArguments* arguments)
   return absl::OkStatus();
 }
 
+int PromptFlags(const RequestFlags& flags) {
+  return flags.text.has_value() + flags.ids.has_value() + flags.vectors.has_value();
+}
+
 absl::Status ReadInfer(const RequestFlags& flags, InferArguments* infer) {
-  if (flags.text.has_value() + flags.ids.has_value() + !flags.file.empty() != 1) {
-    return absl::InvalidArgumentError("infer needs exactly one of --text, --ids and --file");
+  if (PromptFlags(flags) + !flags.file.empty() != 1) {
+    return absl::InvalidArgumentError(
+        "infer needs exactly one of --text, --ids, --inputs-embeds and --file");
   }
   infer->file = flags.file;
   infer->json = flags.json;
@@ -106,8 +139,9 @@ absl::Status ReadInfer(const RequestFlags& flags, InferArguments* infer) {
 }
 
 absl::Status ReadGenerate(const RequestFlags& flags, GenerateArguments* generate) {
-  if (flags.text.has_value() == flags.ids.has_value()) {
-    return absl::InvalidArgumentError("generate needs exactly one of --text and --ids");
+  if (PromptFlags(flags) != 1) {
+    return absl::InvalidArgumentError(
+        "generate needs exactly one of --text, --ids and --inputs-embeds");
   }
   if (!flags.outputs.empty() && !flags.json) {
     return FlagError("--outputs", "shown only by --json");

@@ -15,6 +15,9 @@ namespace sluice::client {
 struct RequestFlags {
   std::optional<std::string> text;
   std::optional<std::string> ids;
+  std::optional<std::string> vectors;
+  std::optional<std::string> candidates;
+  std::optional<std::string> excluded;
   std::string model;
   std::string model_version;
   std::string id;

@@ -268,7 +268,8 @@ std::string JsonLine(const json& value) {
 std::string ResponseText(const Tensors& tensors, bool all) {
   const std::string candidates = CandidateTable(tensors);
   std::string text = absl::StrCat(MainText(tensors), candidates);
-  if (!all) return text;
+  // What a model that generates nothing answers with has no other form.
+  if (!all && !text.empty()) return text;
   for (const Tensor& tensor : tensors) {
     const bool in_table =
         !candidates.empty() && (tensor.name == "top_ids" || tensor.name == "top_logprobs");

@@ -19,14 +19,26 @@ int64_t FixedBytes(const Request& request) {
   auto bytes = static_cast<int64_t>(sizeof(ActiveRequest));
   bytes += BytesOf(request.edits.bias) + BytesOf(request.edits.allowed) + BytesOf(request.stop.ids);
   for (const std::string& text : request.stop.texts) bytes += static_cast<int64_t>(text.size());
+  bytes += BytesOf(request.inputs);
+  for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
+    bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
+  }
+  if ((request.outputs & kOutputCandidates) != 0) bytes += BytesOf(request.candidates.tokens);
   return bytes + static_cast<int64_t>(RequestHistory::kSteps * sizeof(ExplainedStep));
+}
+
+// Of one candidate.
+int64_t TopBytes(const Request& request) {
+  const size_t scores = (request.outputs & kOutputTopScores) != 0 ? 1 : 0;
+  return static_cast<int64_t>(sizeof(int32_t) + (1 + scores) * sizeof(float));
 }
 
 int64_t RowBytes(const Request& request) {
   auto bytes = static_cast<int64_t>(sizeof(Row) + sizeof(int32_t));
   if (RowEdits::Wanted(request)) bytes += static_cast<int64_t>(sizeof(RowEdits));
   if (!request.stop.texts.empty()) bytes += static_cast<int64_t>(sizeof(TextStream));
-  bytes += request.num_top * static_cast<int64_t>(sizeof(int32_t) + sizeof(float));
+  bytes += request.num_top * TopBytes(request);
+  if (RowStates::Wanted(request)) bytes += RowStates::Bytes(request);
   if ((request.outputs & kOutputLogits) != 0) {
     bytes += request.model->config.vocab_size * static_cast<int64_t>(sizeof(float));
   }
@@ -53,7 +65,15 @@ int64_t GeneratedTokenBytes(const Request& request) {
   int64_t bytes = sizeof(GeneratedToken);
   if (Generates(request)) bytes += sizeof(int32_t);
   if (RowEdits::Wanted(request)) bytes += kSeenBytes;
-  return bytes + request.num_top * static_cast<int64_t>(sizeof(int32_t) + sizeof(float));
+  return bytes + request.num_top * TopBytes(request);
+}
+
+// What is at other positions is something else, and no prefix of it: only rows of equal offset share
+// pages.
+void AlignRow(const ModelConfig& config, Row* row) {
+  if (config.serving.alignment == PositionAlignment::kStart) return;
+  row->position_offset = static_cast<int32_t>(config.max_positions) - row->prompt_length;
+  row->kv.root = static_cast<uint64_t>(row->position_offset);
 }
 
 }  // namespace
@@ -96,11 +116,16 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.deadline = request.deadline;
     row.history = std::span(request.tokens)
                       .subspan(static_cast<size_t>(offset), static_cast<size_t>(row.prompt_length));
+    AlignRow(request.model->config, &row);
     row.generates = row.max_generated > 1;
     row.scored = Wants(kOutputPromptLogprobs);
     row.sampled_end = row.max_generated > 0 || Wants(kOutputLogits);
-    // What is reported of every position must be computed.
-    row.reuse = !row.scored && !Wants(kOutputDiagnostics);
+    if (RowStates::Wanted(request)) {
+      row.states = std::make_unique<RowStates>(request, row.prompt_length);
+    }
+    // What is reported of every position must be computed, and vectors are not looked up.
+    row.reuse = !row.scored && !Wants(kOutputDiagnostics) && request.inputs.empty() &&
+                (row.states == nullptr || row.states->OnlyLast());
     PrepareGeneration(&row);
     offset += row.prompt_length;
   }
@@ -116,7 +141,9 @@ void ActiveRequest::PrepareGeneration(Row* row) {
     row->history = row->own_tokens;
   }
   if (RowEdits::Wanted(request)) {
-    row->edits = std::make_unique<RowEdits>(request, row->history, row->max_generated);
+    const std::span<const int32_t> prompt =
+        request.inputs.empty() ? row->history : std::span<const int32_t>();
+    row->edits = std::make_unique<RowEdits>(request, prompt, row->max_generated);
   }
   if (stop_texts_ != nullptr) {
     row->text = std::make_unique<TextStream>(request.model->tokenizer.get(), stop_texts_,
@@ -125,6 +152,7 @@ void ActiveRequest::PrepareGeneration(Row* row) {
   if (Wants(kOutputTopCandidates)) {
     row->top_ids.resize(static_cast<size_t>(request.num_top));
     row->top_logprobs.resize(row->top_ids.size());
+    if (Wants(kOutputTopScores)) row->top_scores.resize(row->top_ids.size());
   }
 }
 
@@ -135,6 +163,12 @@ void ActiveRequest::AllocateReply() {
   if (Wants(kOutputLogits)) {
     reply.logits.resize(rows.size() * static_cast<size_t>(config.vocab_size));
   }
+  const auto numbers = [this](OutputMask output, int64_t per_row) {
+    return Wants(output) ? rows.size() * static_cast<size_t>(per_row) : 0;
+  };
+  reply.embedding.resize(numbers(kOutputEmbedding, config.hidden_size));
+  reply.scores.resize(numbers(kOutputScores, config.serving.classifier.labels));
+  if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
   if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);
   if (Wants(kOutputDiagnostics) && config.xsa.Any()) {
     const size_t per_token = static_cast<size_t>(config.layers * config.heads);

@@ -12,6 +12,7 @@
 #include "engine/paged_scheduler.h"
 #include "engine/request.h"
 #include "engine/row_edits.h"
+#include "engine/row_states.h"
 #include "engine/schedule/admission.h"
 
 namespace sluice {
@@ -36,10 +37,12 @@ struct Row : PagedSequence {
   int64_t work = 0;  // tokens that its steps may still compute
   // Prompt and generated tokens, which `history` shows; empty when the prompt alone is ever computed.
   std::vector<int32_t> own_tokens;
-  std::unique_ptr<RowEdits> edits;   // nullptr: none
-  std::unique_ptr<TextStream> text;  // nullptr: no text ends it
-  std::vector<int32_t> top_ids;      // [num_top] of the step
-  std::vector<float> top_logprobs;   // likewise
+  std::unique_ptr<RowEdits> edits;    // nullptr: none
+  std::unique_ptr<RowStates> states;  // nullptr: no state is wanted
+  std::unique_ptr<TextStream> text;   // nullptr: no text ends it
+  std::vector<int32_t> top_ids;       // [num_top] of the step
+  std::vector<float> top_logprobs;    // likewise
+  std::vector<float> top_scores;      // likewise, where wanted
 
   int32_t length() const { return static_cast<int32_t>(history.size()); }
   int32_t step_end() const { return first_position + tokens; }  // position behind the step

@@ -34,12 +34,14 @@ void CollectRow(size_t i, Row* row, ExecutionSlot* slot, DeliveryScratch* scratc
   const int32_t token = result.drawn->token;
   if (Ends(row->owner->request, token)) return Finish(row, FinishReason::kStop);
   const bool candidates = !row->top_ids.empty();
-  scratch->tokens.push_back({.row = row->index,
-                             .index = row->generated,
-                             .token = token,
-                             .logprob = result.drawn->logprob,
-                             .top_ids = candidates ? row->top_ids.data() : nullptr,
-                             .top_logprobs = candidates ? row->top_logprobs.data() : nullptr});
+  scratch->tokens.push_back(
+      {.row = row->index,
+       .index = row->generated,
+       .token = token,
+       .logprob = result.drawn->logprob,
+       .top_ids = candidates ? row->top_ids.data() : nullptr,
+       .top_logprobs = candidates ? row->top_logprobs.data() : nullptr,
+       .top_scores = row->top_scores.empty() ? nullptr : row->top_scores.data()});
   row->outcome = Row::Outcome::kContinues;
   const bool more = row->Keep(token);
   if (EndsText(row, token, &scratch->text)) return Finish(row, FinishReason::kStop);

@@ -50,7 +50,7 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
       options_(options),
       slot_(std::move(slot)),
       batch_(capacity.tokens, capacity.sequences, static_cast<int32_t>(model->config.max_positions),
-             options.page_tokens) {
+             options.page_tokens, static_cast<int32_t>(model->config.input_width)) {
   const auto sequences = static_cast<size_t>(capacity.sequences);
   const auto tokens = static_cast<size_t>(capacity.tokens);
   padded_.reserve(tokens);
@@ -60,6 +60,8 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
   sampled_.reserve(sequences + tokens);
   sampled_begin_.reserve(sequences + 1);
   results_.resize(sequences + tokens);
+  states_.reserve(sequences + tokens);
+  states_begin_.reserve(sequences + 1);
 }
 
 void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
@@ -68,31 +70,56 @@ void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
   sequences_.clear();
   sampled_.clear();
   sampled_begin_.assign(1, 0);
+  states_.clear();
+  states_begin_.assign(1, 0);
   rows_ = rows;
   useful_tokens_ = 0;
   diagnostics_wanted_ = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     Row* const row = rows[i];
-    if (bucket.padded()) {
-      Place(Padded(row, bucket.positions), bucket.positions);
-    } else if (row->kv.ids.empty()) {
-      Place(row->history.data(), row->tokens);
-    } else {
-      sequences_.push_back({.first_position = row->first_position,
-                            .count = row->tokens,
-                            .tokens = row->history.data() + row->first_position,
-                            .pages = row->kv.ids.data()});
-    }
+    AddRow(*row, bucket);
     AppendSampledRows(row, static_cast<int32_t>(i));
     sampled_begin_.push_back(sampled_.size());
+    AppendStates(*row, static_cast<int32_t>(i));
+    states_begin_.push_back(states_.size());
     useful_tokens_ += row->tokens;
     diagnostics_wanted_ |= row->generated == 0 && !row->owner->reply.xsa_cos_sim.empty();
   }
   while (bucket.padded() && sequences_.size() < static_cast<size_t>(bucket.sequences)) {
     Place(Padded(nullptr, bucket.positions), bucket.positions);
   }
-  batch_.Assign(sequences_, sampled_, executable_->row_order());
+  const auto width = static_cast<size_t>(model_->config.hidden_size);
+  if (state_values_.size() < states_.size() * width)
+    state_values_.resize(states_.capacity() * width);
+  for (size_t s = 0; s < states_.size(); ++s) states_[s].out = state_values_.data() + s * width;
+  batch_.Assign(sequences_, sampled_, executable_->row_order(), states_);
   if (diagnostics_wanted_) AttachDiagnostics();
+}
+
+void ExecutionSlot::AddRow(const Row& row, const Bucket& bucket) {
+  if (bucket.padded()) {
+    Place(Padded(&row, bucket.positions), bucket.positions);
+  } else if (row.kv.ids.empty()) {
+    Place(row.history.data(), row.tokens);
+  } else {
+    sequences_.push_back({.first_position = row.first_position,
+                          .count = row.tokens,
+                          .tokens = row.history.data() + row.first_position,
+                          .pages = row.kv.ids.data()});
+  }
+  Describe(row);
+}
+
+void ExecutionSlot::Describe(const Row& row) {
+  StepSequence& sequence = sequences_.back();
+  sequence.position_offset = row.position_offset;
+  const std::vector<float>& inputs = row.owner->request.inputs;
+  if (inputs.empty()) return;
+  const int32_t live = std::min(row.step_end(), row.prompt_length) - sequence.first_position;
+  sequence.input_count = std::max(live, 0);
+  sequence.inputs =
+      inputs.data() + static_cast<size_t>(row.prompt_offset + sequence.first_position) *
+                          static_cast<size_t>(model_->config.input_width);
 }
 
 const int32_t* ExecutionSlot::Padded(const Row* row, int32_t positions) {
@@ -147,12 +174,22 @@ void ExecutionSlot::AppendDraw(Row* row, int32_t sequence) {
   if (logits) {
     last.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
   }
+  last.excluded = request.excluded.Of(row->index);
   if (!row->top_ids.empty()) {
     last.num_top = request.num_top;
     last.top_ids = row->top_ids.data();
     last.top_logprobs = row->top_logprobs.data();
+    if (!row->top_scores.empty()) last.top_scores = row->top_scores.data();
   }
   AppendSampledRow(last);
+}
+
+void ExecutionSlot::AppendStates(const Row& row, int32_t sequence) {
+  if (row.states == nullptr) return;
+  const int32_t end = std::min(row.step_end(), row.prompt_length);
+  for (int32_t position = row.first_position; position < end; ++position) {
+    if (row.states->Wants(position)) states_.push_back({sequence, position, nullptr});
+  }
 }
 
 void ExecutionSlot::AttachDiagnostics() {
@@ -179,6 +216,7 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
   for (size_t s = begin; s < end; ++s) {
     if (results_[s].token < 0) return {.finite = false};
   }
+  if (!CollectStates(i)) return {.finite = false};
   Result result{.at_end = row->step_end() == row->length()};
   for (size_t s = begin; s < end; ++s) {
     if (sampled_[s].target >= 0) {
@@ -193,6 +231,18 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
     ScatterDiagnostics(i, xsa_proj_frac_.data(), &reply.xsa_proj_frac);
   }
   return result;
+}
+
+bool ExecutionSlot::CollectStates(size_t i) {
+  Row* const row = rows_[i];
+  const auto width = static_cast<size_t>(model_->config.hidden_size);
+  for (size_t s = states_begin_[i]; s < states_begin_[i + 1]; ++s) {
+    if (!row->states->Take(states_[s].position, std::span(states_[s].out, width))) return false;
+  }
+  if (row->states != nullptr && row->step_end() == row->prompt_length) {
+    return row->states->Finish(row->index, &row->owner->reply);
+  }
+  return true;
 }
 
 void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,

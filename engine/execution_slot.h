@@ -21,7 +21,7 @@ namespace sluice {
 // that hold none, which compute all of theirs, are given pages for this step only, from 0 on. In a
 // padded bucket it fills up the rectangle: each row to its positions, and sequences of nobody's below
 // the last row, so that the device computes what a padded layout costs. Storage is allocated at
-// construction (that of the diagnostics when first asked for). One thread uses it.
+// construction (that of diagnostics and states when first asked for). One thread uses it.
 class ExecutionSlot {
  public:
   struct Options {
@@ -48,8 +48,8 @@ class ExecutionSlot {
     bool at_end = true;                            // false: more of its prompt is to be computed
     const kernels::SampleResult* drawn = nullptr;  // nullptr: no token was asked for
   };
-  // After a Replay without error: what came of row `i`. Writes prompt log-probabilities and
-  // diagnostics to its request's reply (logits and candidates are there already).
+  // After a Replay without error: what came of row `i`. Writes prompt log-probabilities, diagnostics
+  // and what is made of states to its request's reply (logits and candidates are there already).
   Result Collect(size_t i);
 
   int32_t useful_tokens() const { return useful_tokens_; }
@@ -64,9 +64,14 @@ class ExecutionSlot {
   const int32_t* Padded(const Row* row, int32_t positions);
   // Adds a sequence in pages for this step only.
   void Place(const int32_t* tokens, int32_t count);
+  void AddRow(const Row& row, const Bucket& bucket);
+  // Of the row's sequence, which is the last one: what is not its tokens and pages.
+  void Describe(const Row& row);
   void AppendSampledRows(Row* row, int32_t sequence);
   void AppendDraw(Row* row, int32_t sequence);
   void AppendSampledRow(const SampledRow& sampled);
+  void AppendStates(const Row& row, int32_t sequence);
+  bool CollectStates(size_t i);
   void AttachDiagnostics();
   void ScatterDiagnostics(size_t i, const float* source, std::vector<float>* reply) const;
 
@@ -87,6 +92,9 @@ class ExecutionSlot {
   std::vector<SampledRow> sampled_;
   std::vector<size_t> sampled_begin_;  // [rows + 1], into sampled_ and results_
   std::vector<kernels::SampleResult> results_;
+  std::vector<StateRow> states_;
+  std::vector<size_t> states_begin_;  // [rows + 1], into states_
+  std::vector<float> state_values_;   // [states, hidden]
   std::vector<float> xsa_cos_sim_;    // [layers, tokens, heads] by row of the step
   std::vector<float> xsa_proj_frac_;  // likewise
 };

@@ -22,6 +22,9 @@ void CheckInvariants(const Request& request) {
     tokens += length;
   }
   SLUICE_CHECK(tokens == static_cast<int64_t>(request.tokens.size()));
+  const int64_t width = request.model->config.input_width;
+  SLUICE_CHECK(request.inputs.empty() ||
+               static_cast<int64_t>(request.inputs.size()) == tokens * width);
 }
 
 // Of a row's last step. The last token that it may generate is never computed.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ enum OutputMask : uint32_t {
   kOutputLogits = 1u << 2,          // logits at the last position of the prompt
   kOutputPromptLogprobs = 1u << 3,  // log-probability of each prompt token given those before it
   kOutputDiagnostics = 1u << 4,     // XSA cos_sim and proj_frac of the prompt
-  kOutputEmbedding = 1u << 5,       // reserved for the models that have one
-  kOutputScores = 1u << 6,
+  kOutputEmbedding = 1u << 5,       // a pooled state of the prompt
+  kOutputScores = 1u << 6,          // of the model's classifier
+  kOutputCandidates = 1u << 7,      // scores of given tokens as the next one
+  kOutputTopScores = 1u << 8,       // logits of the num_top candidates
 };
 
 // W3C traceparent, passed through; all zero when the caller sent none.
@@ -51,6 +54,30 @@ struct EditRules {
   std::vector<int32_t> allowed;          // ascending, distinct; empty: all
 };
 
+// What becomes of scores before they are returned, over all of a row's.
+enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
+
+// How the states behind the last norm become outputs.
+struct StateRules {
+  Pooling pooling = Pooling::kLast;  // of the embedding
+  bool normalize = false;            // it has length 1
+  ScoreScale scores = ScoreScale::kRaw;
+  ScoreScale candidates = ScoreScale::kRaw;  // kRaw or kLogSoftmax
+};
+
+// A list of tokens for each row, one after another.
+struct TokenLists {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> begin;  // [rows + 1], into `tokens`; empty: no row has any
+
+  std::span<const int32_t> Of(int32_t row) const {
+    if (begin.empty()) return {};
+    const auto at = static_cast<size_t>(row);
+    return std::span(tokens).subspan(static_cast<size_t>(begin[at]),
+                                     static_cast<size_t>(begin[at + 1] - begin[at]));
+  }
+};
+
 // Rows are independent sequences; all share the parameters. The server has validated every field
 // against the model, so the engine only checks invariants.
 struct Request {
@@ -60,6 +87,8 @@ struct Request {
 
   std::vector<int32_t> tokens;   // all rows, one after another
   std::vector<int32_t> lengths;  // per row, >= 1; sums to tokens.size()
+  // In the place of tokens, which are then 0: [tokens.size(), input_width], finite. Empty: tokens.
+  std::vector<float> inputs;
 
   uint32_t outputs = kOutputTokens;
   int32_t max_tokens = 1;  // per row; 0: score only. length + max_tokens <= max_positions + 1
@@ -67,6 +96,9 @@ struct Request {
   kernels::SampleParams sampling;  // token_index and sample are set by the engine
   EditRules edits;
   StopRules stop;
+  StateRules states;
+  TokenLists candidates;  // with kOutputCandidates; -1 is scored with -inf
+  TokenLists excluded;    // that do not exist for a row: neither drawn nor reported; distinct
 
   int priority = kDefaultPriority;
   MonoTime deadline = MonoTime::max();
@@ -83,6 +115,7 @@ struct GeneratedToken {
   // The candidates at its place, likewise [num_top]; valid during the call. nullptr: not wanted.
   const int32_t* top_ids = nullptr;
   const float* top_logprobs = nullptr;
+  const float* top_scores = nullptr;
 };
 
 enum class FinishReason { kNone, kLength, kStop };       // kStop: see StopRules
@@ -90,11 +123,14 @@ std::string_view FinishReasonName(FinishReason reason);  // "", "length", "stop"
 
 // What is not a token. Vectors are empty unless asked for.
 struct Reply {
-  std::vector<FinishReason> finish;    // [rows]
-  std::vector<float> logits;           // [rows, vocab]
-  std::vector<float> prompt_logprobs;  // [sum of lengths]; 0 at each first position
-  std::vector<float> xsa_cos_sim;      // per row [layers, length, heads], row by row
-  std::vector<float> xsa_proj_frac;    // likewise
+  std::vector<FinishReason> finish;     // [rows]
+  std::vector<float> logits;            // [rows, vocab]
+  std::vector<float> prompt_logprobs;   // [sum of lengths]; 0 at each first position
+  std::vector<float> xsa_cos_sim;       // per row [layers, length, heads], row by row
+  std::vector<float> xsa_proj_frac;     // likewise
+  std::vector<float> embedding;         // [rows, hidden_size]
+  std::vector<float> scores;            // [rows, labels]
+  std::vector<float> candidate_scores;  // as the request's candidates
 };
 
 // Timestamps are written once; all metrics read this and BatchTrace only.

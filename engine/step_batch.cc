@@ -17,74 +17,96 @@ int32_t MostPages(const Bucket& bucket, int32_t page_tokens) {
 }
 
 StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions,
-                     int32_t page_tokens)
+                     int32_t page_tokens, int32_t input_width)
     : page_tokens_(page_tokens),
       max_tokens_(max_tokens),
       max_sequences_(max_sequences),
       max_positions_(max_positions),
+      input_width_(input_width),
       next_row_(max_positions) {
   token_ids_.reserve(max_tokens);
+  inputs_.reserve(size_t{1} * max_tokens * input_width);
   positions_.reserve(max_tokens);
   kv_slots_.reserve(max_tokens);
   sequence_rows_.reserve(max_tokens);
   groups_.reserve(max_tokens);
   pages_.reserve(size_t{1} * max_sequences * CeilDiv(max_positions, page_tokens));
   sequences_.reserve(max_sequences);
+  offsets_.reserve(max_sequences);
   sampled_.reserve(max_tokens + max_sequences);
   sampled_rows_.reserve(max_tokens + max_sequences);
+  states_.reserve(max_tokens + max_sequences);
+  state_rows_.reserve(max_tokens + max_sequences);
 }
 
 void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
-                       RowOrder order) {
+                       RowOrder order, std::span<const StateRow> states) {
   SLUICE_CHECK(sequences.size() <= static_cast<size_t>(max_sequences_));
-  SLUICE_CHECK(sampled.size() <= sampled_.capacity());
+  SLUICE_CHECK(sampled.size() <= sampled_.capacity() && states.size() <= states_.capacity());
   xsa_cos_sim = nullptr;
   xsa_proj_frac = nullptr;
   sequences_.clear();
+  offsets_.clear();
   pages_.clear();
+  tokens_ = 0;
   max_context_ = 0;
+  end_position_ = 0;
   longest_ = 0;
-  int32_t tokens = 0;
-  for (const StepSequence& sequence : sequences) {
-    SLUICE_CHECK(sequence.first_position >= 0 && sequence.count >= 1);
-    SLUICE_CHECK(sequence.count <= max_positions_ - sequence.first_position);
-    SLUICE_CHECK(sequence.count <= max_tokens_ - tokens);
-    const int32_t context = sequence.first_position + sequence.count;
-    const int32_t pages = CeilDiv(context, page_tokens_);
-    SLUICE_CHECK(pages_.size() + pages <= pages_.capacity());
-    sequences_.push_back(
-        {sequence.first_position, sequence.count, tokens, static_cast<int32_t>(pages_.size())});
-    pages_.insert(pages_.end(), sequence.pages, sequence.pages + pages);
-    tokens += sequence.count;
-    max_context_ = std::max(max_context_, context);
-    longest_ = std::max(longest_, sequence.count);
-  }
-  token_ids_.resize(tokens);
-  positions_.resize(tokens);
-  kv_slots_.resize(tokens);
-  sequence_rows_.resize(tokens);
+  for (const StepSequence& sequence : sequences) Place(sequence);
+  token_ids_.resize(tokens_);
+  positions_.resize(tokens_);
+  kv_slots_.resize(tokens_);
+  sequence_rows_.resize(tokens_);
   order == RowOrder::kPositionMajor ? NumberByPosition() : NumberBySequence();
   FillRows(sequences);
+  if (input_width_ > 0) FillInputs(sequences);
   FillGroups();
   sampled_.assign(sampled.begin(), sampled.end());
-  FindSampledRows();
+  states_.assign(states.begin(), states.end());
+  FindRows();
+}
+
+void StepBatch::Place(const StepSequence& sequence) {
+  SLUICE_CHECK(sequence.first_position >= 0 && sequence.count >= 1);
+  SLUICE_CHECK(sequence.count <= max_positions_ - sequence.first_position);
+  SLUICE_CHECK(sequence.count <= max_tokens_ - tokens_);
+  SLUICE_CHECK(sequence.position_offset >= 0 && sequence.position_offset < max_positions_);
+  SLUICE_CHECK(sequence.input_count >= 0 && sequence.input_count <= sequence.count);
+  SLUICE_CHECK(sequence.input_count == 0 || input_width_ > 0);
+  const int32_t context = sequence.first_position + sequence.count;
+  const int32_t pages = CeilDiv(context, page_tokens_);
+  SLUICE_CHECK(pages_.size() + pages <= pages_.capacity());
+  sequences_.push_back(
+      {sequence.first_position, sequence.count, tokens_, static_cast<int32_t>(pages_.size())});
+  offsets_.push_back(sequence.position_offset);
+  pages_.insert(pages_.end(), sequence.pages, sequence.pages + pages);
+  tokens_ += sequence.count;
+  max_context_ = std::max(max_context_, context);
+  end_position_ =
+      std::max(end_position_, std::min(context + sequence.position_offset, max_positions_));
+  longest_ = std::max(longest_, sequence.count);
+}
+
+int32_t StepBatch::PositionOf(size_t sequence, int32_t i) const {
+  return std::min(sequences_[sequence].first_position + i + offsets_[sequence], max_positions_ - 1);
 }
 
 // Counting sort by position, stable in the order of sequences.
 void StepBatch::NumberByPosition() {
-  std::fill_n(next_row_.begin(), max_context_, 0);
-  for (const Sequence& sequence : sequences_) {
-    for (int32_t i = 0; i < sequence.count; ++i) ++next_row_[sequence.first_position + i];
+  std::fill_n(next_row_.begin(), end_position_, 0);
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    for (int32_t i = 0; i < sequences_[s].count; ++i) ++next_row_[PositionOf(s, i)];
   }
   int32_t row = 0;
-  for (int32_t position = 0; position < max_context_; ++position) {
+  for (int32_t position = 0; position < end_position_; ++position) {
     const int32_t count = next_row_[position];
     next_row_[position] = row;
     row += count;
   }
-  for (const Sequence& sequence : sequences_) {
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    const Sequence& sequence = sequences_[s];
     for (int32_t i = 0; i < sequence.count; ++i) {
-      sequence_rows_[sequence.rows_offset + i] = next_row_[sequence.first_position + i]++;
+      sequence_rows_[sequence.rows_offset + i] = next_row_[PositionOf(s, i)]++;
     }
   }
 }
@@ -100,11 +122,27 @@ void StepBatch::FillRows(std::span<const StepSequence> sequences) {
     const Sequence& sequence = sequences_[s];
     for (int32_t i = 0; i < sequence.count; ++i) {
       const int32_t row = sequence_rows_[sequence.rows_offset + i];
-      const int32_t position = sequence.first_position + i;
-      const int32_t page = pages_[sequence.pages_offset + position / page_tokens_];
-      token_ids_[row] = sequences[s].tokens[i];
-      positions_[row] = position;
-      kv_slots_[row] = page * page_tokens_ + position % page_tokens_;
+      const int32_t index = sequence.first_position + i;
+      const int32_t page = pages_[sequence.pages_offset + index / page_tokens_];
+      token_ids_[row] = i < sequences[s].input_count ? -1 : sequences[s].tokens[i];
+      positions_[row] = PositionOf(s, i);
+      kv_slots_[row] = page * page_tokens_ + index % page_tokens_;
+    }
+  }
+}
+
+void StepBatch::FillInputs(std::span<const StepSequence> sequences) {
+  const auto width = static_cast<size_t>(input_width_);
+  inputs_.resize(static_cast<size_t>(tokens_) * width);
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    for (int32_t i = 0; i < sequences_[s].count; ++i) {
+      const int32_t row = sequence_rows_[sequences_[s].rows_offset + i];
+      float* const to = inputs_.data() + static_cast<size_t>(row) * width;
+      if (i < sequences[s].input_count) {
+        std::copy_n(sequences[s].inputs + static_cast<size_t>(i) * width, width, to);
+      } else {
+        std::fill_n(to, width, 0.0f);
+      }
     }
   }
 }
@@ -119,15 +157,22 @@ void StepBatch::FillGroups() {
   }
 }
 
-void StepBatch::FindSampledRows() {
+int32_t StepBatch::RowOf(int32_t sequence, int32_t position) const {
+  SLUICE_CHECK(sequence >= 0 && sequence < static_cast<int32_t>(sequences_.size()));
+  const Sequence& place = sequences_[sequence];
+  const int32_t i = position - place.first_position;
+  SLUICE_CHECK(i >= 0 && i < place.count);
+  return sequence_rows_[place.rows_offset + i];
+}
+
+void StepBatch::FindRows() {
   sampled_rows_.clear();
   for (const SampledRow& sampled : sampled_) {
-    SLUICE_CHECK(sampled.sequence >= 0 &&
-                 sampled.sequence < static_cast<int32_t>(sequences_.size()));
-    const Sequence& sequence = sequences_[sampled.sequence];
-    const int32_t i = sampled.position - sequence.first_position;
-    SLUICE_CHECK(i >= 0 && i < sequence.count);
-    sampled_rows_.push_back(sequence_rows_[sequence.rows_offset + i]);
+    sampled_rows_.push_back(RowOf(sampled.sequence, sampled.position));
+  }
+  state_rows_.clear();
+  for (const StateRow& state : states_) {
+    state_rows_.push_back(RowOf(state.sequence, state.position));
   }
 }
 

@@ -1,8 +1,10 @@
 #include "server/metadata.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/inputs.h"
 #include "server/outputs.h"
 
 namespace sluice {
@@ -11,22 +13,22 @@ namespace {
 constexpr char kPlatform[] = "sluice_safetensors";
 constexpr char kBackend[] = "sluice";
 
-struct InputInfo {
-  const char* name;
-  const char* datatype;
-  int64_t columns;  // -1: any number
-  bool from_tokenizer;
-};
+// Inputs of a prompt, all of them optional in ModelConfig: a request has one of several. Shapes are
+// without the row dimension.
+bool Lists(const Model& model, const InputInfo& info) {
+  return info.of_prompt && Takes(model, info);
+}
 
-// All are optional in ModelConfig: a request has input_ids or text_input.
-constexpr InputInfo kInputs[] = {
-    {"input_ids", "INT32", -1, false},
-    {"input_lengths", "INT32", 1, false},
-    {"text_input", "BYTES", 1, true},
-};
-
-bool Has(const Model& model, const InputInfo& info) {
-  return !info.from_tokenizer || model.tokenizer != nullptr;
+std::vector<int64_t> ShapeOf(const Model& model, const InputInfo& info) {
+  switch (info.input) {
+    case Input::kInputLengths:
+    case Input::kTextInput:
+      return {1};
+    case Input::kInputsEmbeds:
+      return {-1, model.config.input_width};
+    default:
+      return {-1};
+  }
 }
 
 inference::DataType TypeOf(std::string_view datatype) {
@@ -44,18 +46,19 @@ inference::ModelMetadataResponse DescribeModel(const Model& model,
   for (int64_t version : versions) response.add_versions(absl::StrCat(version));
   response.set_platform(kPlatform);
   const auto describe = [](auto* tensor, std::string_view name, std::string_view datatype,
-                           int64_t columns) {
+                           const std::vector<int64_t>& shape) {
     tensor->set_name(std::string(name));
     tensor->set_datatype(std::string(datatype));
     tensor->add_shape(-1);
-    tensor->add_shape(columns);
+    for (const int64_t size : shape) tensor->add_shape(size);
   };
-  for (const InputInfo& info : kInputs) {
-    if (Has(model, info)) describe(response.add_inputs(), info.name, info.datatype, info.columns);
+  for (const InputInfo& info : Inputs()) {
+    if (!Lists(model, info)) continue;
+    describe(response.add_inputs(), info.name, info.datatype, ShapeOf(model, info));
   }
   for (const OutputInfo& info : Outputs()) {
     if (!IsDefaultOf(info, model)) continue;
-    describe(response.add_outputs(), info.name, info.datatype, info.columns);
+    describe(response.add_outputs(), info.name, info.datatype, {ColumnsOf(info, model)});
   }
   return response;
 }
@@ -70,20 +73,20 @@ inference::ModelConfig ConfigureModel(const Model& model, const ModelTraits& tra
   // Streams do give several responses, but perf_analyzer refuses unary requests to a decoupled model.
   config.mutable_model_transaction_policy()->set_decoupled(false);
   const auto configure = [](auto* tensor, std::string_view name, std::string_view datatype,
-                            int64_t columns) {
+                            const std::vector<int64_t>& shape) {
     tensor->set_name(std::string(name));
     tensor->set_data_type(TypeOf(datatype));
-    tensor->add_dims(columns);
+    for (const int64_t size : shape) tensor->add_dims(size);
   };
-  for (const InputInfo& info : kInputs) {
-    if (!Has(model, info)) continue;
+  for (const InputInfo& info : Inputs()) {
+    if (!Lists(model, info)) continue;
     inference::ModelInput* input = config.add_input();
-    configure(input, info.name, info.datatype, info.columns);
+    configure(input, info.name, info.datatype, ShapeOf(model, info));
     input->set_optional(true);
   }
   for (const OutputInfo& info : Outputs()) {
     if (!IsDefaultOf(info, model)) continue;
-    configure(config.add_output(), info.name, info.datatype, info.columns);
+    configure(config.add_output(), info.name, info.datatype, {ColumnsOf(info, model)});
   }
   return config;
 }

@@ -21,28 +21,47 @@ enum class Output {
   kPromptLogprobs,
   kXsaCosSim,
   kXsaProjFrac,
+  kEmbedding,
+  kScores,
+  kCandidateScores,
+  kTopScores,
+};
+
+// What a model must have.
+enum class Provider {
+  kTokens,    // it generates
+  kText,      // and has a tokenizer
+  kTokenIds,  // it generates, and its prompts may be token ids
+  kHead,      // logits
+  kXsa,
+  kClassifier,
+  kAnyModel,
 };
 
 struct OutputInfo {
   Output output;
   std::string_view name;
   std::string_view datatype;
-  int64_t columns;      // of a default output [n, columns]; -1: any number
-  uint32_t mask;        // what the engine must be asked for; see OutputMask
-  bool by_default;      // returned where the request names no outputs
-  bool from_tokenizer;  // only where the model has one
+  std::string_view shape;  // as documented
+  uint32_t mask;           // what the engine must be asked for; see OutputMask
+  Provider provider;
 };
 
-// Defaults first, in the order in which they are returned.
+// Those that are defaults of some model first, in the order in which they are returned.
 std::span<const OutputInfo> Outputs();
 
 const OutputInfo& InfoOf(Output output);
 
+bool Has(const Model& model, const OutputInfo& info);
+
 // nullptr: no such output, or not one of this model.
 const OutputInfo* FindOutput(std::string_view name, const Model& model);
 
-inline bool IsDefaultOf(const OutputInfo& info, const Model& model) {
-  return info.by_default && (!info.from_tokenizer || model.tokenizer != nullptr);
-}
+// Returned where the request names no outputs: of a model with a classifier its scores, of one that
+// generates what it generates, of any other the embedding.
+bool IsDefaultOf(const OutputInfo& info, const Model& model);
+
+// Of a default output [n, columns]; -1: any number.
+int64_t ColumnsOf(const OutputInfo& info, const Model& model);
 
 }  // namespace sluice

@@ -1,7 +1,9 @@
 #include "server/parameters.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -71,55 +73,175 @@ absl::Status Unknown(absl::string_view name) {
                     "parameter");
 }
 
-absl::Status ReadEdit(const std::string& name, const inference::InferParameter& value,
-                      int64_t vocab, EditRules* out) {
-  const auto penalty = [&](float* field) {
-    return ReadReal(name, value, -kMaxPenalty, kMaxPenalty, field);
-  };
-  if (name == "repetition_penalty") {
-    return ReadReal(name, value, kMinRepetition, kMaxRepetition, &out->repetition_penalty);
+// One of `names`, as its index.
+template <typename Enum>
+absl::Status ReadChoice(absl::string_view name, const inference::InferParameter& value,
+                        std::span<const std::string_view> names, Enum* out) {
+  const auto found = std::find(names.begin(), names.end(), value.string_param());
+  const bool text = value.parameter_choice_case() == inference::InferParameter::kStringParam;
+  if (text && found != names.end()) {
+    *out = static_cast<Enum>(found - names.begin());
+    return absl::OkStatus();
   }
-  if (name == "presence_penalty") return penalty(&out->presence_penalty);
-  if (name == "frequency_penalty") return penalty(&out->frequency_penalty);
-  if (name == "logit_bias") return ReadTokenBias(name, value, vocab, &out->bias);
-  if (name == "allowed_token_ids") return ReadAllowed(value, vocab, &out->allowed);
-  return Unknown(name);
+  std::string expected;
+  for (const std::string_view each : names) {
+    absl::StrAppend(&expected, expected.empty() ? "" : ", ",
+                    absl::string_view(each.data(), each.size()));
+  }
+  return Expected(name, value, absl::StrCat("one of ", expected));
 }
 
-absl::Status ReadStop(const std::string& name, const inference::InferParameter& value,
-                      const ModelConfig& config, Parameters* out) {
-  StopRules& stop = out->stop;
-  if (name == "stop") return ReadTexts(name, value, &stop.texts);
-  if (name == "stop_token_ids") {
-    return ReadTokenIds(name, value, config.vocab_size, kMaxStopIds, &stop.ids);
-  }
-  if (name == "ignore_eos") return ReadFlag(name, value, &stop.ignore_eos);
-  if (name == "min_tokens") return ReadMinTokens(value, config.max_positions, &stop.min_tokens);
-  return ReadEdit(name, value, config.vocab_size, &out->edits);
+// In the order of ScoreScale.
+constexpr std::string_view kScoreScales[] = {"none", "softmax", "sigmoid"};
+
+absl::Status ReadCandidateScale(absl::string_view name, const inference::InferParameter& value,
+                                ScoreScale* out) {
+  constexpr std::string_view kNames[] = {"none", "log_softmax"};
+  int choice = 0;
+  absl::Status status = ReadChoice(name, value, kNames, &choice);
+  if (status.ok()) *out = choice == 0 ? ScoreScale::kRaw : ScoreScale::kLogSoftmax;
+  return status;
 }
+
+// What a parameter's reader works on.
+struct Reading {
+  absl::string_view name;
+  const inference::InferParameter& value;
+  const ModelConfig& config;
+  Parameters* out;
+
+  absl::Status Integer(int64_t max, int64_t* field) const {
+    return ReadInteger(name, value, 0, max, field);
+  }
+  absl::Status Penalty(float* field) const {
+    return ReadReal(name, value, -kMaxPenalty, kMaxPenalty, field);
+  }
+};
+
+struct Entry {
+  std::string_view name;
+  absl::Status (*read)(const Reading& of);
+};
+
+absl::Status ReadMaxTokens(const Reading& of) {
+  int64_t tokens = 0;
+  absl::Status status = of.Integer(of.config.max_positions, &tokens);
+  if (status.ok()) of.out->max_tokens = tokens;
+  return status;
+}
+
+// Ascending by name.
+constexpr Entry kEntries[] = {
+    {"activation",
+     [](const Reading& of) {
+       return ReadChoice(of.name, of.value, kScoreScales, &of.out->states.scores);
+     }},
+    {"allowed_token_ids",
+     [](const Reading& of) {
+       return ReadAllowed(of.value, of.config.vocab_size, &of.out->edits.allowed);
+     }},
+    {"candidate_activation",
+     [](const Reading& of) {
+       return ReadCandidateScale(of.name, of.value, &of.out->states.candidates);
+     }},
+    {"frequency_penalty",
+     [](const Reading& of) { return of.Penalty(&of.out->edits.frequency_penalty); }},
+    {"ignore_eos",
+     [](const Reading& of) { return ReadFlag(of.name, of.value, &of.out->stop.ignore_eos); }},
+    {"logit_bias",
+     [](const Reading& of) {
+       return ReadTokenBias(of.name, of.value, of.config.vocab_size, &of.out->edits.bias);
+     }},
+    {"max_tokens", ReadMaxTokens},
+    {"min_p",
+     [](const Reading& of) {
+       return ReadShare(of.name, of.value, /*zero_allowed=*/true, &of.out->min_p);
+     }},
+    {"min_tokens",
+     [](const Reading& of) {
+       return ReadMinTokens(of.value, of.config.max_positions, &of.out->stop.min_tokens);
+     }},
+    {"normalize",
+     [](const Reading& of) { return ReadFlag(of.name, of.value, &of.out->states.normalize); }},
+    {"num_top_logprobs",
+     [](const Reading& of) { return of.Integer(of.config.vocab_size, &of.out->num_top_logprobs); }},
+    {"pooling",
+     [](const Reading& of) {
+       return ReadChoice(of.name, of.value, kPoolingNames, &of.out->states.pooling);
+     }},
+    {"presence_penalty",
+     [](const Reading& of) { return of.Penalty(&of.out->edits.presence_penalty); }},
+    {"priority", [](const Reading& of) { return of.Integer(kPriorityLevels, &of.out->priority); }},
+    {"repetition_penalty",
+     [](const Reading& of) {
+       return ReadReal(of.name, of.value, kMinRepetition, kMaxRepetition,
+                       &of.out->edits.repetition_penalty);
+     }},
+    {"seed", [](const Reading& of) { return ReadSeed(of.value, &of.out->seed); }},
+    {"stop", [](const Reading& of) { return ReadTexts(of.name, of.value, &of.out->stop.texts); }},
+    {"stop_token_ids",
+     [](const Reading& of) {
+       return ReadTokenIds(of.name, of.value, of.config.vocab_size, kMaxStopIds, &of.out->stop.ids);
+     }},
+    {"temperature",
+     [](const Reading& of) { return ReadTemperature(of.value, &of.out->temperature); }},
+    {"timeout", [](const Reading& of) { return of.Integer(kMaxTimeoutUs, &of.out->timeout_us); }},
+    {"top_k", [](const Reading& of) { return of.Integer(of.config.vocab_size, &of.out->top_k); }},
+    {"top_p",
+     [](const Reading& of) {
+       return ReadShare(of.name, of.value, /*zero_allowed=*/false, &of.out->top_p);
+     }},
+    {"triton_enable_empty_final_response",
+     [](const Reading& of) { return ReadFlag(of.name, of.value, &of.out->empty_final_response); }},
+    {"truncate",
+     [](const Reading& of) {
+       return ReadChoice(of.name, of.value, kTruncationNames, &of.out->truncate);
+     }},
+};
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, std::size(kEntries)> names{};
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kEntries[i].name;
+  return names;
+}();
+static_assert(std::is_sorted(kNames.begin(), kNames.end()));
 
 absl::Status ReadOne(const std::string& name, const inference::InferParameter& value,
                      const ModelConfig& config, Parameters* out) {
-  const auto integer = [&](int64_t max, int64_t* field) {
-    return ReadInteger(name, value, 0, max, field);
-  };
-  if (name == "max_tokens") return integer(config.max_positions, &out->max_tokens);
-  if (name == "temperature") return ReadTemperature(value, &out->temperature);
-  if (name == "top_k") return integer(config.vocab_size, &out->top_k);
-  if (name == "top_p") return ReadShare(name, value, /*zero_allowed=*/false, &out->top_p);
-  if (name == "min_p") return ReadShare(name, value, /*zero_allowed=*/true, &out->min_p);
-  if (name == "seed") return ReadSeed(value, &out->seed);
-  if (name == "num_top_logprobs") return integer(config.vocab_size, &out->num_top_logprobs);
-  if (name == "priority") return integer(kPriorityLevels, &out->priority);
-  if (name == "timeout") return integer(kMaxTimeoutUs, &out->timeout_us);
-  if (name == "triton_enable_empty_final_response") {
-    return ReadFlag(name, value, &out->empty_final_response);
-  }
-  return ReadStop(name, value, config, out);
+  const auto found = std::lower_bound(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end() || *found != name) return Unknown(name);
+  return kEntries[found - kNames.begin()].read({name, value, config, out});
 }
 
-// The tokens that may never be drawn, or not before min_tokens; ascending, distinct.
-std::vector<int32_t> Forbidden(const Parameters& parameters, const ModelConfig& config) {
+// A draw among no tokens would have no answer.
+absl::Status CheckChoice(const Parameters& parameters, const ModelConfig& config) {
+  const std::vector<int32_t> forbidden = ForbiddenTokens(parameters, config);
+  const std::vector<int32_t>& allowed = parameters.edits.allowed;
+  const auto free = [&](int32_t token) {
+    return !std::binary_search(forbidden.begin(), forbidden.end(), token);
+  };
+  const bool any = allowed.empty() ? static_cast<int64_t>(forbidden.size()) < config.vocab_size
+                                   : std::any_of(allowed.begin(), allowed.end(), free);
+  if (any) return absl::OkStatus();
+  return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
+                        "leaves no token to be drawn; logit_bias bans tokens, and min_tokens those "
+                        "that would end a row");
+}
+
+absl::Status CheckTogether(const Parameters& parameters, const ModelConfig& config) {
+  const int64_t max_tokens = parameters.max_tokens.value_or(1);
+  if (parameters.stop.min_tokens > max_tokens) {
+    return ParameterError("min_tokens", absl::StrCat("is ", parameters.stop.min_tokens,
+                                                     ", above max_tokens, which is ", max_tokens));
+  }
+  return CheckChoice(parameters, config);
+}
+
+}  // namespace
+
+std::span<const std::string_view> ParameterNames() { return kNames; }
+
+std::vector<int32_t> ForbiddenTokens(const Parameters& parameters, const ModelConfig& config) {
   std::vector<int32_t> tokens;
   for (const kernels::TokenBias& bias : parameters.edits.bias) {
     if (std::isinf(bias.bias)) tokens.push_back(bias.token);
@@ -136,34 +258,11 @@ std::vector<int32_t> Forbidden(const Parameters& parameters, const ModelConfig& 
   return tokens;
 }
 
-// A draw among no tokens would have no answer.
-absl::Status CheckChoice(const Parameters& parameters, const ModelConfig& config) {
-  const std::vector<int32_t> forbidden = Forbidden(parameters, config);
-  const std::vector<int32_t>& allowed = parameters.edits.allowed;
-  const auto free = [&](int32_t token) {
-    return !std::binary_search(forbidden.begin(), forbidden.end(), token);
-  };
-  const bool any = allowed.empty() ? static_cast<int64_t>(forbidden.size()) < config.vocab_size
-                                   : std::any_of(allowed.begin(), allowed.end(), free);
-  if (any) return absl::OkStatus();
-  return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
-                        "leaves no token to be drawn; logit_bias bans tokens, and min_tokens those "
-                        "that would end a row");
-}
-
-absl::Status CheckTogether(const Parameters& parameters, const ModelConfig& config) {
-  if (parameters.stop.min_tokens > parameters.max_tokens) {
-    return ParameterError("min_tokens",
-                          absl::StrCat("is ", parameters.stop.min_tokens,
-                                       ", above max_tokens, which is ", parameters.max_tokens));
-  }
-  return CheckChoice(parameters, config);
-}
-
-}  // namespace
-
 absl::StatusOr<Parameters> ReadParameters(const ParameterMap& map, const ModelConfig& config) {
   Parameters parameters;
+  parameters.truncate = config.serving.truncate;
+  parameters.states.pooling = config.serving.pooling;
+  parameters.states.normalize = config.serving.normalize;
   for (const auto& [name, value] : map) {
     if (absl::Status status = ReadOne(name, value, config, &parameters); !status.ok()) {
       return status;

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,7 +21,7 @@ using ParameterMap = google::protobuf::Map<std::string, inference::InferParamete
 
 // As proto/inference.proto describes them.
 struct Parameters {
-  int64_t max_tokens = 1;
+  std::optional<int64_t> max_tokens;  // absent: 1 where tokens are returned, else 0
   double temperature = 0;
   int64_t top_k = 0;
   double top_p = 1;
@@ -30,11 +33,20 @@ struct Parameters {
   EditRules edits;
   StopRules stop;
   bool empty_final_response = false;
+  StateRules states;                         // the model's where the request says nothing
+  Truncation truncate = Truncation::kError;  // likewise
 };
+
+// Of all parameters, ascending; for documentation and its test.
+std::span<const std::string_view> ParameterNames();
 
 // InvalidArgument ("parameter") for an unknown name, a value that is malformed or out of range, and
 // values that contradict each other; it names the parameter, the value and the range. Whether the
 // model has the tokenizer that stop texts need is not looked at.
 absl::StatusOr<Parameters> ReadParameters(const ParameterMap& map, const ModelConfig& config);
+
+// What keeps tokens from being drawn, beside what the request excludes row by row: tokens banned by a
+// bias, and those that would end a row before min_tokens; ascending, distinct.
+std::vector<int32_t> ForbiddenTokens(const Parameters& parameters, const ModelConfig& config);
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/dtype.h"
 #include "server/status.h"
 
 namespace sluice {
@@ -44,10 +45,11 @@ absl::Status CheckDimension(const InputHeader& header, int index, absl::string_v
                                                 extent.min, " to ", extent.max));
 }
 
-absl::Status CheckShape(const InputHeader& header, Extent rows, Extent columns) {
-  if (header.shape_size() != 2) {
-    return InputError(header.name(),
-                      absl::StrCat("has ", header.shape_size(), " dimensions; expected 2"));
+absl::Status CheckShape(const InputHeader& header, Extent rows, Extent columns,
+                        int dimensions = 2) {
+  if (header.shape_size() != dimensions) {
+    return InputError(header.name(), absl::StrCat("has ", header.shape_size(),
+                                                  " dimensions; expected ", dimensions));
   }
   absl::Status status = CheckDimension(header, 0, "rows", rows);
   if (status.ok()) status = CheckDimension(header, 1, "columns", columns);
@@ -158,6 +160,39 @@ absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed
   matrix.data = wide ? reinterpret_cast<const char*>(contents.int64_contents().data())
                      : reinterpret_cast<const char*>(contents.int_contents().data());
   return matrix;
+}
+
+absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Extent columns,
+                                     int64_t width) {
+  const InputHeader& header = *tensor.header;
+  FloatRows floats{.bf16 = header.datatype() == "BF16", .width = width};
+  if (!floats.bf16 && header.datatype() != "FP32") return WrongDatatype(header, "FP32 or BF16");
+  absl::Status status = CheckShape(header, rows, columns, 3);
+  if (status.ok()) status = CheckDimension(header, 2, "values a position", {width, width});
+  if (!status.ok()) return status;
+  floats.rows = header.shape(0);
+  floats.columns = header.shape(1);
+  // At most 2^16 rows of 2^28 columns of 2^16 values of 4 bytes.
+  const int64_t elements = floats.rows * floats.columns * width;
+  if (tensor.raw != nullptr) {
+    const int64_t bytes = static_cast<int64_t>(tensor.raw->size());
+    const int64_t expected = elements * (floats.bf16 ? 2 : 4);
+    if (bytes != expected) return WrongSize(header, bytes, expected, "raw bytes");
+    floats.data = tensor.raw->data();
+    return floats;
+  }
+  if (floats.bf16) return InputError(header.name(), "of BF16 comes as raw_input_contents only");
+  const int64_t typed = header.contents().fp32_contents_size();
+  if (typed != elements) return WrongSize(header, typed, elements, "fp32_contents");
+  if (status = CheckOnlyKind(header, typed); !status.ok()) return status;
+  floats.data = reinterpret_cast<const char*>(header.contents().fp32_contents().data());
+  return floats;
+}
+
+void FloatRows::Read(int64_t row, int64_t column, float* out) const {
+  const int64_t first = (row * columns + column) * width;
+  kernels::ConvertToFloat(data, bf16 ? kernels::DType::kBF16 : kernels::DType::kF32, first, width,
+                          out);
 }
 
 absl::StatusOr<std::vector<std::string_view>> ReadStrings(const InputTensor& tensor, Extent rows) {

@@ -57,6 +57,22 @@ struct Extent {
 absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed, Extent rows,
                                    Extent columns);
 
+// A dense [rows, columns, width] tensor of FP32 or BF16 within the message.
+struct FloatRows {
+  const char* data = nullptr;  // not aligned
+  bool bf16 = false;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t width = 0;
+
+  // Widens the `width` values at (row, column) into `out`.
+  void Read(int64_t row, int64_t column, float* out) const;
+};
+
+// As ReadInts; BF16 comes as raw contents only. `width` is at most 2^16.
+absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Extent columns,
+                                     int64_t width);
+
 // A [rows, 1] tensor of BYTES; the views point into the message.
 absl::StatusOr<std::vector<std::string_view>> ReadStrings(const InputTensor& tensor, Extent rows);
 

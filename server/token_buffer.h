@@ -17,10 +17,13 @@ class TokenBuffer {
       tokens_.push_back(tokens[i]);
       tokens_.back().top_ids = nullptr;  // valid during the call only; see Token
       tokens_.back().top_logprobs = nullptr;
+      tokens_.back().top_scores = nullptr;
       if (tokens[i].top_ids == nullptr) continue;
       top_ids_.insert(top_ids_.end(), tokens[i].top_ids, tokens[i].top_ids + num_top);
       top_logprobs_.insert(top_logprobs_.end(), tokens[i].top_logprobs,
                            tokens[i].top_logprobs + num_top);
+      if (tokens[i].top_scores == nullptr) continue;
+      top_scores_.insert(top_scores_.end(), tokens[i].top_scores, tokens[i].top_scores + num_top);
     }
   }
 
@@ -34,6 +37,7 @@ class TokenBuffer {
     const size_t num_top = top_ids_.size() / tokens_.size();
     token.top_ids = top_ids_.data() + at * num_top;
     token.top_logprobs = top_logprobs_.data() + at * num_top;
+    if (!top_scores_.empty()) token.top_scores = top_scores_.data() + at * num_top;
     return token;
   }
 
@@ -41,12 +45,14 @@ class TokenBuffer {
     tokens_.clear();
     top_ids_.clear();
     top_logprobs_.clear();
+    top_scores_.clear();
   }
 
  private:
   std::vector<GeneratedToken> tokens_;
   std::vector<int32_t> top_ids_;  // [tokens, num_top], or none
   std::vector<float> top_logprobs_;
+  std::vector<float> top_scores_;  // likewise
 };
 
 }  // namespace sluice

@@ -4,166 +4,98 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "server/inputs.h"
+#include "server/item_lists.h"
 #include "server/parameter_value.h"
 #include "server/parameters.h"
+#include "server/prompt.h"
 #include "server/status.h"
-#include "server/tensors.h"
 
 namespace sluice {
 namespace {
-
-// No tokenizer makes tokens longer than this, so that longer texts are refused before encoding.
-constexpr int64_t kMaxBytesPerToken = 256;
-
-constexpr absl::string_view kInputNames[] = {"input_ids", "input_lengths", "text_input"};
-
-struct Inputs {
-  InputTensor ids, lengths, text;
-};
-
-absl::StatusOr<Inputs> ReadInputs(const inference::ModelInferRequest& message, const Model& model) {
-  const bool has_text = model.tokenizer != nullptr;
-  absl::StatusOr<std::vector<InputTensor>> found =
-      FindInputs(message, std::span(kInputNames).first(has_text ? 3 : 2));
-  if (!found.ok()) return found.status();
-  Inputs inputs{(*found)[0], (*found)[1], has_text ? (*found)[2] : InputTensor{}};
-  const bool ids = inputs.ids.header != nullptr;
-  const bool text = inputs.text.header != nullptr;
-  if (ids && text) return InputError("text_input", "excludes input_ids; give one of them");
-  if (!ids && !text) {
-    return InputError("input_ids", has_text ? "is missing, and so is text_input" : "is missing");
-  }
-  if (text && inputs.lengths.header != nullptr) {
-    return InputError("input_lengths", "belongs to input_ids, which is absent");
-  }
-  return inputs;
-}
-
-absl::Status TokenError(int64_t row, int64_t position, int64_t id, int64_t vocab) {
-  return InputError("input_ids", absl::StrCat("[", row, ", ", position, "] is ", id,
-                                              "; expected 0 to ", vocab - 1));
-}
-
-absl::Status ReadLengths(const InputTensor& tensor, const IntMatrix& ids, Request* request) {
-  const int32_t columns = static_cast<int32_t>(ids.columns);
-  request->lengths.assign(ids.rows, columns);
-  if (tensor.header == nullptr) return absl::OkStatus();
-  absl::StatusOr<IntMatrix> lengths =
-      ReadInts(tensor, /*int64_allowed=*/false, {ids.rows, ids.rows}, {1, 1});
-  if (!lengths.ok()) return lengths.status();
-  for (int64_t row = 0; row < ids.rows; ++row) {
-    const int64_t length = lengths->At(row, 0);
-    if (length < 1 || length > columns) {
-      return InputError("input_lengths",
-                        absl::StrCat("[", row, "] is ", length, "; expected 1 to ", columns));
-    }
-    request->lengths[row] = static_cast<int32_t>(length);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CopyTokens(const IntMatrix& ids, int64_t vocab, Request* request) {
-  int64_t total = 0;
-  for (int32_t length : request->lengths) total += length;
-  request->tokens.reserve(total);
-  for (int64_t row = 0; row < ids.rows; ++row) {
-    for (int32_t position = 0; position < request->lengths[row]; ++position) {
-      const int64_t id = ids.At(row, position);
-      if (id < 0 || id >= vocab) return TokenError(row, position, id, vocab);
-      request->tokens.push_back(static_cast<int32_t>(id));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status EncodeTexts(const std::vector<std::string_view>& texts, const Model& model,
-                         Request* request) {
-  const int64_t max_positions = model.config.max_positions;
-  for (size_t row = 0; row < texts.size(); ++row) {
-    const std::string name = absl::StrCat("[", row, "] has ");
-    if (static_cast<int64_t>(texts[row].size()) > max_positions * kMaxBytesPerToken) {
-      return InputError("text_input", absl::StrCat(name, texts[row].size(), " bytes; the limit is ",
-                                                   max_positions * kMaxBytesPerToken));
-    }
-    const absl::StatusOr<std::vector<int32_t>> tokens = model.tokenizer->Encode(texts[row]);
-    if (!tokens.ok()) {
-      return InputError("text_input",
-                        absl::StrCat("[", row, "] is refused: ", tokens.status().message()));
-    }
-    const int64_t count = static_cast<int64_t>(tokens->size());
-    if (count < 1 || count > max_positions) {
-      return InputError("text_input", absl::StrCat(name, count, " tokens; expected 1 to ",
-                                                   max_positions, " (the model's max_positions)"));
-    }
-    request->tokens.insert(request->tokens.end(), tokens->begin(), tokens->end());
-    request->lengths.push_back(static_cast<int32_t>(count));
-  }
-  return absl::OkStatus();
-}
-
-// Checked shapes and sizes, values not yet copied.
-struct Prompt {
-  IntMatrix ids;
-  std::vector<std::string_view> texts;
-};
-
-absl::StatusOr<Prompt> ReadPrompt(const Inputs& inputs, const Model& model,
-                                  const RequestLimits& limits, Request* request) {
-  const Extent rows{1, limits.max_rows};
-  Prompt prompt;
-  if (inputs.text.header != nullptr) {
-    absl::StatusOr<std::vector<std::string_view>> texts = ReadStrings(inputs.text, rows);
-    if (!texts.ok()) return texts.status();
-    prompt.texts = *std::move(texts);
-    return prompt;
-  }
-  absl::StatusOr<IntMatrix> ids =
-      ReadInts(inputs.ids, /*int64_allowed=*/true, rows, {1, model.config.max_positions});
-  if (!ids.ok()) return ids.status();
-  prompt.ids = *ids;
-  if (absl::Status status = ReadLengths(inputs.lengths, prompt.ids, request); !status.ok()) {
-    return status;
-  }
-  return prompt;
-}
 
 absl::Status OutputError(absl::string_view name, absl::string_view problem) {
   return WithReason(
       absl::InvalidArgumentError(absl::StrCat("output ", Printable(name), " ", problem)), "output");
 }
 
+std::string NamesOf(const Model& model) {
+  std::string names;
+  for (const OutputInfo& info : Outputs()) {
+    if (!Has(model, info)) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ",
+                    absl::string_view(info.name.data(), info.name.size()));
+  }
+  return names;
+}
+
+// What a request gives beside its prompt that outputs depend on.
+struct Given {
+  bool top = false;         // num_top_logprobs
+  bool candidates = false;  // candidate_ids
+};
+
 bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) != 0; }
 
-absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Parameters& parameters,
+absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name, const Given& given) {
+  if (IsTop(info) && !given.top) return OutputError(name, "needs the parameter num_top_logprobs");
+  if (info.output == Output::kCandidateScores && !given.candidates) {
+    return OutputError(name, "needs the input candidate_ids");
+  }
+  return absl::OkStatus();
+}
+
+// Where none is named.
+void AddDefaults(const Given& given, ReplySpec* reply) {
+  const Model& model = *reply->model;
+  for (const OutputInfo& info : Outputs()) {
+    const bool top = given.top && IsTop(info) && info.output != Output::kTopScores;
+    const bool candidates = given.candidates && info.output == Output::kCandidateScores;
+    if (IsDefaultOf(info, model) || (Has(model, info) && (top || candidates))) {
+      reply->outputs.push_back(info.output);
+    }
+  }
+}
+
+absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Given& given,
                          ReplySpec* reply) {
-  const bool has_top = parameters.num_top_logprobs > 0;
   for (const auto& requested : message.outputs()) {
     const OutputInfo* info = FindOutput(requested.name(), *reply->model);
-    if (info == nullptr) return OutputError(requested.name(), "is unknown");
+    if (info == nullptr) {
+      return OutputError(requested.name(), absl::StrCat("is unknown to this model, which has ",
+                                                        NamesOf(*reply->model)));
+    }
     if (!requested.parameters().empty()) {
       return OutputError(requested.name(), "takes no parameters");
     }
     if (std::count(reply->outputs.begin(), reply->outputs.end(), info->output) != 0) {
       return OutputError(requested.name(), "appears twice");
     }
-    if (IsTop(*info) && !has_top) {
-      return OutputError(requested.name(), "needs the parameter num_top_logprobs");
-    }
+    absl::Status status = CheckNeeds(*info, requested.name(), given);
+    if (!status.ok()) return status;
     reply->outputs.push_back(info->output);
   }
-  if (!reply->outputs.empty()) return absl::OkStatus();
-  for (const OutputInfo& info : Outputs()) {
-    if (IsDefaultOf(info, *reply->model) || (has_top && IsTop(info))) {
-      reply->outputs.push_back(info.output);
-    }
+  if (message.outputs().empty()) AddDefaults(given, reply);
+  const bool scored =
+      std::count(reply->outputs.begin(), reply->outputs.end(), Output::kCandidateScores) != 0;
+  if (given.candidates && !scored) {
+    return InputError("candidate_ids",
+                      "belongs to the output candidate_scores, which is not wanted");
   }
   return absl::OkStatus();
 }
 
+uint32_t MaskOf(const std::vector<Output>& outputs) {
+  uint32_t mask = 0;
+  for (const Output output : outputs) mask |= InfoOf(output).mask;
+  return mask;
+}
+
 // Upper bound of an output's bytes, in floating point: its factors may overflow integers.
-double OutputBytes(Output output, const Model& model, double rows, double longest,
-                   const Parameters& parameters) {
-  const double generated = static_cast<double>(parameters.max_tokens);
+double OutputBytes(Output output, const ValidRequest& valid, double longest) {
+  const ModelConfig& config = valid.request.model->config;
+  const double rows = valid.request.rows();
+  const double generated = valid.request.max_tokens;
   switch (output) {
     case Output::kOutputIds:
     case Output::kLogprobs:
@@ -176,34 +108,39 @@ double OutputBytes(Output output, const Model& model, double rows, double longes
       return rows * (4 + 4 * generated);
     case Output::kTopIds:
     case Output::kTopLogprobs:
-      return 4 * rows * generated * static_cast<double>(parameters.num_top_logprobs);
+    case Output::kTopScores:
+      return 4 * rows * generated * static_cast<double>(valid.reply.num_top);
     case Output::kLogits:
-      return 4 * rows * static_cast<double>(model.config.vocab_size);
+      return 4 * rows * static_cast<double>(config.vocab_size);
     case Output::kPromptLogprobs:
       return 4 * rows * longest;
+    case Output::kEmbedding:
+      return 4 * rows * static_cast<double>(config.hidden_size);
+    case Output::kScores:
+      return 4 * rows * static_cast<double>(config.serving.classifier.labels);
+    case Output::kCandidateScores:
+      return 4 * static_cast<double>(valid.request.candidates.tokens.size());
     case Output::kXsaCosSim:
     case Output::kXsaProjFrac:
-      return 4 * rows * longest * static_cast<double>(model.config.layers) *
-             static_cast<double>(model.config.heads);
+      return 4 * rows * longest * static_cast<double>(config.layers) *
+             static_cast<double>(config.heads);
   }
   return 0;
 }
 
-int32_t Longest(const Request& request) {
-  return *std::max_element(request.lengths.begin(), request.lengths.end());
+int32_t Longest(const std::vector<int32_t>& lengths) {
+  return *std::max_element(lengths.begin(), lengths.end());
 }
 
-absl::Status CheckReplySize(const Request& request, const Parameters& parameters,
-                            const RequestLimits& limits, ReplySpec* reply) {
+absl::Status CheckReplySize(const RequestLimits& limits, ValidRequest* valid) {
   // Beside the tensors: model name, id and parameters, and of each output name, type and shape.
   constexpr double kHead = 1024, kOutputHead = 256;
   double bytes = kHead;
-  for (Output output : reply->outputs) {
-    bytes += kOutputHead;
-    bytes += OutputBytes(output, *reply->model, request.rows(), Longest(request), parameters);
+  for (Output output : valid->reply.outputs) {
+    bytes += kOutputHead + OutputBytes(output, *valid, Longest(valid->request.lengths));
   }
   if (bytes <= static_cast<double>(limits.max_reply_bytes)) {
-    reply->most_bytes = static_cast<int64_t>(bytes);
+    valid->reply.most_bytes = static_cast<int64_t>(bytes);
     return absl::OkStatus();
   }
   return WithReason(
@@ -218,29 +155,73 @@ absl::Status CheckStop(const Parameters& parameters, const Model& model) {
   return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
 }
 
-absl::Status CheckRoom(const Request& request, const Parameters& parameters, const Model& model) {
-  const int64_t limit = model.config.max_positions + 1;
-  if (Longest(request) + parameters.max_tokens <= limit) return absl::OkStatus();
+// Where a row has more tokens to come than one, these must be computed as the prompt's were.
+absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t max_tokens) {
+  if (max_tokens <= 1) return absl::OkStatus();
+  if (model.config.serving.alignment == PositionAlignment::kEnd) {
+    return ParameterError("max_tokens", absl::StrCat("is ", max_tokens,
+                                                     "; the model's windows end at its last "
+                                                     "position, so that it generates 1 at most"));
+  }
+  if (prompt.embeds() && !model.config.embeds_ids()) {
+    return ParameterError("max_tokens",
+                          absl::StrCat("is ", max_tokens,
+                                       "; the model takes vectors only, so that "
+                                       "it cannot go on with tokens and generates 1 at most"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
+  if (max_tokens == 0 || model.generates()) return absl::OkStatus();
+  const absl::string_view why =
+      model.config.has_lm_head ? "its attention runs in both directions" : "it has no head";
+  return ParameterError("max_tokens",
+                        absl::StrCat("is ", max_tokens, "; the model generates no tokens: ", why));
+}
+
+// Settles how many tokens a row may generate, and how long rows are.
+absl::Status CheckRoom(const Parameters& parameters, const Model& model, Prompt* prompt,
+                       ValidRequest* valid) {
+  const uint32_t outputs = MaskOf(valid->reply.outputs);
+  const int64_t max_tokens = parameters.max_tokens.value_or((outputs & kOutputTokens) != 0 ? 1 : 0);
+  absl::Status status = CheckGenerates(model, max_tokens);
+  if (status.ok()) status = CheckMoreTokens(model, *prompt, max_tokens);
+  if (status.ok() && prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
+    status = OutputError("prompt_logprobs", "is of token ids; inputs_embeds have none");
+  }
+  if (!status.ok()) return status;
+  valid->request.max_tokens = valid->reply.max_tokens = static_cast<int32_t>(max_tokens);
+  const int64_t positions = model.config.max_positions;
+  const int64_t limit = positions + 1;
+  const bool cuts = parameters.truncate != Truncation::kError;
+  // The last token is drawn at the last position, and is not computed any more.
+  status =
+      prompt->Cut(parameters.truncate,
+                  cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions);
+  if (!status.ok()) return status;
+  const int32_t longest = Longest(prompt->lengths());
+  if (longest + max_tokens <= limit) return absl::OkStatus();
   return WithReason(
-      absl::InvalidArgumentError(absl::StrCat("parameter max_tokens is ", parameters.max_tokens,
-                                              " and the longest row has ", Longest(request),
-                                              " tokens; together they may be at most ", limit,
-                                              " (the model's max_positions + 1)")),
+      absl::InvalidArgumentError(absl::StrCat(
+          "parameter max_tokens is ", max_tokens, " and the longest row has ", longest,
+          " tokens; together they may be at most ", limit, " (the model's max_positions + 1)")),
       "parameter");
 }
 
 void ApplyGeneration(Parameters&& parameters, ValidRequest* valid) {
-  valid->reply.max_tokens = static_cast<int32_t>(parameters.max_tokens);
   valid->reply.stop_texts = parameters.stop.texts;
   valid->reply.min_tokens = parameters.stop.min_tokens;
   valid->reply.empty_final_response = parameters.empty_final_response;
   valid->request.edits = std::move(parameters.edits);
   valid->request.stop = std::move(parameters.stop);
+  // Where no output is of tokens there may be none, whatever their parameters say.
+  valid->request.stop.min_tokens =
+      std::min(valid->request.stop.min_tokens, valid->request.max_tokens);
 }
 
 void Apply(const Parameters& parameters, const CallFacts& arrival, ValidRequest* valid) {
   Request& request = valid->request;
-  request.max_tokens = static_cast<int32_t>(parameters.max_tokens);
   request.sampling.temperature = static_cast<float>(parameters.temperature);
   request.sampling.top_k = static_cast<int32_t>(parameters.top_k);
   request.sampling.top_p = static_cast<float>(parameters.top_p);
@@ -258,12 +239,29 @@ void Apply(const Parameters& parameters, const CallFacts& arrival, ValidRequest*
         request.deadline, arrival.received + std::chrono::microseconds(parameters.timeout_us));
   }
   request.trace = arrival.trace;
-  request.outputs = 0;
-  for (Output output : valid->reply.outputs) request.outputs |= InfoOf(output).mask;
+  request.states = parameters.states;
+}
+
+// What the size of the reply depends on.
+absl::Status ApplyOutputs(const Parameters& parameters, const InputTensors& inputs,
+                          const Prompt& prompt, ValidRequest* valid) {
+  Request& request = valid->request;
+  request.outputs = MaskOf(valid->reply.outputs);
   if ((request.outputs & kOutputTopCandidates) != 0) {
     request.num_top = static_cast<int32_t>(parameters.num_top_logprobs);
     valid->reply.num_top = request.num_top;
   }
+  request.lengths = prompt.lengths();
+  valid->reply.lengths = request.lengths;
+  valid->reply.cut_tokens = prompt.cut_tokens();
+  return ReadItemLists(inputs, prompt.rows(), parameters, &request);
+}
+
+absl::Status CheckId(const std::string& id) {
+  if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "id has ", id.size(), " bytes; the limit is ", kMaxRequestIdBytes)),
+                    "request");
 }
 
 }  // namespace
@@ -271,36 +269,29 @@ void Apply(const Parameters& parameters, const CallFacts& arrival, ValidRequest*
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
                                       std::shared_ptr<const Model> model,
                                       const RequestLimits& limits, const CallFacts& arrival) {
-  if (message.id().size() > kMaxRequestIdBytes) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrCat("id has ", message.id().size(),
-                                                " bytes; the limit is ", kMaxRequestIdBytes)),
-        "request");
-  }
+  if (absl::Status status = CheckId(message.id()); !status.ok()) return status;
   ValidRequest valid;
   Request& request = valid.request;
   valid.reply.model = request.model = std::move(model);
   valid.reply.id = request.id = message.id();
   const Model& served = *request.model;
 
-  absl::StatusOr<Inputs> inputs = ReadInputs(message, served);
+  absl::StatusOr<InputTensors> inputs = ReadInputs(message, served);
   if (!inputs.ok()) return inputs.status();
-  absl::StatusOr<Prompt> prompt = ReadPrompt(*inputs, served, limits, &request);
+  absl::StatusOr<Prompt> prompt = Prompt::Read(*inputs, served, limits.max_rows);
   if (!prompt.ok()) return prompt.status();
   absl::StatusOr<Parameters> parameters = ReadParameters(message.parameters(), served.config);
   if (!parameters.ok()) return parameters.status();
-  absl::Status status = ReadOutputs(message, *parameters, &valid.reply);
-  if (status.ok() && !prompt->texts.empty()) {
-    status = EncodeTexts(prompt->texts, served, &request);
-  }
+  const Given given{.top = parameters->num_top_logprobs > 0,
+                    .candidates = inputs->has(Input::kCandidateIds)};
+  absl::Status status = ReadOutputs(message, given, &valid.reply);
+  if (status.ok()) status = prompt->Encode(served);
   if (status.ok()) status = CheckStop(*parameters, served);
-  if (status.ok()) status = CheckRoom(request, *parameters, served);
-  if (status.ok()) status = CheckReplySize(request, *parameters, limits, &valid.reply);
-  if (status.ok() && prompt->texts.empty()) {
-    status = CopyTokens(prompt->ids, served.config.vocab_size, &request);
-  }
+  if (status.ok()) status = CheckRoom(*parameters, served, &*prompt, &valid);
+  if (status.ok()) status = ApplyOutputs(*parameters, *inputs, *prompt, &valid);
+  if (status.ok()) status = CheckReplySize(limits, &valid);
+  if (status.ok()) status = prompt->Copy(&request);
   if (!status.ok()) return status;
-  valid.reply.lengths = request.lengths;
   Apply(*parameters, arrival, &valid);
   ApplyGeneration(*std::move(parameters), &valid);
   return valid;

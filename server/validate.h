@@ -45,6 +45,7 @@ struct ReplySpec {
   int32_t min_tokens = 0;                            // see StopRules
   bool empty_final_response = false;                 // wanted, where responses are streamed
   std::optional<int64_t> drawn_seed = std::nullopt;  // to be returned
+  int64_t cut_tokens = 0;                            // of all rows; returned where there are some
   int64_t most_bytes = 0;                            // of the whole reply
 };
 

@@ -18,7 +18,8 @@ class RopeStoreStep final : public Step {
       : op_(op),
         heads_(static_cast<int32_t>(config.heads)),
         tables_(std::move(tables)),
-        table_{tables_->cos.data(), tables_->sin.data(), static_cast<int32_t>(config.head_dim)} {}
+        table_{tables_->cos.data(), tables_->sin.data(),
+               static_cast<int32_t>(config.rotary_dim())} {}
 
   void Execute(const StepRun& run) const override {
     kernels::RopeAndStore(run.context, table_, run.batch.positions().data(),
@@ -84,13 +85,14 @@ class AttentionStep final : public Step {
 }  // namespace
 
 std::shared_ptr<const RopeTables> RopeTables::Make(const ModelConfig& config) {
-  const std::vector<double> frequencies = RopeFrequencies(config.rope, config.head_dim);
+  const std::vector<double> frequencies = RopeFrequencies(config.rope, config.rotary_dim());
+  const double direction = config.rope.reversed ? -1 : 1;
   auto tables = std::make_shared<RopeTables>();
   for (int64_t position = 0; position < config.max_positions; ++position) {
     for (double frequency : frequencies) {
       const double angle = static_cast<double>(position) * frequency;
       tables->cos.push_back(static_cast<float>(std::cos(angle)));
-      tables->sin.push_back(static_cast<float>(std::sin(angle)));
+      tables->sin.push_back(static_cast<float>(std::sin(direction * angle)));
     }
   }
   return tables;

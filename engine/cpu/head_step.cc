@@ -13,7 +13,8 @@ namespace {
 
 class HeadStep final : public Step {
  public:
-  HeadStep(BufferId in, std::unique_ptr<kernels::Dense> head) : in_(in), head_(std::move(head)) {}
+  HeadStep(BufferId in, std::unique_ptr<kernels::Dense> head, HeadFinish finish)
+      : in_(in), head_(std::move(head)), finish_(std::move(finish)) {}
 
   // In blocks, so that the logits' memory does not grow with the number of sampled rows.
   void Execute(const StepRun& run) const override {
@@ -36,7 +37,7 @@ class HeadStep final : public Step {
     head_->Run(run.context, rows,
                {.x = gathered,
                 .ldx = hidden,
-                .bias = nullptr,
+                .bias = finish_.bias.empty() ? nullptr : finish_.bias.data(),
                 .bias_stride = 0,
                 .out = logits,
                 .ldo = vocab,
@@ -45,10 +46,22 @@ class HeadStep final : public Step {
       auto* scratch = reinterpret_cast<uint64_t*>(
           run.at(run.layout.sample_scratch + worker * run.layout.sample_stride));
       for (int64_t i = begin; i < end; ++i) {
-        Answer(run.context.profile, run.batch.sampled()[first + i],
-               {logits + i * vocab, static_cast<size_t>(vocab)}, scratch);
+        const std::span<float> row(logits + i * vocab, static_cast<size_t>(vocab));
+        const SampledRow& sampled = run.batch.sampled()[first + i];
+        Finish(sampled, row);
+        Answer(run.context.profile, sampled, row, scratch);
       }
     });
+  }
+
+  void Finish(const SampledRow& sampled, std::span<float> logits) const {
+    const float cap = finish_.soft_cap;
+    if (cap != 0) {
+      for (float& logit : logits) logit = cap * std::tanh(logit / cap);
+    }
+    for (const int32_t token : sampled.excluded) {
+      logits[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
+    }
   }
 
   static void Answer(kernels::Profile profile, const SampledRow& sampled, std::span<float> logits,
@@ -62,6 +75,10 @@ class HeadStep final : public Step {
                                  .edits = sampled.target < 0 ? sampled.edits : nullptr};
     if (sampled.target < 0) {
       *sampled.result = kernels::Sample(profile, sampled.params, row, scratch);
+      if (sampled.result->token < 0) return;  // without candidates
+      for (int32_t k = 0; sampled.top_scores != nullptr && k < sampled.num_top; ++k) {
+        sampled.top_scores[k] = logits[static_cast<size_t>(sampled.top_ids[k])];
+      }
       return;
     }
     // The greedy draw is for the candidates only.
@@ -76,12 +93,34 @@ class HeadStep final : public Step {
 
   BufferId in_;
   std::unique_ptr<kernels::Dense> head_;
+  HeadFinish finish_;
+};
+
+class StateStep final : public Step {
+ public:
+  StateStep(BufferId in, int64_t width) : in_(in), width_(width) {}
+
+  void Execute(const StepRun& run) const override {
+    const std::span<const StateRow> states = run.batch.states();
+    for (size_t i = 0; i < states.size(); ++i) {
+      std::copy_n(run.buffer(in_) + run.batch.state_rows()[i] * width_, width_, states[i].out);
+    }
+  }
+
+ private:
+  BufferId in_;
+  int64_t width_;
 };
 
 }  // namespace
 
-std::unique_ptr<const Step> MakeHeadStep(BufferId in, std::unique_ptr<kernels::Dense> head) {
-  return std::make_unique<HeadStep>(in, std::move(head));
+std::unique_ptr<const Step> MakeHeadStep(BufferId in, std::unique_ptr<kernels::Dense> head,
+                                         HeadFinish finish) {
+  return std::make_unique<HeadStep>(in, std::move(head), std::move(finish));
+}
+
+std::unique_ptr<const Step> MakeStateStep(BufferId in, int64_t width) {
+  return std::make_unique<StateStep>(in, width);
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "engine/cpu/attention_steps.h"
 #include "engine/cpu/head_step.h"
 #include "engine/cpu/row_steps.h"
@@ -21,32 +22,35 @@ class Lowering {
       : config_(model.config), graph_(model.graph), weights_(model.checkpoint, context) {}
 
   StepOr operator()(const EmbedOp& op) {
-    auto table = weights_.AsStored(op.table, {config_.vocab_size, Width(op.out)});
+    auto table = weights_.AsStored(op.table);
     if (!table.ok()) return table.status();
     return MakeEmbedStep(op, *std::move(table), Width(op.out));
   }
 
-  StepOr operator()(const RmsNormOp& op) {
-    auto weight = weights_.Floats(op.weight, {Width(op.in)});
+  StepOr operator()(const InputOp& op) { return MakeInputStep(op); }
+
+  StepOr operator()(const NormOp& op) {
+    auto weight = weights_.Floats(op.weight, op.width);
     if (!weight.ok()) return weight.status();
-    return MakeRmsNormStep(op, *std::move(weight));
+    auto bias = weights_.Floats(op.bias, op.width);
+    if (!bias.ok()) return bias.status();
+    if (op.scale != 1 && weight->empty()) weight->assign(op.width, 1);
+    for (float& value : *weight) value *= op.scale;
+    for (float& value : *bias) value *= op.scale;
+    return MakeNormStep(op, Width(op.in) / op.width, *std::move(weight), *std::move(bias));
   }
 
   StepOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in);
     const int64_t n = Width(op.out);
-    absl::StatusOr<std::vector<float>> bias = std::vector<float>();
-    if (!op.bias.empty()) {
-      bias = weights_.Floats(op.bias, op.position_bias ? std::vector<int64_t>{op.positions, n}
-                                                       : std::vector<int64_t>{n});
-    }
+    auto bias = weights_.Floats(op.bias, op.position_bias ? op.bias.shape[0] * n : n);
     if (!bias.ok()) return bias.status();
-    if (op.position_wise) {
-      auto packed = weights_.PositionWise(op.weight, op.positions, k, n);
+    if (op.position_wise()) {
+      auto packed = weights_.PositionWise(op.weight);
       if (!packed.ok()) return packed.status();
       return MakePositionWiseStep(op, *std::move(packed), *std::move(bias));
     }
-    auto dense = weights_.DenseLayer(op.weight, k, n);
+    auto dense = weights_.DenseLayer(op.weight, op.layout, k, n);
     if (!dense.ok()) return dense.status();
     return MakeDenseStep(op, *std::move(dense), *std::move(bias));
   }
@@ -59,7 +63,7 @@ class Lowering {
   StepOr operator()(const AttentionOp& op) {
     std::vector<float> gate;
     if (!op.xsa_gate.empty()) {
-      auto alpha = weights_.Floats(op.xsa_gate, {config_.heads});
+      auto alpha = weights_.Floats({op.xsa_gate, {config_.heads}}, config_.heads);
       if (!alpha.ok()) return alpha.status();
       gate = *std::move(alpha);
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
@@ -67,17 +71,40 @@ class Lowering {
     return MakeAttentionStep(op, config_, std::move(gate));
   }
 
-  StepOr operator()(const SwiGluOp& op) { return MakeSwiGluStep(op, Width(op.gate)); }
+  StepOr operator()(const ActivationOp& op) { return MakeActivationStep(op, Width(op.in)); }
+
+  StepOr operator()(const MixOp& op) {
+    auto a_weight = MixWeight(op.a_weight, op);
+    if (!a_weight.ok()) return a_weight.status();
+    auto b_weight = MixWeight(op.b_weight, op);
+    if (!b_weight.ok()) return b_weight.status();
+    return MakeMixStep(op, Width(op.out), *std::move(a_weight), *std::move(b_weight));
+  }
 
   StepOr operator()(const HeadOp& op) {
-    auto head = weights_.DenseLayer(op.weight, Width(op.in), config_.vocab_size);
+    auto bias = weights_.Floats(op.bias, config_.vocab_size);
+    if (!bias.ok()) return bias.status();
+    auto head =
+        weights_.DenseLayer(op.weight, MatrixLayout::kOutIn, Width(op.in), config_.vocab_size);
     if (!head.ok()) return head.status();
-    return MakeHeadStep(op.in, *std::move(head));
+    return MakeHeadStep(op.in, *std::move(head), {*std::move(bias), op.soft_cap});
   }
 
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
 
  private:
+  // [width], each value as often as the op repeats it.
+  absl::StatusOr<std::vector<float>> MixWeight(const TensorPart& part, const MixOp& op) {
+    auto values = weights_.Floats(part, Width(op.out) / op.repeat);
+    if (!values.ok() || op.repeat == 1) return values;
+    std::vector<float> repeated;
+    for (const float value : *values) repeated.insert(repeated.end(), op.repeat, value);
+    return repeated;
+  }
+
+  static absl::Status Unsupported(const char* what) {
+    return absl::UnimplementedError(absl::StrCat(what, " has no CPU kernel"));
+  }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
 
   const ModelConfig& config_;
@@ -96,6 +123,9 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
     if (!step.ok()) return step.status();
     lowered.steps.push_back(*std::move(step));
   }
+  const BufferId output = model.graph.output;
+  const GraphBuffer& states = model.graph.buffers[static_cast<size_t>(output)];
+  lowered.steps.push_back(MakeStateStep(output, states.width));
   lowered.weight_bytes = lowering.bytes();
   return lowered;
 }

@@ -1,9 +1,12 @@
 #include "engine/cpu/row_steps.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "kernels/check.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cpu/mix.h"
 #include "kernels/cpu/norm.h"
 
 namespace sluice {
@@ -12,33 +15,71 @@ namespace {
 class EmbedStep final : public Step {
  public:
   EmbedStep(const EmbedOp& op, StoredTensor table, int64_t width)
-      : table_(std::move(table)), width_(width), out_(op.out) {}
+      : op_(op), table_(std::move(table)), width_(width) {}
 
   void Execute(const StepRun& run) const override {
-    kernels::Embed(run.context, table_.bytes.data(), table_.dtype, run.batch.token_ids().data(),
-                   run.rows(), width_, run.buffer(out_));
+    kernels::Embed(run.context, {.table = table_.bytes.data(),
+                                 .dtype = table_.dtype,
+                                 .ids = Ids(run.batch),
+                                 .rows = run.rows(),
+                                 .dim = width_,
+                                 .accumulate = op_.accumulate,
+                                 .scale = op_.scale,
+                                 .out = run.buffer(op_.out)});
   }
 
  private:
-  StoredTensor table_;  // [vocab, width]
+  const int32_t* Ids(const StepBatch& batch) const {
+    switch (op_.index) {
+      case EmbedIndex::kToken:
+        return batch.token_ids().data();
+      case EmbedIndex::kPosition:
+        return batch.positions().data();
+      case EmbedIndex::kFirst:
+        break;
+    }
+    return nullptr;
+  }
+
+  EmbedOp op_;
+  StoredTensor table_;
   int64_t width_;
-  BufferId out_;
 };
 
-class RmsNormStep final : public Step {
+class InputStep final : public Step {
  public:
-  RmsNormStep(const RmsNormOp& op, std::vector<float> weight)
-      : in_(op.in), out_(op.out), eps_(op.eps), weight_(std::move(weight)) {}
+  explicit InputStep(const InputOp& op) : op_(op) {}
 
   void Execute(const StepRun& run) const override {
-    kernels::RmsNorm(run.context, run.buffer(in_), weight_.data(), eps_, run.rows(),
-                     static_cast<int64_t>(weight_.size()), run.buffer(out_));
+    SLUICE_CHECK(static_cast<int64_t>(run.batch.inputs().size()) == run.rows() * op_.width);
+    std::copy(run.batch.inputs().begin(), run.batch.inputs().end(), run.buffer(op_.out));
   }
 
  private:
-  BufferId in_, out_;
-  float eps_;
-  std::vector<float> weight_;
+  InputOp op_;
+};
+
+class NormStep final : public Step {
+ public:
+  NormStep(const NormOp& op, int64_t groups, std::vector<float> weight, std::vector<float> bias)
+      : op_(op), groups_(groups), weight_(std::move(weight)), bias_(std::move(bias)) {}
+
+  void Execute(const StepRun& run) const override {
+    const int64_t rows = run.rows() * groups_;
+    const float* weight = weight_.empty() ? nullptr : weight_.data();
+    if (op_.kind == NormKind::kRms) {
+      return kernels::RmsNorm(run.context, run.buffer(op_.in), weight, op_.eps, rows, op_.width,
+                              run.buffer(op_.out));
+    }
+    kernels::LayerNorm(run.context, run.buffer(op_.in), weight,
+                       bias_.empty() ? nullptr : bias_.data(), op_.eps, rows, op_.width,
+                       run.buffer(op_.out));
+  }
+
+ private:
+  NormOp op_;
+  int64_t groups_;
+  std::vector<float> weight_, bias_;
 };
 
 // What the dense and the position-wise projection share.
@@ -97,18 +138,40 @@ class PositionWiseStep final : public LinearStep {
   kernels::PackedWeights weights_;
 };
 
-class SwiGluStep final : public Step {
+class ActivationStep final : public Step {
  public:
-  SwiGluStep(const SwiGluOp& op, int64_t width) : op_(op), width_(width) {}
+  ActivationStep(const ActivationOp& op, int64_t width) : op_(op), width_(width) {}
 
   void Execute(const StepRun& run) const override {
-    kernels::SwiGlu(run.context, run.buffer(op_.gate), run.buffer(op_.up), run.rows(), width_,
-                    run.buffer(op_.out));
+    kernels::Activate(run.context, op_.activation, run.buffer(op_.in),
+                      op_.up == kNoBuffer ? nullptr : run.buffer(op_.up), run.rows(), width_,
+                      run.buffer(op_.out));
   }
 
  private:
-  SwiGluOp op_;
+  ActivationOp op_;
   int64_t width_;
+};
+
+class MixStep final : public Step {
+ public:
+  MixStep(const MixOp& op, int64_t width, std::vector<float> a_weight, std::vector<float> b_weight)
+      : op_(op), width_(width), a_weight_(std::move(a_weight)), b_weight_(std::move(b_weight)) {}
+
+  void Execute(const StepRun& run) const override {
+    kernels::Mix(run.context, {.a = run.buffer(op_.a),
+                               .a_weight = a_weight_.empty() ? nullptr : a_weight_.data(),
+                               .b = op_.b == kNoBuffer ? nullptr : run.buffer(op_.b),
+                               .b_weight = b_weight_.empty() ? nullptr : b_weight_.data(),
+                               .rows = run.rows(),
+                               .dim = width_,
+                               .out = run.buffer(op_.out)});
+  }
+
+ private:
+  MixOp op_;
+  int64_t width_;
+  std::vector<float> a_weight_, b_weight_;
 };
 
 }  // namespace
@@ -117,8 +180,13 @@ std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table,
   return std::make_unique<EmbedStep>(op, std::move(table), width);
 }
 
-std::unique_ptr<const Step> MakeRmsNormStep(const RmsNormOp& op, std::vector<float> weight) {
-  return std::make_unique<RmsNormStep>(op, std::move(weight));
+std::unique_ptr<const Step> MakeInputStep(const InputOp& op) {
+  return std::make_unique<InputStep>(op);
+}
+
+std::unique_ptr<const Step> MakeNormStep(const NormOp& op, int64_t groups,
+                                         std::vector<float> weight, std::vector<float> bias) {
+  return std::make_unique<NormStep>(op, groups, std::move(weight), std::move(bias));
 }
 
 std::unique_ptr<const Step> MakeDenseStep(const LinearOp& op, std::unique_ptr<kernels::Dense> dense,
@@ -131,8 +199,13 @@ std::unique_ptr<const Step> MakePositionWiseStep(const LinearOp& op, kernels::Pa
   return std::make_unique<PositionWiseStep>(op, std::move(weights), std::move(bias));
 }
 
-std::unique_ptr<const Step> MakeSwiGluStep(const SwiGluOp& op, int64_t width) {
-  return std::make_unique<SwiGluStep>(op, width);
+std::unique_ptr<const Step> MakeActivationStep(const ActivationOp& op, int64_t width) {
+  return std::make_unique<ActivationStep>(op, width);
+}
+
+std::unique_ptr<const Step> MakeMixStep(const MixOp& op, int64_t width, std::vector<float> a_weight,
+                                        std::vector<float> b_weight) {
+  return std::make_unique<MixStep>(op, width, std::move(a_weight), std::move(b_weight));
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Steps that treat each row by itself: embedding, norm, projections, activation.
+// Steps that treat each row by itself: inputs, norms, projections, activations.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,21 @@
 
 namespace sluice {
 
-// table: [vocab, width]
+// table: [entries, width], from the one of index 0 on
 std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table, int64_t width);
-// weight: [width]
-std::unique_ptr<const Step> MakeRmsNormStep(const RmsNormOp& op, std::vector<float> weight);
+std::unique_ptr<const Step> MakeInputStep(const InputOp& op);
+// weight, bias: [op.width], scaled; or empty. `groups` of op.width values make a row.
+std::unique_ptr<const Step> MakeNormStep(const NormOp& op, int64_t groups,
+                                         std::vector<float> weight, std::vector<float> bias);
 // bias: [n], or empty
 std::unique_ptr<const Step> MakeDenseStep(const LinearOp& op, std::unique_ptr<kernels::Dense> dense,
                                           std::vector<float> bias);
 // bias: [n] or, with op.position_bias, [positions, n]; or empty
 std::unique_ptr<const Step> MakePositionWiseStep(const LinearOp& op, kernels::PackedWeights weights,
                                                  std::vector<float> bias);
-std::unique_ptr<const Step> MakeSwiGluStep(const SwiGluOp& op, int64_t width);
+std::unique_ptr<const Step> MakeActivationStep(const ActivationOp& op, int64_t width);
+// a_weight, b_weight: [width], or empty
+std::unique_ptr<const Step> MakeMixStep(const MixOp& op, int64_t width, std::vector<float> a_weight,
+                                        std::vector<float> b_weight);
 
 }  // namespace sluice

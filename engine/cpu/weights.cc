@@ -1,51 +1,67 @@
 #include "engine/cpu/weights.h"
 
+#include <cstring>
+
+#include "kernels/check.h"
+
 namespace sluice {
 
-absl::StatusOr<std::vector<float>> WeightLoader::Floats(const std::string& name,
-                                                        const std::vector<int64_t>& shape) {
-  auto tensor = checkpoint_.Find(name, shape);
+absl::StatusOr<std::vector<float>> WeightLoader::Floats(const TensorPart& part, int64_t count) {
+  if (!part.present()) return std::vector<float>();
+  auto tensor = checkpoint_.Find(part.name, part.shape);
   if (!tensor.ok()) return tensor.status();
-  std::vector<float> values(tensor->elements());
-  kernels::ConvertToFloat(tensor->data, tensor->dtype, 0, tensor->elements(), values.data());
+  SLUICE_CHECK(part.first + count <= tensor->elements());
+  std::vector<float> values(count);
+  kernels::ConvertToFloat(tensor->data, tensor->dtype, part.first, count, values.data());
   bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
   return values;
 }
 
-absl::StatusOr<StoredTensor> WeightLoader::AsStored(const std::string& name,
-                                                    const std::vector<int64_t>& shape) {
-  auto tensor = checkpoint_.Find(name, shape);
+absl::StatusOr<StoredTensor> WeightLoader::AsStored(const TensorPart& part) {
+  auto tensor = checkpoint_.Find(part.name, part.shape);
   if (!tensor.ok()) return tensor.status();
+  const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor->dtype));
   const auto* begin = static_cast<const std::byte*>(tensor->data);
-  const auto size = tensor->elements() * static_cast<int64_t>(kernels::DTypeBytes(tensor->dtype));
-  bytes_ += size;
-  return StoredTensor{.bytes = {begin, begin + size}, .dtype = tensor->dtype};
+  StoredTensor stored{.bytes = {begin + part.first * element, begin + tensor->elements() * element},
+                      .dtype = tensor->dtype};
+  bytes_ += static_cast<int64_t>(stored.bytes.size());
+  return stored;
 }
 
-absl::StatusOr<std::unique_ptr<kernels::Dense>> WeightLoader::DenseLayer(const std::string& name,
+absl::StatusOr<std::unique_ptr<kernels::Dense>> WeightLoader::DenseLayer(const TensorPart& part,
+                                                                         MatrixLayout layout,
                                                                          int64_t k, int64_t n) {
-  auto tensor = checkpoint_.Find(name, {n, k});
+  auto tensor = checkpoint_.Find(part.name, part.shape);
   if (!tensor.ok()) return tensor.status();
-  auto dense = kernels::Dense::Create(context_, {.data = tensor->data,
+  const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor->dtype));
+  const auto* data = static_cast<const std::byte*>(tensor->data) + part.first * element;
+  std::vector<std::byte> columns;  // of a part of a fused [in, out]
+  if (layout == MatrixLayout::kInOut && part.shape[1] != n) {
+    columns.resize(k * n * element);
+    for (int64_t row = 0; row < k; ++row) {
+      std::memcpy(columns.data() + row * n * element, data + row * part.shape[1] * element,
+                  n * element);
+    }
+    data = columns.data();
+  }
+  auto dense = kernels::Dense::Create(context_, {.data = data,
                                                  .dtype = tensor->dtype,
                                                  .matrices = 1,
                                                  .k = k,
                                                  .n = n,
-                                                 .transposed = true});
+                                                 .transposed = layout == MatrixLayout::kOutIn});
   bytes_ += dense->bytes();
   return dense;
 }
 
-absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const std::string& name,
-                                                                  int64_t positions, int64_t k,
-                                                                  int64_t n) {
-  auto tensor = checkpoint_.Find(name, {positions, k, n});
+absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPart& part) {
+  auto tensor = checkpoint_.Find(part.name, part.shape);
   if (!tensor.ok()) return tensor.status();
   kernels::PackedWeights packed = kernels::PackedWeights::Pack(context_, {.data = tensor->data,
                                                                           .dtype = tensor->dtype,
-                                                                          .matrices = positions,
-                                                                          .k = k,
-                                                                          .n = n,
+                                                                          .matrices = part.shape[0],
+                                                                          .k = part.shape[1],
+                                                                          .n = part.shape[2],
                                                                           .transposed = false});
   bytes_ += packed.bytes();
   return packed;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint.h"
+#include "engine/model/graph.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/gemm.h"
@@ -27,16 +28,16 @@ class WeightLoader {
   WeightLoader(const Checkpoint& checkpoint, const kernels::Context& context)
       : checkpoint_(checkpoint), context_(context) {}
 
-  // Widened to f32.
-  absl::StatusOr<std::vector<float>> Floats(const std::string& name,
-                                            const std::vector<int64_t>& shape);
-  absl::StatusOr<StoredTensor> AsStored(const std::string& name, const std::vector<int64_t>& shape);
-  // Stored [n, k].
-  absl::StatusOr<std::unique_ptr<kernels::Dense>> DenseLayer(const std::string& name, int64_t k,
+  // `count` values, widened to f32; empty where the part is absent.
+  absl::StatusOr<std::vector<float>> Floats(const TensorPart& part, int64_t count);
+  // All values from the part's first on.
+  absl::StatusOr<StoredTensor> AsStored(const TensorPart& part);
+  // [k -> n], stored as the layout says: kOutIn or kInOut.
+  absl::StatusOr<std::unique_ptr<kernels::Dense>> DenseLayer(const TensorPart& part,
+                                                             MatrixLayout layout, int64_t k,
                                                              int64_t n);
   // Stored [positions, k, n].
-  absl::StatusOr<kernels::PackedWeights> PositionWise(const std::string& name, int64_t positions,
-                                                      int64_t k, int64_t n);
+  absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part);
 
   // Of all that was loaded so far, as packed.
   int64_t bytes() const { return bytes_; }

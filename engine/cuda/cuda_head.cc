@@ -4,7 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/check.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/logits.h"
 #include "kernels/cuda/projection.h"
 
 namespace sluice {
@@ -45,7 +47,8 @@ cuda::SampleRequest RequestOf(const SampledRow& row) {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConfig& config,
-                                                                 const T* hidden, const T* weight,
+                                                                 const T* hidden,
+                                                                 const HeadWeights<T>& weights,
                                                                  Device& device,
                                                                  DeviceStream& stream) {
   std::unique_ptr<CudaHead> head(new CudaHead);
@@ -53,7 +56,7 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   head->vocab_ = static_cast<int32_t>(config.vocab_size);
   if (absl::Status status = head->Allocate(device); !status.ok()) return status;
   stream.BeginCapture();
-  head->Record(hidden, weight, stream);
+  head->Record(hidden, weights, stream);
   auto graph = stream.EndCapture();
   if (!graph.ok()) return graph.status();
   head->graph_ = *std::move(graph);
@@ -80,12 +83,14 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
     tile_ = cutter.Take<kernels::RowGroup>(kHeadRows);
     tile_count_ = cutter.Take<int32_t>(1);
     scratch_ = cutter.Take<uint64_t>(all);
+    excluded_ = cutter.Take<int32_t>(all);
     output_ = cut_output(cutter);
     return cutter.end();
   };
   const auto cut_pinned = [&](void* memory) {
     Cutter cutter(memory);
     sent_ = cutter.Take<Input>(1);
+    sent_excluded_ = cutter.Take<int32_t>(all);
     fetched_ = cut_output(cutter);
     return cutter.end();
   };
@@ -102,7 +107,7 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
 }
 
 template <typename T>
-void CudaHead<T>::Record(const T* hidden, const T* weight, DeviceStream& stream) {
+void CudaHead<T>::Record(const T* hidden, const HeadWeights<T>& weights, DeviceStream& stream) {
   const cuda::LiveRows rows = {&input_->rows, kHeadRows};
   cuda::BuildRowTiles(stream, {.groups = &input_->all_rows,
                                .group_count = &input_->one,
@@ -112,14 +117,20 @@ void CudaHead<T>::Record(const T* hidden, const T* weight, DeviceStream& stream)
       stream,
       {.table = hidden, .ids = input_->row_ids, .dim = width_, .rows = rows, .out = gathered_});
   cuda::Project<T, float>(stream, {.x = gathered_,
-                                   .weight = weight,
-                                   .bias = nullptr,
+                                   .weight = weights.weight,
+                                   .bias = weights.bias,
                                    .bias_stride = 0,
                                    .k = width_,
                                    .n = vocab_,
                                    .tiles = {tile_, tile_count_, 1},
                                    .accumulate = false,
                                    .out = output_.logits});
+  cuda::FinishLogits(stream, {.logits = output_.logits,
+                              .n = vocab_,
+                              .soft_cap = weights.soft_cap,
+                              .excluded = excluded_,
+                              .begin = input_->excluded_begin,
+                              .rows = rows});
   cuda::Sample(stream, {.logits = output_.logits,
                         .n = vocab_,
                         .requests = input_->requests,
@@ -154,7 +165,23 @@ void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, Devi
     sent_->row_ids[i] = batch.sampled_rows()[first + i];
     sent_->requests[i] = RequestOf(batch.sampled()[first + i]);
   }
+  SendExcluded(batch, first, rows, stream);
   stream.CopyToDevice(input_, sent_, sizeof(Input));
+}
+
+template <typename T>
+void CudaHead<T>::SendExcluded(const StepBatch& batch, int64_t first, int32_t rows,
+                               DeviceStream& stream) {
+  int32_t end = 0;
+  sent_->excluded_begin[0] = 0;
+  for (int32_t i = 0; i < rows; ++i) {
+    const std::span<const int32_t> excluded = batch.sampled()[first + i].excluded;
+    SLUICE_CHECK(excluded.size() <= static_cast<size_t>(vocab_));
+    std::copy(excluded.begin(), excluded.end(), sent_excluded_ + end);
+    end += static_cast<int32_t>(excluded.size());
+    sent_->excluded_begin[i + 1] = end;
+  }
+  if (end > 0) stream.CopyToDevice(excluded_, sent_excluded_, end * sizeof(int32_t));
 }
 
 template <typename T>
@@ -168,7 +195,7 @@ void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, Dev
       stream.CopyToHost(fetched_.top_ids + place, output_.top_ids + place, bytes);
       stream.CopyToHost(fetched_.top_logprobs + place, output_.top_logprobs + place, bytes);
     }
-    if (row.logits != nullptr) {
+    if (row.logits != nullptr || row.top_scores != nullptr) {
       stream.CopyToHost(fetched_.logits + place, output_.logits + place, vocab_ * sizeof(float));
     }
   }
@@ -185,6 +212,9 @@ void CudaHead<T>::Deliver(const StepBatch& batch, int64_t first, int32_t rows) c
     if (outcome.token < 0) continue;  // without candidates
     std::copy_n(fetched_.top_ids + place, row.num_top, row.top_ids);
     std::copy_n(fetched_.top_logprobs + place, row.num_top, row.top_logprobs);
+    for (int32_t k = 0; row.top_scores != nullptr && k < row.num_top; ++k) {
+      row.top_scores[k] = fetched_.logits[place + row.top_ids[k]];
+    }
   }
 }
 

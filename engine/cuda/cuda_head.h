@@ -16,15 +16,24 @@
 
 namespace sluice {
 
+// On the device.
+template <typename T>
+struct HeadWeights {
+  const T* weight = nullptr;  // [hidden, vocab]; nullptr: the model has no head
+  const T* bias = nullptr;    // [vocab] or nullptr
+  float soft_cap = 0;         // as HeadOp's
+};
+
 template <typename T>
 class CudaHead {
  public:
   static constexpr int32_t kHeadRows = 32;
 
-  // hidden: where every step leaves the head's input, [tokens, hidden]; weight: [hidden, vocab].
-  // Captures on `stream`. ResourceExhausted when memory does not suffice.
+  // hidden: where every step leaves the head's input, [tokens, hidden]. Captures on `stream`.
+  // ResourceExhausted when memory does not suffice.
   static absl::StatusOr<std::unique_ptr<CudaHead>> Create(const ModelConfig& config,
-                                                          const T* hidden, const T* weight,
+                                                          const T* hidden,
+                                                          const HeadWeights<T>& weights,
                                                           Device& device, DeviceStream& stream);
 
   // Answers the batch's sampled rows after the work queued on `stream`, and waits for that.
@@ -39,6 +48,7 @@ class CudaHead {
     int32_t one;
     kernels::RowGroup all_rows;
     int32_t row_ids[kHeadRows];
+    int32_t excluded_begin[kHeadRows + 1];  // into the excluded tokens, which are sent apart
     kernels::cuda::SampleRequest requests[kHeadRows];
   };
   // What comes back, each [kHeadRows] or [kHeadRows, vocab].
@@ -52,7 +62,8 @@ class CudaHead {
   CudaHead() = default;
 
   absl::Status Allocate(Device& device);
-  void Record(const T* hidden, const T* weight, DeviceStream& stream);
+  void Record(const T* hidden, const HeadWeights<T>& weights, DeviceStream& stream);
+  void SendExcluded(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
   void Send(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
   void Fetch(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
   void Deliver(const StepBatch& batch, int64_t first, int32_t rows) const;
@@ -67,6 +78,8 @@ class CudaHead {
   kernels::RowGroup* tile_ = nullptr;
   int32_t* tile_count_ = nullptr;
   uint64_t* scratch_ = nullptr;
+  int32_t* excluded_ = nullptr;        // [kHeadRows, vocab], as the next
+  int32_t* sent_excluded_ = nullptr;   // pinned
   Output output_ = {}, fetched_ = {};  // on the device, pinned
   std::unique_ptr<DeviceGraph> graph_;
 };

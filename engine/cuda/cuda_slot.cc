@@ -24,7 +24,9 @@ CudaSlot<T>::CudaSlot(const Model& model, const Bucket& largest, int32_t pages,
       heads_(static_cast<int32_t>(model.config.heads)),
       pages_(pages),
       xsa_layers_(model.config.xsa.layers),
-      registry_(std::move(registry)) {}
+      registry_(std::move(registry)),
+      output_(model.graph.output),
+      width_(model.graph.buffers[static_cast<size_t>(output_)].width) {}
 
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
@@ -39,11 +41,13 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
   std::unique_ptr<CudaSlot> slot(new CudaSlot(model, largest, pages, registry));
   const StepLayout layout = LayOutStep(model, largest, sizeof(T));
   if (absl::Status status = slot->Allocate(model, layout, device); !status.ok()) return status;
-  const T* hidden = slot->Place(layout, largest).buffer(lowered.head_in);
+  const T* hidden = slot->Place(layout, largest).buffer(model.graph.output);
   const MutexLock lock(&registry->mutex);
-  auto head = CudaHead<T>::Create(model.config, hidden, lowered.head, device, capture);
-  if (!head.ok()) return head.status();
-  slot->head_ = *std::move(head);
+  if (lowered.head.weight != nullptr) {
+    auto head = CudaHead<T>::Create(model.config, hidden, lowered.head, device, capture);
+    if (!head.ok()) return head.status();
+    slot->head_ = *std::move(head);
+  }
   slot->id_ = registry->made++;
   registry->slots.push_back(slot.get());
   return slot;
@@ -72,6 +76,10 @@ absl::Status CudaSlot<T>::Allocate(const Model& model, const StepLayout& layout,
   if (!input.ok()) return input.status();
   input_ = *std::move(input);
   std::memset(input_.get(), 0, static_cast<size_t>(layout.input_bytes));
+  const auto most_states = static_cast<size_t>(largest_.tokens + largest_.sequences);
+  auto states = device.AllocatePinned(most_states * static_cast<size_t>(width_) * sizeof(T));
+  if (!states.ok()) return states.status();
+  states_ = *std::move(states);
   if (!model.config.xsa.Any()) return absl::OkStatus();
   auto diagnostics =
       device.AllocatePinned(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float));
@@ -82,7 +90,7 @@ absl::Status CudaSlot<T>::Allocate(const Model& model, const StepLayout& layout,
 
 template <typename T>
 int64_t CudaSlot<T>::memory_bytes() const {
-  return arena_bytes_ + kv_bytes_ + head_->bytes();
+  return arena_bytes_ + kv_bytes_ + (head_ == nullptr ? 0 : head_->bytes());
 }
 
 template <typename T>
@@ -109,9 +117,36 @@ template <typename T>
 absl::Status CudaSlot<T>::Answer(const StepBatch& batch, const StepLayout& layout,
                                  const Bucket& bucket) {
   FetchDiagnostics(batch, layout, bucket);
-  if (absl::Status status = head_->Answer(batch, *stream_); !status.ok()) return status;
+  FetchStates(batch, layout);
+  SLUICE_CHECK(head_ != nullptr || batch.sampled().empty());
+  const absl::Status status =
+      head_ == nullptr ? stream_->Synchronize() : head_->Answer(batch, *stream_);
+  if (!status.ok()) return status;
   DeliverDiagnostics(batch);
+  DeliverStates(batch);
   return absl::OkStatus();
+}
+
+// One copy for each run of rows that follow each other in the step.
+template <typename T>
+void CudaSlot<T>::FetchStates(const StepBatch& batch, const StepLayout& layout) {
+  const std::span<const int32_t> rows = batch.state_rows();
+  const auto bytes = static_cast<size_t>(width_) * sizeof(T);
+  const char* from =
+      static_cast<char*>(arena_.get()) + layout.buffers[static_cast<size_t>(output_)];
+  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
+    stream_->CopyToHost(static_cast<char*>(states_.get()) + begin * bytes,
+                        from + static_cast<size_t>(rows[begin]) * bytes, (end - begin) * bytes);
+  }
+}
+
+template <typename T>
+void CudaSlot<T>::DeliverStates(const StepBatch& batch) const {
+  const T* fetched = static_cast<const T*>(states_.get());
+  for (const StateRow& row : batch.states()) {
+    for (int64_t i = 0; i < width_; ++i) row.out[i] = kernels::cuda::Widen(*fetched++);
+  }
 }
 
 template <typename T>

@@ -49,7 +49,7 @@ class CudaSlot final : public Slot {
 
   // Sends the step's arrays.
   void Send(const StepBatch& batch, const StepLayout& layout);
-  // Answers the sampled rows and the diagnostics, and waits for that.
+  // Answers the sampled rows, the states and the diagnostics, and waits for that.
   absl::Status Answer(const StepBatch& batch, const StepLayout& layout, const Bucket& bucket);
   // Fills what a replay of `batch` must not read with NaN: the arena, and in the batch's pages all
   // positions that it does not have from earlier steps. Other pages may be somebody's.
@@ -62,6 +62,8 @@ class CudaSlot final : public Slot {
            std::shared_ptr<SlotRegistry<T>> registry);
 
   absl::Status Allocate(const Model& model, const StepLayout& layout, Device& device);
+  void FetchStates(const StepBatch& batch, const StepLayout& layout);
+  void DeliverStates(const StepBatch& batch) const;
   void FetchDiagnostics(const StepBatch& batch, const StepLayout& layout, const Bucket& bucket);
   void DeliverDiagnostics(const StepBatch& batch) const;
 
@@ -76,7 +78,10 @@ class CudaSlot final : public Slot {
   DeviceMemory kv_;           // [layers, 2, pages, kv_heads, kPageTokens, head_dim]
   PinnedMemory input_;        // as the layout of the largest bucket has it
   PinnedMemory diagnostics_;  // [2, layers, tokens, heads]; without XSA none
-  std::unique_ptr<CudaHead<T>> head_;
+  PinnedMemory states_;       // [tokens + sequences, hidden]
+  BufferId output_ = 0;
+  int64_t width_ = 0;                  // of `output_`
+  std::unique_ptr<CudaHead<T>> head_;  // nullptr: the model has none
 };
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/check.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/dtype.h"
 
@@ -14,24 +15,35 @@ using kernels::cuda::Narrow;
 }  // namespace
 
 template <typename T>
-absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint& checkpoint, const std::string& name,
-                                             const std::vector<int64_t>& shape) {
-  const absl::StatusOr<Tensor> tensor = checkpoint.Find(name, shape);
+absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint& checkpoint, const TensorPart& part,
+                                             int64_t count) {
+  if (!part.present()) return nullptr;
+  const absl::StatusOr<Tensor> tensor = checkpoint.Find(part.name, part.shape);
   if (!tensor.ok()) return tensor.status();
-  std::vector<T> values(static_cast<size_t>(tensor->elements()));
-  for (int64_t i = 0; i < tensor->elements(); ++i) {
-    values[i] = Narrow<T>(kernels::LoadAsFloat(tensor->data, tensor->dtype, i));
+  SLUICE_CHECK(part.first + count <= tensor->elements());
+  std::vector<T> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = Narrow<T>(kernels::LoadAsFloat(tensor->data, tensor->dtype, part.first + i));
   }
   return Put(values);
 }
 
 template <typename T>
-absl::StatusOr<const T*> DeviceWeights::LoadTransposed(const Checkpoint& checkpoint,
-                                                       const std::string& name, int64_t in,
-                                                       int64_t out) {
-  const absl::StatusOr<Tensor> tensor = checkpoint.Find(name, {out, in});
+absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
+                                                  const TensorPart& part, MatrixLayout layout,
+                                                  int64_t in, int64_t out) {
+  const absl::StatusOr<Tensor> tensor = checkpoint.Find(part.name, part.shape);
   if (!tensor.ok()) return tensor.status();
   std::vector<T> values(static_cast<size_t>(in * out));
+  if (layout == MatrixLayout::kInOut) {
+    for (int64_t k = 0; k < in; ++k) {
+      for (int64_t n = 0; n < out; ++n) {
+        const int64_t from = part.first + k * part.shape[1] + n;
+        values[k * out + n] = Narrow<T>(kernels::LoadAsFloat(tensor->data, tensor->dtype, from));
+      }
+    }
+    return Put(values);
+  }
   std::vector<float> row(static_cast<size_t>(in));
   for (int64_t n = 0; n < out; ++n) {
     kernels::ConvertToFloat(tensor->data, tensor->dtype, n * in, in, row.data());
@@ -60,15 +72,14 @@ absl::StatusOr<const void*> DeviceWeights::PutBytes(const void* data, size_t byt
   return memory_.back().get();
 }
 
-template absl::StatusOr<const float*> DeviceWeights::Load(const Checkpoint&, const std::string&,
-                                                          const std::vector<int64_t>&);
-template absl::StatusOr<const kernels::cuda::BFloat16*> DeviceWeights::Load(
-    const Checkpoint&, const std::string&, const std::vector<int64_t>&);
-template absl::StatusOr<const float*> DeviceWeights::LoadTransposed(const Checkpoint&,
-                                                                    const std::string&, int64_t,
-                                                                    int64_t);
-template absl::StatusOr<const kernels::cuda::BFloat16*> DeviceWeights::LoadTransposed(
-    const Checkpoint&, const std::string&, int64_t, int64_t);
-template absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>&);
+#define SLUICE_INSTANTIATE(T)                                                                      \
+  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&,      \
+                                                        int64_t);                                  \
+  template absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint&, const TensorPart&, \
+                                                             MatrixLayout, int64_t, int64_t);      \
+  template absl::StatusOr<const T*> DeviceWeights::Put(const std::vector<T>&);
+
+SLUICE_INSTANTIATE(float)
+SLUICE_INSTANTIATE(kernels::cuda::BFloat16)
 
 }  // namespace sluice

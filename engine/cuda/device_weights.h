@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/cuda/device.h"
 #include "engine/model/checkpoint.h"
+#include "engine/model/graph.h"
 
 namespace sluice {
 
@@ -17,14 +18,14 @@ class DeviceWeights {
   // Neither is owned; `stream` is used during the calls only.
   DeviceWeights(Device& device, DeviceStream& stream) : device_(&device), stream_(&stream) {}
 
-  // The tensor as it is, of T.
+  // `count` values as they are, of T; nullptr where the part is absent.
   template <typename T>
-  absl::StatusOr<const T*> Load(const Checkpoint& checkpoint, const std::string& name,
-                                const std::vector<int64_t>& shape);
-  // A linear layer's [out, in] as [in, out], which the projections read.
+  absl::StatusOr<const T*> Load(const Checkpoint& checkpoint, const TensorPart& part,
+                                int64_t count);
+  // A dense layer stored as `layout` says as [in, out], which the projections read.
   template <typename T>
-  absl::StatusOr<const T*> LoadTransposed(const Checkpoint& checkpoint, const std::string& name,
-                                          int64_t in, int64_t out);
+  absl::StatusOr<const T*> LoadDense(const Checkpoint& checkpoint, const TensorPart& part,
+                                     MatrixLayout layout, int64_t in, int64_t out);
   template <typename T>
   absl::StatusOr<const T*> Put(const std::vector<T>& values);
 

@@ -1,13 +1,17 @@
 #include "engine/cuda/lower_cuda.h"
 
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/projection.h"
 #include "kernels/cuda/rope.h"
@@ -53,42 +57,55 @@ class Lowering {
       : config_(model.config), graph_(model.graph), source_(model.checkpoint), weights_(weights) {}
 
   StepOr operator()(const EmbedOp& op) {
-    const auto table = weights_.Load<T>(source_, op.table, {config_.vocab_size, Width(op.out)});
+    const auto table = weights_.Load<T>(source_, op.table, Elements(op.table));
     if (!table.ok()) return table.status();
     return [op, table = *table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
       cuda::Embed<T>(stream, {.table = table,
-                              .ids = place.template at<const int32_t>(place.layout.token_ids),
+                              .ids = Ids(op.index, place),
                               .dim = dim,
+                              .accumulate = op.accumulate,
+                              .scale = op.scale,
                               .rows = place.rows(),
                               .out = place.buffer(op.out)});
     };
   }
 
-  StepOr operator()(const RmsNormOp& op) {
-    const auto weight = weights_.Load<T>(source_, op.weight, {Width(op.in)});
+  StepOr operator()(const InputOp& op) {
+    return CudaStep<T>([op](const StepPlace<T>& place, Stream& stream) {
+      cuda::TakeInput<T>(stream, {.in = place.template at<const float>(place.layout.inputs),
+                                  .dim = static_cast<int32_t>(op.width),
+                                  .rows = place.rows(),
+                                  .out = place.buffer(op.out)});
+    });
+  }
+
+  StepOr operator()(const NormOp& op) {
+    const auto weight = weights_.Load<T>(source_, op.weight, op.width);
     if (!weight.ok()) return weight.status();
-    return [op, weight = *weight, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
-      cuda::RmsNorm<T>(stream, {.x = place.buffer(op.in),
-                                .weight = weight,
-                                .eps = op.eps,
-                                .dim = dim,
-                                .rows = place.rows(),
-                                .out = place.buffer(op.out)});
+    const auto bias = weights_.Load<T>(source_, op.bias, op.width);
+    if (!bias.ok()) return bias.status();
+    const int32_t groups = Width32(op.in) / static_cast<int32_t>(op.width);
+    return [op, weight = *weight, bias = *bias, groups](const StepPlace<T>& place, Stream& stream) {
+      const cuda::NormArgs<T> args = {.x = place.buffer(op.in),
+                                      .weight = weight,
+                                      .bias = bias,
+                                      .eps = op.eps,
+                                      .scale = op.scale,
+                                      .dim = static_cast<int32_t>(op.width),
+                                      .groups = groups,
+                                      .rows = place.rows(),
+                                      .out = place.buffer(op.out)};
+      op.kind == NormKind::kRms ? cuda::RmsNorm(stream, args) : cuda::LayerNorm(stream, args);
     };
   }
 
   StepOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in), n = Width(op.out);
-    const auto weight = op.position_wise
-                            ? weights_.Load<T>(source_, op.weight, {op.positions, k, n})
-                            : weights_.LoadTransposed<T>(source_, op.weight, k, n);
+    const auto weight = op.position_wise()
+                            ? weights_.Load<T>(source_, op.weight, Elements(op.weight))
+                            : weights_.LoadDense<T>(source_, op.weight, op.layout, k, n);
     if (!weight.ok()) return weight.status();
-    absl::StatusOr<const T*> bias = nullptr;
-    if (!op.bias.empty()) {
-      bias = weights_.Load<T>(
-          source_, op.bias,
-          op.position_bias ? std::vector<int64_t>{op.positions, n} : std::vector<int64_t>{n});
-    }
+    const auto bias = weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n);
     if (!bias.ok()) return bias.status();
     return [op, weight = *weight, bias = *bias, k, n](const StepPlace<T>& place, Stream& stream) {
       cuda::Project<T, T>(stream,
@@ -98,7 +115,7 @@ class Lowering {
                            .bias_stride = op.position_bias ? n : 0,
                            .k = static_cast<int32_t>(k),
                            .n = static_cast<int32_t>(n),
-                           .tiles = op.position_wise ? place.group_tiles() : place.dense_tiles(),
+                           .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
                            .accumulate = op.accumulate,
                            .out = place.buffer(op.out)});
     };
@@ -107,7 +124,7 @@ class Lowering {
   StepOr operator()(const RopeStoreOp& op) {
     if (absl::Status status = MakeRopeTables(); !status.ok()) return status;
     return
-        [op, cos = cos_, sin = sin_, dim = static_cast<int32_t>(config_.head_dim),
+        [op, cos = cos_, sin = sin_, dim = static_cast<int32_t>(config_.rotary_dim()),
          heads = static_cast<int32_t>(config_.heads)](const StepPlace<T>& place, Stream& stream) {
           cuda::RopeAndStore<T>(
               stream, {.cos = cos,
@@ -155,30 +172,72 @@ class Lowering {
     };
   }
 
-  StepOr operator()(const SwiGluOp& op) {
-    return [op, dim = Width32(op.gate)](const StepPlace<T>& place, Stream& stream) {
-      cuda::SwiGlu<T>(stream, {.gate = place.buffer(op.gate),
-                               .up = place.buffer(op.up),
-                               .dim = dim,
-                               .rows = place.rows(),
-                               .out = place.buffer(op.out)});
+  StepOr operator()(const ActivationOp& op) {
+    return [op, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
+      cuda::Activate<T>(stream, {.activation = op.activation,
+                                 .in = place.buffer(op.in),
+                                 .up = Buffer(op.up, place),
+                                 .dim = dim,
+                                 .rows = place.rows(),
+                                 .out = place.buffer(op.out)});
+    };
+  }
+
+  StepOr operator()(const MixOp& op) {
+    const int64_t count = Width(op.out) / op.repeat;
+    const auto a_weight = weights_.Load<T>(source_, op.a_weight, count);
+    if (!a_weight.ok()) return a_weight.status();
+    const auto b_weight = weights_.Load<T>(source_, op.b_weight, count);
+    if (!b_weight.ok()) return b_weight.status();
+    return [op, a_weight = *a_weight, b_weight = *b_weight, dim = Width32(op.out)](
+               const StepPlace<T>& place, Stream& stream) {
+      cuda::Mix<T>(stream, {.a = place.buffer(op.a),
+                            .a_weight = a_weight,
+                            .b = Buffer(op.b, place),
+                            .b_weight = b_weight,
+                            .repeat = static_cast<int32_t>(op.repeat),
+                            .dim = dim,
+                            .rows = place.rows(),
+                            .out = place.buffer(op.out)});
     };
   }
 
   // The head runs apart from the steps (engine/cuda/cuda_head.h).
   StepOr operator()(const HeadOp& op) {
-    const auto head =
-        weights_.LoadTransposed<T>(source_, op.weight, Width(op.in), config_.vocab_size);
+    const auto head = weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn, Width(op.in),
+                                            config_.vocab_size);
     if (!head.ok()) return head.status();
-    head_in_ = op.in;
-    head_ = *head;
+    const auto bias = weights_.Load<T>(source_, op.bias, config_.vocab_size);
+    if (!bias.ok()) return bias.status();
+    head_ = {*head, *bias, op.soft_cap};
     return CudaStep<T>();
   }
 
-  BufferId head_in() const { return head_in_; }
-  const T* head() const { return head_; }
+  const HeadWeights<T>& head() const { return head_; }
 
  private:
+  static absl::Status Unsupported(const char* what) {
+    return absl::UnimplementedError(absl::StrCat(what, " has no CUDA kernel"));
+  }
+  static const int32_t* Ids(EmbedIndex index, const StepPlace<T>& place) {
+    switch (index) {
+      case EmbedIndex::kToken:
+        return place.template at<const int32_t>(place.layout.token_ids);
+      case EmbedIndex::kPosition:
+        return place.template at<const int32_t>(place.layout.positions);
+      case EmbedIndex::kFirst:
+        break;
+    }
+    return nullptr;
+  }
+  static const T* Buffer(BufferId id, const StepPlace<T>& place) {
+    return id == kNoBuffer ? nullptr : place.buffer(id);
+  }
+  // From the part's first on.
+  static int64_t Elements(const TensorPart& part) {
+    return std::accumulate(part.shape.begin(), part.shape.end(), int64_t{1}, std::multiplies<>()) -
+           part.first;
+  }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
   int32_t Width32(BufferId id) const { return static_cast<int32_t>(Width(id)); }
 
@@ -201,14 +260,15 @@ class Lowering {
 
   // Of every position, in double and rounded once; shared by all layers.
   absl::Status MakeRopeTables() {
-    if (cos_ != nullptr) return absl::OkStatus();
-    const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.head_dim);
+    if (cos_ != nullptr || config_.rotary_dim() == 0) return absl::OkStatus();
+    const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.rotary_dim());
+    const double direction = config_.rope.reversed ? -1 : 1;
     std::vector<float> cos, sin;
     for (int64_t position = 0; position < config_.max_positions; ++position) {
       for (double frequency : frequencies) {
         const double angle = static_cast<double>(position) * frequency;
         cos.push_back(static_cast<float>(std::cos(angle)));
-        sin.push_back(static_cast<float>(std::sin(angle)));
+        sin.push_back(static_cast<float>(std::sin(direction * angle)));
       }
     }
     const auto cos_on_device = weights_.Put(cos), sin_on_device = weights_.Put(sin);
@@ -225,8 +285,7 @@ class Lowering {
   DeviceWeights& weights_;
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
-  BufferId head_in_ = 0;
-  const T* head_ = nullptr;
+  HeadWeights<T> head_;
 };
 
 }  // namespace
@@ -242,7 +301,6 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
     if (!step.ok()) return step.status();
     if (*step != nullptr) lowered.steps.push_back(*std::move(step));
   }
-  lowered.head_in = lowering.head_in();
   lowered.head = lowering.head();
   return lowered;
 }

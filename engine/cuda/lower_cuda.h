@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/cuda/cuda_head.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/step_layout.h"
 #include "engine/model/model.h"
@@ -52,8 +53,7 @@ using CudaStep = std::function<void(const StepPlace<T>& place, kernels::cuda::St
 template <typename T>
 struct LoweredCudaModel {
   std::vector<CudaStep<T>> steps;  // all but the head
-  BufferId head_in = 0;
-  const T* head = nullptr;  // [hidden, vocab]
+  HeadWeights<T> head;
 };
 
 // Checks every tensor by name, shape and dtype and brings it to `weights`. The checkpoint is not

@@ -32,16 +32,6 @@ void Copy(std::span<const T> values, char* to) {
   if (!values.empty()) std::memcpy(to, values.data(), values.size_bytes());
 }
 
-// The buffer that the head reads. Lying at the same place in every layout, it lets one captured head
-// serve all buckets.
-BufferId HeadInput(const Graph& graph) {
-  for (const GraphOp& op : graph.ops) {
-    if (const auto* head = std::get_if<HeadOp>(&op)) return head->in;
-  }
-  SLUICE_CHECK(false);
-  return 0;
-}
-
 }  // namespace
 
 StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes) {
@@ -56,10 +46,12 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
   const int64_t tokens = bucket.tokens;
   StepLayout layout;
   layout.buffers.resize(model.graph.buffers.size());
-  const BufferId head_in = HeadInput(model.graph);
-  layout.buffers[head_in] = take(tokens * model.graph.buffers[head_in].width, element_bytes);
+  // Lying at the same place in every layout, what the head reads lets one captured head serve all
+  // buckets.
+  const BufferId output = model.graph.output;
+  layout.buffers[output] = take(tokens * model.graph.buffers[output].width, element_bytes);
   for (size_t i = 0; i < layout.buffers.size(); ++i) {
-    if (static_cast<BufferId>(i) == head_in) continue;
+    if (static_cast<BufferId>(i) == output) continue;
     layout.buffers[i] = take(tokens * model.graph.buffers[i].width, element_bytes);
   }
   layout.input = layout.counts = take(1, sizeof(StepCounts));
@@ -69,6 +61,7 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
   layout.sequence_rows = take(tokens, kInt);
   layout.groups = take(tokens, sizeof(kernels::RowGroup));
   layout.sequences = take(bucket.sequences, sizeof(AttentionSequence));
+  layout.inputs = take(tokens * config.input_width, sizeof(float));
   constexpr int64_t kPageTokens = kernels::cuda::kPageTokens;
   const int64_t sequence_pages = (config.max_positions + kPageTokens - 1) / kPageTokens;
   layout.pages = take(bucket.sequences * sequence_pages, kInt);
@@ -101,6 +94,7 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
   Copy(batch.sequence_rows(), at(layout.sequence_rows));
   Copy(batch.groups(), at(layout.groups));
   Copy(batch.sequences(), at(layout.sequences));
+  Copy(batch.inputs(), at(layout.inputs));
   Copy(batch.pages(), at(layout.pages));
 }
 

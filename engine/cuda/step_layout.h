@@ -23,7 +23,7 @@ struct StepCounts {
 
 // Byte offsets, multiples of 256.
 struct StepLayout {
-  std::vector<int64_t> buffers;  // per graph buffer: [tokens, width]; the head's input is at 0
+  std::vector<int64_t> buffers;  // per graph buffer: [tokens, width]; the graph's output is at 0
 
   int64_t input;  // the first of the arrays that the host sends, which end with `pages`
   int64_t input_bytes;
@@ -34,6 +34,7 @@ struct StepLayout {
   int64_t sequence_rows;  // [tokens]
   int64_t groups;         // [tokens]
   int64_t sequences;      // [sequences]
+  int64_t inputs;         // [tokens, the model's input_width], float
   int64_t pages;          // [sequences, those of the model's positions]; sent as far as used
 
   int64_t tile_counts;      // [3]: of the lists below

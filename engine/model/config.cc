@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/model/json_reader.h"
+#include "engine/model/config_reader.h"
 
 namespace sluice {
 namespace {
@@ -12,15 +12,31 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 16;
-constexpr int64_t kMaxWidth = 65536;
-constexpr int64_t kMaxPositions = int64_t{1} << 20;
-constexpr int64_t kMaxHeadDim = 1024;
 // Cosines and sines of all positions: 1 GiB.
 constexpr int64_t kMaxRotations = int64_t{1} << 28;
 constexpr size_t kMaxEosTokens = 256;
 
-// Keys that change what a Llama-like model computes in ways that are not supported, each with the
-// one value (besides null) that leaves it alone; null where there is none.
+struct Architecture {
+  const char* name;
+  Family family;
+  const char* model_type;
+  bool lm_head;
+};
+
+constexpr Architecture kArchitectures[] = {
+    {"LlamaForCausalLM", Family::kLlama, "llama", true},
+    {"Qwen2ForCausalLM", Family::kQwen2, "qwen2", true},
+    {"GPT2LMHeadModel", Family::kGpt2, "gpt2", true},
+    {"GPT2Model", Family::kGpt2, "gpt2", false},
+    {"BertForMaskedLM", Family::kBert, "bert", true},
+    {"BertForSequenceClassification", Family::kBert, "bert", false},
+    {"BertModel", Family::kBert, "bert", false},
+    {"SluiceForCausalLM", Family::kSluice, "sluice", true},
+    {"SluiceModel", Family::kSluice, "sluice", false},
+};
+
+// Keys that change what a model computes in ways that are not supported, each with the one value
+// (besides null) that leaves it alone; null where there is none.
 const json& NeutralValues() {
   static const json* const values = new json{{"add_cross_attention", false},
                                              {"attention_chunk_size", nullptr},
@@ -30,103 +46,60 @@ const json& NeutralValues() {
                                              {"compression_config", nullptr},
                                              {"embedding_multiplier", 1.0},
                                              {"final_logit_softcapping", nullptr},
+                                             {"is_decoder", false},
                                              {"is_encoder_decoder", false},
                                              {"logit_scale", 1.0},
                                              {"logits_scaling", 1.0},
-                                             {"model_type", "llama"},
                                              {"n_routed_experts", nullptr},
                                              {"no_rope_layers", nullptr},
                                              {"num_experts", nullptr},
                                              {"num_local_experts", nullptr},
                                              {"partial_rotary_factor", 1.0},
+                                             {"position_embedding_type", "absolute"},
                                              {"qk_norm", false},
                                              {"quantization_config", nullptr},
                                              {"residual_multiplier", 1.0},
                                              {"rope_interleaved", false},
+                                             {"scale_attn_by_inverse_layer_idx", false},
+                                             {"scale_attn_weights", true},
                                              {"sliding_window", nullptr},
                                              {"use_qk_norm", false},
                                              {"use_sliding_window", false}};
   return *values;
 }
 
-void RefuseUnsupported(const json& document, ObjectReader& root) {
+// The first of the document's that is understood.
+const Architecture& FindArchitecture(const json& document, ObjectReader& root) {
+  const json named = document.value("architectures", json());
+  if (named.is_array()) {
+    for (const Architecture& known : kArchitectures) {
+      if (std::find(named.begin(), named.end(), json(known.name)) != named.end()) return known;
+    }
+  }
+  std::string names;
+  for (const Architecture& known : kArchitectures) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", known.name);
+  }
+  root.Fail("architectures", absl::StrCat("has none of those that are supported: ", names));
+  return kArchitectures[0];
+}
+
+void RefuseUnsupported(const json& document, const Architecture& architecture, ObjectReader& root) {
   for (const auto& [key, neutral] : NeutralValues().items()) {
+    // Qwen2's files have the window also where use_sliding_window turns it off.
+    if (architecture.family == Family::kQwen2 && key == "sliding_window") continue;
     if (root.Has(key) && document[key] != neutral) root.Fail(key, "is not supported");
   }
-  const json architectures = document.value("architectures", json());
-  const json llama = "LlamaForCausalLM";
-  if (!architectures.is_array() ||
-      std::find(architectures.begin(), architectures.end(), llama) == architectures.end()) {
-    root.Fail("architectures", "does not contain \"LlamaForCausalLM\"");
+  if (root.Has("model_type") && document["model_type"] != architecture.model_type) {
+    root.Fail("model_type", absl::StrCat("is not supported, must be \"", architecture.model_type,
+                                         "\" for ", architecture.name));
   }
   const json layer_types = document.value("layer_types", json::array());
   for (const json& type : layer_types) {
     if (type != "full_attention") root.Fail("layer_types", "has more than full_attention");
   }
-  root.Choice("hidden_act", {"silu"});
   root.Choice("torch_dtype", {"float32", "float16", "bfloat16"});
   root.Choice("dtype", {"float32", "float16", "bfloat16"});
-}
-
-void ReadHeads(ObjectReader& root, ModelConfig& config) {
-  config.heads = root.Integer("num_attention_heads", 1, 4096);
-  config.kv_heads = root.Integer("num_key_value_heads", 1, 4096, config.heads);
-  if (config.heads % config.kv_heads != 0) {
-    root.Fail("num_key_value_heads", absl::StrCat("is ", config.kv_heads, ", must divide the ",
-                                                  config.heads, " num_attention_heads"));
-  }
-  if (!root.Has("head_dim") && config.hidden_size % config.heads != 0) {
-    root.Fail("num_attention_heads", absl::StrCat("is ", config.heads, ", must divide hidden_size ",
-                                                  config.hidden_size, " when head_dim is absent"));
-  }
-  config.head_dim = root.Integer("head_dim", 2, kMaxHeadDim, config.hidden_size / config.heads);
-  if (config.head_dim < 2 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
-    root.Fail("head_dim",
-              absl::StrCat("is ", config.head_dim, ", must be even and in [2, ", kMaxHeadDim, "]"));
-  }
-  if (config.heads * config.head_dim > kMaxWidth) {
-    root.Fail("num_attention_heads",
-              absl::StrCat("times head_dim is ", config.heads * config.head_dim,
-                           ", must be at most ", kMaxWidth));
-  }
-}
-
-void ReadShape(ObjectReader& root, ModelConfig& config) {
-  config.vocab_size = root.Integer("vocab_size", 1, int64_t{1} << 24);
-  config.hidden_size = root.Integer("hidden_size", 1, kMaxWidth);
-  config.intermediate_size = root.Integer("intermediate_size", 1, 4 * kMaxWidth);
-  config.layers = root.Integer("num_hidden_layers", 1, 1024);
-  config.max_positions = root.Integer("max_position_embeddings", 1, kMaxPositions);
-  config.rms_norm_eps = static_cast<float>(root.Number("rms_norm_eps", 1e-20, 1.0, 1e-6));
-  config.tie_word_embeddings = root.Boolean("tie_word_embeddings", false);
-  config.attention_bias = root.Boolean("attention_bias", false);
-  config.mlp_bias = root.Boolean("mlp_bias", false);
-  ReadHeads(root, config);
-}
-
-// Published checkpoints have `rope_theta` beside `rope_scaling`; newer transformers write both into
-// `rope_parameters`.
-void ReadRope(ObjectReader& root, RopeConfig& rope) {
-  if (root.Has("rope_scaling") && root.Has("rope_parameters")) {
-    root.Fail("rope_scaling", "and rope_parameters exclude each other");
-  }
-  ObjectReader scaling =
-      root.Object(root.Has("rope_parameters") ? "rope_parameters" : "rope_scaling");
-  constexpr double kMaxTheta = 1e12;
-  rope.theta = root.Number("rope_theta", 1.0, kMaxTheta, 10000.0);
-  rope.theta = scaling.Number("rope_theta", 1.0, kMaxTheta, rope.theta);
-  scaling.Number("partial_rotary_factor", 1.0, 1.0, 1.0);
-  const char* type = scaling.Has("rope_type") ? "rope_type" : "type";
-  if (scaling.Choice(type, {"default", "llama3"}) == 0) return;
-  RopeConfig::Llama3& llama3 = rope.llama3.emplace();
-  llama3.factor = scaling.Number("factor", 1.0, 1e6);
-  llama3.low_freq_factor = scaling.Number("low_freq_factor", 1e-6, 1e6);
-  llama3.high_freq_factor = scaling.Number("high_freq_factor", 1e-6, 1e6);
-  llama3.original_max_positions =
-      scaling.Integer("original_max_position_embeddings", 1, kMaxPositions);
-  if (llama3.high_freq_factor <= llama3.low_freq_factor) {
-    scaling.Fail("high_freq_factor", "must be above low_freq_factor");
-  }
 }
 
 void ReadTokens(ObjectReader& root, ModelConfig& config) {
@@ -149,13 +122,16 @@ void ReadPositionWise(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("position_wise");
   object.AllowOnly({"projections", "max_positions", "bias"});
   ObjectReader projections = object.Object("projections");
-  projections.AllowOnly({"q", "k", "v", "o"});
-  const char* const keys[kProjections] = {"q", "k", "v", "o"};
+  projections.AllowOnly({"q", "k", "v", "o", "gate", "up", "down"});
+  const char* const keys[kProjections] = {"q", "k", "v", "o", "gate", "up", "down"};
   for (int p = 0; p < kProjections; ++p) {
     position_wise.layers[p] = projections.Flags(keys[p], config.layers);
   }
+  if (!config.gated_mlp && projections.Has("gate")) {
+    projections.Fail("gate", "names a matrix that an MLP without gate does not have");
+  }
   if (!extensions.Has("position_wise")) return;
-  position_wise.max_positions = object.Integer("max_positions", 1, kMaxPositions);
+  position_wise.max_positions = object.Integer("max_positions", 1, kMaxModelPositions);
   position_wise.bias = static_cast<PositionWiseBias>(object.Choice("bias", {"none", "e", "le"}));
   config.max_positions = std::min(config.max_positions, position_wise.max_positions);
 }
@@ -169,26 +145,92 @@ void ReadXsa(ObjectReader& extensions, ModelConfig& config) {
   config.xsa.gate = object.Choice("gate", {"none", "tanh"}) == 1;
 }
 
-void ReadExtensions(ObjectReader& root, ModelConfig& config) {
-  ObjectReader extensions = root.Object("sluice");
-  extensions.AllowOnly({"tokenizer", "position_wise", "xsa"});
-  if (extensions.Has("tokenizer")) {
-    extensions.Choice("tokenizer", {"byte"});
-    config.byte_tokenizer = true;
-    if (config.vocab_size < 256) {
-      extensions.Fail("tokenizer", absl::StrCat("byte needs a vocab_size of at least 256, not ",
-                                                config.vocab_size));
+void ReadInput(ObjectReader& extensions, ModelConfig& config) {
+  ObjectReader object = extensions.Object("input");
+  object.AllowOnly({"kind", "width", "adapter", "bias"});
+  config.input = static_cast<InputKind>(object.Choice("kind", {"ids", "embeds", "both"}));
+  if (config.input == InputKind::kIds) {
+    for (const char* key : {"width", "adapter", "bias"}) {
+      if (object.Has(key)) object.Fail(key, "needs kind \"embeds\" or \"both\"");
+    }
+    return;
+  }
+  config.input_adapter =
+      static_cast<InputAdapter>(object.Choice("adapter", {"none", "dense", "position_wise"}));
+  config.input_width = object.Integer("width", 1, kMaxWidth, config.hidden_size);
+  config.input_adapter_bias = object.Boolean("bias", false);
+  if (config.input_adapter_bias && config.input_adapter != InputAdapter::kDense) {
+    object.Fail("bias", "needs a dense adapter");
+  }
+  if (config.input_adapter == InputAdapter::kNone && config.input_width != config.hidden_size) {
+    object.Fail("width", absl::StrCat("is ", config.input_width, ", must be hidden_size ",
+                                      config.hidden_size, " without an adapter"));
+  }
+  config.position_wise.input_adapter = config.input_adapter == InputAdapter::kPositionWise;
+  if (config.position_wise.input_adapter && config.position_wise.max_positions == 0) {
+    object.Fail("adapter", "position_wise needs position_wise.max_positions");
+  }
+}
+
+void ReadByteTokenizer(ObjectReader& extensions, ModelConfig& config) {
+  if (!extensions.Has("tokenizer")) return;
+  extensions.Choice("tokenizer", {"byte"});
+  config.byte_tokenizer = true;
+  if (config.vocab_size < 256) {
+    extensions.Fail("tokenizer", absl::StrCat("byte needs a vocab_size of at least 256, not ",
+                                              config.vocab_size));
+  }
+}
+
+// Families whose tensor names have no place for these.
+void RefuseExtensions(ObjectReader& extensions, const ModelConfig& config) {
+  if (config.family != Family::kGpt2 && config.family != Family::kBert) return;
+  for (const char* key : {"position_wise", "xsa"}) {
+    if (extensions.Has(key)) {
+      extensions.Fail(key, absl::StrCat("is not supported for ", config.architecture));
     }
   }
+  if (config.input_adapter != InputAdapter::kNone) {
+    extensions.Fail(
+        "input", absl::StrCat("has an adapter, which is not supported for ", config.architecture));
+  }
+}
+
+void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& config) {
+  if (config.family == Family::kSluice) {
+    ReadSluice(root, extensions, config);
+  } else {
+    extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "embedding", "classifier",
+                          "position_alignment", "truncate"});
+  }
+  ReadByteTokenizer(extensions, config);
   ReadPositionWise(extensions, config);
+  ReadInput(extensions, config);
   ReadXsa(extensions, config);
+  RefuseExtensions(extensions, config);
+}
+
+void ReadFamily(ObjectReader& root, ModelConfig& config) {
+  switch (config.family) {
+    case Family::kLlama:
+      return ReadLlama(root, config);
+    case Family::kQwen2:
+      return ReadQwen2(root, config);
+    case Family::kGpt2:
+      return ReadGpt2(root, config);
+    case Family::kBert:
+      return ReadBert(root, config);
+    case Family::kSluice:
+      return ReadLlamaSizes(root, config);
+  }
 }
 
 void CheckRotations(ObjectReader& root, const ModelConfig& config) {
-  const int64_t rotations = config.max_positions * config.head_dim;
+  const int64_t rotations = config.max_positions * config.rotary_dim();
   if (rotations <= kMaxRotations) return;
   root.Fail("max_position_embeddings",
-            absl::StrCat("times head_dim is ", rotations, ", must be at most ", kMaxRotations));
+            absl::StrCat("times ", config.rope.dims == 0 ? "head_dim" : "positions.dims", " is ",
+                         rotations, ", must be at most ", kMaxRotations));
 }
 
 bool AnySet(const std::vector<bool>& flags) {
@@ -198,10 +240,15 @@ bool AnySet(const std::vector<bool>& flags) {
 }  // namespace
 
 bool PositionWiseConfig::Any() const {
-  return std::any_of(std::begin(layers), std::end(layers), AnySet);
+  return input_adapter || std::any_of(std::begin(layers), std::end(layers), AnySet);
 }
 
 bool XsaConfig::Any() const { return AnySet(layers); }
+
+int64_t ModelConfig::rotary_dim() const {
+  if (positions != PositionKind::kRope) return 0;
+  return rope.dims == 0 ? head_dim : rope.dims;
+}
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   auto document = ParseJson(text, kMaxDepth);
@@ -210,13 +257,18 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
 
   absl::Status status;
   ObjectReader root(*document, "", &status);
-  RefuseUnsupported(*document, root);
+  const Architecture& architecture = FindArchitecture(*document, root);
+  RefuseUnsupported(*document, architecture, root);
   ModelConfig config;
-  ReadShape(root, config);
-  ReadRope(root, config.rope);
+  config.architecture = architecture.name;
+  config.family = architecture.family;
+  config.has_lm_head = architecture.lm_head;
+  ReadFamily(root, config);
   ReadTokens(root, config);
-  ReadExtensions(root, config);
+  ObjectReader extensions = root.Object("sluice");
+  ReadExtensions(root, extensions, config);
   CheckRotations(root, config);
+  config.serving = ReadServing(root, extensions, config);
   if (!status.ok()) return status;
   return config;
 }

@@ -45,6 +45,8 @@ class ObjectReader {
   std::vector<int64_t> Integers(const std::string& key, int64_t min, int64_t max);
   // A list of distinct indices below `n` as flags; absent: all false.
   std::vector<bool> Flags(const std::string& key, int64_t n);
+  // Members of an object.
+  int64_t Size(const std::string& key, int64_t min, int64_t max);
   // Absent: an empty object.
   ObjectReader Object(const std::string& key);
   // Any other key is an error.

@@ -1,9 +1,11 @@
 #include "engine/model/model.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/directory.h"
+#include "engine/model/tensor_names.h"
 #include "engine/model/tokenizer_files.h"
 
 namespace sluice {
@@ -24,6 +26,23 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
   auto tokenizer = LoadTokenizer(directory, config.vocab_size);
   if (!tokenizer.ok()) return tokenizer.status();
   model->tokenizer = *std::move(tokenizer);
+  return absl::OkStatus();
+}
+
+// What the host computes itself.
+absl::Status FindOutputHeads(Model* model) {
+  if (model->config.serving.classifier.labels > 0) {
+    absl::StatusOr<Classifier> found = Classifier::Find(model->config, model->checkpoint);
+    if (!found.ok()) return found.status();
+    model->classifier = *std::move(found);
+  }
+  for (const GraphOp& op : model->graph.ops) {
+    const auto* head = std::get_if<HeadOp>(&op);
+    if (head == nullptr) continue;
+    absl::StatusOr<ItemHead> found = ItemHead::Find(model->config, *head, model->checkpoint);
+    if (!found.ok()) return found.status();
+    model->items = *std::move(found);
+  }
   return absl::OkStatus();
 }
 
@@ -50,11 +69,13 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   auto model = std::make_shared<Model>();
   model->name = name;
   model->version = version;
-  model->graph = BuildGraph(*config);
+  model->graph = BuildGraph(*config, FindSpelling(config->family, [&](const std::string& tensor) {
+    return checkpoint->Has(tensor);
+  }));
   model->config = *std::move(config);
   model->checkpoint = *std::move(checkpoint);
-  absl::Status status = LoadTextFiles(directory, model.get());
-  if (!status.ok()) return status;
+  if (absl::Status status = FindOutputHeads(model.get()); !status.ok()) return status;
+  if (absl::Status status = LoadTextFiles(directory, model.get()); !status.ok()) return status;
   return model;
 }
 

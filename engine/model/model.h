@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -10,6 +11,7 @@
 #include "engine/model/config.h"
 #include "engine/model/directory.h"
 #include "engine/model/graph.h"
+#include "engine/model/output_heads.h"
 #include "engine/model/tokenizer.h"
 
 namespace sluice {
@@ -23,6 +25,11 @@ struct Model {
   Graph graph;
   Checkpoint checkpoint;
   std::unique_ptr<const Tokenizer> tokenizer;  // nullptr: token ids only
+  std::optional<Classifier> classifier;        // where the config has one
+  std::optional<ItemHead> items;               // where the graph has a head
+
+  // Has a next token to be drawn: a head, and attention that does not look ahead.
+  bool generates() const { return config.has_lm_head && config.causal; }
 };
 
 // Reads `directory` (config.json, model.safetensors or shards with an index file). Nothing outside

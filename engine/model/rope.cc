@@ -6,11 +6,12 @@
 
 namespace sluice {
 
-std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t head_dim) {
-  std::vector<double> frequencies(head_dim / 2);
+std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t rotary_dim) {
+  std::vector<double> frequencies(rotary_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     double& frequency = frequencies[i];
-    frequency = std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    frequency =
+        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
     if (!rope.llama3) continue;
     const RopeConfig::Llama3& scaling = *rope.llama3;
     const double turns =

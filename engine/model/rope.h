@@ -8,10 +8,10 @@
 
 namespace sluice {
 
-// [head_dim / 2]: theta^(-2i / head_dim). With llama3 scaling, frequencies of fewer than
+// [rotary_dim / 2]: theta^(-2i / rotary_dim). With llama3 scaling, frequencies of fewer than
 // low_freq_factor turns over the original positions are divided by `factor`, those of more than
 // high_freq_factor turns are kept, and those between are interpolated linearly in turns
 // (Llama 3.1).
-std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t head_dim);
+std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t rotary_dim);
 
 }  // namespace sluice

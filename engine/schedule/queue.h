@@ -23,11 +23,12 @@ inline constexpr int kDefaultPriority = 2;
 struct WaitingSequence {
   uint64_t ticket = 0;  // of its arrival; unique. It keeps this when it comes back for another step
   int priority = kDefaultPriority;
-  int32_t first_position = 0;  // that its next step computes
-  int32_t tokens = 0;          // that its next step computes
-  int32_t later_tokens = 0;    // of its prompt, that steps after the next one compute
-  int32_t sampled_rows = 1;    // of its next step
-  int32_t pages = 0;           // KV pages that its tokens and later tokens take of those available
+  int32_t first_position = 0;   // that its next step computes
+  int32_t position_offset = 0;  // from these to the positions that choose weights
+  int32_t tokens = 0;           // that its next step computes
+  int32_t later_tokens = 0;     // of its prompt, that steps after the next one compute
+  int32_t sampled_rows = 1;     // of its next step
+  int32_t pages = 0;            // KV pages that its tokens and later tokens take of those available
   // It holds KV pages from a step before, and so is in the way of others until it ends.
   bool running = false;
   bool generates = false;  // it comes back after its prompt, for one step per token

@@ -18,7 +18,8 @@ int32_t DistinctPositions(std::span<WaitingSequence* const> batch) {
   thread_local std::vector<std::pair<int32_t, int32_t>> ranges;
   ranges.clear();
   for (const WaitingSequence* sequence : batch) {
-    ranges.emplace_back(sequence->first_position, sequence->first_position + sequence->tokens);
+    const int32_t first = sequence->first_position + sequence->position_offset;
+    ranges.emplace_back(first, first + sequence->tokens);
   }
   std::sort(ranges.begin(), ranges.end());
   int32_t distinct = 0;

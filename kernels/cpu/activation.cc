@@ -4,13 +4,17 @@
 
 namespace sluice::kernels {
 
-void SwiGlu(const Context& context, const float* gate, const float* up, int64_t rows, int64_t dim,
-            float* out) {
+void Activate(const Context& context, Activation activation, const float* in, const float* up,
+              int64_t rows, int64_t dim, float* out) {
   constexpr int64_t kElementsPerTask = 8192;
-  const simd::Table& table = simd::TableFor(context.profile);
+  const auto activate = simd::TableFor(context.profile).activate[static_cast<int>(activation)];
   context.pool->ParallelFor(rows * dim, kElementsPerTask, [&](int64_t begin, int64_t end, int) {
-    table.swiglu(gate + begin, up + begin, end - begin, out + begin);
+    activate(in + begin, up == nullptr ? nullptr : up + begin, end - begin, out + begin);
   });
+}
+
+void SoftCap(Profile profile, float cap, int64_t n, float* x) {
+  simd::TableFor(profile).soft_cap(cap, n, x);
 }
 
 }  // namespace sluice::kernels

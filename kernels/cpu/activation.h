@@ -1,14 +1,20 @@
-// Gated activation of the MLP: out = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
+// Activation of the MLP, gated or not, and the soft cap of logits.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/activation_kind.h"
 #include "kernels/cpu/context.h"
 
 namespace sluice::kernels {
 
-// gate, up, out: [rows, dim] dense; out may be gate or up.
-void SwiGlu(const Context& context, const float* gate, const float* up, int64_t rows, int64_t dim,
-            float* out);
+// out = f(in) * up
+//   in, up, out: [rows, dim] dense; up may be nullptr (ones); out may be in or up.
+// Errors against the exact function are at most 3e-7 of max(|in * up|, 1).
+void Activate(const Context& context, Activation activation, const float* in, const float* up,
+              int64_t rows, int64_t dim, float* out);
+
+// x = cap tanh(x / cap), on the calling thread. cap > 0.
+void SoftCap(Profile profile, float cap, int64_t n, float* x);
 
 }  // namespace sluice::kernels

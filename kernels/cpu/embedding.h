@@ -1,4 +1,4 @@
-// Token embedding: out[r, :] = table[ids[r], :].
+// Rows of a table: token embeddings, learned positions, token types.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,19 @@
 
 namespace sluice::kernels {
 
-// table: [vocab, dim] in `dtype`, not aligned, widened on the way out (exact); ids: [rows], each in
-// [0, vocab) (checked by the server, not here); out: [rows, dim].
-void Embed(const Context& context, const void* table, DType dtype, const int32_t* ids, int64_t rows,
-           int64_t dim, float* out);
+// out[r, :] (+)= scale * table[ids[r], :]
+struct EmbedArgs {
+  const void* table;  // [entries, dim] in `dtype`, not aligned, widened on the way out (exact)
+  DType dtype;
+  const int32_t* ids;  // [rows], each below `entries` (checked by the server, not here); rows of a
+                       // negative one are left alone; nullptr: row 0 of the table for every row
+  int64_t rows;
+  int64_t dim;
+  bool accumulate;
+  float scale;
+  float* out;  // [rows, dim]
+};
+
+void Embed(const Context& context, const EmbedArgs& args);
 
 }  // namespace sluice::kernels

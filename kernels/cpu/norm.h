@@ -1,4 +1,6 @@
 // RMSNorm (Zhang and Sennrich, arXiv 1910.07467): out = x / sqrt(mean(x^2) + eps) * weight.
+// LayerNorm (Ba et al., arXiv 1607.06450):
+//   out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias.
 #pragma once
 
 #include <cstdint>
@@ -10,5 +12,9 @@ namespace sluice::kernels {
 // x, out: [rows, dim] dense, may be the same buffer; weight: [dim] or nullptr (all ones).
 void RmsNorm(const Context& context, const float* x, const float* weight, float eps, int64_t rows,
              int64_t dim, float* out);
+
+// bias: [dim] or nullptr (all zeros).
+void LayerNorm(const Context& context, const float* x, const float* weight, const float* bias,
+               float eps, int64_t rows, int64_t dim, float* out);
 
 }  // namespace sluice::kernels

@@ -1,8 +1,10 @@
-// Gated activation of the MLP: out = silu(gate) * up, silu(x) = x / (1 + exp(-x)), in float.
+// Activation of the MLP, gated or not: out = f(in) * up, in float. Formulas in
+// kernels/activation_kind.h.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/activation_kind.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/stream.h"
@@ -10,15 +12,16 @@
 namespace sluice::kernels::cuda {
 
 template <typename T>  // float, BFloat16
-struct SwiGluArgs {
-  const T* gate;  // [rows, dim]
-  const T* up;    // [rows, dim]
+struct ActivationArgs {
+  Activation activation;
+  const T* in;            // [rows, dim]
+  const T* up = nullptr;  // [rows, dim]; nullptr: ones
   int32_t dim;
   LiveRows rows;
-  T* out;  // [rows, dim]; may be gate or up
+  T* out;  // [rows, dim]; may be in or up
 };
 
 template <typename T>
-void SwiGlu(Stream& stream, const SwiGluArgs<T>& args);
+void Activate(Stream& stream, const ActivationArgs<T>& args);
 
 }  // namespace sluice::kernels::cuda

@@ -34,7 +34,7 @@ __device__ void AddResidual(const T* x, const T* residual, int32_t dim, T* sum) 
 template <typename T, bool kCentred>
 __global__ void NormKernel(NormArgs<T> args) {
   auto& shared = SharedMemory<NormShared>();
-  const int32_t rows = *args.rows.count, dim = args.dim;
+  const int32_t rows = *args.rows.count * args.groups, dim = args.dim;
   for (int32_t r = BlockIndex(); r < rows; r += GridBlocks()) {
     const int64_t offset = int64_t{r} * dim;
     const T* row = args.x + offset;
@@ -53,7 +53,7 @@ __global__ void NormKernel(NormArgs<T> args) {
       float value = (Widen(row[i]) - mean) * scale;
       if (args.weight != nullptr) value *= Widen(args.weight[i]);
       if (args.bias != nullptr) value += Widen(args.bias[i]);
-      args.out[offset + i] = Narrow<T>(value);
+      args.out[offset + i] = Narrow<T>(value * args.scale);
     }
   }
 }
@@ -67,7 +67,9 @@ template <typename T>
 void LaunchNorm(Stream& stream, const Kernel& kernel, const NormArgs<T>& args) {
   SLUICE_CHECK((args.residual == nullptr) == (args.sum == nullptr));
   Launch(stream, kernel,
-         {PersistentBlocks(stream, args.rows.capacity, 16), kThreads, sizeof(NormShared)}, args);
+         {PersistentBlocks(stream, int64_t{args.rows.capacity} * args.groups, 16), kThreads,
+          sizeof(NormShared)},
+         args);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@ set(SLUICE_CUDA_KERNELS
   attention_tiles.cu
   batched.cu
   embedding.cu
+  mix.cu
+  logits.cu
   norm.cu
   projection.cu
   rope.cu

@@ -3,12 +3,31 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
+
+#include "kernels/check.h"
 
 namespace sluice::kernels::reference {
 
+double Activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kGelu:
+      return x / 2 * std::erfc(-x / std::numbers::sqrt2);
+    case Activation::kGeluTanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+    case Activation::kSquaredRelu:
+      return std::max(x, 0.0) * std::max(x, 0.0);
+  }
+  SLUICE_CHECK(false);
+}
+
 std::vector<double> SwiGlu(std::span<const double> gate, std::span<const double> up) {
   std::vector<double> out(gate.size());
-  for (size_t i = 0; i < gate.size(); ++i) out[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+  for (size_t i = 0; i < gate.size(); ++i) out[i] = Activate(Activation::kSilu, gate[i]) * up[i];
   return out;
 }
 

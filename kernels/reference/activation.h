@@ -4,9 +4,13 @@
 #include <span>
 #include <vector>
 
+#include "kernels/activation_kind.h"
+
 namespace sluice::kernels::reference {
 
-// silu(gate) * up, silu(x) = x / (1 + exp(-x)). Same sizes.
+double Activate(Activation activation, double x);
+
+// silu(gate) * up. Same sizes.
 std::vector<double> SwiGlu(std::span<const double> gate, std::span<const double> up);
 
 // log(sum(exp(x))) of one row; -inf where all are.

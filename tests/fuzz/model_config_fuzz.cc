@@ -16,7 +16,7 @@ void CheckShape(const ModelConfig& config) {
   }
   SLUICE_CHECK(config.heads % config.kv_heads == 0 && config.head_dim % 2 == 0);
   SLUICE_CHECK(config.head_dim >= 2 && config.heads * config.head_dim <= 65536);
-  SLUICE_CHECK(config.rms_norm_eps > 0 && config.xsa.eps > 0);
+  SLUICE_CHECK(config.norm.eps > 0 && config.xsa.eps > 0);
   SLUICE_CHECK(!config.byte_tokenizer || config.vocab_size >= 256);
 }
 
@@ -32,7 +32,7 @@ void CheckGraph(const ModelConfig& config) {
     SLUICE_CHECK(buffer.width >= 1 && buffer.width <= 4 * 65536);
   }
   SLUICE_CHECK(graph.ops.size() <= 64 * static_cast<size_t>(config.layers) + 64);
-  for (const double frequency : RopeFrequencies(config.rope, config.head_dim)) {
+  for (const double frequency : RopeFrequencies(config.rope, config.rotary_dim())) {
     SLUICE_CHECK(std::isfinite(frequency) && frequency >= 0 && frequency <= 1);
   }
 }

@@ -33,7 +33,18 @@ inline std::string ProfileTestName(const testing::TestParamInfo<Profile>& info) 
 
 // Largest errors against the reference in double, relative to the largest value of the tensor (or
 // 1, if that is larger). Weights of every dtype are widened exactly, so one column serves all.
-enum class Op { kGemm, kOneDnn, kAttention, kDiagnostics, kNorm, kRope, kSwiGlu, kLogSumExp };
+enum class Op {
+  kGemm,
+  kOneDnn,
+  kAttention,
+  kDiagnostics,
+  kNorm,
+  kLayerNorm,
+  kRope,
+  kActivation,
+  kMix,
+  kLogSumExp
+};
 inline double Tolerance(Op op) {
   switch (op) {
     case Op::kGemm:
@@ -41,11 +52,13 @@ inline double Tolerance(Op op) {
       return 4e-6;
     case Op::kAttention:
       return 4e-6;
+    case Op::kLayerNorm:
     case Op::kDiagnostics:
       return 1e-5;
     case Op::kNorm:
     case Op::kRope:
-    case Op::kSwiGlu:
+    case Op::kActivation:
+    case Op::kMix:
       return 1e-6;
     case Op::kLogSumExp:
       return 5e-7;

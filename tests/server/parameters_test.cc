@@ -51,7 +51,7 @@ InferParameter Bool(bool value) {
 TEST(ParametersTest, Defaults) {
   const absl::StatusOr<Parameters> read = ReadParameters({}, FakeConfig());
   ASSERT_TRUE(read.ok());
-  EXPECT_EQ(read->max_tokens, 1);
+  EXPECT_FALSE(read->max_tokens.has_value());
   EXPECT_EQ(read->temperature, 0);
   EXPECT_EQ(read->top_k, 0);
   EXPECT_EQ(read->top_p, 1);

@@ -175,7 +175,12 @@ std::vector<BadCase> BadInputs() {
       {"no rows", ids, shape({0, 3}), "0 rows; expected 1 to 4"},
       {"too many rows", ids, shape({5, 3}), "5 rows"},
       {"no columns", ids, shape({1, 0}), "0 columns"},
-      {"too long", ids, shape({1, 65}), "65 columns; expected 1 to 64"},
+      {"too long", ids,
+       [](auto* m) {
+         SetShape(m, 0, {1, 65});
+         m->set_raw_input_contents(0, Bytes(std::vector<int32_t>(65, 1)));
+       },
+       "input_ids [0] has 65 tokens; expected 1 to 64"},
       {"negative", ids, shape({-1, -3}), "-1 rows"},
       {"overflow", ids, shape({INT64_MAX, INT64_MAX}), "rows"},
       {"overflow to a good size", ids, shape({1, (int64_t{1} << 62) + 3}), "columns"},
@@ -244,8 +249,9 @@ TEST(ValidateTest, Outputs) {
   twice.add_outputs()->set_name("logits");
   EXPECT_THAT(ErrorOf(twice), HasSubstr("\"logits\" appears twice"));
   ModelInferRequest unknown = message;
-  unknown.add_outputs()->set_name("embedding");
-  EXPECT_THAT(ErrorOf(unknown), HasSubstr("\"embedding\" is unknown"));
+  unknown.add_outputs()->set_name("hidden");
+  EXPECT_THAT(ErrorOf(unknown),
+              HasSubstr("\"hidden\" is unknown to this model, which has output_ids"));
   ModelInferRequest parameters = message;
   (*parameters.mutable_outputs(0)->mutable_parameters())["classification"].set_int64_param(3);
   EXPECT_THAT(ErrorOf(parameters), HasSubstr("no parameters"));

@@ -35,9 +35,12 @@ json Extensions(const ModelConfig& config) {
   const PositionWiseConfig& position_wise = config.position_wise;
   if (position_wise.Any()) {
     const char* const biases[] = {"none", "e", "le"};
+    const char* const names[kProjections] = {"q", "k", "v", "o", "gate", "up", "down"};
     json& object = extensions["position_wise"];
+    object["projections"] = json::object();
     for (int p = 0; p < kProjections; ++p) {
-      object["projections"][std::string(1, "qkvo"[p])] = Indices(position_wise.layers[p]);
+      const json indices = Indices(position_wise.layers[p]);
+      if (!indices.empty()) object["projections"][names[p]] = indices;
     }
     object["max_positions"] = position_wise.max_positions;
     object["bias"] = biases[static_cast<int>(position_wise.bias)];
@@ -46,7 +49,57 @@ json Extensions(const ModelConfig& config) {
                        {"form", config.xsa.form == XsaConfig::Form::kNorm ? "norm" : "squared"},
                        {"eps", config.xsa.eps},
                        {"gate", config.xsa.gate ? "tanh" : "none"}};
+  if (config.input != InputKind::kIds) {
+    const char* const kinds[] = {"ids", "embeds", "both"};
+    const char* const adapters[] = {"none", "dense", "position_wise"};
+    extensions["input"] = {{"kind", kinds[static_cast<int>(config.input)]},
+                           {"width", config.input_width},
+                           {"adapter", adapters[static_cast<int>(config.input_adapter)]},
+                           {"bias", config.input_adapter_bias}};
+  }
   return extensions;
+}
+
+json Positions(const ModelConfig& config) {
+  const char* const kinds[] = {"rope", "learned", "none"};
+  json positions = {{"kind", kinds[static_cast<int>(config.positions)]}};
+  if (config.positions == PositionKind::kRope) {
+    positions["dims"] = config.rotary_dim();
+    positions["reversed"] = config.rope.reversed;
+  }
+  if (config.positions == PositionKind::kLearned) positions["offset"] = config.position_offset;
+  return positions;
+}
+
+// What only the Sluice architectures say.
+void AddExplicit(const ModelConfig& config, json& extensions) {
+  const char* const orders[] = {"pre", "post", "query"};
+  const char* const activations[] = {"silu", "gelu", "gelu_tanh", "relu", "squared_relu"};
+  extensions["norm"] = {{"kind", config.norm.kind == NormKind::kRms ? "rms" : "layer"},
+                        {"eps", config.norm.eps},
+                        {"weight", config.norm.weight},
+                        {"bias", config.norm.bias},
+                        {"order", orders[static_cast<int>(config.norm.order)]},
+                        {"embedding", config.norm.embedding},
+                        {"final", config.norm.final},
+                        {"depth_scale", config.norm.depth_scale}};
+  extensions["positions"] = Positions(config);
+  extensions["attention"] = {{"causal", config.causal},
+                             {"qk_norm", config.qk_norm},
+                             {"qk_norm_eps", config.qk_norm_eps},
+                             {"query_gain", config.query_gain}};
+  extensions["mlp"] = {{"activation", activations[static_cast<int>(config.activation)]},
+                       {"gated", config.gated_mlp}};
+  extensions["biases"] = {{"qkv", config.qkv_bias},
+                          {"o", config.output_bias},
+                          {"mlp", config.mlp_bias},
+                          {"head", config.head_bias}};
+  extensions["block"] = config.parallel_blocks ? "parallel" : "sequential";
+  extensions["branch_scale"] = config.branch_scale;
+  extensions["residual_mix"] = config.residual_mix;
+  extensions["skip_weights"] = config.skip_weights;
+  extensions["embedding_scale"] = config.embedding_scale;
+  extensions["logit_soft_cap"] = config.logit_soft_cap;
 }
 
 // How a tensor is drawn: mean and standard deviation.
@@ -63,35 +116,37 @@ class Specs {
     for (const GraphOp& op : graph_.ops) std::visit(*this, op);
   }
 
-  void operator()(const EmbedOp& op) {
-    specs_[op.table] = {{config_.vocab_size, Width(op.out)}, 0, 0.5f};
+  void operator()(const EmbedOp& op) { Add(op.table, 0, 0.5f); }
+  void operator()(const NormOp& op) {
+    Add(op.weight, 1, 0.2f);
+    Add(op.bias, 0, 0.2f);
   }
-  void operator()(const RmsNormOp& op) { specs_[op.weight] = {{Width(op.in)}, 1, 0.2f}; }
   void operator()(const LinearOp& op) {
-    const int64_t k = Width(op.in);
-    const int64_t n = Width(op.out);
-    specs_[op.weight] = {
-        op.position_wise ? std::vector<int64_t>{op.positions, k, n} : std::vector<int64_t>{n, k}, 0,
-        1 / std::sqrt(static_cast<float>(k))};
-    if (op.bias.empty()) return;
-    specs_[op.bias] = {
-        op.position_bias ? std::vector<int64_t>{op.positions, n} : std::vector<int64_t>{n}, 0,
-        0.2f};
+    Add(op.weight, 0, 1 / std::sqrt(static_cast<float>(Width(op.in))));
+    Add(op.bias, 0, 0.2f);
   }
   void operator()(const AttentionOp& op) {
-    if (!op.xsa_gate.empty()) specs_[op.xsa_gate] = {{config_.heads}, 0, 1};
+    if (!op.xsa_gate.empty()) Add({op.xsa_gate, {config_.heads}}, 0, 1);
+  }
+  void operator()(const MixOp& op) {
+    Add(op.a_weight, 1, 0.3f);
+    Add(op.b_weight, 0.5f, 0.3f);
   }
   void operator()(const HeadOp& op) {
-    specs_.try_emplace(op.weight, Spec{{config_.vocab_size, Width(op.in)},
-                                       0,
-                                       1 / std::sqrt(static_cast<float>(config_.hidden_size))});
+    Add(op.weight, 0, 1 / std::sqrt(static_cast<float>(config_.hidden_size)));
+    Add(op.bias, 0, 0.2f);
   }
+  void operator()(const InputOp&) {}
   void operator()(const RopeStoreOp&) {}
-  void operator()(const SwiGluOp&) {}
+  void operator()(const ActivationOp&) {}
 
   const std::map<std::string, Spec>& specs() const { return specs_; }
 
  private:
+  // The first op that names a tensor says how it is drawn.
+  void Add(const TensorPart& part, float mean, float deviation) {
+    if (part.present()) specs_.try_emplace(part.name, Spec{part.shape, mean, deviation});
+  }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
 
   const ModelConfig& config_;
@@ -172,6 +227,13 @@ std::string SafetensorsFile(const std::vector<TensorBytes>& tensors) {
   return SafetensorsFile(header.dump(), data);
 }
 
+ModelConfig TinySluiceConfig(int64_t layers) {
+  ModelConfig config = TinyConfig(layers);
+  config.architecture = "SluiceForCausalLM";
+  config.family = Family::kSluice;
+  return config;
+}
+
 ModelConfig TinyConfig(int64_t layers) {
   ModelConfig config;
   config.vocab_size = 61;
@@ -188,7 +250,8 @@ ModelConfig TinyConfig(int64_t layers) {
 }
 
 std::string ConfigJson(const ModelConfig& config) {
-  json object = {{"architectures", {"LlamaForCausalLM"}},
+  SLUICE_CHECK(config.family == Family::kLlama || config.family == Family::kSluice);
+  json object = {{"architectures", {config.architecture}},
                  {"vocab_size", config.vocab_size},
                  {"hidden_size", config.hidden_size},
                  {"intermediate_size", config.intermediate_size},
@@ -197,13 +260,17 @@ std::string ConfigJson(const ModelConfig& config) {
                  {"num_key_value_heads", config.kv_heads},
                  {"head_dim", config.head_dim},
                  {"max_position_embeddings", config.max_positions},
-                 {"rms_norm_eps", config.rms_norm_eps},
                  {"rope_theta", config.rope.theta},
-                 {"attention_bias", config.attention_bias},
-                 {"mlp_bias", config.mlp_bias},
                  {"tie_word_embeddings", config.tie_word_embeddings},
                  {"eos_token_id", config.eos_token_ids},
                  {"sluice", Extensions(config)}};
+  if (config.family == Family::kLlama) {
+    object["rms_norm_eps"] = config.norm.eps;
+    object["attention_bias"] = config.qkv_bias;
+    object["mlp_bias"] = config.mlp_bias;
+  } else {
+    AddExplicit(config, object["sluice"]);
+  }
   if (config.bos_token_id >= 0) object["bos_token_id"] = config.bos_token_id;
   if (config.rope.llama3) {
     const RopeConfig::Llama3& llama3 = *config.rope.llama3;

@@ -1,6 +1,7 @@
 #include "tests/support/fake_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -64,9 +65,17 @@ int32_t TopId(std::span<const int32_t> sequence, int32_t rank, int64_t vocab) {
                               static_cast<uint64_t>(vocab));
 }
 
+int32_t TokenOf(std::span<const float> vector) {
+  uint64_t hash = vector.size();
+  for (const float value : vector) hash = Mix(hash, std::bit_cast<uint32_t>(value));
+  return -2 - static_cast<int32_t>(hash % 1'000'000);
+}
+
 float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head) {
   return static_cast<float>(((layer * 100 + token) * 100 + position) * 10 + head);
 }
+
+float State(std::span<const int32_t> sequence, int64_t i) { return Logit(sequence, 1000 + i); }
 
 float ProjFrac(int64_t layer, int32_t token, int32_t position, int64_t head) {
   return -CosSim(layer, token, position, head);
@@ -80,6 +89,7 @@ ModelConfig FakeConfig() {
   config.layers = 2;
   config.heads = 3;
   config.max_positions = 64;
+  config.hidden_size = 5;
   config.xsa.layers = {true, true};
   return config;
 }
@@ -139,7 +149,7 @@ class FakeBackend::Executable : public ExecutableModel {
     RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
     auto& cache = static_cast<FakeSlot&>(slot).tokens;
     for (int32_t row = 0; row < batch.tokens(); ++row) {
-      cache[static_cast<size_t>(batch.kv_slots()[row])] = batch.token_ids()[row];
+      cache[static_cast<size_t>(batch.kv_slots()[row])] = TokenAt(batch, row);
     }
     for (size_t s = 0; s < batch.sequences().size(); ++s) {
       const StepBatch::Sequence& sequence = batch.sequences()[s];
@@ -152,11 +162,23 @@ class FakeBackend::Executable : public ExecutableModel {
       const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(row.sequence)];
       Sample(row, ReadPages(cache, batch, sequence, row.position + 1));
     }
+    for (const StateRow& row : batch.states()) {
+      const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(row.sequence)];
+      const std::vector<int32_t> tokens = ReadPages(cache, batch, sequence, row.position + 1);
+      for (int64_t i = 0; i < model_->config.hidden_size; ++i) row.out[i] = fake::State(tokens, i);
+    }
     if (batch.xsa_cos_sim != nullptr) Diagnose(batch);
     return absl::OkStatus();
   }
 
  private:
+  int32_t TokenAt(const StepBatch& batch, int32_t row) const {
+    const int32_t token = batch.token_ids()[static_cast<size_t>(row)];
+    const auto width = static_cast<size_t>(model_->config.input_width);
+    if (token >= 0) return token;
+    return fake::TokenOf(batch.inputs().subspan(static_cast<size_t>(row) * width, width));
+  }
+
   std::vector<int32_t> ReadPages(const std::vector<int32_t>& cache, const StepBatch& batch,
                                  const StepBatch::Sequence& sequence, int32_t count) const {
     const int32_t page_tokens = backend_->info_.page_tokens;

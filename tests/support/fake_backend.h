@@ -22,7 +22,11 @@ kernels::SampleResult Draw(std::span<const int32_t> sequence, const kernels::Sam
 float Logprob(std::span<const int32_t> sequence, int32_t target);
 float Logit(std::span<const int32_t> sequence, int64_t id);
 int32_t TopId(std::span<const int32_t> sequence, int32_t rank, int64_t vocab);
+// The token in whose place a vector stands; below 0.
+int32_t TokenOf(std::span<const float> vector);
 float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head);
+// After these tokens; value `i` of the state.
+float State(std::span<const int32_t> sequence, int64_t i);
 float ProjFrac(int64_t layer, int32_t token, int32_t position, int64_t head);
 
 }  // namespace fake

@@ -25,14 +25,16 @@ using Values = std::vector<double>;
 // One overload an op.
 class Execution {
  public:
-  Execution(const Model& model, std::span<const int32_t> tokens)
+  Execution(const Model& model, std::span<const int32_t> tokens, int32_t first_position,
+            std::span<const float> inputs)
       : model_(model),
         config_(model.config),
         tokens_(tokens),
+        inputs_(inputs),
         positions_(tokens.size()),
         buffers_(model.graph.buffers.size()),
         shape_{config_.heads, config_.kv_heads, config_.head_dim} {
-    std::iota(positions_.begin(), positions_.end(), 0);
+    std::iota(positions_.begin(), positions_.end(), first_position);
     answer_.xsa_cos_sim.assign(config_.layers * Length() * config_.heads, 0);
     answer_.xsa_proj_frac = answer_.xsa_cos_sim;
     std::optional<kernels::reference::Llama3Scaling> scaling;
@@ -42,33 +44,60 @@ class Execution {
                  static_cast<double>(config_.rope.llama3->original_max_positions)};
     }
     frequencies_ =
-        kernels::reference::InverseFrequencies(config_.head_dim, config_.rope.theta, scaling);
+        kernels::reference::InverseFrequencies(config_.rotary_dim(), config_.rope.theta, scaling);
+    if (config_.rope.reversed) {
+      for (double& frequency : frequencies_) frequency = -frequency;
+    }
+    for (size_t b = 0; b < buffers_.size(); ++b) {
+      buffers_[b].assign(Length() * model_.graph.buffers[b].width, 0);
+    }
   }
 
   void operator()(const EmbedOp& op) {
     const int64_t width = Width(op.out);
     const Values table = Weight(op.table);
     Values& out = buffers_[op.out];
-    out.clear();
-    for (int32_t token : tokens_) {
-      out.insert(out.end(), table.begin() + token * width, table.begin() + (token + 1) * width);
+    for (int64_t r = 0; r < Length(); ++r) {
+      const int64_t entry = op.index == EmbedIndex::kToken      ? tokens_[r]
+                            : op.index == EmbedIndex::kPosition ? positions_[r]
+                                                                : 0;
+      if (entry < 0) continue;
+      for (int64_t d = 0; d < width; ++d) {
+        double& value = out[r * width + d];
+        value = (op.accumulate ? value : 0) + op.scale * table[entry * width + d];
+      }
     }
   }
 
-  void operator()(const RmsNormOp& op) {
-    buffers_[op.out] =
-        kernels::reference::RmsNorm(buffers_[op.in], Weight(op.weight), op.eps, Width(op.in));
+  void operator()(const InputOp& op) {
+    Values& out = buffers_[op.out];
+    for (int64_t r = 0; r < Length(); ++r) {
+      for (int64_t d = 0; d < op.width; ++d) {
+        out[r * op.width + d] = tokens_[r] < 0 ? inputs_[r * op.width + d] : 0;
+      }
+    }
+  }
+
+  void operator()(const NormOp& op) {
+    const Values weight = Weight(op.weight);
+    Values out = op.kind == NormKind::kRms
+                     ? kernels::reference::RmsNorm(buffers_[op.in], weight, op.eps, op.width)
+                     : kernels::reference::LayerNorm(buffers_[op.in], weight, Weight(op.bias),
+                                                     op.eps, op.width);
+    for (double& value : out) value *= op.scale;
+    buffers_[op.out] = std::move(out);
   }
 
   void operator()(const LinearOp& op) {
     const int64_t in = Width(op.in);
     const int64_t out = Width(op.out);
-    const Values weight = Weight(op.weight);
-    const Values bias = op.bias.empty() ? Values() : Weight(op.bias);
-    Values result = op.position_wise
-                        ? kernels::reference::PositionWise(buffers_[op.in], positions_, weight,
-                                                           bias, op.position_bias, in, out)
-                        : kernels::reference::Linear(buffers_[op.in], weight, bias, in, out);
+    const Values bias = Weight(op.bias);
+    Values result =
+        op.position_wise()
+            ? kernels::reference::PositionWise(buffers_[op.in], positions_, Weight(op.weight), bias,
+                                               op.position_bias, in, out)
+            : kernels::reference::Linear(buffers_[op.in], OutIn(op, in, out),
+                                         std::span(bias).first(bias.empty() ? 0 : out), in, out);
     if (op.accumulate) {
       std::transform(result.begin(), result.end(), buffers_[op.out].begin(), result.begin(),
                      std::plus<>());
@@ -91,7 +120,7 @@ class Execution {
       buffers_[op.out] = std::move(y);
       return;
     }
-    Values gate = op.xsa_gate.empty() ? Values() : Weight(op.xsa_gate);
+    Values gate = Weight({op.xsa_gate, {}});
     for (double& g : gate) g = std::tanh(g);
     const bool norm = config_.xsa.form == XsaConfig::Form::kNorm;
     auto xsa = kernels::reference::ExcludeSelf(
@@ -102,29 +131,65 @@ class Execution {
     std::copy(xsa.proj_frac.begin(), xsa.proj_frac.end(), answer_.xsa_proj_frac.begin() + first);
   }
 
-  void operator()(const SwiGluOp& op) {
-    buffers_[op.out] = kernels::reference::SwiGlu(buffers_[op.gate], buffers_[op.up]);
+  void operator()(const ActivationOp& op) {
+    Values out = buffers_[op.in];
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = kernels::reference::Activate(op.activation, out[i]) *
+               (op.up == kNoBuffer ? 1 : buffers_[op.up][i]);
+    }
+    buffers_[op.out] = std::move(out);
+  }
+
+  void operator()(const MixOp& op) {
+    const int64_t width = Width(op.out);
+    Values out = buffers_[op.out];
+    const Values a_weight = Weight(op.a_weight), b_weight = Weight(op.b_weight);
+    for (size_t i = 0; i < out.size(); ++i) {
+      const size_t d = i % width / op.repeat;
+      out[i] = buffers_[op.a][i] * (a_weight.empty() ? 1 : a_weight[d]);
+      if (op.b != kNoBuffer) out[i] += buffers_[op.b][i] * (b_weight.empty() ? 1 : b_weight[d]);
+    }
+    buffers_[op.out] = std::move(out);
   }
 
   void operator()(const HeadOp& op) {
-    answer_.logits = kernels::reference::Linear(buffers_[op.in], Weight(op.weight), {},
+    answer_.logits = kernels::reference::Linear(buffers_[op.in], Weight(op.weight), Weight(op.bias),
                                                 Width(op.in), config_.vocab_size);
+    if (op.soft_cap == 0) return;
+    for (double& logit : answer_.logits) logit = op.soft_cap * std::tanh(logit / op.soft_cap);
   }
 
-  ReferenceAnswer Take() && { return std::move(answer_); }
+  ReferenceAnswer Take() && {
+    answer_.output = std::move(buffers_[model_.graph.output]);
+    return std::move(answer_);
+  }
 
  private:
   int64_t Length() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t Width(BufferId id) const { return model_.graph.buffers[id].width; }
 
-  Values Weight(const std::string& name) const {
-    const auto it = model_.checkpoint.tensors().find(name);
+  // From the part's first value to the tensor's end; empty where the part is absent.
+  Values Weight(const TensorPart& part) const {
+    if (!part.present()) return {};
+    const auto it = model_.checkpoint.tensors().find(part.name);
     SLUICE_CHECK(it != model_.checkpoint.tensors().end());
-    Values values(it->second.elements());
+    Values values(it->second.elements() - part.first);
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = kernels::LoadAsFloat(it->second.data, it->second.dtype, static_cast<int64_t>(i));
+      values[i] = kernels::LoadAsFloat(it->second.data, it->second.dtype,
+                                       part.first + static_cast<int64_t>(i));
     }
     return values;
+  }
+
+  // A dense layer's matrix as [out, in].
+  Values OutIn(const LinearOp& op, int64_t in, int64_t out) const {
+    Values stored = Weight(op.weight);
+    if (op.layout == MatrixLayout::kOutIn) return stored;
+    Values matrix;
+    for (int64_t n = 0; n < out; ++n) {
+      for (int64_t k = 0; k < in; ++k) matrix.push_back(stored[k * op.weight.shape[1] + n]);
+    }
+    return matrix;
   }
 
   void Rotate(Values& rows) const {
@@ -132,13 +197,14 @@ class Execution {
     for (int64_t offset = 0; offset < static_cast<int64_t>(rows.size());
          offset += config_.head_dim) {
       const std::span<double> head(rows.data() + offset, config_.head_dim);
-      kernels::reference::Rotate(head, frequencies_, offset / width);
+      kernels::reference::Rotate(head, frequencies_, positions_[offset / width]);
     }
   }
 
   const Model& model_;
   const ModelConfig& config_;
   std::span<const int32_t> tokens_;
+  std::span<const float> inputs_;
   std::vector<int32_t> positions_;
   std::vector<Values> buffers_;
   Values keys_, values_;  // of the layer at hand
@@ -149,8 +215,9 @@ class Execution {
 
 }  // namespace
 
-ReferenceAnswer RunReference(const Model& model, std::span<const int32_t> tokens) {
-  Execution execution(model, tokens);
+ReferenceAnswer RunReference(const Model& model, std::span<const int32_t> tokens,
+                             int32_t first_position, std::span<const float> inputs) {
+  Execution execution(model, tokens, first_position, inputs);
   for (const GraphOp& op : model.graph.ops) std::visit(execution, op);
   return std::move(execution).Take();
 }

@@ -18,6 +18,41 @@ SLUICE_INLINE float Dot(const float* a, const float* b, int64_t n) {
   return SumLanes(even + odd);
 }
 
+// sum_i (a[i] - shift)^2, or sum_i a[i] - shift; the order depends on n alone.
+template <bool kSquared>
+static float SumOf(const float* a, float shift, int64_t n) {
+  VecF sum = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VecF x = Load(a + i) - shift;
+    sum = sum + (kSquared ? x * x : x);
+  }
+  if (i < n) {
+    const VecF x = LoadPartial(a + i, n - i, shift) - shift;
+    sum = sum + (kSquared ? x * x : x);
+  }
+  return SumLanes(sum);
+}
+
+static void LayerNorm(const float* x, const float* weight, const float* bias, float eps,
+                      int64_t dim, float* out) {
+  const float size = static_cast<float>(dim);
+  const float mean = SumOf<false>(x, 0.0f, dim) / size;
+  const float inverse = 1.0f / __builtin_sqrtf(SumOf<true>(x, mean, dim) / size + eps);
+  for (int64_t i = 0; i < dim; i += kLanes) {
+    const int64_t left = dim - i;
+    const bool whole = left >= kLanes;
+    VecF y = ((whole ? Load(x + i) : LoadPartial(x + i, left, 0.0f)) - mean) * inverse;
+    if (weight != nullptr) y = y * (whole ? Load(weight + i) : LoadPartial(weight + i, left, 0.0f));
+    if (bias != nullptr) y = y + (whole ? Load(bias + i) : LoadPartial(bias + i, left, 0.0f));
+    if (whole) {
+      Store(out + i, y);
+    } else {
+      StorePartial(out + i, y, left);
+    }
+  }
+}
+
 static void RmsNorm(const float* x, const float* weight, float eps, int64_t dim, float* out) {
   const float mean_square = Dot(x, x, dim) / static_cast<float>(dim);
   const VecF inverse = Broadcast(1.0f / __builtin_sqrtf(mean_square + eps));
@@ -32,14 +67,23 @@ static void RmsNorm(const float* x, const float* weight, float eps, int64_t dim,
   }
 }
 
-SLUICE_INLINE VecF SiluTimes(VecF gate, VecF up) { return gate / (1.0f + Exp(-gate)) * up; }
-
-static void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out + i, SiluTimes(Load(gate + i), Load(up + i)));
-  if (i < n) {
-    const VecF g = LoadPartial(gate + i, n - i, 0.0f), u = LoadPartial(up + i, n - i, 0.0f);
-    StorePartial(out + i, SiluTimes(g, u), n - i);
+// out[i] = a[i] * a_weight[i] + b[i] * b_weight[i]
+static void Mix(const float* a, const float* a_weight, const float* b, const float* b_weight,
+                int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t left = n - i;
+    const bool whole = left >= kLanes;
+    const auto load = [&](const float* p) {
+      return whole ? Load(p + i) : LoadPartial(p + i, left, 0.0f);
+    };
+    VecF y = load(a);
+    if (a_weight != nullptr) y = y * load(a_weight);
+    if (b != nullptr) y = y + (b_weight != nullptr ? load(b) * load(b_weight) : load(b));
+    if (whole) {
+      Store(out + i, y);
+    } else {
+      StorePartial(out + i, y, left);
+    }
   }
 }
 

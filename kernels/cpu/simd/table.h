@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "kernels/activation_kind.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/xsa_form.h"
 
@@ -69,7 +70,14 @@ struct Table {
   void (*gemm_bf16)(const GemmBlock& block);
   void (*attention)(const AttentionBlock& block);
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* out);
-  void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t dim,
+                     float* out);
+  // By Activation: out = f(in) * up; up may be nullptr, out may be either.
+  void (*activate[kActivations])(const float* in, const float* up, int64_t n, float* out);
+  // Any but a may be nullptr (ones; b: zeros). out may be a or b.
+  void (*mix)(const float* a, const float* a_weight, const float* b, const float* b_weight,
+              int64_t n, float* out);
+  void (*soft_cap)(float cap, int64_t n, float* x);
   // out may be x; cos and sin hold half values.
   void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* out);
 

@@ -66,7 +66,7 @@ TEST(CpuLoadTest, ErrorsNameTheTensor) {
       {change([](auto& c) { c.kv_heads = 4; }),
        layer + "self_attn.k_proj.weight has shape [16, 32], must be [32, 32]"},
       {change([](auto& c) { c.layers = 2; }), ""},
-      {change([](auto& c) { c.attention_bias = true; }),
+      {change([](auto& c) { c.qkv_bias = c.output_bias = true; }),
        layer + "self_attn.q_proj.bias is missing"},
       {change([](auto& c) {
          c.xsa.layers[0] = true;

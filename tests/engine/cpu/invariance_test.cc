@@ -26,7 +26,7 @@ ModelConfig WideConfig(bool position_wise) {
   config.hidden_size = 64;
   config.intermediate_size = EffortOfTests().long_sum;
   config.max_positions = 70;
-  config.attention_bias = true;
+  config.qkv_bias = config.output_bias = true;
   if (position_wise) {
     config.position_wise.layers[static_cast<int>(Projection::kV)] = {true, true};
     config.position_wise.layers[static_cast<int>(Projection::kO)][1] = true;

@@ -14,6 +14,49 @@
 namespace sluice::testing {
 namespace {
 
+// What only a Sluice model's config says.
+void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
+  const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
+  const auto flip = [&] { return below(2) == 0; };
+  config.architecture = "SluiceForCausalLM";
+  config.family = Family::kSluice;
+  config.norm.kind = static_cast<NormKind>(below(2));
+  config.norm.weight = flip();
+  config.norm.bias = config.norm.kind == NormKind::kLayer && flip();
+  config.norm.order = static_cast<NormOrder>(below(3));
+  config.norm.embedding = flip();
+  config.norm.final = below(4) > 0;
+  config.norm.depth_scale = flip();
+  config.positions = static_cast<PositionKind>(below(3));
+  config.rope.dims = 2 + below(config.head_dim / 2) * 2;
+  config.rope.reversed = flip();
+  if (config.positions == PositionKind::kLearned) {
+    config.position_offset = below(3);
+    config.position_rows = config.max_positions + config.position_offset;
+  }
+  config.causal = below(3) > 0;
+  config.qk_norm = flip();
+  config.query_gain = flip();
+  config.activation = static_cast<Activation>(below(kernels::kActivations));
+  config.gated_mlp = flip();
+  if (!config.gated_mlp) {
+    config.position_wise.layers[static_cast<int>(Projection::kGate)].assign(config.layers, false);
+  }
+  config.output_bias = flip();
+  config.parallel_blocks = config.norm.order == NormOrder::kPre && flip();
+  config.branch_scale = flip();
+  config.residual_mix = flip();
+  config.skip_weights = flip();
+  config.embedding_scale = flip() ? 1.0f : 2.5f;
+  config.input = static_cast<InputKind>(below(3));
+  if (config.input == InputKind::kIds) return;
+  config.input_adapter = static_cast<InputAdapter>(below(config.position_wise.Any() ? 3 : 2));
+  config.position_wise.input_adapter = config.input_adapter == InputAdapter::kPositionWise;
+  config.input_adapter_bias = config.input_adapter == InputAdapter::kDense && flip();
+  config.input_width =
+      config.input_adapter == InputAdapter::kNone ? config.hidden_size : 1 + below(50);
+}
+
 // Any combination of what a config can say, with odd sizes.
 ModelConfig RandomConfig(std::mt19937_64& random) {
   const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
@@ -25,9 +68,9 @@ ModelConfig RandomConfig(std::mt19937_64& random) {
   config.heads = config.kv_heads * (1 + below(4));
   config.head_dim = 2 * (1 + below(20));
   config.max_positions = 33 + below(30);
-  config.rms_norm_eps = 1e-5f;
+  config.norm.eps = 1e-5f;
   config.tie_word_embeddings = below(2) == 0;
-  config.attention_bias = below(2) == 0;
+  config.qkv_bias = config.output_bias = below(2) == 0;
   config.mlp_bias = below(2) == 0;
   if (below(2) == 0) config.rope.llama3 = {8.0, 1.0, 4.0, 16};
   if (below(2) == 0) {
@@ -40,7 +83,33 @@ ModelConfig RandomConfig(std::mt19937_64& random) {
     config.xsa.form = static_cast<XsaConfig::Form>(below(2));
     config.xsa.gate = below(2) == 0;
   }
+  if (below(3) > 0) DrawExplicit(random, config);
   return config;
+}
+
+std::vector<Prompt> RandomPrompts(std::mt19937_64& random, const ModelConfig& config) {
+  std::vector<Prompt> prompts;
+  std::normal_distribution<float> normal;
+  const int64_t longest =
+      std::min(config.max_positions, config.position_wise.Any() ? config.position_wise.max_positions
+                                                                : config.max_positions);
+  for (const int64_t length : {int64_t{1}, int64_t{17}, int64_t{33}}) {
+    Prompt prompt{RandomTokens(random, length, config.vocab_size)};
+    if (random() % 2 == 0) prompt.position_offset = static_cast<int32_t>(longest - length);
+    if (config.input == InputKind::kEmbeds ||
+        (config.input == InputKind::kBoth && random() % 2 == 0)) {
+      prompt.inputs.resize(length * config.input_width);
+      for (float& value : prompt.inputs) value = normal(random);
+    }
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+ReferenceAnswer ReferenceOf(const Model& model, const Prompt& prompt) {
+  std::vector<int32_t> tokens = prompt.tokens;
+  if (!prompt.inputs.empty()) tokens.assign(tokens.size(), -1);
+  return RunReference(model, tokens, prompt.position_offset, prompt.inputs);
 }
 
 ::testing::AssertionResult Near(const std::vector<float>& actual,
@@ -69,14 +138,11 @@ TEST_P(ReferenceTest, RandomModelsAgree) {
     SCOPED_TRACE(ConfigJson(config));
     const auto dtype = static_cast<kernels::DType>(seed % 3);
     const auto model = RandomModel(config, seed, dtype);
-    std::vector<std::vector<int32_t>> sequences;
-    for (int64_t length : {int64_t{1}, int64_t{17}, int64_t{33}}) {
-      sequences.push_back(RandomTokens(random, length, config.vocab_size));
-    }
+    const std::vector<Prompt> prompts = RandomPrompts(random, config);
     Runner runner(model, {.threads = 2, .profile = GetParam(), .poison = true}, {51, 3});
-    const std::vector<Answer> answers = runner.Run(sequences);
-    for (size_t s = 0; s < sequences.size(); ++s) {
-      const ReferenceAnswer expected = RunReference(*model, sequences[s]);
+    const std::vector<Answer> answers = runner.Run(prompts, {51, 3});
+    for (size_t s = 0; s < prompts.size(); ++s) {
+      const ReferenceAnswer expected = ReferenceOf(*model, prompts[s]);
       ASSERT_TRUE(Near(answers[s].logits, expected.logits, 2e-5));
       ASSERT_TRUE(Near(answers[s].xsa_cos_sim, expected.xsa_cos_sim, 2e-5));
       ASSERT_TRUE(Near(answers[s].xsa_proj_frac, expected.xsa_proj_frac, 1e-4));

@@ -71,18 +71,32 @@ std::vector<Answer> Runner::Run(const std::vector<std::vector<int32_t>>& sequenc
 
 std::vector<Answer> Runner::Run(const std::vector<std::vector<int32_t>>& sequences,
                                 const Bucket& bucket, const kernels::SampleParams& params) {
+  std::vector<Prompt> prompts;
+  for (const auto& sequence : sequences) prompts.push_back({sequence});
+  return Run(prompts, bucket, params);
+}
+
+std::vector<Answer> Runner::Run(const std::vector<Prompt>& prompts, const Bucket& bucket,
+                                const kernels::SampleParams& params) {
   const ModelConfig& config = model_->config;
   std::vector<int32_t> pages(slot_->pages());
   std::iota(pages.begin(), pages.end(), 0);
   std::shuffle(pages.begin(), pages.end(), random_);
 
-  std::vector<Answer> answers(sequences.size());
+  std::vector<Answer> answers(prompts.size());
   std::vector<StepSequence> steps;
   std::vector<SampledRow> sampled;
   const int32_t* free_pages = pages.data();
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    const auto length = static_cast<int32_t>(sequences[s].size());
-    steps.push_back({0, length, sequences[s].data(), free_pages});
+  for (size_t s = 0; s < prompts.size(); ++s) {
+    const std::vector<int32_t>& tokens = prompts[s].tokens;
+    const auto length = static_cast<int32_t>(tokens.size());
+    steps.push_back({.first_position = 0,
+                     .count = length,
+                     .tokens = tokens.data(),
+                     .pages = free_pages,
+                     .position_offset = prompts[s].position_offset,
+                     .input_count = prompts[s].inputs.empty() ? 0 : length,
+                     .inputs = prompts[s].inputs.data()});
     free_pages += (length + kernels::kPageTokens - 1) / kernels::kPageTokens;
     answers[s].logits.resize(length * config.vocab_size);
     answers[s].next.resize(length);
@@ -90,14 +104,14 @@ std::vector<Answer> Runner::Run(const std::vector<std::vector<int32_t>>& sequenc
       const bool last = i == length - 1;
       sampled.push_back({.sequence = static_cast<int32_t>(s),
                          .position = i,
-                         .target = last ? -1 : sequences[s][i + 1],
+                         .target = last ? -1 : tokens[i + 1],
                          .params = last ? params : kernels::SampleParams{},
                          .logits = answers[s].logits.data() + i * config.vocab_size,
                          .result = &answers[s].next[i]});
     }
   }
   StepBatch batch(bucket.tokens, bucket.sequences, static_cast<int32_t>(config.max_positions),
-                  kernels::kPageTokens);
+                  kernels::kPageTokens, static_cast<int32_t>(config.input_width));
   batch.Assign(steps, sampled, executable_->row_order());
   std::vector<float> cos_sim(config.layers * batch.tokens() * config.heads, -7);
   std::vector<float> proj_frac(cos_sim.size(), -7);
@@ -107,7 +121,7 @@ std::vector<Answer> Runner::Run(const std::vector<std::vector<int32_t>>& sequenc
   auto plan = executable_->Prepare(bucket);
   SLUICE_CHECK(plan.ok());
   SLUICE_CHECK(executable_->Replay(**plan, *slot_, batch).ok());
-  for (size_t s = 0; s < sequences.size(); ++s) {
+  for (size_t s = 0; s < prompts.size(); ++s) {
     answers[s].xsa_cos_sim = Gather(cos_sim, batch, s, config.layers, config.heads);
     answers[s].xsa_proj_frac = Gather(proj_frac, batch, s, config.layers, config.heads);
   }

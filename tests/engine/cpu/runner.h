@@ -35,6 +35,14 @@ std::string TestName(std::string name);
 
 std::vector<int32_t> RandomTokens(std::mt19937_64& random, int64_t length, int64_t vocab);
 
+// One sequence. With `inputs` [length, input_width] its rows are vectors, and its tokens say no more
+// than how many and what is scored.
+struct Prompt {
+  std::vector<int32_t> tokens;
+  std::vector<float> inputs = {};
+  int32_t position_offset = 0;
+};
+
 // What came back for one sequence.
 struct Answer {
   std::vector<float> logits;                      // [length, vocab]
@@ -55,6 +63,8 @@ class Runner {
   // One batch with a plan for `bucket`. Every row is sampled; the last of a sequence with `params`,
   // the others score the token that follows.
   std::vector<Answer> Run(const std::vector<std::vector<int32_t>>& sequences, const Bucket& bucket,
+                          const kernels::SampleParams& params = {});
+  std::vector<Answer> Run(const std::vector<Prompt>& prompts, const Bucket& bucket,
                           const kernels::SampleParams& params = {});
   // What greedy decoding appends to `prompt`, each step from position 0.
   std::vector<int32_t> Generate(std::vector<int32_t> prompt, int steps);

@@ -40,10 +40,10 @@ TEST(ConfigTest, DefaultsOfAPlainLlama) {
       Parse(R"({"num_key_value_heads": null, "rms_norm_eps": null, "hidden_act": null})");
   EXPECT_EQ(config.kv_heads, 4);
   EXPECT_EQ(config.head_dim, 8);
-  EXPECT_EQ(config.rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config.norm.eps, 1e-6f);
   EXPECT_EQ(config.rope.theta, 10000.0);
   EXPECT_FALSE(config.rope.llama3.has_value());
-  EXPECT_FALSE(config.tie_word_embeddings || config.attention_bias || config.mlp_bias);
+  EXPECT_FALSE(config.tie_word_embeddings || config.qkv_bias || config.mlp_bias);
   EXPECT_TRUE(config.causal);
   EXPECT_EQ(config.bos_token_id, -1);
   EXPECT_THAT(config.eos_token_ids, IsEmpty());
@@ -221,10 +221,13 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Unsupported, BadConfigTest,
     ::testing::Values(
-        Bad{R"({"architectures": ["MistralForCausalLM"]})", "architectures does not contain"},
-        Bad{R"({"architectures": null})", "architectures does not contain"},
-        Bad{R"({"architectures": "LlamaForCausalLM"})", "architectures does not contain"},
-        Bad{R"({"model_type": "mixtral"})", "model_type is not supported"},
+        Bad{R"({"architectures": ["MistralForCausalLM"]})",
+            "architectures has none of those that are supported"},
+        Bad{R"({"architectures": null})", "architectures has none of those that are supported"},
+        Bad{R"({"architectures": "LlamaForCausalLM"})",
+            "architectures has none of those that are supported"},
+        Bad{R"({"model_type": "mixtral"})",
+            "model_type is not supported, must be \"llama\" for LlamaForCausalLM"},
         Bad{R"({"hidden_act": "gelu"})", "hidden_act is not supported, must be one of: silu"},
         Bad{R"({"sliding_window": 128})", "sliding_window is not supported"},
         Bad{R"({"quantization_config": {"bits": 4}})", "quantization_config is not supported"},

@@ -21,19 +21,43 @@ struct Describe {
 
   std::string Name(BufferId id) const { return graph.buffers.at(id).name; }
 
-  std::string operator()(const EmbedOp& op) const { return "embed " + op.table; }
-  std::string operator()(const RmsNormOp& op) const { return "norm " + op.weight; }
+  std::string operator()(const EmbedOp& op) const {
+    const char* const by[] = {"", " by position", " first"};
+    return "embed " + op.table.name + by[static_cast<int>(op.index)];
+  }
+  std::string operator()(const InputOp& op) const { return "input > " + Name(op.out); }
+  std::string operator()(const NormOp& op) const {
+    return "norm " + (op.weight.present() ? op.weight.name : Name(op.in));
+  }
   std::string operator()(const LinearOp& op) const {
-    return Name(op.in) + (op.position_wise ? " pw> " : " > ") + Name(op.out) +
-           (op.accumulate ? "+ " : " ") + op.weight + (op.bias.empty() ? "" : " " + op.bias);
+    return Name(op.in) + (op.position_wise() ? " pw> " : " > ") + Name(op.out) +
+           (op.accumulate ? "+ " : " ") + Part(op.weight) +
+           (op.bias.present() ? " " + Part(op.bias) : "");
   }
   std::string operator()(const RopeStoreOp& op) const { return "rope " + std::to_string(op.layer); }
   std::string operator()(const AttentionOp& op) const {
     return "attention " + std::to_string(op.layer) + (op.xsa ? " xsa" : "") +
            (op.xsa_gate.empty() ? "" : " " + op.xsa_gate);
   }
-  std::string operator()(const SwiGluOp&) const { return "swiglu"; }
-  std::string operator()(const HeadOp& op) const { return "head " + op.weight; }
+  std::string operator()(const ActivationOp& op) const {
+    return std::to_string(static_cast<int>(op.activation)) + "(" + Name(op.in) + ")" +
+           (op.up == kNoBuffer ? "" : " * " + Name(op.up)) + " > " + Name(op.out);
+  }
+  std::string operator()(const MixOp& op) const {
+    return Name(op.a) + Times(op.a_weight) +
+           (op.b == kNoBuffer ? "" : " + " + Name(op.b) + Times(op.b_weight)) + " > " +
+           Name(op.out);
+  }
+  std::string operator()(const HeadOp& op) const {
+    return "head " + op.weight.name + (op.bias.present() ? " " + op.bias.name : "");
+  }
+
+  static std::string Part(const TensorPart& part) {
+    return part.name + (part.first > 0 ? "@" + std::to_string(part.first) : "");
+  }
+  static std::string Times(const TensorPart& part) {
+    return part.present() ? " * " + Part(part) : "";
+  }
 };
 
 std::vector<std::string> Lines(const Graph& graph) {
@@ -52,14 +76,14 @@ TEST(GraphTest, PlainLlamaLayer) {
                   "q > residual+ model.layers.0.self_attn.o_proj.weight",
                   "norm model.layers.0.post_attention_layernorm.weight",
                   "normed > gate model.layers.0.mlp.gate_proj.weight",
-                  "normed > up model.layers.0.mlp.up_proj.weight", "swiglu",
-                  "gate > residual+ model.layers.0.mlp.down_proj.weight", "norm model.norm.weight",
+                  "normed > up model.layers.0.mlp.up_proj.weight", "0(gate) * up > up",
+                  "up > residual+ model.layers.0.mlp.down_proj.weight", "norm model.norm.weight",
                   "head lm_head.weight"));
 }
 
 TEST(GraphTest, BiasesTyingAndExtensions) {
   ModelConfig config = testing::TinyConfig(2);
-  config.attention_bias = true;
+  config.qkv_bias = config.output_bias = true;
   config.tie_word_embeddings = true;
   config.position_wise.layers[static_cast<int>(Projection::kV)][1] = true;
   config.position_wise.layers[static_cast<int>(Projection::kO)][1] = true;
@@ -82,8 +106,8 @@ TEST(GraphTest, BiasesTyingAndExtensions) {
     EXPECT_TRUE(all.contains(line)) << line;
   }
   for (const GraphOp& op : graph.ops) {
-    if (const auto* linear = std::get_if<LinearOp>(&op); linear && linear->position_wise) {
-      EXPECT_EQ(linear->positions, 9);
+    if (const auto* linear = std::get_if<LinearOp>(&op); linear && linear->position_wise()) {
+      EXPECT_EQ(linear->weight.shape[0], 9);
       EXPECT_TRUE(linear->position_bias);
     }
   }
@@ -91,7 +115,7 @@ TEST(GraphTest, BiasesTyingAndExtensions) {
 
 TEST(GraphTest, BiasOfPositionWiseIgnoresAttentionBias) {
   ModelConfig config = testing::TinyConfig(1);
-  config.attention_bias = true;
+  config.qkv_bias = config.output_bias = true;
   config.position_wise.layers[static_cast<int>(Projection::kQ)][0] = true;
   config.position_wise.max_positions = 9;
   const std::string q = "model.layers.0.self_attn.q_proj";

@@ -145,6 +145,52 @@ TEST(StepBatchOrderTest, PositionMajorIsStableInSequences) {
             (std::vector<int32_t>{10, 11, 12, 20, 30, 31}));
 }
 
+std::vector<int32_t> Copy(std::span<const int32_t> values) {
+  return {values.begin(), values.end()};
+}
+
+TEST(StepBatchOrderTest, SequencesAlignedAtTheirEndMeetInThePositionsNotInThePages) {
+  const int32_t a[] = {10, 11, 12};
+  const int32_t b[] = {20};
+  const int32_t pages_a[] = {3}, pages_b[] = {1};
+  StepBatch batch(8, 3, 8, kPageTokens);
+  const StepSequence sequences[] = {{0, 3, a, pages_a, 5}, {0, 1, b, pages_b, 7}};
+  batch.Assign(sequences, {}, RowOrder::kPositionMajor);
+  EXPECT_EQ(Copy(batch.token_ids()), (std::vector<int32_t>{10, 11, 12, 20}));
+  EXPECT_EQ(Copy(batch.positions()), (std::vector<int32_t>{5, 6, 7, 7}));
+  EXPECT_EQ(Copy(batch.kv_slots()), (std::vector<int32_t>{3 * kPageTokens, 3 * kPageTokens + 1,
+                                                          3 * kPageTokens + 2, 1 * kPageTokens}));
+  EXPECT_EQ(batch.groups().size(), 3u);
+  EXPECT_EQ(batch.groups().back().count, 2);
+  EXPECT_EQ(batch.max_context(), 3);
+}
+
+// As a padded layout has it: what follows the last position stays there.
+TEST(StepBatchOrderTest, PaddingBehindTheLastPositionStaysThere) {
+  const int32_t tokens[] = {1, 2, 3, 0, 0};
+  const int32_t pages[] = {0};
+  StepBatch batch(8, 1, 8, kPageTokens);
+  const StepSequence sequence{0, 5, tokens, pages, 5};
+  batch.Assign({&sequence, 1}, {}, RowOrder::kPositionMajor);
+  EXPECT_EQ(Copy(batch.positions()), (std::vector<int32_t>{5, 6, 7, 7, 7}));
+  EXPECT_EQ(Copy(batch.token_ids()), (std::vector<int32_t>{1, 2, 3, 0, 0}));
+}
+
+TEST(StepBatchOrderTest, VectorsGoWithTheirRowsAndTokensHaveZeros) {
+  const int32_t a[] = {0, 0, 12};
+  const int32_t b[] = {20};
+  const int32_t pages[] = {0};
+  const float vectors[] = {1, 2, 3, 4};
+  StepBatch batch(8, 3, 8, kPageTokens, /*input_width=*/2);
+  const StepSequence sequences[] = {{0, 3, a, pages, 0, 2, vectors}, {1, 1, b, pages}};
+  const StateRow states[] = {{0, 2, nullptr}, {1, 1, nullptr}, {0, 0, nullptr}};
+  batch.Assign(sequences, {}, RowOrder::kPositionMajor, states);
+  EXPECT_EQ(Copy(batch.token_ids()), (std::vector<int32_t>{-1, -1, 20, 12}));
+  EXPECT_EQ(std::vector<float>(batch.inputs().begin(), batch.inputs().end()),
+            (std::vector<float>{1, 2, 3, 4, 0, 0, 0, 0}));
+  EXPECT_EQ(Copy(batch.state_rows()), (std::vector<int32_t>{3, 2, 0}));
+}
+
 TEST(StepBatchOrderTest, AssignForgetsTheStepBefore) {
   const int32_t token = 5, page = 0;
   float value = 0;

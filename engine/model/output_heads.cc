@@ -1,0 +1,126 @@
+#include "engine/model/output_heads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+// Of `count` stored values; in lanes, which the compiler may keep in registers.
+double DotBlock(const float* row, const double* state, int64_t count) {
+  constexpr int64_t kLanes = 8;
+  double sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += row[i + lane] * state[i + lane];
+  }
+  for (int64_t lane = 0; i < count; ++i, ++lane) sums[lane] += row[i] * state[i];
+  double sum = 0;
+  for (const double lane : sums) sum += lane;
+  return sum;
+}
+
+// The logarithm of the sum of exponentials; -inf without any value above.
+double LogSum(std::span<const double> values) {
+  double most = -INFINITY;
+  for (const double value : values) most = std::max(most, value);
+  if (!std::isfinite(most)) return most;
+  double sum = 0;
+  for (const double value : values) sum += std::exp(value - most);
+  return most + std::log(sum);
+}
+
+}  // namespace
+
+absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
+                                                const std::string& weight, const std::string& bias,
+                                                int64_t rows, int64_t width) {
+  StoredLinear linear;
+  absl::StatusOr<Tensor> found = checkpoint.Find(weight, {rows, width});
+  if (!found.ok()) return found.status();
+  linear.weight_ = *std::move(found);
+  if (bias.empty()) return linear;
+  found = checkpoint.Find(bias, {rows});
+  if (!found.ok()) return found.status();
+  linear.bias_ = *std::move(found);
+  return linear;
+}
+
+double StoredLinear::At(int64_t row, std::span<const double> state) const {
+  constexpr int64_t kBlock = 512;
+  float values[kBlock];
+  const auto width = static_cast<int64_t>(state.size());
+  double sum = 0;
+  for (int64_t first = 0; first < width; first += kBlock) {
+    const int64_t count = std::min(kBlock, width - first);
+    kernels::ConvertToFloat(weight_.data, weight_.dtype, row * width + first, count, values);
+    sum += DotBlock(values, state.data() + first, count);
+  }
+  if (bias_) sum += kernels::LoadAsFloat(bias_->data, bias_->dtype, row);
+  return sum;
+}
+
+absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
+                                            const Checkpoint& checkpoint) {
+  Classifier classifier;
+  const ClassifierConfig& wanted = config.serving.classifier;
+  const int64_t width = config.hidden_size;
+  if (wanted.pooler) {
+    const std::string module =
+        checkpoint.Has("bert.pooler.dense.weight") ? "bert.pooler.dense" : "pooler.dense";
+    auto pooler =
+        StoredLinear::Find(checkpoint, module + ".weight", module + ".bias", width, width);
+    if (!pooler.ok()) return pooler.status();
+    classifier.pooler_ = *std::move(pooler);
+  }
+  auto linear = StoredLinear::Find(checkpoint, "classifier.weight",
+                                   wanted.bias ? "classifier.bias" : "", wanted.labels, width);
+  if (!linear.ok()) return linear.status();
+  classifier.classifier_ = *std::move(linear);
+  return classifier;
+}
+
+void Classifier::Score(std::span<const double> pooled, std::vector<double>* scores) const {
+  std::vector<double> state(pooled.begin(), pooled.end());
+  if (pooler_) {
+    for (int64_t i = 0; i < pooler_->rows(); ++i) {
+      state[static_cast<size_t>(i)] = std::tanh(pooler_->At(i, pooled));
+    }
+  }
+  scores->clear();
+  for (int64_t i = 0; i < classifier_->rows(); ++i) scores->push_back(classifier_->At(i, state));
+}
+
+absl::StatusOr<ItemHead> ItemHead::Find(const ModelConfig& config, const HeadOp& op,
+                                        const Checkpoint& checkpoint) {
+  ItemHead head;
+  auto rows = StoredLinear::Find(checkpoint, op.weight.name, op.bias.name, config.vocab_size,
+                                 config.hidden_size);
+  if (!rows.ok()) return rows.status();
+  head.rows_ = *std::move(rows);
+  head.soft_cap_ = op.soft_cap;
+  return head;
+}
+
+double ItemHead::Score(int32_t id, std::span<const double> state) const {
+  const double logit = rows_->At(id, state);
+  return soft_cap_ == 0 ? logit : soft_cap_ * std::tanh(logit / soft_cap_);
+}
+
+void Softmax(std::span<double> values) {
+  LogSoftmax(values);
+  for (double& value : values) value = std::exp(value);
+}
+
+void LogSoftmax(std::span<double> values) {
+  const double log_sum = LogSum(values);
+  if (!std::isfinite(log_sum)) return;
+  for (double& value : values) value -= log_sum;
+}
+
+void Sigmoid(std::span<double> values) {
+  for (double& value : values) value = 1 / (1 + std::exp(-value));
+}
+
+}  // namespace sluice

@@ -1,0 +1,53 @@
+#include "engine/model/serving_config.h"
+
+#include "engine/model/config.h"
+#include "engine/model/json_reader.h"
+
+namespace sluice {
+namespace {
+
+Pooling ReadPooling(ObjectReader& object, Pooling fallback) {
+  if (!object.Has("pooling")) return fallback;
+  return static_cast<Pooling>(object.Choice("pooling", {"mean", "cls", "last"}));
+}
+
+ClassifierConfig ReadClassifier(ObjectReader& extensions, const ModelConfig& config) {
+  ClassifierConfig classifier;
+  if (!extensions.Has("classifier")) return classifier;
+  ObjectReader object = extensions.Object("classifier");
+  object.AllowOnly({"labels", "pooling", "pooler", "bias"});
+  classifier.labels = object.Integer("labels", 1, kMaxLabels);
+  classifier.pooling = ReadPooling(object, config.causal ? Pooling::kLast : Pooling::kCls);
+  classifier.pooler = object.Choice("pooler", {"none", "tanh"}) == 1;
+  classifier.bias = object.Boolean("bias", true);
+  return classifier;
+}
+
+// Hugging Face writes the labels' names unless there are two without any.
+ClassifierConfig ReadBertClassifier(ObjectReader& root) {
+  constexpr int64_t kDefaultLabels = 2;
+  int64_t labels = root.Integer("num_labels", 1, kMaxLabels, kDefaultLabels);
+  if (root.Has("id2label")) labels = root.Size("id2label", 1, kMaxLabels);
+  return {.labels = labels, .pooling = Pooling::kCls, .pooler = true, .bias = true};
+}
+
+}  // namespace
+
+ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config) {
+  ServingConfig serving;
+  ObjectReader embedding = extensions.Object("embedding");
+  embedding.AllowOnly({"pooling", "normalize"});
+  serving.pooling = ReadPooling(embedding, config.causal ? Pooling::kLast : Pooling::kMean);
+  serving.normalize = embedding.Boolean("normalize", false);
+  serving.classifier = ReadClassifier(extensions, config);
+  if (config.architecture == "BertForSequenceClassification" && !extensions.Has("classifier")) {
+    serving.classifier = ReadBertClassifier(root);
+  }
+  serving.alignment =
+      static_cast<PositionAlignment>(extensions.Choice("position_alignment", {"start", "end"}));
+  serving.truncate =
+      static_cast<Truncation>(extensions.Choice("truncate", {"error", "left", "right"}));
+  return serving;
+}
+
+}  // namespace sluice

@@ -1,0 +1,28 @@
+// Weighted sums of rows: residual mixing, skip connections, gains of heads, copies.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/stream.h"
+
+namespace sluice::kernels::cuda {
+
+// out[r, d] = a[r, d] * a_weight[d / repeat] + b[r, d] * b_weight[d / repeat], in float
+template <typename T>  // float, BFloat16
+struct MixArgs {
+  const T* a;                   // [rows, dim]
+  const T* a_weight = nullptr;  // [dim / repeat]; nullptr: ones
+  const T* b = nullptr;         // [rows, dim]; nullptr: none
+  const T* b_weight = nullptr;  // [dim / repeat]; nullptr: ones
+  int32_t repeat = 1;
+  int32_t dim;
+  LiveRows rows;
+  T* out;  // [rows, dim]; may be a or b
+};
+
+template <typename T>
+void Mix(Stream& stream, const MixArgs<T>& args);
+
+}  // namespace sluice::kernels::cuda
