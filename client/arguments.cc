@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/bucket_flags.h"
+#include "client/connection_flags.h"
 #include "client/flag_values.h"
 #include "client/manage_flags.h"
 #include "client/request_flags.h"
@@ -30,6 +31,7 @@ struct Flags {
   std::string admin_server;                         // likewise, of admin commands
   std::optional<std::string> server;
   std::optional<std::string> deadline;
+  ConnectionArguments connection;
   bool version = false;
 
   RequestFlags requests;
@@ -62,6 +64,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
   app->add_option("--deadline", flags->deadline,
                   Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, and never "
                        "for generate, load and reload."));
+  AddConnectionFlags(&flags->connection, app);
   AddRequestCommands(&flags->requests, app);
   AddCommand("models", "List the models that are served.", app);
   CLI::App* stats = AddCommand("stats", "Show counts, durations and padding efficiency.", app);
@@ -114,6 +117,7 @@ std::string ServerFor(const std::string& command, const Flags& flags) {
 absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
   const std::string& command = app.get_name();
   Arguments arguments;
+  arguments.connection = flags.connection;
   absl::Status status =
       ReadFlag("--server", Address{}, ServerFor(command, flags), &arguments.server);
   if (status.ok()) {
@@ -169,6 +173,9 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
   if (flags.version) return Print(absl::StrCat("sluice ", Version(), "\n"));
   if (app.get_subcommands().empty()) {
     return absl::InvalidArgumentError("name a command, such as infer; see --help");
+  }
+  if (absl::Status status = CompleteConnection(getenv, &flags.connection); !status.ok()) {
+    return status;
   }
   return Read(flags, *app.get_subcommands().front());
 }

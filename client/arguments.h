@@ -77,6 +77,16 @@ struct VerifyArguments {
   std::string profile;
 };
 
+// How to reach the server.
+struct ConnectionArguments {
+  bool tls = false;
+  std::string ca;    // PEM file of the authorities to believe; empty: the system's
+  std::string cert;  // PEM files of the caller's certificate and key; empty: none
+  std::string key;
+  std::string server_name;  // that its certificate has to have; empty: its host
+  std::string token;        // empty: none
+};
+
 struct ManageArguments {
   std::string model;
   int64_t model_version = 0;  // 0: not given
@@ -104,6 +114,7 @@ struct Arguments {
   std::string text;  // kPrint: help or version
   std::string server;
   int64_t deadline_us = 0;  // of each call; 0: none
+  ConnectionArguments connection;
   InferArguments infer;
   GenerateArguments generate;
   StatsArguments stats;
@@ -117,7 +128,7 @@ struct Arguments {
 };
 
 // InvalidArgument names the flag. The environment gives the defaults of --server: SLUICE_SERVER, and
-// SLUICE_ADMIN for the commands that talk to the admin API.
+// SLUICE_ADMIN for the commands that talk to the admin API; and that of --token: SLUICE_TOKEN.
 absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv);
 

@@ -14,7 +14,12 @@ int Run(const Arguments& arguments, const Console& console) {
   }
   if (arguments.command == Arguments::Command::kFit) return RunFit(arguments, console);
   if (arguments.command == Arguments::Command::kVerify) return RunVerify(arguments, console);
-  const Connection connection(arguments.server, arguments.deadline_us);
+  const auto credentials = CredentialsOf(arguments.connection);
+  if (!credentials.ok()) {
+    *console.error << "sluice: " << credentials.status().message() << "\n";
+    return kExitUsage;
+  }
+  const Connection connection(arguments, *credentials);
   switch (arguments.command) {
     case Arguments::Command::kInfer:
       return arguments.infer.file.empty() ? RunInfer(arguments, connection, console)

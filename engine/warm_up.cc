@@ -60,6 +60,7 @@ Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
              const std::shared_ptr<const Model>& model) {
   Request request;
   request.model = model;
+  if (!model->generates()) request.max_tokens = 0;
   int32_t left = tokens;
   while (left > 0 && request.rows() < bucket.sequences) {
     request.lengths.push_back(std::min(left, longest));
@@ -79,6 +80,7 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
   std::vector<WaitingSequence*> batch;
   for (Row& row : active.rows) {
     row.tokens = row.length();
+    row.sampled_rows = row.sampled_end ? 1 : 0;
     rows.push_back(&row);
     batch.push_back(&row);
   }

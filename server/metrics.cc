@@ -62,8 +62,8 @@ struct Metrics::Families {
   Family<Counter>& AddCounter(const metric::Metric& metric) {
     return prometheus::BuildCounter().Name(metric.name).Help(metric.help).Register(*registry);
   }
-  Gauge& AddGauge(const metric::Metric& metric) {
-    return prometheus::BuildGauge().Name(metric.name).Help(metric.help).Register(*registry).Add({});
+  Family<Gauge>& AddGauge(const metric::Metric& metric) {
+    return prometheus::BuildGauge().Name(metric.name).Help(metric.help).Register(*registry);
   }
   Family<Histogram>& AddHistogram(const metric::Metric& metric) {
     return prometheus::BuildHistogram().Name(metric.name).Help(metric.help).Register(*registry);
@@ -90,7 +90,9 @@ struct Metrics::Families {
   Family<Counter>& plan_captures = AddCounter(metric::kPlanCaptures);
   Family<Histogram>& plan_capture_seconds = AddHistogram(metric::kPlanCaptureSeconds);
   Family<Counter>& reloads = AddCounter(metric::kReloads);
-  Gauge& reload_success = AddGauge(metric::kReloadSuccess);
+  Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
+  Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
+  Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
 };
 
 // The series of one model.
@@ -164,6 +166,16 @@ Metrics::~Metrics() = default;
 void Metrics::OnReload(bool ok) {
   families_->reload_success.Set(ok ? 1 : 0);
   families_->reloads.Add({{"result", ok ? "ok" : "error"}}).Increment();
+}
+
+void Metrics::OnSecretRead(std::string_view kind, bool ok) {
+  families_->secret_reads.Add({{"kind", std::string(kind)}, {"result", ok ? "ok" : "error"}})
+      .Increment();
+}
+
+void Metrics::SetCertificateExpiry(std::chrono::system_clock::time_point expires) {
+  families_->certificate_expiry.Add({}).Set(
+      std::chrono::duration<double>(expires.time_since_epoch()).count());
 }
 
 Metrics::Series& Metrics::For(const Model& model) {

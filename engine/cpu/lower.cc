@@ -4,7 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "engine/cpu/attention_steps.h"
 #include "engine/cpu/head_step.h"
 #include "engine/cpu/row_steps.h"
@@ -102,9 +101,6 @@ class Lowering {
     return repeated;
   }
 
-  static absl::Status Unsupported(const char* what) {
-    return absl::UnimplementedError(absl::StrCat(what, " has no CPU kernel"));
-  }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
 
   const ModelConfig& config_;

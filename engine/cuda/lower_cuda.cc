@@ -7,7 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
@@ -216,9 +215,6 @@ class Lowering {
   const HeadWeights<T>& head() const { return head_; }
 
  private:
-  static absl::Status Unsupported(const char* what) {
-    return absl::UnimplementedError(absl::StrCat(what, " has no CUDA kernel"));
-  }
   static const int32_t* Ids(EmbedIndex index, const StepPlace<T>& place) {
     switch (index) {
       case EmbedIndex::kToken:

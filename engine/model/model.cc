@@ -14,21 +14,6 @@ namespace {
 constexpr char kConfigFile[] = "config.json";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
-absl::Status LoadTextFiles(const Directory& directory, Model* model) {
-  ModelConfig& config = model->config;
-  auto ends = LoadEndTokens(directory, config.vocab_size);
-  if (!ends.ok()) return ends.status();
-  if (!ends->empty()) config.eos_token_ids = *std::move(ends);
-  if (config.byte_tokenizer) {
-    model->tokenizer = MakeByteTokenizer(config.bos_token_id);
-    return absl::OkStatus();
-  }
-  auto tokenizer = LoadTokenizer(directory, config.vocab_size);
-  if (!tokenizer.ok()) return tokenizer.status();
-  model->tokenizer = *std::move(tokenizer);
-  return absl::OkStatus();
-}
-
 // What the host computes itself.
 absl::Status FindOutputHeads(Model* model) {
   if (model->config.serving.classifier.labels > 0) {
@@ -39,10 +24,26 @@ absl::Status FindOutputHeads(Model* model) {
   for (const GraphOp& op : model->graph.ops) {
     const auto* head = std::get_if<HeadOp>(&op);
     if (head == nullptr) continue;
+    // A backend reads the same tensors, and tells what is wrong with them.
     absl::StatusOr<ItemHead> found = ItemHead::Find(model->config, *head, model->checkpoint);
-    if (!found.ok()) return found.status();
-    model->items = *std::move(found);
+    if (found.ok()) model->items = *std::move(found);
   }
+  return absl::OkStatus();
+}
+
+absl::Status LoadTextFiles(const Directory& directory, Model* model) {
+  ModelConfig& config = model->config;
+  auto ends = LoadEndTokens(directory, config.vocab_size);
+  if (!ends.ok()) return ends.status();
+  if (!ends->empty()) config.eos_token_ids = *std::move(ends);
+  if (config.byte_tokenizer) {
+    model->tokenizer = MakeByteTokenizer(config.bos_token_id);
+    return absl::OkStatus();
+  }
+  if (config.no_tokenizer) return absl::OkStatus();
+  auto tokenizer = LoadTokenizer(directory, config.vocab_size);
+  if (!tokenizer.ok()) return tokenizer.status();
+  model->tokenizer = *std::move(tokenizer);
   return absl::OkStatus();
 }
 
@@ -74,8 +75,9 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   }));
   model->config = *std::move(config);
   model->checkpoint = *std::move(checkpoint);
-  if (absl::Status status = FindOutputHeads(model.get()); !status.ok()) return status;
-  if (absl::Status status = LoadTextFiles(directory, model.get()); !status.ok()) return status;
+  absl::Status status = FindOutputHeads(model.get());
+  if (status.ok()) status = LoadTextFiles(directory, model.get());
+  if (!status.ok()) return status;
   return model;
 }
 

@@ -38,6 +38,42 @@ TEST(SetIds, IsOneRowOfInt32) {
   EXPECT_EQ(request.raw_input_contents(0), std::string("\1\0\0\0\xfe\xff\xff\xff", 8));
 }
 
+TEST(SetItems, TakesThePlaceOfThoseBefore) {
+  ModelInferRequest request;
+  SetIds({1}, &request);
+  SetItems("exclude_ids", {4, 5}, &request);
+  SetItems("exclude_ids", {6}, &request);
+  ASSERT_EQ(request.inputs_size(), 2);
+  EXPECT_EQ(request.inputs(1).name(), "exclude_ids");
+  EXPECT_THAT(request.inputs(1).shape(), testing::ElementsAre(1, 1));
+  EXPECT_EQ(request.raw_input_contents(1), std::string("\6\0\0\0", 4));
+}
+
+TEST(SetVectors, AreRowsOfEqualWidth) {
+  ModelInferRequest request;
+  ASSERT_TRUE(SetVectors("[[1, 0.5], [-2, 0]]", &request).ok());
+  EXPECT_EQ(request.inputs(0).name(), "inputs_embeds");
+  EXPECT_EQ(request.inputs(0).datatype(), "FP32");
+  EXPECT_THAT(request.inputs(0).shape(), testing::ElementsAre(1, 2, 2));
+  const float values[] = {1, 0.5, -2, 0};
+  EXPECT_EQ(request.raw_input_contents(0),
+            std::string(reinterpret_cast<const char*>(values), sizeof values));
+  for (const char* bad : {"", "[", "[]", "[[]]", "[1]", "[[1], [1, 2]]", "[[\"1\"]]", "{}"}) {
+    EXPECT_FALSE(SetVectors(bad, &request).ok()) << bad;
+  }
+}
+
+TEST(ParseRequestLine, ItemsOfTheLineWinOverThoseOfTheFlags) {
+  ModelInferRequest defaults;
+  SetItems("candidate_ids", {1, 2}, &defaults);
+  const auto line = ParseRequestLine(
+      R"({"inputs_embeds": [[1]], "candidate_ids": [7], "pooling": "cls"})", defaults);
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->inputs_size(), 2);
+  EXPECT_EQ(line->raw_input_contents(0), std::string("\7\0\0\0", 4));
+  EXPECT_EQ(line->parameters().at("pooling").string_param(), "cls");
+}
+
 TEST(ParseIds, NeedsIntegersWithCommas) {
   EXPECT_THAT(*ParseIds("1, 2,-3"), testing::ElementsAre(1, 2, -3));
   for (const char* bad : {"", ",", "1,", "1 2", "a", "1.5", "2147483648"}) {
@@ -97,8 +133,9 @@ TEST(ParseRequestLine, ErrorsNameTheKey) {
       {std::string(100000, '['), "not valid JSON"},
       {"[1]", "not a JSON object"},
       {"null", "not a JSON object"},
-      {"{}", "needs exactly one of \"text\" and \"ids\""},
-      {R"({"text": "a", "ids": [1]})", "needs exactly one of \"text\" and \"ids\""},
+      {"{}", "needs exactly one of \"text\", \"ids\" and \"inputs_embeds\""},
+      {R"({"text": "a", "ids": [1]})",
+       "needs exactly one of \"text\", \"ids\" and \"inputs_embeds\""},
       {R"({"text": 5})", "text: expected a string"},
       {R"({"text": "a", "model": null})", "model: expected a string"},
       {R"({"ids": "1"})", "ids: expected a list of at least one 32-bit integer"},

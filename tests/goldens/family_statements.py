@@ -82,7 +82,7 @@ def xsa_lm(p: dict, h: dict, tokens: torch.Tensor):
     x = x0 = rms(p["tok_emb.weight"][tokens])
     skips, first_half = [], h["layers"] // 2
     for n in range(h["layers"]):
-        if n >= first_half and skips:
+        if skips and n >= first_half:
             x = x + p["skip_weights"][n - first_half] * skips.pop()
         block = f"blocks.{n}"
         mix = p[f"{block}.resid_mix"]
@@ -98,6 +98,8 @@ def xsa_lm(p: dict, h: dict, tokens: torch.Tensor):
         x = x + p[f"{block}.attn_scale"] * linear(p, f"{block}.attn.proj", y.flatten(1))
         inner = F.relu(linear(p, f"{block}.mlp.fc", rms(x) * depth)).square()
         x = x + p[f"{block}.mlp_scale"] * linear(p, f"{block}.mlp.proj", inner)
+        if n < first_half:
+            skips.append(x)
     x = rms(x)
     logits = F.linear(x, p["tok_emb.weight"])
     return x, h["soft_cap"] * torch.tanh(logits / h["soft_cap"])

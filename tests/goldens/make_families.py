@@ -288,13 +288,13 @@ def qwen2(**sizes_):
 
 
 MODELS = {
-    "gpt2_small": (2101, HuggingFace("GPT2LMHeadModel", gpt2())),
+    "gpt2_small": (2101, HuggingFace("GPT2LMHeadModel", gpt2(n_inner=64))),
     # As the published gpt2: a language model's tensors without "transformer.".
     "gpt2_bare": (2202, HuggingFace(
         "GPT2LMHeadModel", gpt2(n_embd=24, n_layer=3, n_head=2, n_inner=40,
                                 activation_function="relu", layer_norm_epsilon=1e-3),
         (r"^transformer\.", ""))),
-    "gpt2_headless": (2303, HuggingFace("GPT2Model", gpt2(n_layer=1))),
+    "gpt2_headless": (2303, HuggingFace("GPT2Model", gpt2(n_embd=16, n_layer=1, n_head=2))),
     "bert_mlm": (2404, HuggingFace("BertForMaskedLM", bert())),
     # As early checkpoints: norms have gamma and beta.
     "bert_gamma": (2505, HuggingFace(
@@ -302,18 +302,19 @@ MODELS = {
                                 hidden_act="gelu_new", type_vocab_size=3),
         (r"LayerNorm\.(weight|bias)$",
          lambda m: "LayerNorm." + {"weight": "gamma", "bias": "beta"}[m[1]]))),
-    "bert_headless": (2606, HuggingFace("BertModel", bert(num_hidden_layers=1))),
+    "bert_headless": (2606, HuggingFace("BertModel", bert(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24))),
     "qwen2_gqa": (2707, HuggingFace("Qwen2ForCausalLM", qwen2())),
     "qwen2_tied": (2808, HuggingFace("Qwen2ForCausalLM", qwen2(
         num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
         tie_word_embeddings=True))),
     "sasrec_start": (2909, SasRec(24, 2, 2, 24, "start")),
-    "sasrec_end": (3010, SasRec(32, 1, 2, 20, "end")),
+    "sasrec_end": (3010, SasRec(22, 1, 2, 20, "end")),
     "sasrec_per_position": (3111, SasRec(16, 2, 2, 16, "end", "gelu", "le")),
     "encoder_dense_input": (3212, SeriesEncoder(10, "dense")),
     "encoder_position_input": (3313, SeriesEncoder(7, "position_wise")),
-    "xsa_lm_small": (3414, XsaLm(4, 32, 2, 1, 8, torch.float32)),
-    "xsa_lm_deep": (3515, XsaLm(11, 32, 4, 2, 2, torch.bfloat16)),
+    "xsa_lm_small": (3414, XsaLm(4, 24, 2, 1, 8, torch.float32)),
+    "xsa_lm_deep": (3515, XsaLm(11, 24, 4, 2, 2, torch.bfloat16)),
 }
 
 

@@ -37,6 +37,15 @@ ModelInferRequest RichRequest(std::mt19937_64& random) {
     testing::AddInput(&request, "input_ids", "INT32", {rows, columns}, testing::Bytes(ids));
     testing::AddInput(&request, "input_lengths", "INT32", {rows, 1}, testing::Bytes(lengths));
   }
+  if (random() % 2 == 0) {
+    testing::AddInput(&request, "exclude_ids", "INT32", {rows, 2},
+                      testing::Bytes(std::vector<int32_t>(2 * rows, 9)));
+    testing::AddInput(&request, "candidate_ids", "INT64", {rows, 1},
+                      testing::Bytes(std::vector<int64_t>(rows, 257)));
+    request.add_outputs()->set_name("candidate_scores");
+    request.add_outputs()->set_name("embedding");
+  }
+  if (random() % 2 == 0) (*request.mutable_parameters())["truncate"].set_string_param("left");
   testing::SetInt(&request, "max_tokens", static_cast<int64_t>(random() % 40));
   testing::SetInt(&request, "num_top_logprobs", static_cast<int64_t>(random() % 5));
   (*request.mutable_parameters())["temperature"].set_string_param("0.5");
@@ -66,6 +75,25 @@ void ExpectGenerationInvariants(const Request& request) {
   EXPECT_LE(request.stop.min_tokens, request.max_tokens);
 }
 
+void ExpectItemInvariants(const Request& request) {
+  for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
+    if (lists->begin.empty()) continue;
+    ASSERT_EQ(lists->begin.size(), static_cast<size_t>(request.rows()) + 1);
+    EXPECT_EQ(lists->begin.back(), static_cast<int32_t>(lists->tokens.size()));
+    for (const int32_t token : lists->tokens) {
+      EXPECT_GE(token, lists == &request.candidates ? -1 : 0);
+      EXPECT_LT(token, request.model->config.vocab_size);
+    }
+  }
+  for (int32_t row = 0; row < request.rows(); ++row) {
+    const std::span<const int32_t> excluded = request.excluded.Of(row);
+    EXPECT_EQ(std::adjacent_find(excluded.begin(), excluded.end(), std::greater_equal<>()),
+              excluded.end());
+    EXPECT_LE(request.num_top + static_cast<int64_t>(excluded.size()),
+              request.model->config.vocab_size);
+  }
+}
+
 void ExpectEngineInvariants(const ValidRequest& valid) {
   const Request& request = valid.request;
   const ModelConfig& config = request.model->config;
@@ -89,6 +117,7 @@ void ExpectEngineInvariants(const ValidRequest& valid) {
   EXPECT_LE(request.priority, kPriorityLevels);
   EXPECT_FALSE(valid.reply.outputs.empty());
   ExpectGenerationInvariants(request);
+  ExpectItemInvariants(request);
 }
 
 TEST(ValidateFuzzTest, DamagedBytesNeverPassAsWhatTheyAreNot) {

@@ -1,4 +1,4 @@
-// The backend against the committed answers of Hugging Face and of statement.py.
+// The backend against the committed answers of Hugging Face and of plain PyTorch statements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,14 +39,25 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::
     model_ = *std::move(model);
     expected_ = std::make_unique<GoldenFile>(GoldenPath(directory + "/expected.safetensors"));
     const std::vector<int32_t> ids = expected_->Ints("input_ids");
-    auto next = ids.begin();
-    for (int32_t length : expected_->Ints("lengths")) {
-      sequences_.emplace_back(next, next + length);
-      next += length;
+    const std::vector<int32_t> lengths = expected_->Ints("lengths");
+    const bool placed = expected_->Has("position_offsets"), vectors = expected_->Has("inputs");
+    const std::vector<int32_t> offsets =
+        placed ? expected_->Ints("position_offsets") : std::vector<int32_t>(lengths.size());
+    const std::vector<float> inputs = vectors ? expected_->Floats("inputs") : std::vector<float>();
+    int64_t first = 0;
+    for (size_t s = 0; s < lengths.size(); ++s) {
+      const int64_t past = first + lengths[s], width = model_->config.input_width;
+      Prompt prompt{.tokens = {ids.begin() + first, ids.begin() + past},
+                    .position_offset = offsets[s]};
+      if (vectors) {
+        prompt.inputs.assign(inputs.begin() + first * width, inputs.begin() + past * width);
+      }
+      prompts_.push_back(std::move(prompt));
+      first = past;
     }
-    const Bucket largest{static_cast<int32_t>(ids.size()), static_cast<int32_t>(sequences_.size())};
+    largest_ = {static_cast<int32_t>(ids.size()), static_cast<int32_t>(prompts_.size())};
     runner_ = std::make_unique<Runner>(
-        model_, CpuOptions{.threads = 2, .profile = profile, .poison = true}, largest);
+        model_, CpuOptions{.threads = 2, .profile = profile, .poison = true}, largest_);
   }
 
   // The sequences' answers one after another, as the golden file has them.
@@ -65,8 +76,8 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::
     const int64_t total = static_cast<int64_t>(values.size()) / model_->config.layers;
     std::vector<float> all;
     int64_t first = 0;
-    for (const auto& sequence : sequences_) {
-      const int64_t count = static_cast<int64_t>(sequence.size()) * heads;
+    for (const Prompt& prompt : prompts_) {
+      const int64_t count = static_cast<int64_t>(prompt.tokens.size()) * heads;
       for (int64_t layer = 0; layer < model_->config.layers; ++layer) {
         const auto begin = values.begin() + layer * total + first;
         all.insert(all.end(), begin, begin + count);
@@ -78,26 +89,33 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<GoldenFile> expected_;
-  std::vector<std::vector<int32_t>> sequences_;
+  std::vector<Prompt> prompts_;
+  Bucket largest_;
   std::unique_ptr<Runner> runner_;
 };
 
-TEST_P(GoldenTest, LogitsScoresAndDiagnostics) {
-  const std::vector<Answer> answers = runner_->Run(sequences_);
+TEST_P(GoldenTest, StatesLogitsScoresAndDiagnostics) {
+  const std::vector<Answer> answers = runner_->Run(prompts_, largest_);
+  if (expected_->Has("states")) {
+    EXPECT_LE(RelativeError(Joined(answers, &Answer::states), expected_->Floats("states")),
+              kTolerance);
+  }
+  ASSERT_EQ(expected_->Has("logits"), model_->config.has_lm_head);
+  if (!model_->config.has_lm_head) return;
   EXPECT_LE(RelativeError(Joined(answers, &Answer::logits), expected_->Floats("logits")),
             kTolerance);
 
   std::vector<float> logprobs;  // of each token given those before it
   for (size_t s = 0; s < answers.size(); ++s) {
     logprobs.push_back(0);
-    for (size_t i = 0; i + 1 < sequences_[s].size(); ++i) {
-      EXPECT_EQ(answers[s].next[i].token, sequences_[s][i + 1]);
+    for (size_t i = 0; i + 1 < prompts_[s].tokens.size(); ++i) {
+      EXPECT_EQ(answers[s].next[i].token, prompts_[s].tokens[i + 1]);
       logprobs.push_back(answers[s].next[i].logprob);
     }
   }
   EXPECT_LE(RelativeError(logprobs, expected_->Floats("prompt_logprobs")), kTolerance);
 
-  if (!model_->config.xsa.Any()) return;
+  if (!expected_->Has("xsa_cos_sim")) return;
   EXPECT_LE(RelativeError(Joined(answers, &Answer::xsa_cos_sim),
                           BySequence(expected_->Floats("xsa_cos_sim"))),
             kTolerance);
@@ -107,13 +125,14 @@ TEST_P(GoldenTest, LogitsScoresAndDiagnostics) {
 }
 
 TEST_P(GoldenTest, GreedyTokens) {
+  if (!model_->config.has_lm_head) return;
   const std::vector<int32_t> greedy = expected_->Ints("greedy");
   const int steps = EffortOfTests().greedy_steps;
-  for (size_t s = 0; s < sequences_.size(); ++s) {
+  for (size_t s = 0; s < prompts_.size(); ++s) {
     const std::vector<int32_t> expected(greedy.begin() + s * kGreedySteps,
                                         greedy.begin() + s * kGreedySteps + steps);
     if (expected[0] < 0) continue;  // too long to go on
-    EXPECT_EQ(runner_->Generate(sequences_[s], steps), expected) << "sequence " << s;
+    EXPECT_EQ(runner_->Generate(prompts_[s].tokens, steps), expected) << "sequence " << s;
   }
 }
 
@@ -123,7 +142,11 @@ INSTANTIATE_TEST_SUITE_P(
                                          "llama_bias", "llama_rope3", "llama_bf16", "llama_f16",
                                          "llama_sharded", "llama_newconfig", "sluice_pw_v",
                                          "sluice_pw_qkvo", "sluice_xsa", "sluice_xsa_squared_gate",
-                                         "sluice_all"),
+                                         "sluice_all", "gpt2_small", "gpt2_bare", "gpt2_headless",
+                                         "bert_mlm", "bert_gamma", "bert_headless", "qwen2_gqa",
+                                         "qwen2_tied", "sasrec_start", "sasrec_end",
+                                         "sasrec_per_position", "encoder_dense_input",
+                                         "encoder_position_input", "xsa_lm_small", "xsa_lm_deep"),
                        ::testing::ValuesIn(F32Profiles())),
     [](const auto& test) {
       return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));

@@ -20,21 +20,101 @@ namespace {
 
 constexpr Bucket kLargest{128, 8};
 
-// Every op and both row kinds of the projections, with sums over many values.
+constexpr int64_t kPositions = 70;
+
+// Every op of a Llama and both row kinds of the projections, with sums over many values.
 ModelConfig WideConfig(bool position_wise) {
   ModelConfig config = TinyConfig(2);
   config.hidden_size = 64;
   config.intermediate_size = EffortOfTests().long_sum;
-  config.max_positions = 70;
   config.qkv_bias = config.output_bias = true;
   if (position_wise) {
     config.position_wise.layers[static_cast<int>(Projection::kV)] = {true, true};
     config.position_wise.layers[static_cast<int>(Projection::kO)][1] = true;
-    config.position_wise.max_positions = 70;
     config.position_wise.bias = PositionWiseBias::kPositionFeature;
   }
   config.xsa.layers[1] = true;
   return config;
+}
+
+// As the language models of the parameter golf.
+ModelConfig XsaLmConfig() {
+  ModelConfig config = TinySluiceConfig(4);
+  config.norm.weight = false;
+  config.norm.embedding = config.norm.depth_scale = true;
+  config.rope.dims = 4;
+  config.rope.reversed = true;
+  config.qk_norm = config.query_gain = true;
+  config.activation = Activation::kSquaredRelu;
+  config.gated_mlp = false;
+  config.branch_scale = config.residual_mix = config.skip_weights = true;
+  config.xsa.layers[2] = config.xsa.layers[3] = true;
+  config.logit_soft_cap = 30;
+  return config;
+}
+
+// As GPT-2, as BERT (without its names), as SASRec with per-position feed-forward.
+ModelConfig ClassicConfig(NormOrder order) {
+  ModelConfig config = TinySluiceConfig(2);
+  config.norm = {.kind = NormKind::kLayer, .eps = 1e-5f, .bias = true, .order = order};
+  config.positions = PositionKind::kLearned;
+  config.gated_mlp = false;
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  config.activation = Activation::kGeluTanh;
+  if (order == NormOrder::kPost) {
+    config.activation = Activation::kGelu;
+    config.norm.embedding = true;
+    config.causal = false;
+  }
+  if (order == NormOrder::kQuery) {
+    config.activation = Activation::kRelu;
+    config.embedding_scale = 5.5f;
+    config.position_wise.layers[static_cast<int>(Projection::kUp)] = {true, true};
+    config.position_wise.layers[static_cast<int>(Projection::kDown)][1] = true;
+  }
+  return config;
+}
+
+// Feature vectors through an adapter, attention beside the MLP.
+ModelConfig EncoderConfig() {
+  ModelConfig config = ClassicConfig(NormOrder::kPre);
+  config.positions = PositionKind::kNone;
+  config.causal = false;
+  config.parallel_blocks = true;
+  config.input = InputKind::kBoth;
+  config.input_width = 21;
+  config.input_adapter = InputAdapter::kPositionWise;
+  config.position_wise.input_adapter = true;
+  return config;
+}
+
+const std::vector<std::string>& Kinds() {
+  static const auto* const kinds = new std::vector<std::string>{
+      "dense", "position_wise", "xsa_lm", "gpt2", "bert", "sasrec", "encoder"};
+  return *kinds;
+}
+
+ModelConfig ConfigOf(const std::string& kind) {
+  ModelConfig config = kind == "xsa_lm"    ? XsaLmConfig()
+                       : kind == "gpt2"    ? ClassicConfig(NormOrder::kPre)
+                       : kind == "bert"    ? ClassicConfig(NormOrder::kPost)
+                       : kind == "sasrec"  ? ClassicConfig(NormOrder::kQuery)
+                       : kind == "encoder" ? EncoderConfig()
+                                           : WideConfig(kind == "position_wise");
+  config.max_positions = kPositions;
+  if (config.positions == PositionKind::kLearned) config.position_rows = kPositions;
+  if (config.position_wise.Any()) config.position_wise.max_positions = kPositions;
+  return config;
+}
+
+// Of tokens; of vectors, where the model takes them, every second time.
+Prompt RandomPrompt(std::mt19937_64& random, int64_t length, const ModelConfig& config) {
+  Prompt prompt{RandomTokens(random, length, config.vocab_size)};
+  if (config.input_width == 0 || random() % 2 == 0) return prompt;
+  std::normal_distribution<float> normal;
+  prompt.inputs.resize(length * config.input_width);
+  for (float& value : prompt.inputs) value = normal(random);
+  return prompt;
 }
 
 // The smallest bucket that holds so many tokens.
@@ -57,7 +137,7 @@ std::vector<int32_t> Split(std::mt19937_64& random, int32_t tokens, int32_t max_
   return lengths;
 }
 
-using Param = std::tuple<std::string, bool>;
+using Param = std::tuple<std::string, std::string>;  // profile, kind
 
 class InvarianceTest : public ::testing::TestWithParam<Param> {
  protected:
@@ -69,7 +149,7 @@ class InvarianceTest : public ::testing::TestWithParam<Param> {
   }
 
   std::shared_ptr<const Model> model_ =
-      RandomModel(WideConfig(std::get<1>(GetParam())), 17, kernels::DType::kBF16);
+      RandomModel(ConfigOf(std::get<1>(GetParam())), 17, kernels::DType::kBF16);
 };
 
 TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
@@ -84,20 +164,20 @@ TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
     for (int32_t tokens : {boundary - 1, boundary, boundary + 1}) {
       if (tokens > kLargest.tokens) continue;
       SCOPED_TRACE(tokens);
-      std::vector<std::vector<int32_t>> sequences;
-      for (int32_t length : Split(random, tokens, 70)) {
-        sequences.push_back(RandomTokens(random, length, model_->config.vocab_size));
+      std::vector<Prompt> prompts;
+      for (int32_t length : Split(random, tokens, kPositions)) {
+        prompts.push_back(RandomPrompt(random, length, model_->config));
       }
       std::vector<Answer> expected;
-      for (const auto& sequence : sequences) {
-        const auto length = static_cast<int32_t>(sequence.size());
-        expected.push_back(alone->Run({sequence}, {length, 1}, params)[0]);
+      for (const Prompt& prompt : prompts) {
+        const auto length = static_cast<int32_t>(prompt.tokens.size());
+        expected.push_back(alone->Run(std::vector<Prompt>{prompt}, {length, 1}, params)[0]);
         ASSERT_TRUE(std::isfinite(
             std::accumulate(expected.back().logits.begin(), expected.back().logits.end(), 0.0)));
       }
       for (const auto& runner : together) {
-        const std::vector<Answer> answers = runner->Run(sequences, Choose(ladder, tokens), params);
-        for (size_t s = 0; s < sequences.size(); ++s) {
+        const std::vector<Answer> answers = runner->Run(prompts, Choose(ladder, tokens), params);
+        for (size_t s = 0; s < prompts.size(); ++s) {
           ASSERT_TRUE(SameBits(answers[s], expected[s])) << "sequence " << s;
         }
       }
@@ -124,6 +204,7 @@ TEST_P(InvarianceTest, LargerBucketsChangeNothing) {
 // A prompt cut into steps at any place gives the bits of the whole, also when everything that no
 // earlier step wrote is poisoned before each step.
 TEST_P(InvarianceTest, StepsContinueFromThePages) {
+  if (!model_->config.causal) return;  // whole prompts only
   std::mt19937_64 random(8);
   const int32_t length = 41;
   const std::vector<int32_t> tokens = RandomTokens(random, length, model_->config.vocab_size);
@@ -138,7 +219,7 @@ TEST_P(InvarianceTest, StepsContinueFromThePages) {
                                            {0, 1, 17, 40, 41},
                                            {0, 40, 41},
                                            {0, 15, 16, 33, 41}}) {
-    StepBatch batch(length, 1, 70, kernels::kPageTokens);
+    StepBatch batch(length, 1, kPositions, kernels::kPageTokens);
     std::vector<float> logits(length * vocab);
     std::vector<kernels::SampleResult> results(length);
     for (size_t c = 0; c + 1 < cuts.size(); ++c) {
@@ -158,10 +239,9 @@ TEST_P(InvarianceTest, StepsContinueFromThePages) {
 
 INSTANTIATE_TEST_SUITE_P(Profiles, InvarianceTest,
                          ::testing::Combine(::testing::ValuesIn(SupportedProfiles()),
-                                            ::testing::Bool()),
+                                            ::testing::ValuesIn(Kinds())),
                          [](const auto& test) {
-                           return TestName(std::get<0>(test.param) +
-                                           (std::get<1>(test.param) ? "_position_wise" : "_dense"));
+                           return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));
                          });
 
 }  // namespace

@@ -143,6 +143,7 @@ TEST_P(ReferenceTest, RandomModelsAgree) {
     const std::vector<Answer> answers = runner.Run(prompts, {51, 3});
     for (size_t s = 0; s < prompts.size(); ++s) {
       const ReferenceAnswer expected = ReferenceOf(*model, prompts[s]);
+      ASSERT_TRUE(Near(answers[s].states, expected.output, 2e-5));
       ASSERT_TRUE(Near(answers[s].logits, expected.logits, 2e-5));
       ASSERT_TRUE(Near(answers[s].xsa_cos_sim, expected.xsa_cos_sim, 2e-5));
       ASSERT_TRUE(Near(answers[s].xsa_proj_frac, expected.xsa_proj_frac, 1e-4));

@@ -47,7 +47,7 @@ bool SameBits(const Answer& a, const Answer& b) {
   const auto same = [](const kernels::SampleResult& x, const kernels::SampleResult& y) {
     return x.token == y.token && std::memcmp(&x.logprob, &y.logprob, sizeof(float)) == 0;
   };
-  return SameBits(a.logits, b.logits) &&
+  return SameBits(a.logits, b.logits) && SameBits(a.states, b.states) &&
          std::equal(a.next.begin(), a.next.end(), b.next.begin(), b.next.end(), same) &&
          SameBits(a.xsa_cos_sim, b.xsa_cos_sim) && SameBits(a.xsa_proj_frac, b.xsa_proj_frac);
 }
@@ -86,6 +86,7 @@ std::vector<Answer> Runner::Run(const std::vector<Prompt>& prompts, const Bucket
   std::vector<Answer> answers(prompts.size());
   std::vector<StepSequence> steps;
   std::vector<SampledRow> sampled;
+  std::vector<StateRow> states;
   const int32_t* free_pages = pages.data();
   for (size_t s = 0; s < prompts.size(); ++s) {
     const std::vector<int32_t>& tokens = prompts[s].tokens;
@@ -98,6 +99,13 @@ std::vector<Answer> Runner::Run(const std::vector<Prompt>& prompts, const Bucket
                      .input_count = prompts[s].inputs.empty() ? 0 : length,
                      .inputs = prompts[s].inputs.data()});
     free_pages += (length + kernels::kPageTokens - 1) / kernels::kPageTokens;
+    answers[s].states.resize(length * config.hidden_size);
+    for (int32_t i = 0; i < length; ++i) {
+      states.push_back({.sequence = static_cast<int32_t>(s),
+                        .position = i,
+                        .out = answers[s].states.data() + i * config.hidden_size});
+    }
+    if (!config.has_lm_head) continue;
     answers[s].logits.resize(length * config.vocab_size);
     answers[s].next.resize(length);
     for (int32_t i = 0; i < length; ++i) {
@@ -112,7 +120,7 @@ std::vector<Answer> Runner::Run(const std::vector<Prompt>& prompts, const Bucket
   }
   StepBatch batch(bucket.tokens, bucket.sequences, static_cast<int32_t>(config.max_positions),
                   kernels::kPageTokens, static_cast<int32_t>(config.input_width));
-  batch.Assign(steps, sampled, executable_->row_order());
+  batch.Assign(steps, sampled, executable_->row_order(), states);
   std::vector<float> cos_sim(config.layers * batch.tokens() * config.heads, -7);
   std::vector<float> proj_frac(cos_sim.size(), -7);
   batch.xsa_cos_sim = cos_sim.data();

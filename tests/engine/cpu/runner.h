@@ -45,7 +45,8 @@ struct Prompt {
 
 // What came back for one sequence.
 struct Answer {
-  std::vector<float> logits;                      // [length, vocab]
+  std::vector<float> logits;                      // [length, vocab]; none without a head
+  std::vector<float> states;                      // [length, hidden]
   std::vector<kernels::SampleResult> next;        // [length]: scored, the last one drawn
   std::vector<float> xsa_cos_sim, xsa_proj_frac;  // [layers, length, heads]
 };

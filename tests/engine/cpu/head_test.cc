@@ -1,0 +1,158 @@
+// What a replay answers behind the last norm: states, logits with bias and soft cap, exclusions.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/model/output_heads.h"
+#include "kernels/cpu/kv_cache.h"
+#include "kernels/dtype.h"
+#include "tests/engine/cpu/runner.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice::testing {
+namespace {
+
+constexpr int32_t kTokens = 64;
+
+// One sequence in one step, in chunks of `chunk` positions where that is not 0.
+class Replayer {
+ public:
+  explicit Replayer(const ModelConfig& config)
+      : model_(RandomModel(config, 21)),
+        runner_(model_, {.threads = 2}, {kTokens, 2}),
+        batch_(kTokens, 2, static_cast<int32_t>(config.max_positions), kernels::kPageTokens) {
+    std::iota(pages_.begin(), pages_.end(), 0);
+  }
+
+  const Model& model() const { return *model_; }
+
+  void Replay(const std::vector<int32_t>& tokens, int32_t first, int32_t count,
+              std::vector<SampledRow> sampled, std::vector<StateRow> states) {
+    const StepSequence step{first, count, tokens.data() + first, pages_.data()};
+    batch_.Assign({&step, 1}, sampled, runner_.executable().row_order(), states);
+    const auto plan = runner_.executable().Prepare({kTokens, 2});
+    ASSERT_TRUE(plan.ok());
+    ASSERT_TRUE(runner_.executable().Replay(**plan, runner_.slot(), batch_).ok());
+  }
+
+  // Of every position; [length, hidden].
+  std::vector<float> States(const std::vector<int32_t>& tokens, int32_t chunk) {
+    const auto width = static_cast<size_t>(model_->config.hidden_size);
+    const auto length = static_cast<int32_t>(tokens.size());
+    std::vector<float> all(tokens.size() * width, NAN);
+    for (int32_t first = 0; first < length; first += chunk) {
+      const int32_t count = std::min(chunk, length - first);
+      std::vector<StateRow> rows;
+      for (int32_t i = first; i < first + count; ++i) {
+        rows.push_back({0, i, all.data() + static_cast<size_t>(i) * width});
+      }
+      Replay(tokens, first, count, {}, rows);
+    }
+    return all;
+  }
+
+ private:
+  std::shared_ptr<const Model> model_;
+  Runner runner_;
+  StepBatch batch_;
+  std::vector<int32_t> pages_ = std::vector<int32_t>(8);
+};
+
+ModelConfig Capped() {
+  ModelConfig config = TinySluiceConfig(2);
+  config.head_bias = true;
+  config.logit_soft_cap = 2.0f;
+  return config;
+}
+
+TEST(HeadTest, StatesHaveTheSameBitsHoweverThePromptIsCut) {
+  std::mt19937_64 random(31);
+  for (const bool position_wise : {false, true}) {
+    ModelConfig config = TinyConfig(2);
+    if (position_wise) {
+      config.position_wise.layers[0][0] = true;
+      config.position_wise.max_positions = config.max_positions;
+    }
+    Replayer replayer(config);
+    const std::vector<int32_t> tokens = RandomTokens(random, 23, config.vocab_size);
+    const std::vector<float> whole = replayer.States(tokens, 23);
+    EXPECT_TRUE(std::all_of(whole.begin(), whole.end(), [](float x) { return std::isfinite(x); }));
+    for (const int32_t chunk : {1, 5, 16}) EXPECT_EQ(replayer.States(tokens, chunk), whole);
+  }
+}
+
+TEST(HeadTest, LogitsAreTheStateTimesTheHeadWithBiasAndSoftCap) {
+  std::mt19937_64 random(32);
+  for (const ModelConfig& config : {TinyConfig(2), Capped()}) {
+    Replayer replayer(config);
+    const std::vector<int32_t> tokens = RandomTokens(random, 9, config.vocab_size);
+    std::vector<float> state(static_cast<size_t>(config.hidden_size));
+    std::vector<float> logits(static_cast<size_t>(config.vocab_size));
+    kernels::SampleResult result;
+    replayer.Replay(tokens, 0, 9, {{.position = 8, .logits = logits.data(), .result = &result}},
+                    {{0, 8, state.data()}});
+    const std::vector<double> exact(state.begin(), state.end());
+    ASSERT_TRUE(replayer.model().items.has_value());
+    for (int32_t id = 0; id < config.vocab_size; ++id) {
+      ASSERT_NEAR(logits[static_cast<size_t>(id)], replayer.model().items->Score(id, exact), 1e-5);
+    }
+    const float most = *std::max_element(logits.begin(), logits.end());
+    EXPECT_EQ(result.token, std::max_element(logits.begin(), logits.end()) - logits.begin());
+    if (config.logit_soft_cap != 0) EXPECT_LT(most, config.logit_soft_cap);
+  }
+}
+
+TEST(HeadTest, ExcludedTokensDoNotExist) {
+  std::mt19937_64 random(33);
+  const ModelConfig config = Capped();
+  Replayer replayer(config);
+  const std::vector<int32_t> tokens = RandomTokens(random, 9, config.vocab_size);
+  constexpr int kTop = 4;
+  int32_t plain_ids[kTop], ids[kTop];
+  float logprobs[kTop], scores[kTop];
+  std::vector<float> plain(static_cast<size_t>(config.vocab_size)), logits = plain;
+  kernels::SampleResult result;
+  replayer.Replay(tokens, 0, 9,
+                  {{.position = 8,
+                    .num_top = kTop,
+                    .top_ids = plain_ids,
+                    .top_logprobs = logprobs,
+                    .logits = plain.data(),
+                    .result = &result}},
+                  {});
+  std::vector<int32_t> excluded = {plain_ids[0], plain_ids[2]};
+  std::sort(excluded.begin(), excluded.end());
+  // A neighbour without exclusions answers as before.
+  kernels::SampleResult neighbour;
+  replayer.Replay(tokens, 0, 9,
+                  {{.position = 8,
+                    .excluded = excluded,
+                    .num_top = kTop,
+                    .top_ids = ids,
+                    .top_logprobs = logprobs,
+                    .top_scores = scores,
+                    .logits = logits.data(),
+                    .result = &result},
+                   {.position = 8, .result = &neighbour}},
+                  {});
+  EXPECT_EQ(neighbour.token, plain_ids[0]);
+  EXPECT_EQ(result.token, plain_ids[1]);
+  EXPECT_EQ(ids[0], plain_ids[1]);
+  EXPECT_EQ(ids[1], plain_ids[3]);
+  double sum = 0;
+  for (size_t id = 0; id < plain.size(); ++id) {
+    const bool gone =
+        std::binary_search(excluded.begin(), excluded.end(), static_cast<int32_t>(id));
+    EXPECT_EQ(logits[id], gone ? -INFINITY : plain[id]);
+    if (!gone) sum += std::exp(double{plain[id]});
+  }
+  for (int k = 0; k < kTop; ++k) {
+    EXPECT_EQ(scores[k], plain[static_cast<size_t>(ids[k])]);
+    EXPECT_NEAR(logprobs[k], scores[k] - std::log(sum), 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,101 @@
+#include "engine/model/serving_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/model/config.h"
+#include "engine/model/output_heads.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json Document(bool causal = true) {
+  ModelConfig config = testing::TinySluiceConfig(1);
+  config.causal = causal;
+  return json::parse(testing::ConfigJson(config));
+}
+
+absl::StatusOr<ModelConfig> Parse(json document, const char* key, const json& value) {
+  document["sluice"][key] = value;
+  return ParseModelConfig(document.dump());
+}
+
+TEST(ServingConfigTest, DefaultsFollowTheAttention) {
+  const auto causal = ParseModelConfig(Document().dump());
+  ASSERT_TRUE(causal.ok()) << causal.status();
+  EXPECT_EQ(causal->serving.pooling, Pooling::kLast);
+  EXPECT_EQ(causal->serving.classifier.labels, 0);
+  EXPECT_EQ(causal->serving.alignment, PositionAlignment::kStart);
+  EXPECT_EQ(causal->serving.truncate, Truncation::kError);
+  const auto both = Parse(Document(false), "classifier", {{"labels", 4}});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->serving.pooling, Pooling::kMean);
+  EXPECT_EQ(both->serving.classifier.pooling, Pooling::kCls);
+  EXPECT_TRUE(both->serving.classifier.bias);
+  EXPECT_FALSE(both->serving.classifier.pooler);
+}
+
+TEST(ServingConfigTest, EveryKeyIsRead) {
+  const auto embedding =
+      Parse(Document(), "embedding", {{"pooling", "cls"}, {"normalize", true}})->serving;
+  EXPECT_EQ(embedding.pooling, Pooling::kCls);
+  EXPECT_TRUE(embedding.normalize);
+  const json keys = {{"labels", 7}, {"pooling", "mean"}, {"pooler", "tanh"}, {"bias", false}};
+  const ClassifierConfig classifier = Parse(Document(), "classifier", keys)->serving.classifier;
+  EXPECT_EQ(classifier.labels, 7);
+  EXPECT_EQ(classifier.pooling, Pooling::kMean);
+  EXPECT_TRUE(classifier.pooler);
+  EXPECT_FALSE(classifier.bias);
+  EXPECT_EQ(Parse(Document(), "position_alignment", "end")->serving.alignment,
+            PositionAlignment::kEnd);
+  EXPECT_EQ(Parse(Document(), "truncate", "left")->serving.truncate, Truncation::kLeft);
+}
+
+TEST(ServingConfigTest, WrongValuesAreNamed) {
+  const struct {
+    const char* key;
+    json value;
+    const char* named;
+  } cases[] = {
+      {"embedding", {{"pooling", "max"}}, "sluice.embedding.pooling"},
+      {"embedding", {{"size", 3}}, "sluice.embedding.size"},
+      {"classifier", json::object(), "sluice.classifier.labels"},
+      {"classifier", {{"labels", 0}}, "sluice.classifier.labels"},
+      {"classifier", {{"labels", int64_t{1} << 40}}, "sluice.classifier.labels"},
+      {"position_alignment", "middle", "sluice.position_alignment"},
+      {"truncate", true, "sluice.truncate"},
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(test.value.dump());
+    const auto parsed = Parse(Document(), test.key, test.value);
+    ASSERT_FALSE(parsed.ok());
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(test.named));
+  }
+}
+
+TEST(OutputHeadsTest, SoftmaxesAreThoseOfTheBook) {
+  std::vector<double> values = {1, 3, -INFINITY, 2};
+  std::vector<double> logs = values, logistic = {0, 2};
+  const double sum = std::exp(1) + std::exp(2) + std::exp(3);
+  Softmax(values);
+  LogSoftmax(logs);
+  Sigmoid(logistic);
+  EXPECT_NEAR(values[1], std::exp(3) / sum, 1e-15);
+  EXPECT_EQ(values[2], 0);
+  EXPECT_NEAR(logs[3], 2 - std::log(sum), 1e-15);
+  EXPECT_EQ(logs[2], -INFINITY);
+  EXPECT_NEAR(logistic[1], 1 / (1 + std::exp(-2.0)), 1e-15);
+  std::vector<double> none = {-INFINITY, -INFINITY};
+  LogSoftmax(none);
+  EXPECT_EQ(none[0], -INFINITY) << "and no NaN";
+}
+
+}  // namespace
+}  // namespace sluice
