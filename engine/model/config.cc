@@ -174,7 +174,8 @@ void ReadInput(ObjectReader& extensions, ModelConfig& config) {
 
 void ReadByteTokenizer(ObjectReader& extensions, ModelConfig& config) {
   if (!extensions.Has("tokenizer")) return;
-  extensions.Choice("tokenizer", {"byte"});
+  config.no_tokenizer = extensions.Choice("tokenizer", {"byte", "none"}) == 1;
+  if (config.no_tokenizer) return;
   config.byte_tokenizer = true;
   if (config.vocab_size < 256) {
     extensions.Fail("tokenizer", absl::StrCat("byte needs a vocab_size of at least 256, not ",
