@@ -49,7 +49,7 @@ constexpr CodeEntry kCodes[] = {
      "unauthenticated"},
 };
 
-const CodeEntry& Entry(absl::StatusCode code) {
+const CodeEntry& EntryOf(absl::StatusCode code) {
   for (const CodeEntry& entry : kCodes) {
     if (entry.code == code) return entry;
   }
@@ -60,14 +60,14 @@ const CodeEntry& Entry(absl::StatusCode code) {
 
 std::string ReasonOf(const absl::Status& status) {
   std::string reason = AttachedReason(status);
-  return reason.empty() ? std::string(Entry(status.code()).reason) : reason;
+  return reason.empty() ? std::string(EntryOf(status.code()).reason) : reason;
 }
 
-std::string_view CodeName(absl::StatusCode code) { return Entry(code).name; }
+std::string_view CodeName(absl::StatusCode code) { return EntryOf(code).name; }
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(Entry(status.code()).grpc,
+  return grpc::Status(EntryOf(status.code()).grpc,
                       std::string(status.message().substr(0, kMaxMessageBytes)));
 }
 

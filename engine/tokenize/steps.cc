@@ -9,7 +9,6 @@ namespace {
 
 // All steps of one part together, so that no file makes encoding arbitrarily slow.
 constexpr int kMaxSteps = 64;
-constexpr size_t kMaxTypeBytes = 64;
 constexpr size_t kMaxPatternBytes = 65536;
 
 using Visit = std::function<void(const std::string& type, ObjectReader& fields)>;

@@ -12,6 +12,8 @@
 
 namespace sluice::tokenize {
 
+// The name of a kind of part.
+inline constexpr size_t kMaxTypeBytes = 64;
 // A text in a file that is put into texts.
 inline constexpr size_t kMaxAffixBytes = 1024;
 

@@ -2,11 +2,10 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/tokenize/steps.h"
 
 namespace sluice::tokenize {
 namespace {
-
-constexpr size_t kMaxTypeBytes = 64;
 
 // Files of old have no type: a list of pieces is Unigram's, merges are BPE's.
 std::string TypeOf(ObjectReader& fields) {
