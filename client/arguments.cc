@@ -7,9 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/bucket_flags.h"
+#include "client/connection_flags.h"
 #include "client/flag_values.h"
 #include "client/manage_flags.h"
 #include "client/request_flags.h"
+#include "client/verify_flags.h"
 #include "config/value.h"
 #include "config/version.h"
 
@@ -18,9 +20,9 @@ namespace {
 
 constexpr char kDescription[] = "sluice sends requests to sluiced and shows what it serves.";
 constexpr char kExitCodes[] =
-    "Exit codes: 0 success; 1 a request failed, or the server is not healthy; 2 wrong arguments "
-    "or\n"
-    "unreadable input; 3 no server answers, or it is shutting down; 130 interrupted.";
+    "Exit codes: 0 success; 1 a request failed, outputs differ, or the server is not healthy;\n"
+    "2 wrong arguments or unreadable input; 3 no server answers, or it is shutting down;\n"
+    "130 interrupted.";
 constexpr Integer kDeadline{0, 86'400'000'000, Unit::kMicroseconds};
 
 // What the flags say, before any of it is judged.
@@ -29,6 +31,7 @@ struct Flags {
   std::string admin_server;                         // likewise, of admin commands
   std::optional<std::string> server;
   std::optional<std::string> deadline;
+  ConnectionArguments connection;
   bool version = false;
 
   RequestFlags requests;
@@ -36,6 +39,7 @@ struct Flags {
   HealthArguments health;
   BucketFlags buckets;
   ManageFlags manage;
+  VerifyFlags verify;
 };
 
 // Instead of the C++ types by which CLI11 would call the values.
@@ -60,6 +64,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
   app->add_option("--deadline", flags->deadline,
                   Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, and never "
                        "for generate, load and reload."));
+  AddConnectionFlags(&flags->connection, app);
   AddRequestCommands(&flags->requests, app);
   AddCommand("models", "List the models that are served.", app);
   CLI::App* stats = AddCommand("stats", "Show counts, durations and padding efficiency.", app);
@@ -74,6 +79,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
                           "sluice.liveness."));
   AddBucketCommands(&flags->buckets, app);
   AddManageCommands(&flags->manage, app);
+  AddVerifyCommand(&flags->verify, app);
   app->require_subcommand(0, 1);
   NameValues(app);
 }
@@ -111,6 +117,7 @@ std::string ServerFor(const std::string& command, const Flags& flags) {
 absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
   const std::string& command = app.get_name();
   Arguments arguments;
+  arguments.connection = flags.connection;
   absl::Status status =
       ReadFlag("--server", Address{}, ServerFor(command, flags), &arguments.server);
   if (status.ok()) {
@@ -132,6 +139,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     if (status.ok()) status = ReadRequestCommand(flags.requests, app, &arguments);
     if (status.ok()) status = ReadBucketCommand(flags.buckets, app, &arguments);
     if (status.ok()) status = ReadManageCommand(flags.manage, app, &arguments);
+    if (status.ok()) status = ReadVerifyCommand(flags.verify, app, &arguments);
   }
   if (!status.ok()) return status;
   return arguments;
@@ -165,6 +173,9 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
   if (flags.version) return Print(absl::StrCat("sluice ", Version(), "\n"));
   if (app.get_subcommands().empty()) {
     return absl::InvalidArgumentError("name a command, such as infer; see --help");
+  }
+  if (absl::Status status = CompleteConnection(getenv, &flags.connection); !status.ok()) {
+    return status;
   }
   return Read(flags, *app.get_subcommands().front());
 }

@@ -70,6 +70,23 @@ struct FitArguments {
   std::string out;  // empty: standard output alone
 };
 
+struct VerifyArguments {
+  std::string model_directory;
+  std::string golden;
+  double tolerance = 0;
+  std::string profile;
+};
+
+// How to reach the server.
+struct ConnectionArguments {
+  bool tls = false;
+  std::string ca;    // PEM file of the authorities to believe; empty: the system's
+  std::string cert;  // PEM files of the caller's certificate and key; empty: none
+  std::string key;
+  std::string server_name;  // that its certificate has to have; empty: its host
+  std::string token;        // empty: none
+};
+
 struct ManageArguments {
   std::string model;
   int64_t model_version = 0;  // 0: not given
@@ -90,12 +107,14 @@ struct Arguments {
     kLoad,
     kUnload,
     kReload,
-    kFit
+    kFit,
+    kVerify
   };
   Command command = Command::kPrint;
   std::string text;  // kPrint: help or version
   std::string server;
   int64_t deadline_us = 0;  // of each call; 0: none
+  ConnectionArguments connection;
   InferArguments infer;
   GenerateArguments generate;
   StatsArguments stats;
@@ -104,11 +123,12 @@ struct Arguments {
   OptimizeArguments optimize;
   ExplainArguments explain;
   FitArguments fit;
+  VerifyArguments verify;
   ManageArguments manage;
 };
 
 // InvalidArgument names the flag. The environment gives the defaults of --server: SLUICE_SERVER, and
-// SLUICE_ADMIN for the commands that talk to the admin API.
+// SLUICE_ADMIN for the commands that talk to the admin API; and that of --token: SLUICE_TOKEN.
 absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv);
 

@@ -4,9 +4,11 @@
 
 namespace sluice::client {
 
-void SetDeadline(int64_t deadline_us, grpc::ClientContext* context) {
-  if (deadline_us == 0) return;
-  context->set_deadline(std::chrono::system_clock::now() + std::chrono::microseconds(deadline_us));
+void Prepare(const CallOptions& options, grpc::ClientContext* context) {
+  if (!options.token.empty()) context->AddMetadata("authorization", "Bearer " + options.token);
+  if (options.deadline_us == 0) return;
+  context->set_deadline(std::chrono::system_clock::now() +
+                        std::chrono::microseconds(options.deadline_us));
 }
 
 absl::Status ToStatus(const grpc::Status& status) {

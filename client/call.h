@@ -4,13 +4,18 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 
 namespace sluice::client {
 
-// From now; 0: none.
-void SetDeadline(int64_t deadline_us, grpc::ClientContext* context);
+struct CallOptions {
+  int64_t deadline_us = 0;  // from the start of each call; 0: none
+  std::string token;        // empty: none
+};
+
+void Prepare(const CallOptions& options, grpc::ClientContext* context);
 
 // Code by code.
 absl::Status ToStatus(const grpc::Status& status);

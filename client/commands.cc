@@ -13,7 +13,13 @@ int Run(const Arguments& arguments, const Console& console) {
     return kExitOk;
   }
   if (arguments.command == Arguments::Command::kFit) return RunFit(arguments, console);
-  const Connection connection(arguments.server, arguments.deadline_us);
+  if (arguments.command == Arguments::Command::kVerify) return RunVerify(arguments, console);
+  const auto credentials = CredentialsOf(arguments.connection);
+  if (!credentials.ok()) {
+    *console.error << "sluice: " << credentials.status().message() << "\n";
+    return kExitUsage;
+  }
+  const Connection connection(arguments, *credentials);
   switch (arguments.command) {
     case Arguments::Command::kInfer:
       return arguments.infer.file.empty() ? RunInfer(arguments, connection, console)
@@ -39,6 +45,7 @@ int Run(const Arguments& arguments, const Console& console) {
     case Arguments::Command::kReload:
       return RunReload(arguments, connection, console);
     case Arguments::Command::kFit:
+    case Arguments::Command::kVerify:
     case Arguments::Command::kPrint:
       break;
   }

@@ -2,8 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <fstream>
 #include <limits>
 #include <set>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,20 +15,37 @@
 namespace sluice::client {
 namespace {
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server) {
+std::shared_ptr<grpc::Channel> OpenChannel(
+    const std::string& server, const std::string& server_name,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(std::numeric_limits<int32_t>::max());
   arguments.SetMaxSendMessageSize(std::numeric_limits<int32_t>::max());
   // The server is addressed directly; a web proxy in the environment is for other things.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+  if (!server_name.empty()) arguments.SetSslTargetNameOverride(server_name);
+  return grpc::CreateCustomChannel(server, credentials, arguments);
+}
+
+absl::Status ReadPem(const std::string& path, std::string* pem) {
+  if (path.empty()) return absl::OkStatus();
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  if (!file.is_open() || !(content << file.rdbuf())) {
+    return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  }
+  *pem = content.str();
+  return absl::OkStatus();
 }
 
 std::string HintFor(const absl::Status& status, const std::string& server) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
       return absl::StrCat("no server answers at ", server,
-                          ", or it is shutting down; give --server HOST:PORT or set SLUICE_SERVER");
+                          ", or it is shutting down, or one side speaks TLS and the other does "
+                          "not (--tls, --ca); give --server HOST:PORT or set SLUICE_SERVER");
+    case absl::StatusCode::kUnauthenticated:
+      return "the server wants to know who calls: SLUICE_TOKEN or --token, or --cert and --key";
     case absl::StatusCode::kDeadlineExceeded:
       return "more time: --deadline for the whole call, --timeout for the server's queue";
     case absl::StatusCode::kResourceExhausted:
@@ -44,8 +63,21 @@ std::string HintFor(const absl::Status& status, const std::string& server) {
 
 }  // namespace
 
-Connection::Connection(const std::string& server, int64_t deadline_us) : deadline_us_(deadline_us) {
-  const auto channel = OpenChannel(server);
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
+    const ConnectionArguments& arguments) {
+  if (!arguments.tls) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  absl::Status status = ReadPem(arguments.ca, &options.pem_root_certs);
+  if (status.ok()) status = ReadPem(arguments.cert, &options.pem_cert_chain);
+  if (status.ok()) status = ReadPem(arguments.key, &options.pem_private_key);
+  if (!status.ok()) return status;
+  return grpc::SslCredentials(options);
+}
+
+Connection::Connection(const Arguments& arguments,
+                       const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+    : options_{.deadline_us = arguments.deadline_us, .token = arguments.connection.token} {
+  const auto channel = OpenChannel(arguments.server, arguments.connection.server_name, credentials);
   inference_ = inference::GRPCInferenceService::NewStub(channel);
   health_ = grpc::health::v1::Health::NewStub(channel);
   admin_ = admin::v1::Admin::NewStub(channel);
@@ -57,7 +89,7 @@ absl::StatusOr<Response> Connection::Call(const std::unique_ptr<Stub>& stub,
                                                                        const Request&, Response*),
                                           const Request& request) const {
   grpc::ClientContext context;
-  SetDeadline(deadline_us_, &context);
+  Prepare(options_, &context);
   Response response;
   const grpc::Status status = (stub.get()->*method)(&context, request, &response);
   if (!status.ok()) return ToStatus(status);
@@ -70,7 +102,7 @@ absl::StatusOr<inference::ModelInferResponse> Connection::Infer(
 }
 
 std::unique_ptr<InferStream> Connection::Stream(const inference::ModelInferRequest& request) const {
-  return std::make_unique<InferStream>(inference_.get(), deadline_us_, request);
+  return std::make_unique<InferStream>(inference_.get(), options_, request);
 }
 
 absl::StatusOr<inference::RepositoryIndexResponse> Connection::Index() const {

@@ -7,18 +7,26 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/arguments.h"
+#include "client/call.h"
 #include "client/infer_stream.h"
+#include "grpcpp/security/credentials.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace sluice::client {
 
-// Thread-safe. Each call has `deadline_us` from its start (0: none); errors are gRPC's, code by
-// code.
+// Those of plain text or TLS. Errors name the file that cannot be read.
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
+    const ConnectionArguments& arguments);
+
+// Thread-safe. Errors are gRPC's, code by code.
 class Connection {
  public:
-  Connection(const std::string& server, int64_t deadline_us);
+  // The arguments' server, deadline, token and name of the server count.
+  Connection(const Arguments& arguments,
+             const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
   absl::StatusOr<inference::ModelInferResponse> Infer(
       const inference::ModelInferRequest& request) const;
@@ -49,7 +57,7 @@ class Connection {
                                                              Response*),
                                 const Request& request) const;
 
-  const int64_t deadline_us_;
+  const CallOptions options_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> inference_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   std::unique_ptr<admin::v1::Admin::Stub> admin_;

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "client/call.h"
 #include "client/stream_error.h"
 
 namespace sluice::client {
@@ -18,9 +17,9 @@ bool IsFinal(const ModelInferResponse& response) {
 
 }  // namespace
 
-InferStream::InferStream(inference::GRPCInferenceService::Stub* stub, int64_t deadline_us,
+InferStream::InferStream(inference::GRPCInferenceService::Stub* stub, const CallOptions& options,
                          const inference::ModelInferRequest& request) {
-  SetDeadline(deadline_us, &context_);
+  Prepare(options, &context_);
   stream_ = stub->ModelStreamInfer(&context_);
   // Where these fail, Next learns why.
   stream_->Write(request);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "client/call.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace sluice::client {
@@ -15,8 +16,8 @@ namespace sluice::client {
 // A call of ModelStreamInfer with one request. Next is for one thread, Cancel for any.
 class InferStream {
  public:
-  // Sends the request. `stub` is not kept. deadline_us: of the whole call; 0: none.
-  InferStream(inference::GRPCInferenceService::Stub* stub, int64_t deadline_us,
+  // Sends the request. `stub` is not kept. The deadline is that of the whole call.
+  InferStream(inference::GRPCInferenceService::Stub* stub, const CallOptions& options,
               const inference::ModelInferRequest& request);
   // Cancels what has not ended.
   ~InferStream();

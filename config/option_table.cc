@@ -285,6 +285,9 @@ std::vector<Option> GrpcOptionTable() {
           "A stream whose caller does not take a response for this long is given up: its "
           "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
           "is cut off. Longer keeps slow readers, and their KV pages, for longer.")),
+      OPTION(server.grpc.health_address, Address{.may_be_empty = true},
+             "Address of the gRPC health service alone, without TLS and tokens, for probes; port 0 "
+             "picks a free one; empty: none."),
       OPTION(server.grpc.connection.max, Count(1, 1 << 20),
              "Connections at a time; more are closed at once. Each takes a descriptor: where the "
              "system allows fewer, they are fewer, and a warning says so."),
@@ -310,7 +313,7 @@ std::vector<Option> GrpcOptionTable() {
   };
 }
 
-std::vector<Option> ServerOptionTable() {
+std::vector<Option> AdminOptionTable() {
   return {
       OPTION(server.admin.address, Address{.may_be_empty = true},
              "Address of the admin API: buckets, explanations, reloads, loading and unloading of "
@@ -320,6 +323,55 @@ std::vector<Option> ServerOptionTable() {
              "Offer the admin API at server.grpc.address too, to all who may infer there."),
       OPTION(server.admin.reflection, Boolean{},
              "Offer gRPC server reflection wherever the admin API is."),
+      OPTION(
+          server.admin.secured, Boolean{},
+          "server.tls and server.auth hold at server.admin.address too. Wanted where that is not "
+          "the loopback's."),
+  };
+}
+
+std::vector<Option> SecurityOptionTable() {
+  return {
+      OPTION(server.tls.certificate_file, Path{},
+             "PEM file of the certificate chain, the daemon's own first, for TLS (1.2 or later) on "
+             "gRPC. It is read again when it changes and by a reload; while it is wrong, what was "
+             "last "
+             "good is shown. Empty: no TLS."),
+      OPTION(server.tls.key_file, Path{}, "PEM file of its key, without passphrase."),
+      OPTION(
+          server.tls.client_ca_file, Path{},
+          "PEM file of authorities, of which one must have signed a caller's certificate. Empty: "
+          "callers need none."),
+      OPTION(
+          server.auth.callers_file, Path{},
+          "File of callers, a line each: NAME: token:TEXT, NAME: sha256:HEX (of a token) or NAME: "
+          "certificate:NAME, then limits of its own, such as tokens_per_second=1000. Read again as "
+          "certificates are. Health and reflection need no credential. Empty: everybody is "
+          "anonymous."),
+      OPTION(server.auth.anonymous, Boolean{},
+             "Serve callers without credentials, too: all of them share one key of server.rate. "
+             "False: "
+             "they are UNAUTHENTICATED, as unknown tokens always are."),
+      Live(OPTION(server.rate.requests_per_second, (Real{0.0, 1e9}),
+                  "Requests of one caller per second on average; more are RESOURCE_EXHAUSTED with "
+                  "push-back, reason rate_limited. callers_file may say otherwise. 0: no bound.")),
+      Live(OPTION(server.rate.requests_burst, (Real{0.0, 1e9}),
+                  "Requests that a caller may make at once after a pause. 0: those of a second.")),
+      Live(OPTION(
+          server.rate.tokens_per_second, (Real{0.0, 1e9}),
+          "Tokens of one caller per second on average, counted at admission: those of its prompts "
+          "and the most that it lets them generate. 0: no bound.")),
+      Live(OPTION(
+          server.rate.tokens_burst, (Real{0.0, 1e9}),
+          "Tokens that a caller may ask for at once after a pause; a request of more is admitted "
+          "when nothing is owed, and then owes the rest. 0: those of a second.")),
+      OPTION(server.secrets.poll_interval_us, Timeout(kDayUs),
+             "Time between looks at the files of server.tls and server.auth."),
+  };
+}
+
+std::vector<Option> ServerOptionTable() {
+  return {
       OPTION(server.metrics.address, Address{.may_be_empty = true},
              "Address of /metrics, /livez, /readyz and the status page; port 0 picks a free one; "
              "empty: no HTTP server."),
@@ -353,7 +405,7 @@ std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
   for (auto part : {ModelOptionTable(), LadderOptionTable(), BatchOptionTable(), KvOptionTable(),
                     QueueOptionTable(), WatchdogOptionTable(), CpuOptionTable(), GrpcOptionTable(),
-                    ServerOptionTable()}) {
+                    AdminOptionTable(), SecurityOptionTable(), ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

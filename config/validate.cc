@@ -77,12 +77,28 @@ absl::Status ValidateFiles(const Config& config, const Origins& origins) {
 // Port 0 is another one each time.
 absl::Status ValidateAddresses(const Config& config, const Origins& origins) {
   std::map<std::string, absl::string_view> taken;
-  for (const char* path :
-       {"server.grpc.address", "server.metrics.address", "server.admin.address"}) {
+  for (const char* path : {"server.grpc.address", "server.metrics.address", "server.admin.address",
+                           "server.grpc.health_address"}) {
     const std::string address = FindOption(path)->format(config);
     if (address == Quote("") || absl::EndsWith(address, ":0\"")) continue;
     const auto [other, free] = taken.emplace(address, path);
     if (!free) return ErrorIn(origins, path, absl::StrCat(address, " is ", other->second, " too"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateTls(const Config& config, const Origins& origins) {
+  const TlsOptions& tls = config.server.tls;
+  if (tls.certificate_file.empty() != tls.key_file.empty()) {
+    return tls.key_file.empty()
+               ? ErrorIn(origins, "server.tls.key_file", "empty, but certificate_file is not")
+               : ErrorIn(origins, "server.tls.certificate_file", "empty, but key_file is not");
+  }
+  if (tls.certificate_file.empty() && !tls.client_ca_file.empty()) {
+    return ErrorIn(origins, "server.tls.client_ca_file", "given, but no certificate_file");
+  }
+  if (!config.server.auth.anonymous && config.server.auth.callers_file.empty()) {
+    return ErrorIn(origins, "server.auth.anonymous", "false, but no callers_file names anybody");
   }
   return absl::OkStatus();
 }
@@ -101,7 +117,8 @@ absl::Status ValidateServer(const Config& config, const Origins& origins) {
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config, const Origins& origins) {
-  for (const auto& validate : {ValidateModels, ValidateLadder, ValidateFiles, ValidateServer}) {
+  for (const auto& validate :
+       {ValidateModels, ValidateLadder, ValidateFiles, ValidateTls, ValidateServer}) {
     if (absl::Status status = validate(config, origins); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -36,8 +36,9 @@ using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // blocks
 class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
   // Reloads run on `loads`. `watch` bounds how long the messages of its calls may take.
+  // `callers`: see MakeStreamedUnary.
   AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
-               WorkThread* loads, TransferWatch* watch);
+               WorkThread* loads, TransferWatch* watch, const Callers* callers = nullptr);
 
   // Before the server is ready; without it reloads are UNAVAILABLE.
   void SetReload(sluice::Reload reload) { reload_ = std::move(reload); }

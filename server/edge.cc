@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <numeric>
+#include <utility>
 
 #include "absl/random/random.h"
 #include "server/status.h"
@@ -29,6 +31,13 @@ MonoTime ToMonotonic(std::chrono::system_clock::time_point deadline, MonoTime no
 int64_t DrawSeed() {
   thread_local absl::BitGen generator;  // seeded from the system's entropy
   return absl::Uniform<int64_t>(absl::IntervalClosed, generator, 0, INT64_MAX);
+}
+
+// Its prompts', and the most that it lets them generate.
+int64_t TokensOf(const Request& request) {
+  const int64_t prompts =
+      std::accumulate(request.lengths.begin(), request.lengths.end(), int64_t{0});
+  return prompts + int64_t{request.rows()} * request.max_tokens;
 }
 
 bool ParseHex(std::string_view text, uint8_t* bytes) {
@@ -66,6 +75,18 @@ CallFacts Edge::Arrive(const grpc::CallbackServerContext& context) const {
   return arrival;
 }
 
+absl::Status Edge::Enter(const grpc::CallbackServerContext& context, CallFacts* arrival) {
+  if (callers_ == nullptr) return absl::OkStatus();
+  absl::StatusOr<std::shared_ptr<const Caller>> caller = callers_->Identify(context);
+  absl::Status status = caller.status();
+  if (status.ok()) {
+    arrival->caller = *std::move(caller);
+    status = arrival->caller->TakeRequest(arrival->received);
+  }
+  if (!status.ok()) Refuse(status);
+  return status;
+}
+
 absl::StatusOr<RequestId> Edge::Submit(const inference::ModelInferRequest& message,
                                        const CallFacts& arrival, const MakeSink& make_sink) {
   const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
@@ -86,10 +107,24 @@ absl::StatusOr<RequestId> Edge::Submit(const inference::ModelInferRequest& messa
       refusals_->OnRefused((*model)->name, ReasonOf(valid.status()));
       return valid.status();
     }
-    id = engine_->Submit(std::move(valid->request), make_sink(std::move(valid->reply)),
-                         arrival.received);
+    id = SubmitValid(*std::move(valid), arrival, make_sink);
     if (!absl::IsNotFound(id.status())) break;
   }
+  return id;
+}
+
+absl::StatusOr<RequestId> Edge::SubmitValid(ValidRequest valid, const CallFacts& arrival,
+                                            const MakeSink& make_sink) {
+  const int64_t tokens = TokensOf(valid.request);
+  if (arrival.caller != nullptr) {
+    if (absl::Status status = arrival.caller->TakeTokens(tokens, arrival.received); !status.ok()) {
+      refusals_->OnRefused(valid.request.model->name, ReasonOf(status));
+      return status;
+    }
+  }
+  absl::StatusOr<RequestId> id = engine_->Submit(
+      std::move(valid.request), make_sink(std::move(valid.reply)), arrival.received);
+  if (!id.ok() && arrival.caller != nullptr) arrival.caller->ReturnTokens(tokens);
   return id;
 }
 

@@ -13,6 +13,7 @@
 #include "grpcpp/server_context.h"
 #include "server/health.h"
 #include "server/reply_thread.h"
+#include "server/security/callers.h"
 #include "server/validate.h"
 
 namespace sluice {
@@ -28,9 +29,10 @@ class RefusalObserver {
 // Thread-safe. Owns nothing.
 class Edge {
  public:
-  // `stream_stall_timeout`: see GrpcOptions.
+  // `stream_stall_timeout`: see GrpcOptions. `callers`: nullptr where nobody is asked who they are.
   Edge(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine, Clock* clock,
-       ReplyThread* replies, RefusalObserver* refusals, const Health* health)
+       ReplyThread* replies, RefusalObserver* refusals, const Health* health,
+       const Callers* callers = nullptr)
       : max_rows_(limits.max_rows),
         max_reply_bytes_(limits.max_reply_bytes),
         stream_stall_timeout_(stream_stall_timeout),
@@ -38,7 +40,8 @@ class Edge {
         clock_(clock),
         replies_(replies),
         refusals_(refusals),
-        health_(health) {}
+        health_(health),
+        callers_(callers) {}
 
   // For requests and streams that begin from now on; `max_reply_bytes` stays.
   void SetLimits(const RequestLimits& limits, nanoseconds stream_stall_timeout) {
@@ -49,7 +52,12 @@ class Edge {
   // Reads the clock, the gRPC deadline and the trace context of a call.
   CallFacts Arrive(const grpc::CallbackServerContext& context) const;
 
-  // Resolves, validates and submits. While models are still being loaded, one that is not there yet
+  // Whose request it is, into `arrival`, and whether that caller may make one more. Errors as of
+  // Callers::Identify and Caller::TakeRequest; they are counted. Cheap: before the message is looked at
+  // where that is possible.
+  absl::Status Enter(const grpc::CallbackServerContext& context, CallFacts* arrival);
+
+  // Resolves, validates, counts the tokens against the caller's limit and submits. While models are still being loaded, one that is not there yet
   // is Unavailable and not NotFound. On error the sink that `make_sink` may have made is never
   // called.
   using MakeSink = std::function<std::shared_ptr<Sink>(ReplySpec)>;
@@ -74,6 +82,9 @@ class Edge {
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:
+  absl::StatusOr<RequestId> SubmitValid(ValidRequest valid, const CallFacts& arrival,
+                                        const MakeSink& make_sink);
+
   std::atomic<int32_t> max_rows_;
   const int64_t max_reply_bytes_;
   std::atomic<nanoseconds> stream_stall_timeout_;
@@ -82,6 +93,7 @@ class Edge {
   ReplyThread* const replies_;
   RefusalObserver* const refusals_;
   const Health* const health_;
+  const Callers* const callers_;
 
   // Refusals come in floods, and Stats takes the engine's locks: the estimate is kept for a while.
   Mutex mu_;

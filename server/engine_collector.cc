@@ -7,44 +7,19 @@
 #include "server/bucket_summary.h"
 #include "server/durations.h"
 #include "server/metric_names.h"
+#include "server/metric_snapshot.h"
 
 namespace sluice {
 namespace {
 
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
-
-// Families in the order of their first sample.
-class Snapshot {
- public:
-  void Gauge(const metric::Metric& metric, const Labels& labels, double value) {
-    Add(metric, MetricType::Gauge, labels).gauge.value = value;
-  }
-  void Counter(const metric::Metric& metric, const Labels& labels, double value) {
-    Add(metric, MetricType::Counter, labels).counter.value = value;
-  }
-  std::vector<MetricFamily> Take() { return std::move(families_); }
-
- private:
-  ClientMetric& Add(const metric::Metric& metric, MetricType type, const Labels& labels) {
-    size_t at = 0;
-    while (at < families_.size() && families_[at].name != metric.name) ++at;
-    if (at == families_.size()) families_.push_back({metric.name, metric.help, type, {}});
-    families_[at].metric.emplace_back().label = labels;
-    return families_[at].metric.back();
-  }
-
-  std::vector<MetricFamily> families_;
-};
+using Labels = MetricSnapshot::Labels;
 
 Labels With(Labels labels, const std::string& name, const std::string& value) {
   labels.push_back({name, value});
   return labels;
 }
 
-void AddBucket(const BucketStats& stats, const Labels& model, Snapshot* snapshot) {
+void AddBucket(const BucketStats& stats, const Labels& model, MetricSnapshot* snapshot) {
   const Labels labels = With(model, "bucket", BucketLabel(stats.bucket));
   snapshot->Gauge(metric::kBucketTokens, labels, stats.bucket.tokens);
   snapshot->Gauge(metric::kBucketRows, labels, stats.bucket.sequences);
@@ -60,7 +35,7 @@ void AddBucket(const BucketStats& stats, const Labels& model, Snapshot* snapshot
   snapshot->Gauge(metric::kBucketCost, labels, stats.cost_seconds);
 }
 
-void AddLadder(const ModelStats& stats, const Labels& labels, Snapshot* snapshot) {
+void AddLadder(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
   const LadderChanges& changes = stats.ladder_changes;
   const auto changed = [&](const char* kind, int64_t count) {
     snapshot->Counter(metric::kLadderChanges, With(labels, "kind", kind),
@@ -76,7 +51,7 @@ void AddLadder(const ModelStats& stats, const Labels& labels, Snapshot* snapshot
   for (const BucketStats& bucket : stats.buckets) AddBucket(bucket, labels, snapshot);
 }
 
-void AddTraffic(const ModelStats& stats, const Labels& labels, Snapshot* snapshot) {
+void AddTraffic(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
   const TrafficStats& traffic = stats.traffic;
   snapshot->Gauge(metric::kShapeEntropy, labels, traffic.shape_entropy_bits);
   snapshot->Gauge(metric::kArrivalSequences, labels, traffic.arrivals.sequences_per_second);
@@ -89,7 +64,7 @@ void AddTraffic(const ModelStats& stats, const Labels& labels, Snapshot* snapsho
   }
 }
 
-void AddKv(const KvStats& kv, const Labels& labels, Snapshot* snapshot) {
+void AddKv(const KvStats& kv, const Labels& labels, MetricSnapshot* snapshot) {
   const auto pages = [&](const char* state, int64_t count) {
     snapshot->Gauge(metric::kKvPages, With(labels, "state", state), static_cast<double>(count));
   };
@@ -107,7 +82,7 @@ void AddKv(const KvStats& kv, const Labels& labels, Snapshot* snapshot) {
   snapshot->Counter(metric::kPreemptions, labels, static_cast<double>(kv.preemptions));
 }
 
-void AddModel(const ModelStats& stats, const Labels& labels, Snapshot* snapshot) {
+void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
   const auto gauge = [&](const metric::Metric& metric, auto value) {
     snapshot->Gauge(metric, labels, static_cast<double>(value));
   };
@@ -135,8 +110,8 @@ void AddModel(const ModelStats& stats, const Labels& labels, Snapshot* snapshot)
 
 }  // namespace
 
-std::vector<MetricFamily> EngineCollector::Collect() const {
-  Snapshot snapshot;
+std::vector<prometheus::MetricFamily> EngineCollector::Collect() const {
+  MetricSnapshot snapshot;
   snapshot.Counter(metric::kLogDropped, {}, static_cast<double>(log_dropped_()));
   const std::string& device = engine_->backend_info().device;
   for (const ModelStats& stats : engine_->Stats()) {

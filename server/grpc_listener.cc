@@ -101,6 +101,7 @@ bool GrpcListener::AcceptAll(int listener) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return true;
     } else if (errno != ECONNABORTED && errno != EINTR) {
+      failed_accepts_.fetch_add(1, std::memory_order_relaxed);
       return false;
     }
   }

@@ -51,7 +51,9 @@ class GrpcListener {
 
   int port() const { return sockets_.port; }
   int64_t open() const;  // connections
+  // Connections closed because there were max_connections, and failures to accept.
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+  int64_t failed_accepts() const { return failed_accepts_.load(std::memory_order_relaxed); }
   int64_t broken_off() const { return broken_off_.load(std::memory_order_relaxed); }
 
  private:
@@ -70,6 +72,7 @@ class GrpcListener {
   const Descriptor stop_;  // readable when it is to stop
   std::unique_ptr<Acceptor> acceptor_;
   std::atomic<int64_t> refused_ = 0;
+  std::atomic<int64_t> failed_accepts_ = 0;
   std::atomic<int64_t> broken_off_ = 0;
   std::thread thread_;
 

@@ -38,12 +38,11 @@ class Reflection final : public grpc::ServerBuilderOption {
 absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options) {
   auto listener = GrpcListener::Bind(options.address, options.max_connections);
   if (!listener.ok()) return listener.status();
-  std::unique_ptr<GrpcPort> port(new GrpcPort(*std::move(listener)));
+  std::unique_ptr<GrpcPort> port(new GrpcPort(*std::move(listener), options.credentials));
   grpc::ServerBuilder builder;
   ApplyLimits(options.limits, &builder);
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, port->credentials_);
   port->GuardCalls(options.limits, &builder);
   builder.SetOption(std::make_unique<Reflection>(options.reflection));
   for (grpc::Service* service : options.services) builder.RegisterService(service);

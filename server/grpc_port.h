@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "server/grpc_listener.h"
 #include "server/options.h"
@@ -22,6 +23,7 @@ class GrpcPort {
     const GrpcOptions& limits;
     int64_t max_connections;
     bool reflection;
+    std::shared_ptr<grpc::ServerCredentials> credentials;
     std::vector<grpc::Service*> services;  // not owned; outlive it; may be at several ports
   };
   // Listens and serves. Errors as of GrpcListener::Bind.
@@ -29,6 +31,7 @@ class GrpcPort {
   ~GrpcPort() { Shutdown(std::chrono::system_clock::now()); }
 
   int port() const { return listener_->port(); }
+  const GrpcListener& listener() const { return *listener_; }
 
   void StopAccepting() { listener_->Stop(); }
 
@@ -36,12 +39,15 @@ class GrpcPort {
   void Shutdown(std::chrono::system_clock::time_point deadline);
 
  private:
-  explicit GrpcPort(std::unique_ptr<GrpcListener> listener) : listener_(std::move(listener)) {}
+  GrpcPort(std::unique_ptr<GrpcListener> listener,
+           std::shared_ptr<grpc::ServerCredentials> credentials)
+      : listener_(std::move(listener)), credentials_(std::move(credentials)) {}
   // Has the listener break off the connections of peers that keep to no limit.
   void GuardCalls(const GrpcOptions& limits, grpc::ServerBuilder* builder);
 
-  // The server's guards use the listener.
+  // The server uses both.
   const std::unique_ptr<GrpcListener> listener_;
+  const std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> server_;
 };
 

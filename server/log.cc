@@ -7,6 +7,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "nlohmann/json.hpp"
+#include "server/security/token_bucket.h"
 #include "spdlog/async.h"
 #include "spdlog/async_logger.h"
 #include "spdlog/sinks/basic_file_sink.h"
@@ -32,10 +33,22 @@ bool IsPlain(std::string_view text) {
 // Read by gRPC's threads.
 std::atomic<Log*> grpc_log{nullptr};
 
+// gRPC has a line for each handshake that fails: peers could push everybody else's out of the queue.
+constexpr BucketRate kGrpcLines{.per_second = 10, .burst = 100};
+TokenBucket grpc_lines;
+std::atomic<int64_t> grpc_suppressed{0};
+
 void OnGrpcLog(gpr_log_func_args* args) {
   Log* log = grpc_log.load(std::memory_order_acquire);
   if (log == nullptr) return;
-  const std::vector<LogField> fields = {{"source", "grpc"}};
+  if (grpc_lines.Take(1, kGrpcLines, Clock::Real()->Now()) != nanoseconds(0)) {
+    grpc_suppressed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  std::vector<LogField> fields = {{"source", "grpc"}};
+  if (const int64_t count = grpc_suppressed.exchange(0, std::memory_order_relaxed); count > 0) {
+    fields.push_back({"suppressed_before", count});
+  }
   if (args->severity == GPR_LOG_SEVERITY_ERROR) {
     log->Warn(args->message, fields);
   } else {

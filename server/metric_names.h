@@ -142,6 +142,38 @@ inline constexpr Metric kReloadSuccess{"sluice_config_reload_success",
                                        "there was none, else 0."};
 inline constexpr Metric kReloads{"sluice_config_reloads_total",
                                  "Reloads of the configuration, by result: ok or error."};
+inline constexpr Metric kCertificateExpiry{
+    "sluice_certificate_expiry_timestamp_seconds",
+    "When the certificate in use expires, in seconds since 1970; absent without TLS."};
+inline constexpr Metric kSecretReads{
+    "sluice_secret_reads_total",
+    "Looks that found other files, or something else wrong with them, by kind: certificate or "
+    "callers, and result: ok, or error (the last good ones stay in use)."};
+
+// The edge of the network.
+inline constexpr Metric kConnectionsOpen{"sluice_connections_open",
+                                         "Open connections, by listener: grpc, admin, health."};
+inline constexpr Metric kConnectionsRefused{
+    "sluice_connections_refused_total",
+    "Connections that were not taken, by reason: limit (server.grpc.connection.max, closed at "
+    "once) "
+    "or accept_failed (tries of the system that failed, for want of descriptors as a rule)."};
+inline constexpr Metric kConnectionsBrokenOff{
+    "sluice_connections_broken_off_total",
+    "Connections broken off because their peer kept to no limit of calls or metadata."};
+inline constexpr Metric kTransfersCancelled{"sluice_transfers_cancelled_total",
+                                            "Calls ended because their message or answer took "
+                                            "longer than server.grpc.transfer_timeout_us."};
+inline constexpr Metric kCallerRequests{
+    "sluice_caller_requests_total",
+    "Requests that the caller's limits admitted; callers as server.auth.callers_file names them."};
+inline constexpr Metric kCallerTokens{"sluice_caller_tokens_total",
+                                      "Their tokens, as server.rate counts them."};
+inline constexpr Metric kCallerRefused{"sluice_caller_refused_total",
+                                       "Requests that the caller's limits refused."};
+inline constexpr Metric kUnauthenticated{
+    "sluice_unauthenticated_total",
+    "Calls without a credential that is known, by reason: token_unknown, credential_missing."};
 inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
 
 }  // namespace sluice::metric

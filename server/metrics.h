@@ -1,6 +1,7 @@
 // Prometheus metrics: an observer of traces, and the text of /metrics. Names: metric_names.h.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +36,9 @@ class Metrics final : public Observer, public RefusalObserver {
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnHang(const Model& model, const Hang& hang) override;
   void OnReload(bool ok);
+  // `kind`: certificate or callers.
+  void OnSecretRead(std::string_view kind, bool ok);
+  void SetCertificateExpiry(std::chrono::system_clock::time_point expires);
   // Counted in Engine::Stats.
   void OnReview(const Model& model, const OptimizeReport& report) override {}
 

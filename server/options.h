@@ -59,6 +59,9 @@ struct GrpcOptions {
   // cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it is cut off. What waits is
   // bounded by the tokens that its requests may generate. [100 ms, 1 h].
   int64_t stream_stall_timeout_us = 30'000'000;
+  // HOST:PORT of the health service alone, without TLS and tokens, for probes; port 0 picks a free one;
+  // empty: none.
+  std::string health_address{};
   ConnectionOptions connection;
 };
 
@@ -72,6 +75,44 @@ struct AdminOptions {
   bool on_grpc_address = false;
   // Server reflection, wherever the admin API is.
   bool reflection = true;
+  // TLS and AuthOptions hold at this address too.
+  bool secured = false;
+};
+
+// TLS of gRPC. While the daemon runs, the files are read again when they change; what is wrong with
+// them leaves the last good ones in use.
+struct TlsOptions {
+  // PEM files of the certificate chain, the daemon's own first, and of its key. Both or neither;
+  // neither: no TLS.
+  std::string certificate_file{};
+  std::string key_file{};
+  // PEM file of authorities. Callers then need a certificate that one of them signed; empty: none.
+  std::string client_ca_file{};
+};
+
+// Who may call. Health and reflection are for everybody.
+struct AuthOptions {
+  // Names of callers with their credentials and limits, see security/callers_file.h; read again when
+  // it changes, as TlsOptions are. Empty: everybody is anonymous.
+  std::string callers_file{};
+  // Serve callers without credentials, too; all of them are one caller to RateOptions. Else they are
+  // UNAUTHENTICATED.
+  bool anonymous = true;
+};
+
+// What one caller may ask for, where callers_file does not say otherwise. Bursts: what may come at once
+// after a pause; 0: what comes in a second.
+struct RateOptions {
+  double requests_per_second = 0;  // 0: no bound. [0, 1e9]
+  double requests_burst = 0;       // [0, 1e9]
+  // Of a request count its prompt's and the most that it may generate. 0: no bound. [0, 1e9]
+  double tokens_per_second = 0;
+  double tokens_burst = 0;  // [0, 1e9]
+};
+
+struct SecretsOptions {
+  // Time between looks at the files of TlsOptions and AuthOptions. [100 ms, 24 h].
+  int64_t poll_interval_us = 10'000'000;
 };
 
 struct MetricsOptions {
@@ -116,6 +157,10 @@ struct EngineTraits {
 struct ServerOptions {
   GrpcOptions grpc;
   AdminOptions admin;
+  TlsOptions tls;
+  AuthOptions auth;
+  RateOptions rate;
+  SecretsOptions secrets;
   MetricsOptions metrics;
   HttpOptions http;
   LogOptions log;

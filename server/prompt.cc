@@ -86,14 +86,18 @@ absl::Status Prompt::Encode(const Model& model) {
       return InputError("text_input", absl::StrCat("[", row, "] has ", texts_[row].size(),
                                                    " bytes; the limit is ", most_bytes));
     }
-    const std::vector<int32_t> tokens = model.tokenizer->Encode(texts_[row]);
-    if (tokens.empty()) {
+    const absl::StatusOr<std::vector<int32_t>> tokens = model.tokenizer->Encode(texts_[row]);
+    if (!tokens.ok()) {
+      return InputError("text_input",
+                        absl::StrCat("[", row, "] is refused: ", tokens.status().message()));
+    }
+    if (tokens->empty()) {
       return InputError("text_input",
                         absl::StrCat("[", row, "] has 0 tokens; expected 1 to ",
                                      model.config.max_positions, " (the model's max_positions)"));
     }
-    encoded_.insert(encoded_.end(), tokens.begin(), tokens.end());
-    lengths_.push_back(static_cast<int32_t>(tokens.size()));
+    encoded_.insert(encoded_.end(), tokens->begin(), tokens->end());
+    lengths_.push_back(static_cast<int32_t>(tokens->size()));
   }
   return absl::OkStatus();
 }

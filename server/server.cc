@@ -1,11 +1,12 @@
 #include "server/server.h"
 
 #include <chrono>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/grpc_limits.h"
+#include "absl/time/time.h"
 
 namespace sluice {
 namespace {
@@ -16,53 +17,91 @@ constexpr std::chrono::seconds kReplyGrace{1};
 // Both take turns, so that more would only wait; callers try again.
 constexpr size_t kMaxWaitingLoads = 8;
 constexpr size_t kMaxWaitingLookups = 64;
-constexpr int64_t kMaxAdminConnections = 256;
 
 RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
 }
 
+std::chrono::microseconds StallTimeoutOf(const GrpcOptions& options) {
+  return std::chrono::microseconds(options.stream_stall_timeout_us);
+}
+
+SecurityEvents TellOf(Metrics* metrics, Log* log) {
+  return {.certificate =
+              [metrics, log](const absl::Status& outcome, const TlsIdentity& shown) {
+                metrics->OnSecretRead("certificate", outcome.ok());
+                metrics->SetCertificateExpiry(shown.expires);
+                if (!outcome.ok()) {
+                  return log->Error("TLS files refused; the last good ones stay in use",
+                                    {{"reason", std::string(outcome.message())}});
+                }
+                log->Info("TLS files read",
+                          {{"expires", absl::FormatTime(absl::FromChrono(shown.expires))}});
+              },
+          .callers =
+              [metrics, log](const absl::Status& outcome) {
+                metrics->OnSecretRead("callers", outcome.ok());
+                if (outcome.ok()) return log->Info("file of callers read");
+                log->Error("file of callers refused; the last good one stays in use",
+                           {{"reason", std::string(outcome.message())}});
+              }};
+}
+
 }  // namespace
 
 Server::Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
-               const ServerParts& parts)
+               const ServerParts& parts, std::unique_ptr<Security> security)
     : options_(options),
       parts_(parts),
+      security_(std::move(security)),
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
-      edge_(LimitsOf(options.grpc), std::chrono::microseconds(options.grpc.stream_stall_timeout_us),
-            parts.engine, parts.clock, parts.replies, parts.metrics, &health_),
+      edge_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
+            parts.replies, parts.metrics, &health_, callers()),
+      admin_edge_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
+                  parts.replies, parts.metrics, &health_, admin_callers()),
       models_(parts.engine, parts.log),
       loads_(kMaxWaitingLoads),
       lookups_(kMaxWaitingLookups),
       transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us), parts.clock),
-      service_(traits.max_queue_delay_us, version, Management::kDenied, Parts()),
-      admin_service_(traits.max_queue_delay_us, version, Management::kAllowed, Parts()),
-      admin_(traits, parts.engine, parts.clock, &health_, &loads_, &transfers_),
+      service_(traits.max_queue_delay_us, version, Management::kDenied, Parts(&edge_, callers())),
+      admin_service_(traits.max_queue_delay_us, version, Management::kAllowed,
+                     Parts(&admin_edge_, admin_callers())),
+      admin_(traits, parts.engine, parts.clock, &health_, &loads_, &transfers_, admin_callers()),
       status_(version, traits,
               {.engine = parts.engine,
                .clock = parts.clock,
                .statistics = parts.statistics,
                .activity = parts.activity,
                .phase = [this] { return phase(); }}),
-      lifecycle_(options.lifecycle) {
+      lifecycle_(options.lifecycle),
+      edge_collector_(&ports_, callers(), &transfers_) {
   if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
 }
 
-InferenceParts Server::Parts() {
+// Whoever may infer there may not manage for being at the right address alone.
+const Callers* Server::admin_callers() const {
+  return options_.admin.secured || options_.admin.on_grpc_address ? callers() : nullptr;
+}
+
+InferenceParts Server::Parts(Edge* edge, const Callers* callers) {
   return {.engine = parts_.engine,
-          .edge = &edge_,
+          .edge = edge,
           .health = &health_,
           .statistics = parts_.statistics,
           .models = &models_,
           .loads = &loads_,
           .lookups = &lookups_,
-          .transfers = &transfers_};
+          .transfers = &transfers_,
+          .callers = callers};
 }
 
 absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
+  if (absl::Status status = security_->Look(); !status.ok()) return status;
   return [this, options] {
-    edge_.SetLimits(LimitsOf(options.grpc),
-                    std::chrono::microseconds(options.grpc.stream_stall_timeout_us));
+    for (Edge* edge : {&edge_, &admin_edge_}) {
+      edge->SetLimits(LimitsOf(options.grpc), StallTimeoutOf(options.grpc));
+    }
+    security_->callers()->SetRates(options.rate);
     parts_.log->SetLevel(options.log.level);
     MutexLock lock(&mu_);
     lifecycle_ = options.lifecycle;
@@ -78,7 +117,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       const std::string& version,
                                                       const EngineTraits& traits,
                                                       const ServerParts& parts) {
-  std::unique_ptr<Server> server(new Server(options, version, traits, parts));
+  auto security = Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log));
+  if (!security.ok()) return security.status();
+  std::unique_ptr<Server> server(new Server(options, version, traits, parts, *std::move(security)));
   absl::Status status = server->StartHttp();
   if (status.ok()) status = server->StartGrpc();
   if (!status.ok()) return status;
@@ -87,7 +128,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 absl::Status Server::StartHttp() {
   if (options_.metrics.address.empty()) return absl::OkStatus();
-  HttpHandlers handlers{.metrics = [this] { return parts_.metrics->Render(collector_.Collect()); },
+  const auto render = [this] {
+    std::vector<prometheus::MetricFamily> snapshots = collector_.Collect();
+    std::vector<prometheus::MetricFamily> edge = edge_collector_.Collect();
+    std::move(edge.begin(), edge.end(), std::back_inserter(snapshots));
+    return parts_.metrics->Render(std::move(snapshots));
+  };
+  HttpHandlers handlers{.metrics = render,
                         .ready = [this] { return health_.ready(); },
                         .live = [this] { return health_.live(); }};
   if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
@@ -98,45 +145,15 @@ absl::Status Server::StartHttp() {
 }
 
 absl::Status Server::StartGrpc() {
-  const AdminOptions& admin = options_.admin;
-  const int64_t wanted = options_.grpc.connection.max;
-  const int64_t connections = ReserveDescriptors(wanted);
-  if (connections < wanted) {
-    parts_.log->Warn("fewer connections than configured: descriptors are limited (ulimit -n)",
-                     {{"connections", connections}, {"server.grpc.connection.max", wanted}});
-  }
-  auto port = GrpcPort::Start({.address = options_.grpc.address,
-                               .limits = options_.grpc,
-                               .max_connections = connections,
-                               .reflection = admin.on_grpc_address && admin.reflection,
-                               .services = Services(admin.on_grpc_address)});
-  if (!port.ok()) return port.status();
-  grpc_ = *std::move(port);
-  if (admin.address.empty()) return absl::OkStatus();
-  port = GrpcPort::Start({.address = admin.address,
-                          .limits = options_.grpc,
-                          .max_connections = kMaxAdminConnections,
-                          .reflection = admin.reflection,
-                          .services = Services(/*admin=*/true)});
-  if (!port.ok()) return port.status();
-  admin_grpc_ = *std::move(port);
-  return absl::OkStatus();
-}
-
-std::vector<grpc::Service*> Server::Services(bool admin) {
-  if (admin) return {&admin_service_, &admin_, &health_};
-  return {&service_, &health_};
+  return ports_.Start(options_,
+                      {.inference = {&service_, &health_},
+                       .admin = {&admin_service_, &admin_, &health_},
+                       .health = {&health_}},
+                      *security_, parts_.log);
 }
 
 void Server::StopGrpc(nanoseconds grace) {
-  const auto deadline = std::chrono::system_clock::now() + grace;
-  for (GrpcPort* port : {grpc_.get(), admin_grpc_.get()}) {
-    if (port != nullptr) port->StopAccepting();
-  }
-  health_.EndWatches();
-  for (std::unique_ptr<GrpcPort>* port : {&grpc_, &admin_grpc_}) {
-    if (*port != nullptr) (*port)->Shutdown(deadline);
-  }
+  ports_.Stop(grace, [this] { health_.EndWatches(); });
 }
 
 Server::~Server() {

@@ -19,9 +19,10 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "server/admin_service.h"
+#include "server/edge_collector.h"
 #include "server/engine_collector.h"
 #include "server/engine_health.h"
-#include "server/grpc_port.h"
+#include "server/grpc_ports.h"
 #include "server/health.h"
 #include "server/http.h"
 #include "server/log.h"
@@ -30,6 +31,7 @@
 #include "server/options.h"
 #include "server/recent_activity.h"
 #include "server/reply_thread.h"
+#include "server/security/security.h"
 #include "server/service.h"
 #include "server/statistics.h"
 #include "server/status_page.h"
@@ -52,8 +54,8 @@ struct ServerParts {
 
 class Server {
  public:
-  // Listens, not ready yet. Unavailable when a port is taken, naming the address. `version` is the
-  // daemon's.
+  // Listens, not ready yet. Unavailable when a port is taken, naming the address; errors of files as of
+  // Security::Open. `version` is the daemon's.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::string& version,
                                                        const EngineTraits& traits,
@@ -70,32 +72,39 @@ class Server {
   // As it is configured now.
   LifecycleOptions lifecycle();
 
-  // Validates changed options, those that a reload applies, and returns what applies them.
+  // Validates changed options, those that a reload applies, and returns what applies them. The files
+  // of TLS and of callers are read again, which is an error when they are wrong.
   absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
 
   // See above. Blocks for up to drain_delay + drain_timeout and a second.
   void Drain();
 
-  int grpc_port() const { return grpc_->port(); }
-  int admin_port() const { return admin_grpc_ == nullptr ? 0 : admin_grpc_->port(); }  // 0: none
-  int http_port() const { return http_ == nullptr ? 0 : http_->port(); }               // 0: no HTTP
+  // 0: there is none.
+  int grpc_port() const { return ports_.inference(); }
+  int admin_port() const { return ports_.admin(); }
+  int health_port() const { return ports_.health(); }
+  int http_port() const { return http_ == nullptr ? 0 : http_->port(); }
 
  private:
   Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
-         const ServerParts& parts);
+         const ServerParts& parts, std::unique_ptr<Security> security);
 
-  InferenceParts Parts();
+  // Who is asked who they are, at the address of inference and at that of the admin API.
+  const Callers* callers() const { return security_->callers(); }
+  const Callers* admin_callers() const;
+  InferenceParts Parts(Edge* edge, const Callers* callers);
   Phase phase() const;
   absl::Status StartGrpc();
-  std::vector<grpc::Service*> Services(bool admin);
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
 
   const ServerOptions options_;  // but for what Prepare changes
   const ServerParts parts_;
+  const std::unique_ptr<Security> security_;
   EngineCollector collector_;
   Health health_;
   Edge edge_;
+  Edge admin_edge_;
   ModelManager models_;
   WorkThread loads_;    // models and configuration
   WorkThread lookups_;  // on disk
@@ -107,8 +116,8 @@ class Server {
   Mutex mu_;
   LifecycleOptions lifecycle_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> draining_ = false;
-  std::unique_ptr<GrpcPort> grpc_;
-  std::unique_ptr<GrpcPort> admin_grpc_;  // nullptr: none
+  GrpcPorts ports_;
+  EdgeCollector edge_collector_;
   std::unique_ptr<HttpServer> http_;
 };
 

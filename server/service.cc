@@ -6,6 +6,7 @@
 #include "server/answer.h"
 #include "server/answer_later.h"
 #include "server/repository_calls.h"
+#include "server/status.h"
 #include "server/stream_infer.h"
 #include "server/unary_infer.h"
 
@@ -15,11 +16,18 @@ namespace {
 constexpr const char* kExtensions[] = {"model_configuration", "model_repository", "parameters",
                                        "schedule_policy", "statistics"};
 
+// Ends before anything is read.
+class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit RefusedStream(grpc::Status status) { Finish(std::move(status)); }
+  void OnDone() override { delete this; }
+};
+
 }  // namespace
 
 InferenceService::InferenceService(int64_t max_queue_delay_us, std::string version,
                                    Management management, const InferenceParts& parts)
-    : StreamedUnaryService(internal::Grpc::service_full_name(), parts.transfers),
+    : StreamedUnaryService(internal::Grpc::service_full_name(), parts.transfers, parts.callers),
       max_queue_delay_us_(max_queue_delay_us),
       version_(std::move(version)),
       management_(management),
@@ -29,7 +37,8 @@ InferenceService::InferenceService(int64_t max_queue_delay_us, std::string versi
       statistics_(parts.statistics),
       models_(parts.models),
       loads_(parts.loads),
-      lookups_(parts.lookups) {
+      lookups_(parts.lookups),
+      callers_(parts.callers) {
   Stream("ModelInfer", &InferenceService::ModelInfer);
   Stream("ServerLive", &InferenceService::ServerLive);
   Stream("ServerReady", &InferenceService::ServerReady);
@@ -50,6 +59,10 @@ InferenceService::Unary* InferenceService::ModelInfer(Context* context, const By
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferenceService::ModelStreamInfer(
     Context* context) {
+  if (callers_ != nullptr) {
+    const absl::Status known = callers_->Identify(*context).status();
+    if (!known.ok()) return new RefusedStream(FinishStatus(known, {}, context));
+  }
   return StartStreamInfer(edge_, context);
 }
 

@@ -48,6 +48,7 @@ struct InferenceParts {
   WorkThread* loads;    // of models
   WorkThread* lookups;  // of the repository's index
   TransferWatch* transfers;
+  const Callers* callers = nullptr;  // nullptr: everybody may call
 };
 
 // Thread-safe; no method blocks. Owns nothing.
@@ -89,6 +90,7 @@ class InferenceService final : public StreamedUnaryService<internal::RawService>
   ModelManager* const models_;
   WorkThread* const loads_;
   WorkThread* const lookups_;
+  const Callers* const callers_;
 };
 
 }  // namespace sluice

@@ -29,11 +29,17 @@ std::string_view CodeName(absl::StatusCode code);
 // Codes map by name; messages are cut at 4 KiB, so that no peer's metadata limit is met.
 grpc::Status ToGrpc(const absl::Status& status);
 
+// Attaches after how long a refused call may succeed, where that is known of this very call.
+absl::Status WithPushback(absl::Status status, absl::Duration pushback);
+
+// The attached one, else `otherwise`.
+absl::Duration PushbackOf(const absl::Status& status, absl::Duration otherwise);
+
 // As it is announced: at least 1.
 int64_t PushbackMs(absl::Duration pushback);
 
 // ToGrpc with the trailers of an error added to `context`, which must not have finished. `pushback`
-// is announced with ResourceExhausted only.
+// is announced with ResourceExhausted only, where none is attached.
 grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
                           grpc::CallbackServerContext* context);
 

@@ -39,13 +39,14 @@ void StreamSession::OnRead(bool ok) {
   ReadMore();
 }
 
-absl::Status StreamSession::Submit(Ticket ticket, const CallFacts& arrival, std::string* id) {
+absl::Status StreamSession::Submit(Ticket ticket, CallFacts arrival, std::string* id) {
   inference::ModelInferRequest message;
   if (absl::Status status = Parse(incoming_, &message); !status.ok()) {
     edge_->Refuse(status);
     return status;
   }
   *id = message.id();
+  if (absl::Status status = edge_->Enter(*context_, &arrival); !status.ok()) return status;
   const auto make_sink = [&](ReplySpec spec) {
     Expect(ticket, spec.most_bytes);
     return std::make_shared<StreamSink>(std::move(spec), edge_->replies(), shared_from_this(),

@@ -73,7 +73,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
     int64_t reply_bytes = 0;
   };
 
-  absl::Status Submit(Ticket ticket, const CallFacts& arrival, std::string* id);
+  absl::Status Submit(Ticket ticket, CallFacts arrival, std::string* id);
   void Admitted(Ticket ticket, RequestId id);
 
   // The sink whose response is to be written next; nullptr when there is none or not yet. It has

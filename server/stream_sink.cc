@@ -74,7 +74,8 @@ ModelStreamInferResponse StreamSink::Error(const absl::Status& status) {
   auto& parameters = *message.mutable_infer_response()->mutable_parameters();
   parameters["error_code"].set_string_param(std::string(CodeName(status.code())));
   if (status.code() == absl::StatusCode::kResourceExhausted) {
-    parameters["retry_pushback_ms"].set_int64_param(PushbackMs(session_->Pushback()));
+    parameters["retry_pushback_ms"].set_int64_param(
+        PushbackMs(PushbackOf(status, session_->Pushback())));
   }
   return message;
 }

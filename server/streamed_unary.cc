@@ -23,7 +23,11 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
                 grpc::CallbackServerContext* context)
       : handler_(handler), watch_(watch), context_(context) {}
 
-  void Start() {
+  void Start(const Callers* callers) {
+    if (callers != nullptr) {
+      const absl::Status known = callers->Identify(*context_).status();
+      if (!known.ok()) return Finish(FinishStatus(known, {}, context_));
+    }
     watch_->Begin(context_->c_call(), "the call's message did not arrive", &wait_);
     StartRead(&request_);
   }
@@ -73,12 +77,13 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
 }  // namespace
 
 std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(UnaryHandler handler,
-                                                                 TransferWatch* watch) {
+                                                                 TransferWatch* watch,
+                                                                 const Callers* callers) {
   const auto shared = std::make_shared<const UnaryHandler>(std::move(handler));
   return std::make_unique<grpc::internal::CallbackBidiHandler<Bytes, Bytes>>(
-      [shared, watch](grpc::CallbackServerContext* context) {
+      [shared, watch, callers](grpc::CallbackServerContext* context) {
         auto* call = new StreamedUnary(shared.get(), watch, context);
-        call->Start();
+        call->Start(callers);
         return call;
       });
 }

@@ -14,6 +14,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "kernels/check.h"
+#include "server/security/callers.h"
 #include "server/transfer_watch.h"
 
 namespace sluice {
@@ -23,18 +24,21 @@ namespace sluice {
 using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
     grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*)>;
 
-// What gRPC calls for such a method. `watch` outlives it.
+// What gRPC calls for such a method. `watch` and `callers` outlive it. A call that `callers` do not
+// know ends before its message is read; nullptr: everybody may call.
 std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(UnaryHandler handler,
-                                                                 TransferWatch* watch);
+                                                                 TransferWatch* watch,
+                                                                 const Callers* callers);
 
 // `Base` is the generated class of the service `full_name`, with its unary methods raw.
 template <typename Base>
 class StreamedUnaryService : public Base {
  protected:
-  StreamedUnaryService(const char* full_name, TransferWatch* watch)
+  StreamedUnaryService(const char* full_name, TransferWatch* watch, const Callers* callers)
       : descriptor_(
             google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(full_name)),
-        watch_(watch) {
+        watch_(watch),
+        callers_(callers) {
     SLUICE_CHECK(descriptor_ != nullptr);
   }
 
@@ -49,12 +53,14 @@ class StreamedUnaryService : public Base {
     auto* const self = static_cast<Service*>(this);
     auto call = [self, handler](auto*... arguments) { return (self->*handler)(arguments...); };
     this->MarkMethodStreamed(found->index(), nullptr);  // makes it a stream, for gRPC's server
-    this->MarkMethodRawCallback(found->index(), MakeStreamedUnary(call, watch_).release());
+    this->MarkMethodRawCallback(found->index(),
+                                MakeStreamedUnary(call, watch_, callers_).release());
   }
 
  private:
   const google::protobuf::ServiceDescriptor* const descriptor_;
   TransferWatch* const watch_;
+  const Callers* const callers_;
 };
 
 }  // namespace sluice

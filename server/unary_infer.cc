@@ -53,8 +53,9 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
 
   // gRPC calls OnCancel only after the handler returned, so nothing here races with it.
   void Start(const grpc::ByteBuffer& bytes) {
-    const CallFacts arrival = edge_->Arrive(*context_);
+    CallFacts arrival = edge_->Arrive(*context_);
     deadline_ = arrival.rpc_deadline;
+    if (absl::Status status = edge_->Enter(*context_, &arrival); !status.ok()) return End(status);
     inference::ModelInferRequest message;
     if (absl::Status status = Parse(bytes, &message); !status.ok()) {
       edge_->Refuse(status);

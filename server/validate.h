@@ -20,6 +20,8 @@ namespace sluice {
 
 inline constexpr size_t kMaxRequestIdBytes = 256;
 
+class Caller;  // security/callers.h
+
 struct RequestLimits {
   int32_t max_rows = 1024;             // GrpcOptions::max_rows
   int64_t max_reply_bytes = 64 << 20;  // GrpcOptions::max_message_bytes
@@ -31,6 +33,7 @@ struct CallFacts {
   MonoTime rpc_deadline = MonoTime::max();
   TraceContext trace{};
   int64_t fresh_seed = 0;  // >= 0, from entropy; used where the caller needs one and gave none
+  std::shared_ptr<const Caller> caller{};  // nullptr: nobody asked
 };
 
 // What the reply needs to know of its request, which by then belongs to the engine.

@@ -16,6 +16,13 @@ namespace {
 
 constexpr size_t kMaxModelFiles = 16384;
 
+// Files that decide what a model answers.
+bool BelongsToModel(const std::string& name) {
+  return name == "config.json" || name == "generation_config.json" ||
+         name == "special_tokens_map.json" || name.starts_with("tokenizer") ||
+         name.find(".safetensors") != std::string::npos;
+}
+
 // A name that a file may have given, fit for a message.
 std::string Shown(absl::string_view name) { return absl::CHexEscape(name); }
 
@@ -112,7 +119,7 @@ absl::StatusOr<std::string> Directory::Fingerprint() const {
   if (!names.ok()) return names.status();
   std::string fingerprint;
   for (const std::string& name : *names) {
-    if (name != "config.json" && name.find(".safetensors") == std::string::npos) continue;
+    if (!BelongsToModel(name)) continue;
     const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
     struct stat info {};
     if (!file.ok() || fstat(file->get(), &info) != 0) continue;  // loading says what is wrong

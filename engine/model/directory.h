@@ -49,7 +49,7 @@ class Directory {
   absl::StatusOr<std::string> Read(const std::string& name, size_t max_bytes) const;
 
   // Changes when a file of a model in it is replaced or written: of the places, sizes and times of
-  // config.json and of the safetensors.
+  // config.json, of the safetensors and of the tokenizer's files.
   absl::StatusOr<std::string> Fingerprint() const;
 
  private:

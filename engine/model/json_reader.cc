@@ -142,6 +142,23 @@ bool ObjectReader::Boolean(const std::string& key, bool fallback) {
   return fallback;
 }
 
+std::string ObjectReader::String(const std::string& key, size_t max_bytes,
+                                 std::optional<std::string> fallback) {
+  const json* value = Find(key);
+  if (value == nullptr) {
+    if (!fallback) Fail(key, "is missing");
+    return fallback.value_or("");
+  }
+  if (!value->is_string()) {
+    Fail(key, "is not a string");
+    return "";
+  }
+  const auto& text = value->get_ref<const std::string&>();
+  if (text.size() <= max_bytes) return text;
+  Fail(key, absl::StrCat("has ", text.size(), " bytes, the limit is ", max_bytes));
+  return "";
+}
+
 int ObjectReader::Choice(const std::string& key, std::initializer_list<const char*> names) {
   const json* value = Find(key);
   if (value == nullptr) return 0;

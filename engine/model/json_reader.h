@@ -27,12 +27,18 @@ class ObjectReader {
   ObjectReader(const nlohmann::json& object, std::string path, absl::Status* status);
 
   bool Has(const std::string& key) const { return Find(key) != nullptr; }
+  // nullptr: absent.
+  const nlohmann::json* Find(const std::string& key) const;
+  // With the prefix, as in errors.
+  std::string PathOf(const std::string& key) const { return path_ + key; }
   // Absent without a `fallback`: an error.
   int64_t Integer(const std::string& key, int64_t min, int64_t max,
                   std::optional<int64_t> fallback = std::nullopt);
   double Number(const std::string& key, double min, double max,
                 std::optional<double> fallback = std::nullopt);
   bool Boolean(const std::string& key, bool fallback);
+  std::string String(const std::string& key, size_t max_bytes,
+                     std::optional<std::string> fallback = std::nullopt);
   // Index into `names`; absent: 0.
   int Choice(const std::string& key, std::initializer_list<const char*> names);
   // An integer or a list of them; absent: empty.
@@ -49,7 +55,6 @@ class ObjectReader {
   void Fail(const std::string& key, const std::string& what);
 
  private:
-  const nlohmann::json* Find(const std::string& key) const;
   std::optional<int64_t> AsInteger(const std::string& key, const nlohmann::json& value, int64_t min,
                                    int64_t max);
 

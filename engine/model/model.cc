@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/directory.h"
 #include "engine/model/tensor_names.h"
+#include "engine/model/tokenizer_files.h"
 
 namespace sluice {
 namespace {
@@ -27,6 +28,22 @@ absl::Status FindOutputHeads(Model* model) {
     absl::StatusOr<ItemHead> found = ItemHead::Find(model->config, *head, model->checkpoint);
     if (found.ok()) model->items = *std::move(found);
   }
+  return absl::OkStatus();
+}
+
+absl::Status LoadTextFiles(const Directory& directory, Model* model) {
+  ModelConfig& config = model->config;
+  auto ends = LoadEndTokens(directory, config.vocab_size);
+  if (!ends.ok()) return ends.status();
+  if (!ends->empty()) config.eos_token_ids = *std::move(ends);
+  if (config.byte_tokenizer) {
+    model->tokenizer = MakeByteTokenizer(config.bos_token_id);
+    return absl::OkStatus();
+  }
+  if (config.no_tokenizer) return absl::OkStatus();
+  auto tokenizer = LoadTokenizer(directory, config.vocab_size);
+  if (!tokenizer.ok()) return tokenizer.status();
+  model->tokenizer = *std::move(tokenizer);
   return absl::OkStatus();
 }
 
@@ -58,10 +75,9 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   }));
   model->config = *std::move(config);
   model->checkpoint = *std::move(checkpoint);
-  if (absl::Status status = FindOutputHeads(model.get()); !status.ok()) return status;
-  if (model->config.byte_tokenizer) {
-    model->tokenizer = MakeByteTokenizer(model->config.bos_token_id);
-  }
+  absl::Status status = FindOutputHeads(model.get());
+  if (status.ok()) status = LoadTextFiles(directory, model.get());
+  if (!status.ok()) return status;
   return model;
 }
 

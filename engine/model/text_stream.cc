@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "engine/tokenize/unicode.h"
+
 namespace sluice {
 namespace {
 
@@ -55,7 +57,7 @@ void TextStream::Append(int32_t token, std::string* text) {
   if (stopped_) return;
   ++tokens_;
   window_.push_back(token);
-  const std::string decoded = tokenizer_->Decode(window_);
+  const std::string decoded = tokenizer_->DecodeBytes(window_);
   const std::string_view fresh = From(decoded, settled_bytes_);
   const bool crowded = window_.size() - settled_ > kMostUnsettled;
   if (fresh.empty()) {
@@ -67,7 +69,7 @@ void TextStream::Append(int32_t token, std::string* text) {
     Hold(fresh);
     Settle(window_.size());
   } else if (crowded) {
-    const std::string first = tokenizer_->Decode(std::span(window_).first(settled_ + 1));
+    const std::string first = tokenizer_->DecodeBytes(std::span(window_).first(settled_ + 1));
     Hold(From(first, settled_bytes_));
     Settle(settled_ + 1);
   }
@@ -76,7 +78,7 @@ void TextStream::Append(int32_t token, std::string* text) {
 
 void TextStream::Finish(std::string* text) {
   if (stopped_) return;
-  Hold(From(tokenizer_->Decode(window_), settled_bytes_));
+  Hold(From(tokenizer_->DecodeBytes(window_), settled_bytes_));
   Settle(window_.size());
   Show(held_.size(), text);
 }
@@ -86,7 +88,7 @@ void TextStream::Finish(std::string* text) {
 void TextStream::Settle(size_t tokens) {
   size_t begin = settled_;
   const auto size = [&] {
-    return tokenizer_->Decode(std::span(window_).subspan(begin, tokens - begin)).size();
+    return tokenizer_->DecodeBytes(std::span(window_).subspan(begin, tokens - begin)).size();
   };
   settled_bytes_ = size();
   while (settled_bytes_ == 0 && begin > 0 && tokens - begin < kMostSettled) {
@@ -116,7 +118,12 @@ size_t TextStream::Showable() const {
 }
 
 void TextStream::Show(size_t bytes, std::string* text) {
-  text->append(held_, 0, bytes);
+  const std::string_view shown = std::string_view(held_).substr(0, bytes);
+  if (tokenizer_->TextIsUtf8()) {
+    *text += tokenize::ToValidUtf8(shown);
+  } else {
+    *text += shown;
+  }
   held_.erase(0, bytes);
 }
 

@@ -13,8 +13,9 @@
 
 namespace sluice {
 
-// Of one row. The pieces together are Decode of all its tokens, cut before the first stop text; bytes
-// that are no UTF-8 pass through as they are, once they can no longer become a character. The first
+// Of one row. The pieces together are DecodeBytes of all its tokens, cut before the first stop text; bytes
+// that are no UTF-8 pass through, once they can no longer become a character, as they are or, where the
+// tokenizer's texts are UTF-8, as U+FFFD. The first
 // stop text is the one that ends first, and of those that end together the longest; where tokens are
 // cut makes no difference.
 //

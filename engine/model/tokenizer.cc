@@ -9,7 +9,7 @@ class ByteTokenizer final : public Tokenizer {
  public:
   explicit ByteTokenizer(int32_t bos) : bos_(bos) {}
 
-  std::vector<int32_t> Encode(std::string_view text) const override {
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
     std::vector<int32_t> ids;
     ids.reserve(text.size() + 1);
     if (bos_ >= 0) ids.push_back(bos_);

@@ -35,6 +35,30 @@ TEST(ParseArguments, Manage) {
               HasSubstr("--model-version"));
 }
 
+TEST(ParseArguments, TlsIsImpliedByWhatIsOfNoUseWithoutIt) {
+  EXPECT_FALSE(Parse({"models"})->connection.tls);
+  EXPECT_TRUE(Parse({"models", "--tls"})->connection.tls);
+  EXPECT_TRUE(Parse({"models", "--server-name", "s"})->connection.tls);
+  const auto arguments = Parse({"--ca=a.pem", "--cert=c.pem", "--key=k.pem", "models"});
+  ASSERT_TRUE(arguments.ok()) << arguments.status();
+  EXPECT_TRUE(arguments->connection.tls);
+  EXPECT_EQ(arguments->connection.ca, "a.pem");
+  EXPECT_EQ(arguments->connection.key, "k.pem");
+  EXPECT_THAT(std::string(Parse({"models", "--cert=c.pem"}).status().message()),
+              HasSubstr("--key: missing"));
+  EXPECT_THAT(std::string(Parse({"models", "--key=c.pem"}).status().message()),
+              HasSubstr("--cert: missing"));
+}
+
+TEST(ParseArguments, ATokenIsWhatMetadataCanCarry) {
+  EXPECT_EQ(Parse({"models", "--token=abc"})->connection.token, "abc");
+  EXPECT_FALSE(Parse({"models", "--token=abc"})->connection.tls);
+  for (const char* bad : {"a b", "a\nb", "\x80"}) {
+    EXPECT_THAT(std::string(Parse({"models", "--token", bad}).status().message()),
+                HasSubstr("--token: expected printable"));
+  }
+}
+
 TEST(ParseArguments, AdminCommandsHaveAnAddressOfTheirOwn) {
   EXPECT_EQ(Parse({"optimize"})->server, "localhost:8003");
   EXPECT_EQ(Parse({"optimize"}, "far:9001")->server, "far:8003");

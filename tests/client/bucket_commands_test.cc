@@ -114,6 +114,11 @@ TEST_F(BucketCommandsTest, ReloadSaysWhatItDid) {
   EXPECT_THAT(error_, HasSubstr("f.yaml:3: nonsense"));
 }
 
+TEST_F(BucketCommandsTest, TlsFilesThatAreMissingAreNamed) {
+  EXPECT_EQ(RunWith({"--ca", "/nonexistent.pem", "buckets"}), kExitUsage);
+  EXPECT_EQ(error_, "sluice: cannot read /nonexistent.pem\n");
+}
+
 TEST_F(BucketCommandsTest, Explain) {
   EXPECT_EQ(RunWith({"explain", "r"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("Request r"));

@@ -107,6 +107,23 @@ def test_components_validate(variant, model):
     assert [each["name"] for each in pod["volumes"]].count("models") == 1
 
 
+def test_probes_reach_a_daemon_with_tls(variant):
+    manifests = variant("model_claim", "tls")
+    for manifest in manifests:
+        schemas.validate(manifest)
+    pod = the("Deployment", manifests)["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    settings = {each["name"]: each["value"] for each in container["env"]}
+    _, port = settings["SLUICE_SERVER_GRPC_HEALTH_ADDRESS"].rsplit(":", 1)
+    plain = the("Deployment", render(KUBERNETES / "base"))["spec"]["template"]["spec"]["containers"][0]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["grpc"] == {**plain[probe]["grpc"], "port": int(port)}
+    mount = next(each for each in container["volumeMounts"] if each["name"] == "tls")
+    for option in ("CERTIFICATE", "KEY"):
+        assert settings[f"SLUICE_SERVER_TLS_{option}_FILE"].startswith(mount["mountPath"] + "/tls.")
+    assert "tls" in [each["name"] for each in pod["volumes"]]
+
+
 @pytest.mark.parametrize(
     "name, kind, path, value",
     [

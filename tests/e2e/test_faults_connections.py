@@ -152,6 +152,8 @@ def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon)
         assert not any(each.settle() for each in connections)
         with Connection(server.grpc) as one_more:
             assert one_more.closed()
+        assert server.metric("sluice_connections_open", listener="grpc") == 50
+        assert server.metric("sluice_connections_refused_total", listener="grpc", reason="limit") >= 1
         infer(client, text_inputs("And"), max_tokens=1)
         connections.pop().socket.close()
 
@@ -217,9 +219,11 @@ def test_more_streams_than_allowed(server, descriptors_return):
 
 def test_a_peer_that_acknowledges_no_limit_is_held_to_it(server, descriptors_return):
     before = resident(server)
+    broken_off = server.metric("sluice_connections_broken_off_total", listener="grpc")
     with undisturbed(server), Connection(server.grpc, mute=True) as mute:
         flood(mute, 20_000, reset=False)
         assert mute.closed()
+    assert server.metric("sluice_connections_broken_off_total", listener="grpc") == broken_off + 1
     assert resident(server) - before < 50 * MIB
 
 

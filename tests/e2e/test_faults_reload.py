@@ -50,6 +50,11 @@ def to_a_directory(path):
     path.mkdir()
 
 
+def to_an_io_error(path):
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # of the daemon: its first page cannot be read
+
+
 @pytest.mark.parametrize("spoil, reason", [
     (lambda path: path.write_text("models: [\n"), "sluice.yaml"),
     (lambda path: path.write_text("server:\n  grpcc: {}\n"), "unknown key"),
@@ -58,7 +63,8 @@ def to_a_directory(path):
     (lambda path: path.write_bytes(b"\xff\xfe\x00" * 99), "sluice.yaml"),
     (to_nothing, "sluice.yaml"),
     (to_a_directory, "sluice.yaml"),
-], ids=["yaml", "key", "value", "model", "bytes", "absent", "directory"])
+    (to_an_io_error, "sluice.yaml"),
+], ids=["yaml", "key", "value", "model", "bytes", "absent", "directory", "eio"])
 def test_a_bad_configuration_changes_nothing(configured, spoil, reason):
     server, write, path = configured
     with undisturbed(server):
@@ -72,6 +78,8 @@ def test_a_bad_configuration_changes_nothing(configured, spoil, reason):
         assert reloads(server, "error") == 2
         if path.is_dir():
             path.rmdir()
+        if path.is_symlink():
+            path.unlink()
         write()
         assert reload(server).returncode == 0
         assert server.metric("sluice_config_reload_success") == 1

@@ -18,8 +18,11 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
 from tritonclient.grpc import service_pb2  # noqa: E402
 
+from certificates import Authority  # noqa: E402
 from conftest import Daemon  # noqa: E402
 from infer import ids_inputs, infer, text_inputs  # noqa: E402
+
+YEARS = 365 * 50
 
 
 def safetensors(tensors, metadata=None, pad=0):
@@ -125,6 +128,24 @@ def parameters_seeds():
     yield "none", b"max_tokens:"
 
 
+def callers_seeds():
+    token, digest = b"0123456789abcdef", b"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    yield "token", b"alice: token:" + token + b"\n"
+    yield "hashed", b"# c\nalice: sha256:" + digest + b" requests_per_second=2 requests_burst=1e3\n"
+    yield "certificate", b"b-1: certificate:batch.example.org tokens_per_second=0.5\r\n"
+    yield "anonymous", b"anonymous: none tokens_burst=7\nb: token:" + token + b"\nb: certificate:b\n"
+
+
+def certificate_seeds():
+    """Valid for long enough to be renewed by nobody."""
+    authority = Authority(YEARS)
+    certificate, key = authority.pair(days=YEARS)
+    yield "pair", certificate + key
+    yield "chain", certificate + authority.certificate + key
+    yield "key", key
+    yield "authority", authority.certificate
+
+
 def daemon_seeds():
     """What one short run left: (target, name, bytes)."""
     with tempfile.TemporaryDirectory() as folder:
@@ -154,6 +175,8 @@ def main():
     seeds += [("config", *seed) for seed in config_seeds()]
     seeds += [("request", *seed) for seed in request_seeds()]
     seeds += [("parameters", *seed) for seed in parameters_seeds()]
+    seeds += [("callers", *seed) for seed in callers_seeds()]
+    seeds += [("certificate", *seed) for seed in certificate_seeds()]
     seeds += daemon_seeds()
     for old in HERE.glob("corpus/*/seed_*"):
         old.unlink()

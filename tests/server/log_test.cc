@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "grpc/support/log.h"
 
 namespace sluice {
 namespace {
@@ -59,6 +60,18 @@ TEST_F(LogTest, TextLines) {
       lines[0],
       std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z warning low\\nmemory bytes=12)")))
       << lines[0];
+}
+
+TEST_F(LogTest, GrpcCannotFloodIt) {
+  {
+    const auto log = *Log::Create({}, path_);
+    log->CaptureGrpc();
+    for (int i = 0; i < 1000; ++i) gpr_log(__FILE__, __LINE__, GPR_LOG_SEVERITY_ERROR, "flood");
+    EXPECT_EQ(log->dropped(), 0);
+  }
+  const size_t lines = Lines().size();
+  EXPECT_GE(lines, 100u);
+  EXPECT_LT(lines, 1000u) << "10 a second: all of them would take a minute and a half";
 }
 
 TEST_F(LogTest, JsonLines) {

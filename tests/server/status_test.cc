@@ -32,6 +32,17 @@ TEST(StatusTest, TheAttachedReasonWins) {
   EXPECT_EQ(ReasonOf(WithReason(absl::OkStatus(), "input")), "");
 }
 
+TEST(StatusTest, TheAttachedPushbackWinsAndIsRoundedUp) {
+  const absl::Status refused = absl::ResourceExhaustedError("");
+  EXPECT_EQ(PushbackOf(refused, absl::Seconds(3)), absl::Seconds(3));
+  for (const auto& [given, told] : {std::pair(absl::Milliseconds(70), 70),
+                                    {absl::Microseconds(70'001), 71},
+                                    {absl::ZeroDuration(), 1}}) {
+    EXPECT_EQ(PushbackOf(WithPushback(refused, given), absl::Seconds(3)), absl::Milliseconds(told));
+  }
+  EXPECT_EQ(WithPushback(absl::OkStatus(), absl::Seconds(1)), absl::OkStatus());
+}
+
 TEST(StatusTest, PrintableEscapesAndCuts) {
   EXPECT_EQ(Printable("top_k"), "\"top_k\"");
   EXPECT_EQ(Printable(std::string("a\n\0\"\x80", 5)), "\"a\\n\\x00\\\"\\x80\"");

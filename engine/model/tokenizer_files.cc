@@ -1,0 +1,146 @@
+#include "engine/model/tokenizer_files.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/json_reader.h"
+#include "engine/tokenize/hugging_face.h"
+#include "engine/tokenize/sentencepiece.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using tokenize::SpecialTokens;
+
+constexpr size_t kMaxTokenizerBytes = size_t{64} << 20;
+constexpr size_t kMaxSettingsBytes = size_t{8} << 20;
+constexpr size_t kMaxTextBytes = 1024;
+constexpr size_t kMaxEndTokens = 64;
+constexpr int kMaxDepth = 32;
+
+absl::Status Named(const char* file, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
+}
+
+// A refused token would read or write past tables whose size is the vocabulary's.
+class BoundedTokenizer final : public Tokenizer {
+ public:
+  BoundedTokenizer(std::unique_ptr<const Tokenizer> tokenizer, int64_t vocab_size)
+      : tokenizer_(std::move(tokenizer)), vocab_size_(vocab_size) {}
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+    absl::StatusOr<std::vector<int32_t>> ids = tokenizer_->Encode(text);
+    if (!ids.ok()) return ids;
+    for (const int32_t id : *ids) {
+      if (id < vocab_size_) continue;
+      return absl::OutOfRangeError(
+          absl::StrCat("token ", id, " of it is not among the model's ", vocab_size_));
+    }
+    return ids;
+  }
+
+  std::string Decode(std::span<const int32_t> ids) const override {
+    return tokenizer_->Decode(ids);
+  }
+  std::string DecodeBytes(std::span<const int32_t> ids) const override {
+    return tokenizer_->DecodeBytes(ids);
+  }
+  bool TextIsUtf8() const override { return tokenizer_->TextIsUtf8(); }
+
+ private:
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  int64_t vocab_size_;
+};
+
+// An empty object where the file is not there.
+absl::StatusOr<json> ReadSettings(const Directory& directory, const char* file) {
+  if (!directory.Has(file)) return json::object();
+  const auto text = directory.Read(file, kMaxSettingsBytes);
+  if (!text.ok()) return text.status();
+  auto document = ParseJson(*text, kMaxDepth);
+  if (!document.ok()) return Named(file, document.status());
+  if (!document->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, " is not a JSON object"));
+  }
+  return document;
+}
+
+// "text", or an object with a `content`.
+std::string TokenText(const json& token) {
+  const json& text = token.is_object() && token.contains("content") ? token["content"] : token;
+  if (!text.is_string() || text.get_ref<const std::string&>().size() > kMaxTextBytes) return "";
+  return text.get<std::string>();
+}
+
+void ReadTokens(const json& settings, SpecialTokens* specials) {
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token", "cls_token",
+                          "sep_token", "mask_token"}) {
+    const std::string text = settings.contains(key) ? TokenText(settings[key]) : "";
+    if (text.empty()) continue;
+    specials->all.push_back(text);
+    if (key == std::string_view("bos_token")) specials->bos = text;
+    if (key == std::string_view("eos_token")) specials->eos = text;
+  }
+  const json more = settings.value("additional_special_tokens", json());
+  for (const json& token : more.is_array() ? more : json::array()) {
+    specials->all.push_back(TokenText(token));
+  }
+}
+
+std::optional<bool> Flag(const json& settings, const char* key) {
+  const auto it = settings.find(key);
+  if (it == settings.end() || !it->is_boolean()) return std::nullopt;
+  return it->get<bool>();
+}
+
+absl::StatusOr<SpecialTokens> ReadSpecialTokens(const Directory& directory) {
+  SpecialTokens specials;
+  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    const auto settings = ReadSettings(directory, file);
+    if (!settings.ok()) return settings.status();
+    ReadTokens(*settings, &specials);
+    if (const auto flag = Flag(*settings, "add_bos_token")) specials.add_bos = flag;
+    if (const auto flag = Flag(*settings, "add_eos_token")) specials.add_eos = flag;
+    const auto it = settings->find("tokenizer_class");
+    if (it != settings->end()) specials.tokenizer_class = TokenText(*it);
+  }
+  return specials;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& directory,
+                                                               int64_t vocab_size) {
+  constexpr char kHuggingFace[] = "tokenizer.json";
+  constexpr char kSentencePiece[] = "tokenizer.model";
+  const bool hugging_face = directory.Has(kHuggingFace);
+  const char* file = hugging_face ? kHuggingFace : kSentencePiece;
+  if (!hugging_face && !directory.Has(kSentencePiece)) return nullptr;
+  const auto bytes = directory.Read(file, kMaxTokenizerBytes);
+  if (!bytes.ok()) return bytes.status();
+  const auto specials = ReadSpecialTokens(directory);
+  if (!specials.ok()) return specials.status();
+  auto tokenizer = hugging_face ? tokenize::ParseHuggingFace(*bytes, *specials)
+                                : tokenize::ParseSentencePiece(*bytes, *specials);
+  if (!tokenizer.ok()) return Named(file, tokenizer.status());
+  return std::make_unique<BoundedTokenizer>(*std::move(tokenizer), vocab_size);
+}
+
+absl::StatusOr<std::vector<int32_t>> LoadEndTokens(const Directory& directory, int64_t vocab_size) {
+  constexpr char kFile[] = "generation_config.json";
+  const auto settings = ReadSettings(directory, kFile);
+  if (!settings.ok()) return settings.status();
+  absl::Status status;
+  ObjectReader root(*settings, absl::StrCat(kFile, ": "), &status);
+  const std::vector<int64_t> ends = root.Integers("eos_token_id", 0, vocab_size - 1);
+  if (ends.size() > kMaxEndTokens) {
+    root.Fail("eos_token_id", absl::StrCat("names more than ", kMaxEndTokens, " tokens"));
+  }
+  if (!status.ok()) return status;
+  return std::vector<int32_t>(ends.begin(), ends.end());
+}
+
+}  // namespace sluice

@@ -1,0 +1,76 @@
+// The loop of byte pair encoding: of all neighbours that may merge, the best do, again and again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <queue>
+#include <vector>
+
+namespace sluice::tokenize {
+
+struct Symbol {
+  int32_t id = 0;
+  uint32_t begin = 0;  // bytes of the piece
+  uint32_t bytes = 0;  // 0: merged into the one before it
+  int32_t previous = -1;
+  int32_t next = -1;
+};
+
+struct Merge {
+  double cost = 0;  // the lowest first, of equal ones the leftmost
+  int32_t id = 0;   // of what comes out
+};
+
+// `find(left, right)` says whether the two symbols may merge. With a queue of candidates, of which those
+// that an earlier merge has made void are dropped when their turn comes: O(n log n).
+template <typename Find>
+class MergeLoop {
+ public:
+  MergeLoop(std::vector<Symbol>* symbols, Find find) : symbols_(*symbols), find_(find) {
+    for (size_t i = 0; i < symbols_.size(); ++i) {
+      symbols_[i].previous = static_cast<int32_t>(i) - 1;
+      symbols_[i].next = i + 1 < symbols_.size() ? static_cast<int32_t>(i + 1) : -1;
+    }
+    for (size_t i = 0; i < symbols_.size(); ++i) Consider(static_cast<int32_t>(i));
+  }
+
+  void Run() {
+    while (!candidates_.empty()) {
+      const Candidate best = candidates_.top();
+      candidates_.pop();
+      Symbol& left = symbols_[best.left];
+      if (left.bytes == 0 || left.next < 0) continue;
+      Symbol& right = symbols_[left.next];
+      if (left.id != best.left_id || right.id != best.right_id) continue;
+      left.id = best.merge.id;
+      left.bytes += right.bytes;
+      right.bytes = 0;
+      left.next = right.next;
+      if (left.next >= 0) symbols_[left.next].previous = best.left;
+      if (left.previous >= 0) Consider(left.previous);
+      Consider(best.left);
+    }
+  }
+
+ private:
+  struct Candidate {
+    Merge merge;
+    int32_t left, left_id, right_id;
+    bool operator<(const Candidate& other) const {
+      return merge.cost != other.merge.cost ? merge.cost > other.merge.cost : left > other.left;
+    }
+  };
+
+  void Consider(int32_t left) {
+    const int32_t right = symbols_[left].next;
+    if (right < 0) return;
+    const std::optional<Merge> merge = find_(symbols_[left], symbols_[right]);
+    if (merge) candidates_.push({*merge, left, symbols_[left].id, symbols_[right].id});
+  }
+
+  std::vector<Symbol>& symbols_;
+  Find find_;
+  std::priority_queue<Candidate> candidates_;
+};
+
+}  // namespace sluice::tokenize

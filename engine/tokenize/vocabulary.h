@@ -1,0 +1,50 @@
+// The tokens of a tokenizer by id and by text.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+
+namespace sluice::tokenize {
+
+inline constexpr int32_t kNoToken = -1;
+inline constexpr int64_t kMaxTokens = int64_t{1} << 22;
+inline constexpr size_t kMaxTokenBytes = 65535;
+
+class Vocabulary {
+ public:
+  // `{"text": id, ...}`. Errors begin with `path`.
+  static absl::StatusOr<Vocabulary> Parse(const nlohmann::json* object, const std::string& path);
+
+  // False where an id or text is there already, or over its limit.
+  bool Add(std::string text, int32_t id);
+
+  // kNoToken: there is none.
+  int32_t IdOf(std::string_view text) const;
+  // Empty where there is none.
+  const std::string& TextOf(int32_t id) const;
+  bool Has(int32_t id) const;
+  // One more than the largest id.
+  int32_t end() const { return static_cast<int32_t>(texts_.size()); }
+  size_t longest_bytes() const { return longest_bytes_; }
+
+  // The tokens <0x00> to <0xFF> that stand for bytes: false, and nothing appended, if one for a byte of
+  // `text` is missing.
+  bool AppendBytes(std::string_view text, std::vector<int32_t>* ids) const;
+
+ private:
+  absl::flat_hash_map<std::string, int32_t> ids_;
+  std::vector<std::string> texts_;
+  std::vector<bool> present_;
+  size_t longest_bytes_ = 0;
+};
+
+// `<0x41>` and its like: the byte; -1: another token.
+int ByteOf(const std::string& token);
+
+}  // namespace sluice::tokenize

@@ -1,0 +1,27 @@
+// What the edge of the network counts by itself, as metrics.
+#pragma once
+
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "server/grpc_ports.h"
+#include "server/security/callers.h"
+#include "server/transfer_watch.h"
+
+namespace sluice {
+
+// Thread-safe. Read at each scrape; what it is given outlives it.
+class EdgeCollector {
+ public:
+  EdgeCollector(const GrpcPorts* ports, const Callers* callers, const TransferWatch* transfers)
+      : ports_(ports), callers_(callers), transfers_(transfers) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  const GrpcPorts* const ports_;
+  const Callers* const callers_;
+  const TransferWatch* const transfers_;
+};
+
+}  // namespace sluice

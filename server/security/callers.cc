@@ -1,0 +1,187 @@
+#include "server/security/callers.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "engine/reason.h"
+#include "grpc/grpc_security_constants.h"
+#include "grpcpp/security/auth_context.h"
+#include "server/security/secret_file.h"
+#include "server/status.h"
+
+namespace sluice {
+namespace {
+
+// An unset burst is what comes in a second, and one at least.
+BucketRate RateOf(double per_second, double burst) {
+  return {per_second, burst > 0 ? burst : std::max(per_second, 1.0)};
+}
+
+RateOptions Merge(const RateOptions& defaults, const RateOverrides& own) {
+  return {.requests_per_second = own.requests_per_second.value_or(defaults.requests_per_second),
+          .requests_burst = own.requests_burst.value_or(defaults.requests_burst),
+          .tokens_per_second = own.tokens_per_second.value_or(defaults.tokens_per_second),
+          .tokens_burst = own.tokens_burst.value_or(defaults.tokens_burst)};
+}
+
+// What follows "Bearer " in the call's authorization; nothing when there is no such header.
+std::optional<absl::string_view> BearerToken(const grpc::ServerContextBase& context) {
+  constexpr absl::string_view kScheme = "bearer ";
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find("authorization");
+  if (found == metadata.end()) return std::nullopt;
+  const absl::string_view value(found->second.data(), found->second.size());
+  if (!absl::StartsWithIgnoreCase(value, kScheme)) return absl::string_view();
+  return absl::StripAsciiWhitespace(value.substr(kScheme.size()));
+}
+
+// Index of the caller that one of the certificate's names belongs to.
+std::optional<size_t> CertificateOwner(const grpc::ServerContextBase& context,
+                                       const CallersFile& file) {
+  if (file.certificates.empty()) return std::nullopt;
+  const auto identity = context.auth_context();
+  if (identity == nullptr || !identity->IsPeerAuthenticated()) return std::nullopt;
+  for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
+    for (const grpc::string_ref& name : identity->FindPropertyValues(property)) {
+      const auto found = file.certificates.find(absl::string_view(name.data(), name.size()));
+      if (found != file.certificates.end()) return found->second;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Caller::Caller(std::string name, const RateOptions& rates, std::shared_ptr<CallerAccount> account)
+    : name_(std::move(name)),
+      requests_(RateOf(rates.requests_per_second, rates.requests_burst)),
+      tokens_(RateOf(rates.tokens_per_second, rates.tokens_burst)),
+      account_(std::move(account)) {}
+
+absl::Status Caller::Refuse(const char* unit, const BucketRate& rate, nanoseconds wait) const {
+  account_->refused.fetch_add(1, std::memory_order_relaxed);
+  const absl::Status status = absl::ResourceExhaustedError(
+      absl::StrCat("caller ", name_, ": more than ", rate.per_second, " ", unit,
+                   " per second (bursts of ", rate.burst, ")"));
+  return WithPushback(WithReason(status, "rate_limited"), absl::FromChrono(wait));
+}
+
+absl::Status Caller::TakeRequest(MonoTime now) const {
+  const nanoseconds wait = account_->requests.Take(1, requests_, now);
+  if (wait != nanoseconds(0)) return Refuse("requests", requests_, wait);
+  account_->admitted_requests.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+absl::Status Caller::TakeTokens(int64_t tokens, MonoTime now) const {
+  const nanoseconds wait = account_->tokens.Take(static_cast<double>(tokens), tokens_, now);
+  if (wait != nanoseconds(0)) return Refuse("tokens", tokens_, wait);
+  account_->admitted_tokens.fetch_add(tokens, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+void Caller::ReturnTokens(int64_t tokens) const {
+  account_->tokens.Return(static_cast<double>(tokens), tokens_);
+  account_->admitted_tokens.fetch_sub(tokens, std::memory_order_relaxed);
+}
+
+absl::StatusOr<std::unique_ptr<Callers>> Callers::Open(const AuthOptions& auth,
+                                                       const RateOptions& rates,
+                                                       OnChange on_change) {
+  std::unique_ptr<Callers> callers(new Callers(auth, rates, std::move(on_change)));
+  {
+    MutexLock look(&callers->look_mu_);
+    callers->Publish(CallersFile());
+  }
+  if (absl::Status status = callers->Look(); !status.ok()) return status;
+  return callers;
+}
+
+absl::Status Callers::Look() {
+  if (auth_.callers_file.empty()) return absl::OkStatus();
+  MutexLock look(&look_mu_);
+  absl::StatusOr<std::string> text = ReadSecretFile(auth_.callers_file);
+  absl::Status outcome = text.status();
+  const bool fresh = text.ok() && (!read_ || *text != text_);
+  if (fresh) {
+    absl::StatusOr<CallersFile> file = ParseCallers(*text, auth_.callers_file);
+    outcome = file.status();
+    if (file.ok()) {
+      Publish(*std::move(file));
+      text_ = *std::move(text);
+      read_ = true;
+    }
+  }
+  const bool told = outcome == outcome_ && !(fresh && outcome.ok());
+  outcome_ = outcome;
+  if (!told && read_) on_change_(outcome);
+  return outcome;
+}
+
+void Callers::SetRates(const RateOptions& rates) {
+  MutexLock look(&look_mu_);
+  rates_ = rates;
+  Publish(table()->file);
+}
+
+void Callers::Publish(CallersFile file) {
+  absl::flat_hash_map<std::string, std::shared_ptr<CallerAccount>> accounts;
+  if (const std::shared_ptr<const Table> before = table()) {
+    for (const auto& caller : before->callers) accounts[caller->name()] = caller->account();
+  }
+  auto next = std::make_shared<Table>();
+  for (const CallersFile::Entry& entry : file.callers) {
+    std::shared_ptr<CallerAccount>& account = accounts[entry.name];
+    if (account == nullptr) account = std::make_shared<CallerAccount>();
+    next->callers.push_back(
+        std::make_shared<const Caller>(entry.name, Merge(rates_, entry.rates), account));
+  }
+  next->file = std::move(file);
+  MutexLock lock(&mu_);
+  table_ = std::move(next);
+}
+
+std::shared_ptr<const Callers::Table> Callers::table() const {
+  MutexLock lock(&mu_);
+  return table_;
+}
+
+absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
+    const grpc::ServerContextBase& context) const {
+  const std::shared_ptr<const Table> known = table();
+  if (auth_.callers_file.empty()) return known->callers.front();
+  if (const std::optional<absl::string_view> token = BearerToken(context)) {
+    const auto found = known->file.tokens.find(DigestOf(*token));
+    if (found != known->file.tokens.end()) return known->callers[found->second];
+    unknown_tokens_.fetch_add(1, std::memory_order_relaxed);
+    return WithReason(absl::UnauthenticatedError("the bearer token is nobody's"), "token_unknown");
+  }
+  if (const std::optional<size_t> owner = CertificateOwner(context, known->file)) {
+    return known->callers[*owner];
+  }
+  if (auth_.anonymous) return known->callers.front();
+  missing_credentials_.fetch_add(1, std::memory_order_relaxed);
+  return WithReason(
+      absl::UnauthenticatedError("no bearer token (metadata authorization), and no certificate of "
+                                 "a known caller"),
+      "credential_missing");
+}
+
+std::vector<CallerStats> Callers::Stats() const {
+  std::vector<CallerStats> all;
+  for (const std::shared_ptr<const Caller>& caller : table()->callers) {
+    const CallerAccount& account = *caller->account();
+    all.push_back({.caller = caller->name(),
+                   .requests = account.admitted_requests.load(std::memory_order_relaxed),
+                   .tokens = account.admitted_tokens.load(std::memory_order_relaxed),
+                   .refused = account.refused.load(std::memory_order_relaxed)});
+  }
+  return all;
+}
+
+}  // namespace sluice

@@ -1,0 +1,46 @@
+#include "server/security/security.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+absl::Status In(const char* section, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(section, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Security>> Security::Open(const ServerOptions& options, Clock* clock,
+                                                         SecurityEvents events) {
+  std::unique_ptr<TlsFiles> tls;
+  if (!options.tls.certificate_file.empty()) {
+    auto opened = TlsFiles::Open(options.tls, std::move(events.certificate));
+    if (!opened.ok()) return In("server.tls", opened.status());
+    tls = *std::move(opened);
+  }
+  auto callers = Callers::Open(options.auth, options.rate, std::move(events.callers));
+  if (!callers.ok()) return In("server.auth", callers.status());
+  std::unique_ptr<Security> security(new Security(std::move(tls), *std::move(callers)));
+  if (options.tls.certificate_file.empty() && options.auth.callers_file.empty()) return security;
+  security->polls_ =
+      std::make_unique<PollThread>(std::chrono::microseconds(options.secrets.poll_interval_us),
+                                   clock, [raw = security.get()] { raw->Look().IgnoreError(); });
+  return security;
+}
+
+absl::Status Security::Look() {
+  const absl::Status tls = tls_ == nullptr ? absl::OkStatus() : tls_->Look();
+  const absl::Status callers = callers_->Look();
+  if (!tls.ok()) return In("server.tls", tls);
+  return callers.ok() ? callers : In("server.auth", callers);
+}
+
+std::shared_ptr<grpc::ServerCredentials> Security::Credentials() const {
+  return tls_ == nullptr ? grpc::InsecureServerCredentials() : tls_->Credentials();
+}
+
+}  // namespace sluice

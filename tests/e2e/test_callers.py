@@ -1,0 +1,201 @@
+"""Who calls, and how much each caller may ask for."""
+
+import hashlib
+import subprocess
+
+import grpc
+import pytest
+from always import await_balance, undisturbed
+from calls import wait_until
+from certificates import Authority, Files, SecureDaemon
+from conftest import SLUICE, Daemon, free_port
+from http2 import INFER, STREAM_INFER, Connection
+from infer import infer, text_inputs
+from limits import request
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import InferenceServerException
+
+ALICE, BOB, STRANGER = "alice-0123456789abcdef", "bob-0123456789abcdef", "stranger-0123456789"
+
+
+class TokenDaemon(Daemon):
+    """Its clients show ALICE."""
+
+    def client(self, **options):
+        client = super().client(**options)
+        plain = client.infer
+        client.infer = lambda *args, **named: plain(*args, headers=bearer(ALICE), **named)
+        return client
+
+
+def bearer(token):
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def callers(tmp_path):
+    """Starts a daemon that knows the callers of `text`."""
+    started = []
+    path = tmp_path / "callers"
+
+    def start(text, *options):
+        path.write_text(text)
+        started.append(TokenDaemon("--server.auth.callers-file", str(path),
+                                   "--server.secrets.poll-interval-us", "100ms", *options))
+        started[-1].callers = path
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+def call(server, method, message, token=None):
+    """The status' name, and the trailers, of a unary call or a stream of one message."""
+    metadata = token and [("authorization", f"Bearer {token}")]
+    with grpc.insecure_channel(server.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        try:
+            if method == "ModelStreamInfer":
+                answers = stub.ModelStreamInfer(iter([message]), timeout=30, metadata=metadata)
+                for answer in answers:
+                    code = answer.infer_response.parameters["error_code"].string_param
+                    if code:
+                        return code, {k: v.int64_param for k, v in answer.infer_response.parameters.items()}
+                return "OK", dict(answers.trailing_metadata())
+            _, made = getattr(stub, method).with_call(message, timeout=30, metadata=metadata)
+            return "OK", dict(made.trailing_metadata())
+        except grpc.RpcError as error:
+            return error.code().name, dict(error.trailing_metadata())
+
+
+def message(max_tokens=1):
+    return service_pb2.ModelInferRequest.FromString(request(max_tokens=max_tokens))
+
+
+TWO = f"alice: token:{ALICE}\nbob: sha256:{hashlib.sha256(BOB.encode()).hexdigest()}\n"
+
+
+def test_only_callers_that_are_known(callers):
+    server = callers(TWO, "--server.auth.anonymous", "false")
+    health = [SLUICE, "health", "--server", server.grpc]
+    with undisturbed(server):
+        for method, what in (("ModelInfer", message()), ("ModelStreamInfer", message()),
+                             ("ServerLive", service_pb2.ServerLiveRequest()),
+                             ("RepositoryIndex", service_pb2.RepositoryIndexRequest())):
+            assert call(server, method, what, ALICE)[0] == "OK", method
+            assert call(server, method, what, BOB)[0] == "OK", method
+            for token, reason in ((None, "credential_missing"), (STRANGER, "token_unknown"),
+                                  (ALICE[:-1], "token_unknown"), (ALICE + "0", "token_unknown")):
+                status, trailers = call(server, method, what, token)
+                assert status == "UNAUTHENTICATED" and trailers["sluice-reason"] == reason, method
+        assert subprocess.run(health, capture_output=True, timeout=60).returncode == 0, "probes have no token"
+    assert server.metric("sluice_unauthenticated_total", reason="credential_missing") == 4
+    assert server.metric("sluice_unauthenticated_total", reason="token_unknown") == 12
+    assert server.metric("sluice_caller_requests_total", caller="bob") == 2
+    assert server.metric("sluice_caller_tokens_total", caller="bob") > 2
+    assert server.metric("sluice_caller_requests_total", caller="anonymous") == 0
+
+
+def test_unknown_callers_are_refused_at_their_headers(callers):
+    """Nothing of a message is waited for."""
+    server = callers(TWO, "--server.auth.anonymous", "false", "--server.admin.on-grpc-address", "true")
+    with Connection(server.grpc) as stranger:
+        stranger.settle()
+        paths = (INFER, STREAM_INFER, "/sluice.admin.v1.Admin/GetBuckets")
+        for stream, path in zip((1, 3, 5), paths):
+            stranger.open(stream, path)
+            end = stranger.end(stream)
+            assert end["grpc-status"] == "16" and end["sluice-reason"] == "credential_missing", path
+
+
+def test_tokens_are_exchanged_while_it_serves(callers):
+    server = callers(TWO, "--server.auth.anonymous", "false")
+    reads = lambda result: server.metric("sluice_secret_reads_total", kind="callers", result=result)
+    live = lambda token: call(server, "ServerLive", service_pb2.ServerLiveRequest(), token)[0]
+    with undisturbed(server):
+        server.callers.write_text(TWO + "nonsense\n")
+        wait_until(lambda: reads("error") == 1)
+        assert live(ALICE) == live(BOB) == "OK", "the last good file counts"
+        server.callers.write_text(TWO + f"carol: token:{STRANGER}\n")
+        wait_until(lambda: live(STRANGER) == "OK")
+        server.callers.write_text(f"alice: token:{ALICE}\n")
+        wait_until(lambda: live(BOB) == "UNAUTHENTICATED")
+        server.callers.unlink()
+        wait_until(lambda: reads("error") == 2)
+        assert live(ALICE) == "OK"
+
+
+def test_a_bad_file_of_callers_ends_the_start(callers):
+    with pytest.raises(AssertionError, match=r"server.auth: .*callers:1: a token has 16 to 512 bytes"):
+        callers("alice: token:short\n")
+
+
+def test_requests_are_limited_by_caller(callers):
+    server = callers(TWO.replace("\nbob", " requests_per_second=0\nbob"),
+                     "--server.rate.requests-per-second", "0.01", "--server.rate.requests-burst", "3")
+    with undisturbed(server):  # alice
+        for method in ("ModelInfer", "ModelStreamInfer"):
+            token = {"ModelInfer": BOB, "ModelStreamInfer": None}[method]
+            assert [call(server, method, message(), token)[0] for _ in range(5)] == (
+                ["OK"] * 3 + ["RESOURCE_EXHAUSTED"] * 2)
+        status, trailers = call(server, "ModelInfer", message(), BOB)
+        assert status == "RESOURCE_EXHAUSTED" and trailers["sluice-reason"] == "rate_limited"
+        assert 90_000 < int(trailers["grpc-retry-pushback-ms"]) <= 100_000
+        _, parameters = call(server, "ModelStreamInfer", message(), None)
+        assert 90_000 < parameters["retry_pushback_ms"] <= 100_000
+    assert server.metric("sluice_caller_refused_total", caller="bob") == 3
+    assert server.metric("sluice_caller_refused_total", caller="anonymous") == 3
+    assert server.metric("sluice_rejected_total", reason="rate_limited") == 6
+    await_balance(server)
+
+
+def test_tokens_are_limited_and_a_reload_changes_the_rate(tmp_path, callers):
+    config = tmp_path / "sluice.yaml"
+    config.write_text("server: {rate: {tokens_per_second: 0.01, tokens_burst: 100}}\n")
+    server = callers(TWO, "--config", str(config))
+    long = message(max_tokens=60)
+    assert call(server, "ModelInfer", long, BOB)[0] == "OK"
+    status, trailers = call(server, "ModelInfer", long, BOB)
+    assert status == "RESOURCE_EXHAUSTED" and trailers["sluice-reason"] == "rate_limited"
+    config.write_text("server: {rate: {tokens_per_second: 0, tokens_burst: 100}}\n")
+    run = subprocess.run([SLUICE, "reload", "--server", server.admin], capture_output=True, text=True,
+                         timeout=60)
+    assert "applied: server.rate.tokens_per_second" in run.stdout, run.stderr
+    for _ in range(3):
+        assert call(server, "ModelInfer", long, BOB)[0] == "OK"
+    await_balance(server)
+
+
+def test_sluice_shows_its_token(callers, monkeypatch):
+    server = callers(TWO, "--server.auth.anonymous", "false")
+    models = [SLUICE, "models", "--server", server.grpc]
+    generate = [SLUICE, "generate", "--server", server.grpc, "--max-tokens", "2", "--text", "And"]
+    for command in (models, generate):
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert run.returncode == 1 and "SLUICE_TOKEN" in run.stderr
+        assert subprocess.run([*command, "--token", ALICE], capture_output=True, timeout=60).returncode == 0
+    monkeypatch.setenv("SLUICE_TOKEN", BOB)
+    assert subprocess.run(models, capture_output=True, timeout=60).returncode == 0
+
+
+def test_a_certificates_name_is_a_caller(tmp_path):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    known = tmp_path / "callers"
+    known.write_text("batch: certificate:batch.example.org requests_per_second=0.01 requests_burst=1\n")
+    server = SecureDaemon(
+        authority.certificate, *files.options(), "--server.tls.client-ca-file", str(files.ca),
+        "--server.auth.callers-file", str(known), "--server.auth.anonymous", "false",
+        "--server.grpc.health-address", f"127.0.0.1:{free_port()}")
+    try:
+        server.own = authority.pair(name="batch.example.org")
+        with server.client() as client:
+            infer(client, text_inputs("And"), max_tokens=1)
+            with pytest.raises(InferenceServerException, match="caller batch: more than 0.01 requests"):
+                infer(client, text_inputs("And"), max_tokens=1)
+        server.own = authority.pair(name="somebody.example.org")
+        with server.client() as client, pytest.raises(InferenceServerException, match="known caller"):
+            client.is_server_live()
+    finally:
+        server.stop()

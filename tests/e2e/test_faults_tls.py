@@ -1,0 +1,245 @@
+"""TLS: certificates that are replaced, well and badly, while the daemon serves (row 23)."""
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import warnings
+
+import pytest
+import tritonclient.grpc as grpcclient
+from always import undisturbed
+from calls import wait_until
+from certificates import Authority, Files, SecureDaemon
+from conftest import SLUICE, free_port
+from infer import infer, text_inputs
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return Authority()
+
+
+@pytest.fixture
+def files(tmp_path, authority):
+    return Files(tmp_path, authority)
+
+
+@pytest.fixture
+def secure(authority):
+    started = []
+
+    def start(*options):
+        started.append(SecureDaemon(authority.certificate, *options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+def reads(server, result):
+    return server.metric("sluice_secret_reads_total", kind="certificate", result=result)
+
+
+def expiry(server):
+    return server.metric("sluice_certificate_expiry_timestamp_seconds")
+
+
+def live(server):
+    """Does a new connection reach it?"""
+    with server.client() as client:
+        try:
+            return client.is_server_live()
+        except Exception:
+            return False
+
+
+def mismatched(files, authority):
+    files.key.write_bytes(authority.pair()[1])
+
+
+def missing(files, authority):
+    files.crt.unlink()
+
+
+def expired(files, authority):
+    files.put(authority.pair(days=-1))
+
+
+def half_written(files, authority):
+    certificate, key = authority.pair()
+    files.put((certificate[:len(certificate) // 2], key))
+
+
+def unreadable(files, authority):
+    """To read what it leads to is an input/output error."""
+    files.crt.unlink()
+    files.crt.symlink_to("/proc/self/mem")
+
+
+def test_the_last_good_pair_serves(secure, files, authority):
+    server = secure(*files.options())
+    assert 0 < expiry(server) - time.time() < 2 * 86400
+    with undisturbed(server):
+        faults = [mismatched, missing, expired, half_written, unreadable]
+        for days, spoil in enumerate(faults, start=3):
+            bad, good, shown = reads(server, "error"), reads(server, "ok"), expiry(server)
+            spoil(files, authority)
+            wait_until(lambda: reads(server, "error") > bad)
+            assert live(server), spoil
+            assert expiry(server) == shown
+            files.crt.unlink(missing_ok=True)
+            files.put(authority.pair(days=days))
+            wait_until(lambda: expiry(server) > shown + 43200)
+            assert reads(server, "ok") > good
+            assert live(server)
+
+
+def test_a_reload_reads_them_and_tells_what_is_wrong(secure, files, authority):
+    server = secure(*files.options()[:-1], "1h")
+    reload = [SLUICE, "reload", "--server", server.admin]
+    with undisturbed(server):
+        mismatched(files, authority)
+        failed = subprocess.run(reload, capture_output=True, text=True, timeout=60)
+        assert failed.returncode == 1
+        assert "server.tls: " in failed.stderr and "tls.key: is not the key of" in failed.stderr
+        shown = expiry(server)
+        files.put(authority.pair(days=5))
+        assert subprocess.run(reload, timeout=60, stdout=subprocess.DEVNULL).returncode == 0
+        assert expiry(server) > shown + 86400
+        files.put(authority.pair(days=9))
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: expiry(server) > shown + 4 * 86400)
+        assert live(server)
+
+
+@pytest.mark.parametrize("spoil", [mismatched, missing, expired, half_written, unreadable])
+def test_a_start_with_bad_files_fails(secure, files, authority, spoil):
+    spoil(files, authority)
+    with pytest.raises(AssertionError, match="server.tls: .*tls\\.(crt|key)"):
+        secure(*files.options())
+
+
+def test_no_call_fails_while_they_are_replaced(secure, files, authority):
+    server = secure(*files.options())
+    stop, failures, calls = threading.Event(), [], []
+
+    def reconnect():
+        while not stop.is_set():
+            try:
+                with server.client() as client:
+                    infer(client, text_inputs("And"), max_tokens=1)
+                calls.append(1)
+            except Exception as failure:
+                failures.append(failure)
+
+    threads = [threading.Thread(target=reconnect) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    with undisturbed(server):
+        for days in range(2, 8):
+            shown = expiry(server)
+            files.put(authority.pair(days=days))  # not at once: between the two they do not fit
+            wait_until(lambda: expiry(server) > shown)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures and len(calls) > 10
+
+
+def test_others_authority_is_not_believed(secure, files):
+    server = secure(*files.options())
+    server.ca = Authority().certificate
+    assert not live(server)
+
+
+def test_callers_need_a_certificate_where_that_is_asked(secure, files, authority, tmp_path):
+    server = secure(*files.options(), "--server.tls.client-ca-file", str(files.ca))
+    assert not live(server)
+    server.own = Authority().pair()
+    assert not live(server), "it is another authority's"
+    server.own = authority.pair(days=-1)
+    assert not live(server), "it has expired"
+    server.own = authority.pair()
+    (tmp_path / "caller").mkdir()
+    own = Files(tmp_path / "caller", authority)
+    with undisturbed(server):
+        assert live(server)
+        health = [SLUICE, "health", "--server", server.grpc, "--ca", files.ca]
+        run = subprocess.run([*health, "--cert", own.crt, "--key", own.key], capture_output=True, text=True,
+                             timeout=60)
+        assert run.stdout == "SERVING\n", run.stderr
+        assert subprocess.run(health, capture_output=True, timeout=60).returncode == 3
+
+
+def test_the_client_checks_the_servers_name(secure, files):
+    server = secure(*files.options())
+    health = [SLUICE, "health", "--server", server.grpc, "--ca", files.ca]
+    for name, status in (("localhost", 0), ("elsewhere", 3)):
+        run = subprocess.run([*health, "--server-name", name], capture_output=True, timeout=60)
+        assert run.returncode == status
+    assert subprocess.run(health[:-2], capture_output=True, timeout=60).returncode == 3, "plain text"
+
+
+def test_plaintext_is_for_probes_alone(secure, files):
+    health = f"127.0.0.1:{free_port()}"
+    server = secure(*files.options(), "--server.grpc.health-address", health)
+    with grpcclient.InferenceServerClient(server.grpc) as plain:
+        with pytest.raises(Exception):
+            plain.is_server_live(client_timeout=5)
+    assert subprocess.run([SLUICE, "health", "--server", health], timeout=60).returncode == 0
+    with grpcclient.InferenceServerClient(health) as probe:
+        with pytest.raises(Exception, match="(?i)unimplemented"):
+            probe.is_server_live()
+    assert server.metric("sluice_connections_open", listener="health") <= 3
+
+
+def test_the_admin_address_has_tls_where_that_is_asked(secure, files):
+    server = secure(*files.options(), "--server.admin.secured", "true")
+    models = [SLUICE, "buckets", "--json", "--server", server.admin]
+    assert subprocess.run(models, capture_output=True, timeout=60).returncode == 3
+    run = subprocess.run([*models, "--ca", files.ca], capture_output=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+
+
+def test_tls_handshakes_that_stall_are_ended(secure, files):
+    server = secure(*files.options(), "--server.grpc.connection.handshake-timeout-us", "500ms")
+    host, port = server.grpc.split(":")
+    with undisturbed(server):
+        stalled = [socket.create_connection((host, int(port)), timeout=20) for _ in range(20)]
+        nothing, half_a_hello, noise = b"", b"\x16\x03\x01\x02\x00\x01\x00", os.urandom(64)
+        for each, said in zip(stalled, itertools.cycle([nothing, half_a_hello, noise])):
+            each.sendall(said)
+        for each in stalled:
+            with each, contextlib.suppress(ConnectionResetError):
+                while each.recv(1024):  # an alert, maybe, and then the end
+                    pass
+
+
+def test_old_versions_of_tls_are_not_spoken(secure, files):
+    server = secure(*files.options())
+
+    def speaks(version):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(files.ca)
+        context.set_alpn_protocols(["h2"])
+        context.set_ciphers("DEFAULT@SECLEVEL=0")  # else this side refuses them
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.minimum_version = context.maximum_version = version
+        host, port = server.grpc.split(":")
+        try:
+            with socket.create_connection((host, int(port)), timeout=20) as raw:
+                with context.wrap_socket(raw, server_hostname=host) as connection:
+                    return connection.selected_alpn_protocol() == "h2"
+        except ssl.SSLError:
+            return False
+
+    assert not speaks(ssl.TLSVersion.TLSv1) and not speaks(ssl.TLSVersion.TLSv1_1)
+    assert speaks(ssl.TLSVersion.TLSv1_2) and speaks(ssl.TLSVersion.TLSv1_3)

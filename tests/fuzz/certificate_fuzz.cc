@@ -1,0 +1,19 @@
+// PEM files of TLS: the input is certificate, key and authorities at once, each of which reads its own kind.
+#include "server/security/tls_identity.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string text(sluice::fuzz::AsText(data, size));
+  const sluice::TlsOptions options = {
+      .certificate_file = "crt", .key_file = "key", .client_ca_file = "ca"};
+  sluice::TlsIdentity identity = {.certificate = text, .key = text, .client_ca = text};
+  // Within the time of the seeds.
+  const auto now = std::chrono::system_clock::from_time_t(1'800'000'000);
+  const absl::Status status = sluice::CheckTlsIdentity(options, now, &identity);
+  if (status.ok()) {
+    SLUICE_CHECK(identity.expires > now);
+  } else {
+    sluice::fuzz::CheckRefusal(status);
+  }
+  return 0;
+}

@@ -1,0 +1,118 @@
+#include "server/security/callers_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kToken[] = "0123456789abcdef";
+
+std::string HexOf(absl::string_view token) {
+  const TokenDigest digest = DigestOf(token);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
+}
+
+std::string ErrorOf(const std::string& text) {
+  return std::string(ParseCallers(text, "f").status().message());
+}
+
+TEST(CallersFileTest, NamesCredentialsAndLimits) {
+  const auto file =
+      ParseCallers(absl::StrCat("# who may call\n\n  alice: token:", kToken,
+                                "  requests_per_second=2.5 # tokens_burst=1\r\n",
+                                "alice:sha256:", HexOf("another token of hers"),
+                                "\ttokens_burst=1e5\n", "batch: certificate:batch.example.org#1\n",
+                                "anonymous: none requests_per_second=0"),
+                   "f");
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ(file->callers.size(), 3u);
+  EXPECT_EQ(file->callers[0].name, kAnonymous);
+  EXPECT_EQ(file->callers[0].rates.requests_per_second, 0);
+  EXPECT_EQ(file->callers[1].name, "alice");
+  EXPECT_EQ(file->callers[1].rates.requests_per_second, 2.5);
+  EXPECT_EQ(file->callers[1].rates.tokens_burst, 1e5);
+  EXPECT_EQ(file->callers[1].rates.tokens_per_second, std::nullopt);
+  EXPECT_EQ(file->tokens.at(DigestOf(kToken)), 1u);
+  EXPECT_EQ(file->tokens.at(DigestOf("another token of hers")), 1u);
+  EXPECT_EQ(file->tokens.size(), 2u);
+  EXPECT_EQ(file->certificates.at("batch.example.org#1"), 2u);
+}
+
+TEST(CallersFileTest, ErrorsNameTheLineAndTheRule) {
+  const std::string good = absl::StrCat("a: token:", kToken);
+  const std::pair<std::string, std::string> cases[] = {
+      {"alice", "NAME: CREDENTIAL"},
+      {": token:0123456789abcdef", "NAME: CREDENTIAL"},
+      {"a b: token:0123456789abcdef", "NAME: CREDENTIAL"},
+      {absl::StrCat(std::string(65, 'a'), ": none"), "NAME: CREDENTIAL"},
+      {"a:", "no credential"},
+      {"a: # token:0123456789abcdef", "no credential"},
+      {"a: password:x", "none of token:TEXT"},
+      {"a: none", "only anonymous"},
+      {"anonymous: token:0123456789abcdef", "anonymous has the credential none"},
+      {"a: token:0123456789abcde", "16 to 512 bytes; this one has 15"},
+      {absl::StrCat("a: token:", std::string(513, 'x')), "this one has 513"},
+      {"a: token:0123456789abcdef\x01", "printable"},
+      {"a: sha256:00", "64 hexadecimal digits"},
+      {absl::StrCat("a: sha256:", std::string(64, 'g')), "64 hexadecimal digits"},
+      {"a: certificate:", "1 to 256 bytes"},
+      {absl::StrCat("a: certificate:", std::string(257, 'x')), "1 to 256 bytes"},
+      {good + " requests=5", "a limit is one of"},
+      {good + " requests_per_second", "from 0 to 1e9"},
+      {good + " requests_per_second=-1", "from 0 to 1e9"},
+      {good + " requests_per_second=nan", "from 0 to 1e9"},
+      {good + " tokens_burst=1e10", "from 0 to 1e9"},
+      {good + " tokens_burst=1 tokens_burst=1", "given before"},
+  };
+  for (const auto& [line, problem] : cases) {
+    const std::string error = ErrorOf("# first\n" + line);
+    EXPECT_THAT(error, HasSubstr(problem)) << line;
+    EXPECT_EQ(error.substr(0, 5), "f:2: ") << line;
+    EXPECT_EQ(error.find("0123456789abcde"), std::string::npos) << "shows a token: " << error;
+  }
+  EXPECT_THAT(ErrorOf(good + "\nb: token:" + kToken), HasSubstr("f:2: this token was given"));
+  EXPECT_THAT(ErrorOf(good + "\nb: sha256:" + HexOf(kToken)), HasSubstr("f:2: this token"));
+  EXPECT_THAT(ErrorOf("a: certificate:n\nb: certificate:n"), HasSubstr("f:2: this certificate"));
+}
+
+TEST(CallersFileTest, TheNumberOfNamesIsBounded) {
+  std::string text;
+  for (size_t i = 1; i < kMaxCallers; ++i)
+    absl::StrAppend(&text, "n", i, ": certificate:c", i, "\n");
+  EXPECT_EQ(ErrorOf(text), "");
+  EXPECT_THAT(ErrorOf(text + "one: certificate:more"), HasSubstr("more than 1000 names"));
+}
+
+// Whatever the file holds, there is an answer, and what is accepted is within its limits.
+TEST(CallersFileTest, AlteredTextIsRefusedOrWithinTheLimits) {
+  const std::string good = absl::StrCat("alice: token:", kToken, " requests_per_second=2\n",
+                                        "anonymous: none tokens_burst=1\n# c\nb: certificate:x\n");
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::string text = good;
+    for (uint64_t i = 0; i <= random() % 4; ++i) {
+      text[random() % text.size()] = static_cast<char>(random());
+    }
+    const auto file = ParseCallers(text, "f");
+    if (!file.ok()) continue;
+    ASSERT_LE(file->callers.size(), 4u);
+    for (const auto& [digest, index] : file->tokens) ASSERT_LT(index, file->callers.size());
+    for (const auto& entry : file->callers) {
+      ASSERT_FALSE(entry.name.empty());
+      ASSERT_LE(entry.rates.requests_per_second.value_or(0), 1e9);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,25 @@
+// Certificates made for a test.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace sluice::testing {
+
+struct CertificatePem {
+  std::string certificate;
+  std::string key;
+};
+
+struct CertificateOptions {
+  std::chrono::seconds begins{-3600};  // from now
+  std::chrono::seconds expires{86'400};
+  const CertificatePem* issuer = nullptr;  // nullptr: itself
+  std::string name = "localhost";  // common name; the alternative ones are localhost, 127.0.0.1
+  int rsa_bits = 0;                // 0: elliptic curve
+};
+
+// May sign others.
+CertificatePem MakeCertificate(const CertificateOptions& options = {});
+
+}  // namespace sluice::testing
