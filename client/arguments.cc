@@ -11,6 +11,7 @@
 #include "client/flag_values.h"
 #include "client/manage_flags.h"
 #include "client/request_flags.h"
+#include "client/verify_flags.h"
 #include "config/value.h"
 #include "config/version.h"
 
@@ -19,9 +20,9 @@ namespace {
 
 constexpr char kDescription[] = "sluice sends requests to sluiced and shows what it serves.";
 constexpr char kExitCodes[] =
-    "Exit codes: 0 success; 1 a request failed, or the server is not healthy; 2 wrong arguments "
-    "or\n"
-    "unreadable input; 3 no server answers, or it is shutting down; 130 interrupted.";
+    "Exit codes: 0 success; 1 a request failed, outputs differ, or the server is not healthy;\n"
+    "2 wrong arguments or unreadable input; 3 no server answers, or it is shutting down;\n"
+    "130 interrupted.";
 constexpr Integer kDeadline{0, 86'400'000'000, Unit::kMicroseconds};
 
 // What the flags say, before any of it is judged.
@@ -38,6 +39,7 @@ struct Flags {
   HealthArguments health;
   BucketFlags buckets;
   ManageFlags manage;
+  VerifyFlags verify;
 };
 
 // Instead of the C++ types by which CLI11 would call the values.
@@ -77,6 +79,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
                           "sluice.liveness."));
   AddBucketCommands(&flags->buckets, app);
   AddManageCommands(&flags->manage, app);
+  AddVerifyCommand(&flags->verify, app);
   app->require_subcommand(0, 1);
   NameValues(app);
 }
@@ -136,6 +139,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     if (status.ok()) status = ReadRequestCommand(flags.requests, app, &arguments);
     if (status.ok()) status = ReadBucketCommand(flags.buckets, app, &arguments);
     if (status.ok()) status = ReadManageCommand(flags.manage, app, &arguments);
+    if (status.ok()) status = ReadVerifyCommand(flags.verify, app, &arguments);
   }
   if (!status.ok()) return status;
   return arguments;

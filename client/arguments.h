@@ -70,6 +70,13 @@ struct FitArguments {
   std::string out;  // empty: standard output alone
 };
 
+struct VerifyArguments {
+  std::string model_directory;
+  std::string golden;
+  double tolerance = 0;
+  std::string profile;
+};
+
 // How to reach the server.
 struct ConnectionArguments {
   bool tls = false;
@@ -100,7 +107,8 @@ struct Arguments {
     kLoad,
     kUnload,
     kReload,
-    kFit
+    kFit,
+    kVerify
   };
   Command command = Command::kPrint;
   std::string text;  // kPrint: help or version
@@ -115,6 +123,7 @@ struct Arguments {
   OptimizeArguments optimize;
   ExplainArguments explain;
   FitArguments fit;
+  VerifyArguments verify;
   ManageArguments manage;
 };
 

@@ -13,6 +13,7 @@ int Run(const Arguments& arguments, const Console& console) {
     return kExitOk;
   }
   if (arguments.command == Arguments::Command::kFit) return RunFit(arguments, console);
+  if (arguments.command == Arguments::Command::kVerify) return RunVerify(arguments, console);
   const auto credentials = CredentialsOf(arguments.connection);
   if (!credentials.ok()) {
     *console.error << "sluice: " << credentials.status().message() << "\n";
@@ -44,6 +45,7 @@ int Run(const Arguments& arguments, const Console& console) {
     case Arguments::Command::kReload:
       return RunReload(arguments, connection, console);
     case Arguments::Command::kFit:
+    case Arguments::Command::kVerify:
     case Arguments::Command::kPrint:
       break;
   }

@@ -39,6 +39,7 @@ int RunLoad(const Arguments& arguments, const Connection& connection, const Cons
 int RunUnload(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunReload(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFit(const Arguments& arguments, const Console& console);
+int RunVerify(const Arguments& arguments, const Console& console);
 
 // Completes `arguments.request` into `request`: with the prompt on standard input, or the name of the
 // only model, where the flags left these open. Prints what fails; its exit code, or kExitOk.

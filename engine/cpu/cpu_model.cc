@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Slot>> CpuModel::CreateSlot(const Bucket& largest
   return CpuSlot::Create(model_->config, largest, pages, layout.floats);
 }
 
-absl::Status CpuModel::Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
+StepRun CpuModel::Begin(const Plan& plan, Slot& slot, const StepBatch& batch) const {
   const auto& cpu_plan = static_cast<const CpuPlan&>(plan);
   auto& cpu_slot = static_cast<CpuSlot&>(slot);
   const Bucket& bucket = plan.bucket();
@@ -81,8 +81,22 @@ absl::Status CpuModel::Replay(const Plan& plan, Slot& slot, const StepBatch& bat
   SLUICE_CHECK(batch.max_context() <= model_->config.max_positions);
   cpu_slot.Bind(batch);
   if (poison_) cpu_slot.Poison();
-  const StepRun run{context_, batch, cpu_plan.layout(), cpu_slot};
+  return {context_, batch, cpu_plan.layout(), cpu_slot};
+}
+
+absl::Status CpuModel::Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
+  const StepRun run = Begin(plan, slot, batch);
   for (const auto& step : lowered_.steps) step->Execute(run);
+  return absl::OkStatus();
+}
+
+absl::Status CpuModel::Trace(const Plan& plan, Slot& slot, const StepBatch& batch,
+                             const Observe& observe) const {
+  const StepRun run = Begin(plan, slot, batch);
+  for (size_t i = 0; i < lowered_.steps.size(); ++i) {
+    lowered_.steps[i]->Execute(run);
+    if (i < model_->graph.ops.size()) observe(i, run);
+  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 // A model on the CPU.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "engine/backend.h"
@@ -24,7 +25,15 @@ class CpuModel final : public ExecutableModel {
                                                    int32_t pages) const override;
   absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
 
+  // Replays, and calls `observe` after each op of the model's graph, when what the op gave is in its
+  // buffers.
+  using Observe = std::function<void(size_t op, const StepRun& run)>;
+  absl::Status Trace(const Plan& plan, Slot& slot, const StepBatch& batch,
+                     const Observe& observe) const;
+
  private:
+  StepRun Begin(const Plan& plan, Slot& slot, const StepBatch& batch) const;
+
   std::shared_ptr<const Model> model_;
   kernels::Context context_;
   LoweredModel lowered_;

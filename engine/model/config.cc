@@ -174,7 +174,8 @@ void ReadInput(ObjectReader& extensions, ModelConfig& config) {
 
 void ReadByteTokenizer(ObjectReader& extensions, ModelConfig& config) {
   if (!extensions.Has("tokenizer")) return;
-  extensions.Choice("tokenizer", {"byte"});
+  config.no_tokenizer = extensions.Choice("tokenizer", {"byte", "none"}) == 1;
+  if (config.no_tokenizer) return;
   config.byte_tokenizer = true;
   if (config.vocab_size < 256) {
     extensions.Fail("tokenizer", absl::StrCat("byte needs a vocab_size of at least 256, not ",
@@ -226,6 +227,9 @@ void ReadFamily(ObjectReader& root, ModelConfig& config) {
 }
 
 void CheckRotations(ObjectReader& root, const ModelConfig& config) {
+  if (config.rope.dims == 0 && config.rotary_dim() % 2 != 0) {
+    root.Fail("head_dim", absl::StrCat("is ", config.head_dim, ", must be even for RoPE"));
+  }
   const int64_t rotations = config.max_positions * config.rotary_dim();
   if (rotations <= kMaxRotations) return;
   root.Fail("max_position_embeddings",

@@ -7,7 +7,8 @@
 //   SluiceForCausalLM, SluiceModel       explicit: sizes under Llama's keys, the rest in "sluice"
 //
 // Every family reads in the object "sluice":
-//   "tokenizer": "byte"                     ids 0..255 are bytes; bos/eos from the config's ids
+//   "tokenizer": "byte" | "none"            byte: ids 0..255 are bytes; bos/eos from the config's
+//                                           ids; none: no texts; absent: by the tokenizer's files
 //   "input": {                              float rows in the place of token ids
 //     "kind": "ids" | "embeds" | "both",    what a request may send
 //     "width": n,                           values of a row; default hidden_size
@@ -181,6 +182,7 @@ struct ModelConfig {
   int32_t bos_token_id = -1;  // -1: none
   std::vector<int32_t> eos_token_ids;
   bool byte_tokenizer = false;
+  bool no_tokenizer = false;  // whatever files there are
   PositionWiseConfig position_wise;
   XsaConfig xsa;
   ServingConfig serving;

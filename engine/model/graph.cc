@@ -31,7 +31,11 @@ class Builder {
 
   Graph Build() && {
     AddEmbedding();
-    for (int32_t layer = 0; layer < config_.layers; ++layer) AddLayer(layer);
+    MarkState();
+    for (int32_t layer = 0; layer < config_.layers; ++layer) {
+      AddLayer(layer);
+      MarkState();
+    }
     graph_.output = residual_;
     if (config_.norm.final) {
       Norm(residual_, normed_, prefix_ + names_.final_norm, 1);
@@ -51,6 +55,8 @@ class Builder {
   void Add(Op op) {
     graph_.ops.emplace_back(std::move(op));
   }
+
+  void MarkState() { graph_.states.push_back({graph_.ops.size(), residual_}); }
 
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
   std::string LayerPrefix(int32_t layer) const {

@@ -126,9 +126,16 @@ struct HeadOp {
 using GraphOp = std::variant<EmbedOp, InputOp, NormOp, LinearOp, RopeStoreOp, AttentionOp,
                              ActivationOp, MixOp, HeadOp>;
 
+// The residual stream after the first `ops` ops.
+struct GraphState {
+  size_t ops;
+  BufferId buffer;
+};
+
 struct Graph {
   std::vector<GraphBuffer> buffers;
   std::vector<GraphOp> ops;
+  std::vector<GraphState> states;  // behind the embedding, then behind each layer
   BufferId output = kNoBuffer;  // what the model makes of a token: after the last norm
 };
 

@@ -40,6 +40,7 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
     model->tokenizer = MakeByteTokenizer(config.bos_token_id);
     return absl::OkStatus();
   }
+  if (config.no_tokenizer) return absl::OkStatus();
   auto tokenizer = LoadTokenizer(directory, config.vocab_size);
   if (!tokenizer.ok()) return tokenizer.status();
   model->tokenizer = *std::move(tokenizer);

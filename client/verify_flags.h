@@ -1,0 +1,26 @@
+// The flags of `sluice verify`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/arguments.h"
+
+namespace sluice::client {
+
+struct VerifyFlags {
+  std::string model_directory;
+  std::string golden;
+  std::string tolerance = "1e-5";
+  std::string profile = "auto";
+};
+
+// `flags` outlives `app`.
+void AddVerifyCommand(VerifyFlags* flags, CLI::App* app);
+
+// Nothing for another command.
+absl::Status ReadVerifyCommand(const VerifyFlags& flags, const CLI::App& command,
+                               Arguments* arguments);
+
+}  // namespace sluice::client

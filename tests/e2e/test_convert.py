@@ -1,0 +1,105 @@
+"""tools/convert on checkpoints of other projects' shapes."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from conftest import ROOT
+
+SPEC = importlib.util.spec_from_file_location("convert", ROOT / "tools" / "convert" / "convert.py")
+convert = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(convert)
+
+
+def random_state(seed, **shapes):
+    draw = np.random.default_rng(seed)
+    return {name.replace("__", "."): draw.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def sasrec_state(layers=2, items=11, width=6, window=8):
+    state = random_state(1, item_emb__weight=(items, width), pos_emb__weight=(window + 1, width),
+                         last_layernorm__weight=width, last_layernorm__bias=width)
+    for n in range(layers):
+        state |= random_state(n + 2, **{
+            f"attention_layers__{n}__in_proj_weight": (3 * width, width), f"attention_layers__{n}__in_proj_bias": 3 * width,
+            f"attention_layers__{n}__out_proj__weight": (width, width), f"attention_layers__{n}__out_proj__bias": width,
+            f"attention_layernorms__{n}__weight": width, f"attention_layernorms__{n}__bias": width,
+            f"forward_layernorms__{n}__weight": width, f"forward_layernorms__{n}__bias": width,
+            f"forward_layers__{n}__conv1__weight": (width, width, 1), f"forward_layers__{n}__conv1__bias": width,
+            f"forward_layers__{n}__conv2__weight": (width, width, 1), f"forward_layers__{n}__conv2__bias": width})
+    return state
+
+
+def run(tmp_path, capsys, state, name, *arguments):
+    """The exit code and what was printed; the result is in tmp_path/out."""
+    checkpoint = tmp_path / "in.safetensors"
+    safetensors.numpy.save_file({key: np.ascontiguousarray(value) for key, value in state.items()}, checkpoint)
+    code = convert.main([str(checkpoint), str(tmp_path / "out"), "--map", str(name), *arguments])
+    return code, capsys.readouterr().out
+
+
+def test_sasrec(tmp_path, capsys):
+    state = sasrec_state()
+    code, text = run(tmp_path, capsys, state, "sasrec", "--set", "num_attention_heads=2")
+    assert code == 0, text
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["vocab_size"], config["hidden_size"], config["num_hidden_layers"]) == (11, 6, 2)
+    assert config["max_position_embeddings"] == 8 and config["num_attention_heads"] == 2
+    assert config["sluice"]["embedding_scale"] == pytest.approx(6 ** 0.5)
+    made = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
+    joined = state["attention_layers.1.in_proj_weight"]
+    for i, name in enumerate("qkv"):
+        np.testing.assert_array_equal(made[f"model.layers.1.self_attn.{name}_proj.weight"], joined[6 * i:6 * i + 6])
+    np.testing.assert_array_equal(made["model.layers.0.mlp.up_proj.weight"], state["forward_layers.0.conv1.weight"][..., 0])
+    assert len(made) == 4 + 2 * 16
+
+
+def test_what_is_missing_or_not_known_is_listed_and_nothing_written(tmp_path, capsys):
+    state = sasrec_state()
+    del state["attention_layers.1.out_proj.bias"]
+    state["dropout.magic"] = np.zeros(3, np.float32)
+    code, text = run(tmp_path, capsys, state, "sasrec")
+    assert code == 1 and not (tmp_path / "out").exists()
+    assert "not mapped: dropout.magic [3]" in text
+    assert "missing: attention_layers.1.out_proj.bias" in text
+    assert "1 tensors not mapped" in text and "1 missing" in text
+
+
+def test_dry_run_writes_nothing(tmp_path, capsys):
+    code, text = run(tmp_path, capsys, sasrec_state(), "sasrec", "--dry-run")
+    assert code == 0 and not (tmp_path / "out").exists()
+    assert '"hidden_size": 6' in text and "item_emb.weight [11, 6] -> model.embed_tokens.weight [11, 6]" in text
+
+
+MAP = """
+config: {num_hidden_layers: {count: "b.{n}.w"}, layers: [1]}
+tensors:
+  - {from: "b.{n}.w", to: "l.{n}.w", transpose: true, scale: 2.0, scale_by: {tensor: "b.{n}.s", axis: 1}}
+  - {from: extra, to: extra, optional: true}
+ignore: ["c.{any}"]
+"""
+
+
+def test_transposes_scales_and_folds(tmp_path, capsys):
+    (tmp_path / "map.yaml").write_text(MAP)
+    state = random_state(3, b__0__w=(2, 3), b__0__s=2, b__1__w=(2, 3), b__1__s=2, c__x=4)
+    code, text = run(tmp_path, capsys, state, tmp_path / "map.yaml", "--set", "sluice.xsa.layers=[0]")
+    assert code == 0, text
+    made = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
+    np.testing.assert_allclose(made["l.1.w"], 2 * state["b.1.w"].T * state["b.1.s"], rtol=1e-6)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config == {"num_hidden_layers": 2, "layers": [1], "sluice": {"xsa": {"layers": [0]}}}
+
+
+def test_errors_say_what_to_mend(tmp_path, capsys):
+    assert "there is no map nothing: give a file or one of gpt2, sasrec, xsa_lm" in run(tmp_path, capsys, {}, "nothing")[1]
+    (tmp_path / "map.yaml").write_text('tensors: [{from: a, to: b, slice: {end: "1/3"}}]')
+    assert "a [4] -> b: slice: 1/3 of 4 is no whole number" in run(
+        tmp_path, capsys, random_state(1, a=4), tmp_path / "map.yaml")[1]
+    (tmp_path / "map.yaml").write_text("tensors: [{from: a}]")
+    assert "tensors[0] needs `from` and `to`" in run(tmp_path, capsys, random_state(1, a=4), tmp_path / "map.yaml")[1]
+    (tmp_path / "map.yaml").write_text("tensors: [{from: 'x{n}', to: b}]")
+    assert "two tensors become b" in run(tmp_path, capsys, random_state(1, x0=4, x1=4), tmp_path / "map.yaml")[1]

@@ -1,0 +1,106 @@
+"""Makes the pages that are tables of the code: docs/options.md of config/sluice.yaml, docs/metrics.md of
+server/metric_names.h. `--check` says which page is not what it would make. A test runs that.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def cell(text):
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def options(text):
+    """(section, key, text) of each option, in order: a key with comment lines above it."""
+    path, comment = [], []
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("#"):
+            comment.append(stripped.lstrip("#").strip())
+            continue
+        match = re.match(r"( *)([\w]+):(.*)", line)
+        if not match:
+            comment = []
+            continue
+        depth = len(match.group(1)) // 2
+        path[depth:] = [match.group(2)]
+        if match.group(3).strip() or comment:
+            yield ".".join(path[:-1]), path[-1], comment
+        comment = []
+
+
+def options_page():
+    text = (ROOT / "config" / "sluice.yaml").read_text()
+    head, body = text.split("\n\n", 1)
+    lines = ["# Options of the daemon", "",
+             "Made by `tools/make_docs.py` of what `sluiced --print-default-config` prints, like", "`config/sluice.yaml`.", ""]
+    words = [line.lstrip("# ").rstrip() for line in head.splitlines()]
+    lines += ["A file of options is given with `--config FILE`. Every option can also be given as a flag or in the",
+              "environment: `engine.batch.max_batch_tokens` is `--engine.batch.max-batch-tokens` and",
+              "`SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS`. A flag wins over the environment, that over the file, and the file",
+              "over the default. An unknown or duplicate key, a wrong type or a value out of its range is an error."]
+    assert words, "the file begins with a comment"
+    section = None
+    for place, key, comment in options(body):
+        if place != section:
+            section = place
+            lines += ["", f"## {place or 'Models'}", "", "| option | what it does | values |", "|---|---|---|"]
+        prose = [line for line in comment if line]
+        values = ""
+        for i, line in reversed(list(enumerate(prose))):
+            if re.match(r"(An? |One of|At most|True|A list|Either|HOST)", line) and "default" in " ".join(prose[i:]):
+                prose, values = prose[:i], " ".join(prose[i:])
+                break
+        prose = [line for line in prose if not re.match(r"(models:|- name:|path:|version:)", line)]
+        lines.append(f"| `{f'{place}.' if place else ''}{key}` | {cell(' '.join(prose))} | {cell(values)} |")
+    return "\n".join(lines) + "\n"
+
+
+def metrics(text):
+    """(heading, [(name, help)]) of the header's groups."""
+    text = text.split("struct Metric", 1)[1].split("};", 1)[1]
+    groups = []
+    pattern = re.compile(r"((?:^//[^\n]*\n)+)|Metric k\w+\{\s*\"([^\"]+)\",((?:\s*\"(?:[^\"\\]|\\.)*\")+)\}", re.M)
+    for match in pattern.finditer(text):
+        if match.group(1):
+            groups.append((cell(match.group(1).replace("//", " ")), []))
+        else:
+            groups[-1][1].append((match.group(2), "".join(re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match.group(3)))))
+    return groups
+
+
+def metrics_page():
+    lines = ["# Metrics", "",
+             "At `/metrics` of the address `server.metrics.address`, in the text format of Prometheus. Made by",
+             "`tools/make_docs.py` of `server/metric_names.h`. Units are seconds and bytes; names of counters end in `_total`.",
+             "Metrics about a served model have the labels `model`, `version` and `device`, and those that the texts name."]
+    for heading, rows in metrics((ROOT / "server" / "metric_names.h").read_text()):
+        if not rows:
+            continue
+        title, _, rest = heading.partition(".")
+        lines += ["", f"## {title}"] + (["", rest.strip()] if rest.strip() else [])
+        lines += ["", "| metric | meaning |", "|---|---|"]
+        lines += [f"| `{name}` | {cell(text)} |" for name, text in rows]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"options.md": options_page, "metrics.md": metrics_page}
+
+
+def main():
+    stale = 0
+    for name, make in PAGES.items():
+        path = ROOT / "docs" / name
+        if "--check" not in sys.argv:
+            path.write_text(make())
+        elif not path.is_file() or path.read_text() != make():
+            print(f"docs/{name} is not what tools/make_docs.py makes")
+            stale = 1
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())

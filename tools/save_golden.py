@@ -1,0 +1,111 @@
+"""Saves what a Hugging Face model computes, for `sluice verify`.
+
+  python tools/save_golden.py MODEL_DIR golden.npz --ids 3,14,15 --ids 9,2,6,5
+  python tools/save_golden.py MODEL_DIR golden.npz --text "A text." --text "Another."
+
+Needs torch and transformers. Each sequence runs alone, in float64 unless --dtype says otherwise; what is
+saved is float32: logits, the residual stream before the first layer (state_0) and behind each layer
+(state_1, ...), the state behind the last norm (final), and the output of each module with weights
+(module:NAME). For a model of your own call `record` with it and the list of its layers.
+"""
+
+import argparse
+
+import numpy as np
+import torch
+
+
+def layers_of(model):
+    """The longest list of modules: the layers."""
+    lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
+    return max(lists, key=len)
+
+
+def tensor_of(value):
+    return value if isinstance(value, torch.Tensor) else value[0]
+
+
+def record_one(model, ids, layers, final):
+    """Outputs by name, [length, width] each, of one sequence."""
+    seen, handles = {}, []
+
+    def keep(name):
+        def hook(_, __, output):
+            output = tensor_of(output)
+            if output.dim() == 3 and tuple(output.shape[:2]) == (1, len(ids)):
+                seen[name] = output[0].detach()
+        return hook
+
+    def keep_first(_, inputs, keywords):
+        seen["state_0"] = (inputs[0] if inputs else keywords["hidden_states"])[0].detach()
+
+    for name, module in model.named_modules():
+        if getattr(module, "weight", None) is not None and not list(module.children()):
+            handles.append(module.register_forward_hook(keep(f"module:{name}")))
+    handles.append(layers[0].register_forward_pre_hook(keep_first, with_kwargs=True))
+    for k, layer in enumerate(layers):
+        handles.append(layer.register_forward_hook(keep(f"state_{k + 1}")))
+    if final is not None:
+        handles.append(final.register_forward_hook(keep("final")))
+    with torch.no_grad():
+        output = model(torch.tensor([ids]))
+    for handle in handles:
+        handle.remove()
+    logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
+    if logits is not None and logits.dim() == 3:
+        seen["logits"] = logits[0].detach()
+    return {name: value.to(torch.float32).numpy() for name, value in seen.items()}
+
+
+def record(model, sequences, layers=None, final=None):
+    """Arrays for numpy.savez. `final`: the module whose output is the state behind the last norm."""
+    layers = layers_of(model) if layers is None else layers
+    rows = [record_one(model, ids, layers, final) for ids in sequences]
+    longest = max(map(len, sequences))
+    arrays = {"input_ids": np.zeros((len(rows), longest), np.int64),
+              "input_lengths": np.array([[len(ids)] for ids in sequences], np.int64)}
+    for n, ids in enumerate(sequences):
+        arrays["input_ids"][n, :len(ids)] = ids
+    for name in rows[0]:
+        padded = np.zeros((len(rows), longest, rows[0][name].shape[-1]), np.float32)
+        for n, row in enumerate(rows):
+            padded[n, :len(row[name])] = row[name]
+        arrays[name] = padded
+    return arrays
+
+
+def final_norm(model):
+    """The norm behind the layers, by the names that it has in the known families."""
+    for name, module in model.named_modules():
+        if name.split(".")[-1] in ("norm", "ln_f") and "layers" not in name and ".h." not in name:
+            return module
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model_directory")
+    parser.add_argument("out")
+    parser.add_argument("--ids", action="append", default=[], help="token ids, with commas between them")
+    parser.add_argument("--text", action="append", default=[], help="a text, by the model's tokenizer")
+    parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
+    arguments = parser.parse_args()
+
+    import transformers
+    config = transformers.AutoConfig.from_pretrained(arguments.model_directory)
+    model_class = getattr(transformers, config.architectures[0])
+    model = model_class.from_pretrained(arguments.model_directory, attn_implementation="eager")
+    model = model.to(getattr(torch, arguments.dtype)).eval()
+    sequences = [[int(number) for number in ids.split(",")] for ids in arguments.ids]
+    if arguments.text:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.model_directory)
+        sequences += [tokenizer(text)["input_ids"] for text in arguments.text]
+    if not sequences:
+        parser.error("give --ids or --text")
+    arrays = record(model, sequences, final=final_norm(model))
+    np.savez(arguments.out, **arrays)
+    print(f"{arguments.out}: {len(sequences)} sequences, {len(arrays) - 2} outputs")
+
+
+if __name__ == "__main__":
+    main()

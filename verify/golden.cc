@@ -1,0 +1,86 @@
+#include "verify/golden.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace sluice::verify {
+namespace {
+
+// A whole number in [min, max], or -1.
+int64_t Whole(double value, int64_t min, int64_t max) {
+  const bool fits = value >= static_cast<double>(min) && value <= static_cast<double>(max);
+  return fits && std::floor(value) == value ? static_cast<int64_t>(value) : -1;
+}
+
+absl::StatusOr<std::vector<int64_t>> Lengths(const std::map<std::string, Array>& arrays,
+                                             const Array& ids) {
+  const int64_t longest = ids.shape[1];
+  std::vector<int64_t> lengths(static_cast<size_t>(ids.shape[0]), longest);
+  const auto it = arrays.find("input_lengths");
+  if (it == arrays.end()) return lengths;
+  if (it->second.values.size() != lengths.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("input_lengths has ", it->second.values.size(),
+                                                   " lengths for ", lengths.size(), " sequences"));
+  }
+  for (size_t row = 0; row < lengths.size(); ++row) {
+    lengths[row] = Whole(it->second.values[row], 1, longest);
+    if (lengths[row] < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input_lengths[", row, "] is not in [1, ", longest, "]"));
+    }
+  }
+  return lengths;
+}
+
+absl::Status ReadSequences(const std::map<std::string, Array>& arrays, const ModelConfig& config,
+                           Golden* golden) {
+  const auto it = arrays.find("input_ids");
+  if (it == arrays.end() || it->second.shape.size() != 2 || it->second.values.empty()) {
+    return absl::InvalidArgumentError("input_ids [n, length] is missing");
+  }
+  const Array& ids = it->second;
+  const auto lengths = Lengths(arrays, ids);
+  if (!lengths.ok()) return lengths.status();
+  for (size_t row = 0; row < lengths->size(); ++row) {
+    if ((*lengths)[row] > config.max_positions) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "input_ids has ", (*lengths)[row], " positions; the model has ", config.max_positions));
+    }
+    std::vector<int32_t>& sequence = golden->sequences.emplace_back();
+    for (int64_t position = 0; position < (*lengths)[row]; ++position) {
+      const auto place = static_cast<size_t>(static_cast<int64_t>(row) * ids.shape[1] + position);
+      const int64_t id = Whole(ids.values[place], 0, config.vocab_size - 1);
+      if (id < 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "input_ids[", row, ", ", position, "] is not in [0, ", config.vocab_size - 1, "]"));
+      }
+      sequence.push_back(static_cast<int32_t>(id));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Golden> ParseGolden(std::map<std::string, Array> arrays, const ModelConfig& config) {
+  Golden golden;
+  if (absl::Status status = ReadSequences(arrays, config, &golden); !status.ok()) return status;
+  const std::vector<int64_t> shape = arrays["input_ids"].shape;
+  for (auto& [name, array] : arrays) {
+    if (name == "input_ids" || name == "input_lengths") continue;
+    if (array.shape.size() != 3 || array.shape[0] != shape[0] || array.shape[1] != shape[1]) {
+      return absl::InvalidArgumentError(absl::StrCat(absl::CHexEscape(name), " is not of shape [",
+                                                     shape[0], ", ", shape[1], ", width]"));
+    }
+    golden.outputs[name] = std::move(array);
+  }
+  if (golden.outputs.empty()) {
+    return absl::InvalidArgumentError("there is nothing to compare with beside input_ids");
+  }
+  return golden;
+}
+
+}  // namespace sluice::verify

@@ -1,0 +1,70 @@
+#include "verify/report.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/model/directory.h"
+
+namespace sluice::verify {
+namespace {
+
+std::string LayerName(int32_t layer, int64_t layers) {
+  if (layer < 0) return "embedding";
+  return layer >= layers ? "head" : absl::StrCat("layer ", layer);
+}
+
+absl::Status Named(const std::string& file, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
+}
+
+}  // namespace
+
+std::string Report(const Comparison& comparison, int64_t layers, double tolerance) {
+  std::string text = absl::StrFormat("%-10s %-48s %s\n", "where", "output", "largest error");
+  for (const Worst& worst : comparison.outputs) {
+    absl::StrAppendFormat(&text, "%-10s %-48s %9.2e%s\n", LayerName(worst.layer, layers),
+                          absl::CHexEscape(worst.name), worst.error,
+                          worst.error <= tolerance ? "" : "  above the tolerance");
+  }
+  if (!comparison.unknown.empty()) {
+    absl::StrAppend(&text, comparison.unknown.size(),
+                    " outputs are not compared, for they are not computed by themselves here; ",
+                    absl::CHexEscape(comparison.unknown.front()), " for one.\n");
+  }
+  const Worst* first = comparison.FirstAbove(tolerance);
+  if (first == nullptr) {
+    absl::StrAppendFormat(&text, "The same within %g: %d outputs.\n", tolerance,
+                          comparison.outputs.size());
+  } else {
+    absl::StrAppendFormat(
+        &text,
+        "Differs first at %s, %s: sequence %d, position %d, feature %d is %.9g, expected %.9g.\n",
+        LayerName(first->layer, layers), absl::CHexEscape(first->name), first->sequence,
+        first->position, first->feature, first->got, first->want);
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> Verify(const std::string& model_directory, const std::string& golden,
+                                   double tolerance, const CpuOptions& options, bool* same) {
+  auto model = LoadModel("verified", 1, model_directory);
+  if (!model.ok()) return Named(model_directory, model.status());
+  const auto file = MappedFile::Open(golden);
+  if (!file.ok()) return file.status();
+  auto arrays = ReadNpz((*file)->bytes());
+  if (!arrays.ok()) return Named(golden, arrays.status());
+  const auto parsed = ParseGolden(*std::move(arrays), (*model)->config);
+  if (!parsed.ok()) return Named(golden, parsed.status());
+  const auto comparison = Compare(*model, *parsed, options);
+  if (!comparison.ok()) return comparison.status();
+  if (comparison->outputs.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(golden, ": has no output that the model computes"));
+  }
+  *same = comparison->FirstAbove(tolerance) == nullptr;
+  return Report(*comparison, (*model)->config.layers, tolerance);
+}
+
+}  // namespace sluice::verify
