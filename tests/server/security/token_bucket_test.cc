@@ -91,7 +91,7 @@ TEST(TokenBucketTest, RandomCallersStayWithinTheRate) {
 
 TEST(TokenBucketTest, ThreadsTakeNoMoreThanThereIs) {
   TokenBucket bucket;
-  const BucketRate rate{.per_second = 1, .burst = 400'000};
+  const BucketRate rate{.per_second = 1000, .burst = 400'000};
   std::atomic<int> given = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
