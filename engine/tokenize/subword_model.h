@@ -34,6 +34,9 @@ std::unique_ptr<const SubwordModel> ReadWordPiece(ObjectReader& fields);
 std::unique_ptr<const SubwordModel> ReadWordLevel(ObjectReader& fields);
 std::unique_ptr<const SubwordModel> ReadUnigram(ObjectReader& fields);
 
+// Both formats have an unknown character cost this much more than the least probable piece.
+inline constexpr double kUnknownPenalty = 10.0;
+
 // The most probable segmentation under independent pieces (Kudo, arXiv 1804.10959).
 struct UnigramPieces {
   Vocabulary vocabulary;

@@ -10,8 +10,6 @@
 namespace sluice::tokenize {
 namespace {
 
-constexpr double kUnknownPenalty = 10.0;
-
 class Unigram final : public SubwordModel {
  public:
   explicit Unigram(UnigramPieces pieces) : pieces_(std::move(pieces)) {
