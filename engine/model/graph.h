@@ -136,7 +136,7 @@ struct Graph {
   std::vector<GraphBuffer> buffers;
   std::vector<GraphOp> ops;
   std::vector<GraphState> states;  // behind the embedding, then behind each layer
-  BufferId output = kNoBuffer;  // what the model makes of a token: after the last norm
+  BufferId output = kNoBuffer;     // what the model makes of a token: after the last norm
 };
 
 Graph BuildGraph(const ModelConfig& config, const TensorSpelling& spelling = {});
