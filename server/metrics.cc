@@ -21,7 +21,6 @@ namespace sluice {
 namespace {
 
 using prometheus::Counter;
-using prometheus::Family;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Labels;
@@ -59,40 +58,40 @@ std::string_view StageOf(const RequestTrace& trace) {
 struct Metrics::Families {
   explicit Families(prometheus::Registry* all) : registry(all) {}
 
-  Family<Counter>& AddCounter(const metric::Metric& metric) {
+  prometheus::Family<Counter>& AddCounter(const metric::Metric& metric) {
     return prometheus::BuildCounter().Name(metric.name).Help(metric.help).Register(*registry);
   }
-  Family<Gauge>& AddGauge(const metric::Metric& metric) {
+  prometheus::Family<Gauge>& AddGauge(const metric::Metric& metric) {
     return prometheus::BuildGauge().Name(metric.name).Help(metric.help).Register(*registry);
   }
-  Family<Histogram>& AddHistogram(const metric::Metric& metric) {
+  prometheus::Family<Histogram>& AddHistogram(const metric::Metric& metric) {
     return prometheus::BuildHistogram().Name(metric.name).Help(metric.help).Register(*registry);
   }
 
   prometheus::Registry* const registry;
-  Family<Counter>& admitted = AddCounter(metric::kAdmitted);
-  Family<Counter>& requests = AddCounter(metric::kRequests);
-  Family<Counter>& rejected = AddCounter(metric::kRejected);
-  Family<Counter>& cancelled = AddCounter(metric::kCancelled);
-  Family<Counter>& deadline_missed = AddCounter(metric::kDeadlineMissed);
-  Family<Histogram>& request_duration = AddHistogram(metric::kRequestDuration);
-  Family<Histogram>& queue_duration = AddHistogram(metric::kQueueDuration);
-  Family<Histogram>& inference_duration = AddHistogram(metric::kInferenceDuration);
-  Family<Histogram>& first_token = AddHistogram(metric::kFirstToken);
-  Family<Histogram>& inter_token = AddHistogram(metric::kInterToken);
-  Family<Histogram>& stage_duration = AddHistogram(metric::kStageDuration);
-  Family<Counter>& tokens = AddCounter(metric::kTokens);
-  Family<Counter>& batches = AddCounter(metric::kBatches);
-  Family<Histogram>& batch_rows = AddHistogram(metric::kBatchRows);
-  Family<Histogram>& batch_tokens = AddHistogram(metric::kBatchTokens);
-  Family<Counter>& backend_errors = AddCounter(metric::kBackendErrors);
-  Family<Counter>& plan_lookups = AddCounter(metric::kPlanLookups);
-  Family<Counter>& plan_captures = AddCounter(metric::kPlanCaptures);
-  Family<Histogram>& plan_capture_seconds = AddHistogram(metric::kPlanCaptureSeconds);
-  Family<Counter>& reloads = AddCounter(metric::kReloads);
+  prometheus::Family<Counter>& admitted = AddCounter(metric::kAdmitted);
+  prometheus::Family<Counter>& requests = AddCounter(metric::kRequests);
+  prometheus::Family<Counter>& rejected = AddCounter(metric::kRejected);
+  prometheus::Family<Counter>& cancelled = AddCounter(metric::kCancelled);
+  prometheus::Family<Counter>& deadline_missed = AddCounter(metric::kDeadlineMissed);
+  prometheus::Family<Histogram>& request_duration = AddHistogram(metric::kRequestDuration);
+  prometheus::Family<Histogram>& queue_duration = AddHistogram(metric::kQueueDuration);
+  prometheus::Family<Histogram>& inference_duration = AddHistogram(metric::kInferenceDuration);
+  prometheus::Family<Histogram>& first_token = AddHistogram(metric::kFirstToken);
+  prometheus::Family<Histogram>& inter_token = AddHistogram(metric::kInterToken);
+  prometheus::Family<Histogram>& stage_duration = AddHistogram(metric::kStageDuration);
+  prometheus::Family<Counter>& tokens = AddCounter(metric::kTokens);
+  prometheus::Family<Counter>& batches = AddCounter(metric::kBatches);
+  prometheus::Family<Histogram>& batch_rows = AddHistogram(metric::kBatchRows);
+  prometheus::Family<Histogram>& batch_tokens = AddHistogram(metric::kBatchTokens);
+  prometheus::Family<Counter>& backend_errors = AddCounter(metric::kBackendErrors);
+  prometheus::Family<Counter>& plan_lookups = AddCounter(metric::kPlanLookups);
+  prometheus::Family<Counter>& plan_captures = AddCounter(metric::kPlanCaptures);
+  prometheus::Family<Histogram>& plan_capture_seconds = AddHistogram(metric::kPlanCaptureSeconds);
+  prometheus::Family<Counter>& reloads = AddCounter(metric::kReloads);
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
-  Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
-  Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
+  prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
+  prometheus::Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
 };
 
 // The series of one model.

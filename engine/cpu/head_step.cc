@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/sample.h"
 
 namespace sluice {
@@ -48,16 +49,16 @@ class HeadStep final : public Step {
       for (int64_t i = begin; i < end; ++i) {
         const std::span<float> row(logits + i * vocab, static_cast<size_t>(vocab));
         const SampledRow& sampled = run.batch.sampled()[first + i];
-        Finish(sampled, row);
+        Finish(run.context.profile, sampled, row);
         Answer(run.context.profile, sampled, row, scratch);
       }
     });
   }
 
-  void Finish(const SampledRow& sampled, std::span<float> logits) const {
-    const float cap = finish_.soft_cap;
-    if (cap != 0) {
-      for (float& logit : logits) logit = cap * std::tanh(logit / cap);
+  void Finish(kernels::Profile profile, const SampledRow& sampled, std::span<float> logits) const {
+    if (finish_.soft_cap != 0) {
+      kernels::SoftCap(profile, finish_.soft_cap, static_cast<int64_t>(logits.size()),
+                       logits.data());
     }
     for (const int32_t token : sampled.excluded) {
       logits[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
@@ -94,7 +95,8 @@ class Lowering {
                                       .groups = groups,
                                       .rows = place.rows(),
                                       .out = place.buffer(op.out)};
-      op.kind == NormKind::kRms ? cuda::RmsNorm(stream, args) : cuda::LayerNorm(stream, args);
+      if (op.kind == NormKind::kRms) return cuda::RmsNorm(stream, args);
+      cuda::LayerNorm(stream, args);
     };
   }
 
@@ -141,6 +143,10 @@ class Lowering {
   }
 
   StepOr operator()(const AttentionOp& op) {
+    if (config_.head_dim > cuda::kMaxHeadDim) {
+      return absl::UnimplementedError(absl::StrCat(
+          "head_dim is ", config_.head_dim, ", the CUDA kernels go up to ", cuda::kMaxHeadDim));
+    }
     cuda::Xsa xsa = {.form = XsaFormOf(op), .eps = config_.xsa.eps};
     if (!op.xsa_gate.empty()) {
       const absl::StatusOr<const float*> gate = LoadGate(op.xsa_gate);

@@ -227,6 +227,9 @@ void ReadFamily(ObjectReader& root, ModelConfig& config) {
 }
 
 void CheckRotations(ObjectReader& root, const ModelConfig& config) {
+  if (config.rope.dims == 0 && config.rotary_dim() % 2 != 0) {
+    root.Fail("head_dim", absl::StrCat("is ", config.head_dim, ", must be even for RoPE"));
+  }
   const int64_t rotations = config.max_positions * config.rotary_dim();
   if (rotations <= kMaxRotations) return;
   root.Fail("max_position_embeddings",

@@ -13,11 +13,12 @@ constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr double kLeastEps = 1e-20;
 
-int64_t WholeHeadDim(ObjectReader& root, const char* heads_key, const ModelConfig& config) {
+int64_t WholeHeadDim(ObjectReader& root, const char* heads_key, const char* width_key,
+                     const ModelConfig& config) {
   if (config.hidden_size % config.heads == 0) return config.hidden_size / config.heads;
-  root.Fail(heads_key, absl::StrCat("is ", config.heads, ", must divide hidden_size ",
+  root.Fail(heads_key, absl::StrCat("is ", config.heads, ", must divide ", width_key, " ",
                                     config.hidden_size, " when head_dim is absent"));
-  return 2;
+  return 1;
 }
 
 void ReadHeads(ObjectReader& root, ModelConfig& config) {
@@ -27,8 +28,9 @@ void ReadHeads(ObjectReader& root, ModelConfig& config) {
     root.Fail("num_key_value_heads", absl::StrCat("is ", config.kv_heads, ", must divide the ",
                                                   config.heads, " num_attention_heads"));
   }
-  config.head_dim = root.Has("head_dim") ? root.Integer("head_dim", 2, kMaxHeadDim)
-                                         : WholeHeadDim(root, "num_attention_heads", config);
+  config.head_dim = root.Has("head_dim")
+                        ? root.Integer("head_dim", 1, kMaxHeadDim)
+                        : WholeHeadDim(root, "num_attention_heads", "hidden_size", config);
   CheckHeads(root, "num_attention_heads", config);
 }
 
@@ -62,9 +64,8 @@ void SetClassic(ModelConfig& config) {
 }  // namespace
 
 void CheckHeads(ObjectReader& root, const char* heads_key, const ModelConfig& config) {
-  if (config.head_dim < 2 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
-    root.Fail("head_dim",
-              absl::StrCat("is ", config.head_dim, ", must be even and in [2, ", kMaxHeadDim, "]"));
+  if (config.head_dim > kMaxHeadDim) {
+    root.Fail("head_dim", absl::StrCat("is ", config.head_dim, ", must be at most ", kMaxHeadDim));
   }
   if (config.heads * config.head_dim > kMaxWidth) {
     root.Fail(heads_key, absl::StrCat("times head_dim is ", config.heads * config.head_dim,
@@ -132,7 +133,7 @@ void ReadGpt2(ObjectReader& root, ModelConfig& config) {
   config.max_positions = root.Integer("n_positions", 1, kMaxModelPositions);
   config.intermediate_size = root.Integer("n_inner", 1, 4 * kMaxWidth, 4 * config.hidden_size);
   SetClassic(config);
-  config.head_dim = WholeHeadDim(root, "n_head", config);
+  config.head_dim = WholeHeadDim(root, "n_head", "n_embd", config);
   CheckHeads(root, "n_head", config);
   config.norm.eps = static_cast<float>(root.Number("layer_norm_epsilon", kLeastEps, 1.0, 1e-5));
   config.activation = ReadActivation(root, "activation_function", "gelu_new");

@@ -23,7 +23,7 @@ void ReadNorm(ObjectReader& extensions, NormConfig& norm) {
 
 void ReadRotation(ObjectReader& root, ObjectReader& object, ModelConfig& config) {
   ReadRope(root, config.rope);
-  config.rope.dims = object.Integer("dims", 2, config.head_dim, config.head_dim);
+  config.rope.dims = object.Integer("dims", 1, config.head_dim, config.head_dim);
   config.rope.reversed = object.Boolean("reversed", false);
   if (config.rope.dims % 2 != 0) {
     object.Fail("dims", absl::StrCat("is ", config.rope.dims, ", must be even"));

@@ -32,7 +32,11 @@ void Embed(const Context& context, const EmbedArgs& args) {
       const int64_t entry = args.ids == nullptr ? 0 : args.ids[r];
       if (entry < 0) continue;
       float* out = args.out + r * args.dim;
-      args.accumulate ? AddRow(args, entry, out) : CopyRow(args, entry, out);
+      if (args.accumulate) {
+        AddRow(args, entry, out);
+      } else {
+        CopyRow(args, entry, out);
+      }
     }
   });
 }

@@ -38,8 +38,11 @@ class Parser {
     if (colon == absl::string_view::npos || !IsName(name)) {
       return Problem("expected NAME: CREDENTIAL, the name of A-Z a-z 0-9 _ . -, at most 64");
     }
-    const std::vector<absl::string_view> words =
+    std::vector<absl::string_view> words =
         absl::StrSplit(line.substr(colon + 1), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    // A comment begins with a word of its own: tokens may have a # in them.
+    words.erase(std::find_if(words.begin(), words.end(), [](auto word) { return word[0] == '#'; }),
+                words.end());
     if (words.empty()) return Problem("no credential after the name");
     const absl::StatusOr<size_t> caller = CallerOf(name);
     if (!caller.ok()) return caller.status();

@@ -1,10 +1,10 @@
 // The file that names who may call:
 //
-//   # comment
-//   alice: token:5f0c1e...                                      a bearer token, as the caller sends it
-//   alice: sha256:9f86d081...                                   another one, as the hex of its SHA-256
-//   batch: certificate:batch.example.org tokens_per_second=1e5  a name in the caller's certificate
-//   anonymous: none requests_per_second=5                       who shows none of these
+//   alice: token:5f0c1e...       # a bearer token, as the caller sends it
+//   alice: sha256:9f86d081...    # another one, as the hex of its SHA-256
+//   # a name in the caller's certificate, its subject alternative ones first
+//   batch: certificate:batch.example.org tokens_per_second=1e5
+//   anonymous: none requests_per_second=5  # who shows none of these
 //
 // A name may have several credentials, so that they can be exchanged one after the other, and limits
 // of its own on any of its lines.

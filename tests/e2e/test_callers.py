@@ -170,7 +170,7 @@ def test_tokens_are_limited_and_a_reload_changes_the_rate(tmp_path, callers):
 def test_sluice_shows_its_token(callers, monkeypatch):
     server = callers(TWO, "--server.auth.anonymous", "false")
     models = [SLUICE, "models", "--server", server.grpc]
-    generate = [SLUICE, "generate", "--server", server.grpc, "--max-tokens", "2", "And"]
+    generate = [SLUICE, "generate", "--server", server.grpc, "--max-tokens", "2", "--text", "And"]
     for command in (models, generate):
         run = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert run.returncode == 1 and "SLUICE_TOKEN" in run.stderr

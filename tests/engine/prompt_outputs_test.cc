@@ -110,5 +110,33 @@ TEST(PromptOutputs, WindowsThatEndTogetherShareAPrefixOnlyAtEqualLength) {
   EXPECT_EQ(equal->row_tokens(0), Greedy(Prompt(20), 1));
 }
 
+// Padding takes no part in anything, vectors and aligned windows included.
+TEST(PromptOutputs, APaddedLayoutGivesTheSame) {
+  EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kPaddedBuckets;
+  ModelConfig config = FakeConfig();
+  config.input = InputKind::kBoth;
+  config.input_width = 1;
+  config.serving.alignment = PositionAlignment::kEnd;
+  Harness harness(options, config);
+  const std::vector<std::vector<int32_t>> rows = {Prompt(3), Prompt(30, 2), Prompt(64, 9)};
+  const auto sink = harness.Submit(EmbeddingOf(harness, rows));
+  Request vectors = EmbeddingOf(harness, {{0, 0}});
+  vectors.inputs = {0.5f, 2.0f};
+  const auto other = harness.Submit(vectors);
+  sink->AwaitDone();
+  other->AwaitDone();
+  ASSERT_TRUE(sink->status().ok()) << sink->status();
+  std::vector<float> expected;
+  for (const auto& row : rows) {
+    const std::vector<float> mean = Mean(row);
+    expected.insert(expected.end(), mean.begin(), mean.end());
+  }
+  EXPECT_EQ(sink->reply().embedding, expected);
+  const std::span<const float> values(vectors.inputs);
+  EXPECT_EQ(other->reply().embedding,
+            Mean({fake::TokenOf(values.first(1)), fake::TokenOf(values.subspan(1))}));
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,5 +1,6 @@
 // A model's config.json.
 #include <cmath>
+#include <variant>
 
 #include "engine/model/config.h"
 #include "engine/model/graph.h"
@@ -14,8 +15,9 @@ void CheckShape(const ModelConfig& config) {
                              config.layers, config.heads, config.kv_heads, config.max_positions}) {
     SLUICE_CHECK(size >= 1 && size <= int64_t{1} << 24);
   }
-  SLUICE_CHECK(config.heads % config.kv_heads == 0 && config.head_dim % 2 == 0);
-  SLUICE_CHECK(config.head_dim >= 2 && config.heads * config.head_dim <= 65536);
+  SLUICE_CHECK(config.heads % config.kv_heads == 0 && config.rotary_dim() % 2 == 0);
+  SLUICE_CHECK(config.head_dim >= 1 && config.rotary_dim() <= config.head_dim);
+  SLUICE_CHECK(config.heads * config.head_dim <= 65536);
   SLUICE_CHECK(config.norm.eps > 0 && config.xsa.eps > 0);
   SLUICE_CHECK(!config.byte_tokenizer || config.vocab_size >= 256);
 }
@@ -25,6 +27,45 @@ void CheckTokens(const ModelConfig& config) {
   for (const int32_t id : config.eos_token_ids) SLUICE_CHECK(id >= 0 && id < config.vocab_size);
 }
 
+// What is read of a tensor lies within the shape that it must have.
+struct PartsFit {
+  const Graph& graph;
+
+  int64_t Width(BufferId id) const { return graph.buffers.at(id).width; }
+  static void Check(const TensorPart& part, int64_t least) {
+    if (!part.present()) return;
+    int64_t elements = 1;
+    for (const int64_t size : part.shape) {
+      SLUICE_CHECK(size >= 1 && elements <= (int64_t{1} << 62) / size);
+      elements *= size;
+    }
+    SLUICE_CHECK(part.first >= 0 && least <= elements - part.first);
+  }
+
+  void operator()(const EmbedOp& op) const { Check(op.table, Width(op.out)); }
+  void operator()(const InputOp& op) const { SLUICE_CHECK(op.width == Width(op.out)); }
+  void operator()(const NormOp& op) const {
+    SLUICE_CHECK(op.eps > 0 && Width(op.in) == Width(op.out) && Width(op.in) % op.width == 0);
+    Check(op.weight, op.width);
+    Check(op.bias, op.width);
+  }
+  void operator()(const LinearOp& op) const {
+    const int64_t in = Width(op.in), out = Width(op.out);
+    Check(op.weight,
+          op.layout == MatrixLayout::kInOut ? (in - 1) * op.weight.shape[1] + out : in * out);
+    Check(op.bias, op.position_bias ? op.bias.shape[0] * out : out);
+  }
+  void operator()(const RopeStoreOp& op) const { SLUICE_CHECK(Width(op.k) == Width(op.v)); }
+  void operator()(const AttentionOp& op) const { SLUICE_CHECK(Width(op.q) == Width(op.out)); }
+  void operator()(const ActivationOp& op) const { SLUICE_CHECK(Width(op.in) == Width(op.out)); }
+  void operator()(const MixOp& op) const {
+    SLUICE_CHECK(Width(op.a) == Width(op.out) && Width(op.out) % op.repeat == 0);
+    Check(op.a_weight, Width(op.out) / op.repeat);
+    Check(op.b_weight, Width(op.out) / op.repeat);
+  }
+  void operator()(const HeadOp& op) const { Check(op.weight, Width(op.in)); }
+};
+
 // What the backends allocate and index by: every op's buffers exist and have a width.
 void CheckGraph(const ModelConfig& config) {
   const Graph graph = BuildGraph(config);
@@ -32,6 +73,7 @@ void CheckGraph(const ModelConfig& config) {
     SLUICE_CHECK(buffer.width >= 1 && buffer.width <= 4 * 65536);
   }
   SLUICE_CHECK(graph.ops.size() <= 64 * static_cast<size_t>(config.layers) + 64);
+  for (const GraphOp& op : graph.ops) std::visit(PartsFit{graph}, op);
   for (const double frequency : RopeFrequencies(config.rope, config.rotary_dim())) {
     SLUICE_CHECK(std::isfinite(frequency) && frequency >= 0 && frequency <= 1);
   }

@@ -72,8 +72,9 @@ void CheckLists(const Parameters& parameters, const ModelConfig& config) {
 }
 
 void CheckNumbers(const Parameters& parameters, const ModelConfig& config) {
-  SLUICE_CHECK(parameters.max_tokens >= 0 && parameters.max_tokens <= config.max_positions);
-  SLUICE_CHECK(parameters.stop.min_tokens <= parameters.max_tokens);
+  const int64_t max_tokens = parameters.max_tokens.value_or(1);
+  SLUICE_CHECK(max_tokens >= 0 && max_tokens <= config.max_positions);
+  SLUICE_CHECK(parameters.stop.min_tokens <= max_tokens);
   SLUICE_CHECK(parameters.top_k >= 0 && parameters.top_k <= config.vocab_size);
   SLUICE_CHECK(parameters.priority >= 0 && parameters.priority <= kPriorityLevels);
   SLUICE_CHECK(parameters.timeout_us >= 0);

@@ -5,9 +5,9 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-using LogitsTest = OpTest;
+using FinishLogitsTest = OpTest;
 
-TEST_F(LogitsTest, CapsAndExcludes) {
+TEST_F(FinishLogitsTest, CapsAndExcludes) {
   for (const auto& [rows, n, cap] : {std::tuple(1, 1, 0.0f), {3, 40, 2.5f}, {9, 700, 0.0f}}) {
     SCOPED_TRACE(testing::Message() << rows << " rows of " << n << ", cap " << cap);
     const auto x = RandomValues<float>(random_, rows * n, 4.0f);

@@ -21,7 +21,7 @@ class Replayer {
  public:
   explicit Replayer(const ModelConfig& config)
       : model_(RandomModel(config, 21)),
-        runner_(model_, {.threads = 2}, {kTokens, 2}),
+        runner_(model_, {.threads = 2, .profile = F32Profiles().front()}, {kTokens, 2}),
         batch_(kTokens, 2, static_cast<int32_t>(config.max_positions), kernels::kPageTokens) {
     std::iota(pages_.begin(), pages_.end(), 0);
   }
@@ -100,7 +100,9 @@ TEST(HeadTest, LogitsAreTheStateTimesTheHeadWithBiasAndSoftCap) {
     }
     const float most = *std::max_element(logits.begin(), logits.end());
     EXPECT_EQ(result.token, std::max_element(logits.begin(), logits.end()) - logits.begin());
-    if (config.logit_soft_cap != 0) EXPECT_LT(most, config.logit_soft_cap);
+    if (config.logit_soft_cap != 0) {
+      EXPECT_LT(most, config.logit_soft_cap);
+    }
   }
 }
 

@@ -29,6 +29,7 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   config.norm.depth_scale = flip();
   config.positions = static_cast<PositionKind>(below(3));
   config.rope.dims = 2 + below(config.head_dim / 2) * 2;
+  config.head_dim += below(2);
   config.rope.reversed = flip();
   if (config.positions == PositionKind::kLearned) {
     config.position_offset = below(3);

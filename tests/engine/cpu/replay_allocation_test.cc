@@ -7,6 +7,7 @@
 #include <new>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/cpu/dense.h"
@@ -39,14 +40,32 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace sluice::testing {
 namespace {
 
-class ReplayAllocationTest : public ::testing::TestWithParam<std::string> {};
+// Profile; with every op that only a Sluice model has?
+class ReplayAllocationTest : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
+
+ModelConfig ExplicitConfig() {
+  ModelConfig config = TinySluiceConfig(2);
+  config.norm.kind = NormKind::kLayer;
+  config.positions = PositionKind::kLearned;
+  config.position_rows = config.max_positions;
+  config.qk_norm = config.query_gain = true;
+  config.gated_mlp = false;
+  config.activation = Activation::kGelu;
+  config.branch_scale = config.residual_mix = config.skip_weights = true;
+  config.logit_soft_cap = 30;
+  config.input = InputKind::kBoth;
+  config.input_width = 9;
+  config.input_adapter = InputAdapter::kDense;
+  return config;
+}
 
 TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
-  ModelConfig config = TinyConfig(2);
+  const auto& [profile, everything] = GetParam();
+  ModelConfig config = everything ? ExplicitConfig() : TinyConfig(2);
   config.position_wise.layers[static_cast<int>(Projection::kV)][0] = true;
   config.position_wise.max_positions = 40;
   config.xsa.layers[1] = true;
-  Runner runner(RandomModel(config, 6), {.threads = 2, .profile = GetParam()}, {100, 4});
+  Runner runner(RandomModel(config, 6), {.threads = 2, .profile = profile}, {100, 4});
   const ExecutableModel& executable = runner.executable();
   const auto plan = executable.Prepare({100, 4});
   ASSERT_TRUE(plan.ok());
@@ -69,7 +88,7 @@ TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
   const kernels::LogitEdits edits[] = {
       {.seen = seen, .repetition = 1.5f, .presence = 0.5f, .bias = bias},
       {.seen = seen, .repetition = 1.5f, .allowed = allowed}};
-  StepBatch batch(100, 4, 40, kernels::kPageTokens);
+  StepBatch batch(100, 4, 40, kernels::kPageTokens, static_cast<int32_t>(config.input_width));
 
   const int64_t primitives = kernels::PrimitivesCreated();
   const int64_t before = allocations;
@@ -105,8 +124,13 @@ TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
   EXPECT_EQ(kernels::PrimitivesCreated() - primitives, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Profiles, ReplayAllocationTest, ::testing::ValuesIn(SupportedProfiles()),
-                         [](const auto& test) { return TestName(test.param); });
+INSTANTIATE_TEST_SUITE_P(Profiles, ReplayAllocationTest,
+                         ::testing::Combine(::testing::ValuesIn(SupportedProfiles()),
+                                            ::testing::Bool()),
+                         [](const auto& test) {
+                           return TestName(std::get<0>(test.param) +
+                                           (std::get<1>(test.param) ? "_explicit" : "_llama"));
+                         });
 
 TEST(ReplayAllocationSelfTest, TheCounterCounts) {
   const int64_t before = allocations;

@@ -27,6 +27,7 @@ struct Effort {
   std::vector<int32_t> ladder;  // tokens of the buckets, ascending, up to 128
   int random_models;            // tried one after another
   int greedy_steps;             // of each golden sequence
+  bool every_kind;  // of model is tried for invariance; else those with ops of their own
 };
 Effort EffortOfTests();
 

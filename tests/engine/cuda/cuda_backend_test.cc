@@ -117,6 +117,14 @@ TEST_F(CudaModelTest, MemoryThatRunsOutIsAnErrorOfThatSlotAlone) {
   EXPECT_TRUE(Replay(*plan, *slot, 5).ok());
 }
 
+TEST_F(CudaModelTest, HeadsAreOfUpTo256) {
+  ModelConfig config = TinyConfig(1);
+  config.head_dim = 258;
+  backend_ = MakeCudaBackend(simt::MakeSimtDevice({}), {.dtype = "f32"}).value();
+  EXPECT_EQ(backend_->Load(RandomModel(config, 3)).status(),
+            absl::UnimplementedError("head_dim is 258, the CUDA kernels go up to 256"));
+}
+
 TEST_F(CudaModelTest, BucketsHaveARange) {
   Load(TinyConfig(1));
   for (const Bucket& bucket : {Bucket{0, 1}, Bucket{1, 0}, Bucket{(1 << 20) + 1, 1}}) {

@@ -20,7 +20,11 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
 
 // A projection brings at most 32 values of a sum at a time, a chunk of attention has 32 positions.
 Effort EffortOfTests() {
-  return {.long_sum = 100, .ladder = {16, 40}, .random_models = 3, .greedy_steps = 1};
+  return {.long_sum = 100,
+          .ladder = {16, 40},
+          .random_models = 3,
+          .greedy_steps = 1,
+          .every_kind = false};
 }
 
 }  // namespace sluice::testing

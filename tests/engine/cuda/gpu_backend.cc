@@ -17,7 +17,11 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
 }
 
 Effort EffortOfTests() {
-  return {.long_sum = 2056, .ladder = {16, 32, 64, 128}, .random_models = 30, .greedy_steps = 8};
+  return {.long_sum = 2056,
+          .ladder = {16, 32, 64, 128},
+          .random_models = 30,
+          .greedy_steps = 8,
+          .every_kind = true};
 }
 
 }  // namespace sluice::testing

@@ -121,6 +121,11 @@ TEST(FamiliesTest, SluiceWithoutKeysIsAPlainLlama) {
   EXPECT_TRUE(config.causal && config.gated_mlp && config.norm.weight && config.norm.final);
 }
 
+TEST(FamiliesTest, HeadsAreOddWhereNothingRotatesThem) {
+  EXPECT_EQ(Parse(Sluice(R"({"positions": {"kind": "none"}}, "head_dim": 7)")).head_dim, 7);
+  EXPECT_EQ(Parse(Sluice(R"({"positions": {"dims": 4}}, "head_dim": 7)")).rotary_dim(), 4);
+}
+
 TEST(FamiliesTest, LearnedPositionsHaveAnOffset) {
   const ModelConfig config = Parse(Sluice(R"({"positions": {"kind": "learned", "offset": 2},
     "position_wise": {"max_positions": 9}})"));
@@ -161,7 +166,8 @@ TEST(FamiliesTest, RefusedByName) {
       {Sluice(R"({"norm": {"eps": 0}})"), "sluice.norm.eps is 0"},
       {Sluice(R"({"norm": {"epsilon": 1}})"), "sluice.norm.epsilon is not a known key"},
       {Sluice(R"({"positions": {"dims": 3}})"), "sluice.positions.dims is 3, must be even"},
-      {Sluice(R"({"positions": {"dims": 8}})"), "sluice.positions.dims is 8, must be in [2, 6]"},
+      {Sluice(R"({"positions": {"dims": 8}})"), "sluice.positions.dims is 8, must be in [1, 6]"},
+      {Sluice(R"({}, "head_dim": 7)"), "sluice.positions.dims is 7, must be even"},
       {Sluice(R"({"positions": {"kind": "none", "dims": 2}})"), "sluice.positions.dims needs kind"},
       {Sluice(R"({"positions": {"kind": "rope", "offset": 1}})"),
        "sluice.positions.offset needs kind"},

@@ -26,12 +26,13 @@ std::string ErrorOf(const std::string& text) {
 }
 
 TEST(CallersFileTest, NamesCredentialsAndLimits) {
-  const auto file = ParseCallers(
-      absl::StrCat("# who may call\n\n  alice: token:", kToken, "  requests_per_second=2.5\r\n",
-                   "alice:sha256:", HexOf("another token of hers"), "\ttokens_burst=1e5\n",
-                   "batch: certificate:batch.example.org\n",
-                   "anonymous: none requests_per_second=0"),
-      "f");
+  const auto file =
+      ParseCallers(absl::StrCat("# who may call\n\n  alice: token:", kToken,
+                                "  requests_per_second=2.5 # tokens_burst=1\r\n",
+                                "alice:sha256:", HexOf("another token of hers"),
+                                "\ttokens_burst=1e5\n", "batch: certificate:batch.example.org#1\n",
+                                "anonymous: none requests_per_second=0"),
+                   "f");
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_EQ(file->callers.size(), 3u);
   EXPECT_EQ(file->callers[0].name, kAnonymous);
@@ -43,7 +44,7 @@ TEST(CallersFileTest, NamesCredentialsAndLimits) {
   EXPECT_EQ(file->tokens.at(DigestOf(kToken)), 1u);
   EXPECT_EQ(file->tokens.at(DigestOf("another token of hers")), 1u);
   EXPECT_EQ(file->tokens.size(), 2u);
-  EXPECT_EQ(file->certificates.at("batch.example.org"), 2u);
+  EXPECT_EQ(file->certificates.at("batch.example.org#1"), 2u);
 }
 
 TEST(CallersFileTest, ErrorsNameTheLineAndTheRule) {
@@ -54,6 +55,7 @@ TEST(CallersFileTest, ErrorsNameTheLineAndTheRule) {
       {"a b: token:0123456789abcdef", "NAME: CREDENTIAL"},
       {absl::StrCat(std::string(65, 'a'), ": none"), "NAME: CREDENTIAL"},
       {"a:", "no credential"},
+      {"a: # token:0123456789abcdef", "no credential"},
       {"a: password:x", "none of token:TEXT"},
       {"a: none", "only anonymous"},
       {"anonymous: token:0123456789abcdef", "anonymous has the credential none"},
