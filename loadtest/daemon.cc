@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/arguments.h"
+#include "grpcpp/security/credentials.h"
 #include "loadtest/closed_loop.h"
 #include "loadtest/traffic.h"
 
@@ -13,12 +15,19 @@ namespace {
 
 constexpr int kChannels = 4;
 
+client::Connection ConnectTo(const std::string& address, int64_t deadline_us) {
+  client::Arguments arguments;
+  arguments.server = address;
+  arguments.deadline_us = deadline_us;
+  return client::Connection(arguments, grpc::InsecureChannelCredentials());
+}
+
 // Loading and warming up included.
 absl::Status WaitUntilReady(const std::string& address) {
   constexpr absl::Duration kLimit = absl::Minutes(2);
   const absl::Time deadline = absl::Now() + kLimit;
   if (absl::Status status = WaitForServer(address, kLimit); !status.ok()) return status;
-  const client::Connection connection(address, /*deadline_us=*/5'000'000);
+  const client::Connection connection = ConnectTo(address, /*deadline_us=*/5'000'000);
   while (absl::Now() < deadline) {
     const auto health = connection.Health("");
     if (health.ok() && health->status() == grpc::health::v1::HealthCheckResponse::SERVING) {
@@ -66,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& sluiced
 Daemon::Daemon(ChildProcess process, const std::string& address, std::string metrics_address,
                load::Channels channels)
     : process_(std::move(process)),
-      connection_(address, /*deadline_us=*/120'000'000),
+      connection_(ConnectTo(address, /*deadline_us=*/120'000'000)),
       metrics_address_(std::move(metrics_address)),
       channels_(std::move(channels)) {}
 
