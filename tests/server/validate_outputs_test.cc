@@ -165,7 +165,8 @@ TEST(ValidateOutputsTest, BrokenVectorsAreNamed) {
     EXPECT_THAT(ErrorOf(test.message, Both), HasSubstr(test.named));
   }
   EXPECT_THAT(ErrorOf(Vectors({1, 2}, {1, 1, 2})), HasSubstr("inputs_embeds"));
-  EXPECT_THAT(ErrorOf(IdsRequest({1}), Embedding), HasSubstr("is unknown; this model takes inputs_embeds"));
+  EXPECT_THAT(ErrorOf(IdsRequest({1}), Embedding),
+              HasSubstr("is unknown; this model takes inputs_embeds"));
   ModelInferRequest twice = IdsRequest({1});
   AddInput(&twice, "inputs_embeds", "FP32", {1, 1, 2}, Bytes<float>({1, 2}));
   EXPECT_THAT(ErrorOf(twice, Both), HasSubstr("excludes input_ids"));
