@@ -4,6 +4,8 @@ import contextlib
 import threading
 import time
 
+from tritonclient.utils import InferenceServerException
+
 from infer import infer, text_inputs
 from test_invariance import same
 
@@ -27,10 +29,13 @@ def await_balance(server, within_s=10):
 
 
 class Bystander:
-    """A well-behaved client that calls `server` again and again and wants the same bits each time."""
+    """A well-behaved client that calls `server` again and again and wants the same bits each time.
 
-    def __init__(self, server, model="demo", **parameters):
+    `reconnects`: its connection may be closed for memory, in which case it calls again, as clients do."""
+
+    def __init__(self, server, model="demo", reconnects=False, **parameters):
         self._server = server
+        self._reconnects = reconnects
         self._model = model
         self._parameters = {"max_tokens": 8, **parameters}
         self._stop = threading.Event()
@@ -45,12 +50,21 @@ class Bystander:
                 wanted = infer(client, inputs, model=self._model, **self._parameters)
                 while not self._stop.is_set():
                     # A caller whose answer takes seconds beside a fault was disturbed by it.
-                    answer = infer(client, inputs, model=self._model, timeout=20_000_000,
-                                   **self._parameters)
+                    answer = self._call(client, inputs)
+                    if answer is None:
+                        continue
                     assert same(answer, wanted), "the answer changed"
                     self.calls += 1
         except Exception as failure:  # it belongs to the test's thread
             self.failure = failure
+
+    def _call(self, client, inputs):
+        try:
+            return infer(client, inputs, model=self._model, timeout=20_000_000, **self._parameters)
+        except InferenceServerException as error:
+            if self._reconnects and "RST_STREAM" in error.message():
+                return None
+            raise
 
     def __enter__(self):
         self._thread.start()
