@@ -9,4 +9,7 @@ namespace sluice {
 
 std::vector<Option> BuildOptionTable();
 
+// Those of `server`, which are its last.
+std::vector<Option> ServerOptionTable();
+
 }  // namespace sluice
