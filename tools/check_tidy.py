@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the sources (not the tests) of a build directory.
 
-Most of the time goes to system headers, so several sources with equal flags are read as one
-translation unit. A unit that fails, be it for a finding or for two names that clash, is halved until
-single sources fail: only those count, with their own messages. A source that passed is not read again
-until it, a header or the checks change.
+Most of the time goes to system headers, so the sources that the build compiles together are read
+together. A unit that fails is halved until single sources fail: only those count, with their own
+messages. A source that passed is not read again until it, a header or the checks change.
 """
 import argparse
 import concurrent.futures
@@ -20,10 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("client", "config", "engine", "kernels", "server")
-UNIT_SOURCES = 8
 INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
-# Unused in its source, it could be used in the next one: such a source is a unit of its own.
-USING_DECLARATION = re.compile(r"^\s*using \w*(::\w+)+;", re.MULTILINE)
 
 
 def is_checked(source):
@@ -53,14 +49,16 @@ def sources_of(path):
     return [pathlib.Path(name) for name in INCLUDE.findall(path.read_text())]
 
 
-def read_sources(build):
-    """Sources to check, in order, with their flags."""
-    flags = {}
+def read_units(build):
+    """Lists of sources to check that are compiled together, each with its flags."""
+    units = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        for path in sources_of(pathlib.Path(entry["file"])):
-            if path.is_relative_to(ROOT) and is_checked(path.relative_to(ROOT)):
-                flags.setdefault(path.relative_to(ROOT), flags_of(entry["command"]))
-    return dict(sorted(flags.items()))
+        paths = [path.relative_to(ROOT) for path in sources_of(pathlib.Path(entry["file"]))
+                 if path.is_relative_to(ROOT)]
+        sources = tuple(path for path in paths if is_checked(path))
+        if sources:  # some are compiled for two targets
+            units.setdefault(sources, flags_of(entry["command"]))
+    return units
 
 
 def digest(paths):
@@ -74,16 +72,6 @@ def headers():
     folders = FOLDERS + ("loadtest", "proto")
     found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     return sorted(path for path in found if path.suffix in (".h", ".inc", ".proto"))
-
-
-def units(flags):
-    """Groups of at most UNIT_SOURCES sources with equal flags."""
-    alone = {source for source in flags if USING_DECLARATION.search((ROOT / source).read_text())}
-    yield from ([source] for source in sorted(alone))
-    together = sorted(flags.keys() - alone, key=lambda source: (flags[source], source))
-    for _, group in itertools.groupby(together, flags.get):
-        group = list(group)
-        yield from (group[i:i + UNIT_SOURCES] for i in range(0, len(group), UNIT_SOURCES))
 
 
 def tidy(sources, flags, state):
@@ -125,10 +113,11 @@ def main():
     def mark(source):
         return state / f"{digest([ROOT / source])}-{common}"
 
-    flags = {s: f for s, f in read_sources(build).items() if not mark(s).exists()}
+    units = ((list(itertools.filterfalse(lambda source: mark(source).exists(), sources)), flags)
+             for sources, flags in read_units(build).items())
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        said = pool.map(lambda unit: check(unit, flags[unit[0]], state, lambda s: mark(s).touch()),
-                        units(flags))
+        said = pool.map(lambda unit: check(*unit, state, lambda source: mark(source).touch()),
+                        [unit for unit in units if unit[0]])
         failures = "".join(said)
     sys.stdout.write(failures)
     return 1 if failures else 0

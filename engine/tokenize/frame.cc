@@ -30,9 +30,7 @@ std::vector<int32_t> ReadIds(const std::string& token, ObjectReader& specials) {
   ObjectReader special = specials.Object(token);
   const std::vector<int64_t> wide = special.Integers("ids", 0, kMaxTokens - 1);
   if (wide.empty() || wide.size() > kMaxFrame) specials.Fail(token, "has no list of ids");
-  std::vector<int32_t> ids;
-  for (const int64_t id : wide) ids.push_back(static_cast<int32_t>(id));
-  return ids;
+  return {wide.begin(), wide.end()};
 }
 
 Frame ReadTemplate(ObjectReader& fields) {
