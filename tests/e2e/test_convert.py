@@ -2,12 +2,16 @@
 
 import importlib.util
 import json
+import re
+import subprocess
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
-from conftest import ROOT
+from conftest import ROOT, SLUICE
+
+GOLDENS = ROOT / "tests" / "goldens"
 
 SPEC = importlib.util.spec_from_file_location("convert", ROOT / "tools" / "convert" / "convert.py")
 convert = importlib.util.module_from_spec(SPEC)
@@ -55,6 +59,50 @@ def test_sasrec(tmp_path, capsys):
         np.testing.assert_array_equal(made[f"model.layers.1.self_attn.{name}_proj.weight"], joined[6 * i:6 * i + 6])
     np.testing.assert_array_equal(made["model.layers.0.mlp.up_proj.weight"], state["forward_layers.0.conv1.weight"][..., 0])
     assert len(made) == 4 + 2 * 16
+
+
+def golden_of(folder, tmp_path):
+    """An archive for `sluice verify` of what PyTorch computed with the folder's model."""
+    expected = safetensors.numpy.load_file(folder / "expected.safetensors")
+    lengths = expected["lengths"]
+    ends = np.cumsum(lengths)[:-1]
+
+    def rows(values):
+        out = np.zeros((len(lengths), lengths.max(), *values.shape[1:]), values.dtype)
+        for row, part in zip(out, np.split(values, ends)):
+            row[:len(part)] = part
+        return out
+
+    np.savez(tmp_path / "golden.npz", input_ids=rows(expected["input_ids"]), input_lengths=lengths,
+             logits=rows(expected["logits"]))
+    return tmp_path / "golden.npz"
+
+
+def as_xsa_lm_is_trained(name):
+    for ours, theirs in (("model.layers.", "blocks."), ("model.embed_tokens.", "tok_emb."), ("model.skip", "skip"),
+                         ("attention_scale", "attn_scale"), ("residual_mix", "resid_mix"), ("self_attn.", "attn."),
+                         ("o_proj", "proj"), ("up_proj", "fc"), ("down_proj", "proj")):
+        name = name.replace(ours, theirs)
+    return re.sub(r"attn\.([qkv])_proj", r"attn.c_\1", name)
+
+
+@pytest.mark.parametrize("name, golden, rename, options", [
+    ("xsa_lm", "xsa_lm_small", as_xsa_lm_is_trained,
+     ["num_key_value_heads=1", "sluice.positions.dims=8", "sluice.xsa.layers=[2,3]"]),
+    # Written with dense weights [out, in] and another activation than the map's default.
+    ("gpt2", "gpt2_small", str, ["n_head=4", "n_inner=64", "activation_function=gelu_new"]),
+])
+def test_a_converted_model_computes_what_the_original_did(tmp_path, capsys, name, golden, rename, options):
+    state = safetensors.numpy.load_file(GOLDENS / golden / "model.safetensors")
+    state = {rename(key): value for key, value in state.items()}
+    if name == "gpt2":
+        state = {key: value.T if value.ndim == 2 and ".h." in key else value for key, value in state.items()}
+    code, text = run(tmp_path, capsys, state, name, *(word for option in options for word in ("--set", option)))
+    assert code == 0, text
+    verified = subprocess.run([SLUICE, "verify", tmp_path / "out", "--golden", golden_of(GOLDENS / golden, tmp_path),
+                               "--tolerance", "1e-4"], capture_output=True, text=True, timeout=60)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "1 outputs." in verified.stdout
 
 
 def test_what_is_missing_or_not_known_is_listed_and_nothing_written(tmp_path, capsys):
