@@ -146,6 +146,39 @@ def certificate_seeds():
     yield "authority", authority.certificate
 
 
+def tokenizer_seeds():
+    folder = ROOT / "tests" / "goldens" / "tokenizers"
+    for name in ("split_isolated", "split_merged_with_next", "words"):
+        yield name, json.dumps(json.loads((folder / f"{name}.json").read_text()), separators=(",", ":")).encode()
+    yield "word_piece", json.dumps({
+        "added_tokens": [{"id": 1, "content": "<s>", "special": True}],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                       "strip_accents": None, "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["<s>", 1], "cls": ["<s>", 1]},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 20,
+                  "vocab": {"[UNK]": 0, "<s>": 1, "a": 2, "##b": 3, "##a": 4, "hello": 5, ",": 6, "4": 7}}}).encode()
+    yield "byte_fallback", json.dumps({
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Prepend", "prepend": "_"},
+                                                           {"type": "Replace", "pattern": {"String": " "},
+                                                            "content": "_"}]},
+        "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "_"}, "content": " "},
+                                                     {"type": "ByteFallback"}, {"type": "Fuse"},
+                                                     {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "unk_token": "<unk>", "byte_fallback": True, "fuse_unk": True,
+                  "vocab": {"<unk>": 0, "<0xFF>": 1, "<0xC3>": 2, "_": 3, "a": 4, "b": 5, "ab": 6, "_ab": 7},
+                  "merges": ["a b", ["_", "ab"]]}}).encode()
+    yield "unigram", json.dumps({
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
+        "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
+        "model": {"type": "Unigram", "unk_id": 0,
+                  "vocab": [["<unk>", 0.0], ["\u2581", -2.0], ["a", -3.0], ["ab", -3.5], ["aa", -4.0]]}}).encode()
+    for name in ("unigram_bare", "bpe_suffix"):  # beyond what libFuzzer takes whole, but it starts from the rest
+        yield name, (folder / f"{name}.model").read_bytes()
+
+
 def daemon_seeds():
     """What one short run left: (target, name, bytes)."""
     with tempfile.TemporaryDirectory() as folder:
@@ -177,6 +210,7 @@ def main():
     seeds += [("parameters", *seed) for seed in parameters_seeds()]
     seeds += [("callers", *seed) for seed in callers_seeds()]
     seeds += [("certificate", *seed) for seed in certificate_seeds()]
+    seeds += [("tokenizer", *seed) for seed in tokenizer_seeds()]
     seeds += daemon_seeds()
     for old in HERE.glob("corpus/*/seed_*"):
         old.unlink()
