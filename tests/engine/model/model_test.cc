@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -49,6 +51,20 @@ TEST(LoadModelTest, LoadsWhatTheWriterWrites) {
   EXPECT_THAT((*model)->tokenizer->Encode("!").value(), ElementsAre(256, '!'));
   EXPECT_TRUE((*model)->checkpoint.Find("lm_head.weight", {258, 32}).ok());
   EXPECT_EQ(testing::RandomModel(testing::TinyConfig(), 1)->tokenizer, nullptr);
+}
+
+TEST(LoadModelTest, TheConfigMayHaveATokenizersFilesLeftAlone) {
+  const TempDirectory directory;
+  testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kBF16, directory.path());
+  testing::WriteFile(directory.File("tokenizer.json"), "{");
+  EXPECT_FALSE(LoadModel("m", 1, directory.path()).ok());
+  std::ifstream file(directory.File("config.json"));
+  nlohmann::json config = nlohmann::json::parse(file);
+  config["sluice"]["tokenizer"] = "none";
+  testing::WriteFile(directory.File("config.json"), config.dump());
+  const auto model = LoadModel("m", 1, directory.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->tokenizer, nullptr);
 }
 
 TEST(LoadModelTest, ErrorsNameTheFile) {
