@@ -76,6 +76,11 @@ int FailWith(const absl::Status& status) {
   return Fail({status.message().data(), status.message().size()});
 }
 
+// As many as the load of midnight takes when they are busy for 70 % of the time.
+int FirstReplicas(const ScaleFlags& flags) {
+  return static_cast<int>(std::ceil(flags.peak_replicas * DayShape(0) / 0.7));
+}
+
 FleetRun Fixed(int replicas, const std::vector<Arrival>& arrivals, FleetOptions options) {
   options.rule.reset();
   options.replicas = replicas;
@@ -123,7 +128,7 @@ int Main(int argc, char** argv) {
   if (!set.ok()) return FailWith(set);
   absl::StatusOr<AutoscalerRule> rule = ReadScalingRule(flags.rule, flags.adapter);
   if (!rule.ok()) return FailWith(rule.status());
-  options.replicas = rule->min_replicas;
+  options.replicas = std::clamp(FirstReplicas(flags), rule->min_replicas, rule->max_replicas);
   options.rule = *std::move(rule);
   const ExperimentOptions capacity{.batch = options.batch, .costs = options.costs};
   flags.day.peak_tokens_per_second = flags.peak_replicas * capacity.FullTokensPerSecond();

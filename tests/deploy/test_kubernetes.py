@@ -151,9 +151,24 @@ def test_the_validators_see_planted_faults(name, kind, path, value):
         schemas.validate(manifest)
 
 
-def test_the_route_validator_sees_planted_faults(variant):
+@pytest.mark.parametrize(
+    "path, value",
+    [
+        (("rules", 0, "matches", 0, "method", "services"), "inference"),
+        (("rules", 0, "matches", 0, "method", "service"), "inference service"),
+        (("rules", 0, "matches", 0, "method"), {}),
+        (("rules", 0, "backendRefs", 0, "port"), 0),
+        (("rules", 0, "backendRefs", 0, "weight"), -1),
+        (("parentRefs", 0, "namespace"), "Gateways"),
+        (("hostnames", 0), "SLUICE.example.com"),
+    ],
+)
+def test_the_route_validator_sees_planted_faults(variant, path, value):
     route = the("GRPCRoute", variant("grpc_route"))
-    route["spec"]["rules"][0]["matches"][0]["method"]["services"] = "inference"
+    place = route["spec"]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
     with pytest.raises(schemas.Invalid):
         schemas.validate(route)
 
