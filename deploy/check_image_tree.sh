@@ -4,6 +4,7 @@
 set -euo pipefail
 tree=$(realpath "${1:?usage: deploy/check_image_tree.sh TREE}")
 directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+loader=$(echo "$tree"/lib64/ld-linux-*.so.*)
 
 missing=0
 while read -r file; do
@@ -11,7 +12,7 @@ while read -r file; do
   while read -r library; do
     echo "${file#"$tree"} loads $library, which the image does not have" >&2
     missing=1
-  done < <("$tree"/lib64/ld-linux-*.so.* --inhibit-cache --library-path "$directory" --list "$file" |
+  done < <("$loader" --inhibit-cache --library-path "$directory" --list "$file" |
     awk -v tree="$tree/" '/=>/ && index($3, tree) != 1 && $1 !~ /^\// { print $1 }')
 done < <(find "$tree/usr/local/bin" "$directory" -maxdepth 1 -type f \( -name '*.so*' -o -path '*/bin/*' \))
 exit $missing

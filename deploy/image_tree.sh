@@ -17,14 +17,14 @@ cd "$(dirname "$0")/.."
 . tools/common.sh
 
 user=10001
-packages=${SLUICE_PACKAGE_CACHE:-build/image-packages}
+packages=build/image-packages
 library_directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 
 # apt's answer for an empty system: what the host has installed does not count.
-apt_for_empty_system() {
-  apt-get -qq -y --no-install-recommends -o Dir::State::status=/dev/null \
-    -o Dir::Cache::archives="$PWD/$packages" -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1 \
-    "$@" install $(sed 's/#.*//' tools/packages-runtime.txt)
+download_for_empty_system() {
+  sed 's/#.*//' tools/packages-runtime.txt | xargs apt-get -qq -y --no-install-recommends --download-only \
+    -o Dir::State::status=/dev/null -o Dir::Cache::archives="$PWD/$packages" \
+    -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1 install >"$packages/apt.log" 2>&1
 }
 
 # download: fills the folder with exactly those packages; what is there is not asked for again.
@@ -33,8 +33,8 @@ download() {
   cmp -s tools/packages-runtime.txt "$list" && return
   rm -rf "$packages"
   mkdir -p "$packages/partial"
-  apt_for_empty_system --download-only >"$packages/apt.log" 2>&1 ||
-    { as_root apt-get update -qq && apt_for_empty_system --download-only >"$packages/apt.log" 2>&1; } ||
+  download_for_empty_system ||
+    { as_root apt-get update -qq && download_for_empty_system; } ||
     { cat "$packages/apt.log" >&2; fail "downloading the packages failed"; }
   cp tools/packages-runtime.txt "$list"
 }
