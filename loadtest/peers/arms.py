@@ -22,28 +22,32 @@ class Arm:
         return not self.peer
 
 
+SLUICE = "engine.batch.max_batch_tokens: 1024; no prefix reuse; else defaults"
 # A batch of a few prompts keeps one core busy; a wider one only adds padding and waiting.
-ONNXRUNTIME = "f32; one graph with fused operators and dynamic axes; batches of at most 8 prompts, padding at most 25 %"
+ONNXRUNTIME = ("f32; one graph with fused operators and dynamic axes; batches of at most 8 prompts, padding at "
+               "most 25 %")
 
 ARMS = (
-    Arm("sluice packed", "score", "defaults; no prefix reuse"),
-    Arm("sluice padded", "score", "engine.batch.policy: padded_buckets",
-        ("--engine.batch.policy=padded_buckets",)),
+    Arm("sluice packed", "score", SLUICE),
+    Arm("sluice padded", "score", f"{SLUICE}; engine.batch.policy: padded_buckets, at most 16 rows",
+        ("--engine.batch.policy=padded_buckets", "--engine.batch.max-batch-sequences=16")),
     Arm("onnxruntime", "score", f"plain gRPC server; {ONNXRUNTIME}", ("--max-rows=8",),
         "onnxruntime", "onnxruntime_server.py", ("onnxruntime",)),
     Arm("pytorch", "score",
-        "plain gRPC server; f32, Hugging Face's model, sdpa, eager; batches of at most 8 prompts, padding at most 25 %",
+        "plain gRPC server; f32, Hugging Face's model, sdpa, eager; batches of at most 8 prompts, padding at "
+        "most 25 %",
         ("--max-rows=8",), "pytorch", "pytorch_server.py", ("torch", "transformers")),
     Arm("triton", "score",
-        "PyTriton, dynamic batching, ragged, preferred sizes 4 and 8, queue delay 1 ms, then onnxruntime: f32, "
-        "padded",
+        "the server of PyTriton's wheel, dynamic batching, ragged, preferred sizes 4 and 8, queue delay 1 ms, "
+        "Python backend, onnxruntime as above",
         ("--max-rows=8", "--queue-delay-us=1000", "--preferred", "4", "8"),
         "triton", "triton_server.py", ("nvidia-pytriton", "onnxruntime")),
-    Arm("sluice packed", "generate", "defaults; no prefix reuse"),
-    Arm("sluice static", "generate", "engine.batch.continuous: false",
+    Arm("sluice packed", "generate", SLUICE),
+    Arm("sluice static", "generate", f"{SLUICE}; engine.batch.continuous: false",
         ("--engine.batch.continuous=false",)),
     Arm("llama.cpp", "generate",
-        "its server's engine with 16 slots, continuous batches; weights, keys and values f32; no prompt cache",
+        "its server's engine with 16 slots, continuous batches; weights, keys and values f32; flash attention "
+        "off, which would round to f16; no prompt cache",
         ("--max-rows=16",), "llama_cpp", "llama_cpp_server.py", ("xllamacpp",)),
     Arm("ctranslate2", "generate",
         "f32; static batches of at most 16, rows leave when done, whoever waits begins with the next batch",
@@ -59,7 +63,8 @@ def sluice_command(arm: Arm, sluiced: pathlib.Path, checkpoint: pathlib.Path, ad
     grpc, metrics = addresses
     return [str(sluiced), "--model", f"{MODEL}={checkpoint}", "--server.grpc.address", grpc,
             "--server.metrics.address", metrics, "--server.admin.address=",
-            f"--cpu.threads={threads}", "--engine.kv.prefix-reuse=false", *arm.options]
+            f"--cpu.threads={threads}", "--engine.kv.prefix-reuse=false",
+            "--engine.batch.max-batch-tokens=1024", *arm.options]
 
 
 def peer_command(arm: Arm, python: pathlib.Path, checkpoint: pathlib.Path, address: str,

@@ -22,7 +22,7 @@ class Shape:
     layers: int = 9
     heads: int = 8
     kv_heads: int = 2
-    positions: int = 512
+    positions: int = 320
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
 

@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 import time
@@ -209,6 +210,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
+    # Ends by an exception, so that the servers are stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("run.py: terminated"))
     report = compare(options)
     if options.out:
         options.out.write_text(json.dumps(report, indent=1) + "\n")

@@ -33,8 +33,8 @@ class Server:
     them are ready at the same time, and an idle one may look for work all the while."""
 
     def __init__(self, command: list[str], address: str, processors: list[int], threads: int,
-                 log: pathlib.Path):
-        self.address, self._log = address, log
+                 log: pathlib.Path, model: str = MODEL):
+        self.address, self._log, self._model = address, log, model
         limits = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS",
                                                   "OPENBLAS_NUM_THREADS")}
         with log.open("w") as output:
@@ -53,10 +53,9 @@ class Server:
                     raise NotStarted(f"not ready within {within_s:g} s: {self._last_line()}")
                 pause(0.2)
 
-    @staticmethod
-    def _ready(client: grpcclient.InferenceServerClient) -> bool:
+    def _ready(self, client: grpcclient.InferenceServerClient) -> bool:
         try:
-            return client.is_server_ready() and client.is_model_ready(MODEL)
+            return client.is_server_ready() and client.is_model_ready(self._model)
         except InferenceServerException:
             return False
 

@@ -1,5 +1,6 @@
 """From the phases of all rounds to medians, spread and ratios, and to a table."""
 
+import re
 import statistics
 
 FIGURES = ("offered_per_s", "answered_per_s", "goodput_per_s", "p50_ms", "p99_ms")
@@ -114,7 +115,7 @@ def invalid_text(workloads: list[dict]) -> list[str]:
         for rounds in workload["rounds"].values():
             for phase in (phase for each in rounds for phase in each.values()):
                 for reason in phase["reasons"]:
-                    kind = reason.split(":")[0].split(",")[0]
+                    kind = re.sub(r"[\d.]+", "..", reason)
                     reasons[kind] = reasons.get(kind, 0) + 1
     return [f"- {count} phases are INVALID: {kind}" for kind, count in sorted(reasons.items())]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """llama.cpp's own server, in this process, behind the thin one: continuous batches in its slots.
 
-Weights, keys and values are F32. Prompts are computed afresh: no slot keeps an earlier one's.
+Weights, keys and values are F32, and flash attention is off, since it rounds to F16. Prompts are computed afresh: no slot keeps an earlier one's.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ from batcher import Answer
 from gguf_model import export, tokens_of
 from slots import Slots
 
-POSITIONS_PER_SLOT = 512
+POSITIONS_PER_SLOT = 320
 
 
 def parameters(path: pathlib.Path, threads: int, slots: int) -> xllamacpp.CommonParams:
