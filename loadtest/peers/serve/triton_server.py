@@ -28,6 +28,7 @@ output {{ name: "logprobs" data_type: TYPE_FP32 dims: [ -1 ] }}
 dynamic_batching {{ preferred_batch_size: {preferred} max_queue_delay_microseconds: {delay} }}
 instance_group {{ kind: KIND_CPU count: 1 }}
 parameters {{ key: "checkpoint" value: {{ string_value: "{checkpoint}" }} }}
+parameters {{ key: "max_padding" value: {{ string_value: "{max_padding}" }} }}
 parameters {{ key: "threads" value: {{ string_value: "{threads}" }} }}
 """
 
@@ -47,7 +48,8 @@ def write_model(folder: pathlib.Path, options) -> None:
     (version / "model.py").write_text(MODULE.format(folder=pathlib.Path(__file__).resolve().parent))
     (folder / MODEL / "config.pbtxt").write_text(CONFIG.format(
         max_rows=options.max_rows, preferred=options.preferred, delay=options.queue_delay_us,
-        checkpoint=pathlib.Path(options.checkpoint).resolve(), threads=options.threads))
+        checkpoint=pathlib.Path(options.checkpoint).resolve(), threads=options.threads,
+        max_padding=options.max_padding))
 
 
 def write_backend(folder: pathlib.Path) -> None:
