@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <limits>
 #include <string>
 #include <utility>
@@ -14,25 +15,75 @@ namespace {
 
 constexpr int32_t kSharedBytesWithoutAsking = 48 << 10;
 
+// Of the errors after which the runtime accepts nothing more in this process.
+bool LosesDevice(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorDevicesUnavailable:
+      return true;
+    default:
+      return false;
+  }
+}
+
 absl::Status ToStatus(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
   const std::string text =
       absl::StrCat(call, ": ", cudaGetErrorName(error), ", ", cudaGetErrorString(error));
+  if (LosesDevice(error)) return absl::UnavailableError(text);
   return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
                                             : absl::InternalError(text);
 }
 
+// What a device's streams and events share with it.
+class CudaCore {
+ public:
+  explicit CudaCore(int index) : index_(index) {}
+
+  // To be called before anything else is asked of the runtime: the thread may have served another
+  // device.
+  absl::Status Use() {
+    if (lost_.load(std::memory_order_relaxed)) return absl::UnavailableError("the GPU is lost");
+    return Told(cudaSetDevice(index_), "cudaSetDevice");
+  }
+  absl::Status Told(cudaError_t error, const char* call) {
+    absl::Status status = ToStatus(error, call);
+    if (absl::IsUnavailable(status)) lost_.store(true, std::memory_order_relaxed);
+    return status;
+  }
+  void CountCapture() { captures_.fetch_add(1, std::memory_order_relaxed); }
+  int64_t captures() const { return captures_.load(std::memory_order_relaxed); }
+
+ private:
+  const int index_;
+  std::atomic<bool> lost_{false};
+  std::atomic<int64_t> captures_{0};
+};
+
 class CudaEvent final : public DeviceEvent {
  public:
-  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
+  CudaEvent(CudaCore& core, cudaEvent_t event) : core_(core), event_(event) {}
   ~CudaEvent() override { (void)cudaEventDestroy(event_); }
 
   cudaEvent_t get() const { return event_; }
   absl::Status Synchronize() override {
-    return ToStatus(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    absl::Status status = core_.Use();
+    if (status.ok()) status = core_.Told(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    return status;
   }
 
  private:
+  CudaCore& core_;
   cudaEvent_t event_;
 };
 
@@ -51,8 +102,8 @@ class CudaGraph final : public DeviceGraph {
 
 class CudaStream final : public DeviceStream {
  public:
-  CudaStream(int device, cudaStream_t stream, int32_t processors)
-      : device_(device), stream_(stream), processors_(processors) {}
+  CudaStream(CudaCore& core, cudaStream_t stream, int32_t processors)
+      : core_(core), stream_(stream), processors_(processors) {}
   ~CudaStream() override { (void)cudaStreamDestroy(stream_); }
 
   int32_t processors() const override { return processors_; }
@@ -108,6 +159,7 @@ class CudaStream final : public DeviceStream {
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
     absl::Status status = std::exchange(status_, absl::OkStatus());
     if (!status.ok()) return status;
+    core_.CountCapture();
     return std::make_unique<CudaGraph>(executable, nodes);
   }
   void Upload(DeviceGraph& graph) override {
@@ -120,7 +172,7 @@ class CudaStream final : public DeviceStream {
   }
 
   absl::Status Synchronize() override {
-    Note(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    if (Ready()) Note(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return std::exchange(status_, absl::OkStatus());
   }
 
@@ -129,14 +181,13 @@ class CudaStream final : public DeviceStream {
     if (Ready()) Note(cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
   }
 
-  // The calling thread may have served another device.
   bool Ready() {
-    Note(cudaSetDevice(device_), "cudaSetDevice");
+    if (status_.ok()) status_ = core_.Use();
     return status_.ok();
   }
-  void Note(cudaError_t error, const char* call) { status_.Update(ToStatus(error, call)); }
+  void Note(cudaError_t error, const char* call) { status_.Update(core_.Told(error, call)); }
 
-  int device_;
+  CudaCore& core_;
   cudaStream_t stream_;
   int32_t processors_;
   absl::Status status_;  // the first failure that nobody has been told of
@@ -147,7 +198,7 @@ class CudaStream final : public DeviceStream {
 class CudaDevice final : public Device {
  public:
   CudaDevice(int index, DeviceInfo info, cudaMemPool_t pool, cudaStream_t memory_stream)
-      : index_(index), info_(std::move(info)), pool_(pool), memory_stream_(memory_stream) {}
+      : core_(index), info_(std::move(info)), pool_(pool), memory_stream_(memory_stream) {}
   ~CudaDevice() override {
     (void)cudaStreamDestroy(memory_stream_);
     (void)cudaMemPoolDestroy(pool_);
@@ -155,22 +206,23 @@ class CudaDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
 
+  int64_t captures() const override { return core_.captures(); }
   int64_t FreeMemory() const override {
     size_t free = 0, total = 0;
-    if (!Use().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    if (!core_.Use().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
     return static_cast<int64_t>(free);
   }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
-    absl::Status status = Use();
+    absl::Status status = core_.Use();
     if (status.ok()) {
-      status = ToStatus(cudaMallocFromPoolAsync(&memory, bytes, pool_, memory_stream_),
-                        "cudaMallocFromPoolAsync");
+      status = core_.Told(cudaMallocFromPoolAsync(&memory, bytes, pool_, memory_stream_),
+                          "cudaMallocFromPoolAsync");
     }
     if (status.ok()) {
-      status = ToStatus(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize");
+      status = core_.Told(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize");
     }
     if (!status.ok()) return status;
     return DeviceMemory(memory, ReleaseMemory{this, false});
@@ -179,44 +231,42 @@ class CudaDevice final : public Device {
   absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) override {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
-    absl::Status status = Use();
-    if (status.ok()) status = ToStatus(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+    absl::Status status = core_.Use();
+    if (status.ok()) status = core_.Told(cudaMallocHost(&memory, bytes), "cudaMallocHost");
     if (!status.ok()) return status;
     return PinnedMemory(memory, ReleaseMemory{this, true});
   }
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() override {
     cudaStream_t stream = nullptr;
-    absl::Status status = Use();
+    absl::Status status = core_.Use();
     if (status.ok()) {
-      status = ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                        "cudaStreamCreateWithFlags");
+      status = core_.Told(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                          "cudaStreamCreateWithFlags");
     }
     if (!status.ok()) return status;
-    return std::make_unique<CudaStream>(index_, stream, info_.processors);
+    return std::make_unique<CudaStream>(core_, stream, info_.processors);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     cudaEvent_t event = nullptr;
-    absl::Status status = Use();
+    absl::Status status = core_.Use();
     if (status.ok()) {
-      status = ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                        "cudaEventCreateWithFlags");
+      status = core_.Told(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                          "cudaEventCreateWithFlags");
     }
     if (!status.ok()) return status;
-    return std::make_unique<CudaEvent>(event);
+    return std::make_unique<CudaEvent>(core_, event);
   }
 
  protected:
   void Release(void* memory, bool pinned) override {
-    (void)Use();
+    if (!core_.Use().ok()) return;
     (void)(pinned ? cudaFreeHost(memory) : cudaFreeAsync(memory, memory_stream_));
   }
 
  private:
-  absl::Status Use() const { return ToStatus(cudaSetDevice(index_), "cudaSetDevice"); }
-
-  int index_;
+  mutable CudaCore core_;
   DeviceInfo info_;
   cudaMemPool_t pool_;
   cudaStream_t memory_stream_;

@@ -5,7 +5,7 @@
 // and a graph are used by one thread at a time.
 // Errors: calls that queue work return nothing. The first failure of a stream is kept and returned
 // by its next EndCapture or Synchronize. An error of the device itself (a bad access, a lost device)
-// is sticky: everything after it fails with the same Internal status.
+// is sticky: everything after it fails as Unavailable, and asks nothing of the device any more.
 #pragma once
 
 #include <cstddef>
@@ -81,6 +81,8 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual int64_t FreeMemory() const = 0;  // bytes; 0 after a sticky error
+  // Graphs captured so far.
+  virtual int64_t captures() const = 0;
 
   // ResourceExhausted when memory does not suffice; `bytes` >= 1. The contents are not defined.
   // Neither taking nor releasing waits for work under way, so what queued work uses must be kept

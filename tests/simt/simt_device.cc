@@ -1,5 +1,6 @@
 #include "tests/simt/simt_device.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -16,16 +17,25 @@ namespace {
 
 // What all streams share. One piece of work runs at a time.
 struct Core {
-  explicit Core(uint64_t seed) : machine(memory, seed) {}
+  explicit Core(const SimtOptions& of) : options(of), machine(memory, of.seed) {}
+
+  const SimtOptions options;
 
   std::recursive_mutex mutex;
   Memory memory;
   Machine machine;
   absl::Status error;  // sticky
   int64_t captures = 0;
+  int64_t live_graphs = 0;
+
+  size_t Room() const {
+    const int64_t taken =
+        static_cast<int64_t>(memory.live_bytes()) + live_graphs * options.graph_bytes;
+    return static_cast<size_t>(std::max<int64_t>(options.memory_bytes - taken, 0));
+  }
 
   void Note(const std::string& fault) {
-    if (!fault.empty() && error.ok()) error = absl::InternalError(fault);
+    if (!fault.empty() && error.ok()) error = absl::UnavailableError(fault);
   }
 
   // Whether the host may touch these bytes of the device.
@@ -39,6 +49,14 @@ struct Core {
 using Work = std::function<void()>;
 
 struct SimtGraph final : DeviceGraph {
+  explicit SimtGraph(Core& device) : core(device) {}
+  ~SimtGraph() override {
+    const std::lock_guard lock(core.mutex);
+    if (ended) --core.live_graphs;
+  }
+
+  Core& core;
+  bool ended = false;  // captured, and on the device
   std::vector<Work> work;
   int64_t nodes() const override { return static_cast<int64_t>(work.size()); }
 };
@@ -99,13 +117,18 @@ class SimtStream final : public DeviceStream {
 
   void BeginCapture() override {
     SLUICE_CHECK(capture_ == nullptr);
-    capture_ = std::make_unique<SimtGraph>();
+    capture_ = std::make_unique<SimtGraph>(core_);
   }
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
     SLUICE_CHECK(capture_ != nullptr);
     const std::lock_guard lock(core_.mutex);
-    std::unique_ptr<DeviceGraph> graph = std::exchange(capture_, nullptr);
+    std::unique_ptr<SimtGraph> graph = std::exchange(capture_, nullptr);
     if (!core_.error.ok()) return core_.error;
+    if (core_.Room() < static_cast<size_t>(core_.options.graph_bytes)) {
+      return absl::ResourceExhaustedError("no device memory for a captured graph");
+    }
+    graph->ended = true;
+    ++core_.live_graphs;
     ++core_.captures;
     return graph;
   }
@@ -166,18 +189,19 @@ class EmulatedDevice final : public SimtDevice {
               .architecture = "simt",
               .processors = options.processors,
               .memory_bytes = options.memory_bytes},
-        core_(options.seed) {}
+        core_(options) {}
 
   const DeviceInfo& info() const override { return info_; }
   int64_t captures() const override { return core_.captures; }
   int64_t FreeMemory() const override {
     const std::lock_guard lock(core_.mutex);
-    return info_.memory_bytes - static_cast<int64_t>(core_.memory.live_bytes());
+    return core_.error.ok() ? static_cast<int64_t>(core_.Room()) : 0;
   }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
     const std::lock_guard lock(core_.mutex);
-    const size_t room = static_cast<size_t>(info_.memory_bytes) - core_.memory.live_bytes();
+    if (!core_.error.ok()) return core_.error;
+    const size_t room = core_.Room();
     if (bytes > room) {
       return absl::ResourceExhaustedError(
           absl::StrCat(bytes, " bytes of device memory wanted, ", room, " free"));
@@ -192,6 +216,10 @@ class EmulatedDevice final : public SimtDevice {
   }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     return std::make_unique<SimtEvent>();
+  }
+  void Lose(const std::string& fault) override {
+    const std::lock_guard lock(core_.mutex);
+    core_.Note(fault);
   }
   void Poison(void* begin, size_t bytes) override {
     const std::lock_guard lock(core_.mutex);

@@ -117,6 +117,34 @@ TEST_F(CudaModelTest, MemoryThatRunsOutIsAnErrorOfThatSlotAlone) {
   EXPECT_TRUE(Replay(*plan, *slot, 5).ok());
 }
 
+// A graph takes memory too; without any for this one the others serve on.
+TEST_F(CudaModelTest, MemoryThatRunsOutAtCaptureIsAnErrorOfThatPlanAlone) {
+  constexpr int64_t kGraph = 8 << 20;  // of the head and of two plans
+  Load(TinyConfig(1), {.memory_bytes = (4 << 20) + 3 * kGraph, .graph_bytes = kGraph});
+  const auto slot = executable_->CreateSlot({40, 1}, 4).value();
+  const auto small = executable_->Prepare({8, 1}).value();
+  auto large = executable_->Prepare({40, 1}).value();
+  EXPECT_EQ(executable_->Prepare({16, 1}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Replay(*small, *slot, 5).ok());
+  EXPECT_TRUE(Replay(*large, *slot, 30).ok());
+  large.reset();
+  EXPECT_TRUE(executable_->Prepare({16, 1}).ok()) << "its memory is free again";
+}
+
+TEST_F(CudaModelTest, ALostDeviceRunsNothingMore) {
+  Load(TinyConfig(1));
+  const auto slot = executable_->CreateSlot({8, 1}, 2).value();
+  const auto plan = executable_->Prepare({8, 1}).value();
+  ASSERT_TRUE(Replay(*plan, *slot, 5).ok());
+  device_->Lose("an access out of bounds");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Replay(*plan, *slot, 5).status(), absl::UnavailableError("an access out of bounds"));
+  }
+  EXPECT_EQ(executable_->Prepare({7, 1}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(executable_->CreateSlot({8, 1}, 2).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(backend_->FreeMemory(), 0);
+}
+
 TEST_F(CudaModelTest, HeadsAreOfUpTo256) {
   ModelConfig config = TinyConfig(1);
   config.head_dim = 258;
