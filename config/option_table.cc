@@ -231,6 +231,13 @@ std::vector<Option> CudaOptionTable() {
              "Type of weights, activations and KV pages on a GPU; sums are float either way. bf16 "
              "moves half the bytes and uses the tensor cores. Part of the numerics profile."),
       OPTION(
+          cuda.dense, OneOf({"own", "cublaslt"}),
+          "What computes dense layers on a GPU. own: Sluice's kernel, for the live rows of a batch "
+          "alone; cublaslt: NVIDIA's library, for all rows of the bucket, where one of its "
+          "algorithms gives a row the same bits in any batch; the others stay with the kernel. "
+          "Part "
+          "of the numerics profile."),
+      OPTION(
           cuda.poison, Boolean{},
           "Fill everything that a batch must not read with NaN before it runs. For tests; slow."),
   };

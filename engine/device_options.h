@@ -21,6 +21,8 @@ struct DeviceChoice {
 struct CudaOptions {
   // Of weights, activations and KV pages: "f32" or "bf16". Part of the numerics profile.
   std::string dtype = "bf16";
+  // What computes dense layers: "own", our kernel, or "cublaslt". Part of the numerics profile.
+  std::string dense = "own";
   // Fill everything that a replay must not read with NaN before it. For tests; slow.
   bool poison = false;
 };

@@ -34,8 +34,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const DeviceChoice& choice,
   const absl::StatusOr<std::optional<int>> gpu = ChooseGpu(choice, CountGpus);
   if (!gpu.ok()) return gpu.status();
   if (!gpu->has_value()) return MakeCpuBackend(cpu);
-  return MakeGpuBackend(
-      **gpu, {.dtype = cuda.dtype, .device = absl::StrCat("cuda:", **gpu), .poison = cuda.poison});
+  return MakeGpuBackend(**gpu, {.dtype = cuda.dtype,
+                                .dense = cuda.dense,
+                                .device = absl::StrCat("cuda:", **gpu),
+                                .poison = cuda.poison});
 }
 
 }  // namespace sluice

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/cuda/dense_layer.h"
 #include "kernels/cuda/stream.h"
 
 namespace sluice {
@@ -92,6 +94,12 @@ class Device {
 
   virtual absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() = 0;
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() = 0;
+
+  // The vendor's library of dense layers by name and version, part of the numerics profile;
+  // FailedPrecondition says why there is none.
+  virtual absl::StatusOr<std::string> DenseLibrary() const = 0;
+  // Its algorithms for a shape, the one that it takes for the best first; none where it has none.
+  virtual std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) = 0;
 
  protected:
   friend struct ReleaseMemory;

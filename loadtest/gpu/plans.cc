@@ -89,6 +89,10 @@ class Steps {
     absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
       return device_.CreateEvent();
     }
+    absl::StatusOr<std::string> DenseLibrary() const override { return device_.DenseLibrary(); }
+    std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
+      return device_.DenseCandidates(shape);
+    }
 
    private:
     void Release(void*, bool) override {}  // what the lender gave releases itself there

@@ -1,6 +1,7 @@
 #include "tests/simt/simt_device.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -10,10 +11,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "kernels/cuda/bfloat16.h"
 #include "tests/simt/machine.h"
 
 namespace sluice::simt {
 namespace {
+
+using kernels::cuda::BFloat16;
+using kernels::cuda::Narrow;
+using kernels::cuda::Widen;
 
 // What all streams share. One piece of work runs at a time.
 struct Core {
@@ -61,6 +67,26 @@ struct SimtGraph final : DeviceGraph {
   int64_t nodes() const override { return static_cast<int64_t>(work.size()); }
 };
 
+template <typename T>
+void MultiplyRows(const DenseShape& shape, const DenseArgs& args, bool backwards) {
+  const T* const x = static_cast<const T*>(args.x);
+  const T* const weight = static_cast<const T*>(args.weight);
+  const T* const bias = static_cast<const T*>(args.bias);
+  for (int64_t r = 0; r < args.rows; ++r) {
+    for (int64_t n = 0; n < shape.n; ++n) {
+      T& out = static_cast<T*>(args.out)[r * shape.n + n];
+      float sum = 0;
+      for (int64_t i = 0; i < shape.k; ++i) {
+        const int64_t k = backwards ? shape.k - 1 - i : i;
+        sum = std::fma(Widen(x[r * shape.k + k]), Widen(weight[k * shape.n + n]), sum);
+      }
+      if (shape.bias) sum += Widen(bias[n]);
+      if (shape.accumulate) sum += Widen(out);
+      out = Narrow<T>(sum);
+    }
+  }
+}
+
 class SimtStream;
 
 struct SimtEvent final : DeviceEvent {
@@ -85,6 +111,19 @@ class SimtStream final : public DeviceStream {
     Queue([&core = core_, launch] { core.Note(core.machine.Run(*launch)); });
   }
 
+  // out[r, :] of all rows, in plain C++: proves nothing about any library.
+  void Dense(const DenseShape& shape, const DenseArgs& args, bool backwards) {
+    Queue([=, &core = core_] {
+      const size_t element = shape.half ? sizeof(BFloat16) : sizeof(float);
+      const auto bytes = static_cast<size_t>(args.rows) * static_cast<size_t>(shape.n) * element;
+      if (!core.Check("Dense", args.out, bytes, Access::kWrite)) return;
+      if (shape.half) {
+        MultiplyRows<BFloat16>(shape, args, backwards);
+      } else {
+        MultiplyRows<float>(shape, args, backwards);
+      }
+    });
+  }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
     Queue([=, &core = core_] {
       if (core.Check("CopyToDevice", device, bytes, Access::kWrite))
@@ -182,6 +221,20 @@ absl::Status SimtEvent::Synchronize() {
   return stream == nullptr ? absl::OkStatus() : stream->RunTo(ticket);
 }
 
+class SimtDenseLayer final : public DenseLayer {
+ public:
+  SimtDenseLayer(const DenseShape& shape, SimtDense kind) : shape_(shape), kind_(kind) {}
+  void Run(const DenseArgs& args, DeviceStream& stream) const override {
+    constexpr int32_t kMany = 64;
+    static_cast<SimtStream&>(stream).Dense(shape_, args,
+                                           kind_ == SimtDense::kVaries && args.rows > kMany);
+  }
+
+ private:
+  const DenseShape shape_;
+  const SimtDense kind_;
+};
+
 class EmulatedDevice final : public SimtDevice {
  public:
   explicit EmulatedDevice(const SimtOptions& options)
@@ -216,6 +269,17 @@ class EmulatedDevice final : public SimtDevice {
   }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     return std::make_unique<SimtEvent>();
+  }
+  absl::StatusOr<std::string> DenseLibrary() const override {
+    if (!core_.options.dense.empty()) return std::string("pretended");
+    return absl::FailedPreconditionError("the emulator has no library of dense layers");
+  }
+  std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
+    std::vector<std::unique_ptr<DenseLayer>> layers;
+    for (SimtDense kind : core_.options.dense) {
+      layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind));
+    }
+    return layers;
   }
   void Lose(const std::string& fault) override {
     const std::lock_guard lock(core_.mutex);

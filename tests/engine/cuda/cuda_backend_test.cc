@@ -21,11 +21,12 @@ using ::testing::HasSubstr;
 // A model in an emulated device that the test keeps an eye on.
 class CudaModelTest : public ::testing::Test {
  protected:
-  void Load(const ModelConfig& config, const simt::SimtOptions& options = {}) {
+  void Load(const ModelConfig& config, const simt::SimtOptions& options = {},
+            const std::string& dense = "own") {
     model_ = RandomModel(config, 3);
     auto device = simt::MakeSimtDevice(options);
     device_ = device.get();
-    backend_ = MakeCudaBackend(std::move(device), {.dtype = "f32"}).value();
+    backend_ = MakeCudaBackend(std::move(device), {.dtype = "f32", .dense = dense}).value();
     auto executable = backend_->Load(model_);
     ASSERT_TRUE(executable.ok()) << executable.status();
     executable_ = *std::move(executable);
@@ -75,6 +76,24 @@ TEST_F(CudaModelTest, OneCaptureABucketAndSlotAndNoneInSteadyState) {
     ASSERT_TRUE(Replay(length <= 8 ? *small : *large, *slot, length).ok());
   }
   EXPECT_EQ(device_->captures(), head + 2);
+}
+
+// The library computes every row of a bucket, of which only the live ones mean anything.
+TEST_F(CudaModelTest, ALibraryComputesDenseLayersAlikeInEveryBucket) {
+  Load(TinyConfig(2));
+  const auto own_slot = executable_->CreateSlot({40, 1}, 4).value();
+  const auto own_plan = executable_->Prepare({40, 1}).value();
+  const auto own = Replay(*own_plan, *own_slot, 7).value();
+  Load(TinyConfig(2), {.dense = {simt::SimtDense::kVaries, simt::SimtDense::kInvariant}},
+       "cublaslt");
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended");
+  const auto slot = executable_->CreateSlot({80, 1}, 6).value();
+  const auto small = executable_->Prepare({8, 1}).value();
+  const auto large = executable_->Prepare({80, 1}).value();
+  const auto logits = Replay(*small, *slot, 7).value();
+  EXPECT_EQ(Replay(*large, *slot, 7).value(), logits);
+  for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(logits[i], own[i], 1e-4) << i;
+  EXPECT_EQ(device_->captures(), 3) << "a head and two plans";
 }
 
 // A slot made after a plan has no graph of it.
@@ -169,6 +188,11 @@ TEST(MakeCudaBackendTest, NamesItsProfileAndChecksItsOptions) {
   EXPECT_THAT(
       std::string(MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f16"}).status().message()),
       HasSubstr("\"f16\", must be f32 or bf16"));
+  const auto dense = [](const std::string& name) {
+    return MakeCudaBackend(simt::MakeSimtDevice(), {.dense = name}).status();
+  };
+  EXPECT_THAT(std::string(dense("best").message()), HasSubstr("\"best\", must be own or cublaslt"));
+  EXPECT_EQ(dense("cublaslt").code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(CudaLoadTest, ErrorsNameTheTensor) {
