@@ -220,7 +220,7 @@ bool Address::Parse(absl::string_view text, std::string* value) const {
 }
 
 std::string DeviceName::Expected() const {
-  return absl::StrCat("auto, cpu, or cuda:N with N in [0, ", kMostDeviceIndex, "]");
+  return absl::StrCat("one of auto, cpu, cuda:N with N in [0, ", kMostDeviceIndex, "]");
 }
 
 bool DeviceName::Parse(absl::string_view text, DeviceChoice* value) const {
