@@ -83,6 +83,11 @@ double Bench::MedianOf(const std::function<void()>& run) const {
   return times[times.size() / 2] * 1e6;
 }
 
+void Bench::Missing(std::string what) {
+  missing_.push_back(std::move(what));
+  memory_.clear();
+}
+
 void Bench::Time(Measurement measurement, const std::function<void()>& launch) {
   launch();  // loads the code, outside of what is captured
   OrDie(stream_->Synchronize());

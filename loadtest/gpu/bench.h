@@ -62,6 +62,9 @@ class Bench {
   // Times what `launch` queues on stream() and keeps it as `measurement` in microseconds. Then releases
   // all memory that was taken.
   void Time(Measurement measurement, const std::function<void()>& launch);
+  // What could not be timed, and why.
+  void Missing(std::string what);
+  const std::vector<std::string>& missing() const { return missing_; }
   void Keep(Measurement measurement) { measurements_.push_back(std::move(measurement)); }
 
   // Microseconds of one `run`, the median over batches of calls; `run` waits for its work.
@@ -77,6 +80,7 @@ class Bench {
   std::vector<DeviceMemory> memory_;
   std::mt19937_64 random_{1};
   std::vector<Measurement> measurements_;
+  std::vector<std::string> missing_;
 };
 
 // Ends the process with the reason unless `status` is OK.

@@ -78,7 +78,8 @@ int Main(int argc, char** argv) {
     return Usage();
   }
   const nlohmann::json report = {{"device", ToJson((*device)->info())},
-                                 {"measurements", ToJson(bench.measurements())}};
+                                 {"measurements", ToJson(bench.measurements())},
+                                 {"problems", bench.missing()}};
   std::puts(report.dump(1).c_str());
   return 0;
 }

@@ -3,6 +3,8 @@
 
 namespace sluice::gpu {
 
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice() { return simt::MakeSimtDevice(); }
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
+  return simt::MakeSimtDevice({.dense = {simt::SimtDense::kInvariant}});
+}
 
 }  // namespace sluice::gpu

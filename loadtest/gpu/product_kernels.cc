@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/projection.h"
 #include "loadtest/gpu/bench.h"
@@ -45,6 +46,34 @@ void TimeProjection(Bench& bench, const char* name, const ProjectionShape& s) {
        .operations = 2.0 * rows * s.k * s.n,
        .tensor_cores = true},
       [&] { cuda::Project(bench.stream(), args); });
+}
+
+// The library's form of the dense projection, where one of its algorithms is invariant.
+void TimeLibrary(Bench& bench, const ProjectionShape& s) {
+  const absl::StatusOr<std::string> library = bench.device().DenseLibrary();
+  if (!library.ok()) return;
+  const int32_t rows = s.rows_each;
+  const int64_t x = int64_t{rows} * s.k, weight = int64_t{s.k} * s.n, out = int64_t{rows} * s.n;
+  const DenseArgs args = {.x = bench.Values<T>(x),
+                          .weight = bench.Values<T>(weight),
+                          .bias = bench.Values<T>(s.n),
+                          .rows = rows,
+                          .out = bench.Room<T>(out)};
+  DenseLayers layers(bench.device(), bench.stream());
+  const DenseLayer* const layer =
+      ValueOrDie(layers.Find({.k = s.k, .n = s.n, .half = true, .bias = true, .accumulate = false},
+                             args.weight, args.bias));
+  Measurement measurement = {.part = "kernels",
+                             .name = absl::StrCat("dense projection, ", *library),
+                             .shape = absl::StrCat("L1 B", rows, " ", s.k, " x ", s.n, " bf16"),
+                             .bytes = static_cast<double>((x + weight + out) * int64_t{sizeof(T)}),
+                             .operations = 2.0 * rows * s.k * s.n,
+                             .tensor_cores = true};
+  if (layer == nullptr) {
+    bench.Missing(measurement.name + ", " + measurement.shape + ": no algorithm is invariant");
+    return;
+  }
+  bench.Time(measurement, [&] { layer->Run(args, bench.stream()); });
 }
 
 struct AttentionShape {
@@ -118,6 +147,7 @@ void TimeProductKernels(Bench& bench, Scale scale) {
   for (int32_t rows : {64, 1024, 8192}) {
     TimeProjection<T>(bench, "dense projection",
                       gpu ? ProjectionShape{1, rows, 4096, 4096} : ProjectionShape{1, 20, 40, 72});
+    TimeLibrary(bench, gpu ? ProjectionShape{1, rows, 4096, 4096} : ProjectionShape{1, 20, 40, 72});
     if (!gpu) break;
   }
   TimeProjection<float>(bench, "head projection",

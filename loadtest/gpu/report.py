@@ -85,7 +85,7 @@ def render(report):
         lines += table(("kernel", "shape", "us", "GB/s", "of copy", "TFLOP/s", "of matmul",
                         "PyTorch's time / ours"), kernel_rows(report))
         lines += [*fused_cost(report["kernels"]), ""]
-    lines += [f"PyTorch: {problem}" for problem in report["problems"]]
+    lines += [f"- {problem}" for problem in report["problems"]]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -107,7 +107,8 @@ def main():
         "plans": read(arguments.folder, "plans").get("measurements", []),
         "torch": torch.get("measurements", []),
         "torch_version": torch.get("torch", "not there"),
-        "problems": torch.get("problems", []),
+        "problems": [problem for part in ("rows", "products", "draws", "torch")
+                     for problem in read(arguments.folder, part).get("problems", [])],
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
