@@ -29,7 +29,7 @@ ENTRYPOINT ["sluiced"]
 CMD ["--model", "demo=/models/demo"]
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["sluice", "health"]
 
-# The CUDA engine links libcublasLt; the driver comes with the host's container runtime.
+# cuBLASLt is loaded where cuda.dense asks for it; the driver comes with the host's container runtime.
 FROM nvidia/cuda:13.0.0-devel-debian12 AS build-cuda
 WORKDIR /src
 COPY tools/packages-build.txt tools/
@@ -42,7 +42,7 @@ RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     strip build/cuda/server/sluiced build/cuda/client/sluice
 
 FROM runtime AS cuda
-COPY --from=build-cuda /usr/local/cuda/lib64/libcublasLt.so* /usr/local/lib/
+COPY --from=build-cuda /usr/local/cuda/lib64/libcublasLt.so* /usr/lib/
 COPY --from=build-cuda /src/build/cuda/server/sluiced /src/build/cuda/client/sluice /usr/local/bin/
 
 FROM runtime AS cpu
