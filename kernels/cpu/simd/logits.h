@@ -14,13 +14,16 @@ static float MaxOf(const float* x, int64_t n) {
   return MaxLanes(largest);
 }
 
-static float ExpSum(const float* x, int64_t n, float shift, float divisor, float floor, float* w) {
+// w[i] = kDivide ? exp((x[i] - shift) / divisor) : exp(x[i] - shift), 0 where that is below `floor`.
+template <bool kDivide>
+static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, float floor,
+                      float* w) {
   VecF sum = {};
   const VecF least = Broadcast(floor);
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t left = n - i;
     const VecF in = left >= kLanes ? Load(x + i) : LoadPartial(x + i, left, -__builtin_inff());
-    VecF e = Exp((in - shift) / divisor);
+    VecF e = Exp(kDivide ? (in - shift) / divisor : in - shift);
     e = e < least ? VecF{} : e;
     sum += e;
     if (w == nullptr) continue;
@@ -31,6 +34,11 @@ static float ExpSum(const float* x, int64_t n, float shift, float divisor, float
     }
   }
   return SumLanes(sum);
+}
+
+static float ExpSum(const float* x, int64_t n, float shift, float divisor, float floor, float* w) {
+  const auto exp_sum = divisor == 1.0f ? ExpSumOf<false> : ExpSumOf<true>;
+  return exp_sum(x, n, shift, divisor, floor, w);
 }
 
 static int64_t Scan(const float* x, int64_t begin, int64_t n, float bound, int32_t* indices,

@@ -75,8 +75,20 @@ SLUICE_INLINE uint32_t NotLessEqual(VecF x, VecF bound) {
 #endif
 }
 
+// The first n lanes of v, `fill` in the others; n may be any number.
+SLUICE_INLINE VecF KeepFirst(VecF v, int64_t n, float fill) {
+  VecI place;
+  for (int i = 0; i < kLanes; ++i) place[i] = i;
+  return place < static_cast<int32_t>(n) ? v : Broadcast(fill);
+}
+
 // Sums the lanes pairwise: the order depends on kLanes alone.
 SLUICE_INLINE float SumLanes(VecF v) {
+#if defined(__AVX__) && SLUICE_SIMD_LANES == 8
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#endif
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int i = 0; i < width; ++i) v[i] += v[i + width];
   }
