@@ -1,8 +1,6 @@
-"""PyTorch's side of run.py: reads a job a line (JSON) and answers with a line {"seconds": median}.
+"""PyTorch's side of run.py: peer_torch.py MODEL_DIRECTORY THREADS.
 
-    peer_torch.py MODEL_DIRECTORY THREADS
-
-Runs in an interpreter that has torch and transformers. Jobs:
+Runs in an interpreter that has torch and transformers. Jobs, in the protocol of peer_loop.py:
   {"job": "forward", "dtype": "bf16" | "f32", "lengths": [...], "padded": bool, "all_rows": bool}
       prompts in one padded batch, or one after another; logits of every row or of each last one
   {"job": "decode", "dtype": ..., "context": n}        one token behind n in the cache
@@ -11,30 +9,15 @@ Runs in an interpreter that has torch and transformers. Jobs:
 """
 
 import functools
-import json
-import statistics
 import sys
-import time
 
+import peer_loop
 import torch
 import torch.nn.functional as F
 from transformers import LlamaForCausalLM
 
-REPETITIONS = 3
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 XSA_EPS = 1e-6
-
-
-def median_seconds(run, threads, repetitions=REPETITIONS):
-    """As kernels::Now: the thread's own time where it works alone."""
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    run()
-    seconds = []
-    for _ in range(repetitions):
-        start = clock()
-        run()
-        seconds.append(clock() - start)
-    return statistics.median(seconds)
 
 
 @functools.cache
@@ -68,7 +51,7 @@ def decode(directory, job):
 
     def step():
         llama(token, past_key_values=cache, use_cache=True)
-        cache.crop(job["context"])
+        cache.crop(-1)
 
     return step
 
@@ -93,21 +76,17 @@ def attention(job):
     return run
 
 
+def run_of(directory, job):
+    if job["job"] == "attention":
+        return attention(job)
+    return (forward if job["job"] == "forward" else decode)(directory, job)
+
+
 def main():
     directory, threads = sys.argv[1], int(sys.argv[2])
     torch.set_num_threads(threads)
-    print(json.dumps({"version": f"torch {torch.__version__}"}), flush=True)
     with torch.inference_mode():
-        for line in sys.stdin:
-            job = json.loads(line)
-            kinds = {
-                "forward": lambda: forward(directory, job),
-                "decode": lambda: decode(directory, job),
-                "attention": lambda: attention(job),
-            }
-            run = kinds[job["job"]]()
-            seconds = median_seconds(run, threads, job.get("repetitions", REPETITIONS))
-            print(json.dumps({"seconds": seconds}), flush=True)
+        peer_loop.serve(f"torch {torch.__version__}", threads, lambda job: run_of(directory, job))
 
 
 if __name__ == "__main__":

@@ -117,8 +117,7 @@ SLUICE_INLINE void AddValues(const Query* queries, int64_t begin, int64_t end, i
 template <int N>
 SLUICE_INLINE void AddValuesOfPage(const Query* queries, int64_t begin, int64_t end, const float* v,
                                    int64_t head_dim, const float* ahead) {
-  constexpr int kSums = kLanes == 8 ? 12 : 8;
-  constexpr int kVectors = N == 1 ? 8 : kSums / N > 1 ? kSums / N : 1;
+  constexpr int kVectors = N == 1 ? 8 : N == 2 ? 4 : kLanes == 8 || N <= 4 ? 2 : 1;
   int64_t d = 0;
   for (; d + kVectors * kLanes <= head_dim; d += kVectors * kLanes) {
     AddValues<N, kVectors>(queries, begin, end, d, v, head_dim, ahead + d * kPageTokens);

@@ -14,8 +14,9 @@ static float MaxOf(const float* x, int64_t n) {
   return MaxLanes(largest);
 }
 
-// w[i] = kDivide ? exp((x[i] - shift) / divisor) : exp(x[i] - shift), 0 where that is below `floor`.
-template <bool kDivide>
+// As exp_sum of the table. Without kFiltered: for divisor 1, floor 0 and x <= shift, where the result is
+// the same bit for bit.
+template <bool kFiltered>
 static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, float floor,
                       float* w) {
   VecF sum = {};
@@ -23,8 +24,8 @@ static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, flo
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t left = n - i;
     const VecF in = left >= kLanes ? Load(x + i) : LoadPartial(x + i, left, -__builtin_inff());
-    VecF e = Exp(kDivide ? (in - shift) / divisor : in - shift);
-    e = e < least ? VecF{} : e;
+    VecF e = kFiltered ? Exp((in - shift) / divisor) : ExpOfNegative(in - shift);
+    if (kFiltered) e = e < least ? VecF{} : e;
     sum += e;
     if (w == nullptr) continue;
     if (left >= kLanes) {
@@ -34,11 +35,6 @@ static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, flo
     }
   }
   return SumLanes(sum);
-}
-
-static float ExpSum(const float* x, int64_t n, float shift, float divisor, float floor, float* w) {
-  const auto exp_sum = divisor == 1.0f ? ExpSumOf<false> : ExpSumOf<true>;
-  return exp_sum(x, n, shift, divisor, floor, w);
 }
 
 static int64_t Scan(const float* x, int64_t begin, int64_t n, float bound, int32_t* indices,
