@@ -105,16 +105,14 @@ def contests(threads):
         if threads == 1 and (name, times) != ("Score", 1):
             continue
         jobs = {
-            ("torch", "bf16, padded"): forward_job("bf16", True, all_rows, times),
-            ("torch", "f32, padded"): forward_job("f32", True, all_rows, times),
-            ("onnx", "f32, padded"): forward_job("f32", True, all_rows, times),
+            (peer, f"{dtype}, {'padded' if padded else 'one by one'}"): forward_job(
+                dtype, padded, all_rows, times
+            )
+            for peer, dtype in (("torch", "bf16"), ("torch", "f32"), ("onnx", "f32"))
+            for padded in (True, False)
+            # Where bf16 is slow, it would be for minutes; one by one, more of the same is no news.
+            if times == 1 or (padded and dtype == "f32")
         }
-        if times == 1:
-            jobs |= {
-                ("torch", "bf16, one by one"): forward_job("bf16", False, all_rows, times),
-                ("torch", "f32, one by one"): forward_job("f32", False, all_rows, times),
-                ("onnx", "f32, one by one"): forward_job("f32", False, all_rows, times),
-            }
         ours = ("engine/cpu/forward_bench", f"{name}/threads:{threads}/times:{times}", "forward_us")
         yield f"{name}, {512 * times} tokens, {threads} threads", ours, jobs
     decode = {
