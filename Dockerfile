@@ -39,12 +39,10 @@ RUN apt-get install -y -qq --no-install-recommends ca-certificates /tmp/cuda-key
     apt-get install -y -qq --no-install-recommends cuda-nvcc-13-0 cuda-cudart-dev-13-0 libcublas-dev-13-0
 ENV PATH=/usr/local/cuda-13.0/bin:$PATH
 COPY . .
-# cuBLASLt is taken along if the daemon asks for it. The driver comes with the host's container runtime.
-# hadolint ignore=DL4006
+# cuBLASLt is loaded where cuda.dense asks for it; the driver comes with the host's container runtime.
 RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/cuda --target sluiced sluice && \
-    ldd build/cuda/server/sluiced | awk '/libcublas/ { print $3 }' | \
-    xargs deploy/image_tree.sh build/cuda /tree
+    deploy/image_tree.sh build/cuda /tree /usr/local/cuda-13.0/lib64/libcublasLt.so.13
 
 FROM scratch AS image
 ARG VERSION=0.1.0
