@@ -46,6 +46,7 @@ bool ModelRunner::RunStep(const Step& step) {
   }
   const PlanCache::Found found = plans_.Find(step.bucket, Needs(step));
   if (found.plan == nullptr) {
+    observer_->OnNoPlan(*model_, found.lookup);
     FailStep(step, NoPlanError(found.lookup));
     return true;
   }

@@ -59,6 +59,8 @@ class Observer {
                              const RequestTrace& trace) = 0;
   virtual void OnBatch(const BatchTrace& trace) = 0;
   virtual void OnPlan(const PlanTrace& trace) = 0;
+  // No plan serves a step, and its requests fail; `lookup` is the reason, not kHit.
+  virtual void OnNoPlan(const Model& model, Lookup lookup) {}
   // A review of the ladder ended, adopted or not.
   virtual void OnReview(const Model& model, const OptimizeReport& report) = 0;
   // One sentence for the log about what went on without: a ladder file that does not apply or could

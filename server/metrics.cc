@@ -239,6 +239,10 @@ void Metrics::OnBatch(const BatchTrace& trace) {
   series.deliver.Observe(Seconds(trace.deliver));
 }
 
+void Metrics::OnNoPlan(const Model& model, Lookup lookup) {
+  For(model).lookups[static_cast<int>(lookup)]->Increment();
+}
+
 void Metrics::OnPlan(const PlanTrace& trace) {
   Series& series = For(*trace.model);
   families_->plan_captures.Add(With(series.labels, "result", trace.ok ? "ok" : "error"))

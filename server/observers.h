@@ -29,6 +29,9 @@ class Observers final : public Observer {
   void OnPlan(const PlanTrace& trace) override {
     for (Observer* observer : observers_) observer->OnPlan(trace);
   }
+  void OnNoPlan(const Model& model, Lookup lookup) override {
+    for (Observer* observer : observers_) observer->OnNoPlan(model, lookup);
+  }
   void OnReview(const Model& model, const OptimizeReport& report) override {
     for (Observer* observer : observers_) observer->OnReview(model, report);
   }

@@ -296,7 +296,9 @@ TEST(ModelRunner, AStepRunsWhereAPlanAcceptsItOrFails) {
       ASSERT_EQ(batches.size(), 2u);
       EXPECT_EQ(batches[0].lookup, Lookup::kMissGuard);
       EXPECT_EQ(batches[0].bucket.tokens, 32);
+      EXPECT_THAT(harness.observer.without_plan(), testing::IsEmpty());
     } else {
+      EXPECT_THAT(harness.observer.without_plan(), testing::ElementsAre(Lookup::kMissGuard));
       EXPECT_EQ(sink->status().code(), absl::StatusCode::kFailedPrecondition);
       ASSERT_EQ(batches.size(), 1u);
     }

@@ -101,6 +101,7 @@ TEST_F(MetricsTest, BatchesAndPlans) {
   metrics_.OnBatch(batch);
   batch.lookup = Lookup::kHit;
   metrics_.OnBatch(batch);
+  metrics_.OnNoPlan(*model_, Lookup::kMissGuard);
   metrics_.OnPlan({.model = model_.get(),
                    .bucket = {64, 8},
                    .ok = false,
@@ -116,6 +117,7 @@ TEST_F(MetricsTest, BatchesAndPlans) {
   EXPECT_EQ(SumOf(samples, "sluice_batch_tokens_sum"), 80);
   EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "result=\"hit\""), 1);
   EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "reason=\"not_captured\""), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "reason=\"guard\""), 1);
   EXPECT_EQ(SumOf(samples, "sluice_plan_captures_total", "result=\"error\""), 1);
   EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_plan_capture_seconds_sum"), 0.005);
   EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_stage_duration_seconds_sum", "stage=\"deliver\""), 0.006);

@@ -41,6 +41,11 @@ void RecordingObserver::OnNotice(const Model& model, std::string_view notice) {
   notices_.emplace_back(notice);
 }
 
+void RecordingObserver::OnNoPlan(const Model& model, Lookup lookup) {
+  MutexLock lock(&mu_);
+  without_plan_.push_back(lookup);
+}
+
 void RecordingObserver::OnStepFailed(const Model& model, const absl::Status& status,
                                      int64_t failed) {
   MutexLock lock(&mu_);
@@ -55,6 +60,11 @@ void RecordingObserver::OnStepsRecovered(const Model& model) {
 void RecordingObserver::OnHang(const Model& model, const Hang& hang) {
   MutexLock lock(&mu_);
   hangs_.push_back(model.name);
+}
+
+std::vector<Lookup> RecordingObserver::without_plan() const {
+  MutexLock lock(&mu_);
+  return without_plan_;
 }
 
 std::vector<int64_t> RecordingObserver::step_failures() const {
