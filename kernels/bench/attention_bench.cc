@@ -51,6 +51,7 @@ class Attending {
     pages_.resize(static_cast<size_t>(shape.sequences * pages_each));
     std::iota(rows_.begin(), rows_.end(), 0);
     std::iota(pages_.begin(), pages_.end(), 0);
+    sequences_.reserve(static_cast<size_t>(shape.sequences));
     for (int32_t i = 0; i < shape.sequences; ++i) {
       sequences_.push_back({shape.first_position, shape.rows_each(),
                             rows_.data() + i * shape.rows_each(), pages_.data() + i * pages_each});

@@ -57,6 +57,7 @@ class Forward {
   // Prompts from position 0 on. Every row is scored, or the last of each draws.
   void AssignPrompts(const std::vector<int32_t>& lengths, bool score) {
     std::vector<StepSequence> steps;
+    steps.reserve(lengths.size());
     int32_t page = 0;
     for (const int32_t length : lengths) {
       steps.push_back({0, length, DrawTokens(length), &pages_[static_cast<size_t>(page)]});
@@ -112,10 +113,9 @@ class Forward {
 
  private:
   const int32_t* DrawTokens(int32_t count) {
-    std::vector<int32_t>& tokens = tokens_.emplace_back();
-    for (int32_t i = 0; i < count; ++i) {
-      tokens.push_back(
-          static_cast<int32_t>(random_() % static_cast<uint64_t>(model_->config.vocab_size)));
+    std::vector<int32_t>& tokens = tokens_.emplace_back(static_cast<size_t>(count));
+    for (int32_t& token : tokens) {
+      token = static_cast<int32_t>(random_() % static_cast<uint64_t>(model_->config.vocab_size));
     }
     return tokens.data();
   }
@@ -124,6 +124,7 @@ class Forward {
               const std::vector<std::pair<int32_t, int32_t>>& rows, bool score) {
     results_.assign(rows.size(), {});
     std::vector<SampledRow> sampled;
+    sampled.reserve(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       sampled.push_back({.sequence = rows[i].first,
                          .position = rows[i].second,

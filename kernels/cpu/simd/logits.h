@@ -14,8 +14,7 @@ static float MaxOf(const float* x, int64_t n) {
   return MaxLanes(largest);
 }
 
-// As exp_sum of the table. Without kFiltered: for divisor 1, floor 0 and x <= shift, where the result is
-// the same bit for bit.
+// ExpSum; without kFiltered for divisor 1 and floor 0, where the result is the same bit for bit.
 template <bool kFiltered>
 static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, float floor,
                       float* w) {
@@ -24,7 +23,7 @@ static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, flo
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t left = n - i;
     const VecF in = left >= kLanes ? Load(x + i) : LoadPartial(x + i, left, -__builtin_inff());
-    VecF e = kFiltered ? Exp((in - shift) / divisor) : ExpOfNegative(in - shift);
+    VecF e = Exp(kFiltered ? (in - shift) / divisor : in - shift);
     if (kFiltered) e = e < least ? VecF{} : e;
     sum += e;
     if (w == nullptr) continue;
@@ -35,6 +34,12 @@ static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, flo
     }
   }
   return SumLanes(sum);
+}
+
+static float ExpSum(const float* x, int64_t n, float shift, float divisor, float floor, float* w) {
+  const bool filtered = divisor != 1.0f || floor != 0.0f;
+  const auto exp_sum = filtered ? ExpSumOf<true> : ExpSumOf<false>;
+  return exp_sum(x, n, shift, divisor, floor, w);
 }
 
 static int64_t Scan(const float* x, int64_t begin, int64_t n, float bound, int32_t* indices,

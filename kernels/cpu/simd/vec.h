@@ -104,18 +104,19 @@ SLUICE_INLINE float MaxLanes(VecF v) {
   return m;
 }
 
-// e^x of x <= 89 within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
+// e^x within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
 //
 // x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r), P of degree 5 interpolated at the
 // Chebyshev nodes. ln2 is split so that n * kLn2High is exact. 2^n is applied in two factors, so
 // that neither overflows before the result does.
-SLUICE_INLINE VecF ExpOfNegative(VecF x) {
-  constexpr float kLowest = -104.0f;     // beyond: 0
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
+SLUICE_INLINE VecF Exp(VecF x) {
+  constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond: inf and 0
+  constexpr float kRound = 12582912.0f;                 // 1.5 * 2^23: adding it rounds to integers
   constexpr int32_t kRoundBits = 0x4B400000;
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
   constexpr float kP[] = {0.5f,           0.166666672f,   0.0416664667f,
                           0.00833331048f, 0.00139336498f, 0.000198909911f};
+  x = x > kHighest ? Broadcast(kHighest) : x;
   x = x < kLowest ? Broadcast(kLowest) : x;
   const VecF shifted = Fma(x, Broadcast(kLog2E), Broadcast(kRound));
   const VecF n = shifted - kRound;
@@ -129,12 +130,6 @@ SLUICE_INLINE VecF ExpOfNegative(VecF x) {
   const VecF first = reinterpret_cast<VecF>((half + 127) << 23);
   const VecF second = reinterpret_cast<VecF>((exponent - half + 127) << 23);
   return e * first * second;
-}
-
-// The same of any x; infinite where the result is too large.
-SLUICE_INLINE VecF Exp(VecF x) {
-  constexpr float kHighest = 89.0f;
-  return ExpOfNegative(x > kHighest ? Broadcast(kHighest) : x);
 }
 
 }  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

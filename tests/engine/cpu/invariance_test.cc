@@ -141,11 +141,10 @@ using Param = std::tuple<std::string, std::string>;  // profile, kind
 
 class InvarianceTest : public ::testing::TestWithParam<Param> {
  protected:
-  std::unique_ptr<Runner> MakeRunner(int threads, bool poison = true) const {
+  std::unique_ptr<Runner> MakeRunner(int threads, const Bucket& largest = kLargest) const {
     return std::make_unique<Runner>(
-        model_,
-        CpuOptions{.threads = threads, .profile = std::get<0>(GetParam()), .poison = poison},
-        kLargest);
+        model_, CpuOptions{.threads = threads, .profile = std::get<0>(GetParam()), .poison = true},
+        largest);
   }
 
   std::shared_ptr<const Model> model_ =
@@ -180,6 +179,38 @@ TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
         for (size_t s = 0; s < prompts.size(); ++s) {
           ASSERT_TRUE(SameBits(answers[s], expected[s])) << "sequence " << s;
         }
+      }
+    }
+  }
+}
+
+// Prompts of one to three tokens: rows of a position are then as many as there are prompts, and all
+// remainders of the tiles come up.
+TEST_P(InvarianceTest, AnyNumberOfSequencesUpTo64) {
+  constexpr int32_t kMost = 64, kLongest = 3;
+  const uint64_t seed = 77;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const Bucket largest{kLongest * kMost, kMost};
+  const std::unique_ptr<Runner> runners[] = {MakeRunner(1, largest), MakeRunner(2, largest)};
+  std::vector<Prompt> prompts;
+  std::vector<Answer> alone;
+  for (int i = 0; i < 9; ++i) {
+    prompts.push_back(RandomPrompt(random, 1 + i % kLongest, model_->config));
+    alone.push_back(runners[0]->Run(std::vector<Prompt>{prompts.back()}, largest)[0]);
+  }
+  for (int32_t count = 1; count <= kMost; count += EffortOfTests().every_kind ? 1 : 21) {
+    SCOPED_TRACE(count);
+    std::vector<size_t> chosen;
+    std::vector<Prompt> batch;
+    for (int32_t i = 0; i < count; ++i) {
+      chosen.push_back(random() % prompts.size());
+      batch.push_back(prompts[chosen.back()]);
+    }
+    for (const auto& runner : runners) {
+      const std::vector<Answer> answers = runner->Run(batch, largest);
+      for (size_t s = 0; s < batch.size(); ++s) {
+        ASSERT_TRUE(SameBits(answers[s], alone[chosen[s]])) << "sequence " << s;
       }
     }
   }
