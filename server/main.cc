@@ -25,6 +25,7 @@
 #include "server/reply_thread.h"
 #include "server/server.h"
 #include "server/statistics.h"
+#include "server/tuning.h"
 #include "server/work_thread.h"
 
 namespace sluice {
@@ -107,6 +108,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
+  sluice::TuneProcess();
   sluice::BlockSignals();
   const auto read = [argc, argv] {
     return sluice::ParseCommandLine(
