@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/credentials.h"
 #include "proto/inference.pb.h"
 
 namespace sluice::client {
@@ -75,16 +76,6 @@ struct VerifyArguments {
   std::string golden;
   double tolerance = 0;
   std::string profile;
-};
-
-// How to reach the server.
-struct ConnectionArguments {
-  bool tls = false;
-  std::string ca;    // PEM file of the authorities to believe; empty: the system's
-  std::string cert;  // PEM files of the caller's certificate and key; empty: none
-  std::string key;
-  std::string server_name;  // that its certificate has to have; empty: its host
-  std::string token;        // empty: none
 };
 
 struct ManageArguments {

@@ -2,10 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <fstream>
 #include <limits>
 #include <set>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -25,17 +23,6 @@ std::shared_ptr<grpc::Channel> OpenChannel(
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!server_name.empty()) arguments.SetSslTargetNameOverride(server_name);
   return grpc::CreateCustomChannel(server, credentials, arguments);
-}
-
-absl::Status ReadPem(const std::string& path, std::string* pem) {
-  if (path.empty()) return absl::OkStatus();
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (!file.is_open() || !(content << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  }
-  *pem = content.str();
-  return absl::OkStatus();
 }
 
 std::string HintFor(const absl::Status& status, const std::string& server) {
@@ -62,17 +49,6 @@ std::string HintFor(const absl::Status& status, const std::string& server) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
-    const ConnectionArguments& arguments) {
-  if (!arguments.tls) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions options;
-  absl::Status status = ReadPem(arguments.ca, &options.pem_root_certs);
-  if (status.ok()) status = ReadPem(arguments.cert, &options.pem_cert_chain);
-  if (status.ok()) status = ReadPem(arguments.key, &options.pem_private_key);
-  if (!status.ok()) return status;
-  return grpc::SslCredentials(options);
-}
 
 Connection::Connection(const Arguments& arguments,
                        const std::shared_ptr<grpc::ChannelCredentials>& credentials)

@@ -9,17 +9,13 @@
 #include "absl/status/statusor.h"
 #include "client/arguments.h"
 #include "client/call.h"
+#include "client/credentials.h"
 #include "client/infer_stream.h"
-#include "grpcpp/security/credentials.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace sluice::client {
-
-// Those of plain text or TLS. Errors name the file that cannot be read.
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
-    const ConnectionArguments& arguments);
 
 // Thread-safe. Errors are gRPC's, code by code.
 class Connection {

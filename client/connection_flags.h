@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "client/arguments.h"
+#include "client/credentials.h"
 
 namespace sluice::client {
 

@@ -35,7 +35,7 @@ endfunction()
 # share. Names in their unnamed namespaces must then differ, but for those of the further sources given,
 # which are compiled alone.
 function(sluice_unite target)
-  if(SLUICE_UNITY AND NOT SLUICE_SANITIZER)
+  if(SLUICE_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
@@ -98,6 +98,9 @@ function(sluice_executable name)
   sluice_unite(${name} ${ARG_ALONE})
 endfunction()
 
+# All that ctest runs.
+add_custom_target(sluice_tests)
+
 # sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED]): a GoogleTest
 # binary, each of its tests known to ctest. Its own code, most of which runs once, is not optimised unless
 # it is OPTIMIZED; what it tests is. Sanitizers slow it down enough as it is.
@@ -113,5 +116,6 @@ function(sluice_test name)
     set(optimisation "")
   endif()
   sluice_precompile(${name} ${ARG_PRECOMPILED} ${optimisation})
+  add_dependencies(sluice_tests ${name})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
 endfunction()

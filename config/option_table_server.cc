@@ -40,6 +40,10 @@ std::vector<Option> GrpcOptionTable() {
           "A stream whose caller does not take a response for this long is given up: its "
           "requests are cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it "
           "is cut off. Longer keeps slow readers, and their KV pages, for longer.")),
+      OPTION(server.grpc.stream_idle_timeout_us, Timeout(kDayUs),
+             "A stream on which nothing is in progress and no message arrives in whole for this "
+             "long ends with RESOURCE_EXHAUSTED, whether it rests or its message stopped half-way. "
+             "Longer lets such messages hold memory for longer."),
       OPTION(server.grpc.health_address, Address{.may_be_empty = true},
              "Address of the gRPC health service alone, without TLS and tokens, for probes; port 0 "
              "picks a free one; empty: none."),

@@ -43,7 +43,8 @@ constexpr std::pair<absl::string_view, FaultPoint> kPoints[] = {
     {"replay", FaultPoint::kReplay},
     {"deliver", FaultPoint::kDeliver},
     {"load", FaultPoint::kLoad},
-    {"allocate", FaultPoint::kAllocate}};
+    {"allocate", FaultPoint::kAllocate},
+    {"accept", FaultPoint::kAccept}};
 
 constexpr std::pair<absl::string_view, absl::StatusCode> kFailures[] = {
     {"resource_exhausted", absl::StatusCode::kResourceExhausted},
@@ -66,7 +67,7 @@ bool ParsePoint(absl::string_view text, Fault* fault) {
   const bool named = text.find('@') != absl::string_view::npos;
   fault->id = std::string(parts.second);
   if (!Find(kPoints, parts.first, &fault->point) || named == fault->id.empty()) return false;
-  return !named || (fault->point != FaultPoint::kLoad && fault->point != FaultPoint::kAllocate);
+  return !named || fault->point < FaultPoint::kLoad;
 }
 
 bool ParseAction(absl::string_view text, Fault* fault) {

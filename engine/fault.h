@@ -13,7 +13,8 @@
 //           deliver        the replay has ended
 //           load           a model is to be packed
 //           allocate       the memory of its steps is to be taken
-//   ID      only for the request with this id, or a step that carries it; not at load and allocate
+//           accept         a gRPC connection is to be accepted; fail: as an I/O error would
+//   ID      only for the request with this id, or a step that carries it; not at the last three
 //   ACTION  delay=MS       goes on after so many milliseconds
 //           fail=CODE      resource_exhausted, internal or unavailable; not at deliver
 //           hang           for ever, or until the faults are changed
@@ -30,7 +31,17 @@
 
 namespace sluice {
 
-enum class FaultPoint { kAdmit, kQueue, kBeforeReplay, kReplay, kDeliver, kLoad, kAllocate };
+// From kLoad on no request is concerned.
+enum class FaultPoint {
+  kAdmit,
+  kQueue,
+  kBeforeReplay,
+  kReplay,
+  kDeliver,
+  kLoad,
+  kAllocate,
+  kAccept
+};
 
 // The name of the environment variable.
 inline constexpr char kFaultsVariable[] = "SLUICE_TEST_FAULTS";

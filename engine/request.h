@@ -84,6 +84,7 @@ struct Request {
   std::string id;
   std::shared_ptr<const Model> model;  // filled by Engine::Resolve
   std::string adapter;                 // empty: the base model (no others yet)
+  std::string caller;                  // whose it is, for logs; empty: nobody asked
 
   std::vector<int32_t> tokens;   // all rows, one after another
   std::vector<int32_t> lengths;  // per row, >= 1; sums to tokens.size()

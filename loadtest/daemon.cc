@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& sluiced
   if (!process.ok()) return process.status();
   if (absl::Status status = WaitUntilReady(address); !status.ok()) return status;
   absl::StatusOr<load::Channels> channels =
-      load::Connect(address, kChannels, std::chrono::seconds(10));
+      load::Connect(address, {}, kChannels, std::chrono::seconds(10));
   if (!channels.ok()) return channels.status();
   return std::unique_ptr<Daemon>(
       new Daemon(*std::move(process), address, std::move(metrics_address), *std::move(channels)));

@@ -63,6 +63,7 @@ void AccessLog::OnRequestDone(const Request& request, const absl::Status& status
       {"compute_us", Micros(trace.compute)},
       {"total_us", Micros(trace.done - trace.received)},
   };
+  if (!request.caller.empty()) fields.push_back({"caller", request.caller});
   const std::string trace_id = TraceId(request.trace);
   if (trace_id.find_first_not_of('0') != std::string::npos)
     fields.push_back({"trace_id", trace_id});

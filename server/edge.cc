@@ -117,6 +117,7 @@ absl::StatusOr<RequestId> Edge::SubmitValid(ValidRequest valid, const CallFacts&
                                             const MakeSink& make_sink) {
   const int64_t tokens = TokensOf(valid.request);
   if (arrival.caller != nullptr) {
+    valid.request.caller = arrival.caller->name();
     if (absl::Status status = arrival.caller->TakeTokens(tokens, arrival.received); !status.ok()) {
       refusals_->OnRefused(valid.request.model->name, ReasonOf(status));
       return status;

@@ -57,9 +57,9 @@ class Edge {
   // where that is possible.
   absl::Status Enter(const grpc::CallbackServerContext& context, CallFacts* arrival);
 
-  // Resolves, validates, counts the tokens against the caller's limit and submits. While models are still being loaded, one that is not there yet
-  // is Unavailable and not NotFound. On error the sink that `make_sink` may have made is never
-  // called.
+  // Resolves, validates, counts the tokens against the caller's limit and submits. While models are
+  // still being loaded, one that is not there yet is Unavailable and not NotFound. On error the sink
+  // that `make_sink` may have made is never called.
   using MakeSink = std::function<std::shared_ptr<Sink>(ReplySpec)>;
   absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message,
                                    const CallFacts& arrival, const MakeSink& make_sink);

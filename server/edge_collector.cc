@@ -34,6 +34,7 @@ std::vector<prometheus::MetricFamily> EdgeCollector::Collect() const {
   MetricSnapshot snapshot;
   for (const ListenerStats& stats : ports_->Stats()) AddListener(stats, &snapshot);
   snapshot.Counter(metric::kTransfersCancelled, {}, static_cast<double>(transfers_->cancelled()));
+  snapshot.Counter(metric::kIdleStreamsEnded, {}, static_cast<double>(idle_streams_->cancelled()));
   for (const CallerStats& stats : callers_->Stats()) AddCaller(stats, &snapshot);
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "token_unknown"}},
                    static_cast<double>(callers_->unknown_tokens()));

@@ -13,8 +13,9 @@ namespace sluice {
 // Thread-safe. Read at each scrape; what it is given outlives it.
 class EdgeCollector {
  public:
-  EdgeCollector(const GrpcPorts* ports, const Callers* callers, const TransferWatch* transfers)
-      : ports_(ports), callers_(callers), transfers_(transfers) {}
+  EdgeCollector(const GrpcPorts* ports, const Callers* callers, const TransferWatch* transfers,
+                const TransferWatch* idle_streams)
+      : ports_(ports), callers_(callers), transfers_(transfers), idle_streams_(idle_streams) {}
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -22,6 +23,7 @@ class EdgeCollector {
   const GrpcPorts* const ports_;
   const Callers* const callers_;
   const TransferWatch* const transfers_;
+  const TransferWatch* const idle_streams_;
 };
 
 }  // namespace sluice

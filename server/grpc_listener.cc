@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/fault.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -25,6 +26,15 @@ constexpr std::chrono::milliseconds kRetry{100};
 constexpr std::chrono::milliseconds kForgetInterval{50};
 // Logs, model files, HTTP, epoll and what libraries open.
 constexpr int64_t kOwnDescriptors = 256;
+
+// As accept4.
+int Accept(int listener) {
+  if (FaultsOn() && !MeetFault(FaultPoint::kAccept, [](std::string_view) { return false; }).ok()) {
+    errno = EIO;
+    return -1;
+  }
+  return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
 
 // 0: closed.
 ino_t InodeOf(int fd) {
@@ -95,7 +105,7 @@ void GrpcListener::Run() {
 
 bool GrpcListener::AcceptAll(int listener) {
   for (;;) {
-    Descriptor connection(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Descriptor connection(Accept(listener));
     if (connection.get() >= 0) {
       Take(listener, std::move(connection));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -164,6 +164,10 @@ inline constexpr Metric kConnectionsBrokenOff{
 inline constexpr Metric kTransfersCancelled{"sluice_transfers_cancelled_total",
                                             "Calls ended because their message or answer took "
                                             "longer than server.grpc.transfer_timeout_us."};
+inline constexpr Metric kIdleStreamsEnded{
+    "sluice_idle_streams_ended_total",
+    "Streams ended because nothing was in progress and no message arrived in whole within "
+    "server.grpc.stream_idle_timeout_us."};
 inline constexpr Metric kCallerRequests{
     "sluice_caller_requests_total",
     "Requests that the caller's limits admitted; callers as server.auth.callers_file names them."};

@@ -59,6 +59,10 @@ struct GrpcOptions {
   // cancelled and it ends with RESOURCE_EXHAUSTED; after as long again it is cut off. What waits is
   // bounded by the tokens that its requests may generate. [100 ms, 1 h].
   int64_t stream_stall_timeout_us = 30'000'000;
+  // A stream on which nothing is in progress and no message arrives in whole for this long ends
+  // with RESOURCE_EXHAUSTED: gRPC does not tell a stream that rests from a message that stopped
+  // half-way, which is kept in memory. [100 ms, 24 h].
+  int64_t stream_idle_timeout_us = 600'000'000;
   // HOST:PORT of the health service alone, without TLS and tokens, for probes; port 0 picks a free one;
   // empty: none.
   std::string health_address{};

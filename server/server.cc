@@ -62,7 +62,10 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
       models_(parts.engine, parts.log),
       loads_(kMaxWaitingLoads),
       lookups_(kMaxWaitingLookups),
-      transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us), parts.clock),
+      transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us),
+                 "server.grpc.transfer_timeout_us", parts.clock),
+      idle_streams_(std::chrono::microseconds(options.grpc.stream_idle_timeout_us),
+                    "server.grpc.stream_idle_timeout_us", parts.clock),
       service_(traits.max_queue_delay_us, version, Management::kDenied, Parts(&edge_, callers())),
       admin_service_(traits.max_queue_delay_us, version, Management::kAllowed,
                      Parts(&admin_edge_, admin_callers())),
@@ -74,7 +77,7 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
                .activity = parts.activity,
                .phase = [this] { return phase(); }}),
       lifecycle_(options.lifecycle),
-      edge_collector_(&ports_, callers(), &transfers_) {
+      edge_collector_(&ports_, callers(), &transfers_, &idle_streams_) {
   if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
 }
 
@@ -92,6 +95,7 @@ InferenceParts Server::Parts(Edge* edge, const Callers* callers) {
           .loads = &loads_,
           .lookups = &lookups_,
           .transfers = &transfers_,
+          .idle_streams = &idle_streams_,
           .callers = callers};
 }
 

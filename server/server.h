@@ -109,6 +109,7 @@ class Server {
   WorkThread loads_;    // models and configuration
   WorkThread lookups_;  // on disk
   TransferWatch transfers_;
+  TransferWatch idle_streams_;
   InferenceService service_;
   InferenceService admin_service_;  // the same for those who may manage models
   AdminService admin_;

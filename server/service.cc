@@ -38,6 +38,7 @@ InferenceService::InferenceService(int64_t max_queue_delay_us, std::string versi
       models_(parts.models),
       loads_(parts.loads),
       lookups_(parts.lookups),
+      idle_streams_(parts.idle_streams),
       callers_(parts.callers) {
   Stream("ModelInfer", &InferenceService::ModelInfer);
   Stream("ServerLive", &InferenceService::ServerLive);
@@ -63,7 +64,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferenceService::M
     const absl::Status known = callers_->Identify(*context).status();
     if (!known.ok()) return new RefusedStream(FinishStatus(known, {}, context));
   }
-  return StartStreamInfer(edge_, context);
+  return StartStreamInfer(edge_, idle_streams_, context);
 }
 
 InferenceService::Unary* InferenceService::ServerLive(Context* context, const Bytes* request,

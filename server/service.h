@@ -48,6 +48,7 @@ struct InferenceParts {
   WorkThread* loads;    // of models
   WorkThread* lookups;  // of the repository's index
   TransferWatch* transfers;
+  TransferWatch* idle_streams;
   const Callers* callers = nullptr;  // nullptr: everybody may call
 };
 
@@ -90,6 +91,7 @@ class InferenceService final : public StreamedUnaryService<internal::RawService>
   ModelManager* const models_;
   WorkThread* const loads_;
   WorkThread* const lookups_;
+  TransferWatch* const idle_streams_;
   const Callers* const callers_;
 };
 

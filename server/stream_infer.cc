@@ -10,8 +10,8 @@ namespace {
 // Owned by gRPC until its OnDone.
 class StreamInfer final : public StreamSession::Reactor {
  public:
-  StreamInfer(Edge* edge, grpc::CallbackServerContext* context)
-      : session_(std::make_shared<StreamSession>(edge, context, this)) {
+  StreamInfer(Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context)
+      : session_(std::make_shared<StreamSession>(edge, idle, context, this)) {
     session_->Start();
   }
 
@@ -30,8 +30,8 @@ class StreamInfer final : public StreamSession::Reactor {
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartStreamInfer(
-    Edge* edge, grpc::CallbackServerContext* context) {
-  return new StreamInfer(edge, context);
+    Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context) {
+  return new StreamInfer(edge, idle, context);
 }
 
 }  // namespace sluice

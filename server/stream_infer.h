@@ -5,11 +5,12 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/edge.h"
+#include "server/transfer_watch.h"
 
 namespace sluice {
 
-// The handler of the raw method. Never blocks. `edge` outlives the call.
+// The handler of the raw method. Never blocks. `edge` and `idle` outlive the call.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartStreamInfer(
-    Edge* edge, grpc::CallbackServerContext* context);
+    Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context);
 
 }  // namespace sluice

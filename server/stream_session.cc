@@ -17,6 +17,7 @@ void StreamSession::OnRead(bool ok) {
   Ticket ticket;
   {
     MutexLock lock(&mu_);
+    EndRest();
     if (!ok) {
       reading_ = false;
       half_closed_ = true;
@@ -139,6 +140,7 @@ void StreamSession::OnWritten(bool ok) {
   // Responses are made on the reply thread.
   if (!ready_.empty()) edge_->replies()->Post(shared_from_this());
   FinishIfComplete();
+  RestIfIdle();
 }
 
 // Its reply may be so large.
@@ -160,6 +162,19 @@ void StreamSession::ReadMore() {
   if (running_.size() >= kMaxPipelined || reply_bytes_ >= edge_->max_reply_bytes()) return;
   reading_ = true;
   reactor_->StartRead(&incoming_);
+  RestIfIdle();
+}
+
+void StreamSession::RestIfIdle() {
+  if (reactor_ == nullptr || resting_ || !reading_ || writing_ || !running_.empty()) return;
+  resting_ = true;
+  idle_->Begin(context_->c_call(), "nothing was in progress and no message arrived in whole",
+               &rest_);
+}
+
+void StreamSession::EndRest() {
+  resting_ = false;
+  idle_->End(&rest_);
 }
 
 void StreamSession::FinishIfComplete() {
@@ -174,6 +189,7 @@ void StreamSession::OnCancel() {
 
 void StreamSession::OnDone() {
   MutexLock lock(&mu_);
+  EndRest();
   done_ = true;
 }
 

@@ -17,6 +17,10 @@
 //     and the sinks find no reactor. OnCancel must finish, or else Server::Shutdown would hang;
 //   * RESOURCE_EXHAUSTED when the caller is given up. It learns that after the response in flight, if
 //     it takes that.
+// A caller that sends no message in whole while nothing is in progress is left to a TransferWatch,
+// which cancels the call: gRPC does not show a message before its last byte, so that one which stopped
+// half-way looks like a stream that rests.
+//
 // Reads and writes that are still in progress then complete and touch nothing but the session, which
 // the reactor keeps alive.
 #pragma once
@@ -37,6 +41,7 @@
 #include "server/edge.h"
 #include "server/reply_thread.h"
 #include "server/stream_sink.h"
+#include "server/transfer_watch.h"
 
 namespace sluice {
 
@@ -47,8 +52,11 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
   using Ticket = StreamSink::Ticket;
 
-  StreamSession(Edge* edge, grpc::CallbackServerContext* context, Reactor* reactor)
+  // Neither is owned; `idle` outlives the call.
+  StreamSession(Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context,
+                Reactor* reactor)
       : edge_(edge),
+        idle_(idle),
         context_(context),
         deadline_(edge->Arrive(*context).rpc_deadline),
         reactor_(reactor) {}
@@ -85,6 +93,9 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   void Expect(Ticket ticket, int64_t reply_bytes);
   void Answered(Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A rest begins when nothing but a message of the caller can go on with the stream.
+  void RestIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndRest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Cancels what is in progress. Says with which status the call ends if it is the caller who left.
   absl::Status CancelAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -95,6 +106,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   void GiveUpStalled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Edge* const edge_;
+  TransferWatch* const idle_;
   grpc::CallbackServerContext* const context_;
   const MonoTime deadline_;
   grpc::ByteBuffer incoming_;  // belongs to the read in progress
@@ -114,6 +126,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   bool stalled_ ABSL_GUARDED_BY(mu_) = false;  // and given up for that
   bool done_ ABSL_GUARDED_BY(mu_) = false;  // gRPC is through with the call: there is no context_
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool resting_ ABSL_GUARDED_BY(mu_) = false;
+  TransferWatch::Wait rest_ ABSL_GUARDED_BY(mu_);
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 

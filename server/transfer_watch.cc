@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-TransferWatch::TransferWatch(nanoseconds patience, Clock* clock)
-    : patience_(patience), clock_(clock) {
+TransferWatch::TransferWatch(nanoseconds patience, const char* option, Clock* clock)
+    : patience_(patience), option_(option), clock_(clock) {
   queue_.next_ = queue_.previous_ = &queue_;
   thread_ = std::thread([this] { Run(); });
 }
@@ -63,8 +63,8 @@ void TransferWatch::CancelFirst() {
   Wait* const wait = queue_.next_;
   grpc_call* const call = wait->call_;
   const std::string message =
-      absl::StrCat(wait->what_, " within ", absl::FormatDuration(absl::FromChrono(patience_)),
-                   " (server.grpc.transfer_timeout_us)");
+      absl::StrCat(wait->what_, " within ", absl::FormatDuration(absl::FromChrono(patience_)), " (",
+                   option_, ")");
   Unlink(wait);
   grpc_call_ref(call);  // its owner may end it as soon as the lock is gone
   mu_.Unlock();

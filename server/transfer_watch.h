@@ -1,4 +1,4 @@
-// Ends calls whose peer sends or takes a message too slowly.
+// Ends calls whose peer sends or takes a message too slowly, or not at all.
 //
 // All wait equally long, so those who wait stand in a queue, in the order of their ends: to begin and
 // to end a wait is a few instructions under a lock, and one thread looks at the head.
@@ -36,7 +36,8 @@ class TransferWatch {
     Wait* next_ = nullptr;
   };
 
-  TransferWatch(nanoseconds patience, Clock* clock);
+  // `option`, a static text, is what bounds the patience: errors name it.
+  TransferWatch(nanoseconds patience, const char* option, Clock* clock);
   ~TransferWatch();
 
   // Unless it is ended within the patience, `call` is cancelled with RESOURCE_EXHAUSTED and a message
@@ -54,6 +55,7 @@ class TransferWatch {
   void CancelFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const nanoseconds patience_;
+  const char* const option_;
   Clock* const clock_;
   std::atomic<int64_t> cancelled_ = 0;
   Mutex mu_;

@@ -41,13 +41,16 @@ def options_page():
     lines += ["A file of options is given with `--config FILE`. Every option can also be given as a flag or in the",
               "environment: `engine.batch.max_batch_tokens` is `--engine.batch.max-batch-tokens` and",
               "`SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS`. A flag wins over the environment, that over the file, and the file",
-              "over the default. An unknown or duplicate key, a wrong type or a value out of its range is an error."]
+              "over the default. An unknown or duplicate key, a wrong type or a value out of its range is an error.", "",
+              "A change takes effect at a reload (SIGHUP, `sluice reload`) or at a restart; a reload names the changed",
+              "options of both kinds."]
     assert words, "the file begins with a comment"
     section = None
     for place, key, comment in options(body):
         if place != section:
             section = place
-            lines += ["", f"## {place or 'Models'}", "", "| option | what it does | values |", "|---|---|---|"]
+            lines += ["", f"## {place or 'Models'}", "", "| option | what it does | values | takes effect at a |",
+                      "|---|---|---|---|"]
         prose = [line for line in comment if line]
         values = ""
         for i, line in reversed(list(enumerate(prose))):
@@ -55,7 +58,9 @@ def options_page():
                 prose, values = prose[:i], " ".join(prose[i:])
                 break
         prose = [line for line in prose if not re.match(r"(models:|- name:|path:|version:)", line)]
-        lines.append(f"| `{f'{place}.' if place else ''}{key}` | {cell(' '.join(prose))} | {cell(values)} |")
+        words, live = re.subn(r" A reload( \([^)]*\))? applies it\.", "", cell(" ".join(prose)))
+        lines.append(f"| `{f'{place}.' if place else ''}{key}` | {words} | {cell(values)} | "
+                     f"{'reload' if live else 'restart'} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,9 +1,11 @@
 #include "loadtest/load/arguments.h"
 
+#include <cstdlib>
 #include <map>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "client/connection_flags.h"
 #include "loadtest/load/lengths.h"
 
 namespace sluice::load {
@@ -152,6 +154,7 @@ void AddRun(CLI::App& app, Arguments& arguments) {
   CLI::App* run = app.add_subcommand("run", "measure a server");
   SessionOptions& options = arguments.session;
   AddWhat(run, options);
+  client::AddConnectionFlags(&options.connection, run);
   AddLoad(run, options);
   AddMeasurement(run, options);
   run->add_option("--record", options.record_path, "write the answers' hashes to this file");
@@ -161,6 +164,9 @@ void AddRun(CLI::App& app, Arguments& arguments) {
   run->add_flag("--quiet", arguments.quiet, "no progress and no summary");
   run->callback([&] {
     arguments.command = Command::kRun;
+    const absl::Status connection = client::CompleteConnection(
+        [](const char* name) -> const char* { return std::getenv(name); }, &options.connection);
+    if (!connection.ok()) throw CLI::ValidationError("run", std::string(connection.message()));
     const bool own_speed = options.workload.arrivals == ArrivalKind::kTrace;
     if (options.rates.empty() && options.concurrencies.empty() && !options.find_peak &&
         !own_speed) {

@@ -75,7 +75,7 @@ class Session {
 absl::Status Session::Prepare() {
   if (absl::Status status = ReadFiles(); !status.ok()) return status;
   absl::StatusOr<Channels> channels =
-      Connect(options_.address, options_.channels, std::chrono::seconds(10));
+      Connect(options_.address, options_.connection, options_.channels, std::chrono::seconds(10));
   if (!channels.ok()) return channels.status();
   channels_ = *std::move(channels);
   // Who answers, for the report; a server without this method is measured all the same.

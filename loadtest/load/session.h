@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/credentials.h"
 #include "loadtest/load/arrivals.h"
 #include "loadtest/load/payload.h"
 #include "loadtest/load/run.h"
@@ -18,6 +19,7 @@ namespace sluice::load {
 
 struct SessionOptions {
   std::string address = "127.0.0.1:8001";
+  client::ConnectionArguments connection;
   int channels = 4;
   std::string metrics_url;  // HOST:PORT or http://HOST:PORT/metrics of sluiced; empty: not read
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/credentials.h"
 #include "proto/inference.pb.h"
 
 namespace sluice::load {
@@ -47,8 +48,10 @@ class Transport {
 
 using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
 
-// `count` connections of their own to HOST:PORT; Unavailable when there is none within `timeout`.
-absl::StatusOr<Channels> Connect(const std::string& address, int count,
+// `count` connections of their own to HOST:PORT, all of whose calls show the token; Unavailable when
+// there is none within `timeout`, NotFound for a file that cannot be read.
+absl::StatusOr<Channels> Connect(const std::string& address,
+                                 const client::ConnectionArguments& connection, int count,
                                  std::chrono::nanoseconds timeout);
 
 // ModelInfer; calls are spread over the channels in turn.

@@ -2,7 +2,6 @@
 
 #include <atomic>
 
-#include "absl/strings/str_cat.h"
 #include "engine/mutex.h"
 #include "loadtest/load/transport.h"
 
@@ -66,25 +65,6 @@ class UnaryTransport final : public Transport {
 };
 
 }  // namespace
-
-absl::StatusOr<Channels> Connect(const std::string& address, int count,
-                                 std::chrono::nanoseconds timeout) {
-  const auto until = std::chrono::system_clock::now() + timeout;
-  Channels channels;
-  for (int i = 0; i < count; ++i) {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    arguments.SetMaxSendMessageSize(-1);
-    // Channels of equal arguments would share one connection.
-    arguments.SetInt("sluice.channel", i);
-    channels.push_back(
-        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
-    if (!channels.back()->WaitForConnected(until)) {
-      return absl::UnavailableError(absl::StrCat("no server at ", address));
-    }
-  }
-  return channels;
-}
 
 std::unique_ptr<Transport> MakeUnaryTransport(const Channels& channels, CallSink* sink) {
   return std::make_unique<UnaryTransport>(channels, sink);

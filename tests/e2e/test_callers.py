@@ -1,6 +1,9 @@
 """Who calls, and how much each caller may ask for."""
 
 import hashlib
+import json
+import os
+import re
 import subprocess
 
 import grpc
@@ -8,13 +11,14 @@ import pytest
 from always import await_balance, undisturbed
 from calls import wait_until
 from certificates import Authority, Files, SecureDaemon
-from conftest import SLUICE, Daemon, free_port
+from conftest import BUILD, SLUICE, Daemon, free_port
 from http2 import INFER, STREAM_INFER, Connection
 from infer import infer, text_inputs
 from limits import request
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
+SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
 ALICE, BOB, STRANGER = "alice-0123456789abcdef", "bob-0123456789abcdef", "stranger-0123456789"
 
 
@@ -177,6 +181,50 @@ def test_sluice_shows_its_token(callers, monkeypatch):
         assert subprocess.run([*command, "--token", ALICE], capture_output=True, timeout=60).returncode == 0
     monkeypatch.setenv("SLUICE_TOKEN", BOB)
     assert subprocess.run(models, capture_output=True, timeout=60).returncode == 0
+
+
+def test_sluice_load_speaks_tls_and_shows_its_token(tmp_path):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    known, report = tmp_path / "callers", tmp_path / "load.json"
+    known.write_text(TWO)
+    certificate, key = authority.pair(name="load")
+    (tmp_path / "own.crt").write_bytes(certificate)
+    (tmp_path / "own.key").write_bytes(key)
+    server = SecureDaemon(
+        authority.certificate, *files.options(), "--server.tls.client-ca-file", str(files.ca),
+        "--server.auth.callers-file", str(known), "--server.auth.anonymous", "false",
+        "--server.grpc.health-address", f"127.0.0.1:{free_port()}")
+    run = [SLUICE_LOAD, "run", "--server", server.grpc, "--rate", "40", "--duration", "0.5", "--warm-up", "0",
+           "--lengths", "fixed:8", "--quiet", "--out", report, "--ca", files.ca, "--server-name", "localhost",
+           "--cert", tmp_path / "own.crt", "--key", tmp_path / "own.key"]
+
+    def outcomes(*more, token=""):
+        report.unlink(missing_ok=True)
+        subprocess.run([*run, *more], timeout=60, env={**os.environ, "SLUICE_TOKEN": token})
+        phase = json.loads(report.read_text())["phases"][0]
+        return phase["outcomes"], [error["code"] for error in phase["errors"]]
+
+    try:
+        for streaming in ([], ["--streaming"]):
+            counts, errors = outcomes(*streaming, token=BOB)
+            assert counts["ok"] > 0 and not errors
+            counts, errors = outcomes(*streaming, token=STRANGER)
+            assert counts["ok"] == 0 and errors == [grpc.StatusCode.UNAUTHENTICATED.value[0]]
+        assert server.metric("sluice_caller_requests_total", caller="bob") > 0
+        stranger = [SLUICE_LOAD, "run", "--server", server.grpc, "--rate", "1", "--cert", files.crt]
+        half = subprocess.run(stranger, capture_output=True, text=True, timeout=60)
+        assert half.returncode == 2 and "--key: missing" in half.stderr
+    finally:
+        assert server.stop()[0] == 0
+
+
+def test_the_access_log_names_the_caller(callers):
+    server = callers(TWO, "--server.log.access-sample", "1")
+    for token, name in ((BOB, "bob"), (ALICE, "alice"), (None, "anonymous")):
+        assert call(server, "ModelInfer", message(), token)[0] == "OK"
+    _, log = server.stop()
+    assert re.findall(r"total_us=\d+ caller=(\w+)", log) == ["bob", "alice", "anonymous"]
 
 
 def test_a_certificates_name_is_a_caller(tmp_path):

@@ -12,6 +12,7 @@ from http2 import (
 )
 from infer import infer, text_inputs
 from limits import MIB, descriptors, request, resident, until
+from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 MAX_STREAMS = 128
@@ -21,6 +22,7 @@ MAX_STREAMS = 128
 def server():
     """Short times, so that what is reaped is reaped soon. One bystander's call takes far less."""
     daemon = Daemon("--server.grpc.transfer-timeout-us", "1s",
+                    "--server.grpc.stream-idle-timeout-us", "1s",
                     "--server.grpc.max-streams", str(MAX_STREAMS),
                     "--server.grpc.connection.handshake-timeout-us", "1s",
                     "--server.grpc.connection.idle-timeout-us", "1s",
@@ -81,6 +83,46 @@ def test_uploads_that_stall_are_ended_and_their_connection_reaped(server, descri
         for stream in (1, 3, 5):
             assert exhausted(stalled.end(stream))
         assert stalled.closed()
+
+
+def idle(end):
+    return end.get("grpc-status") == "8" and "stream_idle_timeout_us" in end["grpc-message"]
+
+
+@pytest.mark.parametrize("half", [b"", b"\0\0", message(b"x" * 1000, 10 * MIB)],
+                         ids=["nothing", "half_prefix", "half_message"])
+def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_return, half):
+    """The peer answers pings, so that its connection is alive."""
+    ended = server.metric("sluice_idle_streams_ended_total")
+    with undisturbed(server), Connection(server.grpc) as stalled:
+        stalled.open(1, STREAM_INFER)
+        stalled.send(1, message(request(max_tokens=2)))  # answered first: half-way need not be the start
+        stalled.wait(lambda: 1 in stalled.data)
+        stalled.open(3, STREAM_INFER)
+        for stream in (1, 3):
+            if half:
+                stalled.send(stream, half)
+        for stream in (1, 3):
+            assert idle(stalled.end(stream))
+        assert stalled.closed()
+    assert server.metric("sluice_idle_streams_ended_total") == ended + 2
+
+
+def test_a_stream_with_something_in_progress_does_not_rest(daemon):
+    """Its one request takes longer than the timeout, and more of it comes meanwhile."""
+    server = daemon("--server.grpc.stream-idle-timeout-us", "100ms", faults="replay:delay=300*2")
+    with Connection(server.grpc) as working:
+        working.open(1, STREAM_INFER)
+        working.send(1, message(request(max_tokens=4)))
+        assert idle(working.end(1))
+        assert last_response(working.data[1]).infer_response.parameters["triton_final_response"].bool_param
+    assert server.metric("sluice_requests_total", code="OK") == 1
+
+
+def last_response(data):
+    while len(data) > 5 + int.from_bytes(data[1:5], "big"):
+        data = data[5 + int.from_bytes(data[1:5], "big"):]
+    return service_pb2.ModelStreamInferResponse.FromString(data[5:])
 
 
 def test_a_byte_now_and_then_is_a_stall_too(server, descriptors_return):
@@ -175,6 +217,16 @@ def test_descriptors_run_out_and_come_back(daemon):
     until(lambda: answers(server))
     with undisturbed(server):
         pass
+
+
+def test_accepting_goes_on_after_errors(daemon):
+    """Beside descriptors that run out, accept can fail for reasons that nobody thought of."""
+    failures = 5
+    server = daemon(faults=f"accept:fail=internal*{failures}")
+    with undisturbed(server):
+        pass
+    refused = server.metric("sluice_connections_refused_total", reason="accept_failed")
+    assert refused == failures
 
 
 def answers(server):

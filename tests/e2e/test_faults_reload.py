@@ -99,6 +99,16 @@ def test_options_are_applied_or_named(configured):
         assert "engine.batch.max_batch_sequences" in reload(server).stdout
 
 
+def test_a_hangup_logs_what_was_applied_and_what_needs_a_restart(configured):
+    server, write, _ = configured
+    write("server:\n  grpc: {max_rows: 7, max_streams: 9}\nengine:\n  batch: {max_batch_sequences: 9}\n")
+    hangup(server)
+    _, log = server.stop()
+    assert "reloaded applied=server.grpc.max_rows\n" in log
+    assert ('changed options need a restart options="engine.batch.max_batch_sequences server.grpc.max_streams"\n'
+            in log)
+
+
 def test_models_follow_the_list(configured):
     server, write, _ = configured
     with undisturbed(server), server.client() as client:

@@ -39,8 +39,8 @@ install_packages tools/packages-build.txt tools/packages-fuzz.txt
 build fuzz "${targets[@]/#/fuzz_}"
 
 # Inputs of a target beside those of the others, by what one costs.
-declare -A shares=([safetensors]=25 [parameters]=25 [request]=25 [model_config]=20 [ladder]=3 [config]=2
-  [journal]=0.2 [tokenizer]=5)
+declare -A shares=([callers]=50 [parameters]=26 [request]=14 [safetensors]=3 [config]=2 [certificate]=1.1 [ladder]=1.1
+  [model_config]=1.1 [tokenizer]=1.1 [journal]=1.1)
 all=$(for target in "${targets[@]}"; do echo "${shares[$target]:-1}"; done | awk '{ sum += $1 } END { print sum }')
 
 # fuzz TARGET INPUTS. One input may take 10 s and 1 GiB: both are far beyond what any should.

@@ -21,7 +21,7 @@ class RunTest : public testing::Test {
     auto server = TestServer::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    auto channels = Connect(server_->address(), 2, seconds(20));
+    auto channels = Connect(server_->address(), {}, 2, seconds(20));
     ASSERT_TRUE(channels.ok()) << channels.status();
     channels_ = *std::move(channels);
   }

@@ -84,6 +84,12 @@ TEST_F(AccessLogTest, TellsTheRequestsLife) {
                         "queue_us=100 compute_us=700 total_us=1000\n"));
 }
 
+TEST_F(AccessLogTest, NamesTheCallerWhereSomebodyAsked) {
+  EXPECT_THAT(Logged(1, absl::OkStatus()), Not(HasSubstr("caller=")));
+  request_.caller = "alice";
+  EXPECT_THAT(Logged(1, absl::OkStatus()), HasSubstr("total_us=1000 caller=alice\n"));
+}
+
 TEST_F(AccessLogTest, ARequestThatNeverRanWaitedUntilItsEnd) {
   trace_.first_run = {};
   EXPECT_THAT(Logged(1, absl::CancelledError("gone")),

@@ -197,7 +197,8 @@ class SlowReviewTest : public ::testing::Test {
   GatedEngine engine_;
   Health health_;
   WorkThread loads_{1};
-  TransferWatch transfers_{std::chrono::minutes(1), Clock::Real()};
+  TransferWatch transfers_{std::chrono::minutes(1), "server.grpc.transfer_timeout_us",
+                           Clock::Real()};
   AdminService service_{{}, &engine_, Clock::Real(), &health_, &loads_, &transfers_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Admin::Stub> stub_;

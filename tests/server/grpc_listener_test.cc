@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/fault.h"
 
 namespace sluice {
 namespace {
@@ -138,6 +139,19 @@ TEST_F(GrpcListenerTest, BreaksOffAConnectionByItsPeer) {
   EXPECT_EQ(listener_->broken_off(), 1);
   ASSERT_EQ(send(other_taken.get(), "x", 1, 0), 1);
   EXPECT_FALSE(IsClosed(other));
+}
+
+TEST_F(GrpcListenerTest, GoesOnAfterFailuresAndDoesNotSpin) {
+  constexpr int kFailures = 3;
+  const auto begin = Clock::Real()->Now();
+  ASSERT_TRUE(SetFaults(absl::StrCat("accept:fail=internal*", kFailures)).ok());
+  const Descriptor client = Connect();
+  const Descriptor taken = holder_.Next();
+  EXPECT_TRUE(SetFaults("").ok());
+  EXPECT_EQ(listener_->failed_accepts(), kFailures);
+  EXPECT_EQ(listener_->open(), 1);
+  // A rest followed each.
+  EXPECT_GE(Clock::Real()->Now() - begin, kFailures * std::chrono::milliseconds(100));
 }
 
 TEST_F(GrpcListenerTest, AfterStopNobodyListens) {
