@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from tritonclient.utils import InferenceServerException
+
 import answers
 import checkpoint
 import phases
@@ -46,6 +48,7 @@ class Comparison:
         self._shape = checkpoint.Shape()
         self.arms: list[dict] = []
         self.left_out: list[dict] = []
+        self.commit, self.host = "", {}  # as sluice-load reports them
         trace = scratch / "trace.csv"
         workloads.write_trace(options.trace, trace)
         self._client = phases.Client(options.sluice_load, options.client_processors, trace,
@@ -81,6 +84,10 @@ class Comparison:
         server.suspend()
         return server, found
 
+    def _leave_out(self, name: str, workload: workloads.Workload, reason: str) -> None:
+        say(f"{workload.name}: {name} is left out: {reason}")
+        self.left_out.append({"name": name, "workload": workload.name, "reason": reason})
+
     def start_all(self, workload: workloads.Workload) -> dict[str, servers.Server]:
         """Those that can be run; Sluice's packed arm first, which the others must agree with."""
         asked = answers.prompts(self._options.seed, CHECKED_LENGTHS, self._shape.vocab)
@@ -93,9 +100,7 @@ class Comparison:
             try:
                 server, found = self._admit(arm, asked, expected)
             except (venvs.NotInstalled, servers.NotStarted, OSError) as error:
-                say(f"{workload.name}: {arm.name} is left out: {error}")
-                self.left_out.append({"name": arm.name, "workload": workload.name,
-                                      "reason": str(error)})
+                self._leave_out(arm.name, workload, str(error))
                 continue
             started[arm.name] = server
             expected = expected or found
@@ -111,6 +116,15 @@ class Comparison:
         finally:
             server.suspend()
 
+    def _round(self, server: servers.Server, workload: workloads.Workload,
+               planned: list[phases.Phase], seconds: float) -> dict:
+        made = {}
+        for phase in planned:
+            report = self._run(server, workload, phase, seconds)
+            self.commit, self.host = report["commit"], report["host"]
+            made[phase.name] = phases.figures(report)
+        return made
+
     def measure(self, workload: workloads.Workload, started: dict[str, servers.Server],
                 budget_s: float) -> dict:
         begun = time.monotonic()
@@ -120,18 +134,20 @@ class Comparison:
         seconds = phases.phase_seconds(left, 3 * len(started) * self._options.rounds)
         measured: dict[str, list[dict]] = {name: [] for name in started}
         for turn, order in enumerate(phases.interleaved(list(started), self._options.rounds)):
-            for name in order:
-                of_arm = {}
-                for phase in phases.phases_of(workload, phases.OWN_SHARE * peaks[name], common,
-                                              turn):
-                    report = self._run(started[name], workload, phase, seconds)
-                    of_arm[phase.name] = phases.figures(report)
+            for name in (each for each in order if each in measured):
+                try:
+                    of_arm = self._round(started[name], workload, phases.phases_of(
+                        workload, phases.OWN_SHARE * peaks[name], common, turn), seconds)
+                except (InferenceServerException, RuntimeError) as error:
+                    # What the others have measured is not lost for it.
+                    self._leave_out(name, workload, f"failed when it was measured: {error}")
+                    del measured[name]
+                    continue
                 measured[name].append(of_arm)
                 say(f"{workload.name} {turn + 1}/{self._options.rounds}: {name}: "
                     f"{of_arm['closed']['answered_per_s']:.1f}/s")
         return {"name": workload.name, "title": workload.title, "concurrency": workload.concurrency,
                 "objective_ms": workload.objective_ms, "seconds": seconds, "rounds": measured,
-                "commit": report["commit"], "host": report["host"],
                 "summary": summary.of_workload(measured)}
 
     def _calibrate(self, workload: workloads.Workload,
@@ -164,8 +180,8 @@ def compare(options: argparse.Namespace) -> dict:
             left_out += comparison.left_out
     shape = checkpoint.Shape()
     return {
-        "benchmark": "peers", "date": f"{datetime.date.today()}", "commit": measured[0]["commit"],
-        "host": measured[0]["host"], "model": (
+        "benchmark": "peers", "date": f"{datetime.date.today()}", "commit": comparison.commit,
+        "host": comparison.host, "model": (
             f"Llama, {shape.layers} layers, d {shape.hidden}, {shape.heads} heads, {shape.kv_heads} KV heads, "
             f"vocabulary {shape.vocab}"),
         "options": {"rounds": options.rounds, "seed": options.seed, "threads": options.threads,
