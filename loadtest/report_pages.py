@@ -21,7 +21,7 @@ import checkpoint  # noqa: E402
 import servers  # noqa: E402
 import workloads  # noqa: E402
 
-SHARES = (0.2, 0.4, 0.6, 0.8, 0.9, 1.1)
+SHARES = (0.3, 0.5, 0.7, 0.85, 1.0, 1.15)
 CAPACITY_S = 6.0
 WARM_UP_S = 2.0
 
@@ -41,9 +41,9 @@ class Page:
 
 
 PAGES = (
-    Page("report_demo", "demo model, prompts and answers of a trace", "demo", "trace", 100, 99, 1000,
+    Page("report_demo", "Demo model, prompts and answers of a trace", "demo", "trace", 100, 95, 200,
          256, 256),
-    Page("report_llama", "9 layers, d 512, next token of a prompt", "llama", "1", 500, 95, 200,
+    Page("report_llama", "9 layers, d 512, random weights: next token of a prompt", "llama", "1", 500, 90, 100,
          checkpoint.Shape().vocab, workloads.CAP, ("--engine.batch.max-batch-tokens=1024",)),
 )
 
@@ -116,7 +116,7 @@ def parse() -> argparse.Namespace:
                         help="CSV with arrival_s, input_tokens, output_tokens")
     parser.add_argument("--pages", nargs="+", default=[page.name for page in PAGES],
                         choices=[page.name for page in PAGES])
-    parser.add_argument("--seconds", type=float, default=18, help="measured, of each load")
+    parser.add_argument("--seconds", type=float, default=16, help="measured, of each load")
     parser.add_argument("--sluiced", type=path, default=build / "server" / "sluiced")
     parser.add_argument("--sluice-load", type=path,
                         default=build / "loadtest" / "load" / "sluice-load")

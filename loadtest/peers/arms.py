@@ -29,8 +29,8 @@ ONNXRUNTIME = ("f32; one graph with fused operators and dynamic axes; batches of
 
 ARMS = (
     Arm("sluice packed", "score", SLUICE),
-    Arm("sluice padded", "score", f"{SLUICE}; engine.batch.policy: padded_buckets, at most 16 rows",
-        ("--engine.batch.policy=padded_buckets", "--engine.batch.max-batch-sequences=16")),
+    Arm("sluice padded", "score", f"{SLUICE}; engine.batch.policy: padded_buckets, at most 8 rows",
+        ("--engine.batch.policy=padded_buckets", "--engine.batch.max-batch-sequences=8")),
     Arm("onnxruntime", "score", f"plain gRPC server; {ONNXRUNTIME}", ("--max-rows=8",),
         "onnxruntime", "onnxruntime_server.py", ("onnxruntime",)),
     Arm("pytorch", "score",

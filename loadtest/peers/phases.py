@@ -14,7 +14,7 @@ OWN_SHARE = 0.8  # of what a server bears in a closed loop, offered to it
 COMMON_SHARE = 0.7  # of what the best one bears, offered to all
 PERCENTILE = 50  # so that a phase of 20 calls can be VALID; nothing else depends on it
 WARM_UP_S = 1.0
-OVERHEAD_S = 1.5  # of a phase: connections, the warm-up's and the last answers
+OVERHEAD_S = 1.0  # of a phase: connections, the warm-up's and the last answers
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from tritonclient.utils import InferenceServerException
+
 import answers
 import checkpoint
 import phases
@@ -27,7 +29,8 @@ import venvs
 import workloads
 from arms import ARMS, NOT_RUN, Arm, peer_command, sluice_command
 
-CALIBRATION_S = 3.0
+CALIBRATION_S = 4.0
+CALIBRATION_TURN = 10_000  # a round with contents of its own
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKED_LENGTHS = (1, 2, 7, 16, 33, 64, 100, 250)
 
@@ -45,6 +48,7 @@ class Comparison:
         self._shape = checkpoint.Shape()
         self.arms: list[dict] = []
         self.left_out: list[dict] = []
+        self.commit, self.host = "", {}  # as sluice-load reports them
         trace = scratch / "trace.csv"
         workloads.write_trace(options.trace, trace)
         self._client = phases.Client(options.sluice_load, options.client_processors, trace,
@@ -80,6 +84,10 @@ class Comparison:
         server.suspend()
         return server, found
 
+    def _leave_out(self, name: str, workload: workloads.Workload, reason: str) -> None:
+        say(f"{workload.name}: {name} is left out: {reason}")
+        self.left_out.append({"name": name, "workload": workload.name, "reason": reason})
+
     def start_all(self, workload: workloads.Workload) -> dict[str, servers.Server]:
         """Those that can be run; Sluice's packed arm first, which the others must agree with."""
         asked = answers.prompts(self._options.seed, CHECKED_LENGTHS, self._shape.vocab)
@@ -92,9 +100,7 @@ class Comparison:
             try:
                 server, found = self._admit(arm, asked, expected)
             except (venvs.NotInstalled, servers.NotStarted, OSError) as error:
-                say(f"{workload.name}: {arm.name} is left out: {error}")
-                self.left_out.append({"name": arm.name, "workload": workload.name,
-                                      "reason": str(error)})
+                self._leave_out(arm.name, workload, str(error))
                 continue
             started[arm.name] = server
             expected = expected or found
@@ -110,6 +116,15 @@ class Comparison:
         finally:
             server.suspend()
 
+    def _round(self, server: servers.Server, workload: workloads.Workload,
+               planned: list[phases.Phase], seconds: float) -> dict:
+        made = {}
+        for phase in planned:
+            report = self._run(server, workload, phase, seconds)
+            self.commit, self.host = report["commit"], report["host"]
+            made[phase.name] = phases.figures(report)
+        return made
+
     def measure(self, workload: workloads.Workload, started: dict[str, servers.Server],
                 budget_s: float) -> dict:
         begun = time.monotonic()
@@ -119,29 +134,29 @@ class Comparison:
         seconds = phases.phase_seconds(left, 3 * len(started) * self._options.rounds)
         measured: dict[str, list[dict]] = {name: [] for name in started}
         for turn, order in enumerate(phases.interleaved(list(started), self._options.rounds)):
-            for name in order:
-                of_arm = {}
-                for phase in phases.phases_of(workload, phases.OWN_SHARE * peaks[name], common,
-                                              turn):
-                    report = self._run(started[name], workload, phase, seconds)
-                    of_arm[phase.name] = phases.figures(report)
+            for name in (each for each in order if each in measured):
+                try:
+                    of_arm = self._round(started[name], workload, phases.phases_of(
+                        workload, phases.OWN_SHARE * peaks[name], common, turn), seconds)
+                except (InferenceServerException, RuntimeError) as error:
+                    # What the others have measured is not lost for it.
+                    self._leave_out(name, workload, f"failed when it was measured: {error}")
+                    del measured[name]
+                    continue
                 measured[name].append(of_arm)
                 say(f"{workload.name} {turn + 1}/{self._options.rounds}: {name}: "
                     f"{of_arm['closed']['answered_per_s']:.1f}/s")
         return {"name": workload.name, "title": workload.title, "concurrency": workload.concurrency,
                 "objective_ms": workload.objective_ms, "seconds": seconds, "rounds": measured,
-                "commit": report["commit"], "host": report["host"],
                 "summary": summary.of_workload(measured)}
 
     def _calibrate(self, workload: workloads.Workload,
                    started: dict[str, servers.Server]) -> dict[str, float]:
-        """What each bears in a closed loop, and its warm-up: the second of two phases counts."""
+        """About what each bears in a closed loop; its warm-up as well."""
         peaks = {}
         for name, server in started.items():
-            for seed in (1001, 1002):
-                closed = phases.phases_of(workload, 1, 1, 0)[0]
-                phase = phases.Phase(closed.name, closed.load, seed)
-                report = self._run(server, workload, phase, CALIBRATION_S)
+            closed = phases.phases_of(workload, 1, 1, CALIBRATION_TURN)[0]
+            report = self._run(server, workload, closed, CALIBRATION_S)
             peaks[name] = max(0.1, phases.figures(report)["answered_per_s"])
             say(f"{workload.name}: {name} bears {peaks[name]:.1f}/s")
         return peaks
@@ -152,7 +167,8 @@ def compare(options: argparse.Namespace) -> dict:
     options.venvs.mkdir(parents=True, exist_ok=True)
     checkpoint.write(options.checkpoint, checkpoint.Shape(), options.seed)
     chosen = [each for each in workloads.WORKLOADS if each.name in options.workloads]
-    measured, arms, left_out = [], [], list(NOT_RUN)
+    measured, arms = [], []
+    left_out = [each for each in NOT_RUN if each["workload"] in options.workloads]
     for number, workload in enumerate(chosen):
         with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
             comparison = Comparison(options, pathlib.Path(scratch), stack)
@@ -164,8 +180,8 @@ def compare(options: argparse.Namespace) -> dict:
             left_out += comparison.left_out
     shape = checkpoint.Shape()
     return {
-        "benchmark": "peers", "date": f"{datetime.date.today()}", "commit": measured[0]["commit"],
-        "host": measured[0]["host"], "model": (
+        "benchmark": "peers", "date": f"{datetime.date.today()}", "commit": comparison.commit,
+        "host": comparison.host, "model": (
             f"Llama, {shape.layers} layers, d {shape.hidden}, {shape.heads} heads, {shape.kv_heads} KV heads, "
             f"vocabulary {shape.vocab}"),
         "options": {"rounds": options.rounds, "seed": options.seed, "threads": options.threads,

@@ -23,7 +23,7 @@ class Workload:
 
 WORKLOADS = (
     Workload("score", "Next token of a prompt", "1", 500, 16),
-    Workload("generate", "Greedy generation", "trace", 2000, 16),
+    Workload("generate", "Greedy generation", "trace", 2000, 8),
 )
 
 

@@ -167,9 +167,11 @@ def test_the_daemon_serves_the_checkpoint_and_no_answer_ends_early(tmp_path, dae
     with started.client() as client:
         for seed in range(8):
             prompt = np.random.default_rng(seed).integers(3, SMALL.vocab, 1 + seed).tolist()
-            answer = infer(client, ids_inputs([prompt]), model="llama", max_tokens=40)
+            answer = infer(client, ids_inputs([prompt]), ["sequence_length", "logits"], "llama",
+                           max_tokens=40)
             assert answer["sequence_length"][0, 0] == 40, seed
-            assert checkpoint.EOS not in answer["output_ids"], seed
+            logits = answer["logits"][0]
+            assert logits[checkpoint.EOS] == 0 < logits.max(), seed
 
 
 def test_the_trace_is_shrunk_to_the_model(tmp_path):
