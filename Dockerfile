@@ -1,49 +1,70 @@
-# Targets: cpu (default; no CUDA libraries) and cuda.
+# Targets: cpu (default; no CUDA libraries) and cuda. deploy/README.md says how to run the image.
 #
 #   docker build --target cpu -t sluice .
-#   docker run -p 8001:8001 -p 8002:8002 -v /path/to/models:/models:ro sluice --model demo=/models/demo
+#   docker run -v /path/to/models:/models:ro -p 127.0.0.1:8001:8001 sluice --model NAME=/models/NAME
+#
+# The image holds the tree of deploy/image_tree.sh and nothing else: no shell, no package manager.
+# Compiler, base and packages are those of one day, so that the same commit gives the same files;
+# raise it for Debian's security updates:
+#   --build-arg DEBIAN=bookworm-20250520-slim
+# For an image of the same digest as well: --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), the
+# exporter's option rewrite-timestamp=true, and the same VERSION and REVISION.
+ARG DEBIAN=bookworm-20250520-slim
 
-FROM debian:12-slim AS build-cpu
+FROM debian:${DEBIAN} AS build
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 WORKDIR /src
 COPY tools/packages-build.txt tools/
-RUN apt-get update -qq && \
-    sed 's/#.*//' tools/packages-build.txt | xargs apt-get install -y -qq --no-install-recommends && \
-    rm -rf /var/lib/apt/lists/*
+# The base's list of sources names, in comments, the archive of its own day, whose signatures have run out.
+# The lists are kept: image_tree.sh downloads by them.
+# hadolint ignore=DL3009
+RUN sed -i '/^URIs:/d; s/^# *http/URIs: http/; s/^Suites/Check-Valid-Until: no\n&/' \
+      /etc/apt/sources.list.d/debian.sources && \
+    grep -q '^URIs: .*/archive/' /etc/apt/sources.list.d/debian.sources && \
+    apt-get update -qq && \
+    sed 's/#.*//' tools/packages-build.txt | xargs apt-get install -y -qq --no-install-recommends
+ENV SOURCE_DATE_EPOCH=0
+
+FROM build AS build-cpu
 COPY . .
 RUN cmake --preset release -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/release --target sluiced sluice && \
-    strip build/release/server/sluiced build/release/client/sluice
+    deploy/image_tree.sh build/release /tree
 
-FROM debian:12-slim AS runtime
-# The shared libraries that the two binaries name; see tools/packages-runtime.txt.
-COPY tools/packages-runtime.txt /tmp/
-RUN apt-get update -qq && \
-    sed 's/#.*//' /tmp/packages-runtime.txt | xargs apt-get install -y -qq --no-install-recommends && \
-    rm -rf /var/lib/apt/lists/* /tmp/packages-runtime.txt && \
-    useradd --system --uid 10001 --no-create-home sluice
-COPY config/sluice.yaml /etc/sluice/sluice.yaml
-COPY models/demo /models/demo
-USER 10001
+# The toolkit as Python packages: NVIDIA publishes no base image of Debian.
+FROM build AS build-cuda
+COPY tools/requirements-cuda.txt tools/
+# hadolint ignore=DL3008
+RUN apt-get install -y -qq --no-install-recommends python3-venv && \
+    python3 -m venv /cuda && \
+    /cuda/bin/pip install -q --no-cache-dir --no-deps -r tools/requirements-cuda.txt && \
+    ln -s /cuda/lib/python3*/site-packages/nvidia/cu13 /usr/local/cuda
+ENV PATH=/usr/local/cuda/bin:$PATH CMAKE_PREFIX_PATH=/usr/local/cuda
+COPY . .
+# cuBLASLt is loaded where cuda.dense asks for it; the driver comes with the host's container runtime.
+RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
+    cmake --build build/cuda --target sluiced sluice && \
+    deploy/image_tree.sh build/cuda /tree /usr/local/cuda/lib/libcublasLt.so.13
+
+FROM scratch AS image
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Sluice" \
+      org.opencontainers.image.description="gRPC inference serving in adaptive shape buckets" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+ENV PATH=/usr/local/bin
+USER 10001:10001
 EXPOSE 8001 8002
 ENTRYPOINT ["sluiced"]
 CMD ["--model", "demo=/models/demo"]
+# Another address of the daemon, or TLS: SLUICE_SERVER in the environment, or another command.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["sluice", "health"]
 
-# The CUDA engine links libcublasLt; the driver comes with the host's container runtime.
-FROM nvidia/cuda:13.0.0-devel-debian12 AS build-cuda
-WORKDIR /src
-COPY tools/packages-build.txt tools/
-RUN apt-get update -qq && \
-    sed 's/#.*//' tools/packages-build.txt | xargs apt-get install -y -qq --no-install-recommends && \
-    rm -rf /var/lib/apt/lists/*
-COPY . .
-RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
-    cmake --build build/cuda --target sluiced sluice && \
-    strip build/cuda/server/sluiced build/cuda/client/sluice
+FROM image AS cuda
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=build-cuda /tree /
 
-FROM runtime AS cuda
-COPY --from=build-cuda /usr/local/cuda/lib64/libcublasLt.so* /usr/local/lib/
-COPY --from=build-cuda /src/build/cuda/server/sluiced /src/build/cuda/client/sluice /usr/local/bin/
-
-FROM runtime AS cpu
-COPY --from=build-cpu /src/build/release/server/sluiced /src/build/release/client/sluice /usr/local/bin/
+FROM image AS cpu
+COPY --from=build-cpu /tree /

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device_options.h"
 #include "engine/options.h"
 #include "server/options.h"
 
@@ -16,8 +17,10 @@ namespace sluice {
 struct Config {
   std::vector<ModelSpec> models;
   std::string model_repository{};  // empty: none; see ModelRepository
+  DeviceChoice device;
   EngineOptions engine;
   CpuOptions cpu;
+  CudaOptions cuda;
   ServerOptions server;
 };
 

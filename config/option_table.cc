@@ -43,6 +43,16 @@ std::vector<Option> ModelOptionTable() {
   };
 }
 
+std::vector<Option> DeviceOptionTable() {
+  return {
+      OPTION(
+          device, DeviceName{},
+          "What computes. auto: the first GPU, where this build and this host have one, else the "
+          "CPU. cuda:N: that GPU; where the build lacks CUDA, or the host the driver or the GPU, "
+          "the daemon does not start. Its label is on every metric."),
+  };
+}
+
 std::vector<Option> LadderOptionTable() {
   return {
       OPTION(
@@ -215,13 +225,31 @@ std::vector<Option> CpuOptionTable() {
   };
 }
 
+std::vector<Option> CudaOptionTable() {
+  return {
+      OPTION(cuda.dtype, OneOf({"bf16", "f32"}),
+             "Type of weights, activations and KV pages on a GPU; sums are float either way. bf16 "
+             "moves half the bytes and uses the tensor cores. Part of the numerics profile."),
+      OPTION(
+          cuda.dense, OneOf({"own", "cublaslt"}),
+          "What computes dense layers on a GPU. own: Sluice's kernel, for the live rows of a batch "
+          "alone; cublaslt: NVIDIA's library, for all rows of the bucket, where one of its "
+          "algorithms gives a row the same bits in any batch; the others stay with the kernel. "
+          "Part "
+          "of the numerics profile."),
+      OPTION(
+          cuda.poison, Boolean{},
+          "Fill everything that a batch must not read with NaN before it runs. For tests; slow."),
+  };
+}
+
 }  // namespace
 
 std::vector<Option> BuildOptionTable() {
   std::vector<Option> table;
-  for (auto part :
-       {ModelOptionTable(), LadderOptionTable(), BatchOptionTable(), KvOptionTable(),
-        QueueOptionTable(), WatchdogOptionTable(), CpuOptionTable(), ServerOptionTable()}) {
+  for (auto part : {ModelOptionTable(), DeviceOptionTable(), LadderOptionTable(),
+                    BatchOptionTable(), KvOptionTable(), QueueOptionTable(), WatchdogOptionTable(),
+                    CpuOptionTable(), CudaOptionTable(), ServerOptionTable()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kMaxPathBytes = 4096;
 constexpr size_t kMaxListItems = 1024;
+constexpr int64_t kMostDeviceIndex = 1023;
 
 struct Suffix {
   absl::string_view name;
@@ -216,6 +217,37 @@ bool Address::Parse(absl::string_view text, std::string* value) const {
                                         IsPort(text.substr(colon + 1));
   if (valid) *value = std::string(text);
   return valid;
+}
+
+std::string DeviceName::Expected() const {
+  return absl::StrCat("one of auto, cpu, cuda:N with N in [0, ", kMostDeviceIndex, "]");
+}
+
+bool DeviceName::Parse(absl::string_view text, DeviceChoice* value) const {
+  DeviceChoice parsed;
+  if (text == "auto" || text == "cpu") {
+    if (text == "cpu") parsed.kind = DeviceChoice::Kind::kCpu;
+  } else {
+    parsed.kind = DeviceChoice::Kind::kCuda;
+    if (!absl::ConsumePrefix(&text, "cuda")) return false;
+    const bool indexed = absl::ConsumePrefix(&text, ":");
+    const Integer index{0, kMostDeviceIndex};
+    if (indexed ? !index.Parse(text, &parsed.index) : !text.empty()) return false;
+  }
+  *value = parsed;
+  return true;
+}
+
+std::string DeviceName::Format(const DeviceChoice& value) const {
+  switch (value.kind) {
+    case DeviceChoice::Kind::kAuto:
+      return "auto";
+    case DeviceChoice::Kind::kCpu:
+      return "cpu";
+    case DeviceChoice::Kind::kCuda:
+      break;
+  }
+  return Quote(absl::StrCat("cuda:", value.index));
 }
 
 }  // namespace sluice

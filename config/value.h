@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "engine/device_options.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -107,6 +108,15 @@ struct Address {
   std::string Expected() const;
   bool Parse(absl::string_view text, std::string* value) const;
   std::string Format(absl::string_view value) const { return Quote(value); }
+};
+
+// "auto", "cpu" or "cuda:N"; "cuda" is cuda:0.
+struct DeviceName {
+  static constexpr Shape kShape = Shape::kScalar;
+
+  std::string Expected() const;
+  bool Parse(absl::string_view text, DeviceChoice* value) const;
+  std::string Format(const DeviceChoice& value) const;
 };
 
 template <typename T>

@@ -69,9 +69,9 @@ class ExecutableModel {
                                                            int32_t pages) const = 0;
 
   // Runs `batch`, which fits the bucket (padded: fills it), and answers its sampled rows. Allocates
-  // nothing and creates no primitive. An error concerns the whole batch: ResourceExhausted that memory
-  // does not suffice for it, so that parts of it may be replayed in its place, over whatever it has
-  // written. A row whose logits are not finite is no error here but has SampleResult::token == -1.
+  // nothing, creates no primitive. An error is the whole batch's: ResourceExhausted that memory does
+  // not suffice, so that parts may be replayed in its place, over what it has written; Unavailable that
+  // the device is lost. A row whose logits are not finite is none but has SampleResult::token == -1.
   virtual absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const = 0;
 };
 

@@ -18,6 +18,11 @@ absl::Status NoPlanError(Lookup lookup) {
 
 // What a step failed with, as its requests hear of it.
 absl::Status StepError(const absl::Status& replayed) {
+  if (absl::IsUnavailable(replayed)) {
+    return WithReason(
+        absl::UnavailableError(absl::StrCat("the device is lost: ", replayed.message())),
+        "device_lost");
+  }
   if (!absl::IsResourceExhausted(replayed)) return replayed;
   return WithReason(
       absl::ResourceExhaustedError(absl::StrCat(

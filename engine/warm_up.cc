@@ -35,14 +35,20 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
   return static_cast<int32_t>(limit);
 }
 
-// Prepares the maximum and then the others from the smallest on, until the limit is reached.
-// Returns the ladder of those that are kept.
-absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, PlanCache* plans) {
+// Prepares the maximum and then the others from the smallest on, until the limit is reached or the
+// device has no memory left. Returns the ladder of those that are kept.
+absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, const Model& model,
+                                    PlanCache* plans, Observer* observer) {
   absl::Status status = plans->Prepare(wanted.largest());
   if (!status.ok()) return status;
   std::vector<Bucket> kept;
   for (const Bucket& bucket : wanted.buckets().first(wanted.buckets().size() - 1)) {
     status = plans->Prepare(bucket);
+    if (absl::IsResourceExhausted(status)) {
+      observer->OnNotice(model, absl::StrCat("the ladder is cut short at ", bucket.tokens,
+                                             " tokens, but for the maximum: ", status.message()));
+      break;
+    }
     if (!status.ok()) return status;
     if (limit_bytes > 0 && plans->memory_bytes() > limit_bytes) {
       plans->Withdraw(bucket);
@@ -210,21 +216,22 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   prepared.executable = *std::move(executable);
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
-  absl::StatusOr<Ladder> ladder =
-      PreparePlans(*wanted, options.ladder.memory_limit_bytes, prepared.plans.get());
-  if (!ladder.ok()) return ladder.status();
-  prepared.ladder = std::make_shared<const Ladder>(*std::move(ladder));
   const absl::StatusOr<PagedScheduler::Options> kv =
-      PlanPages(options, model->config, *prepared.ladder, info, backend->FreeMemory(),
+      PlanPages(options, model->config, *wanted, info, backend->FreeMemory(),
                 prepared.executable->page_bytes());
   if (!kv.ok()) return kv.status();
   prepared.kv = *kv;
   if (absl::Status fault = MeetStartFault(FaultPoint::kAllocate); !fault.ok()) return fault;
+  // Before the plans: a device prepares them for the slots that there are.
   absl::StatusOr<std::unique_ptr<ExecutionSlot>> slot = ExecutionSlot::Create(
-      prepared.executable.get(), model.get(), *prepared.ladder,
+      prepared.executable.get(), model.get(), *wanted,
       {.padding = options.batch.padding, .page_tokens = kv->page_tokens, .pages = kv->pages});
   if (!slot.ok()) return slot.status();
   prepared.slot = *std::move(slot);
+  absl::StatusOr<Ladder> ladder = PreparePlans(*wanted, options.ladder.memory_limit_bytes, *model,
+                                               prepared.plans.get(), observer);
+  if (!ladder.ok()) return ladder.status();
+  prepared.ladder = std::make_shared<const Ladder>(*std::move(ladder));
   for (const Bucket& bucket : prepared.ladder->buckets()) {
     const absl::Status status = TimePlan(bucket, model, clock, &prepared);
     if (!status.ok()) return status;

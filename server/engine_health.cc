@@ -13,10 +13,18 @@ void EngineHealth::Attach(Health* health) {
 void EngineHealth::Tell() {
   if (health_ == nullptr) return;
   health_->SetFailing(!failing_.empty());
-  if (hung_) health_->SetHung();
+  if (ending_) health_->SetHung();
 }
 
 void EngineHealth::OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {
+  if (absl::IsUnavailable(status)) {
+    log_->Error("lost the device: the process ends, to be started again",
+                {{"model", model.name},
+                 {"version", model.version},
+                 {"error", std::string(status.message())}});
+    End();
+    return;
+  }
   if (failed_steps_ == 0 || failed != failed_steps_) return;
   log_->Error("not ready: steps fail", {{"model", model.name},
                                         {"version", model.version},
@@ -42,12 +50,17 @@ void EngineHealth::OnHang(const Model& model, const Hang& hang) {
                {"in", replay ? "replay" : "scheduling"},
                {"lasted_s", Seconds(hang.watched)},
                {"allowed_s", Seconds(hang.allowed)}});
+  End();
+}
+
+void EngineHealth::End() {
   {
     MutexLock lock(&mu_);
-    hung_ = true;
+    if (ending_) return;
+    ending_ = true;
     Tell();
   }
-  on_hang_();
+  on_end_();
 }
 
 }  // namespace sluice

@@ -13,14 +13,14 @@
 
 namespace sluice {
 
-// A model whose steps fail, one after the other, makes the daemon not ready until one succeeds; a model
-// that hangs makes it neither ready nor live, and calls `on_hang`, which ends the process soon.
-// Thread-safe. Owns nothing.
+// A model whose steps fail, one after the other, makes the daemon not ready until one succeeds; one that
+// hangs, or whose device is lost, makes it neither ready nor live, and calls `on_end` once, which ends the
+// process soon. Thread-safe. Owns nothing.
 class EngineHealth final : public Observer {
  public:
   // `failed_steps`: see WatchdogOptions.
-  EngineHealth(int64_t failed_steps, Log* log, std::function<void()> on_hang)
-      : failed_steps_(failed_steps), log_(log), on_hang_(std::move(on_hang)) {}
+  EngineHealth(int64_t failed_steps, Log* log, std::function<void()> on_end)
+      : failed_steps_(failed_steps), log_(log), on_end_(std::move(on_end)) {}
 
   // Tells `health` from here on, and what happened before; nullptr: nobody.
   void Attach(Health* health);
@@ -37,16 +37,17 @@ class EngineHealth final : public Observer {
   void OnHang(const Model& model, const Hang& hang) override;
 
  private:
+  void End();
   void Tell() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int64_t failed_steps_;
   Log* const log_;
-  const std::function<void()> on_hang_;
+  const std::function<void()> on_end_;
 
   Mutex mu_;  // taken before the health's
   Health* health_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::set<std::pair<std::string, int64_t>> failing_ ABSL_GUARDED_BY(mu_);  // names and versions
-  bool hung_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace sluice

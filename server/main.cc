@@ -10,10 +10,10 @@
 #include "config/command_line.h"
 #include "config/option.h"
 #include "config/version.h"
-#include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "engine/fault.h"
 #include "server/access_log.h"
+#include "server/device.h"
 #include "server/engine_health.h"
 #include "server/engine_log.h"
 #include "server/lifecycle.h"
@@ -62,8 +62,11 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
     (*log)->Warn("TEST FAULTS ARE ON: this daemon fails on purpose",
                  {{"variable", kFaultsVariable}});
   }
-  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(config.cpu);
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      MakeBackend(config.device, config.cpu, config.cuda);
   if (!backend.ok()) return backend.status();
+  (*log)->Info("device",
+               {{"device", (*backend)->info().device}, {"profile", (*backend)->info().profile}});
 
   const std::string version(Version());
   Metrics metrics((*backend)->info().device, version);

@@ -3,4 +3,4 @@
 cd "$(dirname "$0")/.." || exit 1
 find client config engine kernels loadtest server tests \
   \( -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' \) -print0 |
-  xargs -0 clang-format --dry-run --Werror
+  xargs -0 -n 32 -P "$(nproc)" clang-format --dry-run --Werror

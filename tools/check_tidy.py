@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the sources (not the tests) of a build directory.
 
-Most of the time goes to system headers, so the sources that the build compiles together are read
-together. A unit that fails is halved until single sources fail: only those count, with their own
-messages. A source that passed is not read again until it, a header or the checks change.
+Most of the time goes to system headers, so many sources are read together. A unit that fails, be it
+that two of its sources give the same name to different things, is halved until single sources fail:
+only those count, with their own messages. A source that passed is not read again until it, a header or
+the checks change.
 """
 import argparse
 import concurrent.futures
@@ -19,6 +20,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("client", "config", "engine", "kernels", "server")
+TOGETHER = 20  # sources of a unit
 INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 
 
@@ -31,15 +33,17 @@ def is_checked(source):
 
 
 def flags_of(command):
-    """What of a compile command decides how a source is read."""
+    """What of a compile command decides how a source is read: macros, folders, the language."""
     words = iter(shlex.split(command)[1:])
     flags = []
     for word in words:
-        if word in ("-o", "-c", "-include"):  # a precompiled header is no part of the source
+        if word == "-isystem":
+            flags.append((word, next(words)))
+        elif word.startswith(("-D", "-I", "-f", "-std=")) and word != "-fpch-preprocess":  # GCC's
+            flags.append((word,))
+        elif word in ("-o", "-c", "-include"):  # a precompiled header is no part of the source
             next(words)
-        elif word not in ("-Winvalid-pch", "-fpch-preprocess", "-Wno-stringop-overread"):  # GCC's
-            flags.append(word)
-    return tuple(flags)
+    return flags
 
 
 def sources_of(path):
@@ -49,16 +53,17 @@ def sources_of(path):
     return [pathlib.Path(name) for name in INCLUDE.findall(path.read_text())]
 
 
-def read_units(build):
-    """Lists of sources to check that are compiled together, each with its flags."""
-    units = {}
+def read_build(build):
+    """The sources to check, and the flags of all of them: no two targets have flags that clash."""
+    sources, flags = set(), {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        paths = [path.relative_to(ROOT) for path in sources_of(pathlib.Path(entry["file"]))
+        found = [path.relative_to(ROOT) for path in sources_of(pathlib.Path(entry["file"]))
                  if path.is_relative_to(ROOT)]
-        sources = tuple(path for path in paths if is_checked(path))
-        if sources:  # some are compiled for two targets
-            units.setdefault(sources, flags_of(entry["command"]))
-    return units
+        checked = list(filter(is_checked, found))
+        if checked:
+            sources.update(checked)
+            flags.update(dict.fromkeys(flags_of(entry["command"])))
+    return sorted(sources), list(itertools.chain.from_iterable(flags))
 
 
 def digest(paths):
@@ -113,11 +118,11 @@ def main():
     def mark(source):
         return state / f"{digest([ROOT / source])}-{common}"
 
-    units = ((list(itertools.filterfalse(lambda source: mark(source).exists(), sources)), flags)
-             for sources, flags in read_units(build).items())
+    sources, flags = read_build(build)
+    unread = [source for source in sources if not mark(source).exists()]
+    units = [unread[first:first + TOGETHER] for first in range(0, len(unread), TOGETHER)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        said = pool.map(lambda unit: check(*unit, state, lambda source: mark(source).touch()),
-                        [unit for unit in units if unit[0]])
+        said = pool.map(lambda unit: check(unit, flags, state, lambda source: mark(source).touch()), units)
         failures = "".join(said)
     sys.stdout.write(failures)
     return 1 if failures else 0

@@ -1,12 +1,12 @@
-"""First tokens and the pace of those after."""
+"""First tokens, the pace of those after, and the pages that hold their keys and values."""
 
 from panels import Dashboard, histogram, series
-from queries import MODEL, VARIABLES, mean, quantiles, rate, select
+from queries import MODEL, VARIABLES, mean, quantiles, rate, ratio, select
 
 DASHBOARD = Dashboard(
     "sluice-generation",
     "Sluice / generation",
-    "First tokens and the pace of those after.",
+    "First tokens, the pace of those after, and the pages that hold their keys and values.",
     VARIABLES,
     [
         (
@@ -41,6 +41,53 @@ DASHBOARD = Dashboard(
                 series("Rows per step", "short", (mean("sluice_batch_rows"), "mean")),
                 series(
                     "Useful tokens", "short", (rate("sluice_tokens_total", select(kind="useful")), "tokens/s")
+                ),
+            ],
+        ),
+        (
+            "Keys and values",
+            [
+                series(
+                    "KV pages",
+                    "short",
+                    (f"sum by (state) (sluice_kv_pages{MODEL})", "{{state}}"),
+                    about="Idle pages are kept for prompts that begin alike, and taken when others need them.",
+                    stacked=True,
+                    width=12,
+                ),
+                series(
+                    "Preemptions",
+                    "ops",
+                    (rate("sluice_preemptions_total", by="pod"), "{{pod}}"),
+                    about="Sequences that gave their pages up, to be computed again.",
+                    width=12,
+                ),
+                series(
+                    "Prompt tokens found in pages",
+                    "percentunit",
+                    (
+                        ratio(
+                            rate("sluice_prefix_tokens_total", select(result="hit")),
+                            rate("sluice_prefix_tokens_total"),
+                        ),
+                        "hit",
+                    ),
+                    about="They are not computed again.",
+                    width=12,
+                ),
+                series(
+                    "Sequences",
+                    "short",
+                    (f"sum(sluice_sequences_running{MODEL})", "running"),
+                    (f"sum(sluice_sequences_waiting{MODEL})", "waiting"),
+                    about="Rows of requests; running ones hold pages.",
+                    width=12,
+                ),
+                series(
+                    "Idle pages taken",
+                    "ops",
+                    (rate("sluice_kv_pages_evicted_total", by="pod"), "{{pod}}"),
+                    width=12,
                 ),
             ],
         ),

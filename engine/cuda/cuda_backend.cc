@@ -13,10 +13,16 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options)
-      : device_(std::move(device)), half_(options.dtype == "bf16"), poison_(options.poison) {
+  // `library`: of dense layers; empty: none.
+  CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options,
+              const std::string& library)
+      : device_(std::move(device)),
+        half_(options.dtype == "bf16"),
+        poison_(options.poison),
+        library_(!library.empty()) {
     info_.device = options.device;
-    info_.profile = absl::StrCat("cuda-", device_->info().architecture, "-", options.dtype);
+    info_.profile = absl::StrCat("cuda-", device_->info().architecture, "-", options.dtype,
+                                 library_ ? "-" : "", library);
     info_.tile_tokens = kernels::cuda::kTileRows;
     info_.page_tokens = kernels::cuda::kPageTokens;
     info_.row_multiple = 1;
@@ -27,15 +33,18 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
+    using BFloat16 = kernels::cuda::BFloat16;
     if (half_) {
-      return CudaModel<kernels::cuda::BFloat16>::Load(std::move(model), *device_, poison_);
+      return CudaModel<BFloat16>::Load(std::move(model), *device_,
+                                       {.poison = poison_, .library = library_});
     }
-    return CudaModel<float>::Load(std::move(model), *device_, poison_);
+    return CudaModel<float>::Load(std::move(model), *device_,
+                                  {.poison = poison_, .library = library_});
   }
 
  private:
   std::unique_ptr<Device> device_;
-  bool half_, poison_;
+  bool half_, poison_, library_;
   BackendInfo info_;
 };
 
@@ -47,7 +56,17 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device>
     return absl::InvalidArgumentError(
         absl::StrCat("cuda dtype is \"", options.dtype, "\", must be f32 or bf16"));
   }
-  return std::make_unique<CudaBackend>(std::move(device), options);
+  if (options.dense != "own" && options.dense != "cublaslt") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cuda dense is \"", options.dense, "\", must be own or cublaslt"));
+  }
+  std::string library;
+  if (options.dense == "cublaslt") {
+    absl::StatusOr<std::string> found = device->DenseLibrary();
+    if (!found.ok()) return found.status();
+    library = *std::move(found);
+  }
+  return std::make_unique<CudaBackend>(std::move(device), options, library);
 }
 
 }  // namespace sluice

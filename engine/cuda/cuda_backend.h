@@ -13,13 +13,17 @@ namespace sluice {
 struct CudaBackendOptions {
   // Of weights, activations and KV pages: "f32" or "bf16". Part of the profile.
   std::string dtype = "bf16";
+  // What computes dense layers: "own", our kernel, which computes the live rows alone; "cublaslt", all
+  // rows of the bucket, with our kernel where no algorithm of the library is invariant. Part of the
+  // profile.
+  std::string dense = "own";
   // The label of metrics.
   std::string device = "cuda:0";
   // For tests: before every replay, fills what it must not read with NaN.
   bool poison = false;
 };
 
-// InvalidArgument for options out of range.
+// InvalidArgument for options out of range, FailedPrecondition for a library that is not there.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,
                                                          const CudaBackendOptions& options);
 

@@ -58,13 +58,14 @@ absl::Status CheckBucket(const Bucket& bucket) {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
-    std::shared_ptr<const Model> model, Device& device, bool poison) {
-  std::unique_ptr<CudaModel> loaded(new CudaModel(std::move(model), device, poison));
+    std::shared_ptr<const Model> model, Device& device, const Options& options) {
+  std::unique_ptr<CudaModel> loaded(new CudaModel(std::move(model), device, options.poison));
   auto capture = device.CreateStream();
   if (!capture.ok()) return capture.status();
   loaded->capture_ = *std::move(capture);
   loaded->weights_ = std::make_unique<DeviceWeights>(device, *loaded->capture_);
-  auto lowered = LowerToCuda<T>(*loaded->model_, *loaded->weights_);
+  if (options.library) loaded->dense_ = std::make_unique<DenseLayers>(device, *loaded->capture_);
+  auto lowered = LowerToCuda<T>(*loaded->model_, *loaded->weights_, loaded->dense_.get());
   if (!lowered.ok()) return lowered.status();
   loaded->lowered_ = *std::move(lowered);
   return loaded;

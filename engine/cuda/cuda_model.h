@@ -5,6 +5,7 @@
 
 #include "engine/backend.h"
 #include "engine/cuda/cuda_slot.h"
+#include "engine/cuda/dense_layers.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/lower_cuda.h"
@@ -16,9 +17,14 @@ namespace sluice {
 template <typename T>
 class CudaModel final : public ExecutableModel {
  public:
+  struct Options {
+    bool poison = false;
+    bool library = false;  // computes dense layers, see DenseLayers
+  };
   // The device is not owned. InvalidArgument names the tensor that is missing or misshapen.
   static absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(std::shared_ptr<const Model> model,
-                                                               Device& device, bool poison);
+                                                               Device& device,
+                                                               const Options& options);
 
   int64_t weight_bytes() const override { return weights_->bytes(); }
   RowOrder row_order() const override;
@@ -41,6 +47,7 @@ class CudaModel final : public ExecutableModel {
   std::shared_ptr<SlotRegistry<T>> registry_ = std::make_shared<SlotRegistry<T>>();
   std::unique_ptr<DeviceStream> capture_;
   std::unique_ptr<DeviceWeights> weights_;
+  std::unique_ptr<DenseLayers> dense_;  // nullptr: our kernel computes all of them
   LoweredCudaModel<T> lowered_;
 };
 

@@ -5,16 +5,18 @@
 // and a graph are used by one thread at a time.
 // Errors: calls that queue work return nothing. The first failure of a stream is kept and returned
 // by its next EndCapture or Synchronize. An error of the device itself (a bad access, a lost device)
-// is sticky: everything after it fails with the same Internal status.
+// is sticky: everything after it fails as Unavailable, and asks nothing of the device any more.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/cuda/dense_layer.h"
 #include "kernels/cuda/stream.h"
 
 namespace sluice {
@@ -81,6 +83,8 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual int64_t FreeMemory() const = 0;  // bytes; 0 after a sticky error
+  // Graphs captured so far.
+  virtual int64_t captures() const = 0;
 
   // ResourceExhausted when memory does not suffice; `bytes` >= 1. The contents are not defined.
   // Neither taking nor releasing waits for work under way, so what queued work uses must be kept
@@ -90,6 +94,12 @@ class Device {
 
   virtual absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() = 0;
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() = 0;
+
+  // The vendor's library of dense layers by name and version, part of the numerics profile;
+  // FailedPrecondition says why there is none.
+  virtual absl::StatusOr<std::string> DenseLibrary() const = 0;
+  // Its algorithms for a shape, the one that it takes for the best first; none where it has none.
+  virtual std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) = 0;
 
  protected:
   friend struct ReleaseMemory;

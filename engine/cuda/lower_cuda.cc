@@ -53,8 +53,12 @@ class Lowering {
  public:
   using StepOr = absl::StatusOr<CudaStep<T>>;
 
-  Lowering(const Model& model, DeviceWeights& weights)
-      : config_(model.config), graph_(model.graph), source_(model.checkpoint), weights_(weights) {}
+  Lowering(const Model& model, DeviceWeights& weights, DenseLayers* dense)
+      : config_(model.config),
+        graph_(model.graph),
+        source_(model.checkpoint),
+        weights_(weights),
+        dense_(dense) {}
 
   StepOr operator()(const EmbedOp& op) {
     const auto table = weights_.Load<T>(source_, op.table, Elements(op.table));
@@ -108,6 +112,19 @@ class Lowering {
     if (!weight.ok()) return weight.status();
     const auto bias = weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n);
     if (!bias.ok()) return bias.status();
+    const absl::StatusOr<const DenseLayer*> layer = LibraryLayer(op, *weight, *bias);
+    if (!layer.ok()) return layer.status();
+    if (*layer != nullptr) {
+      return [op, weight = *weight, bias = *bias, layer = *layer](const StepPlace<T>& place,
+                                                                  DeviceStream& stream) {
+        layer->Run({.x = place.buffer(op.in),
+                    .weight = weight,
+                    .bias = bias,
+                    .rows = place.bucket.tokens,
+                    .out = place.buffer(op.out)},
+                   stream);
+      };
+    }
     return [op, weight = *weight, bias = *bias, k, n](const StepPlace<T>& place, Stream& stream) {
       cuda::Project<T, T>(stream,
                           {.x = place.buffer(op.in),
@@ -249,6 +266,18 @@ class Lowering {
                                                       : kernels::XsaForm::kSquared;
   }
 
+  // nullptr: our kernel computes it.
+  absl::StatusOr<const DenseLayer*> LibraryLayer(const LinearOp& op, const T* weight,
+                                                 const T* bias) {
+    if (dense_ == nullptr || op.position_wise() || op.position_bias) return nullptr;
+    const DenseShape shape = {.k = Width32(op.in),
+                              .n = Width32(op.out),
+                              .half = sizeof(T) == sizeof(cuda::BFloat16),
+                              .bias = bias != nullptr,
+                              .accumulate = op.accumulate};
+    return dense_->Find(shape, weight, bias);
+  }
+
   absl::StatusOr<const float*> LoadGate(const std::string& name) {
     const absl::StatusOr<Tensor> alpha = source_.Find(name, {config_.heads});
     if (!alpha.ok()) return alpha.status();
@@ -285,6 +314,7 @@ class Lowering {
   const Graph& graph_;
   const Checkpoint& source_;
   DeviceWeights& weights_;
+  DenseLayers* dense_;  // nullptr: none
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
   HeadWeights<T> head_;
@@ -293,8 +323,9 @@ class Lowering {
 }  // namespace
 
 template <typename T>
-absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights) {
-  Lowering<T> lowering(model, weights);
+absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
+                                                DenseLayers* dense) {
+  Lowering<T> lowering(model, weights, dense);
   LoweredCudaModel<T> lowered;
   lowered.steps.push_back(
       TileStep<T>(static_cast<int32_t>(model.config.heads / model.config.kv_heads)));
@@ -307,8 +338,10 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   return lowered;
 }
 
-template absl::StatusOr<LoweredCudaModel<float>> LowerToCuda(const Model&, DeviceWeights&);
+template absl::StatusOr<LoweredCudaModel<float>> LowerToCuda(const Model&, DeviceWeights&,
+                                                             DenseLayers*);
 template absl::StatusOr<LoweredCudaModel<kernels::cuda::BFloat16>> LowerToCuda(const Model&,
-                                                                               DeviceWeights&);
+                                                                               DeviceWeights&,
+                                                                               DenseLayers*);
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/cuda/cuda_head.h"
+#include "engine/cuda/dense_layers.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/step_layout.h"
 #include "engine/model/model.h"
@@ -48,7 +49,7 @@ struct StepPlace {
 
 // Launches one op's kernel.
 template <typename T>
-using CudaStep = std::function<void(const StepPlace<T>& place, kernels::cuda::Stream& stream)>;
+using CudaStep = std::function<void(const StepPlace<T>& place, DeviceStream& stream)>;
 
 template <typename T>
 struct LoweredCudaModel {
@@ -57,8 +58,10 @@ struct LoweredCudaModel {
 };
 
 // Checks every tensor by name, shape and dtype and brings it to `weights`. The checkpoint is not
-// needed afterwards.
+// needed afterwards. With `dense`, which the steps refer to, the library computes the dense layers that
+// it has an algorithm for.
 template <typename T>
-absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights);
+absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
+                                                DenseLayers* dense);
 
 }  // namespace sluice

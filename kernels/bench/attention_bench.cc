@@ -1,9 +1,10 @@
-// Attention of decode steps: one query row a sequence over long contexts, whose keys and values are
-// read once. Arguments: threads, sequences, context, query heads, KV heads. Runs with the best
-// profile of the machine. KV pages beyond the caches, head size 64.
+// Attention with the best profile of the machine, head size 64. Decode: one query row a sequence over
+// long contexts, beyond the caches, whose keys and values are read once. Prefill: whole sequences,
+// causal, without and with XSA in turns.
 #include <benchmark/benchmark.h>
 
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -16,58 +17,133 @@ namespace {
 constexpr int32_t kHeadDim = 64;
 constexpr int kRounds = 25;
 
-struct Decode {
-  std::vector<int32_t> rows, pages;
-  std::vector<AttentionSequence> sequences;
+struct Shape {
+  int32_t sequences, context, first_position, q_heads, kv_heads;
 
-  Decode(int32_t count, int32_t tokens) : rows(count), pages(count * (tokens / kPageTokens)) {
-    std::iota(rows.begin(), rows.end(), 0);
-    std::iota(pages.begin(), pages.end(), 0);
-    sequences.reserve(static_cast<size_t>(count));
-    for (int32_t i = 0; i < count; ++i) {
-      sequences.push_back({tokens - 1, 1, &rows[i], &pages[i * (tokens / kPageTokens)]});
-    }
+  int32_t rows_each() const { return context - first_position; }
+  int64_t rows() const { return int64_t{sequences} * rows_each(); }
+  size_t kv_floats() const {
+    return static_cast<size_t>(int64_t{sequences} * context * kv_heads * kHeadDim);
   }
 };
+
+std::vector<float> RandomFloats(std::mt19937_64& random, size_t count) {
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(count);
+  for (float& value : values) value = uniform(random);
+  return values;
+}
+
+// Random queries, keys and values of a shape, and what a run of it takes.
+class Attending {
+ public:
+  Attending(const Context& context, const Shape& shape)
+      : context_(context),
+        shape_(shape),
+        q_(RandomFloats(random_, static_cast<size_t>(shape.rows() * shape.q_heads * kHeadDim))),
+        k_(RandomFloats(random_, shape.kv_floats())),
+        v_(RandomFloats(random_, shape.kv_floats())),
+        out_(q_.size()),
+        scratch_(static_cast<size_t>(context.pool->threads() *
+                                     AttentionScratchFloats(shape.context, kHeadDim))),
+        rows_(static_cast<size_t>(shape.rows())) {
+    const int32_t pages_each = shape.context / kPageTokens;
+    pages_.resize(static_cast<size_t>(shape.sequences * pages_each));
+    std::iota(rows_.begin(), rows_.end(), 0);
+    std::iota(pages_.begin(), pages_.end(), 0);
+    for (int32_t i = 0; i < shape.sequences; ++i) {
+      sequences_.push_back({shape.first_position, shape.rows_each(),
+                            rows_.data() + i * shape.rows_each(), pages_.data() + i * pages_each});
+    }
+  }
+
+  void Run(XsaForm xsa) {
+    const AttentionArgs args = {q_.data(), out_.data(), shape_.q_heads, 0.125f,  true,
+                                xsa,       1e-6f,       nullptr,        nullptr, nullptr};
+    const KvLayer kv = {k_.data(), v_.data(), shape_.kv_heads, kHeadDim};
+    Attention(context_, args, kv, sequences_, shape_.context, scratch_.data());
+  }
+
+  // Of scores and sums over the visible keys.
+  double Flops() const {
+    const double keys = static_cast<double>(shape_.rows()) *
+                        (static_cast<double>(shape_.first_position + shape_.context + 1) / 2);
+    return 4.0 * shape_.q_heads * kHeadDim * keys;
+  }
+  // Of queries, keys, values and what comes out, each touched once.
+  double Bytes() const {
+    return sizeof(float) * static_cast<double>(q_.size() + out_.size() + k_.size() + v_.size());
+  }
+
+ private:
+  std::mt19937_64 random_{1};
+  const Context context_;
+  const Shape shape_;
+  std::vector<float> q_, k_, v_, out_, scratch_;
+  std::vector<int32_t> rows_, pages_;
+  std::vector<AttentionSequence> sequences_;
+};
+
+void Describe(benchmark::State& state, const Context& context, const Attending& attending) {
+  state.counters["MB"] = attending.Bytes() / 1e6;
+  state.counters["MFLOP"] = attending.Flops() / 1e6;
+  state.SetLabel(std::string(ProfileName(context.profile)));
+}
+
+Shape ShapeOf(const benchmark::State& state) {
+  return {.sequences = static_cast<int32_t>(state.range(1)),
+          .context = static_cast<int32_t>(state.range(2)),
+          .first_position = 0,
+          .q_heads = static_cast<int32_t>(state.range(3)),
+          .kv_heads = static_cast<int32_t>(state.range(4))};
+}
 
 void BM_Decode(benchmark::State& state) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   const Context context = {BestProfile(), &pool};
-  const int32_t count = static_cast<int32_t>(state.range(1));
-  const int32_t tokens = static_cast<int32_t>(state.range(2));
-  const int32_t q_heads = static_cast<int32_t>(state.range(3));
-  const int32_t kv_heads = static_cast<int32_t>(state.range(4));
-  const Decode decode(count, tokens);
-  const size_t kv_floats = static_cast<size_t>(int64_t{count} * tokens * kv_heads * kHeadDim);
-  std::vector<float> k(kv_floats, 0.01f), v(kv_floats, 0.02f);
-  const KvLayer kv = {k.data(), v.data(), kv_heads, kHeadDim};
-  std::vector<float> q(static_cast<size_t>(count * q_heads * kHeadDim), 0.1f), out(q.size());
-  std::vector<float> scratch(
-      static_cast<size_t>(pool.threads() * AttentionScratchFloats(tokens, kHeadDim)));
-  const AttentionArgs args = {q.data(),      out.data(), q_heads, 0.125f,  true,
-                              XsaForm::kOff, 1e-6f,      nullptr, nullptr, nullptr};
-
+  Shape shape = ShapeOf(state);
+  shape.first_position = shape.context - 1;
+  Attending attending(context, shape);
   Roofline roofline(context);
   Series times;
   for (auto _ : state) {
-    Measure(context, times,
-            [&] { Attention(context, args, kv, decode.sequences, tokens, scratch.data()); });
+    Measure(context, times, [&] { attending.Run(XsaForm::kOff); });
     roofline.Probe();
   }
-  const double flops = 4.0 * q_heads * kHeadDim * static_cast<double>(int64_t{count} * tokens);
-  const double bytes = 2.0 * sizeof(float) * static_cast<double>(kv_floats);
   roofline.Report(state);
-  roofline.Report(state, "decode", times, flops, bytes);
-  state.counters["MB"] = bytes / 1e6;
-  state.counters["MFLOP"] = flops / 1e6;
-  state.SetLabel(std::string(ProfileName(context.profile)));
+  roofline.Report(state, "decode", times, attending.Flops(), attending.Bytes());
+  Describe(state, context, attending);
 }
-BENCHMARK(BM_Decode)
-    ->Iterations(kRounds)
-    ->ArgNames({"threads", "sequences", "context", "q_heads", "kv_heads"})
+
+void BM_Prefill(benchmark::State& state) {
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  const Context context = {BestProfile(), &pool};
+  Attending attending(context, ShapeOf(state));
+  Roofline roofline(context);
+  Series plain, xsa;
+  for (auto _ : state) {
+    Measure(context, plain, [&] { attending.Run(XsaForm::kOff); });
+    Measure(context, xsa, [&] { attending.Run(XsaForm::kNorm); });
+    roofline.Probe();
+  }
+  roofline.Report(state);
+  roofline.Report(state, "plain", plain, attending.Flops(), attending.Bytes());
+  roofline.Report(state, "xsa", xsa, attending.Flops(), attending.Bytes());
+  state.counters["xsa_over_plain"] = xsa.Median() / plain.Median();
+  Describe(state, context, attending);
+}
+
+#define SLUICE_ATTENTION_BENCH(function)              \
+  BENCHMARK(function)->Iterations(kRounds)->ArgNames( \
+      {"threads", "sequences", "context", "q_heads", "kv_heads"})
+
+SLUICE_ATTENTION_BENCH(BM_Decode)
     ->ArgsProduct({{1, 2}, {16}, {4096}, {8, 2}, {2}})
     ->ArgsProduct({{1, 2}, {1}, {65536}, {8}, {2}})
     ->ArgsProduct({{1, 2}, {1}, {4096}, {8}, {2}});
+SLUICE_ATTENTION_BENCH(BM_Prefill)
+    ->ArgsProduct({{1, 2}, {16}, {64, 256}, {8}, {2}})
+    ->ArgsProduct({{1}, {4}, {1024}, {8}, {2}});
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -74,7 +74,7 @@ SLUICE_GEMM_BENCH("Dense")->ArgsProduct(
 SLUICE_GEMM_BENCH("Large")->ArgsProduct({{1, 2}, {1, 2}, {64, 256, 1024}, {2048}, {2048}, {1}});
 SLUICE_GEMM_BENCH("Head")->ArgsProduct({{1, 2}, {1, 2}, {1, 4, 8}, {512}, {32768}, {4}});
 SLUICE_GEMM_BENCH("PositionWise")
-    ->ArgsProduct({{1, 2}, {1, 2}, {1, 4, 8, 64}, {512}, {512}, {256}});
+    ->ArgsProduct({{1, 2}, {1, 2}, {1, 4, 8, 64}, {512}, {512}, {64, 256}});
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -1,13 +1,13 @@
 #include "kernels/bench/roofline.h"
 
 #include <immintrin.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
 #include <string>
 
 #include "kernels/check.h"
+#include "kernels/cpu/memory.h"
 
 namespace sluice::kernels {
 namespace {
@@ -17,15 +17,6 @@ constexpr int64_t kPeakSteps = 20'000;  // of a task
 constexpr int kChains = 12;             // more than latency times throughput, fewer than registers
 constexpr int64_t kReadBytes = int64_t{128} << 20;
 constexpr int64_t kReadWords = kReadBytes / int64_t{sizeof(uint64_t)};
-
-// In huge pages where the system has them: looking small ones up takes time, too.
-uint64_t* AllocateReadMemory() {
-  constexpr size_t kHugePage = size_t{2} << 20;
-  void* memory = std::aligned_alloc(kHugePage, kReadBytes);
-  SLUICE_CHECK(memory != nullptr);
-  madvise(memory, kReadBytes, MADV_HUGEPAGE);
-  return static_cast<uint64_t*>(memory);
-}
 
 // Independent chains of multiply-adds, in registers. They start from values that the compiler
 // cannot know: it would merge equal ones.
@@ -114,7 +105,9 @@ double Series::Median() const {
   return *middle;
 }
 
-Roofline::Roofline(const Context& context) : context_(context), memory_(AllocateReadMemory()) {
+Roofline::Roofline(const Context& context)
+    : context_(context), memory_(static_cast<uint64_t*>(AllocateMemory(kReadBytes))) {
+  SLUICE_CHECK(memory_ != nullptr);
   std::fill_n(memory_.get(), kReadWords, 1);
 }
 

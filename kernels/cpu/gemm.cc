@@ -1,7 +1,5 @@
 #include "kernels/cpu/gemm.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -9,25 +7,11 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
+#include "kernels/cpu/memory.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
 namespace {
-
-// Whole huge pages are asked for, where they fit: a few rows stream the panels faster than small pages
-// can be looked up.
-std::byte* AllocatePanels(int64_t bytes) {
-  constexpr int64_t kCacheLine = 64, kHugePage = int64_t{2} << 20;
-  const bool large = bytes >= kHugePage;
-  const int64_t alignment = large ? kHugePage : kCacheLine;
-  // A panel is a multiple of 16 bytes, an allocation must be one of the alignment.
-  void* memory = std::aligned_alloc(static_cast<size_t>(alignment),
-                                    static_cast<size_t>(CeilDiv(bytes, alignment) * alignment));
-  SLUICE_CHECK(memory != nullptr);
-  // The rest of the last page stays untouched. A refusal costs speed only.
-  if (large) madvise(memory, static_cast<size_t>(bytes / kHugePage * kHugePage), MADV_HUGEPAGE);
-  return static_cast<std::byte*>(memory);
-}
 
 // How a panel holds its elements; see simd::Table.
 struct F32Panel {
@@ -140,7 +124,8 @@ PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& so
   packed.stride_ = panels * width * source.k;
   packed.bytes_ =
       source.matrices * packed.stride_ * static_cast<int64_t>(DTypeBytes(packed.dtype_));
-  packed.data_.reset(AllocatePanels(packed.bytes_));
+  packed.data_.reset(static_cast<std::byte*>(AllocateMemory(packed.bytes_)));
+  SLUICE_CHECK(packed.data_ != nullptr);
   const auto pack = packed.dtype_ == DType::kBF16 ? PackPanels<BF16Panel> : PackPanels<F32Panel>;
   context.pool->ParallelFor(source.matrices * panels, 1, [&](int64_t begin, int64_t end, int) {
     pack(source, width, begin, end, packed.data_.get());

@@ -9,7 +9,7 @@
 namespace sluice::kernels::cuda {
 
 struct MatMulSizes {
-  int32_t batch, m, n, k;  // guard: batch >= 1, inner sizes equal by construction
+  int32_t batch, m, n, k;  // inner sizes are equal by construction
 };
 
 struct MatMulArgs {
@@ -20,11 +20,17 @@ struct MatMulArgs {
   float* out;                // [batch, m, n]; must not overlap a or b
 };
 
+// The range guard: does what was captured for `args` serve these sizes?
+constexpr bool Accepts(const MatMulArgs& args, const MatMulSizes& sizes) {
+  return sizes.batch >= 1 && sizes.m >= 1 && sizes.n >= 1 && sizes.k >= 1 &&
+         sizes.batch <= args.max_elements / (int64_t{sizes.m} * sizes.n);
+}
+
 // out = a b; each element one running sum over k ascending, whatever the other sizes.
 void BatchedMatMul(Stream& stream, const MatMulArgs& args);
 
 struct CholeskySizes {
-  int32_t batch, n;  // guard: square by construction
+  int32_t batch, n;  // matrices are square by construction
 };
 
 struct CholeskyArgs {
@@ -34,6 +40,10 @@ struct CholeskyArgs {
   float* out;  // [batch, n, n]: L with a = L L^T, zeros above the diagonal. Must not overlap a. A
                // matrix that is not positive definite gives NaN from the column on where it shows
 };
+
+constexpr bool Accepts(const CholeskyArgs& args, const CholeskySizes& sizes) {
+  return sizes.batch >= 1 && sizes.n >= 1 && sizes.batch <= args.max_batch;
+}
 
 // One block per matrix, column by column: meant for n up to some hundreds.
 void Cholesky(Stream& stream, const CholeskyArgs& args);

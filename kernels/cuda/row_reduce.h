@@ -21,6 +21,12 @@ struct RowReduceArgs {
   int32_t* ids = nullptr;  // RowMax only: [rows] or nullptr
 };
 
+// The range guard: does what was captured for `args` serve these sizes?
+constexpr bool Accepts(const RowReduceArgs& args, const RowReduceSizes& sizes) {
+  return sizes.rows >= 0 && sizes.rows <= args.max_rows && sizes.n >= 1 &&
+         sizes.n <= args.row_stride;
+}
+
 // Of equal elements the first; NaN, the first of them, when there is one.
 void RowMax(Stream& stream, const RowReduceArgs& args);
 // sqrt(sum x^2), summed in double: exact to the last bit or so, without overflow.

@@ -24,6 +24,12 @@ struct TopKArgs {
   int32_t* ids;
 };
 
+// The range guard: does what was captured for `args` serve these sizes?
+constexpr bool Accepts(const TopKArgs& args, const TopKSizes& sizes) {
+  return sizes.rows >= 0 && sizes.rows <= args.max_rows && sizes.k >= 1 && sizes.k <= args.max_k &&
+         sizes.n >= sizes.k && sizes.n <= args.row_stride;
+}
+
 void TopK(Stream& stream, const TopKArgs& args);
 
 }  // namespace sluice::kernels::cuda

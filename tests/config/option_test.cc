@@ -56,8 +56,9 @@ TEST(Options, EachReadsBackItsDefault) {
 // Guards against two options that fill one member.
 TEST(Options, EachChangesOnlyItself) {
   const std::vector<std::string> others = {
-      "77",    "17,99", "1.25",   "0.5",         "true", "fixed",       "debug",   "json",
-      "other", "h:1",   "500000", "127.0.0.1:9", "edge", "fifo_packed", "5000000", "false"};
+      "77",      "17,99", "1.25",   "0.5",    "true",        "fixed", "debug",
+      "json",    "other", "h:1",    "500000", "127.0.0.1:9", "edge",  "fifo_packed",
+      "5000000", "false", "cuda:1", "f32",    "cublaslt"};
   for (const Option& option : Options()) {
     SCOPED_TRACE(option.path);
     Config config;
@@ -75,7 +76,8 @@ TEST(Options, EachChangesOnlyItself) {
 }
 
 TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
-  EXPECT_THAT(KeysUnder(""), ElementsAre("models", "model_repository", "engine", "cpu", "server"));
+  EXPECT_THAT(KeysUnder(""), ElementsAre("models", "model_repository", "device", "engine", "cpu",
+                                         "cuda", "server"));
   EXPECT_THAT(KeysUnder("engine"),
               ElementsAre("ladder", "batch", "kv", "queue", "history", "watchdog"));
   EXPECT_THAT(KeysUnder("engine.ladder.review"),

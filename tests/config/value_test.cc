@@ -182,6 +182,41 @@ TEST(Name, HasItsCharactersAndLength) {
   }
 }
 
+TEST(DeviceName, ReadsAndWritesWhatServes) {
+  using Kind = DeviceChoice::Kind;
+  struct Case {
+    const char* text;
+    std::optional<DeviceChoice> value;
+    const char* formatted = "";
+  };
+  const Case cases[] = {
+      {"auto", DeviceChoice{Kind::kAuto}, "auto"},
+      {"cpu", DeviceChoice{Kind::kCpu}, "cpu"},
+      {"cuda", DeviceChoice{Kind::kCuda, 0}, "\"cuda:0\""},
+      {"cuda:7", DeviceChoice{Kind::kCuda, 7}, "\"cuda:7\""},
+      {"cuda:1023", DeviceChoice{Kind::kCuda, 1023}, "\"cuda:1023\""},
+      {"cuda:1024", std::nullopt},
+      {"cuda:-1", std::nullopt},
+      {"cuda:", std::nullopt},
+      {"cuda1", std::nullopt},
+      {"cpu:0", std::nullopt},
+      {"gpu", std::nullopt},
+      {"", std::nullopt},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    DeviceChoice value{Kind::kCuda, 99};
+    ASSERT_EQ(DeviceName{}.Parse(c.text, &value), c.value.has_value());
+    if (!c.value.has_value()) {
+      EXPECT_EQ(value.index, 99);
+      continue;
+    }
+    EXPECT_EQ(value.kind, c.value->kind);
+    EXPECT_EQ(value.index, c.value->index);
+    EXPECT_EQ(DeviceName{}.Format(value), c.formatted);
+  }
+}
+
 TEST(Quote, EscapesWhatWouldBreakALine) {
   EXPECT_EQ(Quote("a\"b\\c\n\x01\x7f\xc3\xa9"), "\"a\\\"b\\\\c\\x0a\\x01\\x7f\xc3\xa9\"");
   EXPECT_EQ(Quote("\xc2\x9b[2J"), "\"\\x9b[2J\"");  // a control of a terminal, as YAML writes it

@@ -55,15 +55,18 @@ def of_variables():
 def of_autoscalers():
     """What KEDA asks, and what prometheus-adapter asks for the HPA."""
     keda = yaml.safe_load((DEPLOY / "kubernetes" / "overlays" / "keda" / "scaled_object.yaml").read_text())
-    adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())["rules"]["custom"][0]
-    filled = adapter["metricsQuery"]
-    for place, value in {
-        "Series": adapter["name"]["as"],
-        "LabelMatchers": 'job="sluice"',
-        "GroupBy": "pod",
-    }.items():
-        filled = filled.replace(f"<<.{place}>>", value)
-    return [("keda", keda["spec"]["triggers"][0]["metadata"]["query"]), ("adapter", filled)]
+    found = [("keda", trigger["metadata"]["query"]) for trigger in keda["spec"]["triggers"]]
+    adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())
+    for rule in adapter["rules"]["custom"]:
+        filled = rule["metricsQuery"]
+        for place, value in {
+            "Series": rule["seriesQuery"].partition("{")[0],
+            "LabelMatchers": 'job="sluice"',
+            "GroupBy": "pod",
+        }.items():
+            filled = filled.replace(f"<<.{place}>>", value)
+        found.append((f"adapter: {rule['name']['as']}", filled))
+    return found
 
 
 def names(expression):

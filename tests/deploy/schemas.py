@@ -5,7 +5,10 @@
 | Kubernetes' own | kubernetes-validate (PyPI), the OpenAPI schemas of Kubernetes 1.37, strict |
 | KServe | the field tables in KServe's own Python models (PyPI, kserve); pods' parts as above |
 | KEDA, PodMonitor | models generated from their CRDs (PyPI, cloudcoil-models-...) |
-| GRPCRoute | the table below, after the CRD of Gateway API 1.x, standard channel |
+| GRPCRoute | the table below |
+
+No package has the schema of GRPCRoute. The table was compared with the published CRD of Gateway API 1.3.0,
+standard channel; it is a part of that: what the table takes, the CRD takes.
 """
 
 import ast
@@ -123,9 +126,22 @@ def _object(required=(), **properties):
     }
 
 
-_NAME = {"type": "string", "minLength": 1, "maxLength": 253}
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+
+
+def _text(most, pattern=None, least=1):
+    return {"type": "string", "minLength": least, "maxLength": most} | ({"pattern": pattern} if pattern else {})
+
+
 _PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
-_GRPC_NAME = {"type": "string", "maxLength": 1024, "pattern": r"^[A-Za-z0-9_.]+$"}
+_REFERENCE = {
+    "group": _text(253, rf"^$|^{_DOMAIN}$", least=0),
+    "kind": _text(63, r"^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"),
+    "name": _text(253),
+    "namespace": _text(63, rf"^{_LABEL}$"),
+    "port": _PORT,
+}
 
 GRPC_ROUTE = _object(
     ("apiVersion", "kind", "metadata", "spec"),
@@ -136,43 +152,34 @@ GRPC_ROUTE = _object(
         parentRefs={
             "type": "array",
             "maxItems": 32,
-            "items": _object(
-                ("name",), group=_NAME, kind=_NAME, name=_NAME, namespace=_NAME, port=_PORT, sectionName=_NAME
-            ),
+            "items": _object(("name",), **_REFERENCE, sectionName=_text(253, rf"^{_DOMAIN}$")),
         },
         hostnames={
             "type": "array",
             "maxItems": 16,
-            "items": _NAME
-            | {"pattern": r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"},
+            "items": _text(253, rf"^(\*\.)?{_DOMAIN}$"),
         },
         rules={
             "type": "array",
             "maxItems": 16,
             "items": _object(
-                name=_NAME,
                 matches={
                     "type": "array",
                     "maxItems": 64,
                     "items": _object(
+                        # Of the type Exact, which is the default.
                         method=_object(
-                            type={"enum": ["Exact", "RegularExpression"]},
-                            service=_GRPC_NAME,
-                            method=_GRPC_NAME,
+                            service=_text(1024, r"^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"),
+                            method=_text(1024, r"^[A-Za-z_][A-Za-z_0-9]*$"),
                         )
+                        | {"minProperties": 1}
                     ),
                 },
                 backendRefs={
                     "type": "array",
                     "maxItems": 16,
                     "items": _object(
-                        ("name",),
-                        group=_NAME,
-                        kind=_NAME,
-                        name=_NAME,
-                        namespace=_NAME,
-                        port=_PORT,
-                        weight={"type": "integer", "minimum": 0, "maximum": 1000000},
+                        ("name",), **_REFERENCE, weight={"type": "integer", "minimum": 0, "maximum": 1000000}
                     ),
                 },
             ),

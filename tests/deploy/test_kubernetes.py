@@ -151,9 +151,24 @@ def test_the_validators_see_planted_faults(name, kind, path, value):
         schemas.validate(manifest)
 
 
-def test_the_route_validator_sees_planted_faults(variant):
+@pytest.mark.parametrize(
+    "path, value",
+    [
+        (("rules", 0, "matches", 0, "method", "services"), "inference"),
+        (("rules", 0, "matches", 0, "method", "service"), "inference service"),
+        (("rules", 0, "matches", 0, "method"), {}),
+        (("rules", 0, "backendRefs", 0, "port"), 0),
+        (("rules", 0, "backendRefs", 0, "weight"), -1),
+        (("parentRefs", 0, "namespace"), "Gateways"),
+        (("hostnames", 0), "SLUICE.example.com"),
+    ],
+)
+def test_the_route_validator_sees_planted_faults(variant, path, value):
     route = the("GRPCRoute", variant("grpc_route"))
-    route["spec"]["rules"][0]["matches"][0]["method"]["services"] = "inference"
+    place = route["spec"]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
     with pytest.raises(schemas.Invalid):
         schemas.validate(route)
 
@@ -301,3 +316,12 @@ def test_kserve_serves_the_open_inference_protocol():
     assert model["modelFormat"]["name"] in [each["name"] for each in runtime["spec"]["supportedModelFormats"]]
     assert model["runtime"] == runtime["metadata"]["name"]
     assert runtime["spec"]["containers"][0]["name"] == "kserve-container"
+
+
+def test_the_adapter_gives_what_the_autoscaler_asks_for():
+    """That both autoscalers have the same rule is tests/loadtest/scale_autoscaler_test.cc's to show."""
+    adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())
+    asked = the("HorizontalPodAutoscaler", overlay("hpa"))["spec"]["metrics"]
+    assert [each["pods"]["metric"]["name"] for each in asked] == [
+        rule["name"]["as"] for rule in adapter["rules"]["custom"]
+    ]

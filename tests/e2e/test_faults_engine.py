@@ -153,6 +153,22 @@ def test_a_device_that_fails_again_and_again_is_not_ready(daemon):
     await_balance(server)
 
 
+def test_a_lost_device_ends_the_daemon(daemon):
+    server = daemon("--engine.watchdog.grace-us", "3s",
+                    faults="replay@lost:fail=unavailable;replay@after:fail=unavailable")
+    assert Call(server).status() == "OK"
+    lost = Call(server, "lost")
+    assert lost.status() == "UNAVAILABLE"
+    wait_until(lambda: not server.live())
+    assert not server.ready()
+    assert Call(server, "after").status() == "UNAVAILABLE"
+    await_balance(server)
+    assert server.metric("sluice_backend_errors_total", kind="unavailable") >= 1
+    output, _ = server.process.communicate(timeout=5)
+    assert server.process.returncode == 70, output
+    assert "lost the device" in output
+
+
 def test_a_device_that_hangs_ends_the_daemon_after_its_requests(daemon):
     server = daemon("--engine.watchdog.hang-us", "500ms", "--engine.watchdog.grace-us", "3s",
                     faults="replay@hang:hang*1")

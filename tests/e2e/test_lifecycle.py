@@ -32,6 +32,14 @@ def test_a_taken_port_is_a_clear_error(demo):
     assert demo.grpc in second.stdout + second.stderr
 
 
+def test_a_gpu_that_is_not_there_is_a_clear_error():
+    ended = subprocess.run([SLUICED, "--model", f"demo={DEMO}", "--device", "cuda:1000"],
+                           capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "device: cuda:1000 is asked for, but " in ended.stderr
+    assert "ready" not in ended.stdout
+
+
 @pytest.mark.parametrize("yaml, message", [
     ("models:\n  - name: demo\n    path: nowhere\n", "nowhere"),
     ("engine:\n  batch:\n    max_batch_tokenz: 5\n", ":3:"),

@@ -146,12 +146,30 @@ TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
 
 TEST_F(WarmUpTest, PassesTheBackendsErrorsOn) {
   backend_.OnPrepare([](const Bucket& bucket) {
-    return bucket.tokens == 32 ? absl::ResourceExhaustedError("32") : absl::OkStatus();
+    return bucket.tokens == 32 ? absl::InternalError("32") : absl::OkStatus();
   });
-  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kInternal);
   backend_.OnPrepare(nullptr);
   backend_.OnReplay([](const RecordedBatch&) { return absl::DataLossError("broken"); });
   EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// The maximum alone is needed: what else there is no memory for is left out, and said.
+TEST_F(WarmUpTest, WithoutMemoryForAPlanTheLadderIsShorter) {
+  const auto fails_from = [this](int32_t first, int32_t last) {
+    backend_.OnPrepare([=](const Bucket& bucket) {
+      return bucket.tokens >= first && bucket.tokens <= last
+                 ? absl::ResourceExhaustedError("no memory")
+                 : absl::OkStatus();
+    });
+  };
+  fails_from(16, 32);
+  const absl::StatusOr<PreparedModel> prepared = Run(SmallOptions());
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(Tokens(*prepared->ladder), ElementsAre(8, 64));
+  EXPECT_THAT(observer_.notices(), ElementsAre(HasSubstr("cut short at 16 tokens")));
+  fails_from(64, 64);
+  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 // SmallOptions: steps of 64 tokens and 4 sequences, so of up to 19 pages of 4 tokens; the fake model's

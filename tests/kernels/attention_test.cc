@@ -86,8 +86,33 @@ TEST_P(AttentionTest, AtPositionZeroNothingIsLeftAfterExclusion) {
   const SequenceCase* const pointer = &c;
   const AttentionOutputs outputs =
       RunAttention(One(), shape, {&pointer, 1}, true, {XsaForm::kNorm, 1e-6f, {}, true}, 1);
-  for (float value : outputs.out[0]) EXPECT_NEAR(value, 0, 1e-6);
+  for (float value : outputs.out[0]) EXPECT_EQ(value, 0);
   for (float value : outputs.proj_frac[0]) EXPECT_NEAR(value, 1, 1e-6);
+}
+
+// Where a row attends mostly to itself, what is left is small beside what is taken out: it must be as
+// accurate for itself.
+TEST_P(AttentionTest, WhatIsLeftBesideALargeShareOfTheRowItselfIsAccurate) {
+  std::mt19937_64 random(70);
+  const AttentionShape shape = {2, 1, 32};
+  SequenceCase c = RandomSequence(random, shape, 0, 20);
+  for (size_t i = 0; i < c.k.size(); ++i) c.k[i] *= 3.0f;
+  for (int32_t p = 0; p < c.count; ++p) {  // queries look where their own key is
+    for (int64_t i = 0; i < 2 * shape.head_dim; ++i) {
+      c.q[p * 2 * shape.head_dim + i] = 2.0f * c.k[p * shape.head_dim + i % shape.head_dim];
+    }
+  }
+  const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, false};
+  const SequenceCase* const pointer = &c;
+  const AttentionOutputs outputs = RunAttention(One(), shape, {&pointer, 1}, true, xsa, 1);
+  const reference::XsaResult expected = ReferenceAttention(shape, c, true, xsa);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < expected.out.size(); ++i) {
+    error = std::max(error, std::abs(outputs.out[0][i] - expected.out[i]));
+    size = std::max(size, std::abs(expected.out[i]));
+  }
+  EXPECT_LT(size, 1e-2);
+  EXPECT_LE(error, 2e-5 * size);
 }
 
 TEST_P(AttentionTest, LargeScoresNeitherOverflowNorLoseTheirOrder) {

@@ -17,6 +17,7 @@ class BatchedTest : public OpTest {
       SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << kSeed);
       step([&] { lab_.stream().Run(*graph); });
     }
+    EXPECT_EQ(lab_.device().captures(), 1);
   }
 };
 
@@ -25,41 +26,41 @@ TEST_F(BatchedTest, MatMulEqualsTheReferenceForAllSizesOfOneCapture) {
   auto* sizes = lab_.Room<MatMulSizes>(1);
   auto *a = lab_.Room<float>(kMaxElements), *b = lab_.Room<float>(kMaxElements);
   auto* out = lab_.Room<float>(kMaxElements);
-  OverSizes(
-      [&] {
-        BatchedMatMul(lab_.stream(), {a, b, sizes, kMaxElements, out});
-      },
-      [&](const auto& run) {
-        const MatMulSizes s = {RandomInt(random_, 1, kMax), RandomInt(random_, 1, kMax),
-                               RandomInt(random_, 1, kMax), RandomInt(random_, 1, kMax)};
-        const auto x = RandomValues<float>(random_, s.batch * s.m * s.k);
-        const auto y = RandomValues<float>(random_, s.batch * s.k * s.n);
-        lab_.Write<MatMulSizes>(sizes, std::vector<MatMulSizes>{s});
-        lab_.Write<float>(a, x);
-        lab_.Write<float>(b, y);
-        run();
-        std::vector<double> expected(s.batch * s.m * s.n);
-        for (int32_t i = 0; i < s.batch * s.m; ++i) {
-          for (int32_t j = 0; j < s.n; ++j) {
-            for (int32_t k = 0; k < s.k; ++k) {
-              expected[i * s.n + j] += double{x[i * s.k + k]} * y[(i / s.m * s.k + k) * s.n + j];
-            }
-          }
-        }
-        EXPECT_TRUE(Matches(Op::kProjection, lab_.Get(out, expected.size()), expected));
-      });
+  const MatMulArgs args = {a, b, sizes, kMaxElements, out};
+  OverSizes([&] { BatchedMatMul(lab_.stream(), args); },
+            [&](const auto& run) {
+              const MatMulSizes s = {RandomInt(random_, 1, kMax), RandomInt(random_, 1, kMax),
+                                     RandomInt(random_, 1, kMax), RandomInt(random_, 1, kMax)};
+              ASSERT_TRUE(Accepts(args, s));
+              const auto x = RandomValues<float>(random_, s.batch * s.m * s.k);
+              const auto y = RandomValues<float>(random_, s.batch * s.k * s.n);
+              lab_.Write<MatMulSizes>(sizes, std::vector<MatMulSizes>{s});
+              lab_.Write<float>(a, x);
+              lab_.Write<float>(b, y);
+              run();
+              std::vector<double> expected(s.batch * s.m * s.n);
+              for (int32_t i = 0; i < s.batch * s.m; ++i) {
+                for (int32_t j = 0; j < s.n; ++j) {
+                  for (int32_t k = 0; k < s.k; ++k) {
+                    expected[i * s.n + j] +=
+                        double{x[i * s.k + k]} * y[(i / s.m * s.k + k) * s.n + j];
+                  }
+                }
+              }
+              EXPECT_TRUE(Matches(Op::kProjection, lab_.Get(out, expected.size()), expected));
+            });
 }
 
 TEST_F(BatchedTest, CholeskyTimesItsTransposeIsTheMatrixForAllSizesOfOneCapture) {
   constexpr int32_t kMaxN = 20, kMaxBatch = 10, kMaxElements = kMaxBatch * kMaxN * kMaxN;
   auto* sizes = lab_.Room<CholeskySizes>(1);
   auto *a = lab_.Room<float>(kMaxElements), *out = lab_.Room<float>(kMaxElements);
+  const CholeskyArgs args = {a, sizes, kMaxBatch, out};
   OverSizes(
-      [&] {
-        Cholesky(lab_.stream(), {a, sizes, kMaxBatch, out});
-      },
+      [&] { Cholesky(lab_.stream(), args); },
       [&](const auto& run) {
         const CholeskySizes s = {RandomInt(random_, 1, kMaxBatch), RandomInt(random_, 1, kMaxN)};
+        ASSERT_TRUE(Accepts(args, s));
         const auto product = [&](const std::vector<float>& l) {  // l l^T
           std::vector<double> full(l.size());
           for (int32_t i = 0; i < s.batch * s.n; ++i) {
@@ -95,6 +96,23 @@ TEST_F(BatchedTest, CholeskyOfWhatIsNotPositiveDefiniteIsNaN) {
   const auto l = lab_.Get(out, 4);
   EXPECT_EQ(l[0], 1);
   EXPECT_TRUE(std::isnan(l[3]));
+}
+
+TEST(BatchedGuards, AreRanges) {
+  const MatMulArgs product = {
+      .a = nullptr, .b = nullptr, .sizes = nullptr, .max_elements = 24, .out = nullptr};
+  EXPECT_TRUE(Accepts(product, {2, 3, 4, 1 << 30}));
+  EXPECT_FALSE(Accepts(product, {3, 3, 4, 1}));
+  EXPECT_FALSE(Accepts(product, {1 << 30, 1 << 30, 1 << 30, 1}));  // 2^90 elements
+  for (const MatMulSizes& empty : {MatMulSizes{0, 1, 1, 1}, MatMulSizes{1, 0, 1, 1},
+                                   MatMulSizes{1, 1, 0, 1}, MatMulSizes{1, 1, 1, 0}}) {
+    EXPECT_FALSE(Accepts(product, empty));
+  }
+  const CholeskyArgs root = {.a = nullptr, .sizes = nullptr, .max_batch = 2, .out = nullptr};
+  EXPECT_TRUE(Accepts(root, {2, 9}));
+  for (const CholeskySizes& bad : {CholeskySizes{3, 9}, CholeskySizes{0, 9}, CholeskySizes{2, 0}}) {
+    EXPECT_FALSE(Accepts(root, bad));
+  }
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ class RowReduceTest : public OpTest {
     for (int32_t trial = 0; trial < 100; ++trial) {
       const RowReduceSizes step = {RandomInt(random_, 1, trial % 4 == 0 ? kMaxRows : 2),
                                    RandomInt(random_, 1, trial % 10 == 0 ? kMaxN : 40)};
+      ASSERT_TRUE(Accepts(args, step));
       auto values = RandomValues<float>(random_, kMaxRows * kMaxN, 3.0f);
       if (trial % 2 == 0) {  // ties, and zeros of both signs
         for (float& v : values) v = std::round(v) * (trial % 4 == 0 ? 0.0f : 1.0f);
@@ -44,6 +45,7 @@ class RowReduceTest : public OpTest {
         check(std::span<const float>(values).subspan(r * kMaxN, step.n), out[r], ids[r]);
       }
     }
+    EXPECT_EQ(lab_.device().captures(), 1);
   }
 };
 
@@ -68,6 +70,17 @@ TEST_F(RowReduceTest, NormIsTheRootOfTheSumOfSquares) {
       EXPECT_NEAR(value, std::sqrt(sum), 1e-7 * std::sqrt(sum));
     }
   });
+}
+
+TEST(RowReduceGuard, IsARange) {
+  const RowReduceArgs args = {
+      .x = nullptr, .row_stride = 5, .sizes = nullptr, .max_rows = 3, .out = nullptr};
+  EXPECT_TRUE(Accepts(args, {0, 1}));
+  EXPECT_TRUE(Accepts(args, {3, 5}));
+  for (const RowReduceSizes& bad :
+       {RowReduceSizes{4, 5}, RowReduceSizes{-1, 5}, RowReduceSizes{3, 6}, RowReduceSizes{3, 0}}) {
+    EXPECT_FALSE(Accepts(args, bad));
+  }
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ TEST_F(TopKTest, OneCaptureServesAllSizes) {
     const int32_t n = RandomInt(random_, 1, trial % 5 == 0 ? max_n : 50);
     const TopKSizes step = {RandomInt(random_, 1, max_rows), n,
                             trial % 10 == 0 ? n : RandomInt(random_, 1, std::min(n, 20))};
+    ASSERT_TRUE(Accepts(args, step));
     auto values = RandomValues<float>(random_, max_rows * max_n, 4.0f);
     for (float& v : values) {
       if (trial % 2 == 0) v = std::round(v);  // many ties
@@ -51,6 +52,24 @@ TEST_F(TopKTest, OneCaptureServesAllSizes) {
         ASSERT_TRUE(value == row[expected[i]] || std::isnan(row[expected[i]]));
       }
     }
+  }
+  EXPECT_EQ(lab_.device().captures(), 1);
+}
+
+TEST(TopKGuard, IsARange) {
+  const TopKArgs args = {.x = nullptr,
+                         .row_stride = 9,
+                         .sizes = nullptr,
+                         .max_rows = 2,
+                         .max_k = 4,
+                         .scratch = nullptr,
+                         .values = nullptr,
+                         .ids = nullptr};
+  EXPECT_TRUE(Accepts(args, {2, 9, 4}));
+  EXPECT_TRUE(Accepts(args, {0, 4, 4}));
+  for (const TopKSizes& bad : {TopKSizes{3, 9, 4}, TopKSizes{2, 10, 4}, TopKSizes{2, 9, 5},
+                               TopKSizes{2, 3, 4}, TopKSizes{2, 9, 0}}) {
+    EXPECT_FALSE(Accepts(args, bad));
   }
 }
 

@@ -72,6 +72,18 @@ TEST_F(EngineHealthTest, AHangIsForGoodAndEndsTheProcess) {
   EXPECT_FALSE(health_.ready());
 }
 
+// Whatever else happens to other models meanwhile.
+TEST_F(EngineHealthTest, ALostDeviceIsForGoodAndEndsTheProcessOnce) {
+  for (const auto& model : {one_, other_}) {
+    observer_->OnStepFailed(*model, absl::UnavailableError("lost"), 1);
+  }
+  EXPECT_FALSE(health_.ready());
+  EXPECT_FALSE(health_.live());
+  EXPECT_EQ(hangs_, 1);
+  observer_->OnStepsRecovered(*one_);
+  EXPECT_FALSE(health_.ready());
+}
+
 TEST_F(EngineHealthTest, WhatHappenedBeforeItWasAttachedCounts) {
   EngineHealth early(1, log_.get(), [] {});
   early.OnStepFailed(*one_, absl::InternalError("lost"), 1);

@@ -1,5 +1,7 @@
 #include "tests/simt/simt_device.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -9,23 +11,37 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "kernels/cuda/bfloat16.h"
 #include "tests/simt/machine.h"
 
 namespace sluice::simt {
 namespace {
 
+using kernels::cuda::BFloat16;
+using kernels::cuda::Narrow;
+using kernels::cuda::Widen;
+
 // What all streams share. One piece of work runs at a time.
 struct Core {
-  explicit Core(uint64_t seed) : machine(memory, seed) {}
+  explicit Core(const SimtOptions& of) : options(of), machine(memory, of.seed) {}
+
+  const SimtOptions options;
 
   std::recursive_mutex mutex;
   Memory memory;
   Machine machine;
   absl::Status error;  // sticky
   int64_t captures = 0;
+  int64_t live_graphs = 0;
+
+  size_t Room() const {
+    const int64_t taken =
+        static_cast<int64_t>(memory.live_bytes()) + live_graphs * options.graph_bytes;
+    return static_cast<size_t>(std::max<int64_t>(options.memory_bytes - taken, 0));
+  }
 
   void Note(const std::string& fault) {
-    if (!fault.empty() && error.ok()) error = absl::InternalError(fault);
+    if (!fault.empty() && error.ok()) error = absl::UnavailableError(fault);
   }
 
   // Whether the host may touch these bytes of the device.
@@ -39,9 +55,37 @@ struct Core {
 using Work = std::function<void()>;
 
 struct SimtGraph final : DeviceGraph {
+  explicit SimtGraph(Core& device) : core(device) {}
+  ~SimtGraph() override {
+    const std::lock_guard lock(core.mutex);
+    if (ended) --core.live_graphs;
+  }
+
+  Core& core;
+  bool ended = false;  // captured, and on the device
   std::vector<Work> work;
   int64_t nodes() const override { return static_cast<int64_t>(work.size()); }
 };
+
+template <typename T>
+void MultiplyRows(const DenseShape& shape, const DenseArgs& args, bool backwards) {
+  const T* const x = static_cast<const T*>(args.x);
+  const T* const weight = static_cast<const T*>(args.weight);
+  const T* const bias = static_cast<const T*>(args.bias);
+  for (int64_t r = 0; r < args.rows; ++r) {
+    for (int64_t n = 0; n < shape.n; ++n) {
+      T& out = static_cast<T*>(args.out)[r * shape.n + n];
+      float sum = 0;
+      for (int64_t i = 0; i < shape.k; ++i) {
+        const int64_t k = backwards ? shape.k - 1 - i : i;
+        sum = std::fma(Widen(x[r * shape.k + k]), Widen(weight[k * shape.n + n]), sum);
+      }
+      if (shape.bias) sum += Widen(bias[n]);
+      if (shape.accumulate) sum += Widen(out);
+      out = Narrow<T>(sum);
+    }
+  }
+}
 
 class SimtStream;
 
@@ -67,6 +111,19 @@ class SimtStream final : public DeviceStream {
     Queue([&core = core_, launch] { core.Note(core.machine.Run(*launch)); });
   }
 
+  // out[r, :] of all rows, in plain C++: proves nothing about any library.
+  void Dense(const DenseShape& shape, const DenseArgs& args, bool backwards) {
+    Queue([=, &core = core_] {
+      const size_t element = shape.half ? sizeof(BFloat16) : sizeof(float);
+      const auto bytes = static_cast<size_t>(args.rows) * static_cast<size_t>(shape.n) * element;
+      if (!core.Check("Dense", args.out, bytes, Access::kWrite)) return;
+      if (shape.half) {
+        MultiplyRows<BFloat16>(shape, args, backwards);
+      } else {
+        MultiplyRows<float>(shape, args, backwards);
+      }
+    });
+  }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
     Queue([=, &core = core_] {
       if (core.Check("CopyToDevice", device, bytes, Access::kWrite))
@@ -99,13 +156,18 @@ class SimtStream final : public DeviceStream {
 
   void BeginCapture() override {
     SLUICE_CHECK(capture_ == nullptr);
-    capture_ = std::make_unique<SimtGraph>();
+    capture_ = std::make_unique<SimtGraph>(core_);
   }
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
     SLUICE_CHECK(capture_ != nullptr);
     const std::lock_guard lock(core_.mutex);
-    std::unique_ptr<DeviceGraph> graph = std::exchange(capture_, nullptr);
+    std::unique_ptr<SimtGraph> graph = std::exchange(capture_, nullptr);
     if (!core_.error.ok()) return core_.error;
+    if (core_.Room() < static_cast<size_t>(core_.options.graph_bytes)) {
+      return absl::ResourceExhaustedError("no device memory for a captured graph");
+    }
+    graph->ended = true;
+    ++core_.live_graphs;
     ++core_.captures;
     return graph;
   }
@@ -159,6 +221,20 @@ absl::Status SimtEvent::Synchronize() {
   return stream == nullptr ? absl::OkStatus() : stream->RunTo(ticket);
 }
 
+class SimtDenseLayer final : public DenseLayer {
+ public:
+  SimtDenseLayer(const DenseShape& shape, SimtDense kind) : shape_(shape), kind_(kind) {}
+  void Run(const DenseArgs& args, DeviceStream& stream) const override {
+    constexpr int32_t kMany = 64;
+    static_cast<SimtStream&>(stream).Dense(shape_, args,
+                                           kind_ == SimtDense::kVaries && args.rows > kMany);
+  }
+
+ private:
+  const DenseShape shape_;
+  const SimtDense kind_;
+};
+
 class EmulatedDevice final : public SimtDevice {
  public:
   explicit EmulatedDevice(const SimtOptions& options)
@@ -166,18 +242,19 @@ class EmulatedDevice final : public SimtDevice {
               .architecture = "simt",
               .processors = options.processors,
               .memory_bytes = options.memory_bytes},
-        core_(options.seed) {}
+        core_(options) {}
 
   const DeviceInfo& info() const override { return info_; }
   int64_t captures() const override { return core_.captures; }
   int64_t FreeMemory() const override {
     const std::lock_guard lock(core_.mutex);
-    return info_.memory_bytes - static_cast<int64_t>(core_.memory.live_bytes());
+    return core_.error.ok() ? static_cast<int64_t>(core_.Room()) : 0;
   }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
     const std::lock_guard lock(core_.mutex);
-    const size_t room = static_cast<size_t>(info_.memory_bytes) - core_.memory.live_bytes();
+    if (!core_.error.ok()) return core_.error;
+    const size_t room = core_.Room();
     if (bytes > room) {
       return absl::ResourceExhaustedError(
           absl::StrCat(bytes, " bytes of device memory wanted, ", room, " free"));
@@ -192,6 +269,21 @@ class EmulatedDevice final : public SimtDevice {
   }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     return std::make_unique<SimtEvent>();
+  }
+  absl::StatusOr<std::string> DenseLibrary() const override {
+    if (!core_.options.dense.empty()) return std::string("pretended");
+    return absl::FailedPreconditionError("the emulator has no library of dense layers");
+  }
+  std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
+    std::vector<std::unique_ptr<DenseLayer>> layers;
+    for (SimtDense kind : core_.options.dense) {
+      layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind));
+    }
+    return layers;
+  }
+  void Lose(const std::string& fault) override {
+    const std::lock_guard lock(core_.mutex);
+    core_.Note(fault);
   }
   void Poison(void* begin, size_t bytes) override {
     const std::lock_guard lock(core_.mutex);

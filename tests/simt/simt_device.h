@@ -4,23 +4,33 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/cuda/device.h"
 
 namespace sluice::simt {
 
+// Algorithms of a pretended library of dense layers.
+enum class SimtDense {
+  kInvariant,
+  kVaries,  // its sums run the other way where there are many rows
+};
+
 struct SimtOptions {
   uint64_t seed = 1;       // of the order of blocks and threads
   int32_t processors = 1;  // few, so that persistent kernels loop
   int64_t memory_bytes = 1 << 30;
+  int64_t graph_bytes = 0;         // of that, taken by each captured graph
+  std::vector<SimtDense> dense{};  // none: there is no such library
 };
 
 class SimtDevice : public Device {
  public:
   // Makes live memory unreadable until it is written: NaN to whoever reads it all the same.
   virtual void Poison(void* begin, size_t bytes) = 0;
-  // Graphs captured so far.
-  virtual int64_t captures() const = 0;
+  // From here on the device is lost, as after a fault of its own.
+  virtual void Lose(const std::string& fault) = 0;
 };
 
 std::unique_ptr<SimtDevice> MakeSimtDevice(const SimtOptions& options = {});

@@ -25,7 +25,10 @@ class DeviceLab {
   // integers. The emulator counts it as unwritten.
   template <typename T>
   T* Room(size_t n) {
-    memory_.push_back(device_->Allocate(std::max<size_t>(1, n * sizeof(T))).value());
+    const size_t bytes = std::max<size_t>(1, n * sizeof(T));
+    memory_.push_back(device_->Allocate(bytes).value());
+    // The emulator has done so, and would take these bytes for written.
+    if (device_->info().architecture != "simt") stream_->Fill(memory_.back().get(), 0xFF, bytes);
     return static_cast<T*>(memory_.back().get());
   }
   template <typename T>

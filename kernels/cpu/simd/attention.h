@@ -11,7 +11,8 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-inline constexpr int kQueries = kLanes == 16 ? 8 : 4;
+// As many as fill the registers with running sums over a page.
+inline constexpr int kQueries = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;
 
@@ -19,6 +20,14 @@ inline constexpr int kPageVectors = kPageTokens / kLanes;
 inline constexpr int64_t kPagesAhead = 2;
 inline constexpr int kLineFloats = kCacheLine / sizeof(float);
 static_assert(kPageTokens == kLineFloats);
+
+// The value of a row's own position, which XSA takes out.
+struct OwnValue {
+  const float* v;        // [head_dim]
+  float norm;            // |v|
+  float inverse_square;  // 1 / |v|^2, bounded as the form of XSA says
+  bool bounded;          // it was
+};
 
 struct Query {
   const float* q;   // [head_dim]
@@ -45,7 +54,7 @@ SLUICE_INLINE const float* ValueAt(const simd::AttentionBlock& block, int64_t po
          position % kPageTokens * block.kv->head_dim;
 }
 
-// Scores of whole pages; lanes past a query's visible keys are garbage, possibly NaN.
+// Scores of whole pages; -inf past a query's visible keys in the last page that has any, garbage beyond.
 template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries) {
   const int64_t head_dim = block.kv->head_dim;
@@ -71,6 +80,13 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
       }
     }
   }
+  for (int i = 0; i < N; ++i) {
+    const int64_t last = (queries[i].visible - 1) / kPageTokens * kPageTokens;
+    for (int64_t at = last; at < last + kPageTokens; at += kLanes) {
+      float* const scores = queries[i].scores + at;
+      Store(scores, KeepFirst(Load(scores), queries[i].visible - at, -__builtin_inff()));
+    }
+  }
 }
 
 // Sums p_j v_j[d] for the keys [begin, end) of one page, whose values are at `v`, onto what y holds, for
@@ -87,12 +103,10 @@ SLUICE_INLINE void AddValues(const Query* queries, int64_t begin, int64_t end, i
 #pragma GCC unroll 8
     for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
 #pragma GCC unroll 8
-    for (int c = 0; c < C; ++c) {
-      const VecF value = Load(v + c * kLanes);
+    for (int i = 0; i < N; ++i) {
+      const VecF weight = Broadcast(queries[i].scores[j]);
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) {
-        sum[i][c] = Fma(Broadcast(queries[i].scores[j]), value, sum[i][c]);
-      }
+      for (int c = 0; c < C; ++c) sum[i][c] = Fma(weight, Load(v + c * kLanes), sum[i][c]);
     }
   }
   for (int i = 0; i < N; ++i) {
@@ -103,7 +117,7 @@ SLUICE_INLINE void AddValues(const Query* queries, int64_t begin, int64_t end, i
 template <int N>
 SLUICE_INLINE void AddValuesOfPage(const Query* queries, int64_t begin, int64_t end, const float* v,
                                    int64_t head_dim, const float* ahead) {
-  constexpr int kVectors = 8 / N > 1 ? 8 / N : 1;
+  constexpr int kVectors = N == 1 ? 8 : N == 2 ? 4 : kLanes == 8 || N <= 4 ? 2 : 1;
   int64_t d = 0;
   for (; d + kVectors * kLanes <= head_dim; d += kVectors * kLanes) {
     AddValues<N, kVectors>(queries, begin, end, d, v, head_dim, ahead + d * kPageTokens);
@@ -138,81 +152,122 @@ SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* 
   }
 }
 
-// Takes from y (normalised) its part along the value v of the row's own position.
-static void Exclude(const simd::AttentionBlock& block, const Query& query, const float* v,
-                    float norm) {
-  constexpr float kDiagnosticEps = 1e-6f;
-  const int64_t head_dim = block.kv->head_dim;
-  float* y = query.y;
-  const float dot = Dot(y, v, head_dim);
-  const int64_t diagnostic = block.rows[query.row] * block.diagnostics_stride + query.head;
-  const float cos_sim = __builtin_fabsf(dot) / (norm > kDiagnosticEps ? norm : kDiagnosticEps);
-  if (block.cos_sim != nullptr) block.cos_sim[diagnostic] = cos_sim;
-  if (block.proj_frac != nullptr) {
-    const float length = __builtin_sqrtf(Dot(y, y, head_dim));
-    block.proj_frac[diagnostic] = cos_sim / (length > kDiagnosticEps ? length : kDiagnosticEps);
-  }
-  const float gate = block.xsa_gate != nullptr ? block.xsa_gate[query.head] : 1.0f;
-  float along;
+static OwnValue OwnValueOf(const simd::AttentionBlock& block, int32_t row) {
+  const float* v = ValueAt(block, block.first_position + row);
+  const float norm = __builtin_sqrtf(Dot(v, v, block.kv->head_dim));
+  const float eps = block.xsa_eps;
   if (block.xsa == XsaForm::kNorm) {  // divided twice: eps^2 could vanish
-    const float divisor = norm > block.xsa_eps ? norm : block.xsa_eps;
-    along = gate * (dot / divisor) / divisor;
-  } else {
-    const float square = norm * norm;
-    along = gate * dot / (square > block.xsa_eps ? square : block.xsa_eps);
+    const float divisor = norm > eps ? norm : eps;
+    return {v, norm, 1.0f / divisor / divisor, norm <= eps};
   }
-  for (int64_t d = 0; d < head_dim; ++d) y[d] = FmaScalar(-along, v[d], y[d]);
+  const float square = norm * norm;
+  return {v, norm, 1.0f / (square > eps ? square : eps), square <= eps};
 }
 
-// `queries` ascend in `visible`.
+// Of the sums y, in which the row's own value still lacks its share `self`. It is added before anything
+// is squared: sum and share may nearly cancel.
+static void Diagnose(const simd::AttentionBlock& block, const Query& query, const OwnValue& own,
+                     float self, float inverse) {
+  constexpr float kEps = 1e-6f;
+  const int64_t at = block.rows[query.row] * block.diagnostics_stride + query.head;
+  float dot = 0.0f, square = 0.0f;
+  for (int64_t d = 0; d < block.kv->head_dim; ++d) {
+    const float y = FmaScalar(self, own.v[d], query.y[d]);
+    dot = FmaScalar(y, own.v[d], dot);
+    square = FmaScalar(y, y, square);
+  }
+  const float cos_sim = inverse * __builtin_fabsf(dot) / (own.norm > kEps ? own.norm : kEps);
+  const float length = inverse * __builtin_sqrtf(square);
+  if (block.cos_sim != nullptr) block.cos_sim[at] = cos_sim;
+  if (block.proj_frac != nullptr) block.proj_frac[at] = cos_sim / (length > kEps ? length : kEps);
+}
+
+// What the row's own value is to be multiplied with and added to the sums y, which hold all others: its
+// share `self`, less the gated projection of the whole onto it. Without a gate the share cancels, so
+// that nothing is lost where a row attends mostly to itself.
+SLUICE_INLINE float OwnShare(const simd::AttentionBlock& block, const Query& query,
+                             const OwnValue& own, float self, float inverse) {
+  if (block.cos_sim != nullptr || block.proj_frac != nullptr) {
+    Diagnose(block, query, own, self, inverse);
+  }
+  const float dot = Dot(query.y, own.v, block.kv->head_dim);
+  if (block.xsa_gate == nullptr && !own.bounded) return -dot * own.inverse_square;
+  const float gate = block.xsa_gate != nullptr ? block.xsa_gate[query.head] : 1.0f;
+  const float whole = dot + self * (own.norm * own.norm);
+  return self - gate * whole * own.inverse_square;
+}
+
+// out = (y + share * v) * inverse; `v` may be nullptr.
+SLUICE_INLINE void WriteOut(const Query& query, const float* v, float share, float inverse,
+                            int64_t head_dim) {
+  int64_t d = 0;
+  for (; d + kLanes <= head_dim; d += kLanes) {
+    VecF y = Load(query.y + d);
+    if (v != nullptr) y = Fma(Broadcast(share), Load(v + d), y);
+    Store(query.out + d, y * inverse);
+  }
+  for (; d < head_dim; ++d) {
+    const float y = v != nullptr ? FmaScalar(share, v[d], query.y[d]) : query.y[d];
+    query.out[d] = y * inverse;
+  }
+}
+
+// `queries` ascend in `visible`; `own` is by row, read with XSA only. With causal XSA a row's own value
+// stays out of the sums: it is the last one.
 template <int N>
 static void AttendTile(const simd::AttentionBlock& block, const Query* queries,
-                       const float* norms) {
+                       const OwnValue* own) {
   const int64_t head_dim = block.kv->head_dim;
+  const bool xsa = block.xsa != XsaForm::kOff;
+  const int64_t apart = xsa && block.context == 0 ? 1 : 0;
   Scores<N>(block, queries);
   float sums[N];
   for (int i = 0; i < N; ++i) {
     const Query& query = queries[i];
-    const float largest = MaxOf(query.scores, query.visible);
-    sums[i] = ExpSum(query.scores, query.visible, largest, 1.0f, 0.0f, query.scores);
+    const int64_t scores = (query.visible + kPageTokens - 1) / kPageTokens * kPageTokens;
+    const float largest = MaxOf(query.scores, scores);
+    sums[i] = ExpSumOf<false>(query.scores, scores, largest, 1.0f, 0.0f, query.scores);
     for (int64_t d = 0; d < head_dim; ++d) query.y[d] = 0.0f;
   }
-  const int64_t common = queries[0].visible;
+  const int64_t common = queries[0].visible - apart;
   AddAllValues<N>(block, queries, 0, common);
   for (int i = 0; i < N; ++i) {
     const Query& query = queries[i];
-    AddAllValues<1>(block, &query, common, query.visible);
-    for (int64_t d = 0; d < head_dim; ++d) query.y[d] /= sums[i];
-    if (block.xsa != XsaForm::kOff) {
-      Exclude(block, query, ValueAt(block, block.first_position + query.row), norms[query.row]);
+    const int64_t end = query.visible - apart;
+    if (common < end) AddAllValues<1>(block, &query, common, end);
+    const float inverse = 1.0f / sums[i];
+    if (!xsa) {
+      WriteOut(query, nullptr, 0.0f, inverse, head_dim);
+      continue;
     }
-    __builtin_memcpy(query.out, query.y, static_cast<size_t>(head_dim) * sizeof(float));
+    const OwnValue& value = own[query.row];
+    const float self = apart != 0 ? query.scores[end] : 0.0f;
+    WriteOut(query, value.v, OwnShare(block, query, value, self, inverse), inverse, head_dim);
   }
 }
 
 template <int N>
 static void DispatchAttendTile(const simd::AttentionBlock& block, const Query* queries, int count,
-                               const float* norms) {
+                               const OwnValue* own) {
   if (count == N) {
-    AttendTile<N>(block, queries, norms);
+    AttendTile<N>(block, queries, own);
   } else if constexpr (N > 1) {
-    DispatchAttendTile<N - 1>(block, queries, count, norms);
+    DispatchAttendTile<N - 1>(block, queries, count, own);
   }
 }
 
 static void Attention(const simd::AttentionBlock& block) {
   const int64_t head_dim = block.kv->head_dim;
-  float norms[simd::kAttentionRows];
-  if (block.xsa != XsaForm::kOff) {
-    for (int32_t row = 0; row < block.count; ++row) {
-      const float* v = ValueAt(block, block.first_position + row);
-      norms[row] = __builtin_sqrtf(Dot(v, v, head_dim));
-    }
+  OwnValue own[simd::kAttentionRows];
+  for (int32_t row = 0; row < block.count && block.xsa != XsaForm::kOff; ++row) {
+    own[row] = OwnValueOf(block, row);
   }
   const int32_t total = block.count * block.heads;
-  for (int32_t first = 0; first < total; first += kQueries) {
+  const int32_t tiles = (total + kQueries - 1) / kQueries;
+  for (int32_t tile = 0; tile < tiles; ++tile) {  // of nearly equal sizes
+    const int32_t first = total * tile / tiles;
+    const int count = total * (tile + 1) / tiles - first;
     Query queries[kQueries];
-    const int count = total - first < kQueries ? total - first : kQueries;
     for (int i = 0; i < count; ++i) {
       const int32_t row = (first + i) / block.heads, head = (first + i) % block.heads;
       const int64_t offset = block.rows[row] * block.row_stride + head * head_dim;
@@ -226,7 +281,7 @@ static void Attention(const simd::AttentionBlock& block) {
                     row,
                     head};
     }
-    DispatchAttendTile<kQueries>(block, queries, count, norms);
+    DispatchAttendTile<kQueries>(block, queries, count, own);
   }
 }
 

@@ -14,9 +14,12 @@ inline constexpr int kPanelVectors = 2;
 inline constexpr int kPanelCols = kPanelVectors * kLanes;
 inline constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 
-// With few rows, several panels at once keep enough sums in flight to hide the latency of the FMA.
+// With few rows, several panels at once keep enough sums in flight to hide the latency of the FMA: as
+// long as they, the panels' columns and an element of x fit the registers.
 inline constexpr int PanelsAtOnce(int64_t rows) {
-  return rows == 1 ? 4 : rows <= kTileRows / 2 ? 2 : 1;
+  constexpr int kRegisters = kLanes == 16 ? 32 : 16;
+  if (rows == 1) return 4;
+  return (rows + 1) * 2 * kPanelVectors + 1 <= kRegisters ? 2 : 1;
 }
 
 // Rows of f32 panels.
@@ -37,6 +40,12 @@ struct BF16Row {
     columns[0] = reinterpret_cast<VecF>(pairs << 16);
     columns[1] = reinterpret_cast<VecF>(pairs & -65536);
   }
+};
+
+// Where a tile fetches from as it works, for those that come behind it: a row after another.
+struct Ahead {
+  const char* begin;
+  int64_t step;  // bytes
 };
 
 // The hardware's prefetchers stop at page ends, which panels cross all the time.
@@ -79,12 +88,15 @@ __attribute__((noinline)) static void WriteTile(const simd::GemmBlock& block, in
 
 // Rows [row, row + R) by P panels from column `col` on.
 template <typename Row, int R, int P>
-static void Tile(const simd::GemmBlock& block, int64_t row, int64_t col) {
+static void Tile(const simd::GemmBlock& block, const Ahead& ahead, int64_t row, int64_t col) {
   const int64_t k = block.k, ldx = block.ldx;
   const float* x = block.x + row * ldx;
   const auto* w = static_cast<const typename Row::Element*>(block.panels) + col * k;
+  const char* next = ahead.begin;
   VecF sum[R][P * kPanelVectors] = {};
-  for (int64_t i = 0; i < k; ++i, ++x, w += kPanelCols) {
+  for (int64_t i = 0; i < k; ++i, ++x, w += kPanelCols, next += ahead.step) {
+    // Into the second-level cache. Several panels at once are bound by memory as it is.
+    if constexpr (P == 1) __builtin_prefetch(next, 0, 2);
     VecF column[P * kPanelVectors];
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
@@ -110,27 +122,34 @@ static void Tile(const simd::GemmBlock& block, int64_t row, int64_t col) {
 
 // The tile function for `rows` in [1, R].
 template <typename Row, int R>
-static void DispatchTile(const simd::GemmBlock& block, int64_t row, int64_t rows, int panels,
-                         int64_t col) {
+static void DispatchTile(const simd::GemmBlock& block, const Ahead& ahead, int64_t row,
+                         int64_t rows, int panels, int64_t col) {
   if (rows < R) {
-    if constexpr (R > 1) DispatchTile<Row, R - 1>(block, row, rows, panels, col);
+    if constexpr (R > 1) DispatchTile<Row, R - 1>(block, ahead, row, rows, panels, col);
   } else if (panels == PanelsAtOnce(R)) {
-    Tile<Row, R, PanelsAtOnce(R)>(block, row, col);
+    Tile<Row, R, PanelsAtOnce(R)>(block, ahead, row, col);
   } else {
-    for (int p = 0; p < panels; ++p) Tile<Row, R, 1>(block, row, col + p * kPanelCols);
+    for (int p = 0; p < panels; ++p) Tile<Row, R, 1>(block, ahead, row, col + p * kPanelCols);
   }
 }
 
+// While the tiles of a panel are computed, each fetches its share of the panel that follows, so that
+// memory is not waited for at its beginning. Behind the last one that fetches in vain.
 template <typename Row>
 static void Gemm(const simd::GemmBlock& block) {
+  constexpr int64_t kRowBytes = kPanelCols * sizeof(typename Row::Element);
   const int64_t tiles = (block.rows + kTileRows - 1) / kTileRows;
   const int64_t panels = (block.cols + kPanelCols - 1) / kPanelCols;
   const int64_t step = block.rows < kTileRows ? PanelsAtOnce(block.rows) : 1;
+  const char* following = static_cast<const char*>(block.panels);
   for (int64_t p = 0; p < panels; p += step) {
     const int count = static_cast<int>(panels - p < step ? panels - p : step);
+    const int64_t row_bytes = count * kRowBytes;
+    following += row_bytes * block.k;
     for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
       const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
-      DispatchTile<Row, kTileRows>(block, row, end - row, count, p * kPanelCols);
+      const Ahead ahead = {following + row_bytes * block.k * t / tiles, row_bytes / tiles};
+      DispatchTile<Row, kTileRows>(block, ahead, row, end - row, count, p * kPanelCols);
     }
   }
 }

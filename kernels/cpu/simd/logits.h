@@ -14,14 +14,18 @@ static float MaxOf(const float* x, int64_t n) {
   return MaxLanes(largest);
 }
 
-static float ExpSum(const float* x, int64_t n, float shift, float divisor, float floor, float* w) {
+// As exp_sum of the table. Without kFiltered: for divisor 1, floor 0 and x <= shift, where the result is
+// the same bit for bit.
+template <bool kFiltered>
+static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, float floor,
+                      float* w) {
   VecF sum = {};
   const VecF least = Broadcast(floor);
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t left = n - i;
     const VecF in = left >= kLanes ? Load(x + i) : LoadPartial(x + i, left, -__builtin_inff());
-    VecF e = Exp((in - shift) / divisor);
-    e = e < least ? VecF{} : e;
+    VecF e = kFiltered ? Exp((in - shift) / divisor) : ExpOfNegative(in - shift);
+    if (kFiltered) e = e < least ? VecF{} : e;
     sum += e;
     if (w == nullptr) continue;
     if (left >= kLanes) {

@@ -75,8 +75,20 @@ SLUICE_INLINE uint32_t NotLessEqual(VecF x, VecF bound) {
 #endif
 }
 
+// The first n lanes of v, `fill` in the others; n may be above kLanes, or below 0.
+SLUICE_INLINE VecF KeepFirst(VecF v, int64_t n, float fill) {
+  VecI place;
+  for (int i = 0; i < kLanes; ++i) place[i] = i;
+  return place < static_cast<int32_t>(n) ? v : Broadcast(fill);
+}
+
 // Sums the lanes pairwise: the order depends on kLanes alone.
 SLUICE_INLINE float SumLanes(VecF v) {
+#if defined(__AVX__) && SLUICE_SIMD_LANES == 8
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#endif
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int i = 0; i < width; ++i) v[i] += v[i + width];
   }
@@ -92,19 +104,18 @@ SLUICE_INLINE float MaxLanes(VecF v) {
   return m;
 }
 
-// e^x within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
+// e^x of x <= 89 within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
 //
 // x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r), P of degree 5 interpolated at the
 // Chebyshev nodes. ln2 is split so that n * kLn2High is exact. 2^n is applied in two factors, so
 // that neither overflows before the result does.
-SLUICE_INLINE VecF Exp(VecF x) {
-  constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond: inf and 0
-  constexpr float kRound = 12582912.0f;                 // 1.5 * 2^23: adding it rounds to integers
+SLUICE_INLINE VecF ExpOfNegative(VecF x) {
+  constexpr float kLowest = -104.0f;     // beyond: 0
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
   constexpr int32_t kRoundBits = 0x4B400000;
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
   constexpr float kP[] = {0.5f,           0.166666672f,   0.0416664667f,
                           0.00833331048f, 0.00139336498f, 0.000198909911f};
-  x = x > kHighest ? Broadcast(kHighest) : x;
   x = x < kLowest ? Broadcast(kLowest) : x;
   const VecF shifted = Fma(x, Broadcast(kLog2E), Broadcast(kRound));
   const VecF n = shifted - kRound;
@@ -118,6 +129,12 @@ SLUICE_INLINE VecF Exp(VecF x) {
   const VecF first = reinterpret_cast<VecF>((half + 127) << 23);
   const VecF second = reinterpret_cast<VecF>((exponent - half + 127) << 23);
   return e * first * second;
+}
+
+// The same of any x; infinite where the result is too large.
+SLUICE_INLINE VecF Exp(VecF x) {
+  constexpr float kHighest = 89.0f;
+  return ExpOfNegative(x > kHighest ? Broadcast(kHighest) : x);
 }
 
 }  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

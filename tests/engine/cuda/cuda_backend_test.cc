@@ -21,11 +21,12 @@ using ::testing::HasSubstr;
 // A model in an emulated device that the test keeps an eye on.
 class CudaModelTest : public ::testing::Test {
  protected:
-  void Load(const ModelConfig& config, const simt::SimtOptions& options = {}) {
+  void Load(const ModelConfig& config, const simt::SimtOptions& options = {},
+            const std::string& dense = "own") {
     model_ = RandomModel(config, 3);
     auto device = simt::MakeSimtDevice(options);
     device_ = device.get();
-    backend_ = MakeCudaBackend(std::move(device), {.dtype = "f32"}).value();
+    backend_ = MakeCudaBackend(std::move(device), {.dtype = "f32", .dense = dense}).value();
     auto executable = backend_->Load(model_);
     ASSERT_TRUE(executable.ok()) << executable.status();
     executable_ = *std::move(executable);
@@ -77,6 +78,24 @@ TEST_F(CudaModelTest, OneCaptureABucketAndSlotAndNoneInSteadyState) {
   EXPECT_EQ(device_->captures(), head + 2);
 }
 
+// The library computes every row of a bucket, of which only the live ones mean anything.
+TEST_F(CudaModelTest, ALibraryComputesDenseLayersAlikeInEveryBucket) {
+  Load(TinyConfig(2));
+  const auto own_slot = executable_->CreateSlot({40, 1}, 4).value();
+  const auto own_plan = executable_->Prepare({40, 1}).value();
+  const auto own = Replay(*own_plan, *own_slot, 7).value();
+  Load(TinyConfig(2), {.dense = {simt::SimtDense::kVaries, simt::SimtDense::kInvariant}},
+       "cublaslt");
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended");
+  const auto slot = executable_->CreateSlot({80, 1}, 6).value();
+  const auto small = executable_->Prepare({8, 1}).value();
+  const auto large = executable_->Prepare({80, 1}).value();
+  const auto logits = Replay(*small, *slot, 7).value();
+  EXPECT_EQ(Replay(*large, *slot, 7).value(), logits);
+  for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(logits[i], own[i], 1e-4) << i;
+  EXPECT_EQ(device_->captures(), 3) << "a head and two plans";
+}
+
 // A slot made after a plan has no graph of it.
 TEST_F(CudaModelTest, WithoutAGraphTheBitsAreTheSame) {
   ModelConfig config = TinyConfig(2);
@@ -117,6 +136,34 @@ TEST_F(CudaModelTest, MemoryThatRunsOutIsAnErrorOfThatSlotAlone) {
   EXPECT_TRUE(Replay(*plan, *slot, 5).ok());
 }
 
+// A graph takes memory too; without any for this one the others serve on.
+TEST_F(CudaModelTest, MemoryThatRunsOutAtCaptureIsAnErrorOfThatPlanAlone) {
+  constexpr int64_t kGraph = 8 << 20;  // of the head and of two plans
+  Load(TinyConfig(1), {.memory_bytes = (4 << 20) + 3 * kGraph, .graph_bytes = kGraph});
+  const auto slot = executable_->CreateSlot({40, 1}, 4).value();
+  const auto small = executable_->Prepare({8, 1}).value();
+  auto large = executable_->Prepare({40, 1}).value();
+  EXPECT_EQ(executable_->Prepare({16, 1}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Replay(*small, *slot, 5).ok());
+  EXPECT_TRUE(Replay(*large, *slot, 30).ok());
+  large.reset();
+  EXPECT_TRUE(executable_->Prepare({16, 1}).ok()) << "its memory is free again";
+}
+
+TEST_F(CudaModelTest, ALostDeviceRunsNothingMore) {
+  Load(TinyConfig(1));
+  const auto slot = executable_->CreateSlot({8, 1}, 2).value();
+  const auto plan = executable_->Prepare({8, 1}).value();
+  ASSERT_TRUE(Replay(*plan, *slot, 5).ok());
+  device_->Lose("an access out of bounds");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Replay(*plan, *slot, 5).status(), absl::UnavailableError("an access out of bounds"));
+  }
+  EXPECT_EQ(executable_->Prepare({7, 1}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(executable_->CreateSlot({8, 1}, 2).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(backend_->FreeMemory(), 0);
+}
+
 TEST_F(CudaModelTest, HeadsAreOfUpTo256) {
   ModelConfig config = TinyConfig(1);
   config.head_dim = 258;
@@ -141,6 +188,11 @@ TEST(MakeCudaBackendTest, NamesItsProfileAndChecksItsOptions) {
   EXPECT_THAT(
       std::string(MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f16"}).status().message()),
       HasSubstr("\"f16\", must be f32 or bf16"));
+  const auto dense = [](const std::string& name) {
+    return MakeCudaBackend(simt::MakeSimtDevice(), {.dense = name}).status();
+  };
+  EXPECT_THAT(std::string(dense("best").message()), HasSubstr("\"best\", must be own or cublaslt"));
+  EXPECT_EQ(dense("cublaslt").code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(CudaLoadTest, ErrorsNameTheTensor) {

@@ -1,3 +1,4 @@
+#include "absl/strings/str_split.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_device.h"
 #include "kernels/check.h"
@@ -5,13 +6,20 @@
 
 namespace sluice::testing {
 
-std::vector<std::string> SupportedProfiles() { return {"cuda-f32", "cuda-bf16"}; }
-std::vector<std::string> F32Profiles() { return {"cuda-f32"}; }
+std::vector<std::string> SupportedProfiles() {
+  std::vector<std::string> profiles = {"cuda-own-f32", "cuda-own-bf16"};
+  const auto device = MakeCudaDevice(0);
+  if (device.ok() && (*device)->DenseLibrary().ok()) {
+    profiles.insert(profiles.end(), {"cuda-cublaslt-f32", "cuda-cublaslt-bf16"});
+  }
+  return profiles;
+}
+std::vector<std::string> F32Profiles() { return {"cuda-own-f32"}; }
 
 std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
-  const std::string dtype = options.profile.substr(options.profile.rfind('-') + 1);
-  auto backend =
-      MakeCudaBackend(MakeCudaDevice(0).value(), {.dtype = dtype, .poison = options.poison});
+  const std::vector<std::string> parts = absl::StrSplit(options.profile, '-');
+  auto backend = MakeCudaBackend(MakeCudaDevice(0).value(),
+                                 {.dtype = parts[2], .dense = parts[1], .poison = options.poison});
   SLUICE_CHECK(backend.ok());
   return *std::move(backend);
 }

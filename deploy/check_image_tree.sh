@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Checks that every program and library of an image's tree finds the libraries that it loads within the
+# tree, as its own loader sees them.
+set -euo pipefail
+tree=$(realpath "${1:?usage: deploy/check_image_tree.sh TREE}")
+directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+loader=$(echo "$tree"/lib64/ld-linux-*.so.*)
+
+missing=0
+while read -r file; do
+  # "libz.so.1 => /lib/..": beside the tree's own folder the loader looks into the host's.
+  while read -r library; do
+    echo "${file#"$tree"} loads $library, which the image does not have" >&2
+    missing=1
+  done < <("$loader" --inhibit-cache --library-path "$directory" --list "$file" |
+    awk -v tree="$tree/" '/=>/ && index($3, tree) != 1 && $1 !~ /^\// { print $1 }')
+done < <(find "$tree/usr/local/bin" "$directory" -maxdepth 1 -type f \( -name '*.so*' -o -path '*/bin/*' \))
+exit $missing

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Builds the image's whole file tree, without Docker: the two programs, stripped, the Debian packages
+# of tools/packages-runtime.txt with all that they depend on, the configuration, the demo model, a user.
+# The Dockerfile runs this too, so that what the tests try is what the image holds. Nothing else is in
+# it: no shell, no package manager.
+#
+# Needs no root. File times are at most SOURCE_DATE_EPOCH (0 by default): same inputs, same tree.
+set -euo pipefail
+usage="usage: deploy/image_tree.sh BUILD_DIRECTORY TREE [LIBRARY...]
+  LIBRARY  a shared library beside Debian's, such as CUDA's, under the name that the programs ask for"
+build=$(realpath "${1:?$usage}")
+tree=$(realpath -m "${2:?$usage}")
+shift 2
+libraries=()
+for library in "$@"; do libraries+=("$(realpath --no-symlinks "$library")"); done
+cd "$(dirname "$0")/.."
+. tools/common.sh
+
+user=10001
+packages=build/image-packages
+library_directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+
+# apt's answer for an empty system: what the host has installed does not count.
+download_for_empty_system() {
+  sed 's/#.*//' tools/packages-runtime.txt | xargs apt-get -qq -y --no-install-recommends --download-only \
+    -o Dir::State::status=/dev/null -o Dir::Cache::archives="$PWD/$packages" \
+    -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1 install >"$packages/apt.log" 2>&1
+}
+
+# download: fills the folder with exactly those packages; what is there is not asked for again.
+download() {
+  local list=$packages/packages.txt
+  cmp -s tools/packages-runtime.txt "$list" && return
+  rm -rf "$packages"
+  mkdir -p "$packages/partial"
+  download_for_empty_system ||
+    { as_root apt-get update -qq && download_for_empty_system; } ||
+    { cat "$packages/apt.log" >&2; fail "downloading the packages failed"; }
+  cp tools/packages-runtime.txt "$list"
+}
+
+# unpack FILE: its files without documentation, and its control data where scanners of images look.
+unpack() {
+  dpkg-deb --fsys-tarfile "$1" |
+    tar -x -C "$tree" --keep-directory-symlink --exclude=./usr/share/{man,locale,lintian,gdb,gcc,doc-base}
+  dpkg-deb --field "$1" >"$tree/var/lib/dpkg/status.d/$(dpkg-deb --field "$1" Package)"
+}
+
+lay_out() {
+  rm -rf "$tree"
+  mkdir -p "$tree"/{usr/{lib,lib64,local/bin},etc/sluice,models,proc,dev,sys,tmp,var/lib/dpkg/status.d}
+  ln -s usr/lib "$tree/lib"
+  ln -s usr/lib64 "$tree/lib64"
+  chmod 1777 "$tree/tmp"
+  printf 'root:x:0:0::/:/nonexistent\nsluice:x:%d:%d::/nonexistent:/nonexistent\n' $user $user >"$tree/etc/passwd"
+  printf 'root:x:0:\nsluice:x:%d:\n' $user >"$tree/etc/group"
+  printf 'hosts: files dns\n' >"$tree/etc/nsswitch.conf"
+}
+
+# The licences stay.
+drop_documentation() {
+  find "$tree/usr/share/doc" -type f ! -name copyright -delete
+  find "$tree" -type d -empty -path "$tree/usr/share/*" -delete
+}
+
+install_own() {
+  strip -o "$tree/usr/local/bin/sluiced" "$build/server/sluiced"
+  strip -o "$tree/usr/local/bin/sluice" "$build/client/sluice"
+  install -m 644 config/sluice.yaml "$tree/etc/sluice/sluice.yaml"
+  install -D -m 644 -t "$tree/models/demo" models/demo/{config.json,model.safetensors}
+  [ ${#libraries[@]} -eq 0 ] || install -m 644 -t "$library_directory" "${libraries[@]}"
+}
+
+umask 022
+download
+lay_out
+for file in "$packages"/*.deb; do unpack "$file"; done
+drop_documentation
+install_own
+deploy/check_image_tree.sh "$tree"
+find "$tree" -newermt "@${SOURCE_DATE_EPOCH:-0}" -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH:-0}" {} +

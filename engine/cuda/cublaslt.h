@@ -1,0 +1,46 @@
+// Dense layers by cuBLASLt, which is found at run time: a binary serves hosts with and without it.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/cuda/dense_layer.h"
+
+namespace sluice {
+
+// Thread-safe. Of the current device when it was opened.
+class CublasLt {
+ public:
+  struct Algorithm {
+    cublasLtMatmulAlgo_t opaque;
+  };
+  struct Functions;  // the library's
+
+  // FailedPrecondition when the library of the version that this was built with cannot be loaded.
+  static absl::StatusOr<std::unique_ptr<CublasLt>> Open();
+  ~CublasLt();
+
+  const std::string& name() const { return name_; }  // "cublaslt130002"
+
+  // Those of the heuristic for many rows that take no workspace and do not split k, the best first.
+  std::vector<Algorithm> Algorithms(const DenseShape& shape) const;
+
+  // Internal when the algorithm cannot do so many rows.
+  absl::Status Run(const DenseShape& shape, const Algorithm& algorithm, const DenseArgs& args,
+                   cudaStream_t stream) const;
+
+ private:
+  CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t handle);
+
+  std::unique_ptr<const Functions> functions_;
+  cublasLtHandle_t handle_;
+  std::string name_;
+};
+
+}  // namespace sluice

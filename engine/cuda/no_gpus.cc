@@ -1,0 +1,19 @@
+// engine/cuda/gpus.h in a build without CUDA.
+#include "engine/cuda/gpus.h"
+
+namespace sluice {
+namespace {
+
+absl::Status NotBuilt() {
+  return absl::FailedPreconditionError("this build has no CUDA (SLUICE_CUDA was off)");
+}
+
+}  // namespace
+
+absl::StatusOr<int> CountGpus() { return NotBuilt(); }
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(int, const CudaBackendOptions&) {
+  return NotBuilt();
+}
+
+}  // namespace sluice

@@ -1,0 +1,104 @@
+"""The page of run.py's figures."""
+
+import re
+import statistics
+
+# Counters <part>_us, <part>_of_flops, <part>_of_read of one benchmark belong together.
+PART = re.compile(r"(.+)_us$")
+
+
+def kernel_rows(name, counters):
+    """A row of the table for each thing that the benchmark timed."""
+    for key, value in counters.items():
+        match = PART.match(key)
+        if not match or f"{match[1]}_of_flops" not in counters:
+            continue
+        part = match[1]
+        megabytes = counters.get(f"MB_{part}", counters.get("MB", 0))
+        yield (
+            f"| {name} | {part} | {value:.4g} | {counters['MFLOP']:.4g} | {megabytes:.4g} "
+            f"| {counters[part + '_of_flops']:.0%} | {counters[part + '_of_read']:.0%} |"
+        )
+
+
+def kernel_table(kernels):
+    lines = [
+        "| kernel | what | µs | MFLOP | MB | of peak FLOP/s | of read bandwidth |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, counters in kernels.items():
+        lines += kernel_rows(f"{name} ({counters['label']})" if "label" in counters else name, counters)
+    return lines
+
+
+def claims(kernels):
+    """Ratios that single benchmarks make themselves."""
+    lines = []
+    for name, counters in kernels.items():
+        if "xsa_over_plain" in counters:
+            lines.append(f"- {name}: XSA adds {counters['xsa_over_plain'] - 1:+.1%} to attention.")
+        if "values_over_top_k" in counters:
+            lines.append(
+                f"- {name}: {counters['top_k_us']:.3g} µs; std::partial_sort takes "
+                f"{counters['values_over_top_k']:.1f} times as long on values, "
+                f"{counters['indices_over_top_k']:.1f} times on indices."
+            )
+        if name.startswith("BM_Sample"):
+            lines.append(f"- {name}: {counters['cpu_time'] / 1e3:.3g} µs.")
+    return lines
+
+
+def ratios(seconds):
+    """Of each peer's time to ours, taken round by round: (median, least, largest) by peer."""
+    result = {}
+    for peer, times in seconds.items():
+        if peer == "ours":
+            continue
+        each = [theirs / ours for theirs, ours in zip(times, seconds["ours"], strict=True)]
+        result[peer] = (statistics.median(each), min(each), max(each))
+    return result
+
+
+def contest_lines(contest):
+    ours = statistics.median(contest["seconds"]["ours"])
+    peaks = ", ".join(
+        f"{value:.0%} of {'peak FLOP/s' if name.endswith('flops') else 'read bandwidth'}"
+        for name, value in contest["fractions"].items()
+        if not name.startswith("plain")
+    )
+    yield f"| {contest['name']} | Sluice | {1e3 * ours:.4g} | | {peaks} |"
+    for peer, (median, least, largest) in ratios(contest["seconds"]).items():
+        theirs = 1e3 * statistics.median(contest["seconds"][peer])
+        yield f"| | {peer} | {theirs:.4g} | {median:.2f} ({least:.2f} to {largest:.2f}) | |"
+
+
+def markdown(made):
+    """`made` as run.py writes it to kernels.json."""
+    lines = [
+        "# CPU kernels",
+        "",
+        f"{made['date']}, {made['processor']}. {made['note']}".rstrip(),
+        "",
+        "Peaks (multiply-adds in registers with the profile's instructions, reads of memory beyond the",
+        "caches) are measured in turns with the kernels; figures are medians. Where arithmetic is f32, as in",
+        "the profiles up to AVX-512 F, the peak is that of f32 for weights of either type. Times of one",
+        "thread are its processor time.",
+        "",
+        *claims(made["kernels"]),
+        "",
+        "## Whole passes, and peers",
+        "",
+        "Llama of random weights: 9 layers, d 512, 8/2 heads, vocabulary 32,000, bf16 weights. Prompts of 16 to",
+        "144 tokens, 512 together (1152 padded). Score: every next token's log-probability (peers: every row's",
+        "logits). Next: the token behind each prompt. Decode: one token behind 127. Ratio: the peer's time over",
+        f"ours, round by round; median of {made['rounds']} rounds, least to largest.",
+        "",
+        "| pass | who | ms | ratio | of the machine |",
+        "|---|---|---|---|---|",
+        *(line for contest in made["contests"] for line in contest_lines(contest)),
+        "",
+        "## Kernels",
+        "",
+        *kernel_table(made["kernels"]),
+    ]
+    return "\n".join(lines) + "\n"

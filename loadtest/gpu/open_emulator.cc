@@ -1,0 +1,10 @@
+#include "loadtest/gpu/open_device.h"
+#include "tests/simt/simt_device.h"
+
+namespace sluice::gpu {
+
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
+  return simt::MakeSimtDevice({.dense = {simt::SimtDense::kInvariant}});
+}
+
+}  // namespace sluice::gpu

@@ -1,0 +1,147 @@
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/mix.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/xsa.h"
+#include "loadtest/gpu/bench.h"
+
+namespace sluice::gpu {
+namespace {
+
+namespace cuda = kernels::cuda;
+using T = cuda::BFloat16;
+
+struct RowSizes {
+  int32_t rows, dim, vocab, q_heads, kv_heads, head_dim;
+
+  int64_t elements() const { return int64_t{rows} * dim; }
+  std::string shape() const { return absl::StrCat(rows, " x ", dim, " bf16"); }
+};
+
+RowSizes SizesOf(Scale scale) {
+  return scale == Scale::kGpu ? RowSizes{32768, 4096, 32768, 32, 8, 128}
+                              : RowSizes{40, 64, 50, 4, 2, 16};
+}
+
+Measurement Moves(const char* name, const std::string& shape, int64_t elements) {
+  return {.part = "kernels",
+          .name = name,
+          .shape = shape,
+          .bytes = static_cast<double>(elements) * sizeof(T)};
+}
+
+void TimeCopyAndActivation(Bench& bench, const RowSizes& s) {
+  const cuda::MixArgs<T> copy = {.a = bench.Values<T>(s.elements()),
+                                 .dim = s.dim,
+                                 .rows = bench.Rows(s.rows),
+                                 .out = bench.Room<T>(s.elements())};
+  bench.Time(Moves("copy (mix)", s.shape(), 2 * s.elements()),
+             [&] { cuda::Mix(bench.stream(), copy); });
+  const cuda::ActivationArgs<T> gated = {.activation = kernels::Activation::kSilu,
+                                         .in = bench.Values<T>(s.elements()),
+                                         .up = bench.Values<T>(s.elements()),
+                                         .dim = s.dim,
+                                         .rows = bench.Rows(s.rows),
+                                         .out = bench.Room<T>(s.elements())};
+  bench.Time(Moves("activation, gated", s.shape(), 3 * s.elements()),
+             [&] { cuda::Activate(bench.stream(), gated); });
+}
+
+void TimeNorms(Bench& bench, const RowSizes& s) {
+  const cuda::NormArgs<T> rms = {.x = bench.Values<T>(s.elements()),
+                                 .residual = bench.Values<T>(s.elements()),
+                                 .sum = bench.Room<T>(s.elements()),
+                                 .weight = bench.Values<T>(s.dim),
+                                 .eps = 1e-6f,
+                                 .dim = s.dim,
+                                 .rows = bench.Rows(s.rows),
+                                 .out = bench.Room<T>(s.elements())};
+  bench.Time(Moves("RMSNorm with residual", s.shape(), 4 * s.elements()),
+             [&] { cuda::RmsNorm(bench.stream(), rms); });
+  const cuda::NormArgs<T> layer = {.x = bench.Values<T>(s.elements()),
+                                   .weight = bench.Values<T>(s.dim),
+                                   .bias = bench.Values<T>(s.dim),
+                                   .eps = 1e-6f,
+                                   .dim = s.dim,
+                                   .rows = bench.Rows(s.rows),
+                                   .out = bench.Room<T>(s.elements())};
+  bench.Time(Moves("LayerNorm", s.shape(), 2 * s.elements()),
+             [&] { cuda::LayerNorm(bench.stream(), layer); });
+}
+
+void TimeEmbedding(Bench& bench, const RowSizes& s) {
+  std::uniform_int_distribution<int32_t> token(0, s.vocab - 1);
+  std::vector<int32_t> ids(static_cast<size_t>(s.rows));
+  for (int32_t& id : ids) id = token(bench.random());
+  const cuda::EmbedArgs<T> args = {.table = bench.Values<T>(int64_t{s.vocab} * s.dim),
+                                   .ids = bench.Put(ids),
+                                   .dim = s.dim,
+                                   .rows = bench.Rows(s.rows),
+                                   .out = bench.Room<T>(s.elements())};
+  bench.Time(Moves("embedding", s.shape(), 2 * s.elements()),
+             [&] { cuda::Embed(bench.stream(), args); });
+}
+
+void TimeRope(Bench& bench, const RowSizes& s) {
+  const int64_t q = int64_t{s.rows} * s.q_heads * s.head_dim;
+  const int64_t kv = int64_t{s.rows} * s.kv_heads * s.head_dim;
+  const size_t angles = static_cast<size_t>(s.rows) * static_cast<size_t>(s.head_dim / 2);
+  std::vector<int32_t> places(static_cast<size_t>(s.rows));
+  for (int32_t i = 0; i < s.rows; ++i) places[static_cast<size_t>(i)] = i;
+  const int64_t pages = (s.rows + cuda::kPageTokens - 1) / cuda::kPageTokens * cuda::kPageTokens;
+  const int64_t cache = pages * s.kv_heads * s.head_dim;
+  const cuda::RopeArgs<T> args = {
+      .cos =
+          bench.Put(std::vector<float>(angles, 0.6f)),  // of a rotation, so that q keeps its size
+      .sin = bench.Put(std::vector<float>(angles, 0.8f)),
+      .rotary_dim = s.head_dim,
+      .positions = bench.Put(places),
+      .kv_slots = bench.Put(places),
+      .q_heads = s.q_heads,
+      .q = bench.Values<T>(q),
+      .k = bench.Values<T>(kv),
+      .v = bench.Values<T>(kv),
+      .kv = {bench.Room<T>(cache), bench.Room<T>(cache), s.kv_heads, s.head_dim},
+      .rows = bench.Rows(s.rows)};
+  // The tables are float: half the features, twice the bytes, sine and cosine.
+  const int64_t tables = int64_t{2} * s.rows * s.head_dim;
+  bench.Time(Moves("RoPE and KV write",
+                   absl::StrCat(s.rows, " rows, ", s.q_heads, "/", s.kv_heads, " heads of ",
+                                s.head_dim, " bf16"),
+                   2 * q + 4 * kv + tables),
+             [&] { cuda::RopeAndStore(bench.stream(), args); });
+}
+
+void TimeXsa(Bench& bench, Scale scale) {
+  const int32_t rows = scale == Scale::kGpu ? 64 * 1024 : 40;
+  constexpr int32_t kQHeads = 8, kKvHeads = 2, kDim = 64;
+  const int64_t y = int64_t{rows} * kQHeads * kDim, v = int64_t{rows} * kKvHeads * kDim;
+  for (const auto form : {kernels::XsaForm::kNorm, kernels::XsaForm::kSquared}) {
+    const cuda::ExcludeSelfArgs<T> args = {.y = bench.Values<T>(y),
+                                           .v = bench.Values<T>(v),
+                                           .q_heads = kQHeads,
+                                           .kv_heads = kKvHeads,
+                                           .head_dim = kDim,
+                                           .xsa = {.form = form},
+                                           .rows = bench.Rows(rows),
+                                           .out = bench.Room<T>(y)};
+    bench.Time(Moves(form == kernels::XsaForm::kNorm ? "XSA, norm form" : "XSA, squared form",
+                     absl::StrCat(rows, " rows, 8/2 heads of 64 bf16"), 2 * y + v),
+               [&] { cuda::ExcludeSelf(bench.stream(), args); });
+  }
+}
+
+}  // namespace
+
+void TimeRowKernels(Bench& bench, Scale scale) {
+  const RowSizes sizes = SizesOf(scale);
+  TimeCopyAndActivation(bench, sizes);
+  TimeNorms(bench, sizes);
+  TimeEmbedding(bench, sizes);
+  TimeRope(bench, sizes);
+  TimeXsa(bench, scale);
+}
+
+}  // namespace sluice::gpu

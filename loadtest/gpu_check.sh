@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# Checks and times the CUDA engine on a GPU, within nine minutes; its table is the last that it prints.
+set -uo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: loadtest/gpu_check.sh [--programs FILE] [--out FOLDER] [--rehearse]
+       loadtest/gpu_check.sh --pack FILE [--architectures LIST]
+
+Runs the device tests, the benchmarks of kernels and plans, PyTorch's peers and compute-sanitizer on the
+first GPU. What fails is reported and the rest goes on; what the time does not suffice for is named.
+Writes gpu_check.json and gpu_check.md. Exit status: 0 all well, 1 a part failed, 3 no device.
+
+  --programs FILE       what --pack made: for a machine that lacks the build's packages; without it
+                        they are built here (cmake, nvcc and the build's Debian packages)
+  --out FOLDER          where the results go (loadtest/results)
+  --rehearse            in the emulator, with the release build's programs: proves the script, times
+                        nothing
+  --pack FILE           builds the programs and packs them, with the libraries that they need, for a
+                        machine that has a driver, PyTorch or not, and no network
+  --architectures LIST  of the GPUs to build for, as CMake lists them (80;90;100)
+USAGE
+}
+
+cd "$(dirname "$0")/.." || exit 1
+readonly budget=530 # seconds, of nine minutes
+# In the order in which they matter, each with its share of the time.
+readonly targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
+programs='' out=loadtest/results rehearse=false pack='' architectures='80;90;100'
+while [ $# -gt 0 ]; do
+  case $1 in
+    --rehearse) rehearse=true ;;
+    --programs | --out | --pack | --architectures)
+      [ $# -ge 2 ] || { usage >&2; exit 2; }
+      declare "${1#--}=$2"
+      shift
+      ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  shift
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+: >"$work/parts.tsv"
+failed=0
+
+# record NAME OUTCOME SECONDS
+record() {
+  printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$work/parts.tsv"
+  printf -- '-- %s: %s (%s s)\n' "$1" "$2" "$3"
+}
+
+# part NAME SECONDS FILE COMMAND...: runs a part, its output in FILE of the work folder, for at most so
+# long and never beyond the budget.
+part() {
+  local name=$1 limit=$2 file=$3 left=$((budget - SECONDS)) start=$SECONDS status
+  shift 3
+  [ "$left" -lt "$limit" ] && limit=$left
+  if [ "$limit" -lt 5 ]; then
+    record "$name" "not measured: no time" 0
+    return 1
+  fi
+  timeout -k 5 "$limit" "$@" >"$work/$file" 2>"$work/$name.log"
+  status=$?
+  case $status in
+    0) record "$name" ok $((SECONDS - start)); return 0 ;;
+    124 | 137) record "$name" "not measured: longer than $limit s" $((SECONDS - start)) ;;
+    *) record "$name" "failed with status $status" $((SECONDS - start)) ;;
+  esac
+  failed=1
+  tail -n 15 "$work/$file" "$work/$name.log"
+  return 1
+}
+
+# The programs for a GPU, below build/cuda.
+build() {
+  command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+  cmake --preset cuda -DSLUICE_TESTS=ON -DSLUICE_BENCHMARKS=ON "-DSLUICE_CUDA_ARCHITECTURES=$architectures" &&
+    cmake --build build/cuda --target "${targets[@]}"
+}
+
+# pack FILE: the programs of build/cuda with their libraries, but for those of the C and C++ runtimes.
+pack() {
+  local folder=$work/programs program
+  mkdir -p "$folder/lib"
+  for program in "${targets[@]}"; do
+    find build/cuda -type f -name "$program" -exec strip -o "$folder/$program" {} \; || return 1
+    ldd "$folder/$program" |
+      awk '$2 == "=>" && $3 ~ /^\// && $1 !~ /^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|ld-linux)/ { print $3 }'
+  done | sort -u | xargs -r cp -L -t "$folder/lib" || return 1
+  tar -czf "$1" -C "$folder" . && ls -l "$1"
+}
+
+if [ -n "$pack" ]; then
+  build && pack "$pack"
+  exit
+fi
+
+tests=(kernels_cuda_device_test cuda_backend_device_test)
+bench=gpu_bench scale=()
+sanitized='TopK*:RowReduce*:RowOps*:ExcludeSelf*:Projection*:Attention*'
+folder=$work/programs
+mkdir -p "$folder"
+if $rehearse; then
+  for program in gpu_bench_emulated kernels_cuda_test cuda_backend_test; do
+    find "$PWD/build/release" -type f -name "$program" -exec ln -s {} "$folder/" \;
+  done
+  tests=(kernels_cuda_test cuda_backend_test)
+  bench=gpu_bench_emulated scale=(--rehearse --seconds 0.01)
+elif [ -n "$programs" ]; then
+  tar -xzf "$programs" -C "$folder" || { echo "gpu_check: $programs cannot be unpacked" >&2; exit 1; }
+else
+  if ! build >"$work/build.log" 2>&1; then
+    tail -n 20 "$work/build.log"
+    echo "gpu_check: the programs cannot be built here; --pack makes them on a machine with the build's packages" >&2
+    exit 1
+  fi
+  for program in "${targets[@]}"; do
+    find "$PWD/build/cuda" -type f -name "$program" -exec ln -s {} "$folder/" \;
+  done
+fi
+[ -x "$folder/$bench" ] || { echo "gpu_check: there is no $bench" >&2; exit 1; }
+# cuBLASLt comes with the toolkit or with PyTorch.
+torch_lib=$(python3 -c 'import nvidia; print(next(iter(nvidia.__path__)) + "/cu13/lib")' 2>/dev/null)
+# For our programs alone: others have libraries of their own.
+ours=(env "LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:$torch_lib")
+
+"${ours[@]}" "$folder/$bench" device >"$work/device.json" 2>"$work/device.log"
+case $? in
+  0) ;;
+  3) sed 's/^/gpu_check: /' "$work/device.log" >&2; exit 3 ;;
+  *) cat "$work/device.log" >&2; exit 1 ;;
+esac
+machine=$(nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader 2>/dev/null | head -n 1)
+
+# Of the emulator's tests, those that say whether programs and script work; ./test runs all.
+filter='*'
+$rehearse && filter='TopKTest.*:RowReduceTest.*:CudaModelTest.*'
+part "kernel tests" 120 kernel_tests.txt "${ours[@]}" "$folder/${tests[0]}" --gtest_brief=1 "--gtest_filter=$filter"
+part "plans" 80 plans.json "${ours[@]}" "$folder/$bench" plans "${scale[@]}"
+for kernels in rows products draws; do
+  part "kernels, $kernels" 50 "$kernels.json" "${ours[@]}" "$folder/$bench" "$kernels" "${scale[@]}"
+done
+# Invariance over bucket sizes among them.
+part "engine tests" 150 engine_tests.txt "${ours[@]}" "$folder/${tests[1]}" --gtest_brief=1 "--gtest_filter=$filter"
+if ! $rehearse && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+  part "PyTorch" 110 torch.json python3 loadtest/gpu/torch_peers.py --seconds 100
+else
+  record "PyTorch" "not measured: no PyTorch with a GPU" 0
+fi
+for tool in memcheck racecheck; do
+  if ! $rehearse && command -v compute-sanitizer >/dev/null; then
+    part "compute-sanitizer $tool" 60 "$tool.txt" "${ours[@]}" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$folder/${tests[0]}" --gtest_brief=1 "--gtest_filter=$sanitized"
+  else
+    record "compute-sanitizer $tool" "not measured: no compute-sanitizer with a GPU" 0
+  fi
+done
+
+rehearsal=()
+$rehearse && rehearsal=(--rehearsal)
+python3 loadtest/gpu/report.py "$work" --out "$out" --machine "$machine" "${rehearsal[@]}" || failed=1
+exit $failed

@@ -1,0 +1,92 @@
+"""A Llama checkpoint with random weights: the same bytes for the same seed.
+
+Nobody's answers end early: the head's row of the end token is zero, so that its logit is never the
+largest, and every server generates as many tokens as it is asked for.
+"""
+
+import json
+import pathlib
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+EOS = 2
+
+
+@dataclass(frozen=True)
+class Shape:
+    vocab: int = 32000
+    hidden: int = 512
+    intermediate: int = 1408
+    layers: int = 9
+    heads: int = 8
+    kv_heads: int = 2
+    positions: int = 320
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden // self.heads
+
+    def config(self) -> dict:
+        return {
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": self.vocab,
+            "hidden_size": self.hidden, "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers, "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim, "hidden_act": "silu",
+            "max_position_embeddings": self.positions, "rms_norm_eps": self.norm_eps,
+            "rope_theta": self.rope_theta, "attention_bias": False, "mlp_bias": False,
+            "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": EOS,
+            "torch_dtype": "float32",
+        }
+
+
+def tensors_of(shape: Shape, seed: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+
+    def matrix(rows: int, columns: int) -> np.ndarray:
+        drawn = random.standard_normal((rows, columns), np.float32)
+        return drawn / np.float32(np.sqrt(columns))
+
+    def norm() -> np.ndarray:
+        return 1 + np.float32(0.1) * random.standard_normal(shape.hidden, np.float32)
+
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    tensors = {"model.embed_tokens.weight": matrix(shape.vocab, shape.hidden)}
+    for layer in range(shape.layers):
+        prefix = f"model.layers.{layer}."
+        tensors |= {
+            prefix + "input_layernorm.weight": norm(),
+            prefix + "self_attn.q_proj.weight": matrix(queries, shape.hidden),
+            prefix + "self_attn.k_proj.weight": matrix(keys, shape.hidden),
+            prefix + "self_attn.v_proj.weight": matrix(keys, shape.hidden),
+            prefix + "self_attn.o_proj.weight": matrix(shape.hidden, queries),
+            prefix + "post_attention_layernorm.weight": norm(),
+            prefix + "mlp.gate_proj.weight": matrix(shape.intermediate, shape.hidden),
+            prefix + "mlp.up_proj.weight": matrix(shape.intermediate, shape.hidden),
+            prefix + "mlp.down_proj.weight": matrix(shape.hidden, shape.intermediate),
+        }
+    tensors["model.norm.weight"] = norm()
+    tensors["lm_head.weight"] = 4 * matrix(shape.vocab, shape.hidden)
+    tensors["lm_head.weight"][EOS] = 0
+    return tensors
+
+
+def write(directory: pathlib.Path, shape: Shape, seed: int) -> None:
+    """Does nothing where `directory` has this very checkpoint."""
+    recipe = json.dumps(asdict(shape) | {"seed": seed})
+    mark = directory / "recipe.json"
+    if mark.exists() and mark.read_text() == recipe:
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(tensors_of(shape, seed), directory / "model.safetensors")
+    (directory / "config.json").write_text(json.dumps(shape.config(), indent=1) + "\n")
+    mark.write_text(recipe)
+
+
+def read(directory: pathlib.Path) -> tuple[Shape, dict[str, np.ndarray]]:
+    recipe = json.loads((directory / "recipe.json").read_text())
+    del recipe["seed"]
+    return Shape(**recipe), load_file(directory / "model.safetensors")

@@ -1,0 +1,84 @@
+"""Which phases are run, in which order and for how long; and one of them, through sluice-load."""
+
+import json
+import pathlib
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from arms import MODEL
+from servers import Server
+from workloads import CAP, Workload
+
+OWN_SHARE = 0.8  # of what a server bears in a closed loop, offered to it
+COMMON_SHARE = 0.7  # of what the best one bears, offered to all
+PERCENTILE = 50  # so that a phase of 20 calls can be VALID; nothing else depends on it
+WARM_UP_S = 1.0
+OVERHEAD_S = 1.5  # of a phase: connections, the warm-up's and the last answers
+
+
+@dataclass(frozen=True)
+class Phase:
+    name: str  # closed, own or common
+    load: tuple[str, ...]
+    seed: int
+
+
+def interleaved(names: Sequence[str], rounds: int) -> list[list[str]]:
+    """The order of each round. It turns, so that none always runs after the same one or first."""
+    return [list(names[turn % len(names):]) + list(names[: turn % len(names)])
+            for turn in range(rounds)]
+
+
+def phase_seconds(budget_s: float, phases: int) -> float:
+    """How long each may be measured when all of them are to take the budget, at least 2 s."""
+    return max(2.0, budget_s / phases - WARM_UP_S - OVERHEAD_S)
+
+
+def phases_of(workload: Workload, own_rate: float, common_rate: float, turn: int) -> list[Phase]:
+    """Of one arm in one round. Contents differ from phase to phase, so that nothing is remembered,
+    and are the same for all arms."""
+    def offered(rate: float) -> tuple[str, ...]:
+        return ("--arrivals", "trace", "--rate", f"{rate:.2f}",
+                "--deadline-ms", str(2 * workload.objective_ms))
+
+    loads = {"closed": ("--concurrency", str(workload.concurrency)), "own": offered(own_rate),
+             "common": offered(common_rate)}
+    return [Phase(name, load, 3 * turn + number + 1)
+            for number, (name, load) in enumerate(loads.items())]
+
+
+class Client:
+    """sluice-load, on processors of its own."""
+
+    def __init__(self, binary: pathlib.Path, processors: list[int], trace: pathlib.Path,
+                 vocabulary: int, scratch: pathlib.Path):
+        self._prefix = ["taskset", "-c", ",".join(map(str, processors)), str(binary), "run"]
+        self._trace, self._vocabulary, self._out = trace, vocabulary, scratch / "phase.json"
+
+    def run(self, server: Server, workload: Workload, phase: Phase, seconds: float) -> dict:
+        command = [
+            *self._prefix, "--server", server.address, "--model", MODEL, "--outputs", "output_ids",
+            "--lengths", "trace", "--trace", self._trace, "--cap", CAP + 64,
+            "--max-tokens", workload.max_tokens, "--vocab", self._vocabulary, "--variants", 1 << 20,
+            "--seed", phase.seed, "--warm-up", WARM_UP_S, "--duration", f"{seconds:.2f}",
+            "--min-duration", f"{seconds - 0.1:.2f}", "--min-calls", 1, "--percentile", PERCENTILE,
+            "--objective-ms", workload.objective_ms, "--quiet", "--out", self._out, *phase.load]
+        before = server.cpu_seconds()
+        ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+        if ended.returncode > 1:
+            raise RuntimeError(f"sluice-load: {ended.stderr.strip()}")
+        return json.loads(self._out.read_text()) | {"cpu_s": server.cpu_seconds() - before}
+
+
+def figures(report: dict) -> dict:
+    """What is kept of a phase. The server's processor time is that of the warm-up too, and so are the
+    answers that are held against it."""
+    phase = report["phases"][0]
+    answers = sum(second["answers"] for second in phase["seconds"])
+    return {"answers_per_cpu_s": answers / max(report["cpu_s"], 1e-3),
+            "offered_per_s": phase["offered_per_s"], "answered_per_s": phase["answered_per_s"],
+            "goodput_per_s": phase["goodput_per_s"], "p50_ms": phase["latency_ms"]["p50"],
+            "p99_ms": phase["latency_ms"]["p99"], "calls": phase["calls"],
+            "outcomes": phase["outcomes"], "verdict": phase["verdict"],
+            "reasons": phase.get("reasons", [])}

@@ -1,0 +1,84 @@
+"""The checkpoint in llama.cpp's format, all of it F32."""
+
+import pathlib
+import re
+import sys
+
+import gguf
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from checkpoint import EOS, Shape, read  # noqa: E402
+
+LAYER_NAMES = {
+    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def name_of(name: str) -> str:
+    """`model.layers.3.mlp.up_proj.weight` is `blk.3.ffn_up.weight`."""
+    stem = name.removesuffix(".weight")
+    if stem in OTHER_NAMES:
+        return f"{OTHER_NAMES[stem]}.weight"
+    number, part = stem.removeprefix("model.layers.").split(".", 1)
+    return f"blk.{number}.{LAYER_NAMES[part]}.weight"
+
+
+def interleaved(matrix: np.ndarray, heads: int) -> np.ndarray:
+    """Rotary pairs (i, i + half) of each head become neighbours, as this format has them."""
+    halves = matrix.reshape(heads, 2, -1, matrix.shape[1])
+    return halves.swapaxes(1, 2).reshape(matrix.shape)
+
+
+def describe(writer: gguf.GGUFWriter, shape: Shape) -> None:
+    writer.add_context_length(shape.positions)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.intermediate)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_rope_freq_base(shape.rope_theta)
+    writer.add_layer_norm_rms_eps(shape.norm_eps)
+    writer.add_vocab_size(shape.vocab)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+
+
+def tokens_of(text: str) -> list[int]:
+    """The engine answers with texts: that of a token is its number."""
+    return [int(number) for number in re.findall(r"<(\d+)>", text)]
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([f"<{number}>" for number in range(size)])
+    writer.add_token_scores([-float(number) for number in range(size)])
+    writer.add_token_types([gguf.TokenType.NORMAL] * size)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(EOS)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(False)
+
+
+def export(checkpoint: pathlib.Path) -> pathlib.Path:
+    """Writes model.gguf into the checkpoint's folder where it is missing."""
+    path = checkpoint / "model.gguf"
+    if path.exists():
+        return path
+    shape, tensors = read(checkpoint)
+    writer = gguf.GGUFWriter(path, "llama")
+    describe(writer, shape)
+    add_vocabulary(writer, shape.vocab)
+    heads = {"q_proj": shape.heads, "k_proj": shape.kv_heads}
+    for name, tensor in tensors.items():
+        rotated = heads.get(name.split(".")[-2])
+        writer.add_tensor(name_of(name), interleaved(tensor, rotated) if rotated else tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

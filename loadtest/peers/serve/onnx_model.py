@@ -1,0 +1,130 @@
+"""The checkpoint as an ONNX graph for onnxruntime, with its fused operators and dynamic axes.
+
+Inputs: `input_ids` int64 [rows, longest], `lengths` int32 [rows]. Outputs, for the token that follows
+each prompt: `token` int64 [rows], `logprob` float [rows]. The head sees the last position of each row
+alone. GroupQueryAttention takes prompts padded on the right and applies the rotary embedding.
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from checkpoint import Shape, read  # noqa: E402
+
+FUSED = "com.microsoft"
+
+
+class Graph:
+    """Collects nodes and weights; every operator returns the name of its first output."""
+
+    def __init__(self):
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def weight(self, name: str, array: np.ndarray) -> str:
+        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def op(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes) -> str:
+        return self.ops(kind, *inputs, outputs=outputs, domain=domain, **attributes)[0]
+
+    def ops(self, kind: str, *inputs: str, outputs: int, domain: str = "", **attributes) -> list[str]:
+        name = f"{kind}_{len(self.nodes)}"
+        names = [f"{name}_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(kind, inputs, names, name, domain=domain, **attributes))
+        return names
+
+
+def rotary(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    half = shape.head_dim // 2
+    frequencies = shape.rope_theta ** (-np.arange(half) / half)
+    angles = np.outer(np.arange(shape.positions), frequencies)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+class Builder:
+    def __init__(self, shape: Shape, tensors: dict[str, np.ndarray]):
+        self.shape, self.tensors, self.graph = shape, tensors, Graph()
+
+    def constant(self, name: str, *values: int, dtype=np.int64) -> str:
+        return self.graph.weight(name, np.array(values, dtype))
+
+    def linear(self, x: str, *names: str) -> str:
+        """One product for several matrices that read the same."""
+        stacked = np.concatenate([self.tensors[f"{name}.weight"] for name in names])
+        return self.graph.op("MatMul", x, self.graph.weight("+".join(names), stacked.T))
+
+    def norm(self, x: str, skip: str | None, name: str) -> tuple[str, str]:
+        """The norm of x + skip, and x + skip itself."""
+        weight = self.graph.weight(name, self.tensors[f"{name}.weight"])
+        if skip is None:
+            made = self.graph.op("SimplifiedLayerNormalization", x, weight, axis=-1,
+                                 epsilon=self.shape.norm_eps, stash_type=1)
+            return made, x
+        made = self.graph.ops("SkipSimplifiedLayerNormalization", x, skip, weight, outputs=4,
+                              domain=FUSED, epsilon=self.shape.norm_eps)
+        return made[0], made[3]
+
+    def attention(self, h: str, prefix: str, common: list[str]) -> str:
+        qkv = self.linear(h, *(f"{prefix}self_attn.{each}_proj" for each in "qkv"))
+        mixed = self.graph.ops(
+            "GroupQueryAttention", qkv, "", "", "", "", *common, outputs=3, domain=FUSED,
+            num_heads=self.shape.heads, kv_num_heads=self.shape.kv_heads, do_rotary=1,
+            scale=self.shape.head_dim**-0.5)[0]
+        return self.linear(mixed, f"{prefix}self_attn.o_proj")
+
+    def mlp(self, h: str, prefix: str) -> str:
+        gate = self.graph.op("QuickGelu", self.linear(h, f"{prefix}mlp.gate_proj"), domain=FUSED,
+                             alpha=1.0)
+        up = self.linear(h, f"{prefix}mlp.up_proj")
+        return self.linear(self.graph.op("Mul", gate, up), f"{prefix}mlp.down_proj")
+
+    def head(self, x: str, skip: str, last: str) -> None:
+        """The residual stream's last positions, normed, times the head."""
+        rows = self.graph.op("GatherND", self.graph.op("Add", x, skip), last, batch_dims=1)
+        h, _ = self.norm(rows, None, "model.norm")
+        logits = self.linear(h, "lm_head")
+        self.graph.nodes.append(helper.make_node("ArgMax", [logits], ["token"], axis=1, keepdims=0))
+        best = self.graph.op("ReduceMax", logits, self.constant("axis", 1), keepdims=0)
+        total = self.graph.op("ReduceLogSumExp", logits, "axis", keepdims=0)
+        self.graph.nodes.append(helper.make_node("Sub", [best, total], ["logprob"]))
+
+    def build(self) -> Graph:
+        op = self.graph.op
+        before = op("Sub", "lengths", self.constant("one", 1, dtype=np.int32))
+        width = op("Gather", op("Shape", "input_ids"), self.graph.weight("second", np.array(1)))
+        cosines, sines = rotary(self.shape)
+        common = [before, op("Cast", width, to=TensorProto.INT32),
+                  self.graph.weight("cos", cosines), self.graph.weight("sin", sines)]
+        last = op("Unsqueeze", op("Cast", before, to=TensorProto.INT64), self.constant("columns", 1))
+        embedding = self.graph.weight("embedding", self.tensors["model.embed_tokens.weight"])
+        x, skip = op("Gather", embedding, "input_ids"), None
+        for layer in range(self.shape.layers):
+            prefix = f"model.layers.{layer}."
+            h, x = self.norm(x, skip, f"{prefix}input_layernorm")
+            h, x = self.norm(x, self.attention(h, prefix, common), f"{prefix}post_attention_layernorm")
+            skip = self.mlp(h, prefix)
+        self.head(x, skip, last)
+        return self.graph
+
+
+def export(checkpoint: pathlib.Path) -> pathlib.Path:
+    """Writes model.onnx into the checkpoint's folder where it is missing."""
+    path = checkpoint / "model.onnx"
+    if path.exists():
+        return path
+    made = Builder(*read(checkpoint)).build()
+    graph = helper.make_graph(
+        made.nodes, "llama",
+        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["rows", "longest"]),
+         helper.make_tensor_value_info("lengths", TensorProto.INT32, ["rows"])],
+        [helper.make_tensor_value_info("token", TensorProto.INT64, ["rows"]),
+         helper.make_tensor_value_info("logprob", TensorProto.FLOAT, ["rows"])],
+        made.weights)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(FUSED, 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path

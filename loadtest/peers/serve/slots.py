@@ -1,0 +1,29 @@
+"""Calls into an engine that batches by itself: each blocks a thread of its own until it is answered."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from batcher import Answer
+
+# Prompt, tokens to generate, and what says that nobody waits for them any more.
+Generate = Callable[[np.ndarray, int, threading.Event], Answer]
+
+
+class Slots:
+    def __init__(self, generate: Generate, count: int):
+        self._generate = generate
+        self._threads = ThreadPoolExecutor(count)
+        self._free = asyncio.Semaphore(count)
+
+    async def answer(self, prompt: np.ndarray, max_tokens: int) -> Answer:
+        given_up = threading.Event()
+        async with self._free:
+            try:
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._generate, prompt, max_tokens, given_up)
+            finally:
+                given_up.set()

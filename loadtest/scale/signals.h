@@ -1,0 +1,29 @@
+// What Prometheus would say of a fleet's replicas.
+#pragma once
+
+#include <deque>
+
+#include "loadtest/scale/autoscaler.h"
+
+namespace sluice::loadtest {
+
+// The scraped samples of one replica. After its end they count as long as a window reaches back to them.
+class Samples {
+ public:
+  // Times ascend. `busy` is a counter.
+  void Add(double now, double drain, double busy);
+  // Forgets what is more than `seconds` old.
+  void Keep(double now, double seconds);
+
+  // Of the samples within the window before `now`: avg_over_time of the drain, or rate of the counter,
+  // without Prometheus's extrapolation beyond the first and last of them. 0 without enough samples.
+  double Over(double now, const ScalingTarget& target) const;
+
+ private:
+  struct Sample {
+    double at, drain, busy;
+  };
+  std::deque<Sample> samples_;
+};
+
+}  // namespace sluice::loadtest

@@ -1,0 +1,143 @@
+"""The image's file tree, built without Docker and run in namespaces as the Dockerfile says: root read-only, a
+user without rights, process 1. Needs root, or sudo without a password."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from processes import BUILD, DEMO, DEPLOY, ROOT, SLUICE, Process, free_port, get, tool
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "--non-interactive", "--preserve-env"]
+
+
+def instruction(name):
+    """The words of an instruction of the image's last stages, such as ENTRYPOINT or CMD."""
+    stage = DOCKERFILE[DOCKERFILE.index("FROM scratch") :]
+    found = re.findall(rf"^{name} (.*)$", stage, re.M)
+    assert len(found) == 1, f"{name}: {found}"
+    words = found[0].split("CMD ")[-1]
+    return json.loads(words) if words.startswith("[") else words
+
+
+def build_tree(folder):
+    result = subprocess.run([DEPLOY / "image_tree.sh", BUILD, folder], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tree():
+    return build_tree(ROOT / "build" / "image")
+
+
+def inside(tree, *command, models="", own_processes=True):
+    """The command line that runs `command` in the image."""
+    namespaces = ["unshare", "--mount", *(["--pid", "--fork", "--kill-child"] if own_processes else [])]
+    enter = ROOT / "tests" / "deploy" / "enter_image.sh"
+    return [*AS_ROOT, *namespaces, enter, tree, models, instruction("USER"), *command]
+
+
+class Container(Process):
+    """The daemon of the image on free ports."""
+
+    def __init__(self, tree, folder, models="", arguments=None):
+        self.tree = tree
+        self.grpc, self.http = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        addresses = ["--server.grpc.address", self.grpc, "--server.metrics.address", self.http]
+        command = [*instruction("ENTRYPOINT"), *(arguments or instruction("CMD")), *addresses]
+        super().__init__(
+            inside(tree, *command, "--server.admin.address=", models=models), folder / "container.log"
+        )
+        self.wait_ready(lambda: get(self.http, "/readyz") is not None)
+
+    def daemon(self):
+        """Process 1 of the container, as numbered outside."""
+        return max(self._descendants(self.process.pid))
+
+    def _descendants(self, pid):
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            children = [int(each) for each in file.read().split()]
+        return children + [below for each in children for below in self._descendants(each)]
+
+    def healthy(self):
+        """What Docker's health check says."""
+        command = inside(self.tree, *instruction("HEALTHCHECK"))
+        environment = os.environ | {"SLUICE_SERVER": self.grpc}
+        return subprocess.run(command, env=environment, capture_output=True).returncode == 0
+
+    def infer(self, model):
+        command = [SLUICE, "--server", self.grpc, "infer", "--model", model, "--ids", "1,2,3,4"]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            subprocess.run([*AS_ROOT, "kill", "-KILL", str(self.daemon())], check=True)
+            self.process.wait()
+
+
+def status(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in file)
+
+
+def test_the_image_serves_its_model_without_rights_or_a_writable_file(tree, tmp_path):
+    with Container(tree, tmp_path) as container:
+        answer = container.infer("demo")
+        assert answer.returncode == 0, answer.stderr
+        assert container.healthy()
+        seen = status(container.daemon())
+        assert set(seen["Uid"].split()) == set(seen["Gid"].split()) == {"10001"}
+        assert seen["NSpid"].split()[-1] == "1"
+        assert int(seen["CapEff"], 16) == 0 and not seen["Groups"].strip()
+        with open(f"/proc/{container.daemon()}/mountinfo") as file:
+            root = next(line.split() for line in file if line.split()[4] == "/")
+        assert root[5].split(",")[0] == "ro"
+        # Process 1 has no default handling of signals: a daemon that relied on it would not end.
+        subprocess.run([*AS_ROOT, "kill", "-TERM", str(container.daemon())], check=True)
+        assert container.process.wait(60) == 0, container.log.read_text()
+        assert not container.healthy()
+
+
+def test_the_image_serves_what_is_mounted_on_models(tree, tmp_path):
+    models = tmp_path / "models"
+    shutil.copytree(DEMO, models / "mine", ignore=shutil.ignore_patterns("training", "*.py"))
+    for folder in (tmp_path, models):
+        folder.chmod(0o755)
+    with Container(tree, tmp_path, models, ["--model", "mine=/models/mine"]) as container:
+        assert container.infer("mine").returncode == 0
+        assert container.infer("demo").returncode != 0
+
+
+def test_two_builds_of_the_tree_are_equal(tree, tmp_path):
+    def archive(folder):
+        command = ["tar", "--sort=name", "-c", "-C", folder, "."]
+        return subprocess.run(command, capture_output=True, check=True).stdout
+
+    assert archive(build_tree(tmp_path / "again")) == archive(tree)
+
+
+def test_a_library_that_is_missing_is_found(tree, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(tree, broken, symlinks=True)
+    (library,) = broken.glob("usr/lib/*/libspdlog.so.1.10")
+    library.unlink()
+    check = subprocess.run([DEPLOY / "check_image_tree.sh", broken], capture_output=True, text=True)
+    assert check.returncode == 1 and "libspdlog.so.1.10" in check.stderr
+
+
+def test_nothing_beside_the_programs_can_be_run(tree):
+    """No shell, no interpreter; the loader itself is a library."""
+    assert sorted(each.name for each in (tree / "usr" / "local" / "bin").iterdir()) == ["sluice", "sluiced"]
+    assert not (tree / "usr" / "bin").exists() and not (tree / "bin").exists()
+    set_user = [each for each in tree.rglob("*") if each.lstat().st_mode & 0o6000 and not each.is_symlink()]
+    assert not set_user
+
+
+def test_the_dockerfile_has_no_finding():
+    result = subprocess.run([tool("hadolint"), ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout

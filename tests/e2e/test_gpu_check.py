@@ -1,0 +1,78 @@
+"""loadtest/gpu_check.sh: with programs that pretend, and as a rehearsal in the emulator."""
+
+import json
+import subprocess
+import tarfile
+
+import pytest
+from conftest import ROOT
+
+DEVICE = """{"device": {"name": "pretended", "architecture": "sm_0"}}"""
+MEASURED = {"part": "kernels", "name": "copy (mix)", "shape": "1 x 1 bf16", "value": 2.0, "unit": "us",
+            "bytes": 4e6, "operations": 0, "tensor_cores": False}
+
+
+def check(*arguments, timeout=120):
+    return subprocess.run([ROOT / "loadtest" / "gpu_check.sh", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout)
+
+
+@pytest.fixture
+def pack(tmp_path):
+    """Makes what --programs takes; `bench` is the shell code of gpu_bench, whose part is $1."""
+
+    def make(bench):
+        programs = tmp_path / "programs"
+        programs.mkdir()
+        for name, code in (("gpu_bench", bench), ("kernels_cuda_device_test", "exit 0"),
+                           ("cuda_backend_device_test", "echo a test failed; exit 1")):
+            (programs / name).write_text(f"#!/bin/sh\n{code}\n")
+            (programs / name).chmod(0o755)
+        with tarfile.open(tmp_path / "programs.tar.gz", "w:gz") as archive:
+            archive.add(programs, arcname=".")
+        return tmp_path / "programs.tar.gz"
+
+    return make
+
+
+def test_without_a_device_it_says_so(pack, tmp_path):
+    ended = check("--programs", pack("echo 'no device: no driver' >&2; exit 3"), "--out", tmp_path / "out")
+    assert ended.returncode == 3
+    assert "gpu_check: no device: no driver" in ended.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_fails_is_named_and_the_others_go_on(pack, tmp_path):
+    measured = json.dumps({"measurements": [MEASURED]})
+    ended = check("--out", tmp_path / "out", "--programs",
+                  pack(f"case $1 in device) echo '{DEVICE}' ;; products) exit 7 ;; *) echo '{measured}' ;; esac"))
+    assert ended.returncode == 1, ended.stderr
+    report = json.loads((tmp_path / "out" / "gpu_check.json").read_text())
+    outcomes = {part["part"]: part["outcome"] for part in report["parts"]}
+    assert outcomes["kernels, products"] == "failed with status 7"
+    assert outcomes["engine tests"] == "failed with status 1"
+    assert "a test failed" in ended.stdout
+    assert outcomes["kernel tests"] == outcomes["kernels, rows"] == outcomes["kernels, draws"] == outcomes["plans"] == "ok"
+    assert report["device"]["name"] == "pretended"
+    assert report["kernels"] == [MEASURED] * 2
+    table = (tmp_path / "out" / "gpu_check.md").read_text()
+    assert ended.stdout.endswith(table), "the table comes last"
+    assert "| copy (mix) | 1 x 1 bf16 | 2.0 | 2000 | 100 % |" in table
+
+
+@pytest.mark.parametrize("arguments", [["--pact"], ["--programs"], ["--programs", "/no/such/file"]])
+def test_wrong_arguments_are_errors(arguments):
+    assert check(*arguments).returncode in (1, 2)
+
+
+def test_the_rehearsal_goes_through(tmp_path):
+    ended = check("--rehearse", "--out", tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report = json.loads((tmp_path / "gpu_check.json").read_text())
+    assert report["rehearsal"]
+    assert {part["outcome"].split(":")[0] for part in report["parts"]} == {"ok", "not measured"}
+    names = {measured["name"] for measured in report["kernels"]}
+    assert {"position-wise projection", "attention, prefill, XSA", "XSA, norm form", "sampling, top-k 50"} <= names
+    plans = {(m["name"], m["unit"]): m["value"] for m in report["plans"]}
+    assert plans["captures over 100 sizes", "captures"] == 0
+    assert "A rehearsal in the emulator" in ended.stdout

@@ -1,0 +1,130 @@
+#include "loadtest/scale/autoscaler.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "loadtest/scale/rule_file.h"
+#include "loadtest/scale/signals.h"
+
+namespace sluice::loadtest {
+namespace {
+
+AutoscalerRule Rule() {
+  return {
+      .min_replicas = 2,
+      .max_replicas = 10,
+      .targets = {{.signal = Signal::kDrain, .per_replica = 0.5, .window_seconds = 60},
+                  {.signal = Signal::kBusy, .per_replica = 0.7, .window_seconds = 60}},
+      .up = {.policies = {{.percent = true, .value = 100, .period_seconds = 30}}},
+      .down = {.stabilization_seconds = 600, .policies = {{.value = 1, .period_seconds = 120}}}};
+}
+
+struct WantedCase {
+  const char* name;
+  int replicas;
+  double drain, busy;  // summed
+  int expected;
+};
+
+TEST(Autoscaler, TakesTheTargetThatAsksForMost) {
+  for (const WantedCase& c : std::vector<WantedCase>{
+           {"idle: no fewer than the minimum", 2, 0, 0, 2},
+           {"by the queue, rounded up", 4, 2.6, 0.1, 6},
+           {"by the work", 4, 0.1, 3.6, 6},
+           {"within the tolerance of a tenth", 4, 2.19, 3.0, 4},
+           {"no more than the maximum", 8, 100, 8, 10},
+           {"at most doubled", 2, 100, 2, 4},
+       }) {
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(Autoscaler(Rule()).Decide(0, c.replicas, {c.drain, c.busy}), c.expected);
+  }
+}
+
+TEST(Autoscaler, DoublesOncePerPeriod) {
+  Autoscaler autoscaler(Rule());
+  EXPECT_EQ(autoscaler.Decide(0, 2, {50, 0}), 4);
+  EXPECT_EQ(autoscaler.Decide(15, 4, {50, 0}), 4);
+  EXPECT_EQ(autoscaler.Decide(30, 4, {50, 0}), 8);
+}
+
+TEST(Autoscaler, StaysWhereItBeganForAWindow) {
+  Autoscaler autoscaler(Rule());
+  EXPECT_EQ(autoscaler.Decide(0, 5, {0, 0}), 5);
+  EXPECT_EQ(autoscaler.Decide(599, 5, {0, 0}), 5);
+  EXPECT_EQ(autoscaler.Decide(600, 5, {0, 0}), 4);
+}
+
+TEST(Autoscaler, GoesDownOneByOneAfterTheWindow) {
+  Autoscaler autoscaler(Rule());
+  int replicas = 8;
+  EXPECT_EQ(autoscaler.Decide(0, replicas, {4, 0}), 8);
+  std::vector<double> removed;
+  for (double now = 15; now < 1200; now += 15) {
+    const int after = autoscaler.Decide(now, replicas, {0, 0});
+    ASSERT_TRUE(after == replicas || after == replicas - 1) << now;
+    if (after < replicas) removed.push_back(now);
+    replicas = after;
+  }
+  EXPECT_EQ(removed, (std::vector<double>{600, 720, 840, 960, 1080}));
+}
+
+TEST(Samples, AreAveragedAndRated) {
+  Samples samples;
+  for (int i = 0; i <= 8; ++i) samples.Add(15 * i, i, 6 * i);
+  const ScalingTarget drain{.signal = Signal::kDrain, .per_replica = 1, .window_seconds = 60};
+  const ScalingTarget busy{.signal = Signal::kBusy, .per_replica = 1, .window_seconds = 60};
+  // Those after 60 s: 5 to 8.
+  EXPECT_DOUBLE_EQ(samples.Over(120, drain), 6.5);
+  EXPECT_DOUBLE_EQ(samples.Over(120, busy), 0.4);
+  EXPECT_DOUBLE_EQ(samples.Over(170, drain), 8);
+  EXPECT_DOUBLE_EQ(samples.Over(170, busy), 0);  // a rate needs two
+  samples.Keep(170, 60);
+  EXPECT_DOUBLE_EQ(samples.Over(120, drain), 8);
+  EXPECT_DOUBLE_EQ(samples.Over(180, drain), 0);
+}
+
+std::string Deploy(const char* file) { return std::string(SLUICE_SOURCE_DIR "/deploy/") + file; }
+
+void ExpectEqual(const ScalingDirection& a, const ScalingDirection& b) {
+  EXPECT_EQ(a.stabilization_seconds, b.stabilization_seconds);
+  ASSERT_EQ(a.policies.size(), b.policies.size());
+  for (size_t i = 0; i < a.policies.size(); ++i) {
+    EXPECT_EQ(a.policies[i].percent, b.policies[i].percent);
+    EXPECT_EQ(a.policies[i].value, b.policies[i].value);
+    EXPECT_EQ(a.policies[i].period_seconds, b.policies[i].period_seconds);
+  }
+}
+
+TEST(ReadScalingRule, BothAutoscalersShipTheSameRule) {
+  const auto keda = ReadScalingRule(Deploy("kubernetes/overlays/keda/scaled_object.yaml"), "");
+  const auto hpa = ReadScalingRule(Deploy("kubernetes/overlays/hpa/autoscaler.yaml"),
+                                   Deploy("prometheus/adapter_rules.yaml"));
+  ASSERT_TRUE(keda.ok()) << keda.status();
+  ASSERT_TRUE(hpa.ok()) << hpa.status();
+  EXPECT_EQ(keda->min_replicas, hpa->min_replicas);
+  EXPECT_EQ(keda->max_replicas, hpa->max_replicas);
+  ExpectEqual(keda->up, hpa->up);
+  ExpectEqual(keda->down, hpa->down);
+  ASSERT_EQ(keda->targets.size(), hpa->targets.size());
+  for (size_t i = 0; i < keda->targets.size(); ++i) {
+    EXPECT_EQ(keda->targets[i].signal, hpa->targets[i].signal);
+    EXPECT_DOUBLE_EQ(keda->targets[i].per_replica, hpa->targets[i].per_replica);
+    EXPECT_EQ(keda->targets[i].window_seconds, hpa->targets[i].window_seconds);
+  }
+  EXPECT_EQ(keda->targets[0].signal, Signal::kDrain);
+  EXPECT_GT(keda->down.stabilization_seconds, keda->up.stabilization_seconds);
+}
+
+TEST(ReadScalingRule, NamesWhatItDoesNotUnderstand) {
+  const std::string manifest = Deploy("kubernetes/overlays/hpa/autoscaler.yaml");
+  const std::string other = Deploy("kubernetes/base/deployment.yaml");
+  for (const auto& rule : {ReadScalingRule(manifest, other), ReadScalingRule(other, ""),
+                           ReadScalingRule("missing.yaml", "")}) {
+    EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(rule.status().message().find(".yaml: "), absl::string_view::npos) << rule.status();
+  }
+}
+
+}  // namespace
+}  // namespace sluice::loadtest
