@@ -23,6 +23,7 @@
 #include "server/recent_activity.h"
 #include "server/reloader.h"
 #include "server/reply_thread.h"
+#include "server/security/poll_thread.h"
 #include "server/server.h"
 #include "server/statistics.h"
 #include "server/tuning.h"
@@ -37,6 +38,8 @@ EngineTraits TraitsOf(const Config& config) {
           .memory_limit_bytes = config.engine.ladder.memory_limit_bytes,
           .max_queue_delay_us = config.engine.batch.max_queue_delay_us};
 }
+
+constexpr std::chrono::seconds kTrimInterval{10};
 
 // From the signal: after the drain come the last answers and what else goes with the process.
 nanoseconds LongestEnd(const LifecycleOptions& lifecycle) {
@@ -87,6 +90,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   if (!server.ok()) return server.status();
   reloader.emplace(config, read, server->get(), &metrics, log->get());
   if (absl::Status status = reloader->LoadModels(); !status.ok()) return status;
+  const PollThread trims(kTrimInterval, Clock::Real(), TrimHeaps);
   WorkThread hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
   const Reload reload = [&reloader] { return reloader->Reload(); };
   (*server)->SetReload(reload);

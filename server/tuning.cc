@@ -18,4 +18,6 @@ void TuneProcess() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
+void TrimHeaps() { malloc_trim(0); }
+
 }  // namespace sluice

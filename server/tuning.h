@@ -11,4 +11,8 @@ namespace sluice {
 // for each call.
 void TuneProcess();
 
+// Gives what the heaps hold below anything still in use back to the system, which they never do by themselves.
+// Takes a millisecond or so, in which other threads may wait for memory: to be called now and then.
+void TrimHeaps();
+
 }  // namespace sluice
