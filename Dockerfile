@@ -5,21 +5,22 @@
 #
 # The image holds the tree of deploy/image_tree.sh and nothing else: no shell, no package manager.
 # Compiler, base and packages are those of one day, so that the same commit gives the same files;
-# raise both together for Debian's security updates:
-#   --build-arg DEBIAN=bookworm-20250520-slim --build-arg SNAPSHOT=20250520T000000Z
+# raise it for Debian's security updates:
+#   --build-arg DEBIAN=bookworm-20250520-slim
 # For an image of the same digest as well: --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), the
 # exporter's option rewrite-timestamp=true, and the same VERSION and REVISION.
 ARG DEBIAN=bookworm-20250520-slim
 
 FROM debian:${DEBIAN} AS build
-ARG SNAPSHOT=20250520T000000Z
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 WORKDIR /src
 COPY tools/packages-build.txt tools/
-# A snapshot's signatures run out. The lists are kept: image_tree.sh downloads by them.
+# The base's list of sources names, in comments, the archive of its own day, whose signatures have run out.
+# The lists are kept: image_tree.sh downloads by them.
 # hadolint ignore=DL3009
-RUN sed -i "s|deb.debian.org/\(debian[a-z-]*\)|snapshot.debian.org/archive/\1/${SNAPSHOT}|; s|^Suites|Check-Valid-Until: no\n&|" \
+RUN sed -i '/^URIs:/d; s/^# *http/URIs: http/; s/^Suites/Check-Valid-Until: no\n&/' \
       /etc/apt/sources.list.d/debian.sources && \
+    grep -q '^URIs: .*/archive/' /etc/apt/sources.list.d/debian.sources && \
     apt-get update -qq && \
     sed 's/#.*//' tools/packages-build.txt | xargs apt-get install -y -qq --no-install-recommends
 ENV SOURCE_DATE_EPOCH=0
@@ -30,21 +31,20 @@ RUN cmake --preset release -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/release --target sluiced sluice && \
     deploy/image_tree.sh build/release /tree
 
-# NVIDIA publishes no base image of Debian; its packages for Debian are of the version named.
+# The toolkit as Python packages: NVIDIA publishes no base image of Debian.
 FROM build AS build-cuda
-ADD https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/cuda-keyring_1.1-1_all.deb /tmp/
+COPY tools/requirements-cuda.txt tools/
 # hadolint ignore=DL3008
-RUN apt-get install -y -qq --no-install-recommends ca-certificates /tmp/cuda-keyring_1.1-1_all.deb && \
-    apt-get update -qq && \
-    apt-get install -y -qq --no-install-recommends cuda-nvcc-13-0 cuda-cudart-dev-13-0 libcublas-dev-13-0
-ENV PATH=/usr/local/cuda-13.0/bin:$PATH
+RUN apt-get install -y -qq --no-install-recommends python3-venv && \
+    python3 -m venv /cuda && \
+    /cuda/bin/pip install -q --no-cache-dir --no-deps -r tools/requirements-cuda.txt && \
+    ln -s /cuda/lib/python3*/site-packages/nvidia/cu13 /usr/local/cuda
+ENV PATH=/usr/local/cuda/bin:$PATH CMAKE_PREFIX_PATH=/usr/local/cuda
 COPY . .
-# cuBLASLt is taken along if the daemon asks for it. The driver comes with the host's container runtime.
-# hadolint ignore=DL4006
+# cuBLASLt is loaded where cuda.dense asks for it; the driver comes with the host's container runtime.
 RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/cuda --target sluiced sluice && \
-    ldd build/cuda/server/sluiced | awk '/libcublas/ { print $3 }' | \
-    xargs deploy/image_tree.sh build/cuda /tree
+    deploy/image_tree.sh build/cuda /tree /usr/local/cuda/lib/libcublasLt.so.13
 
 FROM scratch AS image
 ARG VERSION=0.1.0

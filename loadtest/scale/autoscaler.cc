@@ -47,6 +47,7 @@ int Autoscaler::Wanted(int replicas, const std::vector<double>& sums) const {
 
 // Up only to the least, down only to the most that was wanted in the direction's window.
 int Autoscaler::Stabilized(double now, int replicas, int wanted) {
+  if (wanted_.empty()) wanted_.push_back({now, replicas});  // where it began is wanted as well
   wanted_.push_back({now, wanted});
   int least = wanted, most = wanted;
   for (const Event& event : wanted_) {

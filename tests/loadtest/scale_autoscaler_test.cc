@@ -48,6 +48,13 @@ TEST(Autoscaler, DoublesOncePerPeriod) {
   EXPECT_EQ(autoscaler.Decide(30, 4, {50, 0}), 8);
 }
 
+TEST(Autoscaler, StaysWhereItBeganForAWindow) {
+  Autoscaler autoscaler(Rule());
+  EXPECT_EQ(autoscaler.Decide(0, 5, {0, 0}), 5);
+  EXPECT_EQ(autoscaler.Decide(599, 5, {0, 0}), 5);
+  EXPECT_EQ(autoscaler.Decide(600, 5, {0, 0}), 4);
+}
+
 TEST(Autoscaler, GoesDownOneByOneAfterTheWindow) {
   Autoscaler autoscaler(Rule());
   int replicas = 8;
