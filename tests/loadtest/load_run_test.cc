@@ -189,7 +189,7 @@ TEST_F(RunTest, AServerThatGoesAwayIsAnError) {
 }
 
 TEST_F(RunTest, NoServerIsUnavailable) {
-  EXPECT_EQ(Connect("127.0.0.1:1", 1, milliseconds(200)).status().code(),
+  EXPECT_EQ(Connect("127.0.0.1:1", {}, 1, milliseconds(200)).status().code(),
             absl::StatusCode::kUnavailable);
 }
 
