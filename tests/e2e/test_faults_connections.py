@@ -291,14 +291,14 @@ def test_20_kb_of_metadata_is_an_error(server, descriptors_return, mute):
 
 # Where the call has reached the daemon already, it may end as cancelled.
 @pytest.mark.parametrize("wrong, statuses", [
-    ({"extra": ("x-some-bin", "!!!!****")}, {"1", "14"}),
-    ({"extra": ("grpc-trace-bin", "%")}, {"1", "14"}),
-    ({"extra": ("grpc-timeout", "0n")}, {"1", "4"}),
-    ({"te": "gzip"}, {"2"}),
-    ({"extra": (":method", "GET")}, {"2"}),
-    ({"path": "/no.such/Method"}, {"12"}),
-    ({"path": "nonsense\0"}, {"12"}),
-    ({"path": ""}, {"12"}),
+    ({"extra": ("x-some-bin", "!!!!****")}, ("1", "14")),
+    ({"extra": ("grpc-trace-bin", "%")}, ("1", "14")),
+    ({"extra": ("grpc-timeout", "0n")}, ("1", "4")),
+    ({"te": "gzip"}, ("2",)),
+    ({"extra": (":method", "GET")}, ("2",)),
+    ({"path": "/no.such/Method"}, ("12",)),
+    ({"path": "nonsense\0"}, ("12",)),
+    ({"path": ""}, ("12",)),
 ], ids=lambda value: re.sub(r"\W+", "_", str(value)))
 def test_wrong_headers_are_an_error(server, descriptors_return, wrong, statuses):
     wrong = {"path": INFER, **wrong}

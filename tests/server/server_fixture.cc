@@ -64,6 +64,7 @@ grpc::Status TestDaemon::Infer(const inference::ModelInferRequest& request,
                                inference::ModelInferResponse* response,
                                grpc::ClientContext* context) const {
   grpc::ClientContext own;
+  own.set_wait_for_ready(true);  // of many connections at a time gRPC 1.51 now and then fails one
   return Stub()->ModelInfer(context == nullptr ? &own : context, request, response);
 }
 
