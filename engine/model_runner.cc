@@ -153,7 +153,8 @@ bool ModelRunner::OutOfReach(const Request& request, MonoTime now, nanoseconds* 
                 .context = tokens / rows + steps / 2};
   const int64_t running = stepping_sequences_ + static_cast<int64_t>(queue().running());
   *needed = TimeNeeded(due, running, scheduler_.scheduler());
-  return !forecast_error_.Reaches(*needed, request.deadline - now);
+  const std::chrono::duration<double> forecast(*needed);
+  return forecast_error_.factor() * forecast > request.deadline - now;
 }
 
 void ModelRunner::LearnForecast(const ActiveRequest& request) {

@@ -91,12 +91,6 @@ nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& schedul
       std::chrono::duration<double>(std::min(prompts + later, 3600.0)));
 }
 
-bool ForecastError::Reaches(nanoseconds needed, nanoseconds slack) const {
-  constexpr double kUsable = 0.85;
-  using Seconds = std::chrono::duration<double>;
-  return factor_ * Seconds(needed) <= kUsable * Seconds(slack);
-}
-
 void ForecastError::Learn(nanoseconds needed, nanoseconds took, bool missed) {
   constexpr double kWeight = 1.0 / 16;
   constexpr double kMissed = 2;

@@ -64,10 +64,6 @@ class ForecastError {
  public:
   // That estimates are to be multiplied by; in [1/4, 8], 1 at first.
   double factor() const { return factor_; }
-  // Whether what is estimated to take `needed` may be admitted with so much time until its deadline: some of
-  // that is kept. What is admitted under overload is done together and in the last moment, and a machine
-  // that slows down meanwhile, which is learned only then, would have all of it miss its deadline.
-  bool Reaches(nanoseconds needed, nanoseconds slack) const;
   // `needed`: as it was estimated, not zero; `took`: from its arrival to its end or its deadline.
   void Learn(nanoseconds needed, nanoseconds took, bool missed);
 

@@ -215,15 +215,6 @@ TEST(ForecastError, FollowsWhatWasSeenAndRisesWithMisses) {
   EXPECT_LE(error.factor(), 8);
 }
 
-TEST(ForecastError, SomeOfTheTimeIsKept) {
-  ForecastError error;
-  EXPECT_TRUE(error.Reaches(milliseconds(84), milliseconds(100)));
-  EXPECT_FALSE(error.Reaches(milliseconds(86), milliseconds(100)));
-  for (int i = 0; i < 200; ++i) error.Learn(milliseconds(10), milliseconds(20), false);
-  EXPECT_TRUE(error.Reaches(milliseconds(42), milliseconds(100)));
-  EXPECT_FALSE(error.Reaches(milliseconds(43), milliseconds(100)));
-}
-
 struct Overload {
   int refused = 0;
   bool somebody_was_late = false;
