@@ -81,8 +81,9 @@ def trend(samples):
     """((t0, MiB), (t1, MiB)): the line through memory after the warm-up, of whose windows the least counts:
     a large message comes and goes, a leak stays."""
     settled = [row for row in samples if row[0] >= samples[-1][0] * WARM_UP]
-    size = max(len(settled) // WINDOWS, 1)
-    least = [min(settled[at:at + size], key=lambda row: row[1]) for at in range(0, len(settled), size)]
+    # All of nearly the same size: the least of a few samples is no trough.
+    windows = np.array_split(np.array(settled)[:, :2], min(WINDOWS, len(settled)))
+    least = [min(window, key=lambda row: row[1]) for window in windows]
     slope, base = np.polyfit([row[0] for row in least], [row[1] for row in least], 1)
     return tuple((float(t), float(base + slope * t)) for t in (settled[0][0], settled[-1][0]))
 

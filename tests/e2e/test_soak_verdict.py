@@ -1,0 +1,28 @@
+"""What loadtest/soak.py makes of its samples."""
+
+import pathlib
+import random
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "loadtest"))
+
+import soak  # noqa: E402
+
+
+def samples(seconds, growth, seed):
+    """Memory of 90 MiB, `growth` more at the end, and large messages on top most of the time."""
+    draw = random.Random(seed)
+    return [(at, 90 + growth * at / seconds + draw.choice((0, 0.3, 40, 90, 120))) for at in range(seconds)]
+
+
+# So many that they do not fall into windows of one size.
+@pytest.mark.parametrize("seconds", [200, 271, 1137, 1199])
+@pytest.mark.parametrize("growth", [0, 20])
+def test_only_growth_is_growth(seconds, growth):
+    for seed in range(20):
+        (_, first), (_, last) = soak.trend(samples(seconds, growth, seed))
+        # The fit begins after the warm-up.
+        assert last - first == pytest.approx(growth * (1 - soak.WARM_UP), abs=0.02 * first), f"seed {seed}"
