@@ -22,9 +22,11 @@ inline constexpr int PanelsAtOnce(int64_t rows) {
   return (rows + 1) * 2 * kPanelVectors + 1 <= kRegisters ? 2 : 1;
 }
 
-// Rows of f32 panels.
+// Rows of f32 panels. Tiles take kAtOnce of them at a time: what surrounds the products would take a third
+// of the time where another thread shares the core. As many as were measured to be best.
 struct F32Row {
   typedef float Element;
+  static constexpr int kAtOnce = SLUICE_SIMD_UNROLL(2);
   SLUICE_INLINE void Widen(const float* row, VecF* columns) {
     for (int c = 0; c < kPanelVectors; ++c) columns[c] = Load(row + c * kLanes);
   }
@@ -34,6 +36,7 @@ struct F32Row {
 // word, so that one load, a shift and a mask give both vectors exactly, and no lane moves.
 struct BF16Row {
   typedef uint16_t Element;
+  static constexpr int kAtOnce = SLUICE_SIMD_UNROLL(8);
   SLUICE_INLINE void Widen(const uint16_t* row, VecF* columns) {
     static_assert(kPanelVectors == 2);
     const VecI pairs = LoadInts(row);
@@ -42,20 +45,11 @@ struct BF16Row {
   }
 };
 
-// Where a tile fetches from as it works, for those that come behind it: a row after another.
+// What a tile fetches into the second-level cache as it works, for those that come behind it.
 struct Ahead {
   const char* begin;
-  int64_t step;  // bytes
+  int64_t step;  // bytes for a row of its own panel
 };
-
-// The hardware's prefetchers stop at page ends, which panels cross all the time.
-template <typename Row>
-SLUICE_INLINE void Prefetch(const typename Row::Element* row) {
-  constexpr int64_t kAhead = 2048;  // bytes
-  constexpr int64_t kRowBytes = kPanelCols * sizeof(*row);
-  const char* ahead = reinterpret_cast<const char*>(row) + kAhead;
-  for (int64_t i = 0; i < kRowBytes; i += kCacheLine) __builtin_prefetch(ahead + i);
-}
 
 SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
   return n >= kLanes ? Load(p) : LoadPartial(p, n, 0.0f);
@@ -86,31 +80,76 @@ __attribute__((noinline)) static void WriteTile(const simd::GemmBlock& block, in
   }
 }
 
+// R rows of x: an address takes a pointer for each three rows, and once or twice the stride.
+template <int R>
+struct RowsOf {
+  const float* third[(R + 2) / 3];
+  int64_t stride;
+
+  SLUICE_INLINE_MEMBER RowsOf(const float* x, int64_t ldx) : stride(ldx) {
+#pragma GCC unroll 4
+    for (int i = 0; i < (R + 2) / 3; ++i) third[i] = x + 3 * i * ldx;
+  }
+  SLUICE_INLINE_MEMBER const float& At(int row, int column) const {
+    return third[row / 3][row % 3 * stride + column];
+  }
+  SLUICE_INLINE_MEMBER void Advance(int64_t columns) {
+#pragma GCC unroll 4
+    for (const float*& rows : third) rows += columns;
+    KeepAsItIs();
+  }
+  // Lest the compiler compute the address of each element ahead of a loop, which the registers cannot hold.
+  SLUICE_INLINE_MEMBER void KeepAsItIs() {
+#pragma GCC unroll 4
+    for (const float*& rows : third) asm("" : "+r"(rows));
+    asm("" : "+r"(stride));
+  }
+};
+
+// sum += column `i` of x, times a row of P panels of `panel` elements each.
+template <typename Row, int R, int P>
+SLUICE_INLINE void AddProducts(const RowsOf<R>& x, int i, const typename Row::Element* w,
+                               int64_t panel, VecF (&sum)[R][P * kPanelVectors]) {
+  VecF column[P * kPanelVectors];
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) Row::Widen(w + p * panel, column + p * kPanelVectors);
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+    const VecF a = Broadcast(x.At(r, i));
+#pragma GCC unroll 8
+    for (int c = 0; c < P * kPanelVectors; ++c) sum[r][c] = Fma(a, column[c], sum[r][c]);
+  }
+}
+
 // Rows [row, row + R) by P panels from column `col` on.
 template <typename Row, int R, int P>
 static void Tile(const simd::GemmBlock& block, const Ahead& ahead, int64_t row, int64_t col) {
-  const int64_t k = block.k, ldx = block.ldx;
-  const float* x = block.x + row * ldx;
+  constexpr int64_t kRowBytes = kPanelCols * sizeof(typename Row::Element);
+  constexpr int64_t kAhead = 2048 / sizeof(typename Row::Element);
+  constexpr int kRows = R == 1 ? 1 : Row::kAtOnce;  // one row of x waits for memory as it is
+  const int64_t k = block.k, panel = k * kPanelCols;
+  RowsOf<R> x(block.x + row * block.ldx, block.ldx);
   const auto* w = static_cast<const typename Row::Element*>(block.panels) + col * k;
   const char* next = ahead.begin;
   VecF sum[R][P * kPanelVectors] = {};
-  for (int64_t i = 0; i < k; ++i, ++x, w += kPanelCols, next += ahead.step) {
-    // Into the second-level cache. Several panels at once are bound by memory as it is.
-    if constexpr (P == 1) __builtin_prefetch(next, 0, 2);
-    VecF column[P * kPanelVectors];
-#pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) {
-      const typename Row::Element* row_of_panel = w + p * k * kPanelCols;
-      Prefetch<Row>(row_of_panel);
-      Row::Widen(row_of_panel, column + p * kPanelVectors);
-    }
-#pragma GCC unroll 12
-    for (int r = 0; r < R; ++r) {
-      const VecF a = Broadcast(x[r * ldx]);
+  int64_t i = 0;
+  for (; i + kRows <= k; i += kRows, w += kRows * kPanelCols) {
 #pragma GCC unroll 8
-      for (int c = 0; c < P * kPanelVectors; ++c) sum[r][c] = Fma(a, column[c], sum[r][c]);
+    for (int u = 0; u < kRows; ++u) {
+      const typename Row::Element* row_of_panel = w + u * kPanelCols;
+      if constexpr (P == 1) {
+        if (u * kRowBytes % kCacheLine == 0) __builtin_prefetch(next + u * ahead.step, 0, 2);
+      } else {
+        // Bound by memory, whose own prefetchers stop at page ends, which panels cross all the time.
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p) __builtin_prefetch(row_of_panel + p * panel + kAhead);
+      }
+      AddProducts<Row, R, P>(x, u, row_of_panel, panel, sum);
     }
+    next += kRows * ahead.step;
+    x.Advance(kRows);
   }
+  for (; i < k; ++i, w += kPanelCols, x.Advance(1)) AddProducts<Row, R, P>(x, 0, w, panel, sum);
   float sums[R][P * kPanelCols];
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {

@@ -10,6 +10,14 @@
 #include <stdint.h>
 
 #define SLUICE_INLINE static inline __attribute__((always_inline))
+#define SLUICE_INLINE_MEMBER inline __attribute__((always_inline))
+
+// How often to unroll. Instrumented loops, unrolled, would take the compiler minutes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLUICE_SIMD_UNROLL(times) 1
+#else
+#define SLUICE_SIMD_UNROLL(times) (times)
+#endif
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
