@@ -122,6 +122,7 @@ class ModelRunner {
   StepNeeds Needs(const Step& step) const;
   void FailStep(const Step& step, const absl::Status& status);
   absl::Status MeetStepFault(FaultPoint point, std::span<Row* const> rows) const;
+  double Cost(const StepShape& shape) const;  // seconds, as measured
   nanoseconds Allowed(const StepShape& shape) const;
   void Deliver(std::span<Row* const> rows, MonoTime now);
   absl::Status Replay(const Step& step, const Plan& plan, Ran* ran);

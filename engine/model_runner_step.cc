@@ -44,9 +44,13 @@ bool ModelRunner::RunStep(const Step& step) {
     FailStep(step, fault);
     return true;
   }
-  const PlanCache::Found found = plans_.Find(step.bucket, Needs(step));
+  const PlanCache::Found found = plans_.Find(step.bucket, Needs(step), [&](const Bucket& bucket) {
+    return Cost(ShapeOf(step.sequences, bucket));
+  });
   if (found.plan == nullptr) {
     observer_->OnNoPlan(*model_, found.lookup);
+    // What one row needs must not fail its neighbours.
+    if (step.rows.size() > 1) return RunHalves(step);
     FailStep(step, NoPlanError(found.lookup));
     return true;
   }
@@ -125,10 +129,14 @@ ModelRunner::Step ModelRunner::Part(const Step& step, size_t begin, size_t count
   return part;
 }
 
+double ModelRunner::Cost(const StepShape& shape) const {
+  MutexLock lock(&mu_);
+  return scheduler_.scheduler().costs().Estimate(shape);
+}
+
 nanoseconds ModelRunner::Allowed(const StepShape& shape) const {
   const nanoseconds floor = std::chrono::microseconds(watchdog_.hang_us);
-  MutexLock lock(&mu_);
-  const std::chrono::duration<double> estimate(scheduler_.scheduler().costs().Estimate(shape));
+  const std::chrono::duration<double> estimate(Cost(shape));
   // Beyond an hour an estimate is none.
   const auto scaled =
       std::min<std::chrono::duration<double>>(watchdog_.factor * estimate, std::chrono::hours(1));

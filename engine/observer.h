@@ -59,7 +59,7 @@ class Observer {
                              const RequestTrace& trace) = 0;
   virtual void OnBatch(const BatchTrace& trace) = 0;
   virtual void OnPlan(const PlanTrace& trace) = 0;
-  // No plan serves a step, and its requests fail; `lookup` is the reason, not kHit.
+  // No plan serves a step, for `lookup`, not kHit. Its rows are tried again in parts; one alone fails.
   virtual void OnNoPlan(const Model& model, Lookup lookup) {}
   // A review of the ladder ended, adopted or not.
   virtual void OnReview(const Model& model, const OptimizeReport& report) = 0;

@@ -126,7 +126,7 @@ void PlanCache::Reader::Refresh() {
   version_ = cache_->version_.load(std::memory_order_relaxed);
 }
 
-PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& needs) {
+PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& needs, Cost cost) {
   Refresh();
   if (snapshot_ == nullptr) return {};
   const auto& plans = snapshot_->plans;
@@ -135,23 +135,27 @@ PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& 
   });
   if (it != plans.end() && (*it)->plan().bucket() == wanted) {
     if ((*it)->plan().Accepts(needs)) return {.plan = it->get(), .lookup = Lookup::kHit};
-    return Fallback(needs, Lookup::kMissGuard);
+    return Fallback(needs, cost, Lookup::kMissGuard);
   }
   const auto& withdrawn = snapshot_->withdrawn;
   const bool evicted = std::binary_search(withdrawn.begin(), withdrawn.end(), wanted);
-  return Fallback(needs, evicted ? Lookup::kMissEvicted : Lookup::kMissNotCaptured);
+  return Fallback(needs, cost, evicted ? Lookup::kMissEvicted : Lookup::kMissNotCaptured);
 }
 
-PlanCache::Found PlanCache::Reader::Fallback(const StepNeeds& needs, Lookup miss) const {
+PlanCache::Found PlanCache::Reader::Fallback(const StepNeeds& needs, Cost cost, Lookup miss) const {
   Found found{.plan = nullptr, .lookup = Lookup::kMissOverCapacity};
+  std::pair<double, int32_t> least;
   for (const auto& cached : snapshot_->plans) {
     const Bucket& bucket = cached->plan().bucket();
     if (!bucket.Fits(needs.size)) continue;
     if (!cached->plan().Accepts(needs)) {
       if (found.plan == nullptr) found.lookup = Lookup::kMissGuard;
-    } else if (found.plan == nullptr || bucket.tokens < found.plan->plan().bucket().tokens) {
-      found = {.plan = cached.get(), .lookup = miss};
+      continue;
     }
+    const std::pair<double, int32_t> price(cost(bucket), bucket.tokens);
+    if (found.plan != nullptr && price >= least) continue;
+    found = {.plan = cached.get(), .lookup = miss};
+    least = price;
   }
   return found;
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "engine/backend.h"
 #include "engine/clock.h"
@@ -92,9 +93,12 @@ class PlanCache {
    public:
     explicit Reader(const PlanCache* cache) : cache_(cache) {}
 
-    // The plan of `wanted` or, where that is not to be had, the smallest other one that the step
-    // fits and that accepts it.
-    Found Find(const Bucket& wanted, const StepNeeds& needs);
+    // What the step would take in a bucket, in any unit.
+    using Cost = absl::FunctionRef<double(const Bucket&)>;
+
+    // The plan of `wanted` or, where that is not to be had, of the others that the step fits and that
+    // accept it the one of least `cost`; of equals the smallest.
+    Found Find(const Bucket& wanted, const StepNeeds& needs, Cost cost = TokensOf);
 
     // Plans were published or withdrawn since the last call of this reader.
     bool stale() const { return cache_->version_.load(std::memory_order_acquire) != version_; }
@@ -102,7 +106,9 @@ class PlanCache {
     void Refresh();
 
    private:
-    Found Fallback(const StepNeeds& needs, Lookup miss) const;
+    static double TokensOf(const Bucket& bucket) { return bucket.tokens; }
+
+    Found Fallback(const StepNeeds& needs, Cost cost, Lookup miss) const;
 
     const PlanCache* const cache_;
     uint64_t version_ = 0;

@@ -307,6 +307,27 @@ TEST(ModelRunner, AStepRunsWhereAPlanAcceptsItOrFails) {
   }
 }
 
+TEST(ModelRunner, AStepThatNoPlanAcceptsFailsNobodyElse) {
+  Gate gate;
+  Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.top_needs_tokens = 1000});
+  harness.HoldReplaysAt(&gate);
+  const auto first = harness.Submit(harness.MakeRequest({{1}}));
+  gate.AwaitArrivals(1);
+  Request request = harness.MakeRequest({{1, 2}});
+  request.outputs = kOutputTokens | kOutputTopCandidates;
+  request.num_top = 2;
+  const auto mate = harness.Submit(harness.MakeRequest({{4, 5}}));
+  const auto refused = harness.Submit(request);
+  const auto other = harness.Submit(harness.MakeRequest({{6}}));
+  gate.Open();
+  for (const auto& sink : {first, mate, refused, other}) sink->AwaitDone();
+  EXPECT_EQ(refused->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(harness.observer.without_plan(),
+              testing::Contains(Lookup::kMissGuard).Times(testing::Ge(2)));
+  EXPECT_EQ(mate->row_tokens(0), Greedy({4, 5}, 1));
+  EXPECT_EQ(other->row_tokens(0), Greedy({6}, 1));
+}
+
 TEST(ModelRunner, TracesSayWhatHappenedWhen) {
   Harness harness;
   harness.backend.OnReplay([&](const RecordedBatch&) {

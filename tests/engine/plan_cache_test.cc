@@ -1,6 +1,7 @@
 #include "engine/plan_cache.h"
 
 #include <atomic>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -119,6 +120,21 @@ TEST_F(PlanCacheTest, FallsBackToTheSmallestRectangleThatFits) {
   EXPECT_EQ(Find(&reader, Bucket::Padded(2, 40)).plan->plan().bucket(), wide);
   EXPECT_EQ(Find(&reader, Bucket::Padded(4, 20)).plan->plan().bucket(), Bucket::Padded(8, 32));
   EXPECT_EQ(Find(&reader, Bucket::Padded(4, 40)).lookup, Lookup::kMissOverCapacity);
+}
+
+TEST_F(PlanCacheTest, FallsBackToWhatCostsLeast) {
+  constexpr Bucket kHuge{.tokens = 512, .sequences = 8};
+  for (const Bucket& bucket : {kMiddle, kLarge, kHuge}) ASSERT_TRUE(cache_->Prepare(bucket).ok());
+  PlanCache::Reader reader(cache_.get());
+  const auto fallback = [&](std::map<int32_t, double> costs) {
+    const auto cost = [&](const Bucket& bucket) { return costs.at(bucket.tokens); };
+    return reader.Find(kSmall, {.size = {.tokens = 16, .sequences = 4}}, cost)
+        .plan->plan()
+        .bucket();
+  };
+  EXPECT_EQ(fallback({{64, 2}, {256, 1}, {512, 3}}), kLarge);
+  EXPECT_EQ(fallback({{64, 2}, {256, 2}, {512, 1}}), kHuge);
+  EXPECT_EQ(fallback({{64, 0}, {256, 0}, {512, 0}}), kMiddle);  // nothing was measured
 }
 
 TEST_F(GuardedPlanCacheTest, AGuardSendsTheStepToAPlanThatAcceptsIt) {
