@@ -111,6 +111,7 @@ json CostsToJson(const CostModel::State& costs) {
   return {{"law", costs.law},
           {"moments", Rows(costs.moments)},
           {"products", costs.products},
+          {"totals", costs.totals},
           {"buckets", BucketsToJson(buckets)},
           {"correction", std::move(correction)},
           {"weight", std::move(weight)},
@@ -128,6 +129,7 @@ absl::StatusOr<CostModel::State> CostsFromJson(const json& object) {
   const std::vector<double> law = Numbers(object, "law", kTerms, &status);
   const std::vector<double> moments = Numbers(object, "moments", kTerms * kTerms, &status);
   const std::vector<double> products = Numbers(object, "products", kTerms, &status);
+  const std::vector<double> totals = Numbers(object, "totals", kTerms, &status);
   const std::vector<double> correction = Numbers(object, "correction", buckets.size(), &status);
   const std::vector<double> weight = Numbers(object, "weight", buckets.size(), &status);
   const std::vector<double> seconds = Numbers(object, "seconds", buckets.size(), &status);
@@ -135,6 +137,7 @@ absl::StatusOr<CostModel::State> CostsFromJson(const json& object) {
   CostModel::State costs;
   std::copy(law.begin(), law.end(), costs.law);
   std::copy(products.begin(), products.end(), costs.products);
+  std::copy(totals.begin(), totals.end(), costs.totals);
   for (size_t i = 0; i < moments.size(); ++i) {
     costs.moments[i / kTerms][i % kTerms] = moments[i];
   }

@@ -20,7 +20,7 @@ nlohmann::json BucketsToJson(std::span<const Bucket> buckets);
 // InvalidArgument unless `object` has these keys with what a Ladder accepts, at most 4096 buckets.
 absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 
-// {"law": [6], "moments": [36], "products": [6], "buckets": as above, and of each bucket
+// {"law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above, and of each bucket
 // "correction": [..], "weight": [..], "seconds": [..]}.
 nlohmann::json CostsToJson(const CostModel::State& costs);
 absl::StatusOr<CostModel::State> CostsFromJson(const nlohmann::json& object);

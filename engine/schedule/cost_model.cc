@@ -61,6 +61,7 @@ void CostModel::Observe(const StepShape& step, double seconds) {
       moments_[i][j] = moments_[i][j] * kLawDecay + terms[i] / lesson * (terms[j] / lesson);
     }
     products_[i] = products_[i] * kLawDecay + terms[i] / lesson;
+    totals_[i] = totals_[i] * kLawDecay + terms[i];
   }
   Fit();
 
@@ -101,11 +102,10 @@ double CostModel::Estimate(const StepShape& step) const {
 
 double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
   const auto batch = [&](int32_t computed) {
-    const double per_token =
-        moments_[kStep][kComputed] > 0 ? computed / moments_[kStep][kComputed] : 0;
-    // A restored moment may be anything: no number here exceeds what such a batch can have.
+    const double part = totals_[kComputed] > 0 ? computed / totals_[kComputed] : 0;
+    // A restored total may be anything: no number here exceeds what such a batch can have.
     const auto share = [&](Term term, double most) {
-      const double value = moments_[kStep][term] * per_token;
+      const double value = totals_[term] * part;
       return value < most ? value : most;
     };
     return Estimate({.bucket = largest,
@@ -126,6 +126,7 @@ CostModel::State CostModel::state() const {
   for (int i = 0; i < kTerms; ++i) {
     state.law[i] = law_[i];
     state.products[i] = products_[i];
+    state.totals[i] = totals_[i];
     for (int j = 0; j < kTerms; ++j) state.moments[i][j] = moments_[i][j];
   }
   for (const auto& [bucket, cost] : buckets_) state.buckets.push_back(cost);
@@ -136,6 +137,7 @@ void CostModel::Restore(const State& state) {
   for (int i = 0; i < kTerms; ++i) {
     law_[i] = Within0And(kMaxSeconds, state.law[i]);
     products_[i] = Within0And(kMaxMoment, state.products[i]);
+    totals_[i] = Within0And(kMaxMoment, state.totals[i]);
     for (int j = 0; j < kTerms; ++j) moments_[i][j] = Within0And(kMaxMoment, state.moments[i][j]);
   }
   buckets_.clear();

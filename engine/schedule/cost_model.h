@@ -35,8 +35,8 @@ class CostModel {
   // At most 10^5. 0 when nothing ran. Monotone in each field but the bucket's sequences, for a given bucket.
   double Estimate(const StepShape& step) const;
 
-  // Time to compute `tokens` in full batches of `largest` and one of the rest, whose context,
-  // positions and sampled rows are in proportion to those of the steps observed. At most 10^9.
+  // Time to compute `tokens` in full batches of `largest` and one of the rest, whose tokens are as
+  // those of the steps observed were on average in context, positions and sampled rows. At most 10^9.
   double EstimateDrain(int64_t tokens, const Bucket& largest) const;
 
   // For export and the ladder file. Decayed sums, so that a model set from it learns on alike.
@@ -50,6 +50,7 @@ class CostModel {
     double law[kTerms] = {};              // in the order of the formula, seconds per unit
     double moments[kTerms][kTerms] = {};  // decayed sum of x x' / y^2
     double products[kTerms] = {};         // decayed sum of x / y
+    double totals[kTerms] = {};           // decayed sum of x
     std::vector<BucketCost> buckets;      // ascending
   };
   State state() const;
@@ -66,6 +67,7 @@ class CostModel {
   Terms law_{};
   std::array<Terms, kTerms> moments_{};
   Terms products_{};
+  Terms totals_{};
   absl::btree_map<Bucket, BucketCost> buckets_;
 };
 

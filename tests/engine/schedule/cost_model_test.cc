@@ -173,6 +173,32 @@ TEST(CostModel, DrainIsFullBatchesAndTheRest) {
   EXPECT_NEAR(costs.EstimateDrain(3300, largest), 3 * 1050e-6 + 350e-6, 50e-6);
 }
 
+// Steps that generate are many, short, and sample at each token; most tokens are those of prompts.
+TEST(CostModel, DrainsTokensAsTheyAreOnAverageAndNotAsShortStepsAre) {
+  std::mt19937_64 random(12);
+  const auto between = [&](int32_t least, int32_t most) {
+    return std::uniform_int_distribution<int32_t>(least, most)(random);
+  };
+  CostModel costs;
+  const Bucket small{.tokens = 16, .sequences = 16}, largest{.tokens = 1000, .sequences = 64};
+  double computed = 0, sampled = 0;
+  const auto run = [&](const StepShape& step) {
+    computed += step.computed_tokens;
+    sampled += step.sampled_rows;
+    costs.Observe(step, 50e-6 + 1e-6 * step.computed_tokens + 20e-6 * step.sampled_rows);
+  };
+  for (int i = 0; i < 1000; ++i) {
+    for (int decode = 0; decode < 10; ++decode) {
+      const int32_t tokens = between(1, 16);
+      run({.bucket = small, .computed_tokens = tokens, .sampled_rows = tokens});
+    }
+    run({.bucket = largest, .computed_tokens = between(400, 1000), .sampled_rows = between(1, 40)});
+  }
+  const double share = sampled / computed;
+  ASSERT_LT(share, 0.2);
+  EXPECT_NEAR(costs.EstimateDrain(1000, largest) / (1050e-6 + 20e-6 * 1000 * share), 1, 0.1);
+}
+
 TEST(CostModel, ARestoredModelEstimatesAndLearnsAlike) {
   std::mt19937_64 random(9);
   CostModel costs;
@@ -182,6 +208,7 @@ TEST(CostModel, ARestoredModelEstimatesAndLearnsAlike) {
   for (int i = 0; i < 300; ++i) {
     const StepShape step = RandomStep(&random);
     ASSERT_EQ(costs.Estimate(step), restored.Estimate(step));
+    ASSERT_EQ(costs.EstimateDrain(5000, step.bucket), restored.EstimateDrain(5000, step.bucket));
     costs.Observe(step, TrueCost(step));
     restored.Observe(step, TrueCost(step));
   }
@@ -194,6 +221,7 @@ TEST(CostModel, RestoringNonsenseLeavesAModelThatLearns) {
     for (int i = 0; i < CostModel::kTerms; ++i) {
       state.law[i] = nonsense;
       state.products[i] = nonsense;
+      state.totals[i] = nonsense;
       for (double& moment : state.moments[i]) moment = nonsense;
     }
     state.buckets.push_back({.bucket = {.tokens = 64, .sequences = 64},
@@ -223,9 +251,9 @@ TEST(CostModel, ARestoredModelsDrainIsANumber) {
     SCOPED_TRACE(share);
     CostModel::State state;
     for (double& seconds : state.law) seconds = 1e-6;
-    for (double& moment : state.moments[0]) moment = share;
+    for (double& total : state.totals) total = share;
     for (double computed : {1e-300, 1e-30, 1.0}) {
-      state.moments[0][kComputed] = computed;
+      state.totals[kComputed] = computed;
       CostModel costs;
       costs.Restore(state);
       for (int64_t tokens : {int64_t{1}, int64_t{1000}, INT64_MAX}) {
