@@ -113,11 +113,13 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
 std::vector<prometheus::MetricFamily> EngineCollector::Collect() const {
   MetricSnapshot snapshot;
   snapshot.Counter(metric::kLogDropped, {}, static_cast<double>(log_dropped_()));
-  const std::string& device = engine_->backend_info().device;
+  const BackendInfo& backend = engine_->backend_info();
+  snapshot.Gauge(metric::kBackendInfo, {{"device", backend.device}, {"profile", backend.profile}},
+                 1);
   for (const ModelStats& stats : engine_->Stats()) {
     const Labels labels = {{"model", stats.model->name},
                            {"version", absl::StrCat(stats.model->version)},
-                           {"device", device}};
+                           {"device", backend.device}};
     AddModel(stats, labels, &snapshot);
   }
   return snapshot.Take();

@@ -179,5 +179,8 @@ inline constexpr Metric kUnauthenticated{
     "sluice_unauthenticated_total",
     "Calls without a credential that is known, by reason: token_unknown, credential_missing."};
 inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
+inline constexpr Metric kBackendInfo{
+    "sluice_backend_info",
+    "Always 1; labels device and profile, the numerics profile: same profile, same bits."};
 
 }  // namespace sluice::metric

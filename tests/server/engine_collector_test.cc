@@ -42,6 +42,7 @@ TEST(EngineCollectorTest, KvPagesAndSequences) {
       {{"sluice_prefix_tokens_total", "result=\"hit\""}, 640},
       {{"sluice_prefix_tokens_total", "result=\"miss\""}, 360},
       {{"sluice_log_dropped_total", ""}, 9},
+      {{"sluice_backend_info", "device=\"cpu\",profile=\"exact\""}, 1},
   };
   for (const auto& [series, value] : expected) {
     EXPECT_EQ(SumOf(samples, series.first, series.second), value) << series.first << series.second;
