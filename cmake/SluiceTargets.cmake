@@ -102,8 +102,9 @@ endfunction()
 add_custom_target(sluice_tests)
 
 # sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED]): a GoogleTest
-# binary, each of its tests known to ctest. Its own code, most of which runs once, is not optimised unless
-# it is OPTIMIZED; what it tests is. Sanitizers slow it down enough as it is.
+# binary, one test to ctest: a process for each of its tests would take longer than most of them. It tells
+# of them one by one in gtest/NAME.xml of the build folder. Its own code, most of which runs once, is not
+# optimised unless it is OPTIMIZED; what it tests is. Sanitizers slow it down enough as it is.
 function(sluice_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
   sluice_executable(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS} GTest::gmock_main)
@@ -117,5 +118,6 @@ function(sluice_test name)
   endif()
   sluice_precompile(${name} ${ARG_PRECOMPILED} ${optimisation})
   add_dependencies(sluice_tests ${name})
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
 endfunction()

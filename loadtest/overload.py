@@ -145,7 +145,7 @@ def table(report):
 
     lines = [
         "# Overload", "",
-        f"The demo model; prompts of {int(options['prompt']) // 2} to {options['prompt']} tokens, "
+        f"{options['label']}; prompts of {int(options['prompt']) // 2} to {options['prompt']} tokens, "
         f"{options['tokens']} generated; open loop, each call with a deadline of "
         f"{options['objective_ms']} ms, within which an answer counts as goodput. Client and daemon "
         f"share {report['host']['processors']} processors. Medians of {options['rounds']} rounds of "
@@ -166,6 +166,7 @@ def main():
     parser.add_argument("--sluiced", required=True, help="path of the daemon")
     parser.add_argument("--sluice-load", required=True, help="path of the load generator")
     parser.add_argument("--model", required=True, help="model directory, 256 positions or more")
+    parser.add_argument("--label", default="The demo model", help="what the table calls the model")
     parser.add_argument("--prompt", type=int, default=64, help="longest prompt, tokens")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--concurrency", type=int, default=48, help="of the closed loop")

@@ -28,7 +28,8 @@ Effort EffortOfTests() {
           .ladder = {16, 32, 64, 128},
           .random_models = 30,
           .greedy_steps = 8,
-          .every_kind = true};
+          .every_kind = true,
+          .threads = {1, 2}};
 }
 
 }  // namespace sluice::testing

@@ -147,6 +147,13 @@ class InvarianceTest : public ::testing::TestWithParam<Param> {
         largest);
   }
 
+  // With each number of threads that may matter.
+  std::vector<std::unique_ptr<Runner>> MakeRunners(const Bucket& largest = kLargest) const {
+    std::vector<std::unique_ptr<Runner>> runners;
+    for (int threads : EffortOfTests().threads) runners.push_back(MakeRunner(threads, largest));
+    return runners;
+  }
+
   std::shared_ptr<const Model> model_ =
       RandomModel(ConfigOf(std::get<1>(GetParam())), 17, kernels::DType::kBF16);
 };
@@ -156,7 +163,7 @@ TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   const auto alone = MakeRunner(1);
-  const std::unique_ptr<Runner> together[] = {MakeRunner(1), MakeRunner(2)};
+  const auto together = MakeRunners();
   const kernels::SampleParams params{.temperature = 0.9f, .top_p = 0.95f, .seed = 5};
   const std::vector<int32_t> ladder = EffortOfTests().ladder;
   for (int32_t boundary : ladder) {
@@ -192,7 +199,7 @@ TEST_P(InvarianceTest, AnyNumberOfSequencesUpTo64) {
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   const Bucket largest{kLongest * kMost, kMost};
-  const std::unique_ptr<Runner> runners[] = {MakeRunner(1, largest), MakeRunner(2, largest)};
+  const auto runners = MakeRunners(largest);
   std::vector<Prompt> prompts;
   std::vector<Answer> alone;
   for (int i = 0; i < 9; ++i) {

@@ -27,7 +27,8 @@ struct Effort {
   std::vector<int32_t> ladder;  // tokens of the buckets, ascending, up to 128
   int random_models;            // tried one after another
   int greedy_steps;             // of each golden sequence
-  bool every_kind;  // of model is tried for invariance; else those with ops of their own
+  bool every_kind;           // of model is tried for invariance; else those with ops of their own
+  std::vector<int> threads;  // numbers that may make a difference
 };
 Effort EffortOfTests();
 

@@ -24,7 +24,8 @@ Effort EffortOfTests() {
           .ladder = {16, 40},
           .random_models = 3,
           .greedy_steps = 1,
-          .every_kind = false};
+          .every_kind = false,
+          .threads = {1}};
 }
 
 }  // namespace sluice::testing

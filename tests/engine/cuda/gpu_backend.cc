@@ -29,7 +29,8 @@ Effort EffortOfTests() {
           .ladder = {16, 32, 64, 128},
           .random_models = 30,
           .greedy_steps = 8,
-          .every_kind = true};
+          .every_kind = true,
+          .threads = {1}};
 }
 
 }  // namespace sluice::testing

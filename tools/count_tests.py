@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Counts the tests of JUnit reports and prints: total, failed, skipped.
+
+A program that ctest ran (its report given by --ctest) counts as the tests of its own report, if it left
+one among --reports, and as one more that failed if it failed though none of these did.
+"""
+import argparse
+import collections
+import pathlib
+import xml.etree.ElementTree
+
+
+def outcomes(report):
+    """(name, outcome) of each test of a report."""
+    for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+        children = {child.tag for child in case}
+        if children & {"failure", "error"} or case.get("status") == "fail":
+            yield case.get("name"), "failed"
+        elif "skipped" in children or case.get("status") in ("notrun", "disabled"):
+            yield case.get("name"), "skipped"
+        else:
+            yield case.get("name"), "passed"
+
+
+def of_program(report, outcome):
+    """Outcomes of its tests."""
+    if not report.exists():
+        return [outcome]
+    tests = [each for _, each in outcomes(report)]
+    return tests + ["failed"] if outcome == "failed" and "failed" not in tests else tests
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", nargs="*", type=pathlib.Path)
+    parser.add_argument("--ctest", type=pathlib.Path, help="as --output-junit writes it")
+    parser.add_argument("--reports", type=pathlib.Path, help="folder with PROGRAM.xml")
+    options = parser.parse_args()
+
+    found = collections.Counter(outcome for report in options.report for _, outcome in outcomes(report))
+    if options.ctest:
+        for program, outcome in outcomes(options.ctest):
+            found.update(of_program(options.reports / f"{program}.xml", outcome))
+    print(found.total(), found["failed"], found["skipped"])
+
+
+if __name__ == "__main__":
+    main()
