@@ -150,18 +150,25 @@ bool ModelRunner::OutOfReach(const Request& request, MonoTime now, nanoseconds* 
                 .rows = rows,
                 .tokens = cached ? rows : tokens,
                 .steps = steps,
-                .context = tokens / rows + steps / 2};
-  const int64_t running = stepping_sequences_ + static_cast<int64_t>(queue().running());
-  *needed = TimeNeeded(due, running, scheduler_.scheduler());
+                .context = tokens / rows + steps / 2,
+                .prompts_per_step = mean_prompt_ / std::max(mean_steps_, 1.0)};
+  *needed = TimeNeeded(due, Running(), scheduler_.scheduler());
   const std::chrono::duration<double> forecast(*needed);
   return forecast_error_.factor() * forecast > request.deadline - now;
 }
 
 void ModelRunner::LearnForecast(const ActiveRequest& request) {
   const bool missed = absl::IsDeadlineExceeded(request.status);
-  if (request.needed == nanoseconds(0) || !(request.status.ok() || missed)) return;
-  const MonoTime end = std::min(clock_->Now(), request.request.deadline);
-  forecast_error_.Learn(request.needed, end - request.trace.queued, missed);
+  const MonoTime deadline = request.request.deadline, begin = request.trace.queued;
+  if (deadline == MonoTime::max() || !(request.status.ok() || missed)) return;
+  forecast_error_.Learn({.needed = request.needed,
+                         .allowed = deadline - begin,
+                         .took = std::min(clock_->Now(), deadline) - begin,
+                         .missed = missed});
+}
+
+int64_t ModelRunner::Running() const {
+  return stepping_sequences_ + static_cast<int64_t>(queue().running());
 }
 
 ModelRunner::Refusal ModelRunner::Closed() const {
@@ -210,9 +217,10 @@ int64_t ModelRunner::LaterSteps(int32_t most_tokens) const {
 void ModelRunner::LearnSteps(const Row& row) {
   if (!row.generates) return;
   constexpr double kWeight = 1.0 / 32;
-  const double share =
-      static_cast<double>(std::max(row.generated - 1, 0)) / (row.max_generated - 1);
-  generated_share_ += kWeight * (share - generated_share_);
+  const double steps = std::max(row.generated - 1, 0);
+  generated_share_ += kWeight * (steps / (row.max_generated - 1) - generated_share_);
+  mean_steps_ += kWeight * (steps - mean_steps_);
+  mean_prompt_ += kWeight * (row.prompt_length - row.reused_tokens - mean_prompt_);
 }
 
 void ModelRunner::CountWork(Row* row) {

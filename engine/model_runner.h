@@ -151,6 +151,8 @@ class ModelRunner {
   bool OutOfReach(const Request& request, MonoTime now, nanoseconds* needed) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LearnForecast(const ActiveRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sequences in the current step, and those that wait for their next one.
+  int64_t Running() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Refusal Closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   RequestId Admit(std::unique_ptr<ActiveRequest> active) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -197,6 +199,8 @@ class ModelRunner {
   ForecastError forecast_error_ ABSL_GUARDED_BY(mu_);
   // Of the steps that max_tokens allows, those that rows take; a decayed mean.
   double generated_share_ ABSL_GUARDED_BY(mu_) = 1;
+  // Of rows that generate: steps after the prompt, and tokens of it that were computed; decayed means.
+  double mean_steps_ ABSL_GUARDED_BY(mu_) = 0, mean_prompt_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t running_requests_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stepping_sequences_ ABSL_GUARDED_BY(mu_) = 0;  // in the current step
   int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;               // that ended

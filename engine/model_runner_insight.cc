@@ -19,7 +19,7 @@ ModelStats ModelRunner::Stats() const {
   MutexLock lock(&mu_);
   stats.running_requests = running_requests_;
   stats.waiting_requests = static_cast<int64_t>(requests_.size()) - running_requests_;
-  stats.running_sequences = stepping_sequences_ + static_cast<int64_t>(queue().running());
+  stats.running_sequences = Running();
   stats.waiting_sequences = static_cast<int64_t>(queue().size() - queue().running());
   stats.queued_tokens = queue().tokens();
   stats.queued_bytes = budget_.bytes();

@@ -35,7 +35,9 @@ class Daemon:
         self.grpc, self.http = (f"127.0.0.1:{free_port()}" for _ in range(2))
         self.process = subprocess.Popen(
             [sluiced, "--model", f"demo={model}", "--server.grpc.address", self.grpc,
-             "--server.metrics.address", self.http, "--server.admin.address="],
+             "--server.metrics.address", self.http, "--server.admin.address=",
+             # Else a load would be easier for what phases before it have left.
+             "--engine.kv.prefix-reuse=false"],
             stdout=subprocess.DEVNULL)
         give_up = time.monotonic() + 120
         while not self.ready():

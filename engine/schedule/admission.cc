@@ -10,6 +10,11 @@
 namespace sluice {
 namespace {
 
+// Tokens; beyond, it is too late anyway.
+constexpr double kMostBetween = 1e12;
+
+double SecondsOf(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
 // The part of a bound that a level may fill; at least 1.
 int64_t Part(int64_t bound, double share) {
   return static_cast<int64_t>(std::ceil(static_cast<double>(bound) * share));
@@ -82,22 +87,31 @@ nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& schedul
   const SequenceQueue::Prompts ahead = scheduler.queue().PromptsDueBy(due.deadline, due.priority);
   const int64_t riding = due.steps > 0 ? running + ahead.sequences : 0;
   if (ahead.tokens + riding == 0) return nanoseconds(0);
-  const double prompts =
-      scheduler.costs().EstimateDrain(ahead.tokens + due.tokens, scheduler.ladder()->largest());
-  const double later =
-      static_cast<double>(due.steps) * StepSeconds(riding + due.rows, due.context, scheduler);
+  const auto steps = static_cast<double>(due.steps);
+  const double between = static_cast<double>(riding) * steps * due.prompts_per_step;
+  const double prompts = scheduler.costs().EstimateDrain(
+      ahead.tokens + due.tokens + std::llround(std::min(between, kMostBetween)),
+      scheduler.ladder()->largest());
+  const double later = steps * StepSeconds(riding + due.rows, due.context, scheduler);
   // An hour is longer than anybody waits.
   return std::chrono::duration_cast<nanoseconds>(
       std::chrono::duration<double>(std::min(prompts + later, 3600.0)));
 }
 
-void ForecastError::Learn(nanoseconds needed, nanoseconds took, bool missed) {
-  constexpr double kWeight = 1.0 / 16;
-  constexpr double kMissed = 2;
-  constexpr double kLeast = 0.25, kMost = 8;
-  const double ratio = std::chrono::duration<double>(took) / std::chrono::duration<double>(needed);
-  const double lesson = std::clamp(missed ? kMissed * ratio : ratio, kLeast, kMost);
-  factor_ += kWeight * (lesson - factor_);
+double ForecastError::factor() const { return std::clamp(mean_ + 2 * deviation_, 0.25, 8.0); }
+
+void ForecastError::Learn(const Lesson& lesson) {
+  constexpr double kWeight = 1.0 / 64;
+  constexpr double kMost = 8;
+  const double needed = SecondsOf(lesson.needed), took = SecondsOf(lesson.took);
+  double ratio = 1, deviation = kFirstDeviation;
+  const bool near = needed > 0 && 2 * factor() * needed >= SecondsOf(lesson.allowed);
+  if (near || lesson.missed) {
+    ratio = needed > 0 ? std::min((lesson.missed ? 2 : 1) * took / needed, kMost) : kMost;
+    deviation = std::abs(ratio - mean_);
+  }
+  mean_ += kWeight * (ratio - mean_);
+  deviation_ += kWeight * (deviation - deviation_);
 }
 
 }  // namespace sluice

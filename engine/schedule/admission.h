@@ -49,26 +49,41 @@ struct Due {
   int64_t tokens = 0;   // the fewest of its prompts that must be computed
   int64_t steps = 0;    // that its rows probably take after those
   int64_t context = 0;  // positions that each of these attends to, about
+  // Tokens of prompts for each step of a sequence that generates, as of late: who ends makes room for another.
+  double prompts_per_step = 0;
 };
 
 // Time until it is done, at the measured costs: after the prompts that wait, are due no later and no less
 // urgent; then in steps that carry these too, and the `running` sequences, or others that take their
-// place. What else waits has no effect, since urgent ones go first. Zero when nothing runs and nothing is
-// ahead, or nothing was measured.
+// place, whose prompts come between. What else waits has no effect, since urgent ones go first. Zero when
+// nothing runs and nothing is ahead, or nothing was measured.
 nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler);
 
-// How far off such estimates were. One that is too low by a little would, under overload, admit everybody
-// and have everybody miss his deadline; so a request that missed its own counts as if it had taken twice as
-// long again. Not thread-safe.
+// How far off such estimates were, as seen from those of the requests admitted that were nearly refused: the
+// others say nothing of the bound, since more may come after them, and let it return to what was estimated.
+// Under overload many are at the bound, and a forecast that is low by a little would have all of them miss
+// their deadlines, in vain; so there is a margin of twice the mean deviation of what was seen, as for the
+// retransmission timeout of TCP (RFC 6298), and who missed his deadline counts as if he had taken twice as
+// long. Not thread-safe.
 class ForecastError {
  public:
-  // That estimates are to be multiplied by; in [1/4, 8], 1 at first.
-  double factor() const { return factor_; }
-  // `needed`: as it was estimated, not zero; `took`: from its arrival to its end or its deadline.
-  void Learn(nanoseconds needed, nanoseconds took, bool missed);
+  // That estimates are to be multiplied by, margin included; in [1/4, 8].
+  double factor() const;
+
+  struct Lesson {
+    nanoseconds needed{};   // as it was estimated; zero: it was not
+    nanoseconds allowed{};  // from its arrival to its deadline
+    nanoseconds took{};     // from its arrival to its end, at most `allowed`
+    bool missed = false;
+  };
+  void Learn(const Lesson& lesson);
 
  private:
-  double factor_ = 1;
+  static constexpr double kFirstDeviation = 0.1;
+
+  // Of the ratio of what was taken to what was estimated; decayed.
+  double mean_ = 1;
+  double deviation_ = kFirstDeviation;
 };
 
 }  // namespace sluice

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <random>
@@ -156,6 +157,7 @@ TEST(TimeNeeded, CountsWhatGoesFirst) {
     int64_t steps;  // it takes after its 8 tokens
     int64_t running;
     double needed_ms;
+    double prompts_per_step = 0;
   };
   const Case cases[] = {
       {"those that are due earlier", 40, 2, 0, 0, 74 + 1.8},
@@ -169,6 +171,8 @@ TEST(TimeNeeded, CountsWhatGoesFirst) {
       {"and with those that come first", 40, 2, 10, 5,
        74 + 1.8 + 20 * 1.8},  // sixteen, eight a step
       {"or not, alone", kEver, 2, 10, 0, 0},
+      // Seven that run, each for ten steps: 448 tokens, seven batches of 64.
+      {"and prompts of those who take their place", kEver, 2, 10, 7, 10 * 1.8 + 1.8 + 7 * 7.4, 6.4},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
@@ -182,7 +186,8 @@ TEST(TimeNeeded, CountsWhatGoesFirst) {
     const Due due{.deadline = server.now() + milliseconds(50),
                   .priority = c.priority,
                   .tokens = 8,
-                  .steps = c.steps};
+                  .steps = c.steps,
+                  .prompts_per_step = c.prompts_per_step};
     EXPECT_NEAR(Milliseconds(TimeNeeded(due, c.running, server.scheduler())), c.needed_ms,
                 0.1 * c.needed_ms);
   }
@@ -198,21 +203,50 @@ TEST(TimeNeeded, IsNoneInAnEmptyQueueAndWhereNothingWasMeasured) {
   EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8, .steps = 100}, 8, unknown), nanoseconds(0));
 }
 
-TEST(ForecastError, FollowsWhatWasSeenAndRisesWithMisses) {
-  ForecastError error;
-  EXPECT_EQ(error.factor(), 1);
-  for (int i = 0; i < 200; ++i) error.Learn(milliseconds(10), milliseconds(20), false);
-  EXPECT_NEAR(error.factor(), 2, 0.01);
-  for (int i = 0; i < 200; ++i) error.Learn(milliseconds(10), milliseconds(1), false);
-  EXPECT_NEAR(error.factor(), 0.25, 0.01);
-  // Those at the margin, all of which are late: the estimate has to grow.
-  for (int i = 0; i < 1000; ++i) {
-    const double before = error.factor();
-    const auto needed = std::chrono::duration_cast<nanoseconds>(milliseconds(10) / before);
-    error.Learn(needed, milliseconds(10), true);
-    EXPECT_TRUE(error.factor() > before || before > 7.9);
+// Lessons of one kind, with a random spread around it.
+class ForecastErrorTest : public ::testing::Test {
+ protected:
+  void Learn(double needed_ms, double took_ms, double allowed_ms, double spread = 0) {
+    for (int i = 0; i < 2000; ++i) {
+      const double by = std::uniform_real_distribution<double>(-spread, spread)(random_);
+      error_.Learn(
+          {.needed = Of(needed_ms), .allowed = Of(allowed_ms), .took = Of(took_ms * (1 + by))});
+    }
   }
-  EXPECT_LE(error.factor(), 8);
+  static nanoseconds Of(double ms) { return nanoseconds(std::llround(ms * 1e6)); }
+
+  std::mt19937_64 random_{1};
+  ForecastError error_;
+};
+
+TEST_F(ForecastErrorTest, FollowsWhatWasSeenOfThoseNearlyRefused) {
+  const double first = error_.factor();
+  EXPECT_NEAR(first, 1.2, 1e-9);
+  Learn(10, 15, 16);
+  EXPECT_NEAR(error_.factor(), 1.5, 0.01);
+  Learn(10, 15, 50);  // could take much longer: more may have come after it
+  EXPECT_NEAR(error_.factor(), first, 0.01);
+  Learn(10, 8, 16);
+  EXPECT_NEAR(error_.factor(), 0.8, 0.01);
+  Learn(0, 5, 5);  // was alone
+  EXPECT_NEAR(error_.factor(), first, 0.01);
+}
+
+TEST_F(ForecastErrorTest, KeepsAMarginOfTheirSpread) {
+  Learn(10, 10, 15, 0.3);
+  EXPECT_NEAR(error_.factor(), 1.3, 0.1);  // the mean deviation is half the spread
+}
+
+TEST_F(ForecastErrorTest, RisesWithMissesAndRecovers) {
+  // At the bound, all of which are late.
+  for (int i = 0; i < 1000; ++i) {
+    const double before = error_.factor();
+    error_.Learn({.needed = Of(10 / before), .allowed = Of(10), .took = Of(10), .missed = true});
+    EXPECT_TRUE(error_.factor() > before || before > 7.5) << before;
+  }
+  EXPECT_LE(error_.factor(), 8);
+  Learn(0, 3, 10);  // one that has the server to itself shows that it can be done
+  EXPECT_NEAR(error_.factor(), 1.2, 0.01);
 }
 
 struct Overload {
