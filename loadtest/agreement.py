@@ -114,6 +114,7 @@ class PerfAnalyzer:
         data.write_text(json.dumps({"data": [
             {"input_ids": {"content": ids.tolist(), "shape": [len(ids)]}}
             for ids in prompts(plan, options.vocab)]}))
+        profile.unlink(missing_ok=True)  # of the round before: it would not write over it
         command = [options.perf_analyzer, "-m", options.model, "-i", "grpc", "-u", options.server,
                    "--async", "--max-threads", 1, "--input-data", data, "--request-intervals",
                    gaps,

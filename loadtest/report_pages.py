@@ -41,7 +41,7 @@ class Page:
 
 
 PAGES = (
-    Page("report_demo", "Demo model, prompts and answers of a trace", "demo", "trace", 100, 95, 200,
+    Page("report_demo", "Demo model, prompts and answers of a trace", "demo", "trace", 500, 95, 200,
          256, 256),
     Page("report_llama", "9 layers, d 512, random weights: next token of a prompt", "llama", "1", 500, 90, 100,
          checkpoint.Shape().vocab, workloads.CAP, ("--engine.batch.max-batch-tokens=1024",)),

@@ -79,23 +79,23 @@ def headers():
     return sorted(path for path in found if path.suffix in (".h", ".inc", ".proto"))
 
 
-def tidy(sources, flags, state):
+def tidy(tool, sources, flags, state):
     """Whether clang-tidy finds nothing in the sources, and what it says."""
     unit = ROOT / sources[0]
     if len(sources) > 1:
         # Copied, not included: some checks and warnings are for the main file only.
         unit = state / f"unit-{digest(ROOT / source for source in sources)}.cc"
         unit.write_text("\n".join((ROOT / source).read_text() for source in sources))
-    command = ["clang-tidy", "--quiet", f"--config-file={ROOT / '.clang-tidy'}", str(unit), "--", *flags]
+    command = [tool, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", str(unit), "--", *flags]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if len(sources) > 1:
         unit.unlink()
     return done.returncode == 0, done.stdout
 
 
-def check(sources, flags, state, passed):
+def check(tool, sources, flags, state, passed):
     """What is to be said of the sources; nothing if all is well."""
-    clean, messages = tidy(sources, flags, state)
+    clean, messages = tidy(tool, sources, flags, state)
     if clean:
         for source in sources:
             passed(source)
@@ -103,17 +103,20 @@ def check(sources, flags, state, passed):
     if len(sources) == 1:
         return f"{messages}clang-tidy: {sources[0]}\n"
     middle = len(sources) // 2
-    return (check(sources[:middle], flags, state, passed)
-            + check(sources[middle:], flags, state, passed))
+    return (check(tool, sources[:middle], flags, state, passed)
+            + check(tool, sources[middle:], flags, state, passed))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
-    build = parser.parse_args().build.resolve()
+    parser.add_argument("--clang-tidy", default="clang-tidy", help="the program; from 22 on it is quicker")
+    options = parser.parse_args()
+    build, tool = options.build.resolve(), options.clang_tidy
     state = build / "tidy"
     state.mkdir(exist_ok=True)
-    common = digest([ROOT / ".clang-tidy", pathlib.Path(__file__), *headers()])
+    common = digest([ROOT / ".clang-tidy", pathlib.Path(__file__), ROOT / "tools" / "requirements-test.txt",
+                     *headers()])
 
     def mark(source):
         return state / f"{digest([ROOT / source])}-{common}"
@@ -122,7 +125,7 @@ def main():
     unread = [source for source in sources if not mark(source).exists()]
     units = [unread[first:first + TOGETHER] for first in range(0, len(unread), TOGETHER)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        said = pool.map(lambda unit: check(unit, flags, state, lambda source: mark(source).touch()), units)
+        said = pool.map(lambda unit: check(tool, unit, flags, state, lambda source: mark(source).touch()), units)
         failures = "".join(said)
     sys.stdout.write(failures)
     return 1 if failures else 0

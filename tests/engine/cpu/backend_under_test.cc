@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "engine/cpu/cpu_backend.h"
 #include "kernels/check.h"
 #include "kernels/cpu/profile.h"
@@ -24,12 +26,15 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
 
 // oneDNN cuts sums at 1024.
 Effort EffortOfTests() {
+  std::vector<int32_t> upto64(64);
+  std::iota(upto64.begin(), upto64.end(), 1);
   return {.long_sum = 2056,
           .ladder = {16, 32, 64, 128},
           .random_models = 30,
           .greedy_steps = 8,
           .every_kind = true,
-          .threads = {1, 2}};
+          .threads = {1, 2},
+          .sequences = upto64};
 }
 
 }  // namespace sluice::testing

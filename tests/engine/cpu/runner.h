@@ -29,6 +29,7 @@ struct Effort {
   int greedy_steps;             // of each golden sequence
   bool every_kind;           // of model is tried for invariance; else those with ops of their own
   std::vector<int> threads;  // numbers that may make a difference
+  std::vector<int32_t> sequences;  // numbers in a batch that are tried, ascending
 };
 Effort EffortOfTests();
 

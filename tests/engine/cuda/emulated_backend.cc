@@ -25,7 +25,8 @@ Effort EffortOfTests() {
           .random_models = 3,
           .greedy_steps = 1,
           .every_kind = false,
-          .threads = {1}};
+          .threads = {2},
+          .sequences = {1, 17, 33}};
 }
 
 }  // namespace sluice::testing

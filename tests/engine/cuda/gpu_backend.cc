@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "absl/strings/str_split.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_device.h"
@@ -25,12 +27,15 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
 }
 
 Effort EffortOfTests() {
+  std::vector<int32_t> upto64(64);
+  std::iota(upto64.begin(), upto64.end(), 1);
   return {.long_sum = 2056,
           .ladder = {16, 32, 64, 128},
           .random_models = 30,
           .greedy_steps = 8,
           .every_kind = true,
-          .threads = {1}};
+          .threads = {1},
+          .sequences = upto64};
 }
 
 }  // namespace sluice::testing
