@@ -155,6 +155,7 @@ std::vector<ModelTable::Lease> ModelTable::Served() const {
 std::vector<ModelTable::Lease> ModelTable::All() const {
   MutexLock lock(&mu_);
   std::vector<Lease> leases;
+  leases.reserve(entries_.size());
   for (const auto& entry : entries_) leases.push_back(entry->lease);
   return leases;
 }

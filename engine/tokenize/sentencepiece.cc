@@ -168,6 +168,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 std::vector<bool> OfTypes(const SentencePieceFile& file, std::initializer_list<Type> types) {
   std::vector<bool> flags;
+  flags.reserve(file.types.size());
   for (const Type type : file.types) {
     flags.push_back(std::find(types.begin(), types.end(), type) != types.end());
   }

@@ -62,7 +62,8 @@ void BM_RopeAndStore(benchmark::State& state) {
   const std::vector<float> cos(static_cast<size_t>(rows * kHeadDim / 2), 0.8f);
   const std::vector<float> sin(cos.size(), 0.6f);
   std::vector<float> q(static_cast<size_t>(rows * kQHeads * kHeadDim), 0.5f);
-  const std::vector<float> k(static_cast<size_t>(rows * kKvHeads * kHeadDim), 0.5f), v = k;
+  const std::vector<float> k(static_cast<size_t>(rows * kKvHeads * kHeadDim), 0.5f);
+  const std::vector<float>& v = k;
   std::vector<float> keys(k.size()), values(v.size());
   const KvLayer kv = {keys.data(), values.data(), kKvHeads, kHeadDim};
   const RopeTable table = {cos.data(), sin.data(), kHeadDim};
