@@ -111,7 +111,7 @@ def check(tool, sources, flags, state, passed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--clang-tidy", default="clang-tidy", help="the program; from 22 on it is quicker")
+    parser.add_argument("--clang-tidy", default="clang-tidy", help="the program")
     options = parser.parse_args()
     build, tool = options.build.resolve(), options.clang_tidy
     state = build / "tidy"

@@ -3,6 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -89,8 +90,15 @@ void TestDaemon::AwaitMetric(const std::string& name, double value,
 
 void TestDaemon::ExpectBalanced() const {
   // An end is counted a little after the engine's own numbers show it.
-  AwaitMetric("sluice_requests_total", Metric("sluice_admitted_total"));
-  const std::map<std::string, double> samples = Scrape();
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::map<std::string, double> samples;
+  double admitted = 0, ended = 0;
+  do {
+    samples = Scrape();
+    admitted = SumOf(samples, "sluice_admitted_total");
+    ended = SumOf(samples, "sluice_requests_total");
+  } while (ended != admitted && std::chrono::steady_clock::now() < give_up);
+  EXPECT_EQ(ended, admitted);
   EXPECT_EQ(SumOf(samples, "sluice_requests_waiting"), 0);
   EXPECT_EQ(SumOf(samples, "sluice_requests_running"), 0);
   EXPECT_EQ(SumOf(samples, "sluice_queued_tokens"), 0);

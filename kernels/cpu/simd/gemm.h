@@ -22,8 +22,8 @@ inline constexpr int PanelsAtOnce(int64_t rows) {
   return (rows + 1) * 2 * kPanelVectors + 1 <= kRegisters ? 2 : 1;
 }
 
-// Rows of f32 panels. Tiles take kAtOnce of them at a time: what surrounds the products would take a third
-// of the time where another thread shares the core. As many as were measured to be best.
+// Rows of f32 panels. Tiles take kAtOnce of them at a time, so that fewer instructions surround the products:
+// as many as were measured to be best.
 struct F32Row {
   typedef float Element;
   static constexpr int kAtOnce = SLUICE_SIMD_UNROLL(2);
