@@ -152,6 +152,12 @@ class Envoy(Process):
         found = re.findall(r"^sluice::\S+::health_flags::(\S+)$", get(self.admin, "/clusters") or "", re.M)
         return found.count("healthy")
 
+    def in_flight(self, replica):
+        """Calls that the replica at this address was sent and has not answered."""
+        found = re.search(rf"^sluice::{re.escape(replica)}::rq_active::(\d+)$", get(self.admin, "/clusters"), re.M)
+        assert found, f"no replica {replica}"
+        return int(found.group(1))
+
     def statistic(self, name):
         found = re.search(rf"^{re.escape(name)}: (\d+)$", get(self.admin, "/stats"), re.M)
         assert found, f"no statistic {name}"

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import random
 import re
+import signal
 import subprocess
 
 import grpc
@@ -117,8 +118,7 @@ def test_a_killed_replica_costs_no_call(fleet):
 
     names = [f"cluster.sluice.upstream_{each}" for each in ("rq_retry", "cx_destroy_remote_with_active_rq")]
     before = [fleet.envoy.statistic(name) for name in names]
-    # Calls long enough that the kill hits some of them.
-    outcome = during(fleet.address, kill_and_replace, per_second=6, max_tokens=200)
+    outcome = during(fleet.address, kill_and_replace, per_second=PER_SECOND)
     repeated, cut = (fleet.envoy.statistic(name) - then for name, then in zip(names, before))
     print(f"kill: {outcome.total} calls, {outcome.failed} failed, {repeated} repeated on another replica")
     assert cut > 0, "no call was in flight at the kill: the test shows nothing"
