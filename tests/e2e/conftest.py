@@ -19,6 +19,9 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
+# ./test --sanitizers: all takes longer, and more memory.
+SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
+SLOWER = 8 if SANITIZED else 1
 
 
 # Below those that the kernel gives to outgoing connections; each process of tests has a range of its own.
@@ -43,7 +46,7 @@ class Daemon:
     """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them;
     `faults`: see engine/fault.h."""
 
-    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60, descriptors=None, faults="",
+    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60 * SLOWER, descriptors=None, faults="",
                  grpc=None):
         self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
@@ -54,10 +57,11 @@ class Daemon:
             command += ["--model", f"{name}={path}"]
         if descriptors is not None:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
-        self.process = subprocess.Popen(
-            [*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "SLUICE_TEST_FAULTS": faults}
-        )
+        environment = {**os.environ, "SLUICE_TEST_FAULTS": faults}
+        if SANITIZED and "--config" not in options:  # with a smaller maximum warming up takes less time
+            environment["SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS"] = "1024"
+        self.process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, env=environment)
         give_up = time.monotonic() + ready_within_s
         while not self.ready():
             assert self.process.poll() is None, self.process.stdout.read()

@@ -5,6 +5,7 @@ import re
 import select
 import time
 
+from conftest import SLOWER
 from tritonclient.grpc import service_pb2
 
 MIB = 1 << 20
@@ -22,6 +23,11 @@ def request(text="And it came to pass", **parameters):
 def resident(server, which="VmHWM"):
     with open(f"/proc/{server.process.pid}/status") as status:
         return int(re.search(rf"{which}:\s+(\d+) kB", status.read()).group(1)) << 10
+
+
+def grown(server, before):
+    """Bytes by which its most ever is above `before`; under sanitizers, which keep what is freed, a part of them."""
+    return (resident(server) - before) / SLOWER
 
 
 def descriptors(server):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from always import await_balance, undisturbed
 from calls import POISON, Call, pause, poisonous_model, trailers, wait_until
-from conftest import DEMO, SLUICED
+from conftest import DEMO, SLOWER, SLUICED
 from infer import ids_inputs, infer, text_inputs
 from test_invariance import same
 from tritonclient.grpc import service_pb2
@@ -69,10 +69,10 @@ def test_what_a_model_has_no_finite_answer_to_fails_alone(daemon, tmp_path):
 
 
 def test_a_deadline_that_passes_in_the_queue_ends_there(daemon):
-    server = daemon(faults="before_replay@hold:delay=1000*1")
+    server = daemon(faults=f"before_replay@hold:delay={1000 * SLOWER}*1")
     with undisturbed(server):
         held = hold_back(server)
-        hasty = [Call(server, timeout=200_000) for _ in range(5)]
+        hasty = [Call(server, timeout=200_000 * SLOWER) for _ in range(5)]
         assert [each.status() for each in hasty] == ["DEADLINE_EXCEEDED"] * 5
         held.end()
     assert server.metric("sluice_deadline_missed_total", stage="queue") == 5
