@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-std::string Labels(const std::vector<Bucket>& buckets) {
+std::string BucketLabels(const std::vector<Bucket>& buckets) {
   return absl::StrJoin(buckets, ",", [](std::string* out, const Bucket& bucket) {
     out->append(BucketLabel(bucket));
   });
@@ -32,7 +32,7 @@ void EngineLog::OnReview(const Model& model, const OptimizeReport& report) {
     return;
   }
   const auto add = [&](const char* kind, const std::vector<Bucket>& buckets) {
-    if (!buckets.empty()) fields.push_back({kind, Labels(buckets)});
+    if (!buckets.empty()) fields.push_back({kind, BucketLabels(buckets)});
   };
   add("added", report.diff.added);
   add("removed", report.diff.removed);

@@ -100,7 +100,7 @@ json DescribeBatch(const BatchTrace& trace, MonoTime now) {
           {"replay", Seconds(trace.replay)}};
 }
 
-json Labels(std::span<const Bucket> buckets) {
+json LabelArray(std::span<const Bucket> buckets) {
   json labels = json::array();
   for (const Bucket& bucket : buckets) labels.push_back(BucketLabel(bucket));
   return labels;
@@ -115,10 +115,10 @@ json DescribeReview(const std::optional<RecentActivity::Review>& review, MonoTim
           {"gain", report.gain},
           {"efficiency_before", report.efficiency_before},
           {"efficiency_after", report.efficiency_after},
-          {"added", Labels(report.diff.added)},
-          {"removed", Labels(report.diff.removed)},
-          {"merged", Labels(report.diff.merged)},
-          {"split", Labels(report.diff.split)}};
+          {"added", LabelArray(report.diff.added)},
+          {"removed", LabelArray(report.diff.removed)},
+          {"merged", LabelArray(report.diff.merged)},
+          {"split", LabelArray(report.diff.split)}};
 }
 
 json DescribeLadder(const LadderChanges& changes) {

@@ -15,9 +15,9 @@ namespace {
 using StepOr = absl::StatusOr<std::unique_ptr<const Step>>;
 
 // One overload an op.
-class Lowering {
+class CpuLowering {
  public:
-  Lowering(const Model& model, const kernels::Context& context)
+  CpuLowering(const Model& model, const kernels::Context& context)
       : config_(model.config), graph_(model.graph), weights_(model.checkpoint, context) {}
 
   StepOr operator()(const EmbedOp& op) {
@@ -112,7 +112,7 @@ class Lowering {
 }  // namespace
 
 absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& context) {
-  Lowering lowering(model, context);
+  CpuLowering lowering(model, context);
   LoweredModel lowered;
   for (const GraphOp& op : model.graph.ops) {
     StepOr step = std::visit(lowering, op);

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 16;
+constexpr int kMaxConfigDepth = 16;
 // Cosines and sines of all positions: 1 GiB.
 constexpr int64_t kMaxRotations = int64_t{1} << 28;
 constexpr size_t kMaxEosTokens = 256;
@@ -255,7 +255,7 @@ int64_t ModelConfig::rotary_dim() const {
 }
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
-  auto document = ParseJson(text, kMaxDepth);
+  auto document = ParseJson(text, kMaxConfigDepth);
   if (!document.ok()) return document.status();
   if (!document->is_object()) return absl::InvalidArgumentError("is not a JSON object");
 

@@ -19,7 +19,7 @@ constexpr uint64_t kSizeBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = uint64_t{16} << 20;
 constexpr size_t kMaxDimensions = 8;
 constexpr size_t kMaxNameBytes = 512;
-constexpr int kMaxDepth = 4;  // header, entry, shape; one to spare for a clear error
+constexpr int kMaxHeaderDepth = 4;  // header, entry, shape; one to spare for a clear error
 
 absl::Status Invalid(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(
@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view 
     return absl::InvalidArgumentError(
         absl::StrCat("safetensors header of ", header_bytes, " bytes, the limit is ", limit));
   }
-  auto header = ParseJson(file.substr(kSizeBytes, header_bytes), kMaxDepth);
+  auto header = ParseJson(file.substr(kSizeBytes, header_bytes), kMaxHeaderDepth);
   if (!header.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("safetensors header: ", header.status().message()));

@@ -19,7 +19,7 @@ constexpr size_t kMaxTokenizerBytes = size_t{64} << 20;
 constexpr size_t kMaxSettingsBytes = size_t{8} << 20;
 constexpr size_t kMaxTextBytes = 1024;
 constexpr size_t kMaxEndTokens = 64;
-constexpr int kMaxDepth = 32;
+constexpr int kMaxSidecarDepth = 32;
 
 absl::Status Named(const char* file, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
@@ -60,7 +60,7 @@ absl::StatusOr<json> ReadSettings(const Directory& directory, const char* file) 
   if (!directory.Has(file)) return json::object();
   const auto text = directory.Read(file, kMaxSettingsBytes);
   if (!text.ok()) return text.status();
-  auto document = ParseJson(*text, kMaxDepth);
+  auto document = ParseJson(*text, kMaxSidecarDepth);
   if (!document.ok()) return Named(file, document.status());
   if (!document->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(file, " is not a JSON object"));

@@ -15,7 +15,7 @@
 namespace sluice::tokenize {
 namespace {
 
-using Step = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
+using DecodeStep = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
 
 constexpr char kReplacement[] = "\xEF\xBF\xBD";  // U+FFFD
 
@@ -56,7 +56,7 @@ void DecodeBytes(std::vector<std::string>* tokens, bool keep_bytes) {
   *tokens = std::move(decoded);
 }
 
-Step MakeMetaspace(ObjectReader& fields) {
+DecodeStep MakeMetaspaceDecoder(ObjectReader& fields) {
   const std::string mark = fields.String("replacement", 4, "\xE2\x96\x81");
   const bool never = fields.Has("prepend_scheme")
                          ? fields.String("prepend_scheme", kMaxAffixBytes) == "never"
@@ -82,7 +82,7 @@ std::string WithoutSpacesBeforeMarks(const std::string& text) {
   return clean;
 }
 
-Step MakeWordPiece(ObjectReader& fields) {
+DecodeStep MakeWordPieceDecoder(ObjectReader& fields) {
   const std::string prefix = fields.String("prefix", kMaxAffixBytes, "##");
   const bool cleanup = fields.Boolean("cleanup", true);
   return [prefix, cleanup](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
@@ -97,7 +97,7 @@ Step MakeWordPiece(ObjectReader& fields) {
   };
 }
 
-Step MakeBpe(ObjectReader& fields) {
+DecodeStep MakeBpeDecoder(ObjectReader& fields) {
   const std::string suffix = fields.String("suffix", kMaxAffixBytes, "</w>");
   if (suffix.empty()) fields.Fail("suffix", "is empty");
   return [suffix](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
@@ -119,7 +119,7 @@ void Strip(const std::string& content, int64_t start, int64_t stop, std::string*
   *token = token->substr(begin, end - begin);
 }
 
-Step MakeStrip(ObjectReader& fields) {
+DecodeStep MakeStripDecoder(ObjectReader& fields) {
   const std::string content = fields.String("content", 4);
   const int64_t start = fields.Integer("start", 0, kMaxAffixBytes);
   const int64_t stop = fields.Integer("stop", 0, kMaxAffixBytes);
@@ -130,7 +130,7 @@ Step MakeStrip(ObjectReader& fields) {
 }
 
 // A token on which the expression takes too long stays as it is.
-Step MakeReplace(ObjectReader& fields) {
+DecodeStep MakeReplaceDecoder(ObjectReader& fields) {
   const std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   const std::string content = fields.String("content", kMaxAffixBytes);
   return [pattern, content](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
@@ -143,15 +143,15 @@ Step MakeReplace(ObjectReader& fields) {
   };
 }
 
-Step Make(const std::string& type, ObjectReader& fields) {
+DecodeStep MakeDecodeStep(const std::string& type, ObjectReader& fields) {
   if (type == "ByteLevel") return DecodeByteLevel;
-  if (type == "Metaspace") return MakeMetaspace(fields);
-  if (type == "WordPiece") return MakeWordPiece(fields);
-  if (type == "BPEDecoder") return MakeBpe(fields);
+  if (type == "Metaspace") return MakeMetaspaceDecoder(fields);
+  if (type == "WordPiece") return MakeWordPieceDecoder(fields);
+  if (type == "BPEDecoder") return MakeBpeDecoder(fields);
   if (type == "ByteFallback") return DecodeBytes;
   if (type == "Fuse") return Fuse;
-  if (type == "Strip") return MakeStrip(fields);
-  if (type == "Replace") return MakeReplace(fields);
+  if (type == "Strip") return MakeStripDecoder(fields);
+  if (type == "Replace") return MakeReplaceDecoder(fields);
   fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
   return nullptr;
 }
@@ -165,7 +165,7 @@ absl::StatusOr<Decoder> Decoder::Parse(const nlohmann::json* object) {
   VisitSteps(
       object, "decoder", "decoders",
       [&](const std::string& type, ObjectReader& fields) {
-        decoder.steps_.push_back(Make(type, fields));
+        decoder.steps_.push_back(MakeDecodeStep(type, fields));
       },
       &status);
   if (!status.ok()) return status;
@@ -173,7 +173,7 @@ absl::StatusOr<Decoder> Decoder::Parse(const nlohmann::json* object) {
 }
 
 std::string Decoder::Apply(std::vector<std::string> tokens, bool keep_bytes) const {
-  for (const Step& step : steps_) step(&tokens, keep_bytes);
+  for (const DecodeStep& step : steps_) step(&tokens, keep_bytes);
   return absl::StrJoin(tokens, spaces_ ? " " : "");
 }
 

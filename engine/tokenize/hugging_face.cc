@@ -16,7 +16,7 @@
 namespace sluice::tokenize {
 namespace {
 
-constexpr int kMaxDepth = 32;
+constexpr int kMaxTokenizerDepth = 32;
 
 struct Parts {
   Normalizer normalizer;
@@ -124,7 +124,7 @@ void AddSpecials(const SpecialTokens& specials, Parts* parts) {
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_view text,
                                                                   const SpecialTokens& specials) {
-  const auto document = ParseJson(text, kMaxDepth);
+  const auto document = ParseJson(text, kMaxTokenizerDepth);
   if (!document.ok()) return document.status();
   if (!document->is_object()) return absl::InvalidArgumentError("is not a JSON object");
   Parts parts;

@@ -12,11 +12,11 @@
 namespace sluice::tokenize {
 namespace {
 
-using Step = std::function<absl::StatusOr<std::string>(std::string_view text)>;
+using NormalizeStep = std::function<absl::StatusOr<std::string>(std::string_view text)>;
 
 constexpr size_t kMaxCharsmapBytes = size_t{8} << 20;
 
-Step MakeForm(NormalForm form) {
+NormalizeStep MakeForm(NormalForm form) {
   return [form](std::string_view text) { return Normalize(text, form); };
 }
 
@@ -45,7 +45,7 @@ std::string_view Trimmed(std::string_view text, bool left, bool right) {
   return text.substr(begin, end - begin);
 }
 
-Step MakeReplace(ObjectReader& fields) {
+NormalizeStep MakeReplace(ObjectReader& fields) {
   std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   std::string content = fields.String("content", kMaxAffixBytes);
   return [pattern, content](std::string_view text) -> absl::StatusOr<std::string> {
@@ -55,7 +55,7 @@ Step MakeReplace(ObjectReader& fields) {
   };
 }
 
-Step MakePrecompiled(ObjectReader& fields) {
+NormalizeStep MakePrecompiled(ObjectReader& fields) {
   std::string blob;
   if (!absl::Base64Unescape(fields.String("precompiled_charsmap", kMaxCharsmapBytes), &blob)) {
     fields.Fail("precompiled_charsmap", "is not base64");
@@ -91,7 +91,7 @@ struct Bert {
   }
 };
 
-Step MakeBert(ObjectReader& fields) {
+NormalizeStep MakeBert(ObjectReader& fields) {
   Bert bert{};
   bert.clean_text = fields.Boolean("clean_text", true);
   bert.ideographs = fields.Boolean("handle_chinese_chars", true);
@@ -100,7 +100,7 @@ Step MakeBert(ObjectReader& fields) {
   return [bert](std::string_view text) { return bert.Apply(text); };
 }
 
-Step MakePrepend(ObjectReader& fields) {
+NormalizeStep MakePrepend(ObjectReader& fields) {
   const std::string prefix = fields.String("prepend", kMaxAffixBytes);
   return [prefix](std::string_view text) {
     return text.empty() ? std::string()
@@ -108,13 +108,13 @@ Step MakePrepend(ObjectReader& fields) {
   };
 }
 
-Step MakeStrip(ObjectReader& fields) {
+NormalizeStep MakeStrip(ObjectReader& fields) {
   const bool left = fields.Boolean("strip_left", true);
   const bool right = fields.Boolean("strip_right", true);
   return [left, right](std::string_view text) { return std::string(Trimmed(text, left, right)); };
 }
 
-Step Make(const std::string& type, ObjectReader& fields) {
+NormalizeStep MakeNormalizeStep(const std::string& type, ObjectReader& fields) {
   if (type == "NFC") return MakeForm(NormalForm::kC);
   if (type == "NFD") return MakeForm(NormalForm::kD);
   if (type == "NFKC") return MakeForm(NormalForm::kKC);
@@ -138,7 +138,7 @@ absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
   VisitSteps(
       object, "normalizer", "normalizers",
       [&](const std::string& type, ObjectReader& fields) {
-        normalizer.steps_.push_back(Make(type, fields));
+        normalizer.steps_.push_back(MakeNormalizeStep(type, fields));
       },
       &status);
   if (!status.ok()) return status;
@@ -147,7 +147,7 @@ absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
 
 absl::StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
   std::string normal(text);
-  for (const Step& step : steps_) {
+  for (const NormalizeStep& step : steps_) {
     absl::StatusOr<std::string> next = step(normal);
     if (!next.ok()) return next.status();
     normal = *std::move(next);

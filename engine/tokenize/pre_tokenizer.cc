@@ -12,7 +12,7 @@
 namespace sluice::tokenize {
 namespace {
 
-using Step = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
+using SplitStep = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
 
 // Words of GPT-2, each with the space before it.
 constexpr char kByteLevelWords[] =
@@ -46,7 +46,7 @@ SplitBehavior ReadBehavior(ObjectReader& fields) {
       "behavior", {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}));
 }
 
-Step MakeByteLevel(ObjectReader& fields) {
+SplitStep MakeByteLevel(ObjectReader& fields) {
   const bool prefix = fields.Boolean("add_prefix_space", true);
   const bool words = fields.Boolean("use_regex", true);
   const Cut cut{Builtin(kByteLevelWords)};
@@ -76,7 +76,7 @@ Prepend ReadPrepend(ObjectReader& fields) {
   return fields.Boolean("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
 }
 
-Step MakeMetaspace(ObjectReader& fields) {
+SplitStep MakeMetaspace(ObjectReader& fields) {
   const std::string mark = fields.String("replacement", 4, "\xE2\x96\x81");
   const Prepend prepend = ReadPrepend(fields);
   const bool split = fields.Boolean("split", true);
@@ -96,20 +96,20 @@ Step MakeMetaspace(ObjectReader& fields) {
   };
 }
 
-Step MakeSplit(ObjectReader& fields) {
+SplitStep MakeSplit(ObjectReader& fields) {
   Cut cut{ReadPattern("pattern", fields)};
   cut.behavior = ReadBehavior(fields);
   cut.invert = fields.Boolean("invert", false);
   return cut;
 }
 
-Step MakeDigits(ObjectReader& fields) {
+SplitStep MakeDigits(ObjectReader& fields) {
   const bool individual = fields.Boolean("individual_digits", false);
   return Cut{MakeClassPattern(IsNumeric),
              individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
 }
 
-Step MakeBert() {
+SplitStep MakeBert() {
   const Cut words{MakeClassPattern(IsSpace), SplitBehavior::kRemoved};
   const Cut marks{MakeClassPattern(IsPunctuation)};
   return [=](const Piece& piece, std::vector<Piece>* out) {
@@ -120,7 +120,7 @@ Step MakeBert() {
   };
 }
 
-void Make(const std::string& type, ObjectReader& fields, std::vector<Step>* steps) {
+void MakeSplitSteps(const std::string& type, ObjectReader& fields, std::vector<SplitStep>* steps) {
   if (type == "ByteLevel") {
     steps->push_back(MakeByteLevel(fields));
   } else if (type == "Metaspace") {
@@ -150,7 +150,7 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
   VisitSteps(
       object, "pre_tokenizer", "pretokenizers",
       [&](const std::string& type, ObjectReader& fields) {
-        Make(type, fields, &pre_tokenizer.steps_);
+        MakeSplitSteps(type, fields, &pre_tokenizer.steps_);
       },
       &status);
   if (!status.ok()) return status;
@@ -158,7 +158,7 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
 }
 
 absl::Status PreTokenizer::Apply(std::vector<Piece>* pieces) const {
-  for (const Step& step : steps_) {
+  for (const SplitStep& step : steps_) {
     std::vector<Piece> next;
     for (const Piece& piece : *pieces) {
       if (absl::Status status = step(piece, &next); !status.ok()) return status;

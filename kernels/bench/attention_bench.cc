@@ -14,8 +14,8 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int32_t kHeadDim = 64;
-constexpr int kRounds = 25;
+constexpr int32_t kAttentionHeadDim = 64;
+constexpr int kAttentionRounds = 25;
 
 struct Shape {
   int32_t sequences, context, first_position, q_heads, kv_heads;
@@ -23,7 +23,7 @@ struct Shape {
   int32_t rows_each() const { return context - first_position; }
   int64_t rows() const { return int64_t{sequences} * rows_each(); }
   size_t kv_floats() const {
-    return static_cast<size_t>(int64_t{sequences} * context * kv_heads * kHeadDim);
+    return static_cast<size_t>(int64_t{sequences} * context * kv_heads * kAttentionHeadDim);
   }
 };
 
@@ -40,12 +40,13 @@ class Attending {
   Attending(const Context& context, const Shape& shape)
       : context_(context),
         shape_(shape),
-        q_(RandomFloats(random_, static_cast<size_t>(shape.rows() * shape.q_heads * kHeadDim))),
+        q_(RandomFloats(random_,
+                        static_cast<size_t>(shape.rows() * shape.q_heads * kAttentionHeadDim))),
         k_(RandomFloats(random_, shape.kv_floats())),
         v_(RandomFloats(random_, shape.kv_floats())),
         out_(q_.size()),
         scratch_(static_cast<size_t>(context.pool->threads() *
-                                     AttentionScratchFloats(shape.context, kHeadDim))),
+                                     AttentionScratchFloats(shape.context, kAttentionHeadDim))),
         rows_(static_cast<size_t>(shape.rows())) {
     const int32_t pages_each = shape.context / kPageTokens;
     pages_.resize(static_cast<size_t>(shape.sequences * pages_each));
@@ -61,7 +62,7 @@ class Attending {
   void Run(XsaForm xsa) {
     const AttentionArgs args = {q_.data(), out_.data(), shape_.q_heads, 0.125f,  true,
                                 xsa,       1e-6f,       nullptr,        nullptr, nullptr};
-    const KvLayer kv = {k_.data(), v_.data(), shape_.kv_heads, kHeadDim};
+    const KvLayer kv = {k_.data(), v_.data(), shape_.kv_heads, kAttentionHeadDim};
     Attention(context_, args, kv, sequences_, shape_.context, scratch_.data());
   }
 
@@ -69,7 +70,7 @@ class Attending {
   double Flops() const {
     const double keys = static_cast<double>(shape_.rows()) *
                         (static_cast<double>(shape_.first_position + shape_.context + 1) / 2);
-    return 4.0 * shape_.q_heads * kHeadDim * keys;
+    return 4.0 * shape_.q_heads * kAttentionHeadDim * keys;
   }
   // Of queries, keys, values and what comes out, each touched once.
   double Bytes() const {
@@ -134,9 +135,10 @@ void BM_Prefill(benchmark::State& state) {
   Describe(state, context, attending);
 }
 
-#define SLUICE_ATTENTION_BENCH(function)              \
-  BENCHMARK(function)->Iterations(kRounds)->ArgNames( \
-      {"threads", "sequences", "context", "q_heads", "kv_heads"})
+#define SLUICE_ATTENTION_BENCH(function) \
+  BENCHMARK(function)                    \
+      ->Iterations(kAttentionRounds)     \
+      ->ArgNames({"threads", "sequences", "context", "q_heads", "kv_heads"})
 
 SLUICE_ATTENTION_BENCH(BM_Decode)
     ->ArgsProduct({{1, 2}, {16}, {4096}, {8, 2}, {2}})

@@ -13,7 +13,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32, Profile::kAvx512F32};
-constexpr int kRounds = 25;
+constexpr int kGemmRounds = 25;
 
 PackedWeights Pack(const Context& context, DType dtype, int64_t matrices, int64_t k, int64_t n) {
   const size_t count = static_cast<size_t>(matrices * k * n);
@@ -64,9 +64,11 @@ void BM_Gemm(benchmark::State& state) {
   state.SetLabel(std::string(ProfileName(profile)));
 }
 
-#define SLUICE_GEMM_BENCH(name)                                  \
-  BENCHMARK(BM_Gemm)->Name(name)->Iterations(kRounds)->ArgNames( \
-      {"profile", "threads", "rows", "k", "n", "matrices"})
+#define SLUICE_GEMM_BENCH(name) \
+  BENCHMARK(BM_Gemm)            \
+      ->Name(name)              \
+      ->Iterations(kGemmRounds) \
+      ->ArgNames({"profile", "threads", "rows", "k", "n", "matrices"})
 
 SLUICE_GEMM_BENCH("Cached")->ArgsProduct({{0, 1, 2}, {1}, {1, 4, 16, 64, 256}, {512}, {512}, {1}});
 SLUICE_GEMM_BENCH("Dense")->ArgsProduct(

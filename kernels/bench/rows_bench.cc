@@ -14,8 +14,8 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int kRounds = 25;
-constexpr int32_t kHeadDim = 64, kQHeads = 8, kKvHeads = 2;
+constexpr int kRowRounds = 25;
+constexpr int32_t kRowHeadDim = 64, kQHeads = 8, kKvHeads = 2;
 
 // Times `run`, which touches so many floats once and does so many operations on each.
 template <typename Run>
@@ -59,14 +59,14 @@ void BM_RopeAndStore(benchmark::State& state) {
   const int64_t rows = state.range(1);
   std::vector<int32_t> positions(static_cast<size_t>(rows));
   std::iota(positions.begin(), positions.end(), 0);
-  const std::vector<float> cos(static_cast<size_t>(rows * kHeadDim / 2), 0.8f);
+  const std::vector<float> cos(static_cast<size_t>(rows * kRowHeadDim / 2), 0.8f);
   const std::vector<float> sin(cos.size(), 0.6f);
-  std::vector<float> q(static_cast<size_t>(rows * kQHeads * kHeadDim), 0.5f);
-  const std::vector<float> k(static_cast<size_t>(rows * kKvHeads * kHeadDim), 0.5f);
+  std::vector<float> q(static_cast<size_t>(rows * kQHeads * kRowHeadDim), 0.5f);
+  const std::vector<float> k(static_cast<size_t>(rows * kKvHeads * kRowHeadDim), 0.5f);
   const std::vector<float>& v = k;
   std::vector<float> keys(k.size()), values(v.size());
-  const KvLayer kv = {keys.data(), values.data(), kKvHeads, kHeadDim};
-  const RopeTable table = {cos.data(), sin.data(), kHeadDim};
+  const KvLayer kv = {keys.data(), values.data(), kKvHeads, kRowHeadDim};
+  const RopeTable table = {cos.data(), sin.data(), kRowHeadDim};
   const double floats = 2.0 * static_cast<double>(q.size() + k.size() + v.size());
   Report(state, "rope", floats, 2, [&](const Context& context) {
     RopeAndStore(context, table, positions.data(), positions.data(), rows, kQHeads, q.data(),
@@ -75,12 +75,12 @@ void BM_RopeAndStore(benchmark::State& state) {
 }
 
 #define SLUICE_ROWS_BENCH(function) \
-  BENCHMARK(function)->Iterations(kRounds)->ArgNames({"threads", "rows", "width"})
+  BENCHMARK(function)->Iterations(kRowRounds)->ArgNames({"threads", "rows", "width"})
 
 SLUICE_ROWS_BENCH(BM_RmsNorm)->ArgsProduct({{1}, {512}, {512}});
 SLUICE_ROWS_BENCH(BM_Silu)->ArgsProduct({{1}, {512}, {1376}});
 SLUICE_ROWS_BENCH(BM_RopeAndStore)
-    ->ArgsProduct({{1}, {512}, {(kQHeads + 2 * kKvHeads) * kHeadDim}});
+    ->ArgsProduct({{1}, {512}, {(kQHeads + 2 * kKvHeads) * kRowHeadDim}});
 
 }  // namespace
 }  // namespace sluice::kernels

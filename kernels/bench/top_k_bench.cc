@@ -15,7 +15,7 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int kRounds = 101;
+constexpr int kTopKRounds = 101;
 
 enum Order : int64_t { kRandom, kAscending, kDescending };
 
@@ -60,7 +60,7 @@ void BM_TopK(benchmark::State& state) {
   state.SetLabel(std::string(ProfileName(context.profile)));
 }
 BENCHMARK(BM_TopK)
-    ->Iterations(kRounds)
+    ->Iterations(kTopKRounds)
     ->ArgNames({"order", "n", "k"})
     ->ArgsProduct({{kRandom, kAscending, kDescending}, {32768}, {50}});
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -27,40 +28,43 @@ class DelayingSink : public RecordingSink {
   const nanoseconds delay_;
 };
 
-// A server whose step takes 1 ms and 0.1 ms a token.
+// A server whose step takes 1 ms and 0.1 ms for each token of its bucket.
 class ForecastTest : public ::testing::Test {
  protected:
   ForecastTest() {
     harness_.backend.OnReplay([this](const RecordedBatch& batch) {
       if (Gate* gate = gate_.load(); gate != nullptr) gate->Pass();
-      size_t tokens = 0;
-      for (const auto& sequence : batch.sequences) tokens += sequence.size();
-      harness_.clock.Advance(milliseconds(1) + microseconds(100) * tokens);
+      harness_.clock.Advance(std::chrono::milliseconds(1) +
+                             batch.bucket.tokens * std::chrono::microseconds(100));
       return absl::OkStatus();
     });
   }
 
-  // Shares its prefix with no other.
-  Request Generation(int32_t prompt_length) {
-    std::vector<int32_t> prompt(static_cast<size_t>(prompt_length), 1);
-    prompt[0] = made_ % 97;
-    prompt[1] = made_++ / 97 % 97;
-    return harness_.MakeRequest({prompt}, kGenerated);
+  // Rows that share their prefix with no other.
+  Request Generation(int32_t prompt_length, int rows = 1) {
+    std::vector<std::vector<int32_t>> prompts;
+    for (; rows > 0; --rows, ++made_) {
+      prompts.emplace_back(static_cast<size_t>(prompt_length), 1);
+      prompts.back()[0] = made_ % 97;
+      prompts.back()[1] = made_ / 97 % 97;
+    }
+    return harness_.MakeRequest(prompts, kGenerated);
   }
 
   void ServeOneByOne(int32_t prompt_length, int count) {
     for (int i = 0; i < count; ++i) harness_.Submit(Generation(prompt_length))->AwaitDone();
   }
 
-  // The least patience, within a tenth, with which a request is admitted beside one that runs; `refused`
-  // ones leave nothing behind. Both are then served, the one that runs with `delay` after each token.
+  // The least patience, within a tenth, with which a request is admitted beside one of three rows that runs. Both are
+  // then served, the one that runs with `delay` after each token.
   nanoseconds LeastPatience(nanoseconds delay = nanoseconds(0)) {
     Gate gate;
     gate_ = &gate;
     const auto running = std::make_shared<DelayingSink>(&harness_.clock, delay);
-    EXPECT_TRUE(harness_.engine->Submit(Generation(2), running, harness_.clock.Now()).ok());
+    EXPECT_TRUE(
+        harness_.engine->Submit(Generation(2, /*rows=*/3), running, harness_.clock.Now()).ok());
     gate.AwaitArrivals(1);
-    nanoseconds patience = milliseconds(1);
+    nanoseconds patience = std::chrono::milliseconds(1);
     auto sink = std::make_shared<RecordingSink>();
     for (;; patience = patience * 11 / 10) {
       Request request = Generation(2);
@@ -93,7 +97,7 @@ TEST_F(ForecastTest, MissesRaiseThemAndSuccessLowersThem) {
   ServeOneByOne(/*prompt_length=*/2, 200);
   const nanoseconds first = LeastPatience();
   nanoseconds last{};
-  for (int i = 0; i < 100; ++i) last = LeastPatience(/*delay=*/milliseconds(10));
+  for (int i = 0; i < 100; ++i) last = LeastPatience(/*delay=*/std::chrono::milliseconds(10));
   EXPECT_GT(last, 2 * first);
   for (int i = 0; i < 1000; ++i) last = LeastPatience();
   EXPECT_LT(last, first * 3 / 2);
