@@ -62,7 +62,14 @@ class Daemon:
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
         self.process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
-        give_up = time.monotonic() + ready_within_s
+        try:
+            self._await_ready(ready_within_s)
+        except BaseException:
+            self.process.kill()
+            raise
+
+    def _await_ready(self, within_s):
+        give_up = time.monotonic() + within_s
         while not self.ready():
             assert self.process.poll() is None, self.process.stdout.read()
             assert time.monotonic() < give_up, "the daemon is not ready in time"
