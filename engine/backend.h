@@ -30,7 +30,6 @@ struct BackendInfo {
 struct StepNeeds {
   BatchSize size{};
   int32_t num_top = 0;  // the most candidates that one of its rows reports
-  bool edits = false;   // logits of some row are edited; see kernels::LogitEdits
 };
 
 // The prepared execution of a model for one bucket. Immutable.

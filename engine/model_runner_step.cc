@@ -158,7 +158,6 @@ StepNeeds ModelRunner::Needs(const Step& step) const {
     if (active.Wants(kOutputTopCandidates)) {
       needs.num_top = std::max(needs.num_top, active.request.num_top);
     }
-    needs.edits |= row->edits != nullptr;
   }
   return needs;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "kernels/check.h"
@@ -30,6 +31,60 @@ class Cutter {
   char* memory_;
   int64_t end_ = 0;
 };
+
+// Lists one after another, written to pinned memory that is then sent to the device.
+class ListWriter {
+ public:
+  ListWriter(int32_t* pinned, const int32_t* device) : pinned_(pinned), device_(device) {}
+  // Where the list will be on the device.
+  template <typename U>
+  const U* Write(std::span<const U> list) {
+    static_assert(sizeof(U) % sizeof(int32_t) == 0 && alignof(U) == alignof(int32_t));
+    const int64_t place = end_;
+    if (!list.empty()) std::memcpy(pinned_ + place, list.data(), list.size_bytes());
+    end_ += static_cast<int64_t>(list.size_bytes() / sizeof(int32_t));
+    return reinterpret_cast<const U*>(device_ + place);
+  }
+  int64_t end() const { return end_; }  // in words, as all here
+
+ private:
+  int32_t* pinned_;
+  const int32_t* device_;
+  int64_t end_ = 0;
+};
+
+// nullptr: nothing is drawn, or from the logits as they are.
+const kernels::LogitEdits* EditsOf(const SampledRow& row) {
+  return row.target < 0 ? row.edits : nullptr;
+}
+
+// Of a row's lists, each of distinct tokens.
+constexpr int64_t kMostWordsAToken = 7;
+int64_t ListWords(const SampledRow& row, int32_t vocab) {
+  const auto words = [vocab](auto list) {
+    SLUICE_CHECK(list.size() <= static_cast<size_t>(vocab));
+    return static_cast<int64_t>(list.size_bytes() / sizeof(int32_t));
+  };
+  const kernels::LogitEdits* const edits = EditsOf(row);
+  if (edits == nullptr) return words(row.excluded);
+  return words(row.excluded) + words(edits->seen) + words(edits->bias) + words(edits->banned) +
+         words(edits->allowed);
+}
+
+cuda::DrawEdits Write(const kernels::LogitEdits& edits, ListWriter* lists) {
+  const auto count = [](auto list) { return static_cast<int32_t>(list.size()); };
+  return {.seen = lists->Write(edits.seen),
+          .bias = lists->Write(edits.bias),
+          .banned = lists->Write(edits.banned),
+          .allowed = lists->Write(edits.allowed),
+          .seen_count = count(edits.seen),
+          .bias_count = count(edits.bias),
+          .banned_count = count(edits.banned),
+          .allowed_count = count(edits.allowed),
+          .repetition = edits.repetition,
+          .presence = edits.presence,
+          .frequency = edits.frequency};
+}
 
 cuda::SampleRequest RequestOf(const SampledRow& row) {
   return {.seed = row.params.seed,
@@ -83,14 +138,14 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
     tile_ = cutter.Take<kernels::RowGroup>(kHeadRows);
     tile_count_ = cutter.Take<int32_t>(1);
     scratch_ = cutter.Take<uint64_t>(all);
-    excluded_ = cutter.Take<int32_t>(all);
+    lists_ = cutter.Take<int32_t>(all);
     output_ = cut_output(cutter);
     return cutter.end();
   };
   const auto cut_pinned = [&](void* memory) {
     Cutter cutter(memory);
     sent_ = cutter.Take<Input>(1);
-    sent_excluded_ = cutter.Take<int32_t>(all);
+    sent_lists_ = cutter.Take<int32_t>(all);
     fetched_ = cut_output(cutter);
     return cutter.end();
   };
@@ -128,7 +183,7 @@ void CudaHead<T>::Record(const T* hidden, const HeadWeights<T>& weights, DeviceS
   cuda::FinishLogits(stream, {.logits = output_.logits,
                               .n = vocab_,
                               .soft_cap = weights.soft_cap,
-                              .excluded = excluded_,
+                              .excluded = lists_,
                               .begin = input_->excluded_begin,
                               .rows = rows});
   cuda::Sample(stream, {.logits = output_.logits,
@@ -145,13 +200,14 @@ void CudaHead<T>::Record(const T* hidden, const HeadWeights<T>& weights, DeviceS
 template <typename T>
 absl::Status CudaHead<T>::Answer(const StepBatch& batch, DeviceStream& stream) {
   const auto total = static_cast<int64_t>(batch.sampled().size());
-  for (int64_t first = 0; first < total; first += kHeadRows) {
-    const auto rows = static_cast<int32_t>(std::min<int64_t>(kHeadRows, total - first));
+  for (int64_t first = 0; first < total;) {
+    const int32_t rows = RowsOfRun(batch, first);
     Send(batch, first, rows, stream);
     stream.Run(*graph_);
     Fetch(batch, first, rows, stream);
     if (absl::Status status = stream.Synchronize(); !status.ok()) return status;
     Deliver(batch, first, rows);
+    first += rows;
   }
   return stream.Synchronize();
 }
@@ -165,23 +221,41 @@ void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, Devi
     sent_->row_ids[i] = batch.sampled_rows()[first + i];
     sent_->requests[i] = RequestOf(batch.sampled()[first + i]);
   }
-  SendExcluded(batch, first, rows, stream);
+  SendLists(batch, first, rows, stream);
   stream.CopyToDevice(input_, sent_, sizeof(Input));
 }
 
 template <typename T>
-void CudaHead<T>::SendExcluded(const StepBatch& batch, int64_t first, int32_t rows,
-                               DeviceStream& stream) {
-  int32_t end = 0;
+int32_t CudaHead<T>::RowsOfRun(const StepBatch& batch, int64_t first) const {
+  static_assert(kMostWordsAToken <= kHeadRows);
+  int64_t words = 0;
+  int32_t rows = 0;
+  for (const SampledRow& row : batch.sampled().subspan(static_cast<size_t>(first))) {
+    words += ListWords(row, vocab_);
+    if (rows == kHeadRows || words > int64_t{kHeadRows} * vocab_) break;
+    ++rows;
+  }
+  return rows;
+}
+
+template <typename T>
+void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
+                            DeviceStream& stream) {
+  ListWriter lists(sent_lists_, lists_);
   sent_->excluded_begin[0] = 0;
   for (int32_t i = 0; i < rows; ++i) {
-    const std::span<const int32_t> excluded = batch.sampled()[first + i].excluded;
-    SLUICE_CHECK(excluded.size() <= static_cast<size_t>(vocab_));
-    std::copy(excluded.begin(), excluded.end(), sent_excluded_ + end);
-    end += static_cast<int32_t>(excluded.size());
-    sent_->excluded_begin[i + 1] = end;
+    lists.Write(batch.sampled()[first + i].excluded);
+    sent_->excluded_begin[i + 1] = static_cast<int32_t>(lists.end());
   }
-  if (end > 0) stream.CopyToDevice(excluded_, sent_excluded_, end * sizeof(int32_t));
+  for (int32_t i = 0; i < rows; ++i) {
+    const kernels::LogitEdits* const edits = EditsOf(batch.sampled()[first + i]);
+    if (edits == nullptr) continue;
+    sent_->edits[i] = Write(*edits, &lists);
+    sent_->requests[i].edits = input_->edits + i;
+  }
+  if (lists.end() > 0) {
+    stream.CopyToDevice(lists_, sent_lists_, static_cast<size_t>(lists.end()) * sizeof(int32_t));
+  }
 }
 
 template <typename T>

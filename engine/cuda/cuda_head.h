@@ -48,8 +48,9 @@ class CudaHead {
     int32_t one;
     kernels::RowGroup all_rows;
     int32_t row_ids[kHeadRows];
-    int32_t excluded_begin[kHeadRows + 1];  // into the excluded tokens, which are sent apart
+    int32_t excluded_begin[kHeadRows + 1];  // into the lists, which are sent apart
     kernels::cuda::SampleRequest requests[kHeadRows];
+    kernels::cuda::DrawEdits edits[kHeadRows];  // of the rows that have some
   };
   // What comes back, each [kHeadRows] or [kHeadRows, vocab].
   struct Output {
@@ -63,7 +64,9 @@ class CudaHead {
 
   absl::Status Allocate(Device& device);
   void Record(const T* hidden, const HeadWeights<T>& weights, DeviceStream& stream);
-  void SendExcluded(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
+  // As many rows from `first` on as one run answers: up to kHeadRows, fewer where their lists are long.
+  int32_t RowsOfRun(const StepBatch& batch, int64_t first) const;
+  void SendLists(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
   void Send(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
   void Fetch(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
   void Deliver(const StepBatch& batch, int64_t first, int32_t rows) const;
@@ -78,8 +81,10 @@ class CudaHead {
   kernels::RowGroup* tile_ = nullptr;
   int32_t* tile_count_ = nullptr;
   uint64_t* scratch_ = nullptr;
-  int32_t* excluded_ = nullptr;        // [kHeadRows, vocab], as the next
-  int32_t* sent_excluded_ = nullptr;   // pinned
+  // Excluded tokens of a run's rows, then what their edits name: [kHeadRows * vocab] words, which hold
+  // the longest lists of at least one row.
+  int32_t* lists_ = nullptr;
+  int32_t* sent_lists_ = nullptr;      // pinned, likewise
   Output output_ = {}, fetched_ = {};  // on the device, pinned
   std::unique_ptr<DeviceGraph> graph_;
 };

@@ -23,9 +23,7 @@ class CudaPlan final : public Plan {
   int64_t memory_bytes() const override {
     return static_cast<int64_t>(sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t));
   }
-  bool Accepts(const StepNeeds& needs) const override {
-    return needs.num_top <= vocab_size_ && !needs.edits;
-  }
+  bool Accepts(const StepNeeds& needs) const override { return needs.num_top <= vocab_size_; }
 
   const ExecutableModel* model() const { return model_; }
   const StepLayout& layout() const { return layout_; }

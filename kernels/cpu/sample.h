@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/cpu/profile.h"
+#include "kernels/token_edits.h"
 
 namespace sluice::kernels {
 
@@ -44,21 +45,13 @@ struct SampleParams {
 // Log-probabilities and candidates that are reported are those before the edits. A banned token has
 // probability 0, as any token of logit -inf, and counts among the top_k like these. Costs time in
 // proportion to the edits; with `allowed`, the draw is made among these tokens alone.
-struct SeenToken {
-  int32_t token;
-  int32_t generated;  // times; 0: in the prompt only
-};
-struct TokenBias {
-  int32_t token;
-  float bias;  // finite or -inf
-};
 struct LogitEdits {
   std::span<const SeenToken> seen = {};  // distinct; may be empty without penalties
   float repetition = 1.0f;               // > 0
   float presence = 0.0f;
   float frequency = 0.0f;
   std::span<const TokenBias> bias = {};   // distinct
-  std::span<const int32_t> banned = {};   // beside those
+  std::span<const int32_t> banned = {};   // beside those; distinct
   std::span<const int32_t> allowed = {};  // ascending, distinct; empty: all
 };
 

@@ -25,11 +25,12 @@ __device__ double Uniform(const SampleRequest& request) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-__device__ int32_t Draw(const Row& row, const SampleRequest& request, float largest,
-                        SelectShared& shared) {
+// Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be drawn.
+__device__ int32_t Draw(const Row& row, int32_t columns, const SampleRequest& request,
+                        float largest, SelectShared& shared) {
   Weighing weighing = {.largest = largest, .divisor = fminf(request.temperature, FLT_MAX)};
-  const bool top_k = request.top_k > 0 && request.top_k < row.n, top_p = request.top_p < 1.0f;
-  if (top_k) weighing.least_key = KthKey(row, request.top_k, shared);
+  const bool top_k = request.top_k > 0 && request.top_k < columns, top_p = request.top_p < 1.0f;
+  if (top_k && request.top_k < row.n) weighing.least_key = KthKey(row, request.top_k, shared);
   if (top_p) {
     const uint64_t total = TotalWeight(row, weighing, shared);
     auto nucleus = static_cast<uint64_t>(ceil(request.top_p * static_cast<double>(total)));
@@ -62,8 +63,76 @@ __device__ double LogSumExp(const Row& row, float largest, double (&scratch)[kWa
   return largest + log(BlockReduce(sum, Plus(), scratch));
 }
 
+// What a row's token is drawn from.
+struct Choices {
+  Row row;
+  uint64_t largest_key;          // 0: nothing can be drawn
+  const int32_t* ids = nullptr;  // of the elements of `row`; nullptr: their indices
+};
+
+__device__ inline float Penalised(const DrawEdits& edits, int32_t generated, float x) {
+  const float y = x > 0 ? x / edits.repetition : x * edits.repetition;
+  if (generated == 0) return y;
+  return y - edits.presence - static_cast<float>(generated) * edits.frequency;
+}
+
+// Edits x[0, n), all but `allowed`. False when a logit overflows upwards.
+__device__ bool ApplyEdits(const DrawEdits& edits, float* x, SelectShared& shared) {
+  uint64_t wrong = 0;  // a NaN, as from -inf + inf, is too
+  for (int32_t i = ThreadIndex(); i < edits.seen_count; i += kSelectThreads) {
+    const SeenToken seen = edits.seen[i];
+    const float edited = Penalised(edits, seen.generated, x[seen.token]);
+    x[seen.token] = edited;
+    if (!(edited < INFINITY)) wrong = 1;
+  }
+  SyncBlock();
+  for (int32_t i = ThreadIndex(); i < edits.bias_count; i += kSelectThreads) {
+    const TokenBias bias = edits.bias[i];
+    const float edited = x[bias.token] + bias.bias;
+    x[bias.token] = edited;
+    if (!(edited < INFINITY)) wrong = 1;
+  }
+  SyncBlock();
+  for (int32_t i = ThreadIndex(); i < edits.banned_count; i += kSelectThreads) {
+    x[edits.banned[i]] = -INFINITY;
+  }
+  return BlockReduce(wrong, Max(), shared.reduce) == 0;
+}
+
+// scratch: [n]; the choices lie there.
+__device__ Choices Edit(const Row& row, const DrawEdits& edits, uint64_t* scratch,
+                        SelectShared& shared) {
+  float* const edited = reinterpret_cast<float*>(scratch);  // [n]
+  float* const gathered = edited + row.n;                   // [n], what is allowed, in its order
+  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) edited[i] = row.x[i];
+  SyncBlock();
+  Choices choices = {{edited, row.n}, 0};
+  if (!ApplyEdits(edits, edited, shared)) return choices;
+  if (edits.allowed_count > 0) {
+    for (int32_t i = ThreadIndex(); i < edits.allowed_count; i += kSelectThreads) {
+      gathered[i] = edited[edits.allowed[i]];
+    }
+    SyncBlock();
+    choices = {{gathered, edits.allowed_count}, 0, edits.allowed};
+  }
+  choices.largest_key = LargestIfFinite(choices.row, shared);
+  return choices;
+}
+
+// Of `columns` the choices are some or all. -1: there is none.
+__device__ int32_t Choose(const Choices& choices, int32_t columns, const SampleRequest& request,
+                          SelectShared& shared) {
+  if (choices.largest_key == 0) return -1;
+  int32_t chosen = IndexOf(choices.largest_key);
+  if (request.temperature > 0) {
+    chosen = Draw(choices.row, columns, request, choices.row.x[chosen], shared);
+  }
+  return choices.ids == nullptr ? chosen : choices.ids[chosen];
+}
+
 __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& shared) {
-  const Row row = {args.logits + static_cast<int64_t>(r) * args.n, args.n};
+  const int64_t first = static_cast<int64_t>(r) * args.n;
+  const Row row = {args.logits + first, args.n};
   const SampleRequest request = args.requests[r];
   const uint64_t largest_key = LargestIfFinite(row, shared.select);
   if (largest_key == 0) {
@@ -74,15 +143,18 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
   const double log_sum = LogSumExp(row, largest, shared.sums);
   int32_t token = request.target;
   if (token < 0) {
-    token =
-        request.temperature > 0 ? Draw(row, request, largest, shared.select) : IndexOf(largest_key);
+    Choices choices = {row, largest_key};
+    if (request.edits != nullptr) {
+      choices = Edit(row, *request.edits, args.scratch + first, shared.select);
+    }
+    token = Choose(choices, row.n, request, shared.select);
   }
   if (ThreadIndex() == 0) {
-    args.outcomes[r] = {token, static_cast<float>(row.x[token] - log_sum)};
+    args.outcomes[r] = {token, token < 0 ? NAN : static_cast<float>(row.x[token] - log_sum)};
   }
   if (request.num_top > 0) {
     const int64_t place = static_cast<int64_t>(r) * args.max_top;
-    ForLargest(row, request.num_top, args.scratch + place, shared.select,
+    ForLargest(row, request.num_top, args.scratch + first, shared.select,
                [&](int32_t rank, int32_t index) {
                  args.top_ids[place + rank] = index;
                  args.top_logprobs[place + rank] = static_cast<float>(row.x[index] - log_sum);

@@ -5,34 +5,56 @@
 // Nothing is sorted: keys (orderable value, lower index first) are unique, so the k-th largest, the
 // end of the nucleus and the token drawn are each found by descending through the digits of the key.
 // Weights exp((x - max) / temperature) are integers in units of 2^-40, whose sums do not depend on
-// their order; smaller ones are never drawn.
+// their order; smaller ones are never drawn. A row with edits is drawn from an edited copy, so that
+// what is reported of it is unedited.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/token_edits.h"
 
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kMaxLogits = 1 << 22;  // columns, so that sums of weights fit 63 bits
+
+// Changes to a row's logits before its token is drawn: as LogitEdits in kernels/cpu/sample.h, by the
+// same operations in the same order. Lists on the device, each of distinct tokens in [0, n); those with
+// a count of 0 are not looked at.
+struct DrawEdits {
+  const SeenToken* seen;
+  const TokenBias* bias;
+  const int32_t* banned;
+  const int32_t* allowed;  // ascending; none: all are
+  int32_t seen_count;
+  int32_t bias_count;
+  int32_t banned_count;
+  int32_t allowed_count;
+  float repetition;  // > 0
+  float presence;
+  float frequency;
+};
 
 // One sampled row.
 struct SampleRequest {
   uint64_t seed;
   uint64_t token_index;
   uint32_t sample;
-  float temperature;  // >= 0; 0: greedy
-  int32_t top_k;      // 0, or >= n: off
-  float top_p;        // (0, 1]
-  float min_p;        // [0, 1]
-  int32_t target;     // in [0, n): score this token; -1: draw one
-  int32_t num_top;    // candidates to report, <= n and <= max_top
+  float temperature;                 // >= 0; 0: greedy
+  int32_t top_k;                     // 0, or >= n: off
+  float top_p;                       // (0, 1]
+  float min_p;                       // [0, 1]
+  int32_t target;                    // in [0, n): score this token; -1: draw one
+  int32_t num_top;                   // candidates to report, <= n and <= max_top
+  const DrawEdits* edits = nullptr;  // on the device; nullptr: none. A target has none
 };
 
 struct SampleOutcome {
-  int32_t token;  // the target or what was drawn; -1 when the row is not finite
-  float logprob;  // of the full distribution at temperature 1; NaN when not finite
+  // The target or what was drawn; -1 when the row is not finite: a NaN, a +inf or nothing but -inf, in
+  // the logits or once they are edited.
+  int32_t token;
+  float logprob;  // of the full distribution at temperature 1, before edits; NaN when not finite
 };
 
 struct SampleArgs {
@@ -41,10 +63,12 @@ struct SampleArgs {
   const SampleRequest* requests;  // [rows]
   LiveRows rows;
   int32_t max_top;          // 0: no row has candidates
-  uint64_t* scratch;        // [rows, max_top]
+  uint64_t* scratch;        // [rows, n]; not looked at where no row has candidates or edits
   SampleOutcome* outcomes;  // [rows]
-  int32_t* top_ids;     // [rows, max_top], descending, of equal ones the lower index first; what
-  float* top_logprobs;  // is beyond num_top, or of a row that is not finite, stays as it is
+  // [rows, max_top], before edits: descending, of equal ones the lower index first. What is beyond
+  // num_top, or of a row whose logits are not finite, stays as it is.
+  int32_t* top_ids;
+  float* top_logprobs;
 };
 
 void Sample(Stream& stream, const SampleArgs& args);

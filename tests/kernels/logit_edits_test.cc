@@ -1,12 +1,12 @@
 #include "kernels/cpu/logit_edits.h"
 
 #include <bit>
-#include <numeric>
 
 #include "kernels/cpu/sample.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/sample.h"
 #include "tests/kernels/op_test.h"
+#include "tests/support/random_edits.h"
 
 namespace sluice::kernels {
 namespace {
@@ -17,78 +17,6 @@ std::vector<uint32_t> Bits(std::span<const float> x) {
   std::vector<uint32_t> bits;
   for (const float value : x) bits.push_back(std::bit_cast<uint32_t>(value));
   return bits;
-}
-
-enum Kind : unsigned {
-  kRepetition = 1,
-  kPresence = 2,
-  kFrequency = 4,
-  kBias = 8,
-  kBanned = 16,
-  kAllowed = 32,
-  kAllKinds = 64
-};
-
-// `count` distinct tokens of n, ascending.
-std::vector<int32_t> RandomTokens(std::mt19937_64& random, int64_t n, int64_t count) {
-  std::vector<int32_t> all(n), tokens;
-  std::iota(all.begin(), all.end(), 0);
-  std::sample(all.begin(), all.end(), std::back_inserter(tokens), count, random);
-  return tokens;
-}
-
-// What LogitEdits views.
-struct OwnedEdits {
-  std::vector<SeenToken> seen;
-  std::vector<TokenBias> bias;
-  std::vector<int32_t> banned, allowed;
-  float repetition = 1, presence = 0, frequency = 0;
-
-  LogitEdits view() const {
-    return {.seen = seen,
-            .repetition = repetition,
-            .presence = presence,
-            .frequency = frequency,
-            .bias = bias,
-            .banned = banned,
-            .allowed = allowed};
-  }
-};
-
-// Edits of the kinds in the mask. `exact`: by amounts that floats hold without rounding, so that edited
-// logits tie where their references do. Token `spared` is neither banned nor left out.
-OwnedEdits RandomEdits(std::mt19937_64& random, int64_t n, unsigned kinds, bool exact,
-                       int32_t spared) {
-  const auto amount = [&](float scale) {
-    const float x = RandomFloats(random, 1, scale)[0];
-    return exact ? std::round(x * 2) / 2 : x;
-  };
-  OwnedEdits edits;
-  for (int32_t token : RandomTokens(random, n, RandomInt(random, 0, n))) {
-    edits.seen.push_back({token, static_cast<int32_t>(RandomInt(random, 0, 3))});
-  }
-  std::shuffle(edits.seen.begin(), edits.seen.end(), random);
-  if (kinds & kRepetition) {
-    edits.repetition = exact ? std::exp2(std::round(amount(2))) : std::exp(amount(1));
-  }
-  if (kinds & kPresence) edits.presence = amount(2);
-  if (kinds & kFrequency) edits.frequency = amount(2);
-  if (kinds & kBias) {
-    for (int32_t token : RandomTokens(random, n, RandomInt(random, 1, n))) {
-      const bool ban = token != spared && random() % 5 == 0;
-      edits.bias.push_back({token, ban ? -kInfinity : amount(3)});
-    }
-  }
-  if (kinds & kBanned) edits.banned = RandomTokens(random, n, RandomInt(random, 1, n));
-  std::erase(edits.banned, spared);
-  if (kinds & kAllowed) {
-    edits.allowed = RandomTokens(random, n, RandomInt(random, 1, n));
-    if (!std::binary_search(edits.allowed.begin(), edits.allowed.end(), spared)) {
-      edits.allowed.push_back(spared);
-      std::sort(edits.allowed.begin(), edits.allowed.end());
-    }
-  }
-  return edits;
 }
 
 SampleParams RandomParams(std::mt19937_64& random, int64_t n) {
@@ -127,7 +55,7 @@ class LogitEditsTest : public OpTest {
 TEST_P(LogitEditsTest, DrawsTheTokensOfTheReferenceAndReportsTheUneditedRow) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     std::mt19937_64 random(seed);
-    for (unsigned kinds = 0; kinds < kAllKinds; ++kinds) {
+    for (unsigned kinds = 0; kinds < kAllEditKinds; ++kinds) {
       for (const int64_t n : {1, 2, 37, 1500}) {
         SCOPED_TRACE(testing::Message() << "seed " << seed << ", edits " << kinds << ", n " << n);
         const bool exact = random() % 2 == 0;
@@ -163,8 +91,8 @@ TEST_P(LogitEditsTest, EditsThatChangeNoLogitChangeNoBit) {
   x[7] = -0.0f;
   x[8] = -kInfinity;
   OwnedEdits owned = RandomEdits(random, n, 0, false, 0);
-  for (const int32_t token : RandomTokens(random, n, 50)) owned.bias.push_back({token, 0.0f});
-  owned.allowed = RandomTokens(random, n, n);
+  for (const int32_t token : DistinctTokens(random, n, 50)) owned.bias.push_back({token, 0.0f});
+  owned.allowed = DistinctTokens(random, n, n);
   const LogitEdits edits = owned.view(), none;
   for (int i = 0; i < 200; ++i) {
     const SampleParams params = RandomParams(random, n);

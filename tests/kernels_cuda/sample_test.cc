@@ -3,9 +3,11 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/cpu/logit_edits.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/sample.h"
 #include "tests/kernels_cuda/op_test.h"
+#include "tests/support/random_edits.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -39,7 +41,7 @@ struct Outcomes {
 
 class SampleTest : public OpTest {
  protected:
-  // logits: [requests.size(), n]
+  // logits: [requests.size(), n]; leaves them as they were
   Outcomes Run(const std::vector<float>& logits, const std::vector<SampleRequest>& requests) {
     const auto rows = static_cast<int32_t>(requests.size());
     const auto n = static_cast<int32_t>(logits.size() / requests.size());
@@ -50,12 +52,13 @@ class SampleTest : public OpTest {
                              .requests = lab_.Put(requests),
                              .rows = Live(rows),
                              .max_top = max_top,
-                             .scratch = lab_.Room<uint64_t>(rows * max_top),
+                             .scratch = lab_.Room<uint64_t>(rows * n),
                              .outcomes = lab_.Room<SampleOutcome>(rows),
                              .top_ids = lab_.Put(std::vector<int32_t>(rows * max_top, -7)),
                              .top_logprobs = lab_.Put(std::vector<float>(rows * max_top, -7))};
     Sample(lab_.stream(), args);
     Outcomes outcomes = {lab_.Get(args.outcomes, rows), {}, {}};
+    EXPECT_TRUE(SameBits(lab_.Get(args.logits, logits.size()), logits)) << "the logits changed";
     const auto ids = lab_.Get(args.top_ids, rows * max_top);
     const auto logprobs = lab_.Get(args.top_logprobs, rows * max_top);
     for (int32_t r = 0; r < rows; ++r) {
@@ -65,6 +68,22 @@ class SampleTest : public OpTest {
     }
     lab_.Clear();
     return outcomes;
+  }
+
+  // For the next Run.
+  const DrawEdits* Put(const OwnedEdits& edits) {
+    const auto count = [](const auto& list) { return static_cast<int32_t>(list.size()); };
+    return lab_.Put<DrawEdits>({{.seen = lab_.Put(edits.seen),
+                                 .bias = lab_.Put(edits.bias),
+                                 .banned = lab_.Put(edits.banned),
+                                 .allowed = lab_.Put(edits.allowed),
+                                 .seen_count = count(edits.seen),
+                                 .bias_count = count(edits.bias),
+                                 .banned_count = count(edits.banned),
+                                 .allowed_count = count(edits.allowed),
+                                 .repetition = edits.repetition,
+                                 .presence = edits.presence,
+                                 .frequency = edits.frequency}});
   }
 
   // The token whose share of the cumulative distribution holds the draw, give or take rounding.
@@ -202,6 +221,103 @@ TEST_F(SampleTest, RowsThatAreNotFiniteAreToldAndTouchNothingElse) {
   }
   EXPECT_EQ(outcomes.rows[3].token, 0);
   EXPECT_EQ(outcomes.top_ids[3], (std::vector<int32_t>{0, 2}));
+}
+
+// Rows with and without edits side by side. What is reported is of the row as it is.
+TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
+  for (int32_t n : {1, 2, 255, 700}) {
+    const auto logits = RandomValues<float>(random_, kAllEditKinds * n, 5.0f);
+    std::vector<SampleRequest> requests;
+    std::vector<std::vector<double>> edited;
+    for (unsigned kinds = 0; kinds < kAllEditKinds; ++kinds) {
+      SampleRequest request = RandomRequest(n);
+      if (kinds % 3 == 0) request.temperature = 0;
+      request.num_top = std::min(n, 3);
+      edited.push_back(ToDouble(std::span(logits).subspan(kinds * n, n)));
+      if (random_() % 4 != 0) {
+        const OwnedEdits edits =
+            RandomEdits(random_, n, kinds, false, RandomInt(random_, 0, n - 1));
+        request.edits = Put(edits);
+        edited.back() = reference::Edit(edited.back(), edits.view());
+      }
+      requests.push_back(request);
+    }
+    const Outcomes outcomes = Run(logits, requests);
+    for (int32_t r = 0; r < static_cast<int32_t>(kAllEditKinds); ++r) {
+      SCOPED_TRACE(testing::Message() << "edits " << r << " of " << n << ", seed " << kSeed);
+      const auto row = ToDouble(std::span(logits).subspan(r * n, n));
+      const int32_t token = outcomes.rows[r].token;
+      ASSERT_GE(token, 0);
+      ASSERT_LT(token, n);
+      if (requests[r].temperature == 0) {
+        EXPECT_EQ(token, reference::TopK(edited[r], 1)[0]);
+      } else {
+        ExpectDrawn(edited[r], requests[r], token);
+      }
+      EXPECT_NEAR(outcomes.rows[r].logprob, reference::LogSoftmax(row)[token], 1e-5);
+      std::vector<int32_t> expected = reference::TopK(row, requests[r].num_top);
+      EXPECT_EQ(outcomes.top_ids[r], expected);
+    }
+  }
+}
+
+// Token 1 ties with token 0, whose logit is what the CPU makes of token 1's, and wins against less.
+TEST_F(SampleTest, EditedLogitsHaveTheBitsOfTheCpu) {
+  std::vector<float> logits;
+  std::vector<SampleRequest> requests;
+  for (int32_t i = 0; i < 200; ++i) {
+    OwnedEdits edits = RandomEdits(random_, 1, kRepetition | kPresence | kFrequency, false, 0);
+    edits.seen = {{1, RandomInt(random_, 0, 5)}};
+    edits.bias = {{1, RandomValues<float>(random_, 1, 2.0f)[0]}};
+    const float x = RandomValues<float>(random_, 1, 9.0f)[0];
+    float row[] = {0, x}, saved[2];
+    ASSERT_TRUE(kernels::ApplyEdits(edits.view(), row, saved));
+    logits.insert(logits.end(), {row[1], x, std::nextafter(row[1], -kInfinity), x});
+    requests.insert(requests.end(), 2, kGreedy);
+    requests[2 * i].edits = requests[2 * i + 1].edits = Put(edits);
+  }
+  const Outcomes outcomes = Run(logits, requests);
+  for (size_t r = 0; r < requests.size(); ++r) {
+    EXPECT_EQ(outcomes.rows[r].token, r % 2) << "row " << r << ", seed " << kSeed;
+  }
+}
+
+TEST_F(SampleTest, RowsThatEditsLeaveWithoutATokenAreTold) {
+  const std::vector<float> row = {1.0f, 3.0f, -kInfinity, 2.0f};
+  OwnedEdits banned, biased, allowed, dead, overflow, hidden, nan;
+  banned.banned = {0, 1, 3};
+  biased.bias = {{0, -kInfinity}, {1, -kInfinity}, {3, -kInfinity}};
+  allowed.allowed = {1, 3};
+  allowed.banned = {1};
+  allowed.bias = {{3, -kInfinity}};
+  dead.allowed = {2};
+  overflow.bias = {{1, 3e38f}};
+  overflow.seen = {{1, 1}};
+  overflow.presence = -3e38f;
+  hidden = overflow;
+  hidden.banned = {1};
+  hidden.allowed = {0};
+  nan.seen = {{2, 2}};
+  nan.frequency = -3e38f;  // -inf + inf
+  std::vector<float> logits;
+  std::vector<SampleRequest> requests;
+  for (const OwnedEdits& edits : {banned, biased, allowed, dead, overflow, hidden, nan}) {
+    for (const auto& [temperature, top_k] : {std::pair(0.0f, 0), {1.0f, 0}, {1.0f, 2}}) {
+      SampleRequest request = kGreedy;
+      request.temperature = temperature;
+      request.top_k = top_k;
+      request.num_top = 2;
+      request.edits = Put(edits);
+      requests.push_back(request);
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+  }
+  const Outcomes outcomes = Run(logits, requests);
+  for (size_t r = 0; r < requests.size(); ++r) {
+    EXPECT_EQ(outcomes.rows[r].token, -1) << "row " << r;
+    EXPECT_TRUE(std::isnan(outcomes.rows[r].logprob)) << "row " << r;
+    EXPECT_EQ(outcomes.top_ids[r], (std::vector<int32_t>{1, 3})) << "those before the edits";
+  }
 }
 
 // A seeded request draws the same token whatever rides along and wherever.

@@ -208,47 +208,6 @@ TEST_F(CpuModelTest, ScoresDrawsAndListsCandidates) {
   }
 }
 
-TEST_F(CpuModelTest, EditsChangeTheDrawAndNothingThatIsReported) {
-  std::mt19937_64 random(13);
-  const std::vector<int32_t> tokens = RandomTokens(random, 40, model_->config.vocab_size);
-  constexpr int kTop = 3;
-  std::vector<float> logits[2];
-  for (auto& row : logits) row.resize(model_->config.vocab_size);
-  kernels::SampleResult plain, edited, scored, scored_too;
-  int32_t ids[2][kTop];
-  float logprobs[2][kTop];
-  RunRows(*runner_, tokens, {{.position = 39, .result = &plain}});
-  const int32_t banned[] = {plain.token};
-  const kernels::LogitEdits edits = {.banned = banned};
-  RunRows(*runner_, tokens,
-          {{.position = 39,
-            .edits = &edits,
-            .num_top = kTop,
-            .top_ids = ids[0],
-            .top_logprobs = logprobs[0],
-            .logits = logits[0].data(),
-            .result = &edited},
-           {.position = 39,
-            .num_top = kTop,
-            .top_ids = ids[1],
-            .top_logprobs = logprobs[1],
-            .logits = logits[1].data(),
-            .result = &plain},
-           {.position = 39, .target = banned[0], .edits = &edits, .result = &scored},
-           {.position = 39, .target = banned[0], .result = &scored_too}});
-  EXPECT_EQ(logits[0], logits[1]);
-  EXPECT_EQ(ids[0][0], plain.token);
-  EXPECT_EQ(edited.token, ids[1][1]) << "the next best";
-  EXPECT_EQ(edited.logprob, logprobs[1][1]);
-  for (int i = 0; i < kTop; ++i) {
-    EXPECT_EQ(ids[0][i], ids[1][i]);
-    EXPECT_EQ(logprobs[0][i], logprobs[1][i]);
-  }
-  EXPECT_EQ(scored.token, banned[0]);
-  EXPECT_EQ(scored.logprob, scored_too.logprob);
-  EXPECT_TRUE(runner_->executable().Prepare({64, 4}).value()->Accepts({.edits = true}));
-}
-
 // More sampled rows than the head computes at a time.
 TEST_F(CpuModelTest, HeadBlocksAreInvisible) {
   std::mt19937_64 random(12);

@@ -1,4 +1,4 @@
-// What a replay answers behind the last norm: states, logits with bias and soft cap, exclusions.
+// What a replay answers behind the last norm: states, logits with bias and soft cap, exclusions, edits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +8,10 @@
 #include "engine/model/output_heads.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/dtype.h"
+#include "kernels/reference/sample.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/random_edits.h"
 
 namespace sluice::testing {
 namespace {
@@ -153,6 +155,103 @@ TEST(HeadTest, ExcludedTokensDoNotExist) {
   for (int k = 0; k < kTop; ++k) {
     EXPECT_EQ(scores[k], plain[static_cast<size_t>(ids[k])]);
     EXPECT_NEAR(logprobs[k], scores[k] - std::log(sum), 1e-5);
+  }
+}
+
+TEST(HeadTest, EditsChangeTheDrawAndNothingThatIsReported) {
+  std::mt19937_64 random(34);
+  const ModelConfig config = Capped();
+  Replayer replayer(config);
+  const std::vector<int32_t> tokens = RandomTokens(random, 9, config.vocab_size);
+  constexpr int kTop = 3;
+  std::vector<float> logits[2];
+  for (auto& row : logits) row.resize(static_cast<size_t>(config.vocab_size));
+  kernels::SampleResult plain, edited, scored, scored_too;
+  int32_t ids[2][kTop];
+  float logprobs[2][kTop];
+  replayer.Replay(tokens, 0, 9, {{.position = 8, .result = &plain}}, {});
+  const int32_t banned[] = {plain.token};
+  const kernels::LogitEdits edits = {.banned = banned};
+  replayer.Replay(tokens, 0, 9,
+                  {{.position = 8,
+                    .edits = &edits,
+                    .num_top = kTop,
+                    .top_ids = ids[0],
+                    .top_logprobs = logprobs[0],
+                    .logits = logits[0].data(),
+                    .result = &edited},
+                   {.position = 8,
+                    .num_top = kTop,
+                    .top_ids = ids[1],
+                    .top_logprobs = logprobs[1],
+                    .logits = logits[1].data(),
+                    .result = &plain},
+                   {.position = 8, .target = banned[0], .edits = &edits, .result = &scored},
+                   {.position = 8, .target = banned[0], .result = &scored_too}},
+                  {});
+  EXPECT_EQ(logits[0], logits[1]);
+  EXPECT_EQ(ids[0][0], plain.token);
+  EXPECT_EQ(edited.token, ids[1][1]) << "the next best";
+  EXPECT_EQ(edited.logprob, logprobs[1][1]);
+  for (int i = 0; i < kTop; ++i) {
+    EXPECT_EQ(ids[0][i], ids[1][i]);
+    EXPECT_EQ(logprobs[0][i], logprobs[1][i]);
+  }
+  EXPECT_EQ(scored.token, banned[0]);
+  EXPECT_EQ(scored.logprob, scored_too.logprob);
+}
+
+// More rows, and with longer lists, than a head computes at a time.
+TEST(HeadTest, EveryRowIsDrawnFromItsOwnEditsAndExclusions) {
+  constexpr uint64_t kSeed = 35;
+  std::mt19937_64 random(kSeed);
+  const ModelConfig config = Capped();
+  const int64_t vocab = config.vocab_size;
+  Replayer replayer(config);
+  const std::vector<int32_t> tokens = RandomTokens(random, 9, vocab);
+  constexpr size_t kRows = 66;  // Replayer's batch has room for them
+  std::vector<float> logits(static_cast<size_t>(vocab));
+  std::vector<std::vector<int32_t>> excluded(kRows);
+  std::vector<kernels::OwnedEdits> owned(kRows);
+  std::vector<kernels::LogitEdits> edits(kRows);
+  std::vector<kernels::SampleResult> results(kRows), again(kRows);
+  std::vector<SampledRow> rows;
+  for (size_t r = 0; r < kRows; ++r) {
+    const auto spared = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
+    const auto kinds = static_cast<unsigned>(random() % kernels::kAllEditKinds);
+    owned[r] = kernels::RandomEdits(random, vocab, kinds, false, spared);
+    edits[r] = owned[r].view();
+    excluded[r] = kernels::DistinctTokens(random, vocab, r % 2 == 0 ? 0 : vocab / 2);
+    std::erase(excluded[r], spared);
+    rows.push_back({.position = 8,
+                    .params = {.temperature = r % 3 == 0 ? 0.0f : 1.5f,
+                               .top_k = r % 4 == 0 ? 5 : 0,
+                               .top_p = r % 5 == 0 ? 0.7f : 1.0f,
+                               .seed = random()},
+                    .edits = r % 8 == 7 ? nullptr : &edits[r],
+                    .excluded = excluded[r],
+                    .result = &results[r]});
+  }
+  replayer.Replay(tokens, 0, 9, rows, {});
+  kernels::SampleResult plain;
+  replayer.Replay(tokens, 0, 9, {{.position = 8, .logits = logits.data(), .result = &plain}}, {});
+  for (size_t r = 0; r < kRows; ++r) {
+    SCOPED_TRACE(::testing::Message() << "row " << r << ", seed " << kSeed);
+    std::vector<double> row(logits.begin(), logits.end());
+    for (const int32_t token : excluded[r]) row[static_cast<size_t>(token)] = -INFINITY;
+    double sum = 0;
+    for (const double x : row) sum += std::exp(x);
+    const auto drawn_from =
+        rows[r].edits == nullptr ? row : kernels::reference::Edit(row, edits[r]);
+    EXPECT_EQ(results[r].token, kernels::reference::Sample(drawn_from, rows[r].params));
+    EXPECT_NEAR(results[r].logprob, row[static_cast<size_t>(results[r].token)] - std::log(sum),
+                1e-5);
+    rows[r].result = &again[r];
+    if (r % 11 == 0) {
+      replayer.Replay(tokens, 0, 9, {rows[r]}, {});
+      EXPECT_EQ(again[r].token, results[r].token) << "alone";
+      EXPECT_EQ(again[r].logprob, results[r].logprob) << "alone";
+    }
   }
 }
 

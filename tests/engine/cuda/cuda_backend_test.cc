@@ -62,7 +62,6 @@ TEST_F(CudaModelTest, GuardsItsPlansAgainstWhatTheHeadLacks) {
   const auto vocab = static_cast<int32_t>(model_->config.vocab_size);
   EXPECT_TRUE(plan->Accepts({.num_top = vocab}));
   EXPECT_FALSE(plan->Accepts({.num_top = vocab + 1}));
-  EXPECT_FALSE(plan->Accepts({.edits = true}));
 }
 
 TEST_F(CudaModelTest, OneCaptureABucketAndSlotAndNoneInSteadyState) {
