@@ -60,6 +60,19 @@ class Lowering {
         weights_(weights),
         dense_(dense) {}
 
+  // Of all ops but the head, in order.
+  absl::Status Lower(std::vector<CudaStep<T>>* steps) {
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      next_ = i + 1 < graph_.ops.size() ? &graph_.ops[i + 1] : nullptr;
+      next_is_done_ = false;
+      StepOr step = std::visit(*this, graph_.ops[i]);
+      if (!step.ok()) return step.status();
+      if (*step != nullptr) steps->push_back(*std::move(step));
+      if (next_is_done_) ++i;
+    }
+    return absl::OkStatus();
+  }
+
   StepOr operator()(const EmbedOp& op) {
     const auto table = weights_.Load<T>(source_, op.table, Elements(op.table));
     if (!table.ok()) return table.status();
@@ -125,7 +138,13 @@ class Lowering {
                    stream);
       };
     }
-    return [op, weight = *weight, bias = *bias, k, n](const StepPlace<T>& place, Stream& stream) {
+    const ActivationOp* const then = ActivationOf(op.out);
+    next_is_done_ = then != nullptr;
+    const bool activate = then != nullptr;
+    const Activation activation = activate ? then->activation : Activation();
+    const BufferId gate = activate && then->in != op.out ? then->in : kNoBuffer;
+    return [op, weight = *weight, bias = *bias, k, n, activate, activation, gate](
+               const StepPlace<T>& place, Stream& stream) {
       cuda::Project<T, T>(stream,
                           {.x = place.buffer(op.in),
                            .weight = weight,
@@ -135,7 +154,10 @@ class Lowering {
                            .n = static_cast<int32_t>(n),
                            .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
                            .accumulate = op.accumulate,
-                           .out = place.buffer(op.out)});
+                           .out = place.buffer(op.out),
+                           .activate = activate,
+                           .activation = activation,
+                           .gate = Buffer(gate, place)});
     };
   }
 
@@ -266,6 +288,17 @@ class Lowering {
                                                       : kernels::XsaForm::kSquared;
   }
 
+  // The next op, where that is an activation of `buffer` in place, or with a gate that lies elsewhere:
+  // the projection that writes `buffer` then applies it. A library's does not: its functions are applied
+  // before rounding, by formulas of its own, and what it makes of a NaN is not said.
+  const ActivationOp* ActivationOf(BufferId buffer) const {
+    const auto* op = next_ == nullptr ? nullptr : std::get_if<ActivationOp>(next_);
+    if (op == nullptr || op->out != buffer) return nullptr;
+    const bool alone = op->in == buffer && op->up == kNoBuffer;
+    const bool gated = op->in != buffer && op->up == buffer;
+    return alone || gated ? op : nullptr;
+  }
+
   // nullptr: our kernel computes it.
   absl::StatusOr<const DenseLayer*> LibraryLayer(const LinearOp& op, const T* weight,
                                                  const T* bias) {
@@ -318,6 +351,8 @@ class Lowering {
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
   HeadWeights<T> head_;
+  const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr: that is the last
+  bool next_is_done_ = false;      // by the step of the op before
 };
 
 }  // namespace
@@ -329,11 +364,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   LoweredCudaModel<T> lowered;
   lowered.steps.push_back(
       TileStep<T>(static_cast<int32_t>(model.config.heads / model.config.kv_heads)));
-  for (const GraphOp& op : model.graph.ops) {
-    absl::StatusOr<CudaStep<T>> step = std::visit(lowering, op);
-    if (!step.ok()) return step.status();
-    if (*step != nullptr) lowered.steps.push_back(*std::move(step));
-  }
+  if (absl::Status status = lowering.Lower(&lowered.steps); !status.ok()) return status;
   lowered.head = lowering.head();
   return lowered;
 }

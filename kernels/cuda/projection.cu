@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/check.h"
+#include "kernels/cuda/activation_math.h"
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/tile.h"
 
@@ -11,9 +12,11 @@ namespace {
 
 constexpr int32_t kStages = 4;
 
+// The sums of a tile lie where its slices were.
 template <typename T>
-struct ProjectionShared {
+union ProjectionShared {
   Stage<T> stages[kStages];
+  float sums[kTileRows][kTileColumns + 8];  // + 8: neighbouring rows begin in other banks
 };
 
 // What one block computes at a time: the tile's rows by kTileColumns columns.
@@ -46,19 +49,48 @@ __device__ void BringStage(const ProjectionArgs<T, Out>& args, const Work& work,
   }
 }
 
+// Calls write(element, value) for the element at this row and column of the tile, if there is one, and
+// its value before any activation.
+template <typename T, typename Out, typename Write>
+__device__ void Finish(const ProjectionArgs<T, Out>& args, const Work& work, int32_t row,
+                       int32_t column, float sum, Write write) {
+  column += work.column;
+  if (column >= args.n) return;
+  const int64_t element = int64_t{work.tile.first_row + row} * args.n + column;
+  if (args.bias != nullptr) {
+    sum += Widen(args.bias[work.tile.position * args.bias_stride + column]);
+  }
+  if (args.accumulate) sum += Widen(args.out[element]);
+  write(element, Narrow<Out>(sum));
+}
+
 template <typename T, typename Out>
 __device__ void WriteSums(const ProjectionArgs<T, Out>& args, const Work& work,
                           const Sums<T>& sums) {
-  const T* bias =
-      args.bias == nullptr ? nullptr : args.bias + work.tile.position * args.bias_stride;
   sums.ForEach(work.tile.count, [&](int32_t row, int32_t column, float sum) {
-    column += work.column;
-    if (column >= args.n) return;
-    Out* out = args.out + int64_t{work.tile.first_row + row} * args.n + column;
-    if (bias != nullptr) sum += Widen(bias[column]);
-    if (args.accumulate) sum += Widen(*out);
-    *out = Narrow<Out>(sum);
+    Finish(args, work, row, column, sum,
+           [&](int64_t element, Out value) { args.out[element] = value; });
   });
+}
+
+// By way of shared memory: threads hold their sums in registers, over which loops are unrolled, and
+// the functions are long.
+template <typename T, typename Out>
+__device__ void WriteActivated(const ProjectionArgs<T, Out>& args, const Work& work,
+                               const Sums<T>& sums, ProjectionShared<T>& shared) {
+  SyncBlock();  // nobody reads the slices any more
+  sums.ForEach(work.tile.count,
+               [&](int32_t row, int32_t column, float sum) { shared.sums[row][column] = sum; });
+  SyncBlock();
+  for (int32_t i = ThreadIndex(); i < work.tile.count * kTileColumns; i += kTileThreads) {
+    const int32_t row = i / kTileColumns, column = i % kTileColumns;
+    Finish(args, work, row, column, shared.sums[row][column], [&](int64_t element, Out value) {
+      const Out in = args.gate == nullptr ? value : args.gate[element];
+      float activated = Apply(args.activation, Widen(in));
+      if (args.gate != nullptr) activated *= Widen(value);
+      args.out[element] = Narrow<Out>(activated);
+    });
+  }
 }
 
 // Keeps kStages - 1 slices on their way while it multiplies one.
@@ -82,7 +114,11 @@ __device__ void Multiply(const ProjectionArgs<T, Out>& args, const Work& work,
     CommitCopies();
     sums.Add(shared.stages[step % kStages], work.tile.count);
   }
-  WriteSums(args, work, sums);
+  if (args.activate) {
+    WriteActivated(args, work, sums, shared);
+  } else {
+    WriteSums(args, work, sums);
+  }
   SyncBlock();
 }
 

@@ -2,17 +2,21 @@
 //
 //   out[r, :] = x[r, :] W[m(r)] + bias[m(r)]  (+ out[r, :] if accumulate)
 //
-// where m(r) is the position of the row's tile. Equal to einsum("bld,lde->ble") with rows sorted by
+// and then, with an activation, out = f(out), or f(gate) * out. m(r) is the position of the row's tile. Equal to einsum("bld,lde->ble") with rows sorted by
 // position.
 //
 // Each output element is one running sum in float over k ascending, in steps that are the same
 // whatever the number of rows: bfloat16 by mma.m16n8k16, float by fused multiply-adds. So a row's
 // bits do not depend on its company. Weights stream through shared memory by asynchronous copies and
 // are read once per tile of kTileRows rows.
+//
+// An activation is applied to the output as it would have been written: rounded to Out, then again
+// behind f. So the bits are those of Project and then Activate (kernels/cuda/activation.h).
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/activation_kind.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/stream.h"
@@ -31,6 +35,10 @@ struct ProjectionArgs {
   RowTiles tiles;
   bool accumulate;
   Out* out;  // [rows, n]; must not overlap x
+  bool activate = false;
+  Activation activation = {};
+  const Out* gate =
+      nullptr;  // [rows, n], of which f is taken; nullptr: f is taken of the output itself
 };
 
 template <typename T, typename Out>

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "kernels/cuda/activation.h"
 #include "kernels/reference/linear.h"
 #include "tests/kernels_cuda/op_test.h"
 
@@ -113,6 +114,50 @@ TYPED_TEST(ProjectionTest, EqualsTheReferenceForOddSizes) {
   this->ExpectReference({5, 20}, 33, 70, Bias::kByPosition, false);
   this->ExpectReference({3}, 64, 7, Bias::kShared, false);
   this->ExpectReference({3}, 7, 64, Bias::kShared, false);
+}
+
+TYPED_TEST(ProjectionTest, AnActivationHasTheBitsOfItsOwnKernel) {
+  using T = TypeParam;
+  const int32_t k = 24;
+  for (const auto& [rows, n] : {std::pair(1, 7), {70, 72}}) {
+    for (int kind = 0; kind < kActivations; ++kind) {
+      for (const bool gated : {false, true}) {
+        SCOPED_TRACE(testing::Message() << rows << " rows of " << n << ", activation " << kind
+                                        << ", gated " << gated << ", seed " << this->kSeed);
+        const auto before = RandomValues<T>(this->random_, rows * n);
+        // One wide of what weights reach, where functions are flat, and a NaN.
+        auto x = RandomValues<T>(this->random_, rows * k, 4.0f);
+        x[0] = Narrow<T>(std::numeric_limits<float>::quiet_NaN());
+        ProjectionArgs<T> args = {.x = this->lab_.Put(x),
+                                  .weight = this->lab_.Put(RandomValues<T>(this->random_, k * n)),
+                                  .bias = this->lab_.Put(RandomValues<T>(this->random_, n)),
+                                  .bias_stride = 0,
+                                  .k = k,
+                                  .n = n,
+                                  .tiles = TilesOn(this->lab_, {{0, 0, rows}}, rows + 5),
+                                  .accumulate = kind % 2 == 0,
+                                  .out = this->lab_.Put(before)};
+        const T* gate =
+            gated ? this->lab_.Put(RandomValues<T>(this->random_, rows * n, 4.0f)) : nullptr;
+        Project(this->lab_.stream(), args);
+        Activate<T>(this->lab_.stream(), {.activation = static_cast<Activation>(kind),
+                                          .in = gated ? gate : args.out,
+                                          .up = gated ? args.out : nullptr,
+                                          .dim = n,
+                                          .rows = this->Live(rows),
+                                          .out = args.out});
+        const std::vector<T> expected = this->lab_.Get(args.out, rows * n);
+        args.out = this->lab_.Put(before);
+        args.activate = true;
+        args.activation = static_cast<Activation>(kind);
+        args.gate = gate;
+        Project(this->lab_.stream(), args);
+        EXPECT_TRUE(SameBits(this->lab_.Get(args.out, rows * n), expected));
+        EXPECT_TRUE(std::isnan(Widen(expected[0])));
+        this->lab_.Clear();
+      }
+    }
+  }
 }
 
 // As the head does: logits in float from bfloat16 rows.

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "engine/cuda/lower_cuda.h"
 #include "engine/cuda/step_layout.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/simt/simt_device.h"
@@ -96,6 +97,27 @@ TEST_F(CudaModelTest, ALibraryComputesDenseLayersAlikeInEveryBucket) {
   EXPECT_EQ(Replay(*large, *slot, 7).value(), logits);
   for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(logits[i], own[i], 1e-4) << i;
   EXPECT_EQ(device_->captures(), 3) << "a head and two plans";
+}
+
+// One kernel less a layer, and never the library's.
+TEST(LowerToCudaTest, AnActivationIsPartOfTheProjectionBeforeIt) {
+  for (const bool gated : {false, true}) {
+    for (const simt::SimtDense dense : {simt::SimtDense::kVaries, simt::SimtDense::kInvariant}) {
+      ModelConfig config = TinySluiceConfig(2);
+      config.gated_mlp = gated;
+      const auto model = RandomModel(config, 3);
+      const auto device = simt::MakeSimtDevice({.dense = {dense}});
+      const auto stream = device->CreateStream().value();
+      DeviceWeights weights(*device, *stream);
+      DenseLayers layers(*device, *stream);
+      const auto lowered = LowerToCuda<float>(*model, weights, &layers);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      // The head is no step; the tile lists are one.
+      const size_t unfused = model->graph.ops.size() - 1 + 1;
+      const bool own = dense == simt::SimtDense::kVaries;
+      EXPECT_EQ(lowered->steps.size(), own ? unfused - 2 : unfused) << "gated " << gated;
+    }
+  }
 }
 
 // A slot made after a plan has no graph of it.
