@@ -15,7 +15,7 @@ using simt::SimtDense;
 
 constexpr DenseShape kShape = {.k = 20, .n = 12, .half = false, .bias = true, .accumulate = false};
 
-class DenseLayersTest : public testing::Test {
+class DenseLayersTest : public ::testing::Test {
  protected:
   void Offer(std::vector<SimtDense> algorithms, int64_t memory_bytes = 1 << 30) {
     auto device =

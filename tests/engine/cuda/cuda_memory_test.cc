@@ -1,0 +1,222 @@
+// The engine on an emulated device whose memory runs out at a capture, at start and while it serves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/cuda/cuda_backend.h"
+#include "engine/engine.h"
+#include "tests/simt/simt_device.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/recording_observer.h"
+
+namespace sluice::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kGraph = 2 << 20;  // of each captured graph; all else fits half of one
+constexpr int32_t kLongest = 40;
+
+EngineOptions SmallLadder() {
+  EngineOptions options;
+  options.ladder.strategy = StrategyKind::kAdaptive;
+  options.ladder.min_tokens = 8;
+  options.ladder.max_buckets = 4;
+  options.ladder.review.interval_us = 0;
+  options.batch.max_batch_tokens = kLongest;
+  options.batch.max_batch_sequences = 2;
+  options.kv.memory_bytes = 256 << 10;
+  return options;
+}
+
+// Steps take what their bucket does on a clock of the test's: the emulator's time says nothing.
+class TimedModel final : public ExecutableModel {
+ public:
+  TimedModel(std::unique_ptr<ExecutableModel> model, FakeClock* clock)
+      : model_(std::move(model)), clock_(clock) {}
+  int64_t weight_bytes() const override { return model_->weight_bytes(); }
+  RowOrder row_order() const override { return model_->row_order(); }
+  int64_t page_bytes() const override { return model_->page_bytes(); }
+  absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
+    return model_->Prepare(bucket);
+  }
+  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
+                                                   int32_t pages) const override {
+    return model_->CreateSlot(largest, pages);
+  }
+  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
+    clock_->Advance(std::chrono::microseconds(100 + 20 * plan.bucket().tokens));
+    return model_->Replay(plan, slot, batch);
+  }
+
+ private:
+  const std::unique_ptr<ExecutableModel> model_;
+  FakeClock* const clock_;
+};
+
+class TimedBackend final : public Backend {
+ public:
+  TimedBackend(std::unique_ptr<Backend> backend, FakeClock* clock)
+      : backend_(std::move(backend)), clock_(clock) {}
+  const BackendInfo& info() const override { return backend_->info(); }
+  int64_t FreeMemory() const override { return backend_->FreeMemory(); }
+  absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
+      std::shared_ptr<const Model> model) override {
+    auto loaded = backend_->Load(std::move(model));
+    if (!loaded.ok()) return loaded.status();
+    return std::make_unique<TimedModel>(*std::move(loaded), clock_);
+  }
+
+ private:
+  const std::unique_ptr<Backend> backend_;
+  FakeClock* const clock_;
+};
+
+// An engine with room for so many graphs, the head's among them.
+class Served {
+ public:
+  explicit Served(int64_t graphs) {
+    auto device =
+        simt::MakeSimtDevice({.memory_bytes = graphs * kGraph + kGraph / 2, .graph_bytes = kGraph});
+    device_ = device.get();
+    backend_.emplace(MakeCudaBackend(std::move(device), {.dtype = "f32"}).value(), &clock);
+    engine = Engine::Create(SmallLadder(), &*backend_, &clock, &observer);
+    status = engine->Serve(model);
+  }
+
+  std::shared_ptr<RecordingSink> Submit(int32_t length) {
+    Request request;
+    request.model = model;
+    for (int32_t i = 0; i < length; ++i) request.tokens.push_back((i * 7 + length) % 61);
+    request.lengths = {length};
+    request.max_tokens = 1;
+    auto sink = std::make_shared<RecordingSink>();
+    EXPECT_TRUE(engine->Submit(std::move(request), sink, clock.Now()).ok());
+    return sink;
+  }
+  // The token drawn after `length` tokens, and its log-probability.
+  std::pair<int32_t, float> Answer(int32_t length) {
+    const auto sink = Submit(length);
+    sink->AwaitDone();
+    EXPECT_TRUE(sink->status().ok()) << sink->status();
+    if (!sink->status().ok()) return {-1, 0};
+    return {sink->row_tokens(0)[0], sink->row_logprobs(0)[0]};
+  }
+  std::vector<std::pair<int32_t, float>> Answers() {
+    std::vector<std::pair<int32_t, float>> answers;
+    for (const int32_t length : {1, 9, 37}) answers.push_back(Answer(length));
+    return answers;
+  }
+  std::vector<int32_t> Ladder() const {
+    std::vector<int32_t> tokens;
+    const ModelStats stats = engine->Stats()[0];
+    for (const BucketStats& bucket : stats.buckets) {
+      EXPECT_EQ(bucket.in_ladder, bucket.ready);
+      if (bucket.in_ladder) tokens.push_back(bucket.bucket.tokens);
+    }
+    return tokens;
+  }
+  simt::SimtDevice& device() { return *device_; }
+
+  FakeClock clock;
+  RecordingObserver observer;
+  const std::shared_ptr<const Model> model = RandomModel(TinyConfig(1), 3);
+
+ private:
+  std::optional<TimedBackend> backend_;
+  simt::SimtDevice* device_ = nullptr;
+
+ public:
+  std::unique_ptr<Engine> engine;  // ends before the backend
+  absl::Status status;             // of its start
+};
+
+// Of the whole ladder the maximum is captured first, then the others from the smallest on.
+TEST(CudaMemoryTest, AtStartTheLadderEndsWhereMemoryDoes) {
+  Served all(8);
+  ASSERT_TRUE(all.status.ok()) << all.status;
+  const std::vector<int32_t> whole = all.Ladder();
+  ASSERT_GE(whole.size(), 3u);
+  const auto expected = all.Answers();
+  EXPECT_TRUE(all.observer.notices().empty());
+  for (size_t graphs = 0; graphs <= whole.size(); ++graphs) {
+    SCOPED_TRACE(::testing::Message() << "room for " << graphs << " graphs");
+    Served served(static_cast<int64_t>(graphs));
+    if (graphs < 2) {  // the head's, and the maximum's
+      EXPECT_EQ(served.status.code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_EQ(served.device().FreeMemory(), static_cast<int64_t>(graphs) * kGraph + kGraph / 2);
+      continue;
+    }
+    ASSERT_TRUE(served.status.ok()) << served.status;
+    std::vector<int32_t> left(whole.begin(), whole.begin() + static_cast<int64_t>(graphs) - 2);
+    left.push_back(whole.back());
+    EXPECT_EQ(served.Ladder(), left);
+    EXPECT_THAT(served.observer.notices(),
+                ::testing::ElementsAre(HasSubstr("no device memory for a captured graph")));
+    EXPECT_EQ(served.Answers(), expected);
+  }
+}
+
+TEST(CudaMemoryTest, WeightsAndSlotsWithoutMemoryAreTheErrorOfTheStart) {
+  const auto model = RandomModel(TinyConfig(1), 3);
+  const int64_t weights = 30 << 10, slots = 3 << 20;
+  for (const int64_t bytes : {weights, slots}) {
+    FakeClock clock;
+    RecordingObserver observer;
+    auto device = simt::MakeSimtDevice({.memory_bytes = bytes});
+    const auto& watched = *device;
+    const auto backend = MakeCudaBackend(std::move(device), {.dtype = "f32"}).value();
+    EngineOptions options = SmallLadder();
+    options.kv.memory_bytes = 4 << 20;
+    const auto engine = Engine::Create(options, backend.get(), &clock, &observer);
+    const absl::Status status = engine->Serve(model);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_EQ(watched.captures(), 0);
+    EXPECT_EQ(watched.FreeMemory(), bytes) << "all is given back";
+  }
+}
+
+// Traffic of two lengths has a review want buckets of these. `room`: for so many more graphs.
+TEST(CudaMemoryTest, WhileItServesTheLadderStaysAsItWas) {
+  for (const int64_t room : {0, 1}) {
+    SCOPED_TRACE(::testing::Message() << "room for " << room);
+    Served served(8);
+    ASSERT_TRUE(served.status.ok()) << served.status;
+    const auto expected = served.Answers();
+    for (int i = 0; i < 8; ++i) {
+      (void)served.Answer(21);
+      (void)served.Answer(37);
+    }
+    const std::vector<int32_t> before = served.Ladder();
+    DeviceMemory taken =
+        served.device()
+            .Allocate(static_cast<size_t>(served.device().FreeMemory() - room * kGraph))
+            .value();
+    const int64_t captures = served.device().captures();
+    std::vector<std::shared_ptr<RecordingSink>> meanwhile;
+    for (int i = 0; i < 3; ++i) meanwhile.push_back(served.Submit(kLongest));
+    const auto report = served.engine->Optimize(served.model->name, "", /*force=*/true);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_FALSE(report->changed);
+    EXPECT_EQ(report->reason,
+              "a plan could not be prepared: no device memory for a captured graph");
+    EXPECT_EQ(served.device().captures(), captures + room);
+    for (const auto& sink : meanwhile) {
+      sink->AwaitDone();
+      EXPECT_TRUE(sink->status().ok()) << sink->status();
+    }
+    EXPECT_EQ(served.Ladder(), before);
+    EXPECT_EQ(served.Answers(), expected);
+    EXPECT_EQ(served.device().FreeMemory(), room * kGraph) << "what was captured is given back";
+    EXPECT_EQ(served.observer.batches().back().lookup, Lookup::kHit);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing
