@@ -34,7 +34,8 @@ PlanCache::PlanCache(const Model* model, const ExecutableModel* executable, Cloc
 
 absl::Status PlanCache::Known(const Bucket& bucket) const {
   const auto it = entries_.find(bucket);
-  if (it == entries_.end() || it->second.withdrawn()) {
+  if (it == entries_.end() || it->second.withdrawn() ||
+      absl::IsResourceExhausted(it->second.status)) {
     return absl::FailedPreconditionError("not prepared");
   }
   return it->second.status;

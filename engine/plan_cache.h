@@ -73,7 +73,8 @@ class PlanCache {
             Observer* observer);
 
   // Prepares the bucket's plan, unless there is one, and publishes it. The backend's error when
-  // there is none; a failed preparation is not tried again.
+  // there is none; a failed preparation is not tried again, but for one that memory did not suffice for:
+  // it may since have been given back.
   absl::Status Prepare(const Bucket& bucket);
 
   // Withdraws a published plan. Readers that found it may use it until their next lookup.

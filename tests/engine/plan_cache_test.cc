@@ -83,13 +83,23 @@ TEST_F(PlanCacheTest, PreparesEachBucketOnceAndReportsIt) {
 }
 
 TEST_F(PlanCacheTest, AFailedPreparationIsReportedAndNotTriedAgain) {
-  backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("no memory"); });
-  EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kResourceExhausted);
+  backend_.OnPrepare([](const Bucket&) { return absl::InternalError("cannot be built"); });
+  EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kInternal);
   ASSERT_EQ(observer_.plans().size(), 1u);
   EXPECT_FALSE(observer_.plans()[0].ok);
   ASSERT_EQ(cache_->Stats().size(), 1u);
   EXPECT_FALSE(cache_->Stats()[0].ready);
+}
+
+TEST_F(PlanCacheTest, AMissingPlanComesOnceThereIsMemory) {
+  backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("no memory"); });
+  EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(cache_->Stats()[0].ready);
+  backend_.OnPrepare([](const Bucket&) { return absl::OkStatus(); });
+  EXPECT_TRUE(cache_->Prepare(kSmall).ok());
+  ASSERT_EQ(cache_->Stats().size(), 1u);
+  EXPECT_TRUE(cache_->Stats()[0].ready);
 }
 
 TEST_F(PlanCacheTest, LookupsGoOnWhileAPlanIsPrepared) {

@@ -1,5 +1,6 @@
 #include "tests/support/allocation_counter.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -7,9 +8,11 @@
 namespace {
 
 thread_local int64_t allocations = 0;
+std::atomic<int64_t> allocations_of_all = 0;
 
 void* Allocate(size_t bytes, size_t alignment) {
   ++allocations;
+  allocations_of_all.fetch_add(1, std::memory_order_relaxed);
   // aligned_alloc wants a multiple of the alignment.
   void* const memory =
       std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
@@ -39,5 +42,6 @@ void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::f
 namespace sluice {
 
 int64_t Allocations() { return allocations; }
+int64_t AllocationsOfAllThreads() { return allocations_of_all.load(std::memory_order_relaxed); }
 
 }  // namespace sluice

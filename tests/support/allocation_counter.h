@@ -7,5 +7,6 @@ namespace sluice {
 
 // Of this thread, since it began.
 int64_t Allocations();
+int64_t AllocationsOfAllThreads();
 
 }  // namespace sluice

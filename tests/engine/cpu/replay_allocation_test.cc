@@ -1,10 +1,6 @@
-// A replay allocates nothing and creates no primitive. Alone in its binary: it replaces operator
-// new.
+// A replay allocates nothing and creates no primitive.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <random>
 #include <string>
 #include <tuple>
@@ -13,29 +9,8 @@
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/kv_cache.h"
 #include "tests/engine/cpu/runner.h"
+#include "tests/support/allocation_counter.h"
 #include "tests/support/checkpoint_writer.h"
-
-namespace {
-
-std::atomic<int64_t> allocations{0};
-
-void* Allocate(std::size_t size, std::size_t alignment) {
-  ++allocations;
-  const std::size_t rounded = (size + alignment) / alignment * alignment;
-  if (void* memory = std::aligned_alloc(alignment, rounded)) return memory;
-  std::abort();
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace sluice::testing {
 namespace {
@@ -91,7 +66,7 @@ TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
   StepBatch batch(100, 4, 40, kernels::kPageTokens, static_cast<int32_t>(config.input_width));
 
   const int64_t primitives = kernels::PrimitivesCreated();
-  const int64_t before = allocations;
+  const int64_t before = AllocationsOfAllThreads();
   for (int run = 0; run < 100; ++run) {  // a different mix of lengths each
     int32_t rows = 0;
     for (int s = 0; s < 4; ++s) {
@@ -120,7 +95,7 @@ TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
     batch.xsa_proj_frac = diagnostics.data();
     if (!executable.Replay(**plan, runner.slot(), batch).ok()) std::abort();
   }
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(AllocationsOfAllThreads() - before, 0);
   EXPECT_EQ(kernels::PrimitivesCreated() - primitives, 0);
 }
 
@@ -133,9 +108,9 @@ INSTANTIATE_TEST_SUITE_P(Profiles, ReplayAllocationTest,
                          });
 
 TEST(ReplayAllocationSelfTest, TheCounterCounts) {
-  const int64_t before = allocations;
+  const int64_t before = AllocationsOfAllThreads();
   { const std::vector<int> some(100); }
-  EXPECT_GE(allocations - before, 1);
+  EXPECT_GE(AllocationsOfAllThreads() - before, 1);
 }
 
 }  // namespace
