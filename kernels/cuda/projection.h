@@ -2,8 +2,8 @@
 //
 //   out[r, :] = x[r, :] W[m(r)] + bias[m(r)]  (+ out[r, :] if accumulate)
 //
-// and then, with an activation, out = f(out), or f(gate) * out. m(r) is the position of the row's tile. Equal to einsum("bld,lde->ble") with rows sorted by
-// position.
+// and then, with an activation, out = f(out), or f(gate) * out. m(r) is the position of the row's
+// tile. Equal to einsum("bld,lde->ble") with rows sorted by position.
 //
 // Each output element is one running sum in float over k ascending, in steps that are the same
 // whatever the number of rows: bfloat16 by mma.m16n8k16, float by fused multiply-adds. So a row's
@@ -37,8 +37,7 @@ struct ProjectionArgs {
   Out* out;  // [rows, n]; must not overlap x
   bool activate = false;
   Activation activation = {};
-  const Out* gate =
-      nullptr;  // [rows, n], of which f is taken; nullptr: f is taken of the output itself
+  const Out* gate = nullptr;  // [rows, n], what f is taken of; nullptr: of the output itself
 };
 
 template <typename T, typename Out>
