@@ -89,13 +89,16 @@ function(sluice_library name)
   endif()
 endfunction()
 
-# sluice_executable(name SOURCES ... [ALONE ...] [DEPS ...])
+# sluice_executable(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header])
 function(sluice_executable name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES} ${ARG_ALONE})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   sluice_target_settings(${name})
   sluice_unite(${name} ${ARG_ALONE})
+  if(ARG_PRECOMPILED)
+    sluice_precompile(${name} ${ARG_PRECOMPILED})
+  endif()
 endfunction()
 
 # All that ctest runs.
