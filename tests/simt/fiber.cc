@@ -52,11 +52,17 @@ Fiber::Fiber() {
   base_ = reinterpret_cast<uintptr_t>(memory) + kGuardBytes;
 }
 
-Fiber::~Fiber() { munmap(reinterpret_cast<void*>(base_ - kGuardBytes), kGuardBytes + kStackBytes); }
+Fiber::~Fiber() {
+  ForgetFrames();  // a file may be mapped there next
+  munmap(reinterpret_cast<void*>(base_ - kGuardBytes), kGuardBytes + kStackBytes);
+}
+
+void Fiber::ForgetFrames() {
+  ASAN_UNPOISON_MEMORY_REGION(reinterpret_cast<void*>(base_), kStackBytes);
+}
 
 void Fiber::Start(void (*entry)(void*), void* argument) {
-  // Dropped frames leave the address sanitizer's marks behind.
-  ASAN_UNPOISON_MEMORY_REGION(reinterpret_cast<void*>(base_), kStackBytes);
+  ForgetFrames();
   // As SluiceSwitchStack leaves a stack: six registers (r15 to rbp), then the return address, after
   // which the stack pointer is a multiple of 16, as at a call.
   auto* top = reinterpret_cast<uint64_t*>(base_ + kStackBytes) - 2;

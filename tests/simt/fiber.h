@@ -26,6 +26,9 @@ class Fiber {
  private:
   static constexpr size_t kStackBytes = 64 << 10, kGuardBytes = 4096;
 
+  // Dropped frames leave the address sanitizer's marks behind.
+  void ForgetFrames();
+
   uintptr_t base_;  // lowest address of the stack; a guard page lies below
   void* own_ = nullptr;
   void* resumer_ = nullptr;

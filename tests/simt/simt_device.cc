@@ -126,13 +126,14 @@ class SimtStream final : public DeviceStream {
   }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
     Queue([=, &core = core_] {
-      if (core.Check("CopyToDevice", device, bytes, Access::kWrite))
-        std::memcpy(device, host, bytes);
+      const bool allowed = core.Check("CopyToDevice", device, bytes, Access::kWrite);
+      if (allowed && bytes > 0) std::memcpy(device, host, bytes);
     });
   }
   void CopyToHost(void* host, const void* device, size_t bytes) override {
     Queue([=, &core = core_] {
-      if (core.Check("CopyToHost", device, bytes, Access::kRead)) std::memcpy(host, device, bytes);
+      const bool allowed = core.Check("CopyToHost", device, bytes, Access::kRead);
+      if (allowed && bytes > 0) std::memcpy(host, device, bytes);
     });
   }
   void Fill(void* device, uint8_t byte, size_t bytes) override {
