@@ -14,7 +14,7 @@ namespace {
 
 class HeadStep final : public Step {
  public:
-  HeadStep(BufferId in, std::unique_ptr<kernels::Dense> head, HeadFinish finish)
+  HeadStep(BufferId in, kernels::PackedWeights head, HeadFinish finish)
       : in_(in), head_(std::move(head)), finish_(std::move(finish)) {}
 
   // In blocks, so that the logits' memory does not grow with the number of sampled rows.
@@ -27,22 +27,22 @@ class HeadStep final : public Step {
 
  private:
   void ExecuteBlock(const StepRun& run, int64_t first, int64_t rows) const {
-    const int64_t hidden = head_->k();
-    const int64_t vocab = head_->n();
+    const int64_t hidden = head_.k();
+    const int64_t vocab = head_.n();
     const float* in = run.buffer(in_);
     float* gathered = run.at(run.layout.head_rows);  // [rows, hidden]
     float* logits = run.at(run.layout.head_logits);  // [rows, vocab]
     for (int64_t i = 0; i < rows; ++i) {
       std::copy_n(in + run.batch.sampled_rows()[first + i] * hidden, hidden, gathered + i * hidden);
     }
-    head_->Run(run.context, rows,
-               {.x = gathered,
-                .ldx = hidden,
-                .bias = finish_.bias.empty() ? nullptr : finish_.bias.data(),
-                .bias_stride = 0,
-                .out = logits,
-                .ldo = vocab,
-                .accumulate = false});
+    kernels::Gemm(run.context, head_, rows,
+                  {.x = gathered,
+                   .ldx = hidden,
+                   .bias = finish_.bias.empty() ? nullptr : finish_.bias.data(),
+                   .bias_stride = 0,
+                   .out = logits,
+                   .ldo = vocab,
+                   .accumulate = false});
     run.context.pool->ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int worker) {
       auto* scratch = reinterpret_cast<uint64_t*>(
           run.at(run.layout.sample_scratch + worker * run.layout.sample_stride));
@@ -93,7 +93,7 @@ class HeadStep final : public Step {
   }
 
   BufferId in_;
-  std::unique_ptr<kernels::Dense> head_;
+  kernels::PackedWeights head_;
   HeadFinish finish_;
 };
 
@@ -115,7 +115,7 @@ class StateStep final : public Step {
 
 }  // namespace
 
-std::unique_ptr<const Step> MakeHeadStep(BufferId in, std::unique_ptr<kernels::Dense> head,
+std::unique_ptr<const Step> MakeHeadStep(BufferId in, kernels::PackedWeights head,
                                          HeadFinish finish) {
   return std::make_unique<HeadStep>(in, std::move(head), std::move(finish));
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/cpu/step.h"
-#include "kernels/cpu/dense.h"
+#include "kernels/cpu/gemm.h"
 
 namespace sluice {
 
@@ -17,7 +17,7 @@ struct HeadFinish {
 };
 
 // `head` is [hidden -> vocab]; `in` holds the rows after the last norm.
-std::unique_ptr<const Step> MakeHeadStep(BufferId in, std::unique_ptr<kernels::Dense> head,
+std::unique_ptr<const Step> MakeHeadStep(BufferId in, kernels::PackedWeights head,
                                          HeadFinish finish);
 
 // The states of the rows whose states are wanted, copied out of `in`, which is `width` wide.

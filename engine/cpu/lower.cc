@@ -44,14 +44,10 @@ class CpuLowering {
     const int64_t n = Width(op.out);
     auto bias = weights_.Floats(op.bias, op.position_bias ? op.bias.shape[0] * n : n);
     if (!bias.ok()) return bias.status();
-    if (op.position_wise()) {
-      auto packed = weights_.PositionWise(op.weight);
-      if (!packed.ok()) return packed.status();
-      return MakePositionWiseStep(op, *std::move(packed), *std::move(bias));
-    }
-    auto dense = weights_.DenseLayer(op.weight, op.layout, k, n);
-    if (!dense.ok()) return dense.status();
-    return MakeDenseStep(op, *std::move(dense), *std::move(bias));
+    auto packed = op.position_wise() ? weights_.PositionWise(op.weight)
+                                     : weights_.Dense(op.weight, op.layout, k, n);
+    if (!packed.ok()) return packed.status();
+    return MakeLinearStep(op, *std::move(packed), *std::move(bias));
   }
 
   StepOr operator()(const RopeStoreOp& op) {
@@ -83,8 +79,7 @@ class CpuLowering {
   StepOr operator()(const HeadOp& op) {
     auto bias = weights_.Floats(op.bias, config_.vocab_size);
     if (!bias.ok()) return bias.status();
-    auto head =
-        weights_.DenseLayer(op.weight, MatrixLayout::kOutIn, Width(op.in), config_.vocab_size);
+    auto head = weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in), config_.vocab_size);
     if (!head.ok()) return head.status();
     return MakeHeadStep(op.in, *std::move(head), {*std::move(bias), op.soft_cap});
   }

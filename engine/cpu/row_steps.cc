@@ -82,60 +82,39 @@ class NormStep final : public Step {
   std::vector<float> weight_, bias_;
 };
 
-// What the dense and the position-wise projection share.
-class LinearStep : public Step {
+// A dense layer has one matrix for all rows, a position-wise projection one for each position.
+class LinearStep final : public Step {
  public:
-  LinearStep(const LinearOp& op, int64_t k, int64_t n, std::vector<float> bias)
+  LinearStep(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias)
       : in_(op.in),
         out_(op.out),
         accumulate_(op.accumulate),
-        k_(k),
-        n_(n),
-        bias_stride_(op.position_bias ? n : 0),
+        by_position_(op.position_wise()),
+        weights_(std::move(weights)),
+        bias_stride_(op.position_bias ? weights_.n() : 0),
         bias_(std::move(bias)) {}
 
- protected:
-  kernels::GemmArgs Args(const StepRun& run) const {
-    return {.x = run.buffer(in_),
-            .ldx = k_,
-            .bias = bias_.empty() ? nullptr : bias_.data(),
-            .bias_stride = bias_stride_,
-            .out = run.buffer(out_),
-            .ldo = n_,
-            .accumulate = accumulate_};
+  void Execute(const StepRun& run) const override {
+    const kernels::GemmArgs args = {.x = run.buffer(in_),
+                                    .ldx = weights_.k(),
+                                    .bias = bias_.empty() ? nullptr : bias_.data(),
+                                    .bias_stride = bias_stride_,
+                                    .out = run.buffer(out_),
+                                    .ldo = weights_.n(),
+                                    .accumulate = accumulate_};
+    if (by_position_) {
+      kernels::GroupedGemm(run.context, weights_, run.batch.groups(), args);
+    } else {
+      kernels::Gemm(run.context, weights_, run.rows(), args);
+    }
   }
 
  private:
   BufferId in_, out_;
-  bool accumulate_;
-  int64_t k_, n_, bias_stride_;
-  std::vector<float> bias_;  // empty, [n] or [positions, n]
-};
-
-class DenseStep final : public LinearStep {
- public:
-  DenseStep(const LinearOp& op, std::unique_ptr<kernels::Dense> dense, std::vector<float> bias)
-      : LinearStep(op, dense->k(), dense->n(), std::move(bias)), dense_(std::move(dense)) {}
-
-  void Execute(const StepRun& run) const override {
-    dense_->Run(run.context, run.rows(), Args(run));
-  }
-
- private:
-  std::unique_ptr<kernels::Dense> dense_;
-};
-
-class PositionWiseStep final : public LinearStep {
- public:
-  PositionWiseStep(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias)
-      : LinearStep(op, weights.k(), weights.n(), std::move(bias)), weights_(std::move(weights)) {}
-
-  void Execute(const StepRun& run) const override {
-    kernels::GroupedGemm(run.context, weights_, run.batch.groups(), Args(run));
-  }
-
- private:
+  bool accumulate_, by_position_;
   kernels::PackedWeights weights_;
+  int64_t bias_stride_;
+  std::vector<float> bias_;  // empty, [n] or [positions, n]
 };
 
 class ActivationStep final : public Step {
@@ -189,14 +168,9 @@ std::unique_ptr<const Step> MakeNormStep(const NormOp& op, int64_t groups,
   return std::make_unique<NormStep>(op, groups, std::move(weight), std::move(bias));
 }
 
-std::unique_ptr<const Step> MakeDenseStep(const LinearOp& op, std::unique_ptr<kernels::Dense> dense,
-                                          std::vector<float> bias) {
-  return std::make_unique<DenseStep>(op, std::move(dense), std::move(bias));
-}
-
-std::unique_ptr<const Step> MakePositionWiseStep(const LinearOp& op, kernels::PackedWeights weights,
-                                                 std::vector<float> bias) {
-  return std::make_unique<PositionWiseStep>(op, std::move(weights), std::move(bias));
+std::unique_ptr<const Step> MakeLinearStep(const LinearOp& op, kernels::PackedWeights weights,
+                                           std::vector<float> bias) {
+  return std::make_unique<LinearStep>(op, std::move(weights), std::move(bias));
 }
 
 std::unique_ptr<const Step> MakeActivationStep(const ActivationOp& op, int64_t width) {

@@ -7,7 +7,6 @@
 
 #include "engine/cpu/step.h"
 #include "engine/cpu/weights.h"
-#include "kernels/cpu/dense.h"
 #include "kernels/cpu/gemm.h"
 
 namespace sluice {
@@ -18,12 +17,9 @@ std::unique_ptr<const Step> MakeInputStep(const InputOp& op);
 // weight, bias: [op.width], scaled; or empty. `groups` of op.width values make a row.
 std::unique_ptr<const Step> MakeNormStep(const NormOp& op, int64_t groups,
                                          std::vector<float> weight, std::vector<float> bias);
-// bias: [n], or empty
-std::unique_ptr<const Step> MakeDenseStep(const LinearOp& op, std::unique_ptr<kernels::Dense> dense,
-                                          std::vector<float> bias);
 // bias: [n] or, with op.position_bias, [positions, n]; or empty
-std::unique_ptr<const Step> MakePositionWiseStep(const LinearOp& op, kernels::PackedWeights weights,
-                                                 std::vector<float> bias);
+std::unique_ptr<const Step> MakeLinearStep(const LinearOp& op, kernels::PackedWeights weights,
+                                           std::vector<float> bias);
 std::unique_ptr<const Step> MakeActivationStep(const ActivationOp& op, int64_t width);
 // a_weight, b_weight: [width], or empty
 std::unique_ptr<const Step> MakeMixStep(const MixOp& op, int64_t width, std::vector<float> a_weight,

@@ -28,9 +28,9 @@ absl::StatusOr<StoredTensor> WeightLoader::AsStored(const TensorPart& part) {
   return stored;
 }
 
-absl::StatusOr<std::unique_ptr<kernels::Dense>> WeightLoader::DenseLayer(const TensorPart& part,
-                                                                         MatrixLayout layout,
-                                                                         int64_t k, int64_t n) {
+absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& part,
+                                                           MatrixLayout layout, int64_t k,
+                                                           int64_t n) {
   auto tensor = checkpoint_.Find(part.name, part.shape);
   if (!tensor.ok()) return tensor.status();
   const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor->dtype));
@@ -44,25 +44,27 @@ absl::StatusOr<std::unique_ptr<kernels::Dense>> WeightLoader::DenseLayer(const T
     }
     data = columns.data();
   }
-  auto dense = kernels::Dense::Create(context_, {.data = data,
-                                                 .dtype = tensor->dtype,
-                                                 .matrices = 1,
-                                                 .k = k,
-                                                 .n = n,
-                                                 .transposed = layout == MatrixLayout::kOutIn});
-  bytes_ += dense->bytes();
-  return dense;
+  return Pack({.data = data,
+               .dtype = tensor->dtype,
+               .matrices = 1,
+               .k = k,
+               .n = n,
+               .transposed = layout == MatrixLayout::kOutIn});
 }
 
 absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPart& part) {
   auto tensor = checkpoint_.Find(part.name, part.shape);
   if (!tensor.ok()) return tensor.status();
-  kernels::PackedWeights packed = kernels::PackedWeights::Pack(context_, {.data = tensor->data,
-                                                                          .dtype = tensor->dtype,
-                                                                          .matrices = part.shape[0],
-                                                                          .k = part.shape[1],
-                                                                          .n = part.shape[2],
-                                                                          .transposed = false});
+  return Pack({.data = tensor->data,
+               .dtype = tensor->dtype,
+               .matrices = part.shape[0],
+               .k = part.shape[1],
+               .n = part.shape[2],
+               .transposed = false});
+}
+
+kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source) {
+  kernels::PackedWeights packed = kernels::PackedWeights::Pack(context_, source);
   bytes_ += packed.bytes();
   return packed;
 }

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/graph.h"
 #include "kernels/cpu/context.h"
-#include "kernels/cpu/dense.h"
 #include "kernels/cpu/gemm.h"
 
 namespace sluice {
@@ -33,9 +31,8 @@ class WeightLoader {
   // All values from the part's first on.
   absl::StatusOr<StoredTensor> AsStored(const TensorPart& part);
   // [k -> n], stored as the layout says: kOutIn or kInOut.
-  absl::StatusOr<std::unique_ptr<kernels::Dense>> DenseLayer(const TensorPart& part,
-                                                             MatrixLayout layout, int64_t k,
-                                                             int64_t n);
+  absl::StatusOr<kernels::PackedWeights> Dense(const TensorPart& part, MatrixLayout layout,
+                                               int64_t k, int64_t n);
   // Stored [positions, k, n].
   absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part);
 
@@ -43,6 +40,8 @@ class WeightLoader {
   int64_t bytes() const { return bytes_; }
 
  private:
+  kernels::PackedWeights Pack(const kernels::WeightSource& source);
+
   const Checkpoint& checkpoint_;
   const kernels::Context& context_;
   int64_t bytes_ = 0;

@@ -12,7 +12,6 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32, Profile::kAvx512F32};
 constexpr int kGemmRounds = 25;
 
 PackedWeights Pack(const Context& context, DType dtype, int64_t matrices, int64_t k, int64_t n) {
@@ -70,13 +69,15 @@ void BM_Gemm(benchmark::State& state) {
       ->Iterations(kGemmRounds) \
       ->ArgNames({"profile", "threads", "rows", "k", "n", "matrices"})
 
-SLUICE_GEMM_BENCH("Cached")->ArgsProduct({{0, 1, 2}, {1}, {1, 4, 16, 64, 256}, {512}, {512}, {1}});
+SLUICE_GEMM_BENCH("Cached")->ArgsProduct(
+    {{0, 1, 2, 3, 4}, {1}, {1, 4, 16, 64, 256}, {512}, {512}, {1}});
 SLUICE_GEMM_BENCH("Dense")->ArgsProduct(
-    {{1, 2}, {1, 2}, {1, 2, 4, 8, 16, 64}, {2048}, {2048}, {20}});
-SLUICE_GEMM_BENCH("Large")->ArgsProduct({{1, 2}, {1, 2}, {64, 256, 1024}, {2048}, {2048}, {1}});
-SLUICE_GEMM_BENCH("Head")->ArgsProduct({{1, 2}, {1, 2}, {1, 4, 8}, {512}, {32768}, {4}});
+    {{1, 2, 3, 4}, {1, 2}, {1, 2, 4, 8, 16, 64}, {2048}, {2048}, {20}});
+SLUICE_GEMM_BENCH("Large")->ArgsProduct(
+    {{1, 2, 3, 4}, {1, 2}, {64, 256, 1024}, {2048}, {2048}, {1}});
+SLUICE_GEMM_BENCH("Head")->ArgsProduct({{1, 2, 3, 4}, {1, 2}, {1, 4, 8}, {512}, {32768}, {4}});
 SLUICE_GEMM_BENCH("PositionWise")
-    ->ArgsProduct({{1, 2}, {1, 2}, {1, 4, 8, 64}, {512}, {512}, {64, 256}});
+    ->ArgsProduct({{1, 2, 3, 4}, {1, 2}, {1, 4, 8, 64}, {512}, {512}, {64, 256}});
 
 }  // namespace
 }  // namespace sluice::kernels

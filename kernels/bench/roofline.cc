@@ -53,21 +53,63 @@ __attribute__((target("avx512f"))) void PeakAvx512() {
   for (__m512& s : sum) benchmark::DoNotOptimize(s);
 }
 
-int LanesOf(Profile profile) {
+__attribute__((target("avx512f,avx512bf16"))) void PeakAvx512Bf16() {
+  __m512 sum[kChains] = {};
+  for (__m512& s : sum) benchmark::DoNotOptimize(s);
+  const __m512bh factor = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3F00));
+  for (int64_t i = 0; i < kPeakSteps; ++i) {
+#pragma GCC unroll 12
+    for (__m512& s : sum) s = _mm512_dpbf16_ps(s, factor, factor);
+  }
+  for (__m512& s : sum) benchmark::DoNotOptimize(s);
+}
+
+constexpr int kTileChains = 4;
+
+// As the GEMM multiplies: two tiles by two. Assembly, since the intrinsics ask for a file of their own.
+void PeakAmx() {
+  struct alignas(64) Config {
+    uint8_t palette = 1, reserved[15] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  static constexpr Config kConfig;
+  asm volatile("ldtilecfg %0" : : "m"(kConfig));
+  for (int64_t i = 0; i < kPeakSteps; ++i) {
+    asm volatile(
+        "tdpbf16ps %tmm6, %tmm4, %tmm0\n\t"
+        "tdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
+        "tdpbf16ps %tmm6, %tmm5, %tmm2\n\t"
+        "tdpbf16ps %tmm7, %tmm5, %tmm3");
+  }
+  asm volatile("tilerelease");
+}
+
+struct Peak {
+  void (*run)();
+  double flops;  // of a step
+};
+
+Peak PeakOf(Profile profile) {
+  constexpr double kTileFlops = 2.0 * 16 * 16 * 32;
   switch (profile) {
     case Profile::kPortableF32:
-      return 4;
+      break;
     case Profile::kAvx2F32:
-      return 8;
+      return {PeakAvx2, 2.0 * 8 * kChains};
     case Profile::kAvx512F32:
-      return 16;
+      return {PeakAvx512, 2.0 * 16 * kChains};
+    case Profile::kAvx512Bf16:
+      return {PeakAvx512Bf16, 2.0 * 32 * kChains};
+    case Profile::kAmxBf16:
+      return {PeakAmx, kTileFlops * kTileChains};
   }
-  return 0;
+  return {PeakPortable, 2.0 * 4 * kChains};
 }
 
 // Of Roofline::Multiply.
 double FlopsOfMultiply(const Context& context) {
-  return 2.0 * LanesOf(context.profile) * kChains * kPeakSteps * kTasks * context.pool->threads();
+  return PeakOf(context.profile).flops * kPeakSteps * kTasks * context.pool->threads();
 }
 
 // Several streams at once, as the kernels read panels: one alone waits for its prefetcher.
@@ -112,10 +154,9 @@ Roofline::Roofline(const Context& context)
 }
 
 void Roofline::Multiply() const {
-  context_.pool->ParallelFor(kTasks * context_.pool->threads(), 1, [&](int64_t, int64_t, int) {
-    const int lanes = LanesOf(context_.profile);
-    lanes == 16 ? PeakAvx512() : lanes == 8 ? PeakAvx2() : PeakPortable();
-  });
+  const Peak peak = PeakOf(context_.profile);
+  context_.pool->ParallelFor(kTasks * context_.pool->threads(), 1,
+                             [&](int64_t, int64_t, int) { peak.run(); });
 }
 
 void Roofline::Read() const {

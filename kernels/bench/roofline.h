@@ -44,8 +44,8 @@ void Measure(const Context& context, Series& series, Run run) {
   series.Add(elapsed / calls);
 }
 
-// The peaks of all threads of a pool together: f32 multiply-adds in registers with the profile's
-// instructions, and reads of memory far larger than the caches.
+// The peaks of all threads of a pool together: multiply-adds in registers with the profile's fastest
+// instructions (bf16 where it multiplies in bf16), and reads of memory far larger than the caches.
 class Roofline {
  public:
   explicit Roofline(const Context& context);

@@ -34,9 +34,9 @@ DECODE_CONTEXT = 127
 
 # Binary below the build, and which of its benchmarks.
 KERNELS = [
-    ("kernels/gemm_bench", "PositionWise/profile:[12]/threads:1/rows:(1|8|64)/.*matrices:64/"),
-    ("kernels/gemm_bench", "PositionWise/profile:[12]/threads:2/rows:(1|8)/.*matrices:256/"),
-    ("kernels/gemm_bench", "(Cached/profile:[12]/threads:1/rows:(4|64)/|Head/profile:[12]/threads:2/rows:1/)"),
+    ("kernels/gemm_bench", "PositionWise/profile:[1234]/threads:1/rows:(1|8|64)/.*matrices:64/"),
+    ("kernels/gemm_bench", "PositionWise/profile:[1234]/threads:2/rows:(1|8)/.*matrices:256/"),
+    ("kernels/gemm_bench", "(Cached/profile:[1234]/threads:1/rows:(4|64)/|Head/profile:[1234]/threads:2/rows:1/)"),
     ("kernels/attention_bench", "BM_Prefill"),
     ("kernels/attention_bench", "BM_Decode/threads:2"),
     ("kernels/rows_bench", "."),
@@ -128,10 +128,10 @@ def contests(threads):
         yield "Attention with XSA, 1 thread", ours, jobs
 
 
-def contend(build, model, contest, peers, rounds):
+def contend(build, model, profile, contest, peers, rounds):
     """Seconds of ours and of each peer by round, and what ours reported last."""
     name, (binary, benchmark_name, counter), jobs = contest
-    arguments = [str(model)] if binary.startswith("engine") else []
+    arguments = [str(model), profile] if binary.startswith("engine") else []
     jobs = {key: job for key, job in jobs.items() if key[0] in peers}
     seconds = {"ours": []} | {f"{peers[key[0]].version}, {key[1]}": [] for key in jobs}
     counters = []
@@ -169,7 +169,9 @@ def run_contests(arguments, model):
     for threads in (1, 2):
         with started(arguments, model, threads) as peers:
             for contest in contests(threads):
-                results.append(contend(arguments.build, model, contest, peers, arguments.rounds))
+                results.append(
+                    contend(arguments.build, model, arguments.profile, contest, peers, arguments.rounds)
+                )
     return results
 
 
@@ -187,6 +189,7 @@ def parse(argv):
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--torch-python", help="interpreter that has torch and transformers")
     parser.add_argument("--onnx-python", help="interpreter that has onnx and onnxruntime")
+    parser.add_argument("--profile", default="auto", help="of whole passes, as in cpu.profile")
     parser.add_argument("--rounds", type=int, default=3, help="of peers and ours in turns")
     parser.add_argument("--skip-kernels", action="store_true", help="only whole passes and peers")
     parser.add_argument("--note", default="", help="a sentence for the report, such as what else ran")
@@ -207,6 +210,7 @@ def main(argv=None):
         "date": datetime.date.today().isoformat(),
         "processor": processor(),
         "note": arguments.note,
+        "profile": arguments.profile,
         "rounds": arguments.rounds,
         "kernels": kernels,
         "contests": results,

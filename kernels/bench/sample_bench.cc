@@ -51,13 +51,6 @@ SampleParams ParamsOf(int64_t kind) {
   return {.temperature = kind == kGreedy ? 0.0f : 0.8f, .top_k = kind == kTopK ? 50 : 0};
 }
 
-Profile BestProfile() {
-  for (const Profile profile : {Profile::kAvx512F32, Profile::kAvx2F32}) {
-    if (ProfileSupported(profile)) return profile;
-  }
-  return Profile::kPortableF32;
-}
-
 void BM_Sample(benchmark::State& state) {
   std::mt19937_64 random(1);
   const Tokens tokens = SpreadTokens(random);

@@ -17,7 +17,8 @@ namespace {
 struct F32Panel {
   using Element = float;
   static float Narrow(float value) { return value; }
-  static int64_t Slot(int64_t col, int64_t /*width*/) { return col; }
+  static int64_t Slot(int64_t row, int64_t col, int64_t width) { return row * width + col; }
+  static int64_t Rows(int64_t k) { return k; }
 };
 struct BF16Panel {
   using Element = uint16_t;
@@ -25,24 +26,41 @@ struct BF16Panel {
   static uint16_t Narrow(float value) {
     return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
   }
-  static int64_t Slot(int64_t col, int64_t width) {
-    return col < width / 2 ? 2 * col : 2 * col - width + 1;
+  static int64_t Slot(int64_t row, int64_t col, int64_t width) {
+    return row * width + (col < width / 2 ? 2 * col : 2 * col - width + 1);
   }
+  static int64_t Rows(int64_t k) { return k; }
+};
+struct PairsPanel : BF16Panel {
+  static int64_t Slot(int64_t row, int64_t col, int64_t width) {
+    return row / 2 * 2 * width + 2 * col + row % 2;
+  }
+  static int64_t Rows(int64_t k) { return CeilDiv(k, simd::kPairsDepth) * simd::kPairsDepth; }
 };
 
-// Copies columns [col, col + cols) of one source matrix to a [k, width] panel, zeros after `cols`.
+// Calls `use` with the panel type for weights of `dtype` under `table`.
+template <typename Use>
+auto WithPanelType(DType dtype, const simd::Table& table, Use use) {
+  if (dtype != DType::kBF16) return use(F32Panel{});
+  return table.pairs ? use(PairsPanel{}) : use(BF16Panel{});
+}
+
+// Copies columns [col, col + cols) of one source matrix to a panel, zeros after `cols` and k.
 template <typename Panel>
 void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t cols, int64_t width,
                typename Panel::Element* panel) {
   constexpr int64_t kRun = 64;
   float run[kRun];
   SLUICE_CHECK(width <= kRun);
-  if (cols < width) std::fill(panel, panel + source.k * width, typename Panel::Element{});
+  const int64_t rows = Panel::Rows(source.k);
+  if (cols < width || source.k < rows) {
+    std::fill(panel, panel + rows * width, typename Panel::Element{});
+  }
   const int64_t base = matrix * source.k * source.n;
   if (!source.transposed) {
-    for (int64_t row = 0; row < source.k; ++row, panel += width) {
+    for (int64_t row = 0; row < source.k; ++row) {
       ConvertToFloat(source.data, source.dtype, base + row * source.n + col, cols, run);
-      for (int64_t c = 0; c < cols; ++c) panel[Panel::Slot(c, width)] = Panel::Narrow(run[c]);
+      for (int64_t c = 0; c < cols; ++c) panel[Panel::Slot(row, c, width)] = Panel::Narrow(run[c]);
     }
     return;
   }
@@ -50,8 +68,9 @@ void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t 
     const int64_t count = std::min(kRun, source.k - first);
     for (int64_t c = 0; c < cols; ++c) {
       ConvertToFloat(source.data, source.dtype, base + (col + c) * source.k + first, count, run);
-      typename Panel::Element* out = panel + first * width + Panel::Slot(c, width);
-      for (int64_t i = 0; i < count; ++i) out[i * width] = Panel::Narrow(run[i]);
+      for (int64_t i = 0; i < count; ++i) {
+        panel[Panel::Slot(first + i, c, width)] = Panel::Narrow(run[i]);
+      }
     }
   }
 }
@@ -65,7 +84,7 @@ void PackPanels(const WeightSource& source, int64_t width, int64_t begin, int64_
   for (int64_t i = begin; i < end; ++i) {
     const int64_t col = i % panels * width;
     PackPanel<Panel>(source, i / panels, col, std::min(width, source.n - col), width,
-                     elements + i * width * source.k);
+                     elements + i * width * Panel::Rows(source.k));
   }
 }
 
@@ -73,14 +92,28 @@ void PackPanels(const WeightSource& source, int64_t width, int64_t begin, int64_
 // neighbours. Where the cuts lie moves no bit.
 class Blocks {
  public:
-  Blocks(const PackedWeights& weights, const simd::Table& table, std::span<const RowGroup> groups)
-      : groups_(groups),
-        // Rows of x that fit the second-level cache beside a panel.
-        rows_(std::clamp<int64_t>((int64_t{1} << 16) / std::max<int64_t>(1, weights.k()),
-                                  2 * table.tile_rows, 16 * table.tile_rows)),
-        cols_(4 * table.panel_cols),
-        chunks_(CeilDiv(weights.n(), cols_)) {
-    for (const RowGroup& group : groups) count_ += CeilDiv(group.count, rows_) * chunks_;
+  Blocks(const PackedWeights& weights, const simd::Table& table, std::span<const RowGroup> groups,
+         int threads)
+      : groups_(groups) {
+    const int64_t k = weights.k();
+    const bool pairs = table.pairs && weights.dtype() == DType::kBF16;
+    // Rows of x that fit the second-level cache beside a panel.
+    rows_ = pairs ? std::clamp(simd::kPairsArea / PairsPanel::Rows(k) / simd::kPairsFewRows *
+                                   simd::kPairsFewRows,
+                               simd::kPairsFewRows, simd::kPairsRows)
+                  : std::clamp<int64_t>((int64_t{1} << 16) / k, 2 * table.tile_rows,
+                                        16 * table.tile_rows);
+    cols_ = 4 * table.panel_cols;
+    int64_t row_blocks = 0;
+    for (const RowGroup& group : groups) row_blocks += CeilDiv(group.count, rows_);
+    if (pairs && row_blocks > 0) {
+      // Each chunk rounds the rows anew: as few as keep all threads busy.
+      const int64_t chunks = CeilDiv(kUnitsPerThread * threads, row_blocks);
+      const int64_t panels = CeilDiv(CeilDiv(weights.n(), chunks), table.panel_cols);
+      cols_ = std::clamp<int64_t>(panels * table.panel_cols, cols_, simd::kPairsCols);
+    }
+    chunks_ = CeilDiv(weights.n(), cols_);
+    count_ = row_blocks * chunks_;
   }
 
   int64_t count() const { return count_; }
@@ -103,9 +136,10 @@ class Blocks {
   }
 
  private:
+  static constexpr int64_t kUnitsPerThread = 4;
+
   const std::span<const RowGroup> groups_;
-  const int64_t rows_, cols_, chunks_;
-  int64_t count_ = 0;
+  int64_t rows_, cols_, chunks_, count_;
 };
 
 }  // namespace
@@ -114,19 +148,23 @@ void PackedWeights::Free::operator()(std::byte* p) const { std::free(p); }
 
 PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& source) {
   SLUICE_CHECK(source.matrices >= 1 && source.k >= 1 && source.n >= 1);
-  const int64_t width = simd::TableFor(context.profile).panel_cols;
+  const simd::Table& table = simd::TableFor(context.profile);
+  const int64_t width = table.panel_cols;
   const int64_t panels = CeilDiv(source.n, width);
   PackedWeights packed;
   packed.matrices_ = source.matrices;
   packed.k_ = source.k;
   packed.n_ = source.n;
   packed.dtype_ = source.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
-  packed.stride_ = panels * width * source.k;
+  packed.panel_rows_ = WithPanelType(packed.dtype_, table,
+                                     [&]<typename Panel>(Panel) { return Panel::Rows(source.k); });
+  packed.stride_ = panels * width * packed.panel_rows_;
   packed.bytes_ =
       source.matrices * packed.stride_ * static_cast<int64_t>(DTypeBytes(packed.dtype_));
   packed.data_.reset(static_cast<std::byte*>(AllocateMemory(packed.bytes_)));
   SLUICE_CHECK(packed.data_ != nullptr);
-  const auto pack = packed.dtype_ == DType::kBF16 ? PackPanels<BF16Panel> : PackPanels<F32Panel>;
+  const auto pack =
+      WithPanelType(packed.dtype_, table, []<typename Panel>(Panel) { return &PackPanels<Panel>; });
   context.pool->ParallelFor(source.matrices * panels, 1, [&](int64_t begin, int64_t end, int) {
     pack(source, width, begin, end, packed.data_.get());
   });
@@ -138,7 +176,7 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
   constexpr int64_t kRangesPerThread = 8;
   const simd::Table& table = simd::TableFor(context.profile);
   const auto gemm = weights.dtype() == DType::kBF16 ? table.gemm_bf16 : table.gemm_f32;
-  const Blocks blocks(weights, table, groups);
+  const Blocks blocks(weights, table, groups, context.pool->threads());
   const auto run = [&](const RowGroup& group, int64_t row, int64_t rows, int64_t col) {
     SLUICE_CHECK(group.position < weights.matrices());
     const float* bias = args.bias;

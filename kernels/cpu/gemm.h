@@ -4,10 +4,12 @@
 //
 // where g(r) is the position of the row's group. A dense layer is the case of one matrix and one
 // group. Equal to einsum("bld,lde->ble") with rows sorted by position. Everything is f32; weights
-// kept as bf16 are widened on the way into registers, which is exact.
+// kept as bf16 are widened on the way into registers, which is exact. Profiles that multiply in bf16
+// round the rows that meet them instead.
 //
-// Batch invariance: each output element is one running sum over k ascending, whatever the number of
-// rows, the group sizes and the threads. Hence rows are bitwise the same for every M.
+// Batch invariance: each output element is one running sum over k ascending, or with bf16 over pairs
+// or tiles of k ascending, whatever the number of rows, the group sizes and the threads. Hence rows are
+// bitwise the same for every M.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +34,8 @@ struct WeightSource {
   bool transposed;  // true: stored [n, k]
 };
 
-// Immutable weights in the profile's tile order: bf16 where the source is, else widened to f32, with
-// bitwise the same results. Move-only.
+// Immutable weights in the profile's tile order: bf16 where the source is, else widened to f32; under
+// the f32 profiles with bitwise the same results. Move-only.
 class PackedWeights {
  public:
   PackedWeights() = default;
@@ -47,7 +49,8 @@ class PackedWeights {
   // Matrix `i` from column `col` on, which must be where a panel begins; the layout is private to the
   // kernels of `profile`.
   const void* panels(int64_t i, int64_t col) const {
-    return data_.get() + (i * stride_ + col * k_) * static_cast<int64_t>(DTypeBytes(dtype_));
+    return data_.get() +
+           (i * stride_ + col * panel_rows_) * static_cast<int64_t>(DTypeBytes(dtype_));
   }
 
  private:
@@ -57,7 +60,8 @@ class PackedWeights {
   std::unique_ptr<std::byte, Free> data_;
   DType dtype_ = DType::kF32;
   int64_t matrices_ = 0, k_ = 0, n_ = 0, bytes_ = 0;
-  int64_t stride_ = 0;  // elements of a matrix
+  int64_t stride_ = 0;      // elements of a matrix
+  int64_t panel_rows_ = 0;  // k, and zeros where panels need them
 };
 
 struct GemmArgs {

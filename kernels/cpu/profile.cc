@@ -1,5 +1,11 @@
 #include "kernels/cpu/profile.h"
 
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "absl/status/status.h"
@@ -7,7 +13,14 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr Profile kProfiles[] = {Profile::kAvx512F32, Profile::kAvx2F32, Profile::kPortableF32};
+#ifndef SLUICE_AVX512_BY_AVX2
+// Of AMX-BF16 and AMX-TILE: leaf 7 of CPUID, EDX.
+bool CpuHasAmx() {
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBf16) != 0 && (d & kTile) != 0;
+}
+#endif
 
 bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
@@ -17,6 +30,26 @@ bool HasAvx512() {
 #else
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+}
+
+bool HasAvx512Bf16() {
+#ifdef SLUICE_AVX512_BY_AVX2
+  return HasAvx2();
+#else
+  return HasAvx512() && __builtin_cpu_supports("avx512bf16");
+#endif
+}
+
+// AMX's registers are 8 KiB of state, which Linux lets a process use that asks for it.
+bool HasAmx() {
+#ifdef SLUICE_AVX512_BY_AVX2
+  return HasAvx2();
+#else
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl; since Linux 5.16
+  static const bool has =
+      HasAvx512Bf16() && CpuHasAmx() && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return has;
 #endif
 }
 
@@ -30,6 +63,10 @@ std::string_view ProfileName(Profile profile) {
       return "cpu-avx2-f32";
     case Profile::kAvx512F32:
       return "cpu-avx512-f32";
+    case Profile::kAvx512Bf16:
+      return "cpu-avx512-bf16";
+    case Profile::kAmxBf16:
+      return "cpu-amx-bf16";
   }
   return "unknown";
 }
@@ -42,20 +79,29 @@ bool ProfileSupported(Profile profile) {
       return HasAvx2();
     case Profile::kAvx512F32:
       return HasAvx512();
+    case Profile::kAvx512Bf16:
+      return HasAvx512Bf16();
+    case Profile::kAmxBf16:
+      return HasAmx();
   }
   return false;
 }
 
+bool MultipliesInBf16(Profile profile) {
+  return profile == Profile::kAvx512Bf16 || profile == Profile::kAmxBf16;
+}
+
 Profile BestProfile() {
-  for (Profile profile : kProfiles) {
-    if (ProfileSupported(profile)) return profile;
-  }
-  return Profile::kPortableF32;
+  return *std::find_if(std::rbegin(kProfiles), std::rend(kProfiles), [](Profile profile) {
+    return ProfileSupported(profile) && !MultipliesInBf16(profile);
+  });
 }
 
 absl::StatusOr<Profile> ParseProfile(std::string_view name) {
   if (name == "auto") return BestProfile();
-  std::string known = "auto";
+  if (name == "bf16" && ProfileSupported(Profile::kAmxBf16)) return Profile::kAmxBf16;
+  if (name == "bf16") name = ProfileName(Profile::kAvx512Bf16);
+  std::string known = "auto, bf16";
   for (Profile profile : kProfiles) {
     known.append(", ").append(ProfileName(profile));
     if (name != ProfileName(profile)) continue;

@@ -14,20 +14,32 @@ namespace sluice::kernels {
 enum class Profile {
   kPortableF32,  // plain C++, no instruction set beyond x86-64 baseline; "cpu-portable-f32"
   kAvx2F32,      // AVX2 + FMA; "cpu-avx2-f32"
-  kAvx512F32,    // AVX-512 F/BW/DQ/VL, dense GEMM by oneDNN where it passes the load-time check;
-                 // "cpu-avx512-f32"
+  kAvx512F32,    // AVX-512 F/BW/DQ/VL; "cpu-avx512-f32"
+  // As kAvx512F32, but where a matrix is stored as bf16, what it is multiplied with is rounded to bf16
+  // (nearest, ties to even; denormals count as zero). Products are exact and summed in f32.
+  kAvx512Bf16,  // pairs of products by VDPBF16PS; "cpu-avx512-bf16"
+  kAmxBf16,     // by AMX's TDPBF16PS, whose order of summation is another; "cpu-amx-bf16"
 };
+
+// From the slowest to the fastest.
+inline constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32,
+                                        Profile::kAvx512F32, Profile::kAvx512Bf16,
+                                        Profile::kAmxBf16};
 
 std::string_view ProfileName(Profile profile);
 
 // True when this machine can execute `profile`.
 bool ProfileSupported(Profile profile);
 
-// The fastest supported profile.
+// True when the profile multiplies bf16 matrices by activations rounded to bf16.
+bool MultipliesInBf16(Profile profile);
+
+// The fastest supported profile that computes everything in f32.
 Profile BestProfile();
 
-// "auto" or a profile's name. InvalidArgument for an unknown name (the message lists the known
-// ones), FailedPrecondition for one that this machine cannot execute.
+// "auto" (BestProfile), "bf16" (the fastest that multiplies in bf16) or a profile's name.
+// InvalidArgument for an unknown name (the message lists the known ones), FailedPrecondition for one
+// that this machine cannot execute.
 absl::StatusOr<Profile> ParseProfile(std::string_view name);
 
 }  // namespace sluice::kernels

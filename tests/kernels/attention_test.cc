@@ -200,7 +200,7 @@ TEST_P(AttentionTest, NoSequencesDoNothing) {
   Attention(Two(), args, kv, {}, 0, nullptr);
 }
 
-SLUICE_EVERY_PROFILE(AttentionTest);
+SLUICE_EVERY_F32_PROFILE(AttentionTest);
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -149,7 +149,7 @@ TEST_P(LogitEditsTest, ARowThatOverflowsHasNoToken) {
   }
 }
 
-SLUICE_EVERY_PROFILE(LogitEditsTest);
+SLUICE_EVERY_F32_PROFILE(LogitEditsTest);
 
 struct EditCase {
   const char* name;

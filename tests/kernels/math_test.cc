@@ -63,7 +63,7 @@ TEST_P(ExpTest, GivesTheSameBitsInBodyAndTail) {
   }
 }
 
-SLUICE_EVERY_PROFILE(ExpTest);
+SLUICE_EVERY_F32_PROFILE(ExpTest);
 
 TEST(LogTest, IsWithinTwoUlps) {
   std::mt19937_64 random(53);

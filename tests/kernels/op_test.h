@@ -19,10 +19,17 @@ inline constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
 inline std::vector<Profile> SupportedProfiles() {
   std::vector<Profile> supported;
-  for (Profile profile : {Profile::kPortableF32, Profile::kAvx2F32, Profile::kAvx512F32}) {
+  for (Profile profile : kProfiles) {
     if (ProfileSupported(profile)) supported.push_back(profile);
   }
   return supported;
+}
+
+// But the GEMM, the profiles that multiply in bf16 have the kernels of AVX-512.
+inline std::vector<Profile> F32Profiles() {
+  std::vector<Profile> profiles = SupportedProfiles();
+  std::erase_if(profiles, MultipliesInBf16);
+  return profiles;
 }
 
 inline std::string ProfileTestName(const testing::TestParamInfo<Profile>& info) {
@@ -35,7 +42,6 @@ inline std::string ProfileTestName(const testing::TestParamInfo<Profile>& info) 
 // 1, if that is larger). Weights of every dtype are widened exactly, so one column serves all.
 enum class Op {
   kGemm,
-  kOneDnn,
   kAttention,
   kDiagnostics,
   kNorm,
@@ -48,7 +54,6 @@ enum class Op {
 inline double Tolerance(Op op) {
   switch (op) {
     case Op::kGemm:
-    case Op::kOneDnn:
       return 4e-6;
     case Op::kAttention:
       return 4e-6;
@@ -95,7 +100,7 @@ inline int64_t RandomInt(std::mt19937_64& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }
 
-// Runs each test body under every profile that this machine can execute.
+// Runs each test body under the profiles that this machine can execute.
 class OpTest : public testing::TestWithParam<Profile> {
  protected:
   Context One() { return {GetParam(), &one_}; }
@@ -111,4 +116,8 @@ class OpTest : public testing::TestWithParam<Profile> {
 #define SLUICE_EVERY_PROFILE(suite)                                                 \
   INSTANTIATE_TEST_SUITE_P(Profiles, suite,                                         \
                            testing::ValuesIn(sluice::kernels::SupportedProfiles()), \
+                           sluice::kernels::ProfileTestName)
+
+#define SLUICE_EVERY_F32_PROFILE(suite)                                                        \
+  INSTANTIATE_TEST_SUITE_P(Profiles, suite, testing::ValuesIn(sluice::kernels::F32Profiles()), \
                            sluice::kernels::ProfileTestName)

@@ -83,7 +83,7 @@ TEST_P(RopeTest, RotatesQueriesAndFilesKeysAndValues) {
   }
 }
 
-SLUICE_EVERY_PROFILE(RopeTest);
+SLUICE_EVERY_F32_PROFILE(RopeTest);
 
 TEST(ReferenceRopeTest, Llama3ScalingKeepsShortDividesLongAndBlendsBetween) {
   const std::optional<reference::Llama3Scaling> scaling = {{8.0, 1.0, 4.0, 8192.0}};

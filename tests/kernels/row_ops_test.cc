@@ -268,7 +268,7 @@ TEST_P(RowOpsTest, NoRowsDoNothing) {
                 .out = nullptr});
 }
 
-SLUICE_EVERY_PROFILE(RowOpsTest);
+SLUICE_EVERY_F32_PROFILE(RowOpsTest);
 
 }  // namespace
 }  // namespace sluice::kernels

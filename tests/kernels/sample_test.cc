@@ -202,7 +202,7 @@ TEST_P(SampleTest, SeedTokenAndSampleEachChangeTheDraw) {
   EXPECT_EQ(tokens.size(), 6u);
 }
 
-SLUICE_EVERY_PROFILE(SampleTest);
+SLUICE_EVERY_F32_PROFILE(SampleTest);
 
 // Known answers published with the Random123 library.
 TEST(PhiloxTest, GivesTheKnownAnswers) {

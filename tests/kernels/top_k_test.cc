@@ -120,7 +120,7 @@ TEST_P(TopKTest, LogSumExpOfWhatIsNotFinite) {
   EXPECT_EQ(LogSum({3e38f, 3e38f, -3e38f}), 3e38f + std::log(2.0));
 }
 
-SLUICE_EVERY_PROFILE(TopKTest);
+SLUICE_EVERY_F32_PROFILE(TopKTest);
 
 }  // namespace
 }  // namespace sluice::kernels

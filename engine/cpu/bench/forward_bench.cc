@@ -1,6 +1,6 @@
 // A whole forward pass of a model on the CPU, without queue or server, beside the peaks of the machine.
 //
-//   forward_bench MODEL_DIRECTORY [Google Benchmark's flags]
+//   forward_bench MODEL_DIRECTORY [PROFILE] [Google Benchmark's flags]
 //
 // Score: whole prompts of mixed lengths in one step, every next token's log-probability.
 // Next:  the same prompts, one token drawn behind each.
@@ -32,14 +32,20 @@ constexpr int kRounds = 5;
 // 512 tokens in all; padded they would be 1152. Those who compare know the same.
 constexpr int32_t kLengths[] = {16, 24, 32, 48, 64, 72, 112, 144};
 
+// What is run, and how.
+struct Subject {
+  std::shared_ptr<const Model> model;
+  std::string profile;  // as in cpu.profile
+};
+
 // A model on a backend with `threads`, and one step of it that can be run again and again.
 class Forward {
  public:
-  Forward(std::shared_ptr<const Model> model, int32_t threads, int32_t tokens, int32_t sequences)
-      : model_(std::move(model)),
+  Forward(const Subject& subject, int32_t threads, int32_t tokens, int32_t sequences)
+      : model_(subject.model),
         bucket_{tokens, sequences},
         batch_(tokens, sequences, static_cast<int32_t>(model_->config.max_positions), kPageTokens) {
-    auto backend = MakeCpuBackend({.threads = threads});
+    auto backend = MakeCpuBackend({.threads = threads, .profile = subject.profile});
     SLUICE_CHECK(backend.ok());
     backend_ = *std::move(backend);
     auto executable = backend_->Load(model_);
@@ -165,7 +171,7 @@ class Forward {
 
 void Time(benchmark::State& state, Forward& forward) {
   kernels::ThreadPool pool(static_cast<int>(state.range(0)));
-  const kernels::Context context = {kernels::BestProfile(), &pool};
+  const kernels::Context context = {kernels::ParseProfile(forward.profile()).value(), &pool};
   kernels::Roofline roofline(context);
   kernels::Series times;
   for (auto _ : state) {
@@ -180,31 +186,31 @@ void Time(benchmark::State& state, Forward& forward) {
   state.SetLabel(forward.profile());
 }
 
-void Prompts(benchmark::State& state, const std::shared_ptr<const Model>& model, bool score) {
+void Prompts(benchmark::State& state, const Subject& subject, bool score) {
   std::vector<int32_t> lengths;
   for (int64_t i = 0; i < state.range(1); ++i) {
     lengths.insert(lengths.end(), std::begin(kLengths), std::end(kLengths));
   }
   const int32_t tokens = std::accumulate(lengths.begin(), lengths.end(), 0);
-  Forward forward(model, static_cast<int32_t>(state.range(0)), tokens,
+  Forward forward(subject, static_cast<int32_t>(state.range(0)), tokens,
                   static_cast<int32_t>(lengths.size()));
   forward.AssignPrompts(lengths, score);
   Time(state, forward);
 }
 
-void Decode(benchmark::State& state, const std::shared_ptr<const Model>& model) {
+void Decode(benchmark::State& state, const Subject& subject) {
   const auto context = static_cast<int32_t>(state.range(1));
-  Forward forward(model, static_cast<int32_t>(state.range(0)), context + 1, 1);
+  Forward forward(subject, static_cast<int32_t>(state.range(0)), context + 1, 1);
   forward.AssignPrompts({context}, false);
   forward.Run();
   forward.AssignToken(context);
   Time(state, forward);
 }
 
-void Register(const std::shared_ptr<const Model>& model) {
+void Register(const Subject& subject) {
   const auto prompts = [&](const char* name, bool score) {
     benchmark::RegisterBenchmark(name,
-                                 [=](benchmark::State& state) { Prompts(state, model, score); })
+                                 [=](benchmark::State& state) { Prompts(state, subject, score); })
         ->Iterations(kRounds)
         ->ArgNames({"threads", "times"})
         ->ArgsProduct({{1, 2}, {1}})
@@ -212,7 +218,7 @@ void Register(const std::shared_ptr<const Model>& model) {
   };
   prompts("Score", true);
   prompts("Next", false);
-  benchmark::RegisterBenchmark("Decode", [=](benchmark::State& state) { Decode(state, model); })
+  benchmark::RegisterBenchmark("Decode", [=](benchmark::State& state) { Decode(state, subject); })
       ->Iterations(kRounds)
       ->ArgNames({"threads", "context"})
       ->ArgsProduct({{1, 2}, {127}});
@@ -220,16 +226,22 @@ void Register(const std::shared_ptr<const Model>& model) {
 
 int Main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s MODEL_DIRECTORY [flags of Google Benchmark]\n", argv[0]);
+  if (argc != 2 && argc != 3) {
+    std::fprintf(stderr, "usage: %s MODEL_DIRECTORY [PROFILE] [flags of Google Benchmark]\n",
+                 argv[0]);
     return 2;
+  }
+  const std::string profile = argc == 3 ? argv[2] : "auto";
+  if (const auto parsed = kernels::ParseProfile(profile); !parsed.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(parsed.status().message()).c_str());
+    return 1;
   }
   const auto model = LoadModel("model", 1, std::string(argv[1]));
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", std::string(model.status().message()).c_str());
     return 1;
   }
-  Register(*model);
+  Register({*model, profile});
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -12,6 +12,10 @@ inline const Table& TableFor(Profile profile) {
       return kAvx2;
     case Profile::kAvx512F32:
       return kAvx512;
+    case Profile::kAvx512Bf16:
+      return kAvx512Bf16;
+    case Profile::kAmxBf16:
+      return kAmx;
     case Profile::kPortableF32:
       break;
   }

@@ -18,7 +18,7 @@ struct GemmBlock {
   const float* x;  // [rows, k], row stride ldx
   int64_t ldx;
   int64_t rows;
-  const void* panels;  // [ceil(cols / panel_cols), k, panel_cols], see Table
+  const void* panels;  // [ceil(cols / panel_cols), rows of k, panel_cols], see Table
   int64_t k;
   int64_t cols;
   const float* bias;  // [cols] or nullptr
@@ -60,14 +60,25 @@ inline constexpr int kAttentionTile = 8;
 // Most rows of an AttentionBlock.
 inline constexpr int kAttentionRows = 32;
 
+// Of panels of pairs, and how large a block of theirs may be: rows, columns, and rows times k, unless
+// there are no more than kPairsFewRows.
+inline constexpr int64_t kPairsDepth = 32;
+inline constexpr int64_t kPairsRows = 128;
+inline constexpr int64_t kPairsFewRows = 32;
+inline constexpr int64_t kPairsCols = 1024;
+inline constexpr int64_t kPairsArea = int64_t{1} << 17;
+
 struct Table {
   int32_t panel_cols;  // columns of a GEMM panel
   int32_t tile_rows;   // rows that a GEMM tile computes at once
 
   // Panels of f32 hold a row's columns in order. Panels of bf16 interleave the halves of a row: the
   // column c < panel_cols / 2, then c + panel_cols / 2. The sums are f32 in both and agree bitwise.
+  // Where `pairs` is set, x is rounded to bf16 instead and panels of bf16 hold pairs: rows 2 i and
+  // 2 i + 1 of a column are neighbours; rows of zeros fill k up to a multiple of kPairsDepth.
   void (*gemm_f32)(const GemmBlock& block);
   void (*gemm_bf16)(const GemmBlock& block);
+  bool pairs;
   void (*attention)(const AttentionBlock& block);
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t dim,
@@ -97,5 +108,7 @@ inline constexpr int64_t kScanSlack = 16;  // the widest vector
 extern const Table kPortable;
 extern const Table kAvx2;
 extern const Table kAvx512;
+extern const Table kAvx512Bf16;
+extern const Table kAmx;
 
 }  // namespace sluice::kernels::simd

@@ -1,0 +1,99 @@
+// The GEMM over bf16 pairs by VDPBF16PS; without that instruction (tests) by what it does.
+#define SLUICE_SIMD_LANES 16
+#define SLUICE_SIMD_NAMESPACE simd_avx512_bf16
+#include "kernels/cpu/simd/gemm_pairs.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+// sum += the two products in each lane, the upper ones first.
+SLUICE_INLINE VecF AddPairs(VecF sum, VecI x, VecI w) {
+#ifdef __AVX512BF16__
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
+#else
+  sum = Fma(reinterpret_cast<VecF>(x & -65536), reinterpret_cast<VecF>(w & -65536), sum);
+  return Fma(reinterpret_cast<VecF>(x << 16), reinterpret_cast<VecF>(w << 16), sum);
+#endif
+}
+
+struct Dots {
+  static constexpr int64_t kTileRows = 8;
+  static constexpr int64_t kRowsAtOnce = kTileRows;
+  static int64_t PanelsAtOnce(int64_t rows) {
+    return rows < kTileRows ? SLUICE_SIMD_NAMESPACE::PanelsAtOnce(rows) : 1;
+  }
+
+  static void Multiply(const PairsTile& tile) { Dispatch<kTileRows>(tile); }
+
+ private:
+  template <int R>
+  static void Dispatch(const PairsTile& tile) {
+    constexpr int kPanels = SLUICE_SIMD_NAMESPACE::PanelsAtOnce(R);
+    if (tile.rows < R) {
+      if constexpr (R > 1) Dispatch<R - 1>(tile);
+      return;
+    }
+    int64_t p = 0;
+    for (; p + kPanels <= tile.count; p += kPanels) Run<R, kPanels>(tile, p);
+    for (; p < tile.count; ++p) Run<R, 1>(tile, p);
+  }
+
+  // All rows of a tile, R, by P panels from panel `p` on.
+  template <int R, int P>
+  static void Run(const PairsTile& tile, int64_t p) {
+    constexpr int kVectors = P * kPanelVectors;
+    constexpr int64_t kAhead = 1024;  // elements
+    const int64_t width = tile.last ? P * kPanelCols : simd::kPairsCols;
+    float* const carried = tile.carried + p * kPanelCols;
+    const uint16_t* x = tile.x;
+    const uint16_t* w = tile.panels + p * tile.panel_stride;
+    VecF sum[R][kVectors] = {};
+    if (!tile.first) {
+      for (int r = 0; r < R; ++r) {
+        for (int c = 0; c < kVectors; ++c) {
+          sum[r][c] = Load(carried + r * simd::kPairsCols + c * kLanes);
+        }
+      }
+    }
+    for (int64_t step = 0; step < tile.steps; ++step, x += kTileRows * kStep) {
+#pragma GCC unroll 4
+      for (int64_t pair = 0; pair < kStep; pair += 2, w += 2 * kPanelCols) {
+        VecI column[kVectors];
+#pragma GCC unroll 4
+        for (int i = 0; i < P; ++i) {
+          const uint16_t* row = w + i * tile.panel_stride;
+#pragma GCC unroll 2
+          for (int v = 0; v < kPanelVectors; ++v) {
+            column[i * kPanelVectors + v] = LoadInts(row + v * 2 * kLanes);
+            __builtin_prefetch(row + kAhead + v * 2 * kLanes);
+          }
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          int32_t both;
+          __builtin_memcpy(&both, x + r * kStep + pair, sizeof(both));
+          const VecI a = both - VecI{};
+#pragma GCC unroll 8
+          for (int c = 0; c < kVectors; ++c) sum[r][c] = AddPairs(sum[r][c], a, column[c]);
+        }
+      }
+    }
+    float sums[R * P * kPanelCols];
+    float* const to = tile.last ? sums : carried;
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < kVectors; ++c) Store(to + r * width + c * kLanes, sum[r][c]);
+    }
+    if (tile.last) {
+      WriteTile(*tile.block, tile.row, R, tile.col + p * kPanelCols, P * kPanelCols, sums);
+    }
+  }
+};
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE
+
+namespace sluice::kernels::simd {
+
+void GemmOfPairsByDots(const GemmBlock& block) {
+  SLUICE_SIMD_NAMESPACE::GemmOfPairs<SLUICE_SIMD_NAMESPACE::Dots>(block);
+}
+
+}  // namespace sluice::kernels::simd

@@ -1,0 +1,109 @@
+// GEMM over panels of bf16 pairs: what is common to VDPBF16PS and AMX. See vec.h for the rules.
+//
+// A block rounds its rows of x to bf16 once, into tiles of consecutive memory, and multiplies them by
+// panel after panel. Sums are f32, one an element, over k ascending; where k is cut they wait in memory,
+// which moves no bit.
+#pragma once
+
+#include "kernels/cpu/simd/gemm.h"
+#include "kernels/cpu/simd/pairs.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+static_assert(kPanelCols == simd::kPairsDepth);
+inline constexpr int64_t kStep = simd::kPairsDepth;  // rows of a panel that tiles take at a time
+inline constexpr int64_t kPanelStep = kStep * kPanelCols;
+
+// Some rows of a block by some panels, over a part of k.
+struct PairsTile {
+  const simd::GemmBlock* block;
+  const uint16_t* x;       // [steps, the unit's tile rows, kStep] of the first tile
+  int64_t tile_stride;     // elements from a tile of x to the next
+  const uint16_t* panels;  // [steps, kStep / 2, kPanelCols, 2] of the first panel
+  int64_t panel_stride;    // elements
+  int64_t steps;
+  int64_t row, rows;
+  int64_t col, count;  // of panels
+  float* carried;      // [rows, kPairsCols] sums at `row` and `col` while k is cut
+  bool first, last;    // parts of k
+};
+
+#ifndef __AVX512BF16__
+// To bf16: to nearest, ties to even, denormals to zero, NaN made quiet.
+SLUICE_INLINE uint16_t ToBF16(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  if ((bits & 0x7FFFFFFF) < 0x00800000) return static_cast<uint16_t>(bits >> 16 & 0x8000);
+  if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+#endif
+
+// The first n <= kStep values of a row, then zeros.
+SLUICE_INLINE void RoundStep(const float* x, int64_t n, uint16_t* out) {
+#ifdef __AVX512BF16__
+  const __mmask16 low = n >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << n) - 1);
+  const __mmask16 high = n >= 32  ? 0xFFFF
+                         : n > 16 ? static_cast<__mmask16>((1u << (n - 16)) - 1)
+                                  : 0;
+  const __m512bh rounded =
+      _mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(high, x + 16), _mm512_maskz_loadu_ps(low, x));
+  __builtin_memcpy(out, &rounded, sizeof(rounded));
+#else
+  for (int64_t i = 0; i < kStep; ++i) out[i] = i < n ? ToBF16(x[i]) : 0;
+#endif
+}
+
+// Columns [begin, begin + depth) of the block's rows as [tiles, steps, tile_rows, kStep]. What fills the
+// last tile up stays as it is: no row meets another one.
+SLUICE_INLINE void RoundRows(const simd::GemmBlock& block, int64_t begin, int64_t depth,
+                             int64_t tile_rows, uint16_t* out) {
+  const int64_t steps = (depth + kStep - 1) / kStep;
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const float* x = block.x + row * block.ldx + begin;
+    uint16_t* to = out + (row / tile_rows * steps * tile_rows + row % tile_rows) * kStep;
+    for (int64_t done = 0; done < depth; done += kStep, to += tile_rows * kStep) {
+      RoundStep(x + done, depth - done, to);
+    }
+  }
+}
+
+// `Unit` has kTileRows; kRowsAtOnce, a multiple of it; PanelsAtOnce(rows) and Multiply(PairsTile).
+template <typename Unit>
+static void GemmOfPairs(const simd::GemmBlock& block) {
+  alignas(kCacheLine) uint16_t x[simd::kPairsArea];
+  alignas(kCacheLine) float carried[simd::kPairsFewRows * simd::kPairsCols];
+  constexpr int64_t kRows = Unit::kTileRows;
+  const int64_t tiles = (block.rows + kRows - 1) / kRows;
+  const int64_t deepest = simd::kPairsArea / (tiles * kRows) / kStep * kStep;
+  const int64_t panels = (block.cols + kPanelCols - 1) / kPanelCols;
+  const int64_t panel = (block.k + kStep - 1) / kStep * kPanelStep;  // elements
+  const int64_t at_once = Unit::PanelsAtOnce(block.rows);
+  for (int64_t begin = 0; begin < block.k; begin += deepest) {
+    const int64_t depth = block.k - begin < deepest ? block.k - begin : deepest;
+    const int64_t steps = (depth + kStep - 1) / kStep;
+    RoundRows(block, begin, depth, kRows, x);
+    asm volatile("" : : "r"(x) : "memory");  // tile instructions read it unseen by the compiler
+    for (int64_t p = 0; p < panels; p += at_once) {
+      for (int64_t row = 0; row < block.rows; row += Unit::kRowsAtOnce) {
+        const int64_t rows = block.rows - row;
+        Unit::Multiply(
+            {.block = &block,
+             .x = x + row * steps * kStep,
+             .tile_stride = steps * kRows * kStep,
+             .panels = static_cast<const uint16_t*>(block.panels) + p * panel + begin * kPanelCols,
+             .panel_stride = panel,
+             .steps = steps,
+             .row = row,
+             .rows = rows < Unit::kRowsAtOnce ? rows : Unit::kRowsAtOnce,
+             .col = p * kPanelCols,
+             .count = panels - p < at_once ? panels - p : at_once,
+             .carried = carried + row * simd::kPairsCols + p * kPanelCols,
+             .first = begin == 0,
+             .last = begin + depth == block.k});
+      }
+    }
+  }
+}
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE
