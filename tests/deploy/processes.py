@@ -25,7 +25,7 @@ DEMO = ROOT / "models" / "demo"
 def tool(name):
     """Path of a program: of this Python's environment, else of the system. A missing one is a failure."""
     path = shutil.which(name, path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert path, f"{name} is missing; see tools/packages-test.txt and tools/requirements-test.txt"
+    assert path, f"{name} is missing; see tools/packages-test-run.txt and tools/requirements-test.txt"
     return path
 
 
