@@ -54,12 +54,12 @@ struct Tiles {
         }
       }
       _tile_loadd(6, w, kPanelCols * 2 * kBytes);
-      _tile_loadd(4, x, kStep * kBytes);
       _tile_loadd(7, w + kHalf * 2, kPanelCols * 2 * kBytes);
+      _tile_loadd(4, x, kStep * kBytes);
+      if constexpr (Two) _tile_loadd(5, x + tile.tile_stride, kStep * kBytes);
       _tile_dpbf16ps(0, 4, 6);
       _tile_dpbf16ps(1, 4, 7);
       if constexpr (Two) {
-        _tile_loadd(5, x + tile.tile_stride, kStep * kBytes);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
       }

@@ -63,20 +63,33 @@ SLUICE_INLINE void StoreUpTo(float* p, VecF v, int64_t n) {
   }
 }
 
+// With kWhole all columns of the tile are the block's.
+template <bool kWhole>
+SLUICE_INLINE void WriteSums(const simd::GemmBlock& block, int64_t row, int64_t rows, int64_t col,
+                             int64_t width, const float* sums) {
+  const int64_t cols = kWhole ? width : block.cols - col;
+  const float* bias = block.bias == nullptr ? nullptr : block.bias + col;
+  for (int64_t r = 0; r < rows; ++r) {
+    float* out = block.out + (row + r) * block.ldo + col;
+    for (int64_t c = 0; c < cols; c += kLanes) {
+      const int64_t n = kWhole ? kLanes : cols - c;
+      VecF sum = Load(sums + r * width + c);
+      if (bias != nullptr) sum += LoadUpTo(bias + c, n);
+      if (block.accumulate) sum = LoadUpTo(out + c, n) + sum;
+      StoreUpTo(out + c, sum, n);
+    }
+  }
+}
+
 // Adds what the block wants added to finished sums [rows, width] and writes them. Out of line: the
 // registers that it needs would cost the loop over k its own.
 __attribute__((noinline)) static void WriteTile(const simd::GemmBlock& block, int64_t row,
                                                 int64_t rows, int64_t col, int64_t width,
                                                 const float* sums) {
-  const int64_t cols = block.cols - col < width ? block.cols - col : width;
-  for (int64_t r = 0; r < rows; ++r) {
-    float* out = block.out + (row + r) * block.ldo + col;
-    for (int64_t c = 0; c < cols; c += kLanes) {
-      VecF sum = Load(sums + r * width + c);
-      if (block.bias != nullptr) sum += LoadUpTo(block.bias + col + c, cols - c);
-      if (block.accumulate) sum = LoadUpTo(out + c, cols - c) + sum;
-      StoreUpTo(out + c, sum, cols - c);
-    }
+  if (block.cols - col >= width) {
+    WriteSums<true>(block, row, rows, col, width, sums);
+  } else {
+    WriteSums<false>(block, row, rows, col, width, sums);
   }
 }
 

@@ -62,9 +62,11 @@ SLUICE_INLINE void RoundRows(const simd::GemmBlock& block, int64_t begin, int64_
   for (int64_t row = 0; row < block.rows; ++row) {
     const float* x = block.x + row * block.ldx + begin;
     uint16_t* to = out + (row / tile_rows * steps * tile_rows + row % tile_rows) * kStep;
-    for (int64_t done = 0; done < depth; done += kStep, to += tile_rows * kStep) {
-      RoundStep(x + done, depth - done, to);
+    int64_t done = 0;
+    for (; done + kStep <= depth; done += kStep, to += tile_rows * kStep) {
+      RoundStep(x + done, kStep, to);
     }
+    if (done < depth) RoundStep(x + done, depth - done, to);
   }
 }
 
