@@ -53,6 +53,8 @@ class Contest {
   void Report(benchmark::State& state, const std::string& dtype) const {
     const double flops = 2.0 * static_cast<double>(rows_ * ours_.k() * ours_.n());
     const double bytes = static_cast<double>(ours_.bytes());
+    state.counters["MFLOP"] = flops / 1e6;
+    state.counters["MB_" + dtype] = state.counters["MB_onednn_" + dtype] = bytes / 1e6;
     roofline_.Report(state, dtype.c_str(), ours_times_, flops, bytes);
     roofline_.Report(state, ("onednn_" + dtype).c_str(), onednn_times_, flops, bytes);
     state.counters["onednn_over_ours_" + dtype] = onednn_times_.Median() / ours_times_.Median();

@@ -35,6 +35,12 @@ def claims(kernels):
     """Ratios that single benchmarks make themselves."""
     lines = []
     for name, counters in kernels.items():
+        for dtype in ("f32", "bf16"):
+            if f"onednn_over_ours_{dtype}" in counters:
+                lines.append(
+                    f"- {name}: {dtype} {counters[dtype + '_us']:.4g} µs; oneDNN takes "
+                    f"{counters['onednn_over_ours_' + dtype]:.2f} times as long."
+                )
         if "xsa_over_plain" in counters:
             lines.append(f"- {name}: XSA adds {counters['xsa_over_plain'] - 1:+.1%} to attention.")
         if "values_over_top_k" in counters:
@@ -80,9 +86,9 @@ def markdown(made):
         f"{made['date']}, {made['processor']}. {made['note']}".rstrip(),
         "",
         "Peaks (multiply-adds in registers with the profile's instructions, reads of memory beyond the",
-        "caches) are measured in turns with the kernels; figures are medians. Where arithmetic is f32, as in",
-        "the profiles up to AVX-512 F, the peak is that of f32 for weights of either type. Times of one",
-        "thread are its processor time.",
+        "caches) are measured in turns with the kernels; figures are medians. The peak is that of f32 under the",
+        "f32 profiles and of bf16 under the others, for weights of either type. Times of one thread are its",
+        "processor time.",
         "",
         *claims(made["kernels"]),
         "",

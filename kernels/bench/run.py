@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The CPU kernels beside the peaks of the machine and beside others, to one report.
 
-    cmake --build build/release --target attention_bench forward_bench gemm_bench rows_bench sample_bench \\
-        top_k_bench
+    cmake --build build/release --target attention_bench forward_bench gemm_bench onednn_bench rows_bench \\
+        sample_bench top_k_bench
     build/venv/bin/python kernels/bench/run.py --build build/release \\
         --torch-python PYTHON --onnx-python PYTHON --out loadtest/results/kernels
 
@@ -37,6 +37,7 @@ KERNELS = [
     ("kernels/gemm_bench", "PositionWise/profile:[1234]/threads:1/rows:(1|8|64)/.*matrices:64/"),
     ("kernels/gemm_bench", "PositionWise/profile:[1234]/threads:2/rows:(1|8)/.*matrices:256/"),
     ("kernels/gemm_bench", "(Cached/profile:[1234]/threads:1/rows:(4|64)/|Head/profile:[1234]/threads:2/rows:1/)"),
+    ("kernels/onednn_bench", "."),
     ("kernels/attention_bench", "BM_Prefill"),
     ("kernels/attention_bench", "BM_Decode/threads:2"),
     ("kernels/rows_bench", "."),
@@ -142,7 +143,8 @@ def contend(build, model, profile, contest, peers, rounds):
         seconds["ours"].append(row[counter] / 1e6)
         for key, job in jobs.items():
             seconds[f"{peers[key[0]].version}, {key[1]}"].append(peers[key[0]].seconds(job))
-    return {"name": name, "seconds": seconds, "ours": counters[-1], "fractions": fractions(counters)}
+    label = ", ".join([name, *filter(None, [counters[-1].get("label")])])
+    return {"name": label, "seconds": seconds, "ours": counters[-1], "fractions": fractions(counters)}
 
 
 def fractions(counters):
@@ -169,9 +171,12 @@ def run_contests(arguments, model):
     for threads in (1, 2):
         with started(arguments, model, threads) as peers:
             for contest in contests(threads):
-                results.append(
-                    contend(arguments.build, model, arguments.profile, contest, peers, arguments.rounds)
-                )
+                # What is no whole pass has the kernels of f32 under every profile.
+                whole = contest[1][0].startswith("engine")
+                for profile in arguments.profiles if whole else ["auto"]:
+                    results.append(
+                        contend(arguments.build, model, profile, contest, peers, arguments.rounds)
+                    )
     return results
 
 
@@ -189,7 +194,9 @@ def parse(argv):
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--torch-python", help="interpreter that has torch and transformers")
     parser.add_argument("--onnx-python", help="interpreter that has onnx and onnxruntime")
-    parser.add_argument("--profile", default="auto", help="of whole passes, as in cpu.profile")
+    parser.add_argument(
+        "--profiles", nargs="+", default=["auto"], help="of whole passes, as in cpu.profile"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="of peers and ours in turns")
     parser.add_argument("--skip-kernels", action="store_true", help="only whole passes and peers")
     parser.add_argument("--note", default="", help="a sentence for the report, such as what else ran")
@@ -210,7 +217,6 @@ def main(argv=None):
         "date": datetime.date.today().isoformat(),
         "processor": processor(),
         "note": arguments.note,
-        "profile": arguments.profile,
         "rounds": arguments.rounds,
         "kernels": kernels,
         "contests": results,

@@ -15,6 +15,8 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 inline constexpr int kQueries = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;
+// Pages that scores meet at once: a query's feature, broadcast, is for two vectors of keys at least.
+inline constexpr int kPagesAtOnce = kPageVectors == 1 ? 2 : 1;
 
 // The hardware's prefetchers stop at page ends, and a sequence's pages lie anywhere.
 inline constexpr int64_t kPagesAhead = 2;
@@ -59,23 +61,40 @@ template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries) {
   const int64_t head_dim = block.kv->head_dim;
   const int64_t pages = (queries[N - 1].visible + kPageTokens - 1) / kPageTokens;
-  for (int64_t page = 0; page < pages; ++page) {
-    const float* k = block.kv->k + PageBase(block, page);
-    const float* ahead = block.kv->k + PageBase(block, PageToFetch(page, pages));
-    VecF sum[N][kPageVectors] = {};
-    for (int64_t d = 0; d < head_dim; ++d, k += kPageTokens, ahead += kPageTokens) {
-      __builtin_prefetch(ahead);
+  for (int64_t page = 0; page < pages; page += kPagesAtOnce) {
+    const float* k[kPagesAtOnce];
+    const float* ahead[kPagesAtOnce];
+    for (int p = 0; p < kPagesAtOnce; ++p) {
+      const int64_t at = page + p < pages ? page + p : page;  // behind the last: for nobody
+      k[p] = block.kv->k + PageBase(block, at);
+      ahead[p] = block.kv->k + PageBase(block, PageToFetch(at, pages));
+    }
+    VecF sum[N][kPagesAtOnce * kPageVectors] = {};
+    for (int64_t d = 0; d < head_dim; ++d) {
+      VecF keys[kPagesAtOnce * kPageVectors];
+#pragma GCC unroll 2
+      for (int p = 0; p < kPagesAtOnce; ++p) {
+        __builtin_prefetch(ahead[p] + d * kPageTokens);
+#pragma GCC unroll 4
+        for (int c = 0; c < kPageVectors; ++c) {
+          keys[p * kPageVectors + c] = Load(k[p] + d * kPageTokens + c * kLanes);
+        }
+      }
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) {
         const VecF q = Broadcast(queries[i].q[d]);
 #pragma GCC unroll 4
-        for (int c = 0; c < kPageVectors; ++c) sum[i][c] = Fma(q, Load(k + c * kLanes), sum[i][c]);
+        for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
+          sum[i][c] = Fma(q, keys[c], sum[i][c]);
+        }
       }
     }
+    const int64_t vectors = (pages - page) * kPageVectors;
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) {
 #pragma GCC unroll 4
-      for (int c = 0; c < kPageVectors; ++c) {
+      for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
+        if (c >= vectors) break;
         Store(queries[i].scores + page * kPageTokens + c * kLanes, sum[i][c] * block.scale);
       }
     }
@@ -117,7 +136,7 @@ SLUICE_INLINE void AddValues(const Query* queries, int64_t begin, int64_t end, i
 template <int N>
 SLUICE_INLINE void AddValuesOfPage(const Query* queries, int64_t begin, int64_t end, const float* v,
                                    int64_t head_dim, const float* ahead) {
-  constexpr int kVectors = N == 1 ? 8 : N == 2 ? 4 : kLanes == 8 || N <= 4 ? 2 : 1;
+  constexpr int kVectors = N == 1 ? 8 : N == 2 ? 4 : kLanes >= 8 || N <= 4 ? 2 : 1;
   int64_t d = 0;
   for (; d + kVectors * kLanes <= head_dim; d += kVectors * kLanes) {
     AddValues<N, kVectors>(queries, begin, end, d, v, head_dim, ahead + d * kPageTokens);
