@@ -1,0 +1,46 @@
+"""The profiles that multiply in bf16, on processors that have the instructions; their refusal on others."""
+
+import concurrent.futures
+import pathlib
+
+import numpy as np
+import pytest
+from infer import ids_inputs, infer
+from test_invariance import make_requests, same
+
+FLAGS = pathlib.Path("/proc/cpuinfo").read_text().split()
+NEEDS = {"cpu-avx512-bf16": "avx512_bf16", "cpu-amx-bf16": "amx_bf16"}
+REQUESTS = 24
+
+
+@pytest.mark.parametrize("profile", NEEDS)
+def test_a_bf16_profile_serves_bits_of_its_own_or_is_refused(daemon, demo, profile):
+    if NEEDS[profile] not in FLAGS:
+        with pytest.raises(AssertionError, match=f"'{profile}' needs instructions that this machine lacks"):
+            daemon("--cpu.profile", profile)
+        return
+    server = daemon("--cpu.profile", profile, "--cpu.poison", "true",
+                    "--engine.batch.max-queue-delay-us", "5ms")
+    assert server.metric("sluice_backend_info", profile=profile) == 1
+    requests = list(make_requests())[:REQUESTS]
+    wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
+
+    def ask(request, of=server):
+        rows, parameters = request
+        with of.client() as client:
+            return infer(client, ids_inputs(rows), wanted, **parameters)
+
+    alone = [ask(request) for request in requests]
+    with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
+        crowd = list(pool.map(ask, requests))
+    assert all(same(one, other) for one, other in zip(alone, crowd, strict=True))
+
+    # The shipped model is stored as bf16: rounding what meets it moves answers, by little.
+    moved = [np.nanmax(np.abs(ask(request, demo)["prompt_logprobs"] - answer["prompt_logprobs"]))
+             for request, answer in zip(requests, alone, strict=True) if len(request[0][0]) > 1]
+    assert 1e-4 < max(moved) < 0.5
+
+
+def test_an_unknown_profile_is_refused_with_the_known_ones(daemon):
+    with pytest.raises(AssertionError, match="unknown numerics profile 'cpu-avx9'; known are auto, bf16, cpu-"):
+        daemon("--cpu.profile", "cpu-avx9")
