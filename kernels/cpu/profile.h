@@ -21,7 +21,7 @@ enum class Profile {
   kAmxBf16,     // by AMX's TDPBF16PS, whose order of summation is another; "cpu-amx-bf16"
 };
 
-// From the slowest to the fastest.
+// Each needs all instructions that those before it need.
 inline constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32,
                                         Profile::kAvx512F32, Profile::kAvx512Bf16,
                                         Profile::kAmxBf16};
@@ -34,10 +34,10 @@ bool ProfileSupported(Profile profile);
 // True when the profile multiplies bf16 matrices by activations rounded to bf16.
 bool MultipliesInBf16(Profile profile);
 
-// The fastest supported profile that computes everything in f32.
+// The last supported one of kProfiles that computes everything in f32, which is the fastest.
 Profile BestProfile();
 
-// "auto" (BestProfile), "bf16" (the fastest that multiplies in bf16) or a profile's name.
+// "auto" (BestProfile), "bf16" (the last supported one that multiplies in bf16) or a profile's name.
 // InvalidArgument for an unknown name (the message lists the known ones), FailedPrecondition for one
 // that this machine cannot execute.
 absl::StatusOr<Profile> ParseProfile(std::string_view name);
