@@ -75,7 +75,10 @@ def test_a_deadline_that_passes_in_the_queue_ends_there(daemon):
         hasty = [Call(server, timeout=200_000 * SLOWER) for _ in range(5)]
         assert [each.status() for each in hasty] == ["DEADLINE_EXCEEDED"] * 5
         held.end()
-    assert server.metric("sluice_deadline_missed_total", stage="queue") == 5
+    # Where all are slow, the client's reset may overtake the daemon's own timer.
+    missed = server.metric("sluice_deadline_missed_total", stage="queue")
+    assert missed > 0
+    assert missed + server.metric("sluice_requests_total", code="CANCELLED") == 5
     assert server.metric("sluice_deadline_missed_total", stage="run") == 0
 
 

@@ -13,7 +13,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from always import await_balance, undisturbed
 from calls import Call, pause, wait_until
-from conftest import DEMO, ROOT, SLUICED, Daemon, free_port
+from conftest import DEMO, ROOT, SLOWER, SLUICED, Daemon, free_port
 from infer import infer, text_inputs
 from streaming import Stream
 from test_invariance import same
@@ -105,10 +105,10 @@ def started(**files):
     process = subprocess.Popen(
         [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", grpc_address,
          "--server.metrics.address", http_address, "--server.log.access-sample", "1",
-         "--server.admin.address="], **files)
+         "--server.admin.address=", "--engine.batch.max-batch-tokens=1024"], **files)
     server = Daemon.__new__(Daemon)
     server.grpc, server.http, server.process = grpc_address, http_address, process
-    wait_until(server.ready)
+    wait_until(server.ready, 60 * SLOWER)
     return server
 
 

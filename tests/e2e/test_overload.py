@@ -5,7 +5,7 @@ import subprocess
 
 from always import undisturbed
 from calls import Call, trailers, wait_until
-from conftest import BUILD
+from conftest import BUILD, SLOWER
 from tritonclient.grpc import service_pb2
 
 SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
@@ -28,7 +28,7 @@ def test_ten_times_the_capacity_in_an_open_loop(daemon, tmp_path):
     with undisturbed(server, priority=1):
         subprocess.run(
             [SLUICE_LOAD, "run", "--server", server.grpc, "--rate", "1500", "--lengths", "fixed:60",
-             "--max-tokens", "150", "--parameter", "ignore_eos", "true", "--cap", "256",
+             "--max-tokens", str(150 // SLOWER), "--parameter", "ignore_eos", "true", "--cap", "256",
              "--duration", "4", "--warm-up", "1", "--quiet", "--out", out], timeout=60)
     phase = json.loads(out.read_text())["phases"][0]
     outcomes = phase["outcomes"]
