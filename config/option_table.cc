@@ -215,13 +215,11 @@ std::vector<Option> CpuOptionTable() {
   return {
       OPTION(cpu.threads, Count(0, 1024),
              "Compute threads. 0: as many as the cgroup's limit and the affinity mask allow."),
-      OPTION(
-          cpu.profile, Name{64},
-          "Numerics profile by name (instruction set, types and algorithms). auto: the fastest "
-          "that "
-          "this processor runs and that computes in f32. bf16: the fastest that multiplies weights "
-          "stored as bf16 in bf16, an error where there is none. Outputs are bitwise stable within "
-          "a profile."),
+      OPTION(cpu.profile, Name{64},
+             "Numerics profile by name (instruction set, types and algorithms). auto: the fastest "
+             "that this processor runs and that computes in f32. bf16: the fastest that multiplies "
+             "weights stored as bf16 in bf16, an error where there is none. Outputs are bitwise "
+             "stable within a profile."),
       OPTION(
           cpu.poison, Boolean{},
           "Fill everything that a batch must not read with NaN before it runs. For tests; slow."),

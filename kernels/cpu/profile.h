@@ -2,7 +2,8 @@
 //
 // A profile names everything that decides the bits of a result on the CPU: the instruction set, the
 // dtype of the arithmetic and the kernel selection. Same profile, same bits: on every machine that
-// supports it, for every batch, bucket and thread count.
+// supports it, for every batch, bucket and thread count. For the bf16 profiles, whose instructions are the
+// maker's to define, that was seen on one kind of processor only.
 #pragma once
 
 #include <string_view>

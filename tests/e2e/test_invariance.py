@@ -29,6 +29,13 @@ def same(one, other):
     return one.keys() == other.keys() and all(bits(one[name]) == bits(other[name]) for name in one)
 
 
+def ask(server, request, wanted):
+    """The answer to one of make_requests(), on a connection of its own."""
+    rows, parameters = request
+    with server.client() as client:
+        return infer(client, ids_inputs(rows), wanted, **parameters)
+
+
 def test_64_clients_get_the_bits_of_a_lonely_request(daemon):
     """With every byte that must not be read filled with NaN before each replay."""
     server = daemon("--cpu.poison", "true", "--engine.batch.max-queue-delay-us", "5ms")
@@ -36,14 +43,9 @@ def test_64_clients_get_the_bits_of_a_lonely_request(daemon):
     wanted = ["output_ids", "sequence_length", "logprobs", "logits", "prompt_logprobs",
               "xsa_proj_frac", "finish_reason"]
 
-    def ask(request):
-        rows, parameters = request
-        with server.client() as client:
-            return infer(client, ids_inputs(rows), wanted, **parameters)
-
-    alone = [ask(request) for request in requests]
+    alone = [ask(server, request, wanted) for request in requests]
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
-        crowd = list(pool.map(ask, requests))
+        crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
     assert all(np.isfinite(answer["logits"]).all() for answer in alone)
     different = [i for i in range(CLIENTS) if not same(alone[i], crowd[i])]
     assert not different, f"seed {SEED}: requests {different} depend on their company"

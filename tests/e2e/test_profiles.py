@@ -5,8 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from infer import ids_inputs, infer
-from test_invariance import make_requests, same
+from test_invariance import ask, make_requests, same
 
 FLAGS = pathlib.Path("/proc/cpuinfo").read_text().split()
 NEEDS = {"cpu-avx512-bf16": "avx512_bf16", "cpu-amx-bf16": "amx_bf16"}
@@ -25,18 +24,13 @@ def test_a_bf16_profile_serves_bits_of_its_own_or_is_refused(daemon, demo, profi
     requests = list(make_requests())[:REQUESTS]
     wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
 
-    def ask(request, of=server):
-        rows, parameters = request
-        with of.client() as client:
-            return infer(client, ids_inputs(rows), wanted, **parameters)
-
-    alone = [ask(request) for request in requests]
+    alone = [ask(server, request, wanted) for request in requests]
     with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
-        crowd = list(pool.map(ask, requests))
+        crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
     assert all(same(one, other) for one, other in zip(alone, crowd, strict=True))
 
     # The shipped model is stored as bf16: rounding what meets it moves answers, by little.
-    moved = [np.nanmax(np.abs(ask(request, demo)["prompt_logprobs"] - answer["prompt_logprobs"]))
+    moved = [np.nanmax(np.abs(ask(demo, request, wanted)["prompt_logprobs"] - answer["prompt_logprobs"]))
              for request, answer in zip(requests, alone, strict=True) if len(request[0][0]) > 1]
     assert 1e-4 < max(moved) < 0.5
 
