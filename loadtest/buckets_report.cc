@@ -45,10 +45,6 @@ struct Efficiency {
   double memory_overhead() const { return padding > 0 ? 1 / padding - 1 : 0; }
 };
 
-json SpreadJson(const Spread& spread) {
-  return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
-}
-
 json LoadJson(const LoadResult& load, const std::vector<Measurement>& rounds) {
   json result = {{"load", load.rate > 0 ? json(load.rate) : json("closed loop")}};
   if (!Ran(rounds)) {

@@ -9,7 +9,7 @@
 namespace sluice::loadtest {
 namespace {
 
-load::PayloadOptions Requests(int32_t vocab, uint64_t seed) {
+load::PayloadOptions LengthRequests(int32_t vocab, uint64_t seed) {
   load::PayloadOptions options;
   options.model = kModel;
   options.vocab = vocab;
@@ -34,7 +34,7 @@ std::vector<load::TraceRow> ScaleTrace(std::vector<load::TraceRow> trace, int32_
 
 BucketsWorkload::BucketsWorkload(std::vector<load::TraceRow> trace, int32_t positions,
                                  int32_t vocab, uint64_t seed)
-    : Workload(positions, Requests(vocab, seed)), trace_(std::move(trace)) {
+    : Workload(positions, LengthRequests(vocab, seed)), trace_(std::move(trace)) {
   SLUICE_CHECK(!trace_.empty());
 }
 

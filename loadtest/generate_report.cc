@@ -41,10 +41,6 @@ Spread Ratio(const BatchingResult& result, Field field) {
   return SpreadOf(ratios);
 }
 
-json SpreadJson(const Spread& spread) {
-  return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
-}
-
 json RoundsJson(const std::vector<GenerateFigures>& rounds) {
   json result = json::object();
   for (const auto& [name, field] : kFields) result[name] = SpreadJson(Over(rounds, field));

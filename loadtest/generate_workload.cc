@@ -12,7 +12,7 @@ constexpr int32_t kLeastPrompt = 8, kMostPrompt = 48;
 constexpr int32_t kLeastAnswer = 8, kMostAnswer = 200;
 constexpr double kMeanBeyondLeast = 56;
 
-load::PayloadOptions Requests(int32_t vocab, uint64_t seed) {
+load::PayloadOptions AnswerRequests(int32_t vocab, uint64_t seed) {
   load::PayloadOptions options;
   options.model = kModel;
   options.vocab = vocab;
@@ -41,7 +41,7 @@ std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed) {
 }
 
 GenerateWorkload::GenerateWorkload(int32_t positions, int32_t vocab, uint64_t seed)
-    : Workload(positions, Requests(vocab, seed)) {
+    : Workload(positions, AnswerRequests(vocab, seed)) {
   SLUICE_CHECK(positions >= kMostPrompt + kMostAnswer);
 }
 

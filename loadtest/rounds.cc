@@ -17,4 +17,8 @@ Spread SpreadOf(const std::vector<double>& values) {
   return {Median(values), *min, *max};
 }
 
+nlohmann::json SpreadJson(const Spread& spread) {
+  return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
+}
+
 }  // namespace sluice::loadtest

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "nlohmann/json.hpp"
+
 namespace sluice::loadtest {
 
 // 0 for none.
@@ -13,5 +15,7 @@ struct Spread {
 };
 // All 0 for no values.
 Spread SpreadOf(const std::vector<double>& values);
+// {"median", "min", "max"}.
+nlohmann::json SpreadJson(const Spread& spread);
 
 }  // namespace sluice::loadtest

@@ -17,8 +17,6 @@ namespace {
 
 using DecodeStep = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
 
-constexpr char kReplacement[] = "\xEF\xBF\xBD";  // U+FFFD
-
 void Fuse(std::vector<std::string>* tokens, bool /*keep_bytes*/) {
   *tokens = {absl::StrJoin(*tokens, "")};
 }
@@ -40,7 +38,7 @@ void DecodeBytes(std::vector<std::string>* tokens, bool keep_bytes) {
     if (keep_bytes || ToValidUtf8(bytes) == bytes) {
       decoded.push_back(bytes);
     } else {
-      decoded.insert(decoded.end(), bytes.size(), kReplacement);
+      decoded.insert(decoded.end(), bytes.size(), std::string(kReplacement));
     }
     bytes.clear();
   };

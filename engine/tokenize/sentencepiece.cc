@@ -17,8 +17,7 @@ namespace {
 
 using Type = SentencePieceFile::Type;
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";        // U+2581 stands for a space
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581 stands for a space
 
 // What SentencePiece does to a text before it is segmented.
 class SpaceNormalizer {

@@ -7,6 +7,9 @@
 
 namespace sluice::tokenize {
 
+// U+FFFD, which stands for what is no UTF-8.
+inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
 // The code point that begins at `*at` < text.size(); `*at` moves behind it. For bytes that are no
 // UTF-8: U+FFFD for each maximal part of a character (The Unicode Standard, chapter 3.9).
 char32_t NextCodePoint(std::string_view text, size_t* at);

@@ -5,8 +5,6 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 // Copies the logits of all tokens that the edits name; one that is named twice is copied twice.
 void CopyNamed(const LogitEdits& edits, const float* from, float* to) {
   for (const SeenToken& seen : edits.seen) to[seen.token] = from[seen.token];
@@ -23,17 +21,18 @@ float Penalised(const LogitEdits& edits, int32_t generated, float x) {
 }  // namespace
 
 bool ApplyEdits(const LogitEdits& edits, float* x, float* saved) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
   CopyNamed(edits, x, saved);
   bool below_infinity = true;  // a NaN, as from -inf + inf, is not either
   for (const SeenToken& seen : edits.seen) {
     x[seen.token] = Penalised(edits, seen.generated, x[seen.token]);
-    below_infinity &= x[seen.token] < kInfinity;
+    below_infinity &= x[seen.token] < infinity;
   }
   for (const TokenBias& bias : edits.bias) {
     x[bias.token] += bias.bias;
-    below_infinity &= x[bias.token] < kInfinity;
+    below_infinity &= x[bias.token] < infinity;
   }
-  for (const int32_t token : edits.banned) x[token] = -kInfinity;
+  for (const int32_t token : edits.banned) x[token] = -infinity;
   return below_infinity;
 }
 
