@@ -99,7 +99,8 @@ struct Request {
   StopRules stop;
   StateRules states;
   TokenLists candidates;  // with kOutputCandidates; -1 is scored with -inf
-  TokenLists excluded;    // that do not exist for a row: neither drawn nor reported; distinct
+  // That do not exist for a row: neither drawn nor reported. Ascending, distinct.
+  TokenLists excluded;
 
   int priority = kDefaultPriority;
   MonoTime deadline = MonoTime::max();

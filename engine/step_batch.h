@@ -36,7 +36,7 @@ struct SampledRow {
   int32_t target = -1;   // >= 0: score this token; -1: draw one as `params` say
   kernels::SampleParams params = {};
   const kernels::LogitEdits* edits = nullptr;  // outlives the replay; nullptr: none
-  // Tokens that do not exist for this row, which draws: their logits are -inf for all but `logits`.
+  // Tokens that do not exist for this row, which draws: their logits are -inf. Ascending, distinct.
   std::span<const int32_t> excluded = {};
   int32_t num_top = 0;            // candidates to report
   int32_t* top_ids = nullptr;     // [num_top]

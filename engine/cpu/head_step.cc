@@ -1,73 +1,133 @@
 #include "engine/cpu/head_step.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <span>
 #include <utility>
 
-#include "kernels/cpu/activation.h"
+#include "kernels/cpu/head.h"
 #include "kernels/cpu/sample.h"
 
 namespace sluice {
 namespace {
+
+using kernels::kHeadRows;
+
+// Whether the row is answered from all of its logits.
+bool NeedsLogits(const SampledRow& row, int64_t vocab) {
+  if (row.logits != nullptr || row.num_top > kernels::kMostBest) return true;
+  if (row.target >= 0) return false;
+  const int64_t candidates = kernels::CandidatesToDraw(row.params, vocab);
+  return row.edits != nullptr || candidates == 0 || candidates > kernels::kMostBest;
+}
+
+// How many of the most likely tokens a row is answered from otherwise.
+int64_t BestOf(const SampledRow& row, int64_t vocab) {
+  const int64_t top = row.num_top;
+  return row.target >= 0 ? top : std::max(top, kernels::CandidatesToDraw(row.params, vocab));
+}
+
+constexpr kernels::SampleResult kNoToken = {-1, std::numeric_limits<float>::quiet_NaN()};
 
 class HeadStep final : public Step {
  public:
   HeadStep(BufferId in, kernels::PackedWeights head, HeadFinish finish)
       : in_(in), head_(std::move(head)), finish_(std::move(finish)) {}
 
-  // In blocks, so that the logits' memory does not grow with the number of sampled rows.
   void Execute(const StepRun& run) const override {
-    const auto total = static_cast<int64_t>(run.batch.sampled().size());
-    for (int64_t first = 0; first < total; first += kHeadRows) {
-      ExecuteBlock(run, first, std::min(kHeadRows, total - first));
+    const std::span<const SampledRow> sampled = run.batch.sampled();
+    for (size_t first = 0; first < sampled.size();) {
+      const size_t rows = RowsOfBlock(sampled.subspan(first));
+      ExecuteBlock(run, first, rows);
+      first += rows;
     }
   }
 
  private:
-  void ExecuteBlock(const StepRun& run, int64_t first, int64_t rows) const {
-    const int64_t hidden = head_.k();
-    const int64_t vocab = head_.n();
-    const float* in = run.buffer(in_);
-    float* gathered = run.at(run.layout.head_rows);  // [rows, hidden]
-    float* logits = run.at(run.layout.head_logits);  // [rows, vocab]
-    for (int64_t i = 0; i < rows; ++i) {
-      std::copy_n(in + run.batch.sampled_rows()[first + i] * hidden, hidden, gathered + i * hidden);
+  // From the first on, so that memory does not grow with the number of sampled rows.
+  size_t RowsOfBlock(std::span<const SampledRow> sampled) const {
+    const size_t most = std::min<size_t>(sampled.size(), kHeadRows);
+    int64_t full = 0;
+    for (size_t i = 0; i < most; ++i) {
+      if (NeedsLogits(sampled[i], head_.n()) && ++full > kLogitRows) return i;
     }
-    kernels::Gemm(run.context, head_, rows,
+    return most;
+  }
+
+  void ExecuteBlock(const StepRun& run, size_t first, size_t rows) const {
+    const int64_t hidden = head_.k();
+    const float* in = run.buffer(in_);
+    float* const gathered = run.at(run.layout.head_rows);  // [rows, hidden]
+    float* logits = run.at(run.layout.head_logits);        // of the next row that needs them
+    std::array<kernels::HeadRow, kHeadRows> wanted;
+    std::array<kernels::HeadResult, kHeadRows> results;
+    for (size_t i = 0; i < rows; ++i) {
+      const SampledRow& sampled = run.batch.sampled()[first + i];
+      std::copy_n(in + run.batch.sampled_rows()[first + i] * hidden, hidden,
+                  gathered + static_cast<int64_t>(i) * hidden);
+      wanted[i] = {.excluded = sampled.excluded};
+      if (!NeedsLogits(sampled, head_.n())) {
+        wanted[i].target = sampled.target;
+        wanted[i].best = BestOf(sampled, head_.n());
+      } else if (sampled.logits != nullptr) {
+        wanted[i].logits = sampled.logits;
+      } else {
+        wanted[i].logits = logits;
+        logits += head_.n();
+      }
+    }
+    kernels::Head(run.context, head_,
                   {.x = gathered,
-                   .ldx = hidden,
                    .bias = finish_.bias.empty() ? nullptr : finish_.bias.data(),
-                   .bias_stride = 0,
-                   .out = logits,
-                   .ldo = vocab,
-                   .accumulate = false});
-    run.context.pool->ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int worker) {
+                   .soft_cap = finish_.soft_cap},
+                  std::span(wanted.data(), rows),
+                  reinterpret_cast<std::byte*>(run.at(run.layout.head_scratch)), results.data());
+    const auto answer = [&](int64_t begin, int64_t end, int worker) {
       auto* scratch = reinterpret_cast<uint64_t*>(
           run.at(run.layout.sample_scratch + worker * run.layout.sample_stride));
-      for (int64_t i = begin; i < end; ++i) {
-        const std::span<float> row(logits + i * vocab, static_cast<size_t>(vocab));
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         const SampledRow& sampled = run.batch.sampled()[first + i];
-        Finish(run.context.profile, sampled, row);
-        Answer(run.context.profile, sampled, row, scratch);
+        if (wanted[i].logits != nullptr) {
+          Answer(run.context.profile, sampled, {wanted[i].logits, static_cast<size_t>(head_.n())},
+                 scratch);
+        } else {
+          Answer(run.context.profile, sampled, results[i]);
+        }
       }
-    });
+    };
+    run.context.pool->ParallelFor(static_cast<int64_t>(rows), 1, answer);
   }
 
-  void Finish(kernels::Profile profile, const SampledRow& sampled, std::span<float> logits) const {
-    if (finish_.soft_cap != 0) {
-      kernels::SoftCap(profile, finish_.soft_cap, static_cast<int64_t>(logits.size()),
-                       logits.data());
+  // From what the head found of the row.
+  void Answer(kernels::Profile profile, const SampledRow& sampled,
+              const kernels::HeadResult& found) const {
+    if (!std::isfinite(found.log_sum)) {
+      *sampled.result = kNoToken;
+      return;
     }
-    for (const int32_t token : sampled.excluded) {
-      logits[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
+    const auto logprob = [&](float logit) { return static_cast<float>(logit - found.log_sum); };
+    for (int32_t i = 0; i < sampled.num_top; ++i) {
+      sampled.top_ids[i] = found.best_ids[i];
+      sampled.top_logprobs[i] = logprob(found.best_logits[i]);
+      if (sampled.top_scores != nullptr) sampled.top_scores[i] = found.best_logits[i];
     }
+    if (sampled.target >= 0) {
+      *sampled.result = {sampled.target, logprob(found.target_logit)};
+      return;
+    }
+    float weights[kernels::kMostBest];
+    const int64_t k = kernels::CandidatesToDraw(sampled.params, head_.n());
+    const int64_t drawn = kernels::SampleCandidates(profile, sampled.params, found.best_logits, k,
+                                                    head_.n(), weights);
+    *sampled.result = {found.best_ids[drawn], logprob(found.best_logits[drawn])};
   }
 
+  // From all of its logits.
   static void Answer(kernels::Profile profile, const SampledRow& sampled, std::span<float> logits,
                      uint64_t* scratch) {
-    if (sampled.logits != nullptr) std::copy(logits.begin(), logits.end(), sampled.logits);
     const kernels::SampleRow row{.logits = logits.data(),
                                  .n = static_cast<int64_t>(logits.size()),
                                  .num_top = sampled.num_top,
@@ -85,10 +145,10 @@ class HeadStep final : public Step {
     // The greedy draw is for the candidates only.
     if (sampled.num_top > 0) kernels::Sample(profile, kernels::SampleParams{}, row, scratch);
     const double log_sum = kernels::LogSumExp(profile, logits.data(), row.n);
+    *sampled.result = kNoToken;
     if (std::isfinite(log_sum)) {
-      *sampled.result = {sampled.target, static_cast<float>(logits[sampled.target] - log_sum)};
-    } else {
-      *sampled.result = {-1, std::numeric_limits<float>::quiet_NaN()};
+      const float logit = logits[static_cast<size_t>(sampled.target)];
+      *sampled.result = {sampled.target, static_cast<float>(logit - log_sum)};
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include "engine/cpu/float_buffer.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/head.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/sample.h"
 
@@ -27,8 +28,10 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads) {
   const auto head_dim = static_cast<int32_t>(config.head_dim);
   layout.attention_scratch =
       take(threads * kernels::AttentionScratchFloats(config.max_positions, head_dim));
-  layout.head_rows = take(kHeadRows * config.hidden_size);
-  layout.head_logits = take(kHeadRows * config.vocab_size);
+  layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
+  layout.head_logits = take(kLogitRows * config.vocab_size);
+  layout.head_scratch =
+      take(kernels::HeadScratch(config.vocab_size, threads) / static_cast<int64_t>(sizeof(float)));
   constexpr int64_t kFloatsPerWord = sizeof(uint64_t) / sizeof(float);
   layout.sample_stride =
       RoundUp(kernels::SampleScratch(config.vocab_size) * kFloatsPerWord, kCacheLineFloats);

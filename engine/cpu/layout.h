@@ -9,15 +9,16 @@
 
 namespace sluice {
 
-// Sampled rows whose logits exist at a time.
-inline constexpr int64_t kHeadRows = 32;
+// Sampled rows all of whose logits exist at a time.
+inline constexpr int64_t kLogitRows = 32;
 
 // Offsets in floats, each on a cache line.
 struct ArenaLayout {
   std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens, width]
   int64_t attention_scratch;     // [threads, AttentionScratchFloats(max_positions, head_dim)]
-  int64_t head_rows;             // [kHeadRows, hidden]
-  int64_t head_logits;           // [kHeadRows, vocab]
+  int64_t head_rows;             // [kernels::kHeadRows, hidden]
+  int64_t head_logits;           // [kLogitRows, vocab]
+  int64_t head_scratch;          // HeadScratch(vocab, threads)
   int64_t sample_scratch;        // [threads, sample_stride]
   int64_t sample_stride;
   int64_t floats;  // of the whole arena; grows with the bucket

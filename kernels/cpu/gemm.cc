@@ -88,25 +88,34 @@ void PackPanels(const WeightSource& source, int64_t width, int64_t begin, int64_
   }
 }
 
+bool InPairs(const PackedWeights& weights, const simd::Table& table) {
+  return table.pairs && weights.dtype() == DType::kBF16;
+}
+
+// Rows of x that fit the second-level cache beside a panel.
+int64_t RowsAtOnce(const PackedWeights& weights, const simd::Table& table) {
+  const int64_t k = weights.k();
+  if (!InPairs(weights, table)) {
+    return std::clamp<int64_t>((int64_t{1} << 16) / k, 2 * table.tile_rows, 16 * table.tile_rows);
+  }
+  return std::clamp(
+      simd::kPairsArea / PairsPanel::Rows(k) / simd::kPairsFewRows * simd::kPairsFewRows,
+      simd::kPairsFewRows, simd::kPairsRows);
+}
+
+// Columns that rows which are not in pairs meet at a time.
+int64_t ColumnsAtOnce(const simd::Table& table) { return 4 * table.panel_cols; }
+
 // The work of a GEMM in units of one row block by one chunk of columns; chunks of a block are
 // neighbours. Where the cuts lie moves no bit.
 class Blocks {
  public:
   Blocks(const PackedWeights& weights, const simd::Table& table, std::span<const RowGroup> groups,
          int threads)
-      : groups_(groups) {
-    const int64_t k = weights.k();
-    const bool pairs = table.pairs && weights.dtype() == DType::kBF16;
-    // Rows of x that fit the second-level cache beside a panel.
-    rows_ = pairs ? std::clamp(simd::kPairsArea / PairsPanel::Rows(k) / simd::kPairsFewRows *
-                                   simd::kPairsFewRows,
-                               simd::kPairsFewRows, simd::kPairsRows)
-                  : std::clamp<int64_t>((int64_t{1} << 16) / k, 2 * table.tile_rows,
-                                        16 * table.tile_rows);
-    cols_ = 4 * table.panel_cols;
+      : groups_(groups), rows_(RowsAtOnce(weights, table)), cols_(ColumnsAtOnce(table)) {
     int64_t row_blocks = 0;
     for (const RowGroup& group : groups) row_blocks += CeilDiv(group.count, rows_);
-    if (pairs && row_blocks > 0) {
+    if (InPairs(weights, table) && row_blocks > 0) {
       // Each chunk rounds the rows anew: as few as keep all threads busy.
       const int64_t chunks = CeilDiv(kUnitsPerThread * threads, row_blocks);
       const int64_t panels = CeilDiv(CeilDiv(weights.n(), chunks), table.panel_cols);
@@ -141,6 +150,25 @@ class Blocks {
   const std::span<const RowGroup> groups_;
   int64_t rows_, cols_, chunks_, count_;
 };
+
+// How a product is cut into tiles: into enough for all threads, each as large as may be.
+struct Tiling {
+  int64_t rows, cols;            // of a tile, but for the last ones
+  int64_t row_tiles, col_tiles;  // tiles of the same columns are neighbours
+};
+
+Tiling TilingOf(int64_t rows, int64_t n, int threads) {
+  constexpr int64_t kTilesPerThread = 4, kFewRows = 32;
+  const int64_t wanted = kTilesPerThread * threads;
+  Tiling tiling;
+  const bool many = CeilDiv(rows, kGemmTileRows) * CeilDiv(n, kGemmTileColumns) >= wanted;
+  tiling.cols = many ? kGemmTileColumns : kGemmTileStep;
+  tiling.col_tiles = CeilDiv(n, tiling.cols);
+  const int64_t each = CeilDiv(rows, CeilDiv(wanted, tiling.col_tiles));
+  tiling.rows = std::min(CeilDiv(each, kFewRows) * kFewRows, kGemmTileRows);
+  tiling.row_tiles = CeilDiv(rows, tiling.rows);
+  return tiling;
+}
 
 }  // namespace
 
@@ -203,6 +231,45 @@ void Gemm(const Context& context, const PackedWeights& weights, int64_t rows,
           const GemmArgs& args) {
   const RowGroup group = {.position = 0, .first_row = 0, .count = static_cast<int32_t>(rows)};
   GroupedGemm(context, weights, {&group, 1}, args);
+}
+
+void GemmByTiles(const Context& context, const PackedWeights& weights, int64_t rows,
+                 const TiledGemmArgs& args, absl::FunctionRef<void(const GemmTile&)> use) {
+  const simd::Table& table = simd::TableFor(context.profile);
+  SLUICE_CHECK(kGemmTileStep % table.panel_cols == 0 && weights.matrices() == 1);
+  const auto gemm = weights.dtype() == DType::kBF16 ? table.gemm_bf16 : table.gemm_f32;
+  const int64_t rows_at_once = RowsAtOnce(weights, table);
+  const int64_t cols_at_once = InPairs(weights, table) ? simd::kPairsCols : ColumnsAtOnce(table);
+  const auto compute = [&](const GemmTile& tile, int64_t row, int64_t col) {
+    gemm({.x = args.x + (tile.row + row) * args.ldx,
+          .ldx = args.ldx,
+          .rows = std::min(rows_at_once, tile.rows - row),
+          .panels = weights.panels(0, tile.col + col),
+          .k = weights.k(),
+          .cols = std::min(cols_at_once, tile.cols - col),
+          .bias = args.bias == nullptr ? nullptr : args.bias + tile.col + col,
+          .out = tile.out + row * kGemmTileStride + col,
+          .ldo = kGemmTileStride,
+          .accumulate = false});
+  };
+  const Tiling tiling = TilingOf(rows, weights.n(), context.pool->threads());
+  const auto run = [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i % tiling.row_tiles * tiling.rows;
+      const int64_t col = i / tiling.row_tiles * tiling.cols;
+      const GemmTile tile = {.row = row,
+                             .rows = std::min(tiling.rows, rows - row),
+                             .col = col,
+                             .cols = std::min(tiling.cols, weights.n() - col),
+                             .out = args.tiles + worker * kGemmTileRows * kGemmTileStride,
+                             .worker = worker};
+      for (int64_t c = 0; c < tile.cols; c += cols_at_once) {
+        for (int64_t r = 0; r < tile.rows; r += rows_at_once) compute(tile, r, c);
+      }
+      use(tile);
+    }
+  };
+  context.pool->ParallelFor(tiling.row_tiles * tiling.col_tiles, 1, run);
 }
 
 }  // namespace sluice::kernels

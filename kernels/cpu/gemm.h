@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/cpu/context.h"
 #include "kernels/dtype.h"
 #include "kernels/row_group.h"
@@ -80,5 +81,30 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
 
 // One matrix for rows [0, rows).
 void Gemm(const Context& context, const PackedWeights& weights, int64_t rows, const GemmArgs& args);
+
+// Some rows and columns of a product, in the cache of the thread that computed them.
+struct GemmTile {
+  int64_t row, rows;
+  int64_t col, cols;  // col is a multiple of kGemmTileStep
+  float* out;         // [rows, cols], row stride kGemmTileStride; the user's to change
+  int worker;
+};
+inline constexpr int64_t kGemmTileStep = 512;
+inline constexpr int64_t kGemmTileColumns = 1024;
+inline constexpr int64_t kGemmTileStride =
+    kGemmTileColumns + 16;  // rows fall into different cache sets
+inline constexpr int64_t kGemmTileRows = 128;
+
+struct TiledGemmArgs {
+  const float* x;  // [rows, k], row stride ldx
+  int64_t ldx;
+  const float* bias;  // [n] or nullptr
+  float* tiles;       // [threads, kGemmTileRows, kGemmTileStride], for one tile of each thread
+};
+
+// Gemm, bit for bit, but nothing is written: tiles, which cover the product, are handed to `use`, in no
+// order and by several threads at once.
+void GemmByTiles(const Context& context, const PackedWeights& weights, int64_t rows,
+                 const TiledGemmArgs& args, absl::FunctionRef<void(const GemmTile&)> use);
 
 }  // namespace sluice::kernels

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "kernels/check.h"
+#include "kernels/cpu/log_sum.h"
 #include "kernels/cpu/logit_edits.h"
-#include "kernels/cpu/math.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
@@ -96,47 +96,51 @@ struct Candidates {
   uint64_t* keys;  // [TopKScratch(n, k)]
 };
 
-// The candidates in descending order: the k most likely, of these the smallest number that holds
-// top_p of `total` (of their own weight when total is 0), of these the ones not below min_p.
-// Returns how many, and their weight; 0 when k candidates do not hold top_p of a total that is not
-// their own.
-int64_t SelectFrom(Profile profile, const Logits& row, const SampleParams& params,
-                   const Weighting& weighting, int64_t k, double total, const Candidates& out,
-                   double* kept) {
-  TopK(profile, row.x, row.n, k, out.weights, out.ids, out.keys);
-  row.table.exp_sum(out.weights, k, row.largest, weighting.divisor, 0.0f, out.weights);
+// Draws among the k most likely of n tokens, whose weights descend: among the smallest number of them
+// that holds top_p of `total` (of their own weight when total is 0), without those below min_p. Returns
+// a place among them; -1 when they do not hold top_p of a total that is not their own.
+int64_t DrawAmong(const float* weights, int64_t k, int64_t n, const SampleParams& params,
+                  double total, double uniform) {
   if (total == 0) {
-    for (int64_t i = 0; i < k; ++i) total += out.weights[i];
+    for (int64_t i = 0; i < k; ++i) total += weights[i];
   }
   int64_t count = 0;
-  *kept = 0;
+  double kept = 0;
   const bool cut = params.top_p < 1.0f;
-  while (count < k && (count == 0 || !cut || *kept < params.top_p * total)) {
-    if (count > 0 && out.weights[count] < params.min_p) return count;
-    *kept += out.weights[count++];
+  const double enough = params.top_p * total;
+  while (count < k && (count == 0 || !cut || kept < enough)) {
+    if (count > 0 && weights[count] < params.min_p) break;
+    kept += weights[count++];
   }
-  const bool reached = !cut || *kept >= params.top_p * total || k == row.n;
-  return reached ? count : 0;
+  if (cut && count == k && kept < enough && k < n) return -1;
+  double sum = 0;
+  int64_t last = 0;
+  const int64_t i = Walk(weights, count, uniform * kept, &sum, &last);
+  return i < count ? i : last;
 }
+
+float DivisorOf(const SampleParams& params) {
+  return std::min(params.temperature, std::numeric_limits<float>::max());
+}
+
+// Whether the filter is on in a row of n.
+bool HasTopK(const SampleParams& params, int64_t n) { return params.top_k > 0 && params.top_k < n; }
 
 // `top_k`: that filter is on.
 int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParams& params,
-                           bool top_k, const Weighting& weighting, double uniform,
-                           uint64_t* scratch) {
+                           bool top_k, double uniform, uint64_t* scratch) {
   constexpr int64_t kFirst = 256, kGrowth = 8;
   // Without top_k, the nucleus is sought among ever more candidates, the whole row at last.
+  const Weighting weighting = {.divisor = DivisorOf(params)};
   const double total = top_k ? 0 : TotalWeight(row, weighting);
   int64_t k = std::min<int64_t>(row.n, top_k ? params.top_k : kFirst);
   while (true) {
     const Candidates candidates(scratch, k);
-    double kept = 0;
-    const int64_t count = SelectFrom(profile, row, params, weighting, k, total, candidates, &kept);
-    if (count > 0) {
-      double sum = 0;
-      int64_t last = 0;
-      const int64_t i = Walk(candidates.weights, count, uniform * kept, &sum, &last);
-      return candidates.ids[i < count ? i : last];
-    }
+    TopK(profile, row.x, row.n, k, candidates.weights, candidates.ids, candidates.keys);
+    row.table.exp_sum(candidates.weights, k, row.largest, weighting.divisor, 0.0f,
+                      candidates.weights);
+    const int64_t i = DrawAmong(candidates.weights, k, row.n, params, total, uniform);
+    if (i >= 0) return candidates.ids[i];
     k = std::min(row.n, k * kGrowth);
   }
 }
@@ -144,23 +148,20 @@ int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParam
 // Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be drawn.
 int32_t Draw(Profile profile, const Logits& row, int64_t columns, const SampleParams& params,
              uint64_t* scratch) {
-  const Weighting weighting = {
-      .divisor = std::min(params.temperature, std::numeric_limits<float>::max()),
-      .floor = params.min_p};
   const double uniform = Uniform(params);
-  const bool top_k = params.top_k > 0 && params.top_k < columns;
-  if (!top_k && params.top_p >= 1.0f) return DrawInIndexOrder(row, weighting, uniform);
-  return DrawFromCandidates(profile, row, params, top_k, {.divisor = weighting.divisor}, uniform,
-                            scratch);
+  const bool top_k = HasTopK(params, columns);
+  if (top_k || params.top_p < 1.0f) {
+    return DrawFromCandidates(profile, row, params, top_k, uniform, scratch);
+  }
+  return DrawInIndexOrder(row, {.divisor = DivisorOf(params), .floor = params.min_p}, uniform);
 }
 
-// -inf: nothing but -inf. NaN: a NaN or +inf.
 double LogOfSum(const Logits& row) {
-  if (row.largest > -kInfinity) {
-    return row.largest + Log(TotalWeight(row, {}));  // inf - inf where the largest is +inf
+  LogSum sum(row.table, row.largest);
+  for (int64_t b = 0; b < row.n; b += kSumColumns) {
+    sum.Add(SumOfBlock(row.table, row.x + b, std::min(kSumColumns, row.n - b)));
   }
-  const bool nan = std::any_of(row.x, row.x + row.n, [](float v) { return std::isnan(v); });
-  return nan ? std::numeric_limits<double>::quiet_NaN() : row.largest;
+  return sum.log();
 }
 
 Logits Prepare(Profile profile, const float* x, int64_t n) {
@@ -213,6 +214,19 @@ double LogSumExp(Profile profile, const float* x, int64_t n) {
 }
 
 int64_t SampleScratch(int64_t n) { return 2 * n + TopKScratch(n, n); }
+
+int64_t CandidatesToDraw(const SampleParams& params, int64_t n) {
+  if (params.temperature == 0) return 1;
+  return HasTopK(params, n) ? params.top_k : 0;
+}
+
+int64_t SampleCandidates(Profile profile, const SampleParams& params, const float* logits,
+                         int64_t k, int64_t n, float* scratch) {
+  SLUICE_CHECK(k > 0 && k == CandidatesToDraw(params, n));
+  if (params.temperature == 0) return 0;
+  simd::TableFor(profile).exp_sum(logits, k, logits[0], DivisorOf(params), 0.0f, scratch);
+  return DrawAmong(scratch, k, n, params, 0, Uniform(params));
+}
 
 SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow& row,
                     uint64_t* scratch) {

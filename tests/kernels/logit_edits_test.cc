@@ -11,8 +11,6 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 std::vector<uint32_t> Bits(std::span<const float> x) {
   std::vector<uint32_t> bits;
   for (const float value : x) bits.push_back(std::bit_cast<uint32_t>(value));

@@ -9,8 +9,6 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 double UlpsOff(float actual, double expected) {
   const float rounded = static_cast<float>(expected);
   const double ulp = std::nextafter(std::abs(rounded), kInfinity) - std::abs(rounded);

@@ -16,6 +16,7 @@
 namespace sluice::kernels {
 
 inline constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 inline std::vector<Profile> SupportedProfiles() {
   std::vector<Profile> supported;

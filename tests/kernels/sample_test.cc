@@ -9,8 +9,6 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 class SampleTest : public OpTest {
  protected:
   SampleResult Draw(std::vector<float> x, const SampleParams& params, int32_t num_top = 0) {

@@ -6,8 +6,6 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 class TopKTest : public OpTest {
  protected:
   void ExpectReference(const std::vector<float>& x, int64_t k) {

@@ -54,7 +54,7 @@ inline std::vector<int32_t> DistinctTokens(std::mt19937_64& random, int64_t n, i
 // logits tie where their references do. Token `spared` is neither banned nor left out.
 inline OwnedEdits RandomEdits(std::mt19937_64& random, int64_t n, unsigned kinds, bool exact,
                               int32_t spared) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float infinity = std::numeric_limits<float>::infinity();
   const auto between = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
@@ -75,7 +75,7 @@ inline OwnedEdits RandomEdits(std::mt19937_64& random, int64_t n, unsigned kinds
   if (kinds & kBias) {
     for (int32_t token : DistinctTokens(random, n, between(1, n))) {
       const bool ban = token != spared && random() % 5 == 0;
-      edits.bias.push_back({token, ban ? -kInfinity : amount(3)});
+      edits.bias.push_back({token, ban ? -infinity : amount(3)});
     }
   }
   if (kinds & kBanned) edits.banned = DistinctTokens(random, n, between(1, n));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cpu/layout.h"
+#include "kernels/cpu/head.h"
 #include "tests/support/checkpoint_writer.h"
 
 namespace sluice::testing {
@@ -82,8 +83,9 @@ TEST(LayoutTest, RegionsAreDisjointAlignedAndGrow) {
     }
     EXPECT_GE(layout.attention_scratch, end);
     EXPECT_GT(layout.head_rows, layout.attention_scratch);
-    EXPECT_GE(layout.head_logits, layout.head_rows + kHeadRows * 32);
-    EXPECT_GE(layout.sample_scratch, layout.head_logits + kHeadRows * 61);
+    EXPECT_GE(layout.head_logits, layout.head_rows + kernels::kHeadRows * 32);
+    EXPECT_GE(layout.head_scratch, layout.head_logits + kLogitRows * 61);
+    EXPECT_GE(layout.sample_scratch, layout.head_scratch + kernels::HeadScratch(61, 3) / 4);
     EXPECT_GE(layout.floats, layout.sample_scratch + 3 * layout.sample_stride);
     EXPECT_GE(layout.floats, last.floats);
     last = layout;
