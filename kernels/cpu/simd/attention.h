@@ -20,7 +20,11 @@ inline constexpr int kPagesAtOnce = kPageVectors == 1 ? 2 : 1;
 
 // The hardware's prefetchers stop at page ends, and a sequence's pages lie anywhere.
 inline constexpr int64_t kPagesAhead = 2;
+inline constexpr int64_t kRunFloats = int64_t{simd::kAttentionTile} * simd::kQueryRun;
 inline constexpr int kLineFloats = kCacheLine / sizeof(float);
+
+// Pages whose values are summed while a query's running sums stay in registers.
+inline constexpr int64_t kValuePages = 16;
 static_assert(kPageTokens == kLineFloats);
 
 // The value of a row's own position, which XSA takes out.
@@ -32,7 +36,7 @@ struct OwnValue {
 };
 
 struct Query {
-  const float* q;   // [head_dim]
+  const float* q;   // [head_dim], read before `out` is written
   float* out;       // [head_dim]
   float* scores;    // [score_stride]
   float* y;         // [head_dim] running sums
@@ -56,6 +60,23 @@ SLUICE_INLINE const float* ValueAt(const simd::AttentionBlock& block, int64_t po
          position % kPageTokens * block.kv->head_dim;
 }
 
+// The tile's queries to where one address reaches them all.
+template <int N>
+SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* queries) {
+  const int64_t head_dim = block.kv->head_dim;
+  float* run = block.queries;
+  for (int64_t begin = 0; begin < head_dim; begin += simd::kQueryRun, run += kRunFloats) {
+    const int64_t left = head_dim - begin;
+    for (int i = 0; i < N; ++i) {
+      const float* const from = queries[i].q + begin;
+      float* const to = run + i * simd::kQueryRun;
+      for (int64_t d = 0; d < simd::kQueryRun && d < left; d += kLanes) {
+        Store(to + d, left - d >= kLanes ? Load(from + d) : LoadPartial(from + d, left - d, 0.0f));
+      }
+    }
+  }
+}
+
 // Scores of whole pages; -inf past a query's visible keys in the last page that has any, garbage beyond.
 template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries) {
@@ -70,22 +91,27 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
       ahead[p] = block.kv->k + PageBase(block, PageToFetch(at, pages));
     }
     VecF sum[N][kPagesAtOnce * kPageVectors] = {};
-    for (int64_t d = 0; d < head_dim; ++d) {
-      VecF keys[kPagesAtOnce * kPageVectors];
+    const float* run = block.queries;
+    for (int64_t begin = 0; begin < head_dim; begin += simd::kQueryRun, run += kRunFloats) {
+      const int64_t end = begin + simd::kQueryRun < head_dim ? begin + simd::kQueryRun : head_dim;
+      const float* q = run;
+      for (int64_t d = begin; d < end; ++d, ++q) {
+        VecF keys[kPagesAtOnce * kPageVectors];
 #pragma GCC unroll 2
-      for (int p = 0; p < kPagesAtOnce; ++p) {
-        __builtin_prefetch(ahead[p] + d * kPageTokens);
+        for (int p = 0; p < kPagesAtOnce; ++p) {
+          __builtin_prefetch(ahead[p] + d * kPageTokens);
 #pragma GCC unroll 4
-        for (int c = 0; c < kPageVectors; ++c) {
-          keys[p * kPageVectors + c] = Load(k[p] + d * kPageTokens + c * kLanes);
+          for (int c = 0; c < kPageVectors; ++c) {
+            keys[p * kPageVectors + c] = Load(k[p] + d * kPageTokens + c * kLanes);
+          }
         }
-      }
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) {
-        const VecF q = Broadcast(queries[i].q[d]);
+        for (int i = 0; i < N; ++i) {
+          const VecF feature = Broadcast(q[i * simd::kQueryRun]);
 #pragma GCC unroll 4
-        for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
-          sum[i][c] = Fma(q, keys[c], sum[i][c]);
+          for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
+            sum[i][c] = Fma(feature, keys[c], sum[i][c]);
+          }
         }
       }
     }
@@ -108,24 +134,71 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   }
 }
 
-// Sums p_j v_j[d] for the keys [begin, end) of one page, whose values are at `v`, onto what y holds, for
-// features [d, d + C * kLanes). Fetches as much, at `ahead`.
+SLUICE_INLINE void AddWeights(float* scores, VecF shift, VecF* sum) {
+  const VecF weight = Exp(Load(scores) - shift);
+  Store(scores, weight);
+  *sum += weight;
+}
+
+SLUICE_INLINE int64_t ScoresOf(const Query& query) {
+  return (query.visible + kPageTokens - 1) / kPageTokens * kPageTokens;
+}
+
+// Makes weights exp(score - largest) of the scores; sums[i]: of a query's weights. The queries take turns,
+// so that none waits for its own last result.
+template <int N>
+SLUICE_INLINE void Softmax(const Query* queries, float* sums) {
+  const int64_t common = ScoresOf(queries[0]);
+  VecF shift[N], sum[N] = {};
+  for (int i = 0; i < N; ++i) shift[i] = Broadcast(-__builtin_inff());
+  for (int64_t at = 0; at < common; at += kLanes) {
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) shift[i] = Max(shift[i], Load(queries[i].scores + at));
+  }
+  for (int i = 0; i < N; ++i) {
+    for (int64_t at = common; at < ScoresOf(queries[i]); at += kLanes) {
+      shift[i] = Max(shift[i], Load(queries[i].scores + at));
+    }
+    shift[i] = Broadcast(MaxLanes(shift[i]));
+  }
+  for (int64_t at = 0; at < common; at += kLanes) {
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) AddWeights(queries[i].scores + at, shift[i], &sum[i]);
+  }
+  for (int i = 0; i < N; ++i) {
+    for (int64_t at = common; at < ScoresOf(queries[i]); at += kLanes) {
+      AddWeights(queries[i].scores + at, shift[i], &sum[i]);
+    }
+    sums[i] = SumLanes(sum[i]);
+  }
+}
+
+// Sums p_j v_j[d] for the keys [begin, end), onto what y holds, for features [d, d + C * kLanes).
 template <int N, int C>
-SLUICE_INLINE void AddValues(const Query* queries, int64_t begin, int64_t end, int64_t d,
-                             const float* v, int64_t head_dim, const float* ahead) {
+SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* queries, int64_t begin,
+                             int64_t end, int64_t d) {
+  const int64_t head_dim = block.kv->head_dim;
+  const int64_t pages = (end + kPageTokens - 1) / kPageTokens;
   VecF sum[N][C];
   for (int i = 0; i < N; ++i) {
     for (int c = 0; c < C; ++c) sum[i][c] = Load(queries[i].y + d + c * kLanes);
   }
-  v += d;
-  for (int64_t j = begin; j < end; ++j, v += head_dim, ahead += C * kLanes) {
+  for (int64_t page = begin / kPageTokens; page < pages; ++page) {
+    const int64_t page_begin = page * kPageTokens, page_end = page_begin + kPageTokens;
+    const int64_t first = page_begin < begin ? begin : page_begin;
+    const int64_t stop = page_end < end ? page_end : end;
+    const int64_t offset = (first - page_begin) * head_dim + d;
+    const float* v = block.kv->v + PageBase(block, page) + offset;
+    const float* ahead = block.kv->v + PageBase(block, PageToFetch(page, pages)) + offset;
+    for (int64_t j = first; j < stop; ++j, v += head_dim, ahead += head_dim) {
 #pragma GCC unroll 8
-    for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
+      for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) {
-      const VecF weight = Broadcast(queries[i].scores[j]);
+      for (int i = 0; i < N; ++i) {
+        const VecF weight = Broadcast(queries[i].scores[j]);
 #pragma GCC unroll 8
-      for (int c = 0; c < C; ++c) sum[i][c] = Fma(weight, Load(v + c * kLanes), sum[i][c]);
+        for (int c = 0; c < C; ++c) sum[i][c] = Fma(weight, Load(v + c * kLanes), sum[i][c]);
+      }
     }
   }
   for (int i = 0; i < N; ++i) {
@@ -133,40 +206,39 @@ SLUICE_INLINE void AddValues(const Query* queries, int64_t begin, int64_t end, i
   }
 }
 
-template <int N>
-SLUICE_INLINE void AddValuesOfPage(const Query* queries, int64_t begin, int64_t end, const float* v,
-                                   int64_t head_dim, const float* ahead) {
-  constexpr int kVectors = N == 1 ? 8 : N == 2 ? 4 : kLanes >= 8 || N <= 4 ? 2 : 1;
-  int64_t d = 0;
-  for (; d + kVectors * kLanes <= head_dim; d += kVectors * kLanes) {
-    AddValues<N, kVectors>(queries, begin, end, d, v, head_dim, ahead + d * kPageTokens);
+// All features from d on, C vectors of them at a time, then fewer.
+template <int N, int C>
+SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* queries,
+                               int64_t begin, int64_t end, int64_t d) {
+  for (; d + C * kLanes <= block.kv->head_dim; d += C * kLanes) {
+    AddValues<N, C>(block, queries, begin, end, d);
   }
-  for (; d + kLanes <= head_dim; d += kLanes) {
-    AddValues<N, 1>(queries, begin, end, d, v, head_dim, ahead + d * kPageTokens);
-  }
-  for (; d < head_dim; ++d) {
-    for (int i = 0; i < N; ++i) {
-      float sum = queries[i].y[d];
-      for (int64_t j = begin; j < end; ++j) {
-        sum = FmaScalar(queries[i].scores[j], v[(j - begin) * head_dim + d], sum);
+  if constexpr (C > 1) {
+    AddFeatures<N, C / 2>(block, queries, begin, end, d);
+  } else {
+    for (; d < block.kv->head_dim; ++d) {
+      for (int i = 0; i < N; ++i) {
+        float sum = queries[i].y[d];
+        for (int64_t j = begin; j < end; ++j) {
+          sum = FmaScalar(queries[i].scores[j], ValueAt(block, j)[d], sum);
+        }
+        queries[i].y[d] = sum;
       }
-      queries[i].y[d] = sum;
     }
   }
 }
 
-// Sums p_j v_j for j in [begin, end), onto what y holds. Page by page: a page stays in the first-level
-// cache while its features are taken in turn, a long context would not.
+// Sums p_j v_j for j in [begin, end), onto what y holds. Some pages at a time: they stay in a near cache
+// while their features are taken in turn, a long context would not.
 template <int N>
 SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
                                 int64_t begin, int64_t end) {
-  const int64_t pages = (end + kPageTokens - 1) / kPageTokens;
+  constexpr int kSums = kLanes == 16 ? 16 : 8;  // as many as the registers hold beside the values
+  constexpr int kVectors = N == 1 ? 8 : N == 2 ? kSums / 2 : N <= 4 ? kSums / 4 : 2;
   while (begin < end) {
-    const int64_t page = begin / kPageTokens;
-    const int64_t page_end = (page + 1) * kPageTokens;
-    const int64_t stop = page_end < end ? page_end : end;
-    AddValuesOfPage<N>(queries, begin, stop, ValueAt(block, begin), block.kv->head_dim,
-                       block.kv->v + PageBase(block, PageToFetch(page, pages)));
+    const int64_t past = (begin / kPageTokens + kValuePages) * kPageTokens;
+    const int64_t stop = past < end ? past : end;
+    AddFeatures<N, kVectors>(block, queries, begin, stop, 0);
     begin = stop;
   }
 }
@@ -239,14 +311,12 @@ static void AttendTile(const simd::AttentionBlock& block, const Query* queries,
   const int64_t head_dim = block.kv->head_dim;
   const bool xsa = block.xsa != XsaForm::kOff;
   const int64_t apart = xsa && block.context == 0 ? 1 : 0;
+  CopyQueries<N>(block, queries);
   Scores<N>(block, queries);
   float sums[N];
+  Softmax<N>(queries, sums);
   for (int i = 0; i < N; ++i) {
-    const Query& query = queries[i];
-    const int64_t scores = (query.visible + kPageTokens - 1) / kPageTokens * kPageTokens;
-    const float largest = MaxOf(query.scores, scores);
-    sums[i] = ExpSumOf<false>(query.scores, scores, largest, 1.0f, 0.0f, query.scores);
-    for (int64_t d = 0; d < head_dim; ++d) query.y[d] = 0.0f;
+    for (int64_t d = 0; d < head_dim; ++d) queries[i].y[d] = 0.0f;
   }
   const int64_t common = queries[0].visible - apart;
   AddAllValues<N>(block, queries, 0, common);
@@ -275,32 +345,55 @@ static void DispatchAttendTile(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-static void Attention(const simd::AttentionBlock& block) {
+// Queries [first, first + count) of the block, by row, then head.
+static void FillTile(const simd::AttentionBlock& block, int32_t first, int count, Query* queries) {
   const int64_t head_dim = block.kv->head_dim;
+  int32_t row = first / block.heads, head = first % block.heads;
+  for (int i = 0; i < count; ++i) {
+    const int64_t offset = block.rows[row] * block.row_stride + head * head_dim;
+    float* scratch = block.scratch + i * (block.score_stride + head_dim);
+    const int64_t visible = block.context != 0 ? block.context : block.first_position + row + 1;
+    queries[i] = {block.q + offset,
+                  block.out + offset,
+                  scratch,
+                  scratch + block.score_stride,
+                  visible,
+                  row,
+                  head};
+    if (++head == block.heads) {
+      head = 0;
+      ++row;
+    }
+  }
+}
+
+static void FetchTile(const Query* queries, int count, int64_t head_dim) {
+  for (int i = 0; i < count; ++i) {
+    for (int64_t d = 0; d < head_dim; d += kLineFloats) {
+      __builtin_prefetch(queries[i].q + d);
+      __builtin_prefetch(queries[i].out + d, 1);
+    }
+  }
+}
+
+static void Attention(const simd::AttentionBlock& block) {
   OwnValue own[simd::kAttentionRows];
   for (int32_t row = 0; row < block.count && block.xsa != XsaForm::kOff; ++row) {
     own[row] = OwnValueOf(block, row);
   }
   const int32_t total = block.count * block.heads;
   const int32_t tiles = (total + kQueries - 1) / kQueries;
-  for (int32_t tile = 0; tile < tiles; ++tile) {  // of nearly equal sizes
-    const int32_t first = total * tile / tiles;
-    const int count = total * (tile + 1) / tiles - first;
-    Query queries[kQueries];
-    for (int i = 0; i < count; ++i) {
-      const int32_t row = (first + i) / block.heads, head = (first + i) % block.heads;
-      const int64_t offset = block.rows[row] * block.row_stride + head * head_dim;
-      float* scratch = block.scratch + i * (block.score_stride + head_dim);
-      const int64_t visible = block.context != 0 ? block.context : block.first_position + row + 1;
-      queries[i] = {block.q + offset,
-                    block.out + offset,
-                    scratch,
-                    scratch + block.score_stride,
-                    visible,
-                    row,
-                    head};
+  const auto begin = [&](int32_t tile) { return total * tile / tiles; };  // of nearly equal sizes
+  Query queries[2][kQueries];
+  FillTile(block, 0, begin(1), queries[0]);
+  for (int32_t tile = 0; tile < tiles; ++tile) {
+    Query* const next = queries[(tile + 1) % 2];
+    if (tile + 1 < tiles) {
+      const int count = begin(tile + 2) - begin(tile + 1);
+      FillTile(block, begin(tile + 1), count, next);
+      FetchTile(next, count, block.kv->head_dim);
     }
-    DispatchAttendTile<kQueries>(block, queries, count, own);
+    DispatchAttendTile<kQueries>(block, queries[tile % 2], begin(tile + 1) - begin(tile), own);
   }
 }
 

@@ -51,11 +51,15 @@ struct AttentionBlock {
   int64_t diagnostics_stride;
 
   float* scratch;        // [kAttentionTile, score_stride + head_dim]
+  float* queries;        // [ceil(head_dim / kQueryRun), kAttentionTile, kQueryRun]
   int64_t score_stride;  // floats, >= the context; a multiple of kPageTokens
 };
 
 // Most queries that meet a KV page together, over all profiles.
 inline constexpr int kAttentionTile = 8;
+
+// Features of a query that lie together in a tile's copy of its queries, where one address reaches them all.
+inline constexpr int kQueryRun = 64;
 
 // Most rows of an AttentionBlock.
 inline constexpr int kAttentionRows = 32;

@@ -93,33 +93,46 @@ SLUICE_INLINE VecF KeepFirst(VecF v, int64_t n, float fill) {
   return place < static_cast<int32_t>(n) ? v : Broadcast(fill);
 }
 
-// Sums the lanes pairwise: the order depends on kLanes alone.
-SLUICE_INLINE float SumLanes(VecF v) {
-#if defined(__AVX__) && SLUICE_SIMD_LANES == 8
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+// Folds the upper half of the lanes onto the lower half until one is left.
+template <typename Fold>
+SLUICE_INLINE float FoldLanes(VecF v, Fold fold) {
+#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
+  const __m256 low = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256 eight = fold(low, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+#elif defined(__AVX__) && SLUICE_SIMD_LANES == 8
+  const __m256 eight = v;
 #endif
+#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16 || defined(__AVX__) && SLUICE_SIMD_LANES == 8
+  const __m128 four = fold(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = fold(four, _mm_movehl_ps(four, four));
+  return fold(two[0], two[1]);
+#else
   for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) v[i] += v[i + width];
+    for (int i = 0; i < width; ++i) v[i] = fold(v[i], v[i + width]);
   }
   return v[0];
+#endif
+}
+
+// In an order that depends on kLanes alone.
+SLUICE_INLINE float SumLanes(VecF v) {
+  return FoldLanes(v, [](auto a, auto b) { return a + b; });
 }
 
 // Larger of each pair; `a` where b is NaN.
 SLUICE_INLINE VecF Max(VecF a, VecF b) { return b > a ? b : a; }
 
+// Of lanes none of which is NaN.
 SLUICE_INLINE float MaxLanes(VecF v) {
-  float m = v[0];
-  for (int i = 1; i < kLanes; ++i) m = v[i] > m ? v[i] : m;
-  return m;
+  return FoldLanes(v, [](auto a, auto b) { return b > a ? b : a; });
 }
 
 // e^x within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
 //
 // x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r), P of degree 5 interpolated at the
 // Chebyshev nodes. ln2 is split so that n * kLn2High is exact. 2^n is applied in two factors, so
-// that neither overflows before the result does; AVX-512 has an instruction that does the same.
+// that neither overflows before the result does; AVX-512 has an instruction that does the same. Lanes of
+// -inf, as masked scores are, must not come out as 0 by underflow, which takes a hundred cycles and more.
 SLUICE_INLINE VecF Exp(VecF x) {
   constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond: inf and 0
   constexpr float kRound = 12582912.0f;                 // 1.5 * 2^23: adding it rounds to integers
@@ -127,11 +140,12 @@ SLUICE_INLINE VecF Exp(VecF x) {
   constexpr float kP[] = {0.5f,           0.166666672f,   0.0416664667f,
                           0.00833331048f, 0.00139336498f, 0.000198909911f};
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
-  x = _mm512_maskz_max_ps(kEveryLane, Broadcast(kLowest), x);  // NaN stays: the second of the two
-  x = _mm512_maskz_min_ps(kEveryLane, Broadcast(kHighest), x);
+  const __mmask16 positive = _mm512_cmp_ps_mask(x, Broadcast(kLowest), _CMP_NLT_UQ);
+  x = _mm512_maskz_min_ps(kEveryLane, Broadcast(kHighest), x);  // NaN stays: the second of the two
 #else
+  const VecI zero = x < kLowest;
   x = x > kHighest ? Broadcast(kHighest) : x;
-  x = x < kLowest ? Broadcast(kLowest) : x;
+  x = zero ? VecF{} : x;
 #endif
   const VecF shifted = Fma(x, Broadcast(kLog2E), Broadcast(kRound));
   const VecF n = shifted - kRound;
@@ -141,14 +155,14 @@ SLUICE_INLINE VecF Exp(VecF x) {
   for (int i = 4; i >= 0; --i) p = Fma(p, r, Broadcast(kP[i]));
   const VecF e = Fma(p, r * r, r) + 1.0f;
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
-  return _mm512_maskz_scalef_ps(kEveryLane, e, n);
+  return _mm512_maskz_scalef_ps(positive, e, n);
 #else
   constexpr int32_t kRoundBits = 0x4B400000;
   const VecI exponent = reinterpret_cast<VecI>(shifted) - kRoundBits;
   const VecI half = exponent >> 1;
   const VecF first = reinterpret_cast<VecF>((half + 127) << 23);
   const VecF second = reinterpret_cast<VecF>((exponent - half + 127) << 23);
-  return e * first * second;
+  return zero ? VecF{} : e * first * second;
 #endif
 }
 
