@@ -1,5 +1,6 @@
 #include "kernels/cpu/gemm.h"
 
+#include <bit>
 #include <cstring>
 
 #include "kernels/reference/linear.h"
@@ -189,6 +190,35 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirBatchOrOnThreads) {
     };
     EXPECT_TRUE(RowsAreInvariant(op)) << shape.k << " x " << shape.n;
   }
+}
+
+// Where products and sums are denormal, or weights themselves.
+TEST_P(GemmTest, RowsOfTinyValuesDoNotDependOnTheirBatch) {
+  std::mt19937_64 random(46);
+  constexpr int64_t kRows = 20, kInner = 100, kOuter = 70;
+  std::vector<uint16_t> stored;
+  for (const float value : RandomFloats(random, kInner * kOuter, 0x1p-62f)) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    stored.push_back(static_cast<uint16_t>(random() % 20 == 0 ? bits >> 16 & 0x807F : bits >> 16));
+  }
+  const std::vector<float> x = RandomFloats(random, kRows * kInner, 0x1p-63f);
+  const PackedWeights weights =
+      PackedWeights::Pack(One(), {stored.data(), DType::kBF16, 1, kInner, kOuter, false});
+  const auto multiply = [&](int64_t first, int64_t rows, float* out) {
+    Gemm(One(), weights, rows,
+         {.x = x.data() + first * kInner,
+          .ldx = kInner,
+          .bias = nullptr,
+          .bias_stride = 0,
+          .out = out,
+          .ldo = kOuter,
+          .accumulate = false});
+  };
+  std::vector<float> together(kRows * kOuter), alone(kRows * kOuter);
+  multiply(0, kRows, together.data());
+  for (int64_t row = 0; row < kRows; ++row) multiply(row, 1, alone.data() + row * kOuter);
+  EXPECT_EQ(alone, together);
+  EXPECT_TRUE(std::any_of(alone.begin(), alone.end(), [](float y) { return y != 0; }));
 }
 
 TEST_P(GemmTest, RowsDoNotDependOnTheirGroups) {

@@ -1,4 +1,6 @@
-// The GEMM over bf16 pairs by AMX. Two tiles of x by the two halves of a panel keep four tiles of sums.
+// The GEMM over bf16 pairs by AMX. Two tiles of x by the two halves of a panel keep four tiles of sums. One
+// row alone, for which memory is waited for and tiles wait more, is multiplied by FMA in vectors: what TDPBF16PS
+// does is known to the bit.
 #define SLUICE_SIMD_LANES 16
 #define SLUICE_SIMD_NAMESPACE simd_amx
 #include "kernels/cpu/simd/gemm_pairs.h"
@@ -16,18 +18,86 @@ struct alignas(kCacheLine) TileConfig {
 static_assert(sizeof(TileConfig) == 64);
 inline constexpr TileConfig kTileConfig;
 
+// Reads denormals as 0 and rounds results to 0 in their place, from its construction to End. What is loaded
+// and stored between is computed so.
+class DenormalsAreZero {
+ public:
+  DenormalsAreZero() : before_(_mm_getcsr()) { Set(before_ | 0x8040, nullptr); }
+  // `stored`: what was stored between, which must not be computed later.
+  void End(const float* stored) const { Set(before_, stored); }
+
+ private:
+  static void Set(uint32_t control, const float* stored) {
+    asm volatile("ldmxcsr %0" : : "m"(control), "r"(stored) : "memory");
+  }
+  uint32_t before_;
+};
+
 struct Tiles {
   static constexpr int64_t kTileRows = 16;
   static constexpr int64_t kRowsAtOnce = 2 * kTileRows;
-  static int64_t PanelsAtOnce(int64_t /*rows*/) { return 1; }
+  // With one row memory is waited for, and is read faster in several streams.
+  static constexpr int64_t kPanelsOfRow = 4;
+  static int64_t PanelsAtOnce(int64_t rows) { return rows == 1 ? kPanelsOfRow : 1; }
 
   static void Multiply(const PairsTile& tile) {
+    if (tile.rows == 1) return RunRow(tile);
     tile.rows > kTileRows ? Run<true>(tile) : Run<false>(tile);
   }
 
  private:
   static constexpr int64_t kHalf = kPanelCols / 2;
   static constexpr int64_t kBytes = sizeof(uint16_t);
+
+  static void RunRow(const PairsTile& tile) {
+    int64_t p = 0;
+    for (; p + kPanelsOfRow <= tile.count; p += kPanelsOfRow) RunRow<kPanelsOfRow>(tile, p);
+    for (; p < tile.count; ++p) RunRow<1>(tile, p);
+  }
+
+  // One row by P panels from panel `p` on, as TDPBF16PS: of each step the even and the odd products of pairs
+  // are summed apart from 0 on, fused, and their sum is added; denormals are 0 wherever they occur. Equal to
+  // the bit for random tiles on Sapphire Rapids.
+  template <int P>
+  static void RunRow(const PairsTile& tile, int64_t p) {
+    constexpr int kVectors = P * kPanelVectors;
+    constexpr int64_t kAhead = 1024;  // elements
+    alignas(kCacheLine) float sums[P * kPanelCols];
+    float* const carried = tile.carried + p * kPanelCols;
+    float* const to = tile.last ? sums : carried;
+    VecF sum[kVectors] = {};
+    if (!tile.first) {
+      for (int v = 0; v < kVectors; ++v) sum[v] = Load(carried + v * kLanes);
+    }
+    const DenormalsAreZero zero;
+    const uint16_t* x = tile.x;
+    const uint16_t* w = tile.panels + p * tile.panel_stride;
+    for (int64_t step = 0; step < tile.steps; ++step, x += kTileRows * kStep) {
+      VecF even[kVectors] = {}, odd[kVectors] = {};
+#pragma GCC unroll 4
+      for (int64_t pair = 0; pair < kStep; pair += 2, w += 2 * kPanelCols) {
+        int32_t both;
+        __builtin_memcpy(&both, x + pair, sizeof(both));
+        const VecF x_even = reinterpret_cast<VecF>((both << 16) - VecI{});
+        const VecF x_odd = reinterpret_cast<VecF>((both & -65536) - VecI{});
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) {
+          const uint16_t* const words =
+              w + v / kPanelVectors * tile.panel_stride + v % kPanelVectors * 2 * kLanes;
+          const VecI column = LoadInts(words);
+          __builtin_prefetch(words + kAhead);
+          even[v] = Fma(x_even, reinterpret_cast<VecF>(column << 16), even[v]);
+          odd[v] = Fma(x_odd, reinterpret_cast<VecF>(column & -65536), odd[v]);
+        }
+      }
+      for (int v = 0; v < kVectors; ++v) sum[v] += even[v] + odd[v];
+    }
+    for (int v = 0; v < kVectors; ++v) Store(to + v * kLanes, sum[v]);
+    zero.End(to);
+    if (tile.last) {
+      WriteTile(*tile.block, tile.row, 1, tile.col + p * kPanelCols, P * kPanelCols, sums);
+    }
+  }
 
   // 32 rows by a panel, or 16.
   template <bool Two>
