@@ -17,6 +17,7 @@ import contextlib
 import datetime
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -171,6 +172,8 @@ def run_contests(arguments, model):
     for threads in (1, 2):
         with started(arguments, model, threads) as peers:
             for contest in contests(threads):
+                if not re.search(arguments.only, contest[0]):
+                    continue
                 # What is no whole pass has the kernels of f32 under every profile.
                 whole = contest[1][0].startswith("engine")
                 for profile in arguments.profiles if whole else ["auto"]:
@@ -198,7 +201,7 @@ def parse(argv):
         "--profiles", nargs="+", default=["auto"], help="of whole passes, as in cpu.profile"
     )
     parser.add_argument("--rounds", type=int, default=3, help="of peers and ours in turns")
-    parser.add_argument("--skip-kernels", action="store_true", help="only whole passes and peers")
+    parser.add_argument("--only", default="", help="kernels (binary and pattern) and contests to match")
     parser.add_argument("--note", default="", help="a sentence for the report, such as what else ran")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="path of the report less .json, .md")
     return parser.parse_args(argv)
@@ -207,9 +210,10 @@ def parse(argv):
 def main(argv=None):
     arguments = parse(argv)
     kernels = {}
-    for binary, pattern in [] if arguments.skip_kernels else KERNELS:
-        say(f"{binary} {pattern}")
-        kernels |= benchmark(arguments.build, binary, pattern)
+    for binary, pattern in KERNELS:
+        if re.search(arguments.only, f"{binary} {pattern}"):
+            say(f"{binary} {pattern}")
+            kernels |= benchmark(arguments.build, binary, pattern)
     with tempfile.TemporaryDirectory() as model:
         random_llama.write(model)
         results = run_contests(arguments, model)
