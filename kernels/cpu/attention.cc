@@ -12,7 +12,7 @@ namespace {
 int64_t ScoreStride(int64_t max_context) { return CeilDiv(max_context, kPageTokens) * kPageTokens; }
 
 // Scores and sums of a tile.
-int64_t RowFloats(int64_t max_context, int32_t head_dim) {
+int64_t TileFloats(int64_t max_context, int32_t head_dim) {
   return simd::kAttentionTile * (ScoreStride(max_context) + head_dim);
 }
 
@@ -64,7 +64,7 @@ void RunBlock(const simd::Table& table, simd::AttentionBlock block,
 
 int64_t AttentionScratchFloats(int64_t max_context, int32_t head_dim) {
   constexpr int64_t kCacheLine = 16;  // keeps workers off each other's lines
-  return CeilDiv(RowFloats(max_context, head_dim), kCacheLine) * kCacheLine +
+  return CeilDiv(TileFloats(max_context, head_dim), kCacheLine) * kCacheLine +
          CeilDiv(head_dim, simd::kQueryRun) * simd::kAttentionTile * simd::kQueryRun;
 }
 
@@ -86,7 +86,7 @@ void Attention(const Context& context, const AttentionArgs& args, const KvLayer&
   const auto run_range = [&](int64_t begin, int64_t end, int worker) {
     simd::AttentionBlock block = Template(args, kv, max_context);
     block.scratch = scratch + worker * scratch_floats;
-    block.queries = block.scratch + RowFloats(max_context, kv.head_dim);
+    block.queries = block.scratch + TileFloats(max_context, kv.head_dim);
     int64_t first = 0;  // index of the sequence's first block among all
     for (const AttentionSequence& sequence : sequences) {
       const int64_t past = first + blocks(sequence);

@@ -91,8 +91,8 @@ struct GemmTile {
 };
 inline constexpr int64_t kGemmTileStep = 512;
 inline constexpr int64_t kGemmTileColumns = 1024;
-inline constexpr int64_t kGemmTileStride =
-    kGemmTileColumns + 16;  // rows fall into different cache sets
+// Rows fall into different cache sets.
+inline constexpr int64_t kGemmTileStride = kGemmTileColumns + 16;
 inline constexpr int64_t kGemmTileRows = 128;
 
 struct TiledGemmArgs {

@@ -22,10 +22,10 @@ inline constexpr int kPagesAtOnce = kPageVectors == 1 ? 2 : 1;
 inline constexpr int64_t kPagesAhead = 2;
 inline constexpr int64_t kRunFloats = int64_t{simd::kAttentionTile} * simd::kQueryRun;
 inline constexpr int kLineFloats = kCacheLine / sizeof(float);
+static_assert(kPageTokens == kLineFloats);
 
 // Pages whose values are summed while a query's running sums stay in registers.
 inline constexpr int64_t kValuePages = 16;
-static_assert(kPageTokens == kLineFloats);
 
 // The value of a row's own position, which XSA takes out.
 struct OwnValue {
