@@ -1,8 +1,8 @@
 // What a device must offer: load a model, prepare plans, replay them.
 //
 // Ownership: Backend outlives its ExecutableModels, which outlive their Plans and Slots.
-// Threads: everything const is thread-safe. Prepare may run beside Replay. One Slot is used by one
-// Replay at a time.
+// Threads: everything const is thread-safe. Prepare may run beside Start and Finish. A Slot is used by
+// one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,8 @@ struct BackendInfo {
   int32_t page_tokens;  // tokens of a KV page
   // A replay computes the batch's rows rounded up to a multiple of this; 1: exactly these.
   int32_t row_multiple = 1;
+  // Steps that a slot takes while one of them runs.
+  int32_t steps_ahead = 0;
 };
 
 // What a step batch asks of a plan.
@@ -67,11 +69,23 @@ class ExecutableModel {
   virtual absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                            int32_t pages) const = 0;
 
-  // Runs `batch`, which fits the bucket (padded: fills it), and answers its sampled rows. Allocates
-  // nothing, creates no primitive. An error is the whole batch's: ResourceExhausted that memory does
-  // not suffice, so that parts may be replayed in its place, over what it has written; Unavailable that
-  // the device is lost. A row whose logits are not finite is none but has SampleResult::token == -1.
-  virtual absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const = 0;
+  // A step is run in two halves, so that one step's way to the device overlaps another one's time on it.
+  // Both allocate nothing and create no primitive.
+  //
+  // Start brings `batch`, which fits the bucket (padded: fills it), on its way. Plan and batch stay as
+  // they are until its Finish, which waits for its end and answers its sampled rows. A slot's steps run
+  // and are finished in the order of their starts; of 1 + steps_ahead at most Finish is due. A step may
+  // write to pages that the one before reads.
+  virtual void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const = 0;
+  // An error is the whole batch's: ResourceExhausted that memory does not suffice, so that parts may be
+  // run in its place, over what it has written; Unavailable that the device is lost. A row whose logits
+  // are not finite is none but has SampleResult::token == -1.
+  virtual absl::Status Finish(Slot& slot) const = 0;
+
+  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
+    Start(plan, slot, batch);
+    return Finish(slot);
+  }
 };
 
 class Backend {

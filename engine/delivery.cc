@@ -18,8 +18,15 @@ bool EndsText(Row* row, int32_t token, std::string* text) {
   return row->text->stopped();
 }
 
+}  // namespace
+
+StepDelivery::StepDelivery(size_t most_rows) {
+  tokens_.reserve(most_rows);
+  parts_.reserve(most_rows);
+}
+
 // Decides the row's outcome and appends the token that it keeps.
-void CollectRow(size_t i, Row* row, ExecutionSlot* slot, DeliveryScratch* scratch) {
+void StepDelivery::CollectRow(size_t i, Row* row, ExecutionSlot* slot) {
   const ExecutionSlot::Result result = slot->Collect(i);
   const bool spoiled = FaultsOn() && MeetNan(FaultPoint::kDeliver, row->owner->request.id);
   if (!result.finite || spoiled) {
@@ -34,38 +41,44 @@ void CollectRow(size_t i, Row* row, ExecutionSlot* slot, DeliveryScratch* scratc
   const int32_t token = result.drawn->token;
   if (Ends(row->owner->request, token)) return Finish(row, FinishReason::kStop);
   const bool candidates = !row->top_ids.empty();
-  scratch->tokens.push_back(
-      {.row = row->index,
-       .index = row->generated,
-       .token = token,
-       .logprob = result.drawn->logprob,
-       .top_ids = candidates ? row->top_ids.data() : nullptr,
-       .top_logprobs = candidates ? row->top_logprobs.data() : nullptr,
-       .top_scores = row->top_scores.empty() ? nullptr : row->top_scores.data()});
+  tokens_.push_back({.row = row->index,
+                     .index = row->generated,
+                     .token = token,
+                     .logprob = result.drawn->logprob,
+                     .top_ids = candidates ? row->top_ids.data() : nullptr,
+                     .top_logprobs = candidates ? row->top_logprobs.data() : nullptr,
+                     .top_scores = row->top_scores.empty() ? nullptr : row->top_scores.data()});
   row->outcome = Row::Outcome::kContinues;
   const bool more = row->Keep(token);
-  if (EndsText(row, token, &scratch->text)) return Finish(row, FinishReason::kStop);
+  if (EndsText(row, token, &text_)) return Finish(row, FinishReason::kStop);
   if (!more) Finish(row, FinishReason::kLength);
 }
 
-}  // namespace
-
-void DeliverStep(std::span<Row* const> rows, MonoTime now, ExecutionSlot* slot,
-                 DeliveryScratch* scratch) {
+void StepDelivery::Collect(std::span<Row* const> rows, MonoTime now, ExecutionSlot* slot) {
+  tokens_.clear();
+  parts_.clear();
   for (size_t i = 0; i < rows.size();) {
     ActiveRequest* const request = rows[i]->owner;
-    std::vector<GeneratedToken>& tokens = scratch->tokens;
-    tokens.clear();
+    const size_t before = tokens_.size();
     for (; i < rows.size() && rows[i]->owner == request; ++i) {
-      if (rows[i]->outcome != Row::Outcome::kDropped) CollectRow(i, rows[i], slot, scratch);
+      if (rows[i]->outcome != Row::Outcome::kDropped) CollectRow(i, rows[i], slot);
     }
-    if (tokens.empty()) continue;
+    const size_t count = tokens_.size() - before;
+    if (count == 0) continue;
+    parts_.push_back({request, count});
     RequestTrace& trace = request->trace;
     if (trace.generated_tokens == 0) trace.first_token = now;
-    trace.generated_tokens += static_cast<int64_t>(tokens.size());
-    if ((request->request.outputs & (kOutputTokens | kOutputTopCandidates)) != 0) {
-      request->sink->OnTokens(tokens.data(), static_cast<int>(tokens.size()));
+    trace.generated_tokens += static_cast<int64_t>(count);
+  }
+}
+
+void StepDelivery::Send() {
+  const GeneratedToken* tokens = tokens_.data();
+  for (const Part& part : parts_) {
+    if ((part.request->request.outputs & (kOutputTokens | kOutputTopCandidates)) != 0) {
+      part.request->sink->OnTokens(tokens, static_cast<int>(part.count));
     }
+    tokens += part.count;
   }
 }
 

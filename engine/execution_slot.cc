@@ -41,9 +41,14 @@ absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
       new ExecutionSlot(executable, model, capacity, options, *std::move(slot)));
 }
 
+std::unique_ptr<ExecutionSlot> ExecutionSlot::Beside() const {
+  return std::unique_ptr<ExecutionSlot>(
+      new ExecutionSlot(executable_, model_, capacity_, options_, slot_));
+}
+
 ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* model,
                              const Bucket& capacity, const Options& options,
-                             std::unique_ptr<Slot> slot)
+                             std::shared_ptr<Slot> slot)
     : executable_(executable),
       model_(model),
       capacity_(capacity),
@@ -202,10 +207,6 @@ void ExecutionSlot::AttachDiagnostics() {
   }
   batch_.xsa_cos_sim = xsa_cos_sim_.data();
   batch_.xsa_proj_frac = xsa_proj_frac_.data();
-}
-
-absl::Status ExecutionSlot::Replay(const Plan& plan) {
-  return executable_->Replay(plan, *slot_, batch_);
 }
 
 ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {

@@ -21,7 +21,8 @@ namespace sluice {
 // that hold none, which compute all of theirs, are given pages for this step only, from 0 on. In a
 // padded bucket it fills up the rectangle: each row to its positions, and sequences of nobody's below
 // the last row, so that the device computes what a padded layout costs. Storage is allocated at
-// construction (that of diagnostics and states when first asked for). One thread uses it.
+// construction (that of diagnostics and states when first asked for). One thread uses it, and those
+// beside it.
 class ExecutionSlot {
  public:
   struct Options {
@@ -36,19 +37,25 @@ class ExecutionSlot {
                                                                const Model* model,
                                                                const Ladder& ladder,
                                                                const Options& options);
+  // Another one in the same place, with buffers of its own: for a step that is laid out and started
+  // while this one's runs.
+  std::unique_ptr<ExecutionSlot> Beside() const;
 
   // Lays the rows' steps out for `bucket`, with all that their requests want of these. The rows fit
   // it and stay as they are until they were collected.
   void Assign(std::span<Row* const> rows, const Bucket& bucket);
 
-  absl::Status Replay(const Plan& plan);
+  // As ExecutableModel's.
+  void Start(const Plan& plan) { executable_->Start(plan, *slot_, batch_); }
+  absl::Status Finish() { return executable_->Finish(*slot_); }
+  absl::Status Replay(const Plan& plan) { return executable_->Replay(plan, *slot_, batch_); }
 
   struct Result {
     bool finite = true;                            // false: nothing of the row may be used
     bool at_end = true;                            // false: more of its prompt is to be computed
     const kernels::SampleResult* drawn = nullptr;  // nullptr: no token was asked for
   };
-  // After a Replay without error: what came of row `i`. Writes prompt log-probabilities, diagnostics
+  // After a Finish without error: what came of row `i`. Writes prompt log-probabilities, diagnostics
   // and what is made of states to its request's reply (logits and candidates are there already).
   Result Collect(size_t i);
 
@@ -58,7 +65,7 @@ class ExecutionSlot {
 
  private:
   ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
-                const Options& options, std::unique_ptr<Slot> slot);
+                const Options& options, std::shared_ptr<Slot> slot);
 
   // The tokens of a row's history, extended to `positions`; nullptr: a sequence of nobody's.
   const int32_t* Padded(const Row* row, int32_t positions);
@@ -79,7 +86,7 @@ class ExecutionSlot {
   const Model* const model_;
   const Bucket capacity_;
   const Options options_;
-  const std::unique_ptr<Slot> slot_;
+  const std::shared_ptr<Slot> slot_;
   StepBatch batch_;
 
   std::span<Row* const> rows_;  // assigned

@@ -183,6 +183,7 @@ void Journal::OnDecide(const DecisionTime& at, const BatchDecision& decision,
     Line(out, "decide")
         .AddTime("now", at.now)
         .Add("draining", at.draining)
+        .Add("ahead", at.ahead)
         .Add("pages", at.available_pages)
         .Add("launch", decision.launch)
         .AddList("size", std::array{size.tokens, size.sequences, size.longest},

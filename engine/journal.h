@@ -11,8 +11,9 @@
 //                                              steps: expected ones; no deadline: absent
 //   {"op":"revise","ticket":N,"first":N,"tokens":N,"later":N,"sampled":N,"pages":N,"running":B}
 //   {"op":"remove","ticket":N}
-//   {"op":"decide","now":N,"draining":B,"pages":N,"launch":B,"size":[tokens,sequences,longest],
-//    "bucket":[tokens,sequences,positions],"trigger":N,"until":N,"reason":N,"batch":[tickets]}
+//   {"op":"decide","now":N,"draining":B,"ahead":B,"pages":N,"launch":B,
+//    "size":[tokens,sequences,longest],"bucket":[tokens,sequences,positions],"trigger":N,"until":N,
+//    "reason":N,"batch":[tickets]}
 //             pages: available ones; until: absent for ever; trigger, reason: enum values
 //   {"op":"observe","bucket":[3],"computed":N,"context":N,"positions":N,"sampled":N,"seconds":X}
 //   {"op":"dropped","lines":N}      that many are missing here: the run cannot be repeated on

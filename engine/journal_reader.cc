@@ -108,6 +108,7 @@ JournalEntry ReadDecide(ObjectReader* reader) {
   JournalDecide decide;
   decide.at = {.now = Time(reader, "now"),
                .draining = reader->Boolean("draining", false),
+               .ahead = reader->Boolean("ahead", false),
                .available_pages = Int32(reader, "pages", 0)};
   if (!reader->Has("now")) reader->Fail("now", "is missing");
   const auto [tokens, sequences, longest] = Triple(reader, "size");

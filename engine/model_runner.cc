@@ -79,13 +79,20 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
       scheduler_(options.batch, prepared_.kv,
                  std::chrono::microseconds(options.ladder.review.half_life_us), prepared_.ladder,
                  prepared_.costs, journal),
-      history_(static_cast<size_t>(options.history.requests)),
-      plans_(prepared_.plans.get()) {
+      history_(static_cast<size_t>(options.history.requests)) {
   const auto sequences = static_cast<size_t>(prepared_.ladder->max_sequences());
-  batch_.reserve(sequences);
-  running_.reserve(sequences);
-  delivery_.tokens.reserve(sequences);
+  flights_.reserve(prepared_.slots.size());  // pointers to them stay valid
+  for (const std::unique_ptr<ExecutionSlot>& slot : prepared_.slots) {
+    flights_.emplace_back(slot.get(), prepared_.plans.get(), sequences);
+  }
+  under_way_.reserve(flights_.size());
   thread_ = std::thread([this] { Run(); });
+}
+
+ModelRunner::Flight::Flight(ExecutionSlot* of_slot, const PlanCache* cache, size_t most_sequences)
+    : slot(of_slot), plans(cache), delivery(most_sequences) {
+  sequences.reserve(most_sequences);
+  rows.reserve(most_sequences);
 }
 
 absl::Status ModelRunner::Refuse(const Refusal& refusal) {

@@ -1,12 +1,15 @@
-// Serves one model: its scheduler, its scheduling thread, its slot.
+// Serves one model: its scheduler, its scheduling thread, its slots.
 //
 // Concurrency contract
 //   * All public methods may be called from any thread; they hold the lock for bookkeeping only,
 //     never during a replay or a call to a sink.
 //   * The scheduling thread alone calls sinks and, through the loop
-//       end what failed -> decide -> look up -> lay out -> replay -> collect -> settle,
+//       decide -> look up -> lay out -> start -> finish -> collect -> settle -> deliver,
 //     owns the rows of the step between "decide" and "settle". A step for which the device has no
 //     memory is run again in two halves.
+//   * Where the backend takes steps ahead, a step is decided and started before the one before it was
+//     delivered; and while that one still runs, if none of its rows returns from it (only then is what
+//     runs next known) and the new step is as full as waiting could make it.
 //   * While the scheduling thread hangs in a replay another one may take its place, once and for good
 //     (GiveUp): that one ends all requests, and the scheduling thread ends itself should it come back.
 //     Requests whose rows a lost replay may still write to live until the runner is destroyed.
@@ -101,33 +104,65 @@ class ModelRunner {
     BatchSize size{};
     Bucket bucket{};
   };
-  // How it was run.
+  // How it is run.
   struct Ran {
-    Bucket bucket{};
+    const CachedPlan* plan = nullptr;
     Lookup lookup = Lookup::kHit;
     StepShape shape{};
-    MonoTime start{}, end{};
+    MonoTime started{}, start{}, end{};  // on its way; on the device
+
+    const Bucket& bucket() const { return plan->plan().bucket(); }
   };
+  // A batch from its decision to its delivery. Belongs to the scheduling thread; capacity for the
+  // largest bucket.
+  struct Flight {
+    Flight(ExecutionSlot* of_slot, const PlanCache* cache, size_t most_sequences);
+
+    ExecutionSlot* const slot;
+    PlanCache::Reader plans;
+    BatchDecision decision{};
+    MonoTime decided{};  // when
+    int64_t number = 0;
+    std::vector<WaitingSequence*> sequences;
+    std::vector<Row*> rows;  // the same
+    Step step{};             // of these or of some of them: the one that runs or ran last
+    Ran ran{};
+    StepDelivery delivery;
+    BatchTrace trace{};  // when it was settled
+  };
+  enum class Work { kLaunch, kFinish, kDeliver, kEnd, kRefresh, kStop };
+  enum class Begun { kStarted, kFailed, kSplit };
 
   // The scheduling thread.
   void Run();
-  bool NextWork();
+  Work NextWork();
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndFinished();
+  bool pipelined() const { return flights_.size() > 1; }
+  Flight* FreeFlight();
   // These return false when the thread was given up.
-  bool RunBatch();
-  bool RunStep(const Step& step);
-  bool RunHalves(const Step& step);
+  bool Launch(Flight* flight);
+  bool FinishOldest();
+  bool FinishAll();
+  bool RunHalves(Flight* flight, const Step& step);
+  bool RunStep(Flight* flight, const Step& step);
+
+  // Looks up, lays out and starts the step; kFailed: its requests were told; kSplit: none of its halves
+  // was.
+  Begun Begin(Flight* flight, const Step& step);
+  // Waits for its end. The device's error.
+  absl::Status Await(Flight* flight);
+  // What became of its rows. False: nothing yet, its halves are to be run.
+  bool Conclude(Flight* flight, const absl::Status& status);
+  void Deliver(Flight* flight);
   Step Part(const Step& step, size_t begin, size_t count) const;
   StepNeeds Needs(const Step& step) const;
   void FailStep(const Step& step, const absl::Status& status);
   absl::Status MeetStepFault(FaultPoint point, std::span<Row* const> rows) const;
   double Cost(const StepShape& shape) const;  // seconds, as measured
   nanoseconds Allowed(const StepShape& shape) const;
-  void Deliver(std::span<Row* const> rows, MonoTime now);
-  absl::Status Replay(const Step& step, const Plan& plan, Ran* ran);
-  BatchTrace Conclude(const Step& step, const Ran& ran);
-  void NoteStep(const Step& step, const Ran& ran);
+  BatchTrace TraceOf(const Flight& flight) const;
+  void NoteStep(const Flight& flight);
   void NoteOutcome(const absl::Status& status, bool split);
   void DropDead(std::span<Row* const> rows, const absl::Status& replayed, MonoTime now);
   void Settle(std::span<Row* const> rows, const StepShape* timed, nanoseconds replay);
@@ -155,8 +190,9 @@ class ModelRunner {
   int64_t Running() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Refusal Closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   RequestId Admit(std::unique_ptr<ActiveRequest> active) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayDecide() const;
+  bool Decide(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeRows(Flight* flight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExpireWaiting(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the request with `status`, unless it has failed before: its waiting rows now, its running
   // ones when they settle.
@@ -180,7 +216,7 @@ class ModelRunner {
   const WatchdogOptions watchdog_;
   Clock* const clock_;
   Observer* const observer_;
-  const PreparedModel prepared_;  // its slot is used by the scheduling thread alone
+  const PreparedModel prepared_;  // its slots are used by the scheduling thread alone
 
   mutable Mutex mu_;
   CondVar wake_;  // the scheduling thread has something to look at
@@ -202,7 +238,7 @@ class ModelRunner {
   // Of rows that generate: steps after the prompt, and tokens of it that were computed; decayed means.
   double mean_steps_ ABSL_GUARDED_BY(mu_) = 0, mean_prompt_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t running_requests_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t stepping_sequences_ ABSL_GUARDED_BY(mu_) = 0;  // in the current step
+  int64_t stepping_sequences_ ABSL_GUARDED_BY(mu_) = 0;  // in the current steps
   int64_t steps_ ABSL_GUARDED_BY(mu_) = 0;               // that ended
 
   // Whose rows are in a replay that was given up.
@@ -211,16 +247,16 @@ class ModelRunner {
   DecisionHistory history_;
   Pulse pulse_;
 
-  // Of the scheduling thread; capacity for the largest bucket.
-  PlanCache::Reader plans_;
+  // Of the scheduling thread.
+  std::vector<Flight> flights_;     // one for each slot
+  Flight* decided_ = nullptr;       // to be launched
+  std::vector<Flight*> under_way_;  // started, the oldest first
+  Flight* settled_ = nullptr;       // to be delivered
   RecentWaits waits_;
-  BatchDecision decision_;
-  MonoTime decided_{};        // when
-  int64_t step_ = 0;          // number of the latest batch
+  MonoTime wait_until_{};     // when to decide again
+  MonoTime device_free_{};    // since when, as far as is known
+  int64_t last_batch_ = 0;    // number
   int64_t failed_steps_ = 0;  // in a row
-  std::vector<WaitingSequence*> batch_;
-  std::vector<Row*> running_;  // the same
-  DeliveryScratch delivery_;
   std::vector<std::unique_ptr<ActiveRequest>> finished_;
 
   std::thread thread_;  // last: starts when all else is built

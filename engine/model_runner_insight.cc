@@ -13,7 +13,7 @@ ModelStats ModelRunner::Stats() const {
   stats.model = model_;
   stats.buckets = prepared_.plans->Stats();
   stats.plan_memory_bytes = prepared_.plans->memory_bytes();
-  stats.slot_memory_bytes = prepared_.slot->memory_bytes();
+  stats.slot_memory_bytes = prepared_.slots.front()->memory_bytes();
   stats.weight_bytes = prepared_.executable->weight_bytes();
   const MonoTime now = clock_->Now();
   MutexLock lock(&mu_);

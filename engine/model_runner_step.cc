@@ -32,86 +32,149 @@ absl::Status StepError(const absl::Status& replayed) {
 
 }  // namespace
 
-bool ModelRunner::RunBatch() {
-  ++step_;
-  for (Row* row : running_) row->owner->AllocateReply();
-  return RunStep(
-      {.sequences = batch_, .rows = running_, .size = decision_.size, .bucket = decision_.bucket});
+bool ModelRunner::Launch(Flight* flight) {
+  flight->number = ++last_batch_;
+  for (Row* row : flight->rows) row->owner->AllocateReply();
+  const Step step{.sequences = flight->sequences,
+                  .rows = flight->rows,
+                  .size = flight->decision.size,
+                  .bucket = flight->decision.bucket};
+  switch (Begin(flight, step)) {
+    case Begun::kStarted:
+      under_way_.push_back(flight);
+      return true;
+    case Begun::kFailed:
+      return true;
+    case Begun::kSplit:
+      break;
+  }
+  return FinishAll() && RunHalves(flight, step);
 }
 
-bool ModelRunner::RunStep(const Step& step) {
-  if (absl::Status fault = MeetStepFault(FaultPoint::kBeforeReplay, step.rows); !fault.ok()) {
-    FailStep(step, fault);
-    return true;
-  }
-  const PlanCache::Found found = plans_.Find(step.bucket, Needs(step), [&](const Bucket& bucket) {
-    return Cost(ShapeOf(step.sequences, bucket));
-  });
-  if (found.plan == nullptr) {
-    observer_->OnNoPlan(*model_, found.lookup);
-    // What one row needs must not fail its neighbours.
-    if (step.rows.size() > 1) return RunHalves(step);
-    FailStep(step, NoPlanError(found.lookup));
-    return true;
-  }
-  const Plan& plan = found.plan->plan();
-  Ran ran{.bucket = plan.bucket(),
-          .lookup = found.lookup,
-          .shape = ShapeOf(step.sequences, plan.bucket())};
-  const absl::Status status = Replay(step, plan, &ran);
+bool ModelRunner::FinishOldest() {
+  Flight* const flight = under_way_.front();
+  under_way_.erase(under_way_.begin());
+  const absl::Status status = Await(flight);
   if (!pulse_.Replayed()) return false;
-  const bool split = absl::IsResourceExhausted(status) && step.rows.size() > 1;
-  NoteOutcome(status, split);
-  if (split) return RunHalves(step);
-  NoteStep(step, ran);
-  if (!status.ok()) {
-    FailStep(step, StepError(status));
-    return true;
+  if (!Conclude(flight, status)) {
+    const Step step = flight->step;
+    return FinishAll() && RunHalves(flight, step);
   }
-  const BatchTrace trace = Conclude(step, ran);
-  found.plan->use().Record(trace);
-  observer_->OnBatch(trace);
+  if (status.ok()) settled_ = flight;
   return true;
 }
 
-absl::Status ModelRunner::Replay(const Step& step, const Plan& plan, Ran* ran) {
-  prepared_.slot->Assign(step.rows, plan.bucket());
-  const nanoseconds allowed = Allowed(ran->shape);
-  ran->start = clock_->Now();
-  pulse_.Replaying(allowed);
-  absl::Status status = MeetStepFault(FaultPoint::kReplay, step.rows);
-  if (status.ok()) status = prepared_.slot->Replay(plan);
-  ran->end = clock_->Now();
-  return status;
-}
-
-// Hands out what a replay without error gave.
-BatchTrace ModelRunner::Conclude(const Step& step, const Ran& ran) {
-  const nanoseconds replay = ran.end - ran.start;
-  DropDead(step.rows, absl::OkStatus(), ran.end);
-  Deliver(step.rows, ran.end);
-  const MonoTime delivered = clock_->Now();
-  Settle(step.rows, &ran.shape, replay);
-  const int64_t computed = prepared_.slot->computed_tokens();
-  return {.model = model_.get(),
-          .bucket = ran.bucket,
-          .useful_tokens = prepared_.slot->useful_tokens(),
-          .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
-          .sequences = step.size.sequences,
-          .sampled_rows = ran.shape.sampled_rows,
-          .trigger = decision_.trigger,
-          .lookup = ran.lookup,
-          .start = ran.start,
-          .form = ran.start - decided_,
-          .replay = replay,
-          .deliver = delivered - ran.end};
+// Before steps that are run by themselves.
+bool ModelRunner::FinishAll() {
+  while (!under_way_.empty() || settled_ != nullptr) {
+    if (settled_ != nullptr) {
+      Deliver(std::exchange(settled_, nullptr));
+    } else if (!FinishOldest()) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // The halves' results are those of the whole: a step writes where it would have written anyway, and no
 // result depends on who else rides.
-bool ModelRunner::RunHalves(const Step& step) {
+bool ModelRunner::RunHalves(Flight* flight, const Step& step) {
   const size_t half = step.rows.size() / 2;
-  return RunStep(Part(step, 0, half)) && RunStep(Part(step, half, step.rows.size() - half));
+  return RunStep(flight, Part(step, 0, half)) &&
+         RunStep(flight, Part(step, half, step.rows.size() - half));
+}
+
+// By itself, from its start to its delivery.
+bool ModelRunner::RunStep(Flight* flight, const Step& step) {
+  const Begun begun = Begin(flight, step);
+  if (begun == Begun::kFailed) return true;
+  if (begun == Begun::kSplit) return RunHalves(flight, step);
+  const absl::Status status = Await(flight);
+  if (!pulse_.Replayed()) return false;
+  if (!Conclude(flight, status)) return RunHalves(flight, step);
+  if (status.ok()) Deliver(flight);
+  return true;
+}
+
+ModelRunner::Begun ModelRunner::Begin(Flight* flight, const Step& step) {
+  flight->step = step;
+  if (absl::Status fault = MeetStepFault(FaultPoint::kBeforeReplay, step.rows); !fault.ok()) {
+    FailStep(step, fault);
+    return Begun::kFailed;
+  }
+  const PlanCache::Found found = flight->plans.Find(
+      step.bucket, Needs(step),
+      [&](const Bucket& bucket) { return Cost(ShapeOf(step.sequences, bucket)); });
+  if (found.plan == nullptr) {
+    observer_->OnNoPlan(*model_, found.lookup);
+    // What one row needs must not fail its neighbours.
+    if (step.rows.size() > 1) return Begun::kSplit;
+    FailStep(step, NoPlanError(found.lookup));
+    return Begun::kFailed;
+  }
+  const Plan& plan = found.plan->plan();
+  flight->ran = {
+      .plan = found.plan, .lookup = found.lookup, .shape = ShapeOf(step.sequences, plan.bucket())};
+  flight->slot->Assign(step.rows, plan.bucket());
+  flight->ran.started = clock_->Now();
+  flight->slot->Start(plan);
+  return Begun::kStarted;
+}
+
+absl::Status ModelRunner::Await(Flight* flight) {
+  Ran& ran = flight->ran;
+  // A backend that takes no step ahead works while it is waited for.
+  ran.start = pipelined() ? std::max(ran.started, device_free_) : clock_->Now();
+  pulse_.Replaying(Allowed(ran.shape));
+  const absl::Status fault = MeetStepFault(FaultPoint::kReplay, flight->step.rows);
+  const absl::Status status = flight->slot->Finish();
+  ran.end = device_free_ = clock_->Now();
+  return fault.ok() ? status : fault;
+}
+
+bool ModelRunner::Conclude(Flight* flight, const absl::Status& status) {
+  const Step& step = flight->step;
+  const Ran& ran = flight->ran;
+  const bool split = absl::IsResourceExhausted(status) && step.rows.size() > 1;
+  NoteOutcome(status, split);
+  if (split) return false;
+  NoteStep(*flight);
+  if (!status.ok()) {
+    FailStep(step, StepError(status));
+    return true;
+  }
+  DropDead(step.rows, absl::OkStatus(), ran.end);
+  flight->delivery.Collect(step.rows, ran.end, flight->slot);
+  Settle(step.rows, &ran.shape, ran.end - ran.start);
+  flight->trace = TraceOf(*flight);
+  flight->trace.deliver = clock_->Now() - ran.end;
+  ran.plan->use().Record(flight->trace);
+  return true;
+}
+
+BatchTrace ModelRunner::TraceOf(const Flight& flight) const {
+  const Ran& ran = flight.ran;
+  const int64_t computed = flight.slot->computed_tokens();
+  return {.model = model_.get(),
+          .bucket = ran.bucket(),
+          .useful_tokens = flight.slot->useful_tokens(),
+          .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
+          .sequences = flight.step.size.sequences,
+          .sampled_rows = ran.shape.sampled_rows,
+          .trigger = flight.decision.trigger,
+          .lookup = ran.lookup,
+          .start = ran.start,
+          .form = ran.started - flight.decided,
+          .replay = ran.end - ran.start,
+          .deliver = nanoseconds(0)};
+}
+
+void ModelRunner::Deliver(Flight* flight) {
+  const MonoTime begin = clock_->Now();
+  MeetStepFault(FaultPoint::kDeliver, flight->step.rows).IgnoreError();  // it only delays
+  flight->delivery.Send();
+  flight->trace.deliver += clock_->Now() - begin;
+  observer_->OnBatch(flight->trace);
 }
 
 ModelRunner::Step ModelRunner::Part(const Step& step, size_t begin, size_t count) const {
@@ -176,22 +239,18 @@ void ModelRunner::NoteOutcome(const absl::Status& status, bool split) {
   observer_->OnStepFailed(*model_, status, failed_steps_);
 }
 
-void ModelRunner::Deliver(std::span<Row* const> rows, MonoTime now) {
-  MeetStepFault(FaultPoint::kDeliver, rows).IgnoreError();  // it only delays
-  DeliverStep(rows, now, prepared_.slot.get(), &delivery_);
-}
-
 // Tells each request of the step that carries it; its rows are neighbours.
-void ModelRunner::NoteStep(const Step& step, const Ran& ran) {
-  const std::span<Row* const> rows = step.rows;
+void ModelRunner::NoteStep(const Flight& flight) {
+  const Ran& ran = flight.ran;
+  const std::span<Row* const> rows = flight.step.rows;
   for (size_t i = 0; i < rows.size();) {
     ActiveRequest* const request = rows[i]->owner;
-    ExplainedStep own{.step = step_,
+    ExplainedStep own{.step = flight.number,
                       .start = ran.start,
                       .replay = ran.end - ran.start,
-                      .bucket = ran.bucket,
-                      .batch = step.size,
-                      .trigger = decision_.trigger,
+                      .bucket = ran.bucket(),
+                      .batch = flight.step.size,
+                      .trigger = flight.decision.trigger,
                       .lookup = ran.lookup};
     for (; i < rows.size() && rows[i]->owner == request; ++i) own.own_tokens += rows[i]->tokens;
     RequestTrace& trace = request->trace;
@@ -199,7 +258,7 @@ void ModelRunner::NoteStep(const Step& step, const Ran& ran) {
       trace.first_run = ran.start;
       request->history.waits = waits_.Since(trace.queued);
     }
-    trace.bucket_tokens = ran.bucket.tokens;
+    trace.bucket_tokens = ran.bucket().tokens;
     trace.compute += own.replay;
     request->history.Add(own);
   }

@@ -35,6 +35,7 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
       chunk_tokens_(options.keeps_pages ? RunLimitsOf(batch, ladder->largest()).chunk_tokens
                                         : std::numeric_limits<int32_t>::max()),
       whole_tokens_(options.keeps_pages ? ladder->largest().tokens : chunk_tokens_),
+      step_pages_(options.step_pages),
       window_(std::max(kLeastWindow, 2 * static_cast<size_t>(batch.max_batch_sequences))),
       kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_),
       scheduler_(batch, half_life, std::move(ladder), std::move(costs), observer) {
@@ -55,13 +56,18 @@ void PagedScheduler::Remove(PagedSequence* sequence) {
 }
 
 BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
-                                     std::vector<WaitingSequence*>* batch) {
-  if (!keeps_pages_) return scheduler_.Decide({.now = now, .draining = draining}, batch);
+                                     std::vector<WaitingSequence*>* batch, bool ahead) {
+  DecisionTime at{.now = now, .draining = draining, .ahead = ahead};
+  if (!keeps_pages_) return scheduler_.Decide(at, batch);
+  if (ahead && MissesPages()) {
+    batch->clear();
+    return {};
+  }
   Preempt();
   ReviseWaiting();
   while (true) {
-    BatchDecision decision = scheduler_.Decide(
-        {.now = now, .draining = draining, .available_pages = kv_.available()}, batch);
+    at.available_pages = kv_.available();
+    BatchDecision decision = scheduler_.Decide(at, batch);
     if (!decision.launch) return decision;
     Hold(&decision, batch);
     if (!batch->empty()) return decision;
@@ -83,6 +89,11 @@ void PagedScheduler::End(PagedSequence* sequence) {
   kv_.Release(&sequence->kv);
   sequence->running = false;
   if (sequence->generates && --generating_ == 0) recut_ = true;
+}
+
+// Somebody might have to yield, or the head to wait, for pages that will soon be free.
+bool PagedScheduler::MissesPages() const {
+  return kv_.available() < step_pages_ || scheduler_.MustYield(kv_.available()) != nullptr;
 }
 
 void PagedScheduler::Preempt() {

@@ -44,7 +44,8 @@ class PagedScheduler {
     // Pages are kept from one step of a sequence to the next. Else each step computes the whole
     // history again, in pages that nobody accounts for.
     bool keeps_pages = true;
-    int32_t pages = 0;  // at least what the longest sequence takes (CHECK)
+    int32_t pages = 0;       // at least what the longest sequence takes (CHECK)
+    int32_t step_pages = 0;  // the most that fresh sequences of one step take; of these, at least
     int32_t page_tokens = 0;
     bool prefix_reuse = true;
   };
@@ -62,8 +63,10 @@ class PagedScheduler {
   // What to run now on a free device. When launching, `batch` has left the queue and each holds the
   // pages of its next step, [first_position, first_position + tokens). Sequences may be preempted
   // before: their pages are gone and they will compute all of their history again, but what of it is
-  // still found. No sequence is between a step and its Return.
-  BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch);
+  // still found. No sequence is between a step and its Return, but those of a step that a decision runs
+  // `ahead` of: it is made only where the pages that these still hold are not missed.
+  BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch,
+                       bool ahead = false);
 
   // Its step ended well, and what it wrote may be used: first_position moves behind it. Publishes full
   // pages. Any other step is followed by End alone.
@@ -100,6 +103,7 @@ class PagedScheduler {
   // That one step computes of a prompt.
   int32_t ChunkTokens() const { return generating_ > 0 ? chunk_tokens_ : whole_tokens_; }
 
+  bool MissesPages() const;
   void Preempt();
   void ReviseWaiting();
   void Revise(size_t count);
@@ -110,6 +114,7 @@ class PagedScheduler {
   const bool keeps_pages_;
   const bool prefix_reuse_;
   const int32_t chunk_tokens_, whole_tokens_;
+  const int32_t step_pages_;
   const size_t window_;  // from the front of the queue, in which what is found is looked up again
   KvCache kv_;
   Scheduler scheduler_;

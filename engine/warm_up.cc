@@ -90,15 +90,16 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
     rows.push_back(&row);
     batch.push_back(&row);
   }
-  prepared->slot->Assign(rows, bucket);
+  ExecutionSlot& slot = *prepared->slots.front();
+  slot.Assign(rows, bucket);
   PlanCache::Reader reader(prepared->plans.get());
   const Plan& plan = reader.Find(bucket, {}).plan->plan();
 
   // The first run touches memory for the first time; the second one is timed.
-  absl::Status status = prepared->slot->Replay(plan);
+  absl::Status status = slot.Replay(plan);
   if (!status.ok()) return status;
   const MonoTime start = clock->Now();
-  status = prepared->slot->Replay(plan);
+  status = slot.Replay(plan);
   if (!status.ok()) return status;
   const std::chrono::duration<double> seconds = clock->Now() - start;
   prepared->costs.Observe(ShapeOf(batch, bucket), seconds.count());
@@ -142,6 +143,7 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
   PagedScheduler::Options kv{
       .keeps_pages = options.batch.policy == PolicyKind::kCutAndFill && config.causal,
       .pages = static_cast<int32_t>(least),
+      .step_pages = static_cast<int32_t>(least),
       .page_tokens = info.page_tokens,
       .prefix_reuse = options.kv.prefix_reuse};
   if (!kv.keeps_pages) return kv;
@@ -227,7 +229,10 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
       prepared.executable.get(), model.get(), *wanted,
       {.padding = options.batch.padding, .page_tokens = kv->page_tokens, .pages = kv->pages});
   if (!slot.ok()) return slot.status();
-  prepared.slot = *std::move(slot);
+  prepared.slots.push_back(*std::move(slot));
+  for (int32_t i = 0; i < info.steps_ahead; ++i) {
+    prepared.slots.push_back(prepared.slots.front()->Beside());
+  }
   absl::StatusOr<Ladder> ladder = PreparePlans(*wanted, options.ladder.memory_limit_bytes, *model,
                                                prepared.plans.get(), observer);
   if (!ladder.ok()) return ladder.status();

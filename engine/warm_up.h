@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/backend.h"
@@ -25,7 +26,7 @@ struct PreparedModel {
   std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder
   PagedScheduler::Options kv;
-  std::unique_ptr<ExecutionSlot> slot;
+  std::vector<std::unique_ptr<ExecutionSlot>> slots;  // side by side: one for each step under way
   CostModel costs;                 // has seen each bucket filled, and otherwise, once
   std::optional<LadderFile> file;  // where the options name one
 };

@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Slot>> CpuModel::CreateSlot(const Bucket& largest
   return CpuSlot::Create(model_->config, largest, pages, layout.floats);
 }
 
-StepRun CpuModel::Begin(const Plan& plan, Slot& slot, const StepBatch& batch) const {
+void CpuModel::Start(const Plan& plan, Slot& slot, const StepBatch& batch) const {
   const auto& cpu_plan = static_cast<const CpuPlan&>(plan);
   auto& cpu_slot = static_cast<CpuSlot&>(slot);
   const Bucket& bucket = plan.bucket();
@@ -79,20 +79,26 @@ StepRun CpuModel::Begin(const Plan& plan, Slot& slot, const StepBatch& batch) co
   SLUICE_CHECK(bucket.Fits(batch.size()));
   SLUICE_CHECK(!bucket.padded() || batch.tokens() == bucket.tokens);
   SLUICE_CHECK(batch.max_context() <= model_->config.max_positions);
-  cpu_slot.Bind(batch);
-  if (poison_) cpu_slot.Poison();
-  return {context_, batch, cpu_plan.layout(), cpu_slot};
+  cpu_slot.Bind(&plan, batch);
 }
 
-absl::Status CpuModel::Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
-  const StepRun run = Begin(plan, slot, batch);
+StepRun CpuModel::Begin(Slot& slot) const {
+  auto& cpu_slot = static_cast<CpuSlot&>(slot);
+  if (poison_) cpu_slot.Poison();
+  return {context_, cpu_slot.batch(), static_cast<const CpuPlan&>(cpu_slot.plan()).layout(),
+          cpu_slot};
+}
+
+absl::Status CpuModel::Finish(Slot& slot) const {
+  const StepRun run = Begin(slot);
   for (const auto& step : lowered_.steps) step->Execute(run);
   return absl::OkStatus();
 }
 
 absl::Status CpuModel::Trace(const Plan& plan, Slot& slot, const StepBatch& batch,
                              const Observe& observe) const {
-  const StepRun run = Begin(plan, slot, batch);
+  Start(plan, slot, batch);
+  const StepRun run = Begin(slot);
   for (size_t i = 0; i < lowered_.steps.size(); ++i) {
     lowered_.steps[i]->Execute(run);
     if (i < model_->graph.ops.size()) observe(i, run);

@@ -23,7 +23,9 @@ class CpuModel final : public ExecutableModel {
   int64_t page_bytes() const override;
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override;
-  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
+  // The host is the device: Finish computes.
+  void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
+  absl::Status Finish(Slot& slot) const override;
 
   // Replays, and calls `observe` after each op of the model's graph, when what the op gave is in its
   // buffers.
@@ -32,7 +34,7 @@ class CpuModel final : public ExecutableModel {
                      const Observe& observe) const;
 
  private:
-  StepRun Begin(const Plan& plan, Slot& slot, const StepBatch& batch) const;
+  StepRun Begin(Slot& slot) const;
 
   std::shared_ptr<const Model> model_;
   kernels::Context context_;

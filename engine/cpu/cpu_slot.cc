@@ -53,7 +53,9 @@ kernels::KvLayer CpuSlot::kv_layer(int32_t layer) const {
   return kv;
 }
 
-void CpuSlot::Bind(const StepBatch& batch) {
+void CpuSlot::Bind(const Plan* plan, const StepBatch& batch) {
+  plan_ = plan;
+  batch_ = &batch;
   for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
   sequences_.clear();
   for (const StepBatch::Sequence& sequence : batch.sequences()) {

@@ -30,8 +30,10 @@ class CpuSlot final : public Slot {
   float* arena() const { return arena_.data(); }
   kernels::KvLayer kv_layer(int32_t layer) const;
 
-  // Must precede a replay of `batch`, which outlives it. Checks that every page exists.
-  void Bind(const StepBatch& batch);
+  // What is run next; both outlive that. Checks that every page exists.
+  void Bind(const Plan* plan, const StepBatch& batch);
+  const Plan& plan() const { return *plan_; }
+  const StepBatch& batch() const { return *batch_; }
   std::span<const kernels::AttentionSequence> sequences() const { return sequences_; }
 
   // Fills what a replay of the bound batch must not read with NaN: the arena, and in the batch's pages
@@ -51,6 +53,9 @@ class CpuSlot final : public Slot {
   int32_t pages_;
   FloatBuffer arena_;
   FloatBuffer kv_;  // [layers, 2, pages, page_floats]
+  // Bound.
+  const Plan* plan_ = nullptr;
+  const StepBatch* batch_ = nullptr;
   std::vector<kernels::AttentionSequence> sequences_;
 };
 

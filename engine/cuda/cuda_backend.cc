@@ -26,6 +26,7 @@ class CudaBackend final : public Backend {
     info_.tile_tokens = kernels::cuda::kTileRows;
     info_.page_tokens = kernels::cuda::kPageTokens;
     info_.row_multiple = 1;
+    info_.steps_ahead = kStepsAhead;
   }
 
   const BackendInfo& info() const override { return info_; }

@@ -123,14 +123,6 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
 template <typename T>
 absl::Status CudaHead<T>::Allocate(Device& device) {
   const int64_t all = int64_t{kHeadRows} * vocab_;
-  const auto cut_output = [all](Cutter& cutter) {
-    Output output;
-    output.outcomes = cutter.Take<cuda::SampleOutcome>(kHeadRows);
-    output.top_ids = cutter.Take<int32_t>(all);
-    output.top_logprobs = cutter.Take<float>(all);
-    output.logits = cutter.Take<float>(all);
-    return output;
-  };
   const auto cut = [&](void* memory) {
     Cutter cutter(memory);
     input_ = cutter.Take<Input>(1);
@@ -139,26 +131,43 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
     tile_count_ = cutter.Take<int32_t>(1);
     scratch_ = cutter.Take<uint64_t>(all);
     lists_ = cutter.Take<int32_t>(all);
-    output_ = cut_output(cutter);
-    return cutter.end();
-  };
-  const auto cut_pinned = [&](void* memory) {
-    Cutter cutter(memory);
-    sent_ = cutter.Take<Input>(1);
-    sent_lists_ = cutter.Take<int32_t>(all);
-    fetched_ = cut_output(cutter);
+    CutOutput(cutter, &output_);
     return cutter.end();
   };
   bytes_ = cut(nullptr);
   auto memory = device.Allocate(static_cast<size_t>(bytes_));
   if (!memory.ok()) return memory.status();
-  auto pinned = device.AllocatePinned(static_cast<size_t>(cut_pinned(nullptr)));
-  if (!pinned.ok()) return pinned.status();
   memory_ = *std::move(memory);
-  pinned_ = *std::move(pinned);
   cut(memory_.get());
-  cut_pinned(pinned_.get());
   return absl::OkStatus();
+}
+
+template <typename T>
+template <typename Cutter>
+void CudaHead<T>::CutOutput(Cutter& cutter, Output* output) const {
+  const int64_t all = int64_t{kHeadRows} * vocab_;
+  output->outcomes = cutter.template Take<cuda::SampleOutcome>(kHeadRows);
+  output->top_ids = cutter.template Take<int32_t>(all);
+  output->top_logprobs = cutter.template Take<float>(all);
+  output->logits = cutter.template Take<float>(all);
+}
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<typename CudaHead<T>::Stage>> CudaHead<T>::MakeStage(
+    Device& device) const {
+  auto stage = std::make_unique<Stage>();
+  const auto cut = [&](void* memory) {
+    Cutter cutter(memory);
+    stage->input_ = cutter.Take<Input>(1);
+    stage->lists_ = cutter.Take<int32_t>(int64_t{kHeadRows} * vocab_);
+    CutOutput(cutter, &stage->output_);
+    return cutter.end();
+  };
+  auto pinned = device.AllocatePinned(static_cast<size_t>(cut(nullptr)));
+  if (!pinned.ok()) return pinned.status();
+  stage->pinned_ = *std::move(pinned);
+  cut(stage->pinned_.get());
+  return stage;
 }
 
 template <typename T>
@@ -198,31 +207,29 @@ void CudaHead<T>::Record(const T* hidden, const HeadWeights<T>& weights, DeviceS
 }
 
 template <typename T>
-absl::Status CudaHead<T>::Answer(const StepBatch& batch, DeviceStream& stream) {
-  const auto total = static_cast<int64_t>(batch.sampled().size());
-  for (int64_t first = 0; first < total;) {
-    const int32_t rows = RowsOfRun(batch, first);
-    Send(batch, first, rows, stream);
-    stream.Run(*graph_);
-    Fetch(batch, first, rows, stream);
-    if (absl::Status status = stream.Synchronize(); !status.ok()) return status;
-    Deliver(batch, first, rows);
-    first += rows;
-  }
-  return stream.Synchronize();
+int32_t CudaHead<T>::Queue(const StepBatch& batch, int64_t first, Stage& stage,
+                           DeviceStream& stream) {
+  const int32_t rows = RowsOfRun(batch, first);
+  if (rows == 0) return 0;
+  Send(batch, first, rows, stage, stream);
+  stream.Run(*graph_);
+  Fetch(batch, first, rows, stage, stream);
+  return rows;
 }
 
 template <typename T>
-void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream) {
-  sent_->rows = rows;
-  sent_->one = 1;
-  sent_->all_rows = {0, 0, rows};
+void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+                       DeviceStream& stream) {
+  Input& sent = *stage.input_;
+  sent.rows = rows;
+  sent.one = 1;
+  sent.all_rows = {0, 0, rows};
   for (int32_t i = 0; i < rows; ++i) {
-    sent_->row_ids[i] = batch.sampled_rows()[first + i];
-    sent_->requests[i] = RequestOf(batch.sampled()[first + i]);
+    sent.row_ids[i] = batch.sampled_rows()[first + i];
+    sent.requests[i] = RequestOf(batch.sampled()[first + i]);
   }
-  SendLists(batch, first, rows, stream);
-  stream.CopyToDevice(input_, sent_, sizeof(Input));
+  SendLists(batch, first, rows, stage, stream);
+  stream.CopyToDevice(input_, &sent, sizeof(Input));
 }
 
 template <typename T>
@@ -239,55 +246,60 @@ int32_t CudaHead<T>::RowsOfRun(const StepBatch& batch, int64_t first) const {
 }
 
 template <typename T>
-void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
+void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
                             DeviceStream& stream) {
-  ListWriter lists(sent_lists_, lists_);
-  sent_->excluded_begin[0] = 0;
+  Input& sent = *stage.input_;
+  ListWriter lists(stage.lists_, lists_);
+  sent.excluded_begin[0] = 0;
   for (int32_t i = 0; i < rows; ++i) {
     lists.Write(batch.sampled()[first + i].excluded);
-    sent_->excluded_begin[i + 1] = static_cast<int32_t>(lists.end());
+    sent.excluded_begin[i + 1] = static_cast<int32_t>(lists.end());
   }
   for (int32_t i = 0; i < rows; ++i) {
     const kernels::LogitEdits* const edits = EditsOf(batch.sampled()[first + i]);
     if (edits == nullptr) continue;
-    sent_->edits[i] = Write(*edits, &lists);
-    sent_->requests[i].edits = input_->edits + i;
+    sent.edits[i] = Write(*edits, &lists);
+    sent.requests[i].edits = input_->edits + i;
   }
   if (lists.end() > 0) {
-    stream.CopyToDevice(lists_, sent_lists_, static_cast<size_t>(lists.end()) * sizeof(int32_t));
+    stream.CopyToDevice(lists_, stage.lists_, static_cast<size_t>(lists.end()) * sizeof(int32_t));
   }
 }
 
 template <typename T>
-void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream) {
-  stream.CopyToHost(fetched_.outcomes, output_.outcomes, rows * sizeof(cuda::SampleOutcome));
+void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+                        DeviceStream& stream) {
+  const Output& fetched = stage.output_;
+  stream.CopyToHost(fetched.outcomes, output_.outcomes, rows * sizeof(cuda::SampleOutcome));
   for (int32_t i = 0; i < rows; ++i) {
     const SampledRow& row = batch.sampled()[first + i];
     const int64_t place = int64_t{i} * vocab_;
     if (row.num_top > 0) {
       const size_t bytes = row.num_top * sizeof(int32_t);
-      stream.CopyToHost(fetched_.top_ids + place, output_.top_ids + place, bytes);
-      stream.CopyToHost(fetched_.top_logprobs + place, output_.top_logprobs + place, bytes);
+      stream.CopyToHost(fetched.top_ids + place, output_.top_ids + place, bytes);
+      stream.CopyToHost(fetched.top_logprobs + place, output_.top_logprobs + place, bytes);
     }
     if (row.logits != nullptr || row.top_scores != nullptr) {
-      stream.CopyToHost(fetched_.logits + place, output_.logits + place, vocab_ * sizeof(float));
+      stream.CopyToHost(fetched.logits + place, output_.logits + place, vocab_ * sizeof(float));
     }
   }
 }
 
 template <typename T>
-void CudaHead<T>::Deliver(const StepBatch& batch, int64_t first, int32_t rows) const {
+void CudaHead<T>::Deliver(const StepBatch& batch, int64_t first, int32_t rows,
+                          const Stage& stage) const {
+  const Output& fetched = stage.output_;
   for (int32_t i = 0; i < rows; ++i) {
     const SampledRow& row = batch.sampled()[first + i];
-    const cuda::SampleOutcome& outcome = fetched_.outcomes[i];
+    const cuda::SampleOutcome& outcome = fetched.outcomes[i];
     const int64_t place = int64_t{i} * vocab_;
     *row.result = {outcome.token, outcome.logprob};
-    if (row.logits != nullptr) std::copy_n(fetched_.logits + place, vocab_, row.logits);
+    if (row.logits != nullptr) std::copy_n(fetched.logits + place, vocab_, row.logits);
     if (outcome.token < 0) continue;  // without candidates
-    std::copy_n(fetched_.top_ids + place, row.num_top, row.top_ids);
-    std::copy_n(fetched_.top_logprobs + place, row.num_top, row.top_logprobs);
+    std::copy_n(fetched.top_ids + place, row.num_top, row.top_ids);
+    std::copy_n(fetched.top_logprobs + place, row.num_top, row.top_logprobs);
     for (int32_t k = 0; row.top_scores != nullptr && k < row.num_top; ++k) {
-      row.top_scores[k] = fetched_.logits[place + row.top_ids[k]];
+      row.top_scores[k] = fetched.logits[place + row.top_ids[k]];
     }
   }
 }

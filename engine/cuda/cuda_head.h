@@ -36,8 +36,15 @@ class CudaHead {
                                                           const HeadWeights<T>& weights,
                                                           Device& device, DeviceStream& stream);
 
-  // Answers the batch's sampled rows after the work queued on `stream`, and waits for that.
-  absl::Status Answer(const StepBatch& batch, DeviceStream& stream);
+  // What goes to the device and comes back for one run at a time, in host memory.
+  class Stage;
+  absl::StatusOr<std::unique_ptr<Stage>> MakeStage(Device& device) const;
+
+  // Queues a run for the batch's sampled rows from `first` on, behind the work on `stream`, and fetching
+  // what comes of it. Returns how many rows it answers; 0 where none is left.
+  int32_t Queue(const StepBatch& batch, int64_t first, Stage& stage, DeviceStream& stream);
+  // When that is done: answers them.
+  void Deliver(const StepBatch& batch, int64_t first, int32_t rows, const Stage& stage) const;
 
   int64_t bytes() const { return bytes_; }  // on the device
 
@@ -63,30 +70,41 @@ class CudaHead {
   CudaHead() = default;
 
   absl::Status Allocate(Device& device);
+  template <typename Cutter>
+  void CutOutput(Cutter& cutter, Output* output) const;
   void Record(const T* hidden, const HeadWeights<T>& weights, DeviceStream& stream);
   // As many rows from `first` on as one run answers: up to kHeadRows, fewer where their lists are long.
   int32_t RowsOfRun(const StepBatch& batch, int64_t first) const;
-  void SendLists(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
-  void Send(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
-  void Fetch(const StepBatch& batch, int64_t first, int32_t rows, DeviceStream& stream);
-  void Deliver(const StepBatch& batch, int64_t first, int32_t rows) const;
+  void SendLists(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+                 DeviceStream& stream);
+  void Send(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+            DeviceStream& stream);
+  void Fetch(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+             DeviceStream& stream);
 
   int32_t width_ = 0, vocab_ = 0;
   int64_t bytes_ = 0;
   DeviceMemory memory_;
-  PinnedMemory pinned_;
-  Input* sent_ = nullptr;   // pinned
-  Input* input_ = nullptr;  // on the device, as the next
-  T* gathered_ = nullptr;   // [kHeadRows, hidden]
+  Input* input_ = nullptr;
+  T* gathered_ = nullptr;  // [kHeadRows, hidden]
   kernels::RowGroup* tile_ = nullptr;
   int32_t* tile_count_ = nullptr;
   uint64_t* scratch_ = nullptr;
   // Excluded tokens of a run's rows, then what their edits name: [kHeadRows * vocab] words, which hold
   // the longest lists of at least one row.
   int32_t* lists_ = nullptr;
-  int32_t* sent_lists_ = nullptr;      // pinned, likewise
-  Output output_ = {}, fetched_ = {};  // on the device, pinned
+  Output output_ = {};
   std::unique_ptr<DeviceGraph> graph_;
+};
+
+template <typename T>
+class CudaHead<T>::Stage {
+ private:
+  friend class CudaHead;
+  PinnedMemory pinned_;
+  Input* input_ = nullptr;    // sent, as the next
+  int32_t* lists_ = nullptr;  // as the head's
+  Output output_ = {};        // fetched
 };
 
 }  // namespace sluice

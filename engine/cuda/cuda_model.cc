@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket
   for (const CudaSlot<T>* slot : registry_->slots) {
     if (!slot->Holds(bucket)) continue;
     capture_->BeginCapture();
-    Launch(slot->Place(plan->layout(), plan->bucket()), *capture_);
+    lowered_.Launch(slot->Place(plan->layout(), plan->bucket()), *capture_);
     auto graph = capture_->EndCapture();
     if (!graph.ok()) return graph.status();
     capture_->Upload(**graph);
@@ -97,16 +97,16 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<Slot>> CudaModel<T>::CreateSlot(const Bucket& largest,
                                                                int32_t pages) const {
   if (absl::Status status = CheckBucket(largest); !status.ok()) return status;
-  return CudaSlot<T>::Create(*model_, largest, pages, lowered_, device_, *capture_, registry_);
+  return CudaSlot<T>::Create({.model = *model_,
+                              .lowered = lowered_,
+                              .device = device_,
+                              .capture = *capture_,
+                              .poison = poison_},
+                             largest, pages, registry_);
 }
 
 template <typename T>
-void CudaModel<T>::Launch(const StepPlace<T>& place, DeviceStream& stream) const {
-  for (const CudaStep<T>& step : lowered_.steps) step(place, stream);
-}
-
-template <typename T>
-absl::Status CudaModel<T>::Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
+void CudaModel<T>::Start(const Plan& plan, Slot& slot, const StepBatch& batch) const {
   const auto& cuda_plan = static_cast<const CudaPlan&>(plan);
   auto& cuda_slot = static_cast<CudaSlot<T>&>(slot);
   const Bucket& bucket = plan.bucket();
@@ -115,14 +115,15 @@ absl::Status CudaModel<T>::Replay(const Plan& plan, Slot& slot, const StepBatch&
   SLUICE_CHECK(bucket.Fits(batch.size()));
   SLUICE_CHECK(!bucket.padded() || batch.tokens() == bucket.tokens);
   SLUICE_CHECK(batch.max_context() <= model_->config.max_positions);
-  if (poison_) cuda_slot.Poison(batch);
-  cuda_slot.Send(batch, cuda_plan.layout());
-  if (DeviceGraph* graph = cuda_plan.GraphOf(cuda_slot.id()); graph != nullptr) {
-    cuda_slot.stream().Run(*graph);
-  } else {
-    Launch(cuda_slot.Place(cuda_plan.layout(), bucket), cuda_slot.stream());
-  }
-  return cuda_slot.Answer(batch, cuda_plan.layout(), bucket);
+  cuda_slot.Start({.batch = &batch,
+                   .layout = &cuda_plan.layout(),
+                   .bucket = &bucket,
+                   .graph = cuda_plan.GraphOf(cuda_slot.id())});
+}
+
+template <typename T>
+absl::Status CudaModel<T>::Finish(Slot& slot) const {
+  return static_cast<CudaSlot<T>&>(slot).Finish();
 }
 
 template class CudaModel<float>;

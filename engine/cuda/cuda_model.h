@@ -32,13 +32,12 @@ class CudaModel final : public ExecutableModel {
   int64_t page_bytes() const override { return CudaSlot<T>::PageBytes(model_->config); }
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override;
-  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
+  void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
+  absl::Status Finish(Slot& slot) const override;
 
  private:
   CudaModel(std::shared_ptr<const Model> model, Device& device, bool poison)
       : model_(std::move(model)), device_(device), poison_(poison) {}
-
-  void Launch(const StepPlace<T>& place, DeviceStream& stream) const;
 
   std::shared_ptr<const Model> model_;
   Device& device_;

@@ -15,38 +15,45 @@ using kernels::cuda::KvLayer;
 }  // namespace
 
 template <typename T>
-CudaSlot<T>::CudaSlot(const Model& model, const Bucket& largest, int32_t pages,
+CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
                       std::shared_ptr<SlotRegistry<T>> registry)
-    : largest_(largest),
-      layers_(static_cast<int32_t>(model.config.layers)),
-      kv_heads_(static_cast<int32_t>(model.config.kv_heads)),
-      head_dim_(static_cast<int32_t>(model.config.head_dim)),
-      heads_(static_cast<int32_t>(model.config.heads)),
+    : owner_(owner),
+      largest_(largest),
+      layers_(static_cast<int32_t>(owner.model.config.layers)),
+      kv_heads_(static_cast<int32_t>(owner.model.config.kv_heads)),
+      head_dim_(static_cast<int32_t>(owner.model.config.head_dim)),
+      heads_(static_cast<int32_t>(owner.model.config.heads)),
       pages_(pages),
-      xsa_layers_(model.config.xsa.layers),
+      xsa_layers_(owner.model.config.xsa.layers),
       registry_(std::move(registry)),
-      output_(model.graph.output),
-      width_(model.graph.buffers[static_cast<size_t>(output_)].width) {}
+      output_(owner.model.graph.output),
+      width_(owner.model.graph.buffers[static_cast<size_t>(output_)].width) {}
 
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
+  // Nobody waits for a step that was given up; it uses the memory all the same.
+  if (under_way_ > 0) stream_->Synchronize().IgnoreError();
   const MutexLock lock(&registry_->mutex);
   std::erase(registry_->slots, this);
 }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
-    const Model& model, const Bucket& largest, int32_t pages, const LoweredCudaModel<T>& lowered,
-    Device& device, DeviceStream& capture, std::shared_ptr<SlotRegistry<T>> registry) {
-  std::unique_ptr<CudaSlot> slot(new CudaSlot(model, largest, pages, registry));
-  const StepLayout layout = LayOutStep(model, largest, sizeof(T));
-  if (absl::Status status = slot->Allocate(model, layout, device); !status.ok()) return status;
-  const T* hidden = slot->Place(layout, largest).buffer(model.graph.output);
+    const Owner& owner, const Bucket& largest, int32_t pages,
+    std::shared_ptr<SlotRegistry<T>> registry) {
+  std::unique_ptr<CudaSlot> slot(new CudaSlot(owner, largest, pages, registry));
+  const StepLayout layout = LayOutStep(owner.model, largest, sizeof(T));
+  if (absl::Status status = slot->Allocate(layout); !status.ok()) return status;
+  const T* hidden = slot->Place(layout, largest).buffer(owner.model.graph.output);
   const MutexLock lock(&registry->mutex);
-  if (lowered.head.weight != nullptr) {
-    auto head = CudaHead<T>::Create(model.config, hidden, lowered.head, device, capture);
+  if (owner.lowered.head.weight != nullptr) {
+    auto head = CudaHead<T>::Create(owner.model.config, hidden, owner.lowered.head, owner.device,
+                                    owner.capture);
     if (!head.ok()) return head.status();
     slot->head_ = *std::move(head);
+  }
+  for (Passage& passage : slot->passages_) {
+    if (absl::Status status = slot->AllocatePassage(layout, &passage); !status.ok()) return status;
   }
   slot->id_ = registry->made++;
   registry->slots.push_back(slot.get());
@@ -60,37 +67,61 @@ int64_t CudaSlot<T>::PageBytes(const ModelConfig& config) {
 }
 
 template <typename T>
-absl::Status CudaSlot<T>::Allocate(const Model& model, const StepLayout& layout, Device& device) {
+absl::Status CudaSlot<T>::Allocate(const StepLayout& layout) {
   arena_bytes_ = layout.bytes;
-  kv_bytes_ = pages_ * PageBytes(model.config);
-  auto stream = device.CreateStream();
-  if (!stream.ok()) return stream.status();
-  stream_ = *std::move(stream);
-  auto arena = device.Allocate(static_cast<size_t>(arena_bytes_));
+  kv_bytes_ = pages_ * PageBytes(owner_.model.config);
+  for (std::unique_ptr<DeviceStream>* made : {&stream_, &copies_}) {
+    auto stream = owner_.device.CreateStream();
+    if (!stream.ok()) return stream.status();
+    *made = *std::move(stream);
+  }
+  auto arena = owner_.device.Allocate(static_cast<size_t>(arena_bytes_));
   if (!arena.ok()) return arena.status();
   arena_ = *std::move(arena);
-  auto kv = device.Allocate(static_cast<size_t>(kv_bytes_));
+  auto kv = owner_.device.Allocate(static_cast<size_t>(kv_bytes_));
   if (!kv.ok()) return kv.status();
   kv_ = *std::move(kv);
-  auto input = device.AllocatePinned(static_cast<size_t>(layout.input_bytes));
-  if (!input.ok()) return input.status();
-  input_ = *std::move(input);
-  std::memset(input_.get(), 0, static_cast<size_t>(layout.input_bytes));
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status CudaSlot<T>::AllocatePassage(const StepLayout& layout, Passage* passage) {
+  Device& device = owner_.device;
+  const auto pin = [&device](size_t bytes, PinnedMemory* memory) {
+    auto pinned = device.AllocatePinned(bytes);
+    if (pinned.ok()) *memory = *std::move(pinned);
+    return pinned.status();
+  };
+  const auto input_bytes = static_cast<size_t>(layout.input_bytes);
+  absl::Status status = pin(input_bytes, &passage->input);
+  if (!status.ok()) return status;
+  std::memset(passage->input.get(), 0, input_bytes);
   const auto most_states = static_cast<size_t>(largest_.tokens + largest_.sequences);
-  auto states = device.AllocatePinned(most_states * static_cast<size_t>(width_) * sizeof(T));
-  if (!states.ok()) return states.status();
-  states_ = *std::move(states);
-  if (!model.config.xsa.Any()) return absl::OkStatus();
-  auto diagnostics =
-      device.AllocatePinned(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float));
-  if (!diagnostics.ok()) return diagnostics.status();
-  diagnostics_ = *std::move(diagnostics);
+  status = pin(most_states * static_cast<size_t>(width_) * sizeof(T), &passage->states);
+  if (status.ok() && owner_.model.config.xsa.Any()) {
+    status =
+        pin(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float), &passage->diagnostics);
+  }
+  if (!status.ok()) return status;
+  auto ahead = device.Allocate(input_bytes);
+  if (!ahead.ok()) return ahead.status();
+  passage->ahead = *std::move(ahead);
+  ahead_bytes_ += layout.input_bytes;
+  for (std::unique_ptr<DeviceEvent>* made : {&passage->sent, &passage->done}) {
+    auto event = device.CreateEvent();
+    if (!event.ok()) return event.status();
+    *made = *std::move(event);
+  }
+  if (head_ == nullptr) return absl::OkStatus();
+  auto stage = head_->MakeStage(device);
+  if (!stage.ok()) return stage.status();
+  passage->head = *std::move(stage);
   return absl::OkStatus();
 }
 
 template <typename T>
 int64_t CudaSlot<T>::memory_bytes() const {
-  return arena_bytes_ + kv_bytes_ + (head_ == nullptr ? 0 : head_->bytes());
+  return arena_bytes_ + kv_bytes_ + ahead_bytes_ + (head_ == nullptr ? 0 : head_->bytes());
 }
 
 template <typename T>
@@ -105,53 +136,130 @@ StepPlace<T> CudaSlot<T>::Place(const StepLayout& layout, const Bucket& bucket) 
 }
 
 template <typename T>
-void CudaSlot<T>::Send(const StepBatch& batch, const StepLayout& layout) {
-  for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
-  WriteInput(batch, layout, static_cast<char*>(input_.get()));
-  stream_->CopyToDevice(
-      static_cast<char*>(arena_.get()) + layout.input, input_.get(),
-      static_cast<size_t>(layout.pages - layout.input) + batch.pages().size_bytes());
+void CudaSlot<T>::Start(const Step& step) {
+  SLUICE_CHECK(under_way_ <= kStepsAhead);
+  for (int32_t page : step.batch->pages()) SLUICE_CHECK(page >= 0 && page < pages_);
+  SLUICE_CHECK(head_ != nullptr || step.batch->sampled().empty());
+  Passage* const passage = under_way_ == 0 ? &Oldest() : &Behind();
+  passage->step = step;
+  passage->status = absl::OkStatus();
+  passage->queued = false;
+  passage->is_ahead = under_way_ > 0;
+  WriteInput(*step.batch, *step.layout, static_cast<char*>(passage->input.get()));
+  ++under_way_;
+  if (passage->is_ahead) SendAhead(passage);
+  if (!passage->is_ahead || Oldest().complete()) Queue(passage);
 }
 
 template <typename T>
-absl::Status CudaSlot<T>::Answer(const StepBatch& batch, const StepLayout& layout,
-                                 const Bucket& bucket) {
-  FetchDiagnostics(batch, layout, bucket);
-  FetchStates(batch, layout);
-  SLUICE_CHECK(head_ != nullptr || batch.sampled().empty());
-  const absl::Status status =
-      head_ == nullptr ? stream_->Synchronize() : head_->Answer(batch, *stream_);
+absl::Status CudaSlot<T>::Finish() {
+  SLUICE_CHECK(under_way_ > 0);
+  Passage& passage = Oldest();
+  const absl::Status status = AwaitAnswers(&passage);
+  if (--under_way_ > 0 && !Behind().queued) Queue(&Behind());
+  oldest_ = (oldest_ + 1) % passages_.size();
   if (!status.ok()) return status;
-  DeliverDiagnostics(batch);
-  DeliverStates(batch);
+  DeliverDiagnostics(passage);
+  DeliverStates(passage);
   return absl::OkStatus();
+}
+
+// Up to the last page that the step refers to.
+template <typename T>
+size_t CudaSlot<T>::InputBytes(const Step& step) const {
+  return static_cast<size_t>(step.layout->pages - step.layout->input) +
+         step.batch->pages().size_bytes();
+}
+
+template <typename T>
+void CudaSlot<T>::SendAhead(Passage* passage) {
+  copies_->CopyToDevice(passage->ahead.get(), passage->input.get(), InputBytes(passage->step));
+  copies_->Record(*passage->sent);
+  passage->status.Update(copies_->TakeStatus());
+}
+
+// Everything up to the first of its answers, behind what is queued.
+template <typename T>
+void CudaSlot<T>::Queue(Passage* passage) {
+  const Step& step = passage->step;
+  if (owner_.poison) Poison(*step.batch);
+  QueueInput(passage);
+  if (step.graph != nullptr) {
+    stream_->Run(*step.graph);
+  } else {
+    owner_.lowered.Launch(Place(*step.layout, *step.bucket), *stream_);
+  }
+  FetchDiagnostics(passage);
+  FetchStates(passage);
+  passage->first = passage->answered = 0;
+  QueueHead(passage);
+  passage->queued = true;
+}
+
+template <typename T>
+void CudaSlot<T>::QueueInput(Passage* passage) {
+  char* const input = static_cast<char*>(arena_.get()) + passage->step.layout->input;
+  const size_t bytes = InputBytes(passage->step);
+  if (!passage->is_ahead) return stream_->CopyToDevice(input, passage->input.get(), bytes);
+  stream_->Wait(*passage->sent);
+  stream_->CopyOnDevice(input, passage->ahead.get(), bytes);
+}
+
+// Behind the rows that were answered: as many as one run answers.
+template <typename T>
+void CudaSlot<T>::QueueHead(Passage* passage) {
+  passage->first += std::exchange(passage->answered, 0);
+  if (head_ != nullptr) {
+    passage->answered =
+        head_->Queue(*passage->step.batch, passage->first, *passage->head, *stream_);
+  }
+  stream_->Record(*passage->done);
+  passage->status.Update(stream_->TakeStatus());
+}
+
+template <typename T>
+absl::Status CudaSlot<T>::AwaitAnswers(Passage* passage) {
+  while (true) {
+    if (!passage->status.ok()) {
+      stream_->Synchronize().IgnoreError();  // what was queued uses the host's memory
+      return passage->status;
+    }
+    if (absl::Status status = passage->done->Synchronize(); !status.ok()) return status;
+    if (head_ != nullptr) {
+      head_->Deliver(*passage->step.batch, passage->first, passage->answered, *passage->head);
+    }
+    if (passage->complete()) return absl::OkStatus();
+    QueueHead(passage);
+  }
 }
 
 // One copy for each run of rows that follow each other in the step.
 template <typename T>
-void CudaSlot<T>::FetchStates(const StepBatch& batch, const StepLayout& layout) {
-  const std::span<const int32_t> rows = batch.state_rows();
+void CudaSlot<T>::FetchStates(Passage* passage) {
+  const std::span<const int32_t> rows = passage->step.batch->state_rows();
   const auto bytes = static_cast<size_t>(width_) * sizeof(T);
-  const char* from =
-      static_cast<char*>(arena_.get()) + layout.buffers[static_cast<size_t>(output_)];
+  const char* from = static_cast<char*>(arena_.get()) +
+                     passage->step.layout->buffers[static_cast<size_t>(output_)];
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
-    stream_->CopyToHost(static_cast<char*>(states_.get()) + begin * bytes,
+    stream_->CopyToHost(static_cast<char*>(passage->states.get()) + begin * bytes,
                         from + static_cast<size_t>(rows[begin]) * bytes, (end - begin) * bytes);
   }
 }
 
 template <typename T>
-void CudaSlot<T>::DeliverStates(const StepBatch& batch) const {
-  const T* fetched = static_cast<const T*>(states_.get());
-  for (const StateRow& row : batch.states()) {
+void CudaSlot<T>::DeliverStates(const Passage& passage) const {
+  const T* fetched = static_cast<const T*>(passage.states.get());
+  for (const StateRow& row : passage.step.batch->states()) {
     for (int64_t i = 0; i < width_; ++i) row.out[i] = kernels::cuda::Widen(*fetched++);
   }
 }
 
 template <typename T>
-void CudaSlot<T>::FetchDiagnostics(const StepBatch& batch, const StepLayout& layout,
-                                   const Bucket& bucket) {
+void CudaSlot<T>::FetchDiagnostics(Passage* passage) {
+  const StepBatch& batch = *passage->step.batch;
+  const StepLayout& layout = *passage->step.layout;
+  const Bucket& bucket = *passage->step.bucket;
   const int64_t values = int64_t{batch.tokens()} * heads_;
   const auto fetch = [&](const float* wanted, int64_t offset, float* to) {
     for (int32_t layer = 0; wanted != nullptr && layer < layers_; ++layer) {
@@ -161,13 +269,14 @@ void CudaSlot<T>::FetchDiagnostics(const StepBatch& batch, const StepLayout& lay
       stream_->CopyToHost(to + layer * values, from, values * sizeof(float));
     }
   };
-  auto* fetched = static_cast<float*>(diagnostics_.get());
+  auto* fetched = static_cast<float*>(passage->diagnostics.get());
   fetch(batch.xsa_cos_sim, layout.cos_sim, fetched);
   fetch(batch.xsa_proj_frac, layout.proj_frac, fetched + layers_ * values);
 }
 
 template <typename T>
-void CudaSlot<T>::DeliverDiagnostics(const StepBatch& batch) const {
+void CudaSlot<T>::DeliverDiagnostics(const Passage& passage) const {
+  const StepBatch& batch = *passage.step.batch;
   const int64_t values = int64_t{batch.tokens()} * heads_;
   const auto deliver = [&](const float* from, float* to) {
     for (int32_t layer = 0; to != nullptr && layer < layers_; ++layer) {
@@ -178,7 +287,7 @@ void CudaSlot<T>::DeliverDiagnostics(const StepBatch& batch) const {
       }
     }
   };
-  const auto* fetched = static_cast<const float*>(diagnostics_.get());
+  const auto* fetched = static_cast<const float*>(passage.diagnostics.get());
   deliver(fetched, batch.xsa_cos_sim);
   deliver(fetched + layers_ * values, batch.xsa_proj_frac);
 }

@@ -1,6 +1,8 @@
-// Arena, KV pages, stream and staging of one execution at a time.
+// Arena, KV pages and stream of one execution at a time, and what two steps send and get back, so that
+// one is on its way while the other runs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -27,13 +29,24 @@ struct SlotRegistry {
   int64_t made ABSL_GUARDED_BY(mutex) = 0;
 };
 
+// Steps that a slot takes while one of them runs.
+inline constexpr int32_t kStepsAhead = 1;
+
 template <typename T>
 class CudaSlot final : public Slot {
  public:
+  // What a slot is made from; outlives it.
+  struct Owner {
+    const Model& model;
+    const LoweredCudaModel<T>& lowered;
+    Device& device;
+    DeviceStream& capture;
+    bool poison;
+  };
   // Registers itself until it ends. Captures the head on `capture`, under the registry's mutex.
   static absl::StatusOr<std::unique_ptr<CudaSlot>> Create(
-      const Model& model, const Bucket& largest, int32_t pages, const LoweredCudaModel<T>& lowered,
-      Device& device, DeviceStream& capture, std::shared_ptr<SlotRegistry<T>> registry);
+      const Owner& owner, const Bucket& largest, int32_t pages,
+      std::shared_ptr<SlotRegistry<T>> registry);
   static int64_t PageBytes(const ModelConfig& config);
   ~CudaSlot() override;
 
@@ -47,41 +60,78 @@ class CudaSlot final : public Slot {
 
   StepPlace<T> Place(const StepLayout& layout, const Bucket& bucket) const;
 
-  // Sends the step's arrays.
-  void Send(const StepBatch& batch, const StepLayout& layout);
-  // Answers the sampled rows, the states and the diagnostics, and waits for that.
-  absl::Status Answer(const StepBatch& batch, const StepLayout& layout, const Bucket& bucket);
+  // What is run: all outlives that.
+  struct Step {
+    const StepBatch* batch;
+    const StepLayout* layout;
+    const Bucket* bucket;
+    DeviceGraph* graph;  // nullptr: its kernels are launched one by one, with the same bits
+  };
+  // As ExecutableModel's. A step that is started while another one runs is sent beside that, and queued
+  // behind it at once, unless the other's answers take several runs of the head, which would find the
+  // next step's states: then its Finish queues the next one, before it answers.
+  void Start(const Step& step);
+  absl::Status Finish();
+
+ private:
+  // A step on its way, in host memory but for `ahead`.
+  struct Passage {
+    Step step{};
+    PinnedMemory input;        // as the layout of the largest bucket has it
+    PinnedMemory diagnostics;  // [2, layers, tokens, heads]; without XSA none
+    PinnedMemory states;       // [tokens + sequences, hidden]
+    std::unique_ptr<typename CudaHead<T>::Stage> head;
+    DeviceMemory ahead;  // the input on the device, while another step's is in the arena
+    std::unique_ptr<DeviceEvent> sent, done;
+    bool is_ahead = false;  // sent to `ahead`
+    bool queued = false;
+    int32_t answered = 0;  // sampled rows by the head's run that was queued last
+    int64_t first = 0;     // of these
+    absl::Status status;   // why something was not queued
+
+    bool complete() const {
+      return first + answered == static_cast<int64_t>(step.batch->sampled().size());
+    }
+  };
+
+  CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
+           std::shared_ptr<SlotRegistry<T>> registry);
+
+  absl::Status Allocate(const StepLayout& layout);
+  absl::Status AllocatePassage(const StepLayout& layout, Passage* passage);
+  Passage& Oldest() { return passages_[oldest_]; }
+  Passage& Behind() { return passages_[(oldest_ + 1) % passages_.size()]; }
+
+  void SendAhead(Passage* passage);
+  void Queue(Passage* passage);
+  void QueueInput(Passage* passage);
+  void QueueHead(Passage* passage);
+  absl::Status AwaitAnswers(Passage* passage);
+  size_t InputBytes(const Step& step) const;
   // Fills what a replay of `batch` must not read with NaN: the arena, and in the batch's pages all
   // positions that it does not have from earlier steps. Other pages may be somebody's.
   void Poison(const StepBatch& batch);
+  void FetchStates(Passage* passage);
+  void DeliverStates(const Passage& passage) const;
+  void FetchDiagnostics(Passage* passage);
+  void DeliverDiagnostics(const Passage& passage) const;
 
-  DeviceStream& stream() { return *stream_; }
-
- private:
-  CudaSlot(const Model& model, const Bucket& largest, int32_t pages,
-           std::shared_ptr<SlotRegistry<T>> registry);
-
-  absl::Status Allocate(const Model& model, const StepLayout& layout, Device& device);
-  void FetchStates(const StepBatch& batch, const StepLayout& layout);
-  void DeliverStates(const StepBatch& batch) const;
-  void FetchDiagnostics(const StepBatch& batch, const StepLayout& layout, const Bucket& bucket);
-  void DeliverDiagnostics(const StepBatch& batch) const;
-
+  const Owner owner_;
   const Bucket largest_;
   const int32_t layers_, kv_heads_, head_dim_, heads_, pages_;
   const std::vector<bool> xsa_layers_;
   std::shared_ptr<SlotRegistry<T>> registry_;
   int64_t id_ = -1;
-  int64_t arena_bytes_ = 0, kv_bytes_ = 0;
-  std::unique_ptr<DeviceStream> stream_;
+  int64_t arena_bytes_ = 0, kv_bytes_ = 0, ahead_bytes_ = 0;
+  std::unique_ptr<DeviceStream> stream_, copies_;  // copies_: of inputs that are sent ahead
   DeviceMemory arena_;
-  DeviceMemory kv_;           // [layers, 2, pages, kv_heads, kPageTokens, head_dim]
-  PinnedMemory input_;        // as the layout of the largest bucket has it
-  PinnedMemory diagnostics_;  // [2, layers, tokens, heads]; without XSA none
-  PinnedMemory states_;       // [tokens + sequences, hidden]
+  DeviceMemory kv_;  // [layers, 2, pages, kv_heads, kPageTokens, head_dim]
   BufferId output_ = 0;
   int64_t width_ = 0;                  // of `output_`
   std::unique_ptr<CudaHead<T>> head_;  // nullptr: the model has none
+  std::array<Passage, 1 + kStepsAhead> passages_;
+  size_t oldest_ = 0;  // of passages_
+  int32_t under_way_ = 0;
 };
 
 }  // namespace sluice

@@ -131,6 +131,9 @@ class CudaStream final : public DeviceStream {
   void CopyToHost(void* host, const void* device, size_t bytes) override {
     Copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
+  void CopyOnDevice(void* to, const void* from, size_t bytes) override {
+    Copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+  }
   void Fill(void* device, uint8_t byte, size_t bytes) override {
     if (Ready()) Note(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemsetAsync");
   }
@@ -179,6 +182,7 @@ class CudaStream final : public DeviceStream {
     Note(cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), stream_), "cudaGraphLaunch");
   }
 
+  absl::Status TakeStatus() override { return std::exchange(status_, absl::OkStatus()); }
   absl::Status Synchronize() override {
     if (Ready()) Note(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return std::exchange(status_, absl::OkStatus());

@@ -4,7 +4,7 @@
 // Ownership: a Device outlives all that it made. Threads: Device is thread-safe; a stream, an event
 // and a graph are used by one thread at a time.
 // Errors: calls that queue work return nothing. The first failure of a stream is kept and returned
-// by its next EndCapture or Synchronize. An error of the device itself (a bad access, a lost device)
+// by its next EndCapture, TakeStatus or Synchronize. An error of the device itself (a bad access, a lost device)
 // is sticky: everything after it fails as Unavailable, and asks nothing of the device any more.
 #pragma once
 
@@ -58,6 +58,7 @@ class DeviceStream : public kernels::cuda::Stream {
   // Host memory is pinned, and is read or written when the stream gets there, not during the call.
   virtual void CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
+  virtual void CopyOnDevice(void* to, const void* from, size_t bytes) = 0;
   virtual void Fill(void* device, uint8_t byte, size_t bytes) = 0;
 
   virtual void Record(DeviceEvent& event) = 0;
@@ -74,6 +75,8 @@ class DeviceStream : public kernels::cuda::Stream {
   virtual void Upload(DeviceGraph& graph) = 0;
   virtual void Run(DeviceGraph& graph) = 0;
 
+  // Why something could not be queued since the last call; does not wait.
+  virtual absl::Status TakeStatus() = 0;
   // Blocks until all that was queued is done.
   virtual absl::Status Synchronize() = 0;
 };

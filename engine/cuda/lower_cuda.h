@@ -55,6 +55,10 @@ template <typename T>
 struct LoweredCudaModel {
   std::vector<CudaStep<T>> steps;  // all but the head
   HeadWeights<T> head;
+
+  void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
+    for (const CudaStep<T>& step : steps) step(place, stream);
+  }
 };
 
 // Checks every tensor by name, shape and dtype and brings it to `weights`. The checkpoint is not

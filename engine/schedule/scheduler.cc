@@ -54,7 +54,11 @@ BatchDecision Scheduler::Decide(const DecisionTime& at, std::vector<WaitingSeque
                             .arrivals = traffic_.Rate(at.now),
                             .draining = at.draining,
                             .available_pages = at.available_pages};
-  const BatchDecision decision = former_->Form(queue_, inputs, at.now, batch);
+  BatchDecision decision = former_->Form(queue_, inputs, at.now, batch);
+  if (at.ahead && decision.launch && decision.trigger != Trigger::kFull) {
+    batch->clear();
+    decision = {};
+  }
   if (observer_ != nullptr) observer_->OnDecide(at, decision, *batch);
   if (decision.launch) {
     queue_.Take(*batch);

@@ -20,7 +20,10 @@ namespace sluice {
 // What a decision is made at.
 struct DecisionTime {
   MonoTime now{};
-  bool draining = false;  // see FormerInputs, as the next
+  bool draining = false;  // see FormerInputs
+  // The device is busy with a step none of whose sequences returns. Only a batch is launched that waiting
+  // for its end would not fill better.
+  bool ahead = false;
   int32_t available_pages = std::numeric_limits<int32_t>::max();
 };
 
@@ -62,7 +65,7 @@ class Scheduler {
   // nullptr: nobody. Revise it, and ask again.
   WaitingSequence* MustYield(int32_t available_pages) const;
 
-  // What to run now on a free device. When launching, `batch` has been taken off the queue. Nobody
+  // What to run next on the device. When launching, `batch` has been taken off the queue. Nobody
   // must yield.
   BatchDecision Decide(const DecisionTime& at, std::vector<WaitingSequence*>* batch);
 

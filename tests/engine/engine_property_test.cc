@@ -26,8 +26,11 @@ struct Submitted {
 
 class RandomLoad {
  public:
-  RandomLoad(Harness* harness, uint64_t seed, int thread)
-      : harness_(harness), random_(seed * 1000 + static_cast<uint64_t>(thread)), thread_(thread) {}
+  RandomLoad(Harness* harness, uint64_t seed, int thread, int32_t most_tokens = 4)
+      : harness_(harness),
+        random_(seed * 1000 + static_cast<uint64_t>(thread)),
+        thread_(thread),
+        most_tokens_(most_tokens) {}
 
   void Run() {
     for (int i = 0; i < 40; ++i) {
@@ -53,7 +56,7 @@ class RandomLoad {
         next.rows.back().push_back(Draw(0, 96));
       }
     }
-    next.max_tokens = Draw(0, 4);
+    next.max_tokens = Draw(0, most_tokens_);
     if (Draw(0, 2) == 0) next.deadline = harness_->clock.Now() + microseconds(Draw(1, 20000));
     Request request = harness_->MakeRequest(next.rows, next.max_tokens);
     request.deadline = next.deadline;
@@ -79,6 +82,7 @@ class RandomLoad {
   Harness* const harness_;
   std::mt19937_64 random_;
   const int thread_;
+  const int32_t most_tokens_;
   int32_t next_row_ = 0;
   std::vector<Submitted> submitted_;
 };
@@ -116,17 +120,18 @@ void ExpectTokens(const Submitted& submitted) {
   }
 }
 
+// A batch that was started `ahead` was decided when the one before it began.
 void ExpectNotRunTooLate(const Submitted& submitted, const std::vector<RecordedBatch>& batches,
-                         const std::vector<MonoTime>& begun) {
+                         const std::vector<MonoTime>& begun, size_t ahead) {
   bool ran = false;
   for (size_t b = 0; b < batches.size(); ++b) {
     for (const std::vector<int32_t>& sequence : batches[b].sequences) {
       for (const std::vector<int32_t>& row : submitted.rows) {
         if (!Names(sequence, row)) continue;
         ran = true;
-        ASSERT_LT(begun[b], submitted.deadline);
+        ASSERT_LT(begun[b < ahead ? 0 : b - ahead], submitted.deadline);
         if (submitted.cancelled_after) {
-          ASSERT_LE(b, *submitted.cancelled_after);
+          ASSERT_LE(b, *submitted.cancelled_after + ahead);
         }
       }
     }
@@ -154,21 +159,33 @@ int PlansOfLadder(const Engine& engine) {
                     [](const BucketStats& bucket) { return bucket.in_ladder; }));
 }
 
-// Returns how often the ladder changed.
-int ExpectPromisesKept(uint64_t seed, const EngineOptions& options, bool switching = false) {
+struct Outcome {
+  int changes = 0;  // of the ladder
+  int started_ahead = 0;
+};
+
+struct Variant {
+  bool switching = false;  // ladders
+  int32_t steps_ahead = 0;
+  int32_t most_tokens = 4;
+};
+
+Outcome ExpectPromisesKept(uint64_t seed, const EngineOptions& options, const Variant& variant) {
   BeginTimes begin_times;
-  Harness harness(options);
+  Harness harness(options, FakeConfig(), {.steps_ahead = variant.steps_ahead});
   begin_times.RecordOn(&harness);
   std::vector<std::unique_ptr<RandomLoad>> loads;
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 3; ++thread) {
-    loads.push_back(std::make_unique<RandomLoad>(&harness, seed, thread));
+    loads.push_back(std::make_unique<RandomLoad>(&harness, seed, thread, variant.most_tokens));
   }
   for (const auto& load : loads) threads.emplace_back([&load] { load->Run(); });
-  const int changes = switching ? SwitchLaddersDuring(&harness, seed) : 0;
+  Outcome outcome;
+  if (variant.switching) outcome.changes = SwitchLaddersDuring(&harness, seed);
   for (std::thread& thread : threads) thread.join();
   harness.engine->Drain(MonoTime::max());
 
+  outcome.started_ahead = harness.backend.started_ahead();
   const std::vector<RecordedBatch> batches = harness.backend.batches();
   int admitted = 0;
   for (const auto& load : loads) {
@@ -177,8 +194,9 @@ int ExpectPromisesKept(uint64_t seed, const EngineOptions& options, bool switchi
       EXPECT_EQ(submitted.sink->done_calls(), 1);
       EXPECT_EQ(submitted.sink.use_count(), 1);  // the engine let go of it
       ExpectTokens(submitted);
-      ExpectNotRunTooLate(submitted, batches, begin_times.times());
-      if (::testing::Test::HasFatalFailure()) return changes;
+      ExpectNotRunTooLate(submitted, batches, begin_times.times(),
+                          static_cast<size_t>(variant.steps_ahead));
+      if (::testing::Test::HasFatalFailure()) return outcome;
     }
   }
   const RecordingObserver& observer = harness.observer;
@@ -198,7 +216,7 @@ int ExpectPromisesKept(uint64_t seed, const EngineOptions& options, bool switchi
   }
   // A review may be preparing plans for a ladder that is not in use yet.
   while (harness.backend.live_plans() != PlansOfLadder(*harness.engine)) std::this_thread::yield();
-  return changes;
+  return outcome;
 }
 
 TEST(EngineProperty, PromisesHoldUnderRandomLoad) {
@@ -207,9 +225,27 @@ TEST(EngineProperty, PromisesHoldUnderRandomLoad) {
     EngineOptions options = SmallOptions();
     options.queue.max_requests = seed % 2 == 0 ? 4096 : 12;
     options.batch.max_batch_sequences = 1 + static_cast<int32_t>(seed % 5);
-    ExpectPromisesKept(seed, options);
+    ExpectPromisesKept(seed, options, {});
     if (HasFatalFailure()) return;
   }
+}
+
+// Half of the loads generate nothing, so that a step can always be decided while another one runs.
+TEST(EngineProperty, PromisesHoldWhileStepsAreStartedAhead) {
+  int started_ahead = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    EngineOptions options = SmallOptions();
+    options.batch.max_batch_sequences = 1 + static_cast<int32_t>(seed % 5);
+    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kCutAndFill;
+    started_ahead +=
+        ExpectPromisesKept(
+            seed, options,
+            {.switching = seed % 7 == 0, .steps_ahead = 1, .most_tokens = seed % 2 == 0 ? 1 : 4})
+            .started_ahead;
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(started_ahead, 100);
 }
 
 TEST(EngineProperty, PromisesHoldWhileLaddersSwitch) {
@@ -220,7 +256,7 @@ TEST(EngineProperty, PromisesHoldWhileLaddersSwitch) {
     options.ladder.strategy = StrategyKind::kAdaptive;
     options.ladder.review.interval_us = seed % 2 == 0 ? 5000 : 0;
     options.ladder.max_buckets = 2 + static_cast<int32_t>(seed % 6);
-    changes += ExpectPromisesKept(seed, options, /*switching=*/true);
+    changes += ExpectPromisesKept(seed, options, {.switching = true}).changes;
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(changes, 0);
@@ -234,7 +270,7 @@ TEST(EngineProperty, PromisesHoldWhileRequestsAreHeldBack) {
     EngineOptions options = SmallOptions();
     options.batch.max_queue_delay_us = 3000;
     if (seed % 2 == 0) options.batch.policy = PolicyKind::kFifoPacked;
-    ExpectPromisesKept(seed, options);
+    ExpectPromisesKept(seed, options, {});
     if (HasFatalFailure()) return;
   }
 }
@@ -244,7 +280,8 @@ TEST(EngineProperty, PromisesHoldWhileRequestsAreHeldBack) {
 TEST(EngineProperty, EveryRequestEndsOnceUnderFaults) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
-    Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.poison_token = 50});
+    Harness harness(SmallOptions(), FakeConfig(),
+                    {.poison_token = 50, .steps_ahead = static_cast<int32_t>(seed % 2)});
     int replays = 0;
     harness.backend.OnReplay([&](const RecordedBatch&) {
       return ++replays % 5 == 0 ? absl::InternalError("fault") : absl::OkStatus();

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "engine/paged_scheduler.h"
@@ -23,6 +24,7 @@ struct Sequence : PagedSequence {
   int32_t to_draw = 0;          // 0: its prompt is all
 
   bool in_step = false;
+  bool ends = false;  // with the step that it is in, beside which another one was decided
   bool cancelled = false;
   int64_t arrived_at = 0;    // step
   int64_t steps_of_all = 0;  // that it and all that lived in the meantime take alone
@@ -84,6 +86,7 @@ struct Load {
     longest = one_of({12, 40});
     const int32_t least = (longest + paged.page_tokens - 1) / paged.page_tokens;
     paged.pages = least * one_of({1, 1, 2, 4, 16});
+    paged.step_pages = least;
     paged.prefix_reuse = one_of({0, 1, 1}) == 1;
     batch.max_batch_sequences = one_of({1, 3, 8, 16});
     batch.prefill_tokens = one_of({0, 1, 3, 7, 16});
@@ -102,7 +105,8 @@ struct Load {
 
 // What happened, over all runs: what never happens is not tested.
 struct Coverage {
-  int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0;
+  int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0,
+          ahead = 0;
 };
 
 class Simulation {
@@ -198,6 +202,10 @@ class Simulation {
     if (::testing::Test::HasFatalFailure()) return;
     if (decision.launch) {
       RunStep(decision);
+      while (ahead_.launch && !::testing::Test::HasFatalFailure()) {
+        batch_.swap(batch_ahead_);
+        RunStep(std::exchange(ahead_, {}), /*was_ahead=*/true);
+      }
     } else {
       for (const Sequence& sequence : live_) ASSERT_FALSE(sequence.running);
       ASSERT_TRUE(load_.arrivals > 0 || live_.empty());
@@ -205,14 +213,32 @@ class Simulation {
     }
   }
 
-  void RunStep(const BatchDecision& decision) {
+  // While a step runs from which nobody returns.
+  void DecideAhead() {
+    const bool all_end = std::all_of(batch_.begin(), batch_.end(), [](const auto* sequence) {
+      return !sequence->generates && sequence->later_tokens == 0;
+    });
+    if (!all_end || OneIn(4)) return;
+    ahead_ = scheduler_.Decide(now_, load_.arrivals == 0, &batch_ahead_, /*ahead=*/true);
+    for (WaitingSequence* sequence : batch_ahead_) Own(sequence)->in_step = true;
+    CheckPages();
+    if (!ahead_.launch) return;
+    ++coverage_.ahead;
+    ASSERT_EQ(ahead_.trigger, Trigger::kFull);
+    for (WaitingSequence* sequence : batch_) Own(sequence)->ends = true;
+    CheckBudget(ahead_, batch_ahead_);
+  }
+
+  void RunStep(const BatchDecision& decision, bool was_ahead = false) {
     ++steps_;
-    CheckBudget(decision);
-    CheckNobodyStarves();
+    if (!was_ahead) CheckBudget(decision, batch_);
+    CheckNobodyStarves(was_ahead ? steps_ - 1 : steps_);
     for (WaitingSequence* sequence : batch_) memory_.ExpectComputed(*Own(sequence));
     for (WaitingSequence* sequence : batch_) memory_.Compute(*Own(sequence));
     if (::testing::Test::HasFatalFailure()) return;
     const StepShape shape = ShapeOf(batch_, decision.bucket);
+    DecideAhead();
+    if (::testing::Test::HasFatalFailure()) return;
     const int64_t stall = OneIn(50) ? 100 : 1;
     now_ += std::chrono::microseconds(stall * (100 + 10 * decision.size.tokens));
     Arrivals();
@@ -261,13 +287,13 @@ class Simulation {
     }
   }
 
-  void CheckBudget(const BatchDecision& decision) {
+  void CheckBudget(const BatchDecision& decision, std::span<WaitingSequence* const> batch) {
     const bool generating = std::any_of(live_.begin(), live_.end(),
                                         [](const Sequence& other) { return other.generates; });
     const int32_t most = generating ? limits_.chunk_tokens : decision.bucket.tokens;
     BatchSize size{};
     int32_t prompt_tokens = 0;
-    for (WaitingSequence* sequence : batch_) {
+    for (WaitingSequence* sequence : batch) {
       size.tokens += sequence->tokens;
       ++size.sequences;
       size.longest = std::max(size.longest, sequence->tokens);
@@ -299,6 +325,7 @@ class Simulation {
   void CheckRunning() {
     int32_t running = 0, old = 0, fresh = 0;
     for (const Sequence& sequence : live_) {
+      if (sequence.ends) continue;
       const bool stays = sequence.later_tokens > 0 || sequence.generates;
       running += sequence.running || (sequence.in_step && stays) ? 1 : 0;
       old += sequence.running ? 1 : 0;
@@ -311,10 +338,11 @@ class Simulation {
   // Decodes ride in every step. Of the others a running one waits only for one ahead of it, and those
   // that begin pass nobody in more than max_overtakes steps. So each ends within the steps that it and
   // all who lived in the meantime take alone, twice, since what was preempted is computed again.
-  void CheckNobodyStarves() {
+  void CheckNobodyStarves(int64_t decided_at) {
     const SequenceQueue& queue = scheduler_.scheduler().queue();
     for (Sequence& sequence : live_) {
-      ASSERT_LE(steps_ - sequence.arrived_at, 2 * sequence.steps_of_all);
+      ASSERT_LE(steps_ - sequence.arrived_at, 2 * sequence.steps_of_all + 1);
+      if (sequence.arrived_at >= decided_at) continue;
       if (sequence.in_step) {
         sequence.passed_steps = 0;
         continue;
@@ -342,7 +370,8 @@ class Simulation {
   std::vector<std::vector<int32_t>> beginnings_;
   std::list<Sequence> live_;
   std::map<uint64_t, int64_t> alone_;  // steps by ticket
-  std::vector<WaitingSequence*> batch_;
+  std::vector<WaitingSequence*> batch_, batch_ahead_;
+  BatchDecision ahead_;  // of batch_ahead_
   MonoTime now_{std::chrono::seconds(1)};
   MonoTime next_arrival_ = now_;
   uint64_t tickets_ = 0;
@@ -362,6 +391,7 @@ TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
   EXPECT_GT(coverage.removed, 100);
   EXPECT_GT(coverage.cancelled, 100);
   EXPECT_GT(coverage.failed, 100);
+  EXPECT_GT(coverage.ahead, 100);
 }
 
 }  // namespace

@@ -53,8 +53,11 @@ class Traffic {
     for (int32_t i = Below(3); i > 0; --i) Arrive();
     while (WaitingSequence* sequence = scheduler_.MustYield(Available())) Preempt(sequence);
     if (Below(10) == 0 && !scheduler_.queue().empty()) Cancel();
-    const BatchDecision decision = scheduler_.Decide(
-        {.now = now_, .draining = Below(20) == 0, .available_pages = Available()}, &batch_);
+    const BatchDecision decision = scheduler_.Decide({.now = now_,
+                                                      .draining = Below(20) == 0,
+                                                      .ahead = Below(4) == 0,
+                                                      .available_pages = Available()},
+                                                     &batch_);
     if (!decision.launch) return;
     for (WaitingSequence* sequence : batch_) Hold(sequence);
     scheduler_.Observe(ShapeOf(batch_, decision.bucket), 1e-5 * (1 + Below(9)));

@@ -136,6 +136,13 @@ class SimtStream final : public DeviceStream {
       if (allowed && bytes > 0) std::memcpy(host, device, bytes);
     });
   }
+  void CopyOnDevice(void* to, const void* from, size_t bytes) override {
+    Queue([=, &core = core_] {
+      const bool allowed = core.Check("CopyOnDevice", to, bytes, Access::kWrite) &&
+                           core.Check("CopyOnDevice", from, bytes, Access::kRead);
+      if (allowed && bytes > 0) std::memcpy(to, from, bytes);
+    });
+  }
   void Fill(void* device, uint8_t byte, size_t bytes) override {
     Queue([=, &core = core_] {
       if (core.Check("Fill", device, bytes, Access::kWrite)) std::memset(device, byte, bytes);
@@ -178,6 +185,10 @@ class SimtStream final : public DeviceStream {
     for (const Work& work : static_cast<SimtGraph&>(graph).work) Queue(work);
   }
 
+  absl::Status TakeStatus() override {
+    const std::lock_guard lock(core_.mutex);
+    return core_.error;
+  }
   absl::Status Synchronize() override {
     SLUICE_CHECK(capture_ == nullptr);
     const std::lock_guard lock(core_.mutex);

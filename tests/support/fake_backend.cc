@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -33,6 +34,12 @@ class FakeSlot : public Slot {
   int64_t memory_bytes() const override { return static_cast<int64_t>(tokens.size() * 4); }
 
   std::vector<int32_t> tokens;  // [pages, page_tokens]
+  // Started, the oldest first.
+  struct Step {
+    const Plan* plan;
+    const StepBatch* batch;
+  };
+  std::deque<Step> steps;
 
  private:
   const int32_t pages_;
@@ -143,11 +150,28 @@ class FakeBackend::Executable : public ExecutableModel {
     return std::make_unique<FakeSlot>(pages, backend_->info_.page_tokens);
   }
 
-  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
+  void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
     SLUICE_CHECK(plan.bucket().Fits(batch.size()));
     SLUICE_CHECK(!plan.bucket().padded() || batch.tokens() == plan.bucket().tokens);
+    auto& steps = static_cast<FakeSlot&>(slot).steps;
+    SLUICE_CHECK(static_cast<int32_t>(steps.size()) <= backend_->options_.steps_ahead);
+    const bool ahead = !steps.empty();
+    steps.push_back({&plan, &batch});
+    backend_->NoteStart(static_cast<int32_t>(batch.sequences().size()), ahead);
+  }
+
+  absl::Status Finish(Slot& slot) const override {
+    auto& fake = static_cast<FakeSlot&>(slot);
+    SLUICE_CHECK(!fake.steps.empty());
+    const FakeSlot::Step step = fake.steps.front();
+    fake.steps.pop_front();
+    return Run(*step.plan, *step.batch, fake.tokens);
+  }
+
+ private:
+  // `cache`: [pages, page_tokens]
+  absl::Status Run(const Plan& plan, const StepBatch& batch, std::vector<int32_t>& cache) const {
     RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
-    auto& cache = static_cast<FakeSlot&>(slot).tokens;
     for (int32_t row = 0; row < batch.tokens(); ++row) {
       cache[static_cast<size_t>(batch.kv_slots()[row])] = TokenAt(batch, row);
     }
@@ -171,7 +195,6 @@ class FakeBackend::Executable : public ExecutableModel {
     return absl::OkStatus();
   }
 
- private:
   int32_t TokenAt(const StepBatch& batch, int32_t row) const {
     const int32_t token = batch.token_ids()[static_cast<size_t>(row)];
     const auto width = static_cast<size_t>(model_->config.input_width);
@@ -237,7 +260,8 @@ FakeBackend::FakeBackend(const Options& options)
             .profile = "fake",
             .tile_tokens = options.tile_tokens,
             .page_tokens = options.page_tokens,
-            .row_multiple = options.tile_tokens} {}
+            .row_multiple = options.tile_tokens,
+            .steps_ahead = options.steps_ahead} {}
 
 absl::StatusOr<std::unique_ptr<ExecutableModel>> FakeBackend::Load(
     std::shared_ptr<const Model> model) {
@@ -247,6 +271,26 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> FakeBackend::Load(
 void FakeBackend::OnReplay(std::function<absl::Status(const RecordedBatch&)> hook) {
   MutexLock lock(&mu_);
   on_replay_ = std::move(hook);
+}
+
+void FakeBackend::OnStart(std::function<void(int32_t)> hook) {
+  MutexLock lock(&mu_);
+  on_start_ = std::move(hook);
+}
+
+int FakeBackend::started_ahead() const {
+  MutexLock lock(&mu_);
+  return started_ahead_;
+}
+
+void FakeBackend::NoteStart(int32_t sequences, bool ahead) {
+  std::function<void(int32_t)> hook;
+  {
+    MutexLock lock(&mu_);
+    started_ahead_ += ahead ? 1 : 0;
+    hook = on_start_;
+  }
+  if (hook) hook(sequences);
 }
 
 void FakeBackend::OnPrepare(std::function<absl::Status(const Bucket&)> hook) {

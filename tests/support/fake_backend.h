@@ -53,6 +53,7 @@ class FakeBackend : public Backend {
     int32_t top_needs_tokens = 0;   // plans of smaller buckets refuse steps that want candidates
     int64_t free_memory = 1 << 20;  // bytes; a page takes one a token
     int32_t poison_token = -1;      // rows that see this token are not finite
+    int32_t steps_ahead = 0;
   };
   explicit FakeBackend(const Options& options);
   FakeBackend() : FakeBackend(Options{}) {}
@@ -62,10 +63,15 @@ class FakeBackend : public Backend {
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override;
 
-  // Called at the start of each replay or preparation, on its thread; may block. Its error is the
-  // result.
+  // Called when a step is brought on its way, with the number of its sequences.
+  void OnStart(std::function<void(int32_t)> hook);
+  // Called when a step runs, which is when its end is awaited, or at the start of a preparation, on its
+  // thread; may block. Its error is the result.
   void OnReplay(std::function<absl::Status(const RecordedBatch&)> hook);
   void OnPrepare(std::function<absl::Status(const Bucket&)> hook);
+
+  // Steps that were started while another one was under way.
+  int started_ahead() const;
 
   // Plans that exist.
   int live_plans() const;
@@ -78,6 +84,7 @@ class FakeBackend : public Backend {
   class Executable;
   class FakePlan;
 
+  void NoteStart(int32_t sequences, bool ahead);
   absl::Status BeginReplay(RecordedBatch batch);
   absl::Status BeginPrepare(const Bucket& bucket);
   void CountPlans(int change);
@@ -87,7 +94,9 @@ class FakeBackend : public Backend {
 
   mutable Mutex mu_;
   mutable CondVar plans_changed_;
+  int started_ahead_ ABSL_GUARDED_BY(mu_) = 0;
   int live_plans_ ABSL_GUARDED_BY(mu_) = 0;
+  std::function<void(int32_t)> on_start_ ABSL_GUARDED_BY(mu_);
   std::function<absl::Status(const RecordedBatch&)> on_replay_ ABSL_GUARDED_BY(mu_);
   std::function<absl::Status(const Bucket&)> on_prepare_ ABSL_GUARDED_BY(mu_);
   std::vector<RecordedBatch> batches_ ABSL_GUARDED_BY(mu_);

@@ -37,7 +37,7 @@ TEST(CpuSlotTest, PoisonSparesHistoryOnly) {
   const StepSequence sequences[] = {{kPageTokens + 3, 2, tokens.data(), continued.data()},
                                     {0, 8, tokens.data(), fresh.data()}};
   batch.Assign(sequences, {}, RowOrder::kSequenceMajor);
-  (*slot)->Bind(batch);
+  (*slot)->Bind(nullptr, batch);
   (*slot)->Poison();
 
   const auto live = [](int32_t page, int64_t token) {

@@ -50,10 +50,11 @@ class TimedModel final : public ExecutableModel {
                                                    int32_t pages) const override {
     return model_->CreateSlot(largest, pages);
   }
-  absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
+  void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
     clock_->Advance(std::chrono::microseconds(100 + 20 * plan.bucket().tokens));
-    return model_->Replay(plan, slot, batch);
+    model_->Start(plan, slot, batch);
   }
+  absl::Status Finish(Slot& slot) const override { return model_->Finish(slot); }
 
  private:
   const std::unique_ptr<ExecutableModel> model_;
