@@ -278,6 +278,31 @@ TEST_P(InvarianceTest, StepsContinueFromThePages) {
   }
 }
 
+// Some steps are answered by more than one run of a head.
+TEST_P(InvarianceTest, StepsThatOverlapChangeNothing) {
+  const uint64_t seed = 31;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<Prompt>> batches;
+  std::vector<std::vector<Answer>> expected;
+  const Bucket bucket{36, 2};
+  const auto runner = MakeRunner(2, bucket);
+  for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{3}, {33, 1}, {2, 4}, {1}}) {
+    batches.emplace_back();
+    for (int64_t length : lengths) {
+      batches.back().push_back(RandomPrompt(random, length, model_->config));
+    }
+    expected.push_back(runner->Run(batches.back(), bucket));
+  }
+  const std::vector<std::vector<Answer>> answers = runner->RunOverlapping(batches, bucket);
+  ASSERT_EQ(answers.size(), expected.size());
+  for (size_t b = 0; b < batches.size(); ++b) {
+    for (size_t s = 0; s < batches[b].size(); ++s) {
+      EXPECT_TRUE(SameBits(answers[b][s], expected[b][s])) << "batch " << b << ", sequence " << s;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Profiles, InvarianceTest,
                          ::testing::Combine(::testing::ValuesIn(SupportedProfiles()),
                                             ::testing::ValuesIn(Kinds())),

@@ -76,63 +76,115 @@ std::vector<Answer> Runner::Run(const std::vector<std::vector<int32_t>>& sequenc
   return Run(prompts, bucket, params);
 }
 
-std::vector<Answer> Runner::Run(const std::vector<Prompt>& prompts, const Bucket& bucket,
-                                const kernels::SampleParams& params) {
-  const ModelConfig& config = model_->config;
-  std::vector<int32_t> pages(slot_->pages());
-  std::iota(pages.begin(), pages.end(), 0);
-  std::shuffle(pages.begin(), pages.end(), random_);
+struct Runner::Step {
+  Step(const ModelConfig& config, const Bucket& bucket)
+      : batch(bucket.tokens, bucket.sequences, static_cast<int32_t>(config.max_positions),
+              kernels::kPageTokens, static_cast<int32_t>(config.input_width)) {}
 
-  std::vector<Answer> answers(prompts.size());
-  std::vector<StepSequence> steps;
+  std::vector<Prompt> prompts;
+  std::vector<int32_t> pages;
+  std::vector<Answer> answers;
+  std::vector<StepSequence> sequences;
   std::vector<SampledRow> sampled;
   std::vector<StateRow> states;
-  const int32_t* free_pages = pages.data();
-  for (size_t s = 0; s < prompts.size(); ++s) {
-    const std::vector<int32_t>& tokens = prompts[s].tokens;
-    const auto length = static_cast<int32_t>(tokens.size());
-    steps.push_back({.first_position = 0,
-                     .count = length,
-                     .tokens = tokens.data(),
-                     .pages = free_pages,
-                     .position_offset = prompts[s].position_offset,
-                     .input_count = prompts[s].inputs.empty() ? 0 : length,
-                     .inputs = prompts[s].inputs.data()});
-    free_pages += (length + kernels::kPageTokens - 1) / kernels::kPageTokens;
-    answers[s].states.resize(length * config.hidden_size);
-    for (int32_t i = 0; i < length; ++i) {
-      states.push_back({.sequence = static_cast<int32_t>(s),
-                        .position = i,
-                        .out = answers[s].states.data() + i * config.hidden_size});
-    }
-    if (!config.has_lm_head) continue;
-    answers[s].logits.resize(length * config.vocab_size);
-    answers[s].next.resize(length);
-    for (int32_t i = 0; i < length; ++i) {
-      const bool last = i == length - 1;
-      sampled.push_back({.sequence = static_cast<int32_t>(s),
-                         .position = i,
-                         .target = last ? -1 : tokens[i + 1],
-                         .params = last ? params : kernels::SampleParams{},
-                         .logits = answers[s].logits.data() + i * config.vocab_size,
-                         .result = &answers[s].next[i]});
-    }
-  }
-  StepBatch batch(bucket.tokens, bucket.sequences, static_cast<int32_t>(config.max_positions),
-                  kernels::kPageTokens, static_cast<int32_t>(config.input_width));
-  batch.Assign(steps, sampled, executable_->row_order(), states);
-  std::vector<float> cos_sim(config.layers * batch.tokens() * config.heads, -7);
-  std::vector<float> proj_frac(cos_sim.size(), -7);
-  batch.xsa_cos_sim = cos_sim.data();
-  batch.xsa_proj_frac = proj_frac.data();
+  std::vector<float> cos_sim, proj_frac;
+  StepBatch batch;
+};
 
+std::unique_ptr<Runner::Step> Runner::Lay(const std::vector<Prompt>& prompts, const Bucket& bucket,
+                                          const kernels::SampleParams& params) {
+  const ModelConfig& config = model_->config;
+  auto step = std::make_unique<Step>(config, bucket);
+  step->prompts = prompts;
+  step->pages.resize(static_cast<size_t>(slot_->pages()));
+  std::iota(step->pages.begin(), step->pages.end(), 0);
+  std::shuffle(step->pages.begin(), step->pages.end(), random_);
+  step->answers.resize(prompts.size());
+  const int32_t* free_pages = step->pages.data();
+  for (const Prompt& prompt : step->prompts) {
+    const auto length = static_cast<int32_t>(prompt.tokens.size());
+    step->sequences.push_back({.first_position = 0,
+                               .count = length,
+                               .tokens = prompt.tokens.data(),
+                               .pages = free_pages,
+                               .position_offset = prompt.position_offset,
+                               .input_count = prompt.inputs.empty() ? 0 : length,
+                               .inputs = prompt.inputs.data()});
+    free_pages += (length + kernels::kPageTokens - 1) / kernels::kPageTokens;
+    AddSampledRows(prompt, params, step.get());
+  }
+  StepBatch& batch = step->batch;
+  batch.Assign(step->sequences, step->sampled, executable_->row_order(), step->states);
+  step->cos_sim.assign(static_cast<size_t>(config.layers * batch.tokens() * config.heads), -7);
+  step->proj_frac = step->cos_sim;
+  batch.xsa_cos_sim = step->cos_sim.data();
+  batch.xsa_proj_frac = step->proj_frac.data();
+  return step;
+}
+
+// Of the step's last sequence.
+void Runner::AddSampledRows(const Prompt& prompt, const kernels::SampleParams& params,
+                            Step* step) const {
+  const ModelConfig& config = model_->config;
+  const auto length = static_cast<int32_t>(prompt.tokens.size());
+  const auto sequence = static_cast<int32_t>(step->sequences.size()) - 1;
+  Answer& answer = step->answers[static_cast<size_t>(sequence)];
+  answer.states.resize(length * config.hidden_size);
+  for (int32_t i = 0; i < length; ++i) {
+    step->states.push_back({.sequence = sequence,
+                            .position = i,
+                            .out = answer.states.data() + i * config.hidden_size});
+  }
+  if (!config.has_lm_head) return;
+  answer.logits.resize(length * config.vocab_size);
+  answer.next.resize(length);
+  for (int32_t i = 0; i < length; ++i) {
+    const bool last = i == length - 1;
+    step->sampled.push_back({.sequence = sequence,
+                             .position = i,
+                             .target = last ? -1 : prompt.tokens[i + 1],
+                             .params = last ? params : kernels::SampleParams{},
+                             .logits = answer.logits.data() + i * config.vocab_size,
+                             .result = &answer.next[i]});
+  }
+}
+
+std::vector<Answer> Runner::Collect(Step* step) const {
+  const ModelConfig& config = model_->config;
+  for (size_t s = 0; s < step->answers.size(); ++s) {
+    Answer& answer = step->answers[s];
+    answer.xsa_cos_sim = Gather(step->cos_sim, step->batch, s, config.layers, config.heads);
+    answer.xsa_proj_frac = Gather(step->proj_frac, step->batch, s, config.layers, config.heads);
+  }
+  return std::move(step->answers);
+}
+
+std::vector<Answer> Runner::Run(const std::vector<Prompt>& prompts, const Bucket& bucket,
+                                const kernels::SampleParams& params) {
+  const std::unique_ptr<Step> step = Lay(prompts, bucket, params);
   auto plan = executable_->Prepare(bucket);
   SLUICE_CHECK(plan.ok());
-  SLUICE_CHECK(executable_->Replay(**plan, *slot_, batch).ok());
-  for (size_t s = 0; s < prompts.size(); ++s) {
-    answers[s].xsa_cos_sim = Gather(cos_sim, batch, s, config.layers, config.heads);
-    answers[s].xsa_proj_frac = Gather(proj_frac, batch, s, config.layers, config.heads);
+  SLUICE_CHECK(executable_->Replay(**plan, *slot_, step->batch).ok());
+  return Collect(step.get());
+}
+
+std::vector<std::vector<Answer>> Runner::RunOverlapping(
+    const std::vector<std::vector<Prompt>>& batches, const Bucket& bucket) {
+  auto plan = executable_->Prepare(bucket);
+  SLUICE_CHECK(plan.ok());
+  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<std::vector<Answer>> answers;
+  const auto finish = [&] {
+    SLUICE_CHECK(executable_->Finish(*slot_).ok());
+    answers.push_back(Collect(steps[answers.size()].get()));
+  };
+  for (const std::vector<Prompt>& prompts : batches) {
+    const size_t most = 1 + static_cast<size_t>(backend_->info().steps_ahead);
+    if (steps.size() - answers.size() == most) finish();
+    steps.push_back(Lay(prompts, bucket, {}));
+    executable_->Start(**plan, *slot_, steps.back()->batch);
   }
+  while (answers.size() < steps.size()) finish();
   return answers;
 }
 

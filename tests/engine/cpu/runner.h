@@ -70,6 +70,9 @@ class Runner {
                           const kernels::SampleParams& params = {});
   std::vector<Answer> Run(const std::vector<Prompt>& prompts, const Bucket& bucket,
                           const kernels::SampleParams& params = {});
+  // Batches in that bucket, one after another, each started as early as the backend allows.
+  std::vector<std::vector<Answer>> RunOverlapping(const std::vector<std::vector<Prompt>>& batches,
+                                                  const Bucket& bucket);
   // What greedy decoding appends to `prompt`, each step from position 0.
   std::vector<int32_t> Generate(std::vector<int32_t> prompt, int steps);
 
@@ -77,6 +80,14 @@ class Runner {
   Slot& slot() { return *slot_; }
 
  private:
+  // A batch with all that it refers to.
+  struct Step;
+
+  std::unique_ptr<Step> Lay(const std::vector<Prompt>& prompts, const Bucket& bucket,
+                            const kernels::SampleParams& params);
+  void AddSampledRows(const Prompt& prompt, const kernels::SampleParams& params, Step* step) const;
+  std::vector<Answer> Collect(Step* step) const;
+
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ExecutableModel> executable_;
