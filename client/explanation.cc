@@ -39,6 +39,7 @@ std::string LookupText(const std::string& lookup) {
       {"not_captured", "the ladder's own choice was still being prepared"},
       {"evicted", "the ladder's own choice had been evicted"},
       {"over_capacity", "the batch was larger than every bucket"},
+      {"memory", "the device had no memory to prepare it, and its steps were launched op by op"},
       {"guard", "a constraint of an operator ruled the ladder's own choice out"}};
   return Meaning(meanings, lookup);
 }

@@ -34,7 +34,7 @@ struct StepNeeds {
   int32_t num_top = 0;  // the most candidates that one of its rows reports
 };
 
-// The prepared execution of a model for one bucket. Immutable.
+// The execution of a model for one bucket. Immutable.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -43,6 +43,8 @@ class Plan {
   // Range guards: do the ops' constraints hold for a step whose size fits the bucket? (Top-k needs
   // n >= k.)
   virtual bool Accepts(const StepNeeds& needs) const = 0;
+  // Nothing was captured for it.
+  virtual bool eager() const { return false; }
 };
 
 // Arena of activations for one execution at a time, large enough for every bucket that has at most the
@@ -65,6 +67,11 @@ class ExecutableModel {
 
   // Expensive; runs off the serving path. ResourceExhausted when memory does not suffice.
   virtual absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const = 0;
+  // Cheap: a plan for a device that has no memory to prepare one. Its ops are launched one by one, which
+  // is slower and gives the same bits.
+  virtual absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const {
+    return Prepare(bucket);
+  }
   // With KV pages [0, pages), which keep what is written to them from one replay to the next.
   virtual absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                            int32_t pages) const = 0;

@@ -14,6 +14,8 @@ std::string_view LookupName(Lookup lookup) {
       return "over_capacity";
     case Lookup::kMissGuard:
       return "guard";
+    case Lookup::kMissMemory:
+      return "memory";
   }
   return "";
 }

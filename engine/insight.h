@@ -26,8 +26,9 @@ enum class Lookup {  // result of the plan cache
   kMissEvicted,
   kMissOverCapacity,  // larger than every bucket
   kMissGuard,         // its sizes fit but a constraint of an op does not hold (top-k needs n >= k)
+  kMissMemory,        // there was no memory to prepare it: its ops were launched one by one
 };
-// "hit", "not_captured", "evicted", "over_capacity", "guard"
+// "hit", "not_captured", "evicted", "over_capacity", "guard", "memory"
 std::string_view LookupName(Lookup lookup);
 
 // A point-in-time view for metrics and the admin API.

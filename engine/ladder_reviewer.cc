@@ -115,6 +115,8 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
   }
   MutexLock turn(&turn_mu_);
   const ModelRunner::ReviewState state = runner_->StateForReview();
+  // Where it is eager, memory may have come free. It serves either way.
+  runner_->plans()->Prepare(state.ladder->largest()).IgnoreError();
   const PlanPrices prices = PricesFrom(runner_->plans()->Stats());
   LadderReview review = ReviewLadder(options_.ladder, options_.batch, runner_->limits(),
                                      *state.ladder, state.costs, state.traffic, prices, force);

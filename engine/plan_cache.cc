@@ -66,11 +66,22 @@ absl::Status PlanCache::Prepare(const Bucket& bucket) {
   return absl::OkStatus();
 }
 
+absl::Status PlanCache::PublishEager(const Bucket& bucket) {
+  absl::StatusOr<std::unique_ptr<Plan>> plan = executable_->Eager(bucket);
+  if (!plan.ok()) return plan.status();
+  MutexLock lock(&mu_);
+  Entry& entry = entries_[bucket];
+  entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
+  Publish();
+  return absl::OkStatus();
+}
+
 void PlanCache::Withdraw(const Bucket& bucket) {
   MutexLock lock(&mu_);
   const auto it = entries_.find(bucket);
   SLUICE_CHECK(it != entries_.end() && it->second.plan != nullptr);
   it->second.plan = nullptr;
+  it->second.status = absl::OkStatus();
   ForgetLongestUnused();
   Publish();
 }
@@ -135,7 +146,9 @@ PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& 
     return cached->plan().bucket() < wanted;
   });
   if (it != plans.end() && (*it)->plan().bucket() == wanted) {
-    if ((*it)->plan().Accepts(needs)) return {.plan = it->get(), .lookup = Lookup::kHit};
+    const Plan& plan = (*it)->plan();
+    const Lookup lookup = plan.eager() ? Lookup::kMissMemory : Lookup::kHit;
+    if (plan.Accepts(needs)) return {.plan = it->get(), .lookup = lookup};
     return Fallback(needs, cost, Lookup::kMissGuard);
   }
   const auto& withdrawn = snapshot_->withdrawn;

@@ -77,6 +77,10 @@ class PlanCache {
   // it may since have been given back.
   absl::Status Prepare(const Bucket& bucket);
 
+  // For a bucket that cannot be done without: publishes a plan that was not prepared, to be used until
+  // Prepare succeeds.
+  absl::Status PublishEager(const Bucket& bucket);
+
   // Withdraws a published plan. Readers that found it may use it until their next lookup.
   void Withdraw(const Bucket& bucket);
 
@@ -117,7 +121,7 @@ class PlanCache {
   };
 
  private:
-  // A bucket that was asked for: ready, failed (status), or withdrawn (neither).
+  // A bucket that was asked for: ready, failed (status; what it has then is eager), or withdrawn (neither).
   struct Entry {
     absl::Status status;
     std::shared_ptr<const CachedPlan> plan;

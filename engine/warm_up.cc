@@ -40,6 +40,11 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
 absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, const Model& model,
                                     PlanCache* plans, Observer* observer) {
   absl::Status status = plans->Prepare(wanted.largest());
+  if (absl::IsResourceExhausted(status)) {
+    observer->OnNotice(model, absl::StrCat("the ladder's maximum runs without a plan, op by op: ",
+                                           status.message()));
+    status = plans->PublishEager(wanted.largest());
+  }
   if (!status.ok()) return status;
   std::vector<Bucket> kept;
   for (const Bucket& bucket : wanted.buckets().first(wanted.buckets().size() - 1)) {

@@ -27,7 +27,7 @@ using prometheus::Labels;
 
 constexpr int kCodes = 17;
 constexpr int kTriggers = static_cast<int>(Trigger::kDrain) + 1;
-constexpr int kLookups = static_cast<int>(Lookup::kMissGuard) + 1;
+constexpr int kLookups = static_cast<int>(Lookup::kMissMemory) + 1;
 
 // 1-2.5-5 steps from 0.1 ms; generation may take minutes.
 const Histogram::BucketBoundaries kShort = {1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2,

@@ -240,7 +240,8 @@ const kTriggers = {
   deadline: 'deadline: one would have been late', idle: 'idle: waiting would gain nothing', drain: 'drain: shutting down'};
 const kLookups = {
   hit: '', not_captured: 'its own bucket is being prepared', evicted: 'its own bucket was evicted',
-  over_capacity: 'larger than every bucket', guard: 'the plan of its own bucket does not fit the step'};
+  over_capacity: 'larger than every bucket', guard: 'the plan of its own bucket does not fit the step',
+  memory: 'no memory to prepare its own bucket'};
 function reasonOf(decision) {
   const why = kTriggers[decision.trigger] || decision.trigger;
   const miss = decision.lookup in kLookups ? kLookups[decision.lookup] : decision.lookup;

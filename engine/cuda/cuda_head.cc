@@ -107,12 +107,15 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
                                                                  Device& device,
                                                                  DeviceStream& stream) {
   std::unique_ptr<CudaHead> head(new CudaHead);
+  head->hidden_ = hidden;
+  head->weights_ = weights;
   head->width_ = static_cast<int32_t>(config.hidden_size);
   head->vocab_ = static_cast<int32_t>(config.vocab_size);
   if (absl::Status status = head->Allocate(device); !status.ok()) return status;
   stream.BeginCapture();
-  head->Record(hidden, weights, stream);
+  head->Launch(stream);
   auto graph = stream.EndCapture();
+  if (absl::IsResourceExhausted(graph.status())) return head;
   if (!graph.ok()) return graph.status();
   head->graph_ = *std::move(graph);
   stream.Upload(*head->graph_);
@@ -171,7 +174,7 @@ absl::StatusOr<std::unique_ptr<typename CudaHead<T>::Stage>> CudaHead<T>::MakeSt
 }
 
 template <typename T>
-void CudaHead<T>::Record(const T* hidden, const HeadWeights<T>& weights, DeviceStream& stream) {
+void CudaHead<T>::Launch(DeviceStream& stream) const {
   const cuda::LiveRows rows = {&input_->rows, kHeadRows};
   cuda::BuildRowTiles(stream, {.groups = &input_->all_rows,
                                .group_count = &input_->one,
@@ -179,10 +182,10 @@ void CudaHead<T>::Record(const T* hidden, const HeadWeights<T>& weights, DeviceS
                                .tile_count = tile_count_});
   cuda::Embed<T>(
       stream,
-      {.table = hidden, .ids = input_->row_ids, .dim = width_, .rows = rows, .out = gathered_});
+      {.table = hidden_, .ids = input_->row_ids, .dim = width_, .rows = rows, .out = gathered_});
   cuda::Project<T, float>(stream, {.x = gathered_,
-                                   .weight = weights.weight,
-                                   .bias = weights.bias,
+                                   .weight = weights_.weight,
+                                   .bias = weights_.bias,
                                    .bias_stride = 0,
                                    .k = width_,
                                    .n = vocab_,
@@ -191,7 +194,7 @@ void CudaHead<T>::Record(const T* hidden, const HeadWeights<T>& weights, DeviceS
                                    .out = output_.logits});
   cuda::FinishLogits(stream, {.logits = output_.logits,
                               .n = vocab_,
-                              .soft_cap = weights.soft_cap,
+                              .soft_cap = weights_.soft_cap,
                               .excluded = lists_,
                               .begin = input_->excluded_begin,
                               .rows = rows});
@@ -212,7 +215,11 @@ int32_t CudaHead<T>::Queue(const StepBatch& batch, int64_t first, Stage& stage,
   const int32_t rows = RowsOfRun(batch, first);
   if (rows == 0) return 0;
   Send(batch, first, rows, stage, stream);
-  stream.Run(*graph_);
+  if (graph_ != nullptr) {
+    stream.Run(*graph_);
+  } else {
+    Launch(stream);
+  }
   Fetch(batch, first, rows, stage, stream);
   return rows;
 }

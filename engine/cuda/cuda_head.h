@@ -29,8 +29,9 @@ class CudaHead {
  public:
   static constexpr int32_t kHeadRows = 32;
 
-  // hidden: where every step leaves the head's input, [tokens, hidden]. Captures on `stream`.
-  // ResourceExhausted when memory does not suffice.
+  // hidden: where every step leaves the head's input, [tokens, hidden]. Captures on `stream`; where
+  // memory does not suffice for the graph, each run launches its kernels one by one. ResourceExhausted
+  // when it does not suffice for what they work on.
   static absl::StatusOr<std::unique_ptr<CudaHead>> Create(const ModelConfig& config,
                                                           const T* hidden,
                                                           const HeadWeights<T>& weights,
@@ -72,7 +73,7 @@ class CudaHead {
   absl::Status Allocate(Device& device);
   template <typename Cutter>
   void CutOutput(Cutter& cutter, Output* output) const;
-  void Record(const T* hidden, const HeadWeights<T>& weights, DeviceStream& stream);
+  void Launch(DeviceStream& stream) const;
   // As many rows from `first` on as one run answers: up to kHeadRows, fewer where their lists are long.
   int32_t RowsOfRun(const StepBatch& batch, int64_t first) const;
   void SendLists(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
@@ -82,6 +83,8 @@ class CudaHead {
   void Fetch(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
              DeviceStream& stream);
 
+  const T* hidden_ = nullptr;
+  HeadWeights<T> weights_;
   int32_t width_ = 0, vocab_ = 0;
   int64_t bytes_ = 0;
   DeviceMemory memory_;
@@ -94,7 +97,7 @@ class CudaHead {
   // the longest lists of at least one row.
   int32_t* lists_ = nullptr;
   Output output_ = {};
-  std::unique_ptr<DeviceGraph> graph_;
+  std::unique_ptr<DeviceGraph> graph_;  // nullptr: there was no memory for it
 };
 
 template <typename T>

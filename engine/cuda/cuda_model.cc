@@ -15,8 +15,12 @@ constexpr int32_t kMaxBucketSequences = 1 << 16;
 class CudaPlan final : public Plan {
  public:
   CudaPlan(const ExecutableModel* model, const Bucket& bucket, int64_t vocab_size,
-           StepLayout layout)
-      : model_(model), bucket_(bucket), vocab_size_(vocab_size), layout_(std::move(layout)) {}
+           StepLayout layout, bool eager)
+      : model_(model),
+        bucket_(bucket),
+        vocab_size_(vocab_size),
+        layout_(std::move(layout)),
+        eager_(eager) {}
 
   const Bucket& bucket() const override { return bucket_; }
   // Of the host. What a graph takes on the device is not known from here.
@@ -24,6 +28,7 @@ class CudaPlan final : public Plan {
     return static_cast<int64_t>(sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t));
   }
   bool Accepts(const StepNeeds& needs) const override { return needs.num_top <= vocab_size_; }
+  bool eager() const override { return eager_; }
 
   const ExecutableModel* model() const { return model_; }
   const StepLayout& layout() const { return layout_; }
@@ -39,6 +44,7 @@ class CudaPlan final : public Plan {
   Bucket bucket_;
   int64_t vocab_size_;
   StepLayout layout_;
+  bool eager_;
   std::map<int64_t, std::unique_ptr<DeviceGraph>> graphs_;  // by slot
 };
 
@@ -78,7 +84,7 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket) const {
   if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
   auto plan = std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,
-                                         LayOutStep(*model_, bucket, sizeof(T)));
+                                         LayOutStep(*model_, bucket, sizeof(T)), /*eager=*/false);
   const MutexLock lock(&registry_->mutex);
   for (const CudaSlot<T>* slot : registry_->slots) {
     if (!slot->Holds(bucket)) continue;
@@ -91,6 +97,13 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket
   }
   if (absl::Status status = capture_->Synchronize(); !status.ok()) return status;
   return plan;
+}
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Eager(const Bucket& bucket) const {
+  if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
+  return std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,
+                                    LayOutStep(*model_, bucket, sizeof(T)), /*eager=*/true);
 }
 
 template <typename T>

@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// A plan holds one captured graph for each slot that exists when it is prepared. A replay in a slot
-// made later launches the kernels one by one: slower, the same bits.
+// A plan holds one captured graph for each slot that exists when it is prepared. In a slot made later,
+// and in every slot where the plan is eager, steps launch the kernels one by one.
 template <typename T>
 class CudaModel final : public ExecutableModel {
  public:
@@ -29,6 +29,7 @@ class CudaModel final : public ExecutableModel {
   int64_t weight_bytes() const override { return weights_->bytes(); }
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
+  absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const override;
   int64_t page_bytes() const override { return CudaSlot<T>::PageBytes(model_->config); }
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override;

@@ -34,9 +34,9 @@ TEST(Engine, ServesAVersionOnce) {
 
 TEST(Engine, ServePassesErrorsOnAndServesNothing) {
   Harness harness;
-  harness.backend.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("memory"); });
+  harness.backend.OnPrepare([](const Bucket&) { return absl::DataLossError("broken"); });
   EXPECT_EQ(harness.engine->Serve(FakeModel(FakeConfig(), "other")).code(),
-            absl::StatusCode::kResourceExhausted);
+            absl::StatusCode::kDataLoss);
   EXPECT_EQ(harness.engine->Models().size(), 1u);
 }
 

@@ -82,10 +82,10 @@ TEST(Exchange, IsAllOrNothing) {
   const int plans = harness.backend.live_plans();
   int prepared = 0;
   harness.backend.OnPrepare([&](const Bucket&) {
-    return ++prepared > plans ? absl::ResourceExhaustedError("memory") : absl::OkStatus();
+    return ++prepared > plans ? absl::DataLossError("broken") : absl::OkStatus();
   });
   const ModelChange change = {.serve = {second, broken}, .withdraw = {harness.model}};
-  EXPECT_EQ(harness.engine->Exchange(change).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(harness.engine->Exchange(change).code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(harness.engine->Models(), UnorderedElementsAre(harness.model));
   EXPECT_EQ(harness.backend.live_plans(), plans);
   harness.backend.OnPrepare([](const Bucket&) { return absl::OkStatus(); });

@@ -44,6 +44,27 @@ class GuardedPlanCacheTest : public PlanCacheTest {
   GuardedPlanCacheTest() : PlanCacheTest({.top_needs_tokens = kMiddle.tokens}) {}
 };
 
+// It is a miss, and gives way to the plan when there is memory for that.
+TEST_F(PlanCacheTest, WithoutMemoryAnEagerPlanServes) {
+  backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("full"); });
+  PlanCache::Reader reader(cache_.get());
+  EXPECT_TRUE(absl::IsResourceExhausted(cache_->Prepare(kLarge)));
+  EXPECT_EQ(Find(&reader, kLarge).plan, nullptr);
+  ASSERT_TRUE(cache_->PublishEager(kLarge).ok());
+  for (int i = 0; i < 2; ++i) {
+    const PlanCache::Found found = Find(&reader, kLarge);
+    ASSERT_NE(found.plan, nullptr);
+    EXPECT_TRUE(found.plan->plan().eager());
+    EXPECT_EQ(found.lookup, Lookup::kMissMemory);
+    EXPECT_TRUE(absl::IsResourceExhausted(cache_->Prepare(kLarge))) << "tried again, in vain";
+  }
+  backend_.OnPrepare(nullptr);
+  EXPECT_TRUE(cache_->Prepare(kLarge).ok());
+  EXPECT_FALSE(Find(&reader, kLarge).plan->plan().eager());
+  EXPECT_EQ(Find(&reader, kLarge).lookup, Lookup::kHit);
+  EXPECT_EQ(backend_.live_plans(), 1);
+}
+
 TEST_F(PlanCacheTest, FindsTheWantedOrTheNextLargerReadyPlan) {
   PlanCache::Reader reader(cache_.get());
   EXPECT_EQ(Find(&reader, kSmall).plan, nullptr);

@@ -134,7 +134,7 @@ TEST_F(MetricsTest, EveryTriggerAndLookupHasItsSeries) {
     EXPECT_EQ(Sum("sluice_batches_total", label), 1) << label;
   }
   for (Lookup lookup : {Lookup::kMissNotCaptured, Lookup::kMissEvicted, Lookup::kMissOverCapacity,
-                        Lookup::kMissGuard}) {
+                        Lookup::kMissGuard, Lookup::kMissMemory}) {
     batch.lookup = lookup;
     metrics_.OnBatch(batch);
     const std::string label = "reason=\"" + std::string(LookupName(lookup)) + "\"";

@@ -112,7 +112,8 @@ std::shared_ptr<const Model> FakeModel(const ModelConfig& config, const std::str
 
 class FakeBackend::FakePlan : public Plan {
  public:
-  FakePlan(FakeBackend* backend, const Bucket& bucket) : backend_(backend), bucket_(bucket) {
+  FakePlan(FakeBackend* backend, const Bucket& bucket, bool eager = false)
+      : backend_(backend), bucket_(bucket), eager_(eager) {
     backend_->CountPlans(1);
   }
   ~FakePlan() override { backend_->CountPlans(-1); }
@@ -124,10 +125,12 @@ class FakeBackend::FakePlan : public Plan {
   bool Accepts(const StepNeeds& needs) const override {
     return needs.num_top == 0 || bucket_.tokens >= backend_->options_.top_needs_tokens;
   }
+  bool eager() const override { return eager_; }
 
  private:
   FakeBackend* const backend_;
   const Bucket bucket_;
+  const bool eager_;
 };
 
 class FakeBackend::Executable : public ExecutableModel {
@@ -142,6 +145,10 @@ class FakeBackend::Executable : public ExecutableModel {
     const absl::Status status = backend_->BeginPrepare(bucket);
     if (!status.ok()) return status;
     return std::make_unique<FakePlan>(backend_, bucket);
+  }
+
+  absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const override {
+    return std::make_unique<FakePlan>(backend_, bucket, /*eager=*/true);
   }
 
   int64_t page_bytes() const override { return backend_->info_.page_tokens; }

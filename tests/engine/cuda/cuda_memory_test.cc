@@ -46,6 +46,9 @@ class TimedModel final : public ExecutableModel {
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
     return model_->Prepare(bucket);
   }
+  absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const override {
+    return model_->Eager(bucket);
+  }
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override {
     return model_->CreateSlot(largest, pages);
@@ -79,13 +82,16 @@ class TimedBackend final : public Backend {
   FakeClock* const clock_;
 };
 
-// An engine with room for so many graphs, the head's among them.
+// An engine with room for so many graphs, the head's among them, some of which may be taken meanwhile.
 class Served {
  public:
-  explicit Served(int64_t graphs) {
+  explicit Served(int64_t graphs, int64_t taken_graphs = 0) {
     auto device =
         simt::MakeSimtDevice({.memory_bytes = graphs * kGraph + kGraph / 2, .graph_bytes = kGraph});
     device_ = device.get();
+    if (taken_graphs > 0) {
+      taken_ = device_->Allocate(static_cast<size_t>(taken_graphs * kGraph)).value();
+    }
     backend_.emplace(MakeCudaBackend(std::move(device), {.dtype = "f32"}).value(), &clock);
     engine = Engine::Create(SmallLadder(), &*backend_, &clock, &observer);
     status = engine->Serve(model);
@@ -124,6 +130,7 @@ class Served {
     return tokens;
   }
   simt::SimtDevice& device() { return *device_; }
+  void GiveBack() { taken_ = nullptr; }
 
   FakeClock clock;
   RecordingObserver observer;
@@ -132,13 +139,15 @@ class Served {
  private:
   std::optional<TimedBackend> backend_;
   simt::SimtDevice* device_ = nullptr;
+  DeviceMemory taken_;  // released before the backend ends
 
  public:
   std::unique_ptr<Engine> engine;  // ends before the backend
   absl::Status status;             // of its start
 };
 
-// Of the whole ladder the maximum is captured first, then the others from the smallest on.
+// Of the whole ladder the maximum is captured first, then the others from the smallest on. Without the
+// maximum's graph, and even without the head's, their kernels are launched one by one.
 TEST(CudaMemoryTest, AtStartTheLadderEndsWhereMemoryDoes) {
   Served all(8);
   ASSERT_TRUE(all.status.ok()) << all.status;
@@ -149,19 +158,37 @@ TEST(CudaMemoryTest, AtStartTheLadderEndsWhereMemoryDoes) {
   for (size_t graphs = 0; graphs <= whole.size(); ++graphs) {
     SCOPED_TRACE(::testing::Message() << "room for " << graphs << " graphs");
     Served served(static_cast<int64_t>(graphs));
-    if (graphs < 2) {  // the head's, and the maximum's
-      EXPECT_EQ(served.status.code(), absl::StatusCode::kResourceExhausted);
-      EXPECT_EQ(served.device().FreeMemory(), static_cast<int64_t>(graphs) * kGraph + kGraph / 2);
-      continue;
-    }
     ASSERT_TRUE(served.status.ok()) << served.status;
-    std::vector<int32_t> left(whole.begin(), whole.begin() + static_cast<int64_t>(graphs) - 2);
+    const bool eager = graphs < 2;
+    const auto smaller = static_cast<int64_t>(eager ? 0 : graphs - 2);
+    std::vector<int32_t> left(whole.begin(), whole.begin() + smaller);
     left.push_back(whole.back());
     EXPECT_EQ(served.Ladder(), left);
-    EXPECT_THAT(served.observer.notices(),
-                ::testing::ElementsAre(HasSubstr("no device memory for a captured graph")));
+    EXPECT_THAT(served.observer.notices(), ::testing::SizeIs(eager ? 2 : 1));
+    for (const std::string& notice : served.observer.notices()) {
+      EXPECT_THAT(notice, HasSubstr("no device memory for a captured graph"));
+    }
     EXPECT_EQ(served.Answers(), expected);
+    for (const BatchTrace& batch : served.observer.batches()) {
+      EXPECT_EQ(batch.lookup, eager ? Lookup::kMissMemory : Lookup::kHit);
+    }
   }
+}
+
+// What was left out at the start is made up for when a review finds memory.
+TEST(CudaMemoryTest, AReviewCapturesTheMaximumWhenMemoryHasComeFree) {
+  Served served(4);
+  ASSERT_TRUE(served.status.ok()) << served.status;
+  const auto expected = served.Answers();
+  Served starved(4, /*taken_graphs=*/3);
+  ASSERT_TRUE(starved.status.ok()) << starved.status;
+  EXPECT_EQ(starved.Answers(), expected);
+  EXPECT_EQ(starved.observer.batches().back().lookup, Lookup::kMissMemory);
+  starved.GiveBack();
+  for (int i = 0; i < 8; ++i) (void)starved.Answer(21);
+  ASSERT_TRUE(starved.engine->Optimize(starved.model->name, "", /*force=*/true).ok());
+  EXPECT_EQ(starved.Answers(), expected);
+  EXPECT_EQ(starved.observer.batches().back().lookup, Lookup::kHit);
 }
 
 TEST(CudaMemoryTest, WeightsAndSlotsWithoutMemoryAreTheErrorOfTheStart) {
