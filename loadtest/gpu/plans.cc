@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <numeric>
 
@@ -34,9 +35,12 @@ class Steps {
         backend_(ValueOrDie(MakeCudaBackend(std::make_unique<Borrowed>(bench.device()), {}))),
         executable_(ValueOrDie(backend_->Load(model_))),
         largest_(largest),
-        batch_(largest.tokens, largest.sequences,
-               static_cast<int32_t>(model_->config.max_positions), backend_->info().page_tokens),
         tokens_(static_cast<size_t>(largest.tokens), 1) {
+    for (size_t i = 0; i < results_.size(); ++i) {
+      batches_.emplace_back(largest.tokens, largest.sequences,
+                            static_cast<int32_t>(model_->config.max_positions),
+                            backend_->info().page_tokens);
+    }
     pages_.resize(static_cast<size_t>(PageCount()));
     std::iota(pages_.begin(), pages_.end(), 0);
   }
@@ -47,6 +51,29 @@ class Steps {
   }
 
   void Run(const Plan& plan, Slot& slot, int32_t tokens) {
+    Start(plan, slot, tokens);
+    OrDie(executable_->Finish(slot));
+  }
+  double Time(const Plan& plan, Slot& slot, int32_t tokens) {
+    return bench_.MedianOf([&] { Run(plan, slot, tokens); });
+  }
+  // Of one step of several, each started while the one before it runs.
+  double TimeOverlapping(const Plan& plan, Slot& slot, int32_t tokens) {
+    constexpr int32_t kSteps = 8;
+    return bench_.MedianOf([&] {
+      Start(plan, slot, tokens);
+      for (int32_t i = 1; i < kSteps; ++i) {
+        Start(plan, slot, tokens);
+        OrDie(executable_->Finish(slot));
+      }
+      OrDie(executable_->Finish(slot));
+    }) / kSteps;
+  }
+
+ private:
+  // Lays out the batch of the two that no step under way has.
+  void Start(const Plan& plan, Slot& slot, int32_t tokens) {
+    const size_t which = next_++ % batches_.size();
     const auto longest = static_cast<int32_t>(model_->config.max_positions);
     std::vector<StepSequence> sequences;
     const int32_t* page = pages_.data();
@@ -56,18 +83,12 @@ class Steps {
           {.first_position = 0, .count = count, .tokens = tokens_.data(), .pages = page});
       page += (count + backend_->info().page_tokens - 1) / backend_->info().page_tokens;
     }
-    kernels::SampleResult result;
     const SampledRow sampled{.sequence = static_cast<int32_t>(sequences.size()) - 1,
                              .position = sequences.back().count - 1,
-                             .result = &result};
-    batch_.Assign(sequences, {&sampled, 1}, executable_->row_order());
-    OrDie(executable_->Replay(plan, slot, batch_));
+                             .result = &results_[which]};
+    batches_[which].Assign(sequences, {&sampled, 1}, executable_->row_order());
+    executable_->Start(plan, slot, batches_[which]);
   }
-  double Time(const Plan& plan, Slot& slot, int32_t tokens) {
-    return bench_.MedianOf([&] { Run(plan, slot, tokens); });
-  }
-
- private:
   int32_t PageCount() const {
     return largest_.tokens / backend_->info().page_tokens + largest_.sequences;
   }
@@ -104,7 +125,9 @@ class Steps {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ExecutableModel> executable_;
   const Bucket largest_;
-  StepBatch batch_;
+  std::vector<StepBatch> batches_;
+  std::array<kernels::SampleResult, 2> results_;
+  size_t next_ = 0;
   const std::vector<int32_t> tokens_;
   std::vector<int32_t> pages_;
 };
@@ -167,6 +190,22 @@ void CompareWithEager(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) 
               .value = steps.Time(plan, *eager, tokens)});
 }
 
+// Steps one after another, and each sent while the one before it runs.
+void CompareWithOverlap(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) {
+  const int32_t tokens = plan.bucket().tokens;
+  const double alone = steps.Time(plan, slot, tokens);
+  const double overlapping = steps.TimeOverlapping(plan, slot, tokens);
+  bench.Keep({.part = "plans",
+              .name = "step, next one sent meanwhile",
+              .shape = Tokens(tokens),
+              .value = overlapping});
+  bench.Keep({.part = "plans",
+              .name = "step, one after another / next one sent meanwhile",
+              .shape = Tokens(tokens),
+              .value = alone / overlapping,
+              .unit = "times"});
+}
+
 // Against the graph of a bucket that the step fills.
 void TimeFill(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) {
   const int32_t capacity = plan.bucket().tokens;
@@ -199,6 +238,8 @@ void TimePlans(Bench& bench, Scale scale) {
   CountCaptures(bench, steps, plans, *slot);
   CompareWithEager(bench, steps, *plans.front(), *slot);
   CompareWithEager(bench, steps, *plans.back(), *slot);
+  CompareWithOverlap(bench, steps, *plans.front(), *slot);
+  CompareWithOverlap(bench, steps, *plans.back(), *slot);
   TimeFill(bench, steps, *plans.back(), *slot);
 }
 
