@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -61,6 +62,8 @@ class ExecutableModel {
   virtual ~ExecutableModel() = default;
 
   virtual int64_t weight_bytes() const = 0;
+  // Sentences for the log about what it was loaded without.
+  virtual std::vector<std::string> notices() const { return {}; }
   virtual RowOrder row_order() const = 0;
 
   virtual int64_t page_bytes() const = 0;  // of a KV page, all layers

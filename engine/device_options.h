@@ -23,6 +23,9 @@ struct CudaOptions {
   std::string dtype = "bf16";
   // What computes dense layers: "own", our kernel, or "cublaslt". Part of the numerics profile.
   std::string dense = "own";
+  // File of a table of the library's algorithms, in place of those in the binary; empty: those. Part of
+  // the numerics profile by its digest.
+  std::string algorithms;
   // Fill everything that a replay must not read with NaN before it. For tests; slow.
   bool poison = false;
 };

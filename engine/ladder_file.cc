@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/json_reader.h"
 #include "engine/schedule_json.h"
+#include "engine/stable_hash.h"
 
 namespace sluice {
 namespace {
@@ -23,24 +24,9 @@ constexpr std::streamsize kMostBytes = 4 << 20;
 constexpr int kMostDepth = 4;
 constexpr size_t kBytesOfTensor = 64;
 
-// FNV-1a of 64 bits.
-class Hash {
- public:
-  void Add(std::string_view bytes) {
-    for (const char byte : bytes) {
-      value_ = (value_ ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
-    }
-  }
-  void Add(int64_t number) { Add(absl::StrCat(number, ";").c_str()); }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325u;
-};
-
 std::string Fingerprint(const Model& model) {
   const ModelConfig& config = model.config;
-  Hash hash;
+  StableHash hash;
   for (const int64_t size :
        {config.vocab_size, config.hidden_size, config.intermediate_size, config.layers,
         config.heads, config.kv_heads, config.head_dim, config.max_positions,

@@ -63,7 +63,7 @@ class Observer {
   virtual void OnNoPlan(const Model& model, Lookup lookup) {}
   // A review of the ladder ended, adopted or not.
   virtual void OnReview(const Model& model, const OptimizeReport& report) = 0;
-  // One sentence for the log about what went on without: a ladder file that does not apply or could
+  // One sentence for the log about what went on without: a table of algorithms that is not there, a ladder file that does not apply or could
   // not be written, a journal that lost lines.
   virtual void OnNotice(const Model& model, std::string_view notice) {}
   // A replay failed. `failed` steps in a row have, this one included, but for those that are tried

@@ -221,6 +221,9 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   absl::StatusOr<std::unique_ptr<ExecutableModel>> executable = backend->Load(model);
   if (!executable.ok()) return executable.status();
   prepared.executable = *std::move(executable);
+  for (const std::string& notice : prepared.executable->notices()) {
+    observer->OnNotice(*model, notice);
+  }
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
   const absl::StatusOr<PagedScheduler::Options> kv =

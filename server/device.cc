@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const DeviceChoice& choice,
   if (!gpu->has_value()) return MakeCpuBackend(cpu);
   return MakeGpuBackend(**gpu, {.dtype = cuda.dtype,
                                 .dense = cuda.dense,
+                                .algorithms = cuda.algorithms,
                                 .device = absl::StrCat("cuda:", **gpu),
                                 .poison = cuda.poison});
 }

@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,14 +26,17 @@ struct CublasLt::Functions {
   decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference;
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) check;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) get_config;
 };
 
 namespace {
 
 // Rows that the heuristic is asked about: a large bucket.
-constexpr uint64_t kTypicalRows = 1024;
+constexpr int32_t kTypicalRows = 1024;
 constexpr int kMostAlgorithms = 16;
+// Up to as many the library is asked how much workspace an algorithm takes.
+constexpr int32_t kMostCheckedRows = 1 << 16;
 
 absl::Status ToStatus(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -68,10 +73,23 @@ absl::StatusOr<std::unique_ptr<const CublasLt::Functions>> LoadFunctions() {
                         Find(library, "cublasLtMatmulPreferenceDestroy", &f.destroy_preference) &&
                         Find(library, "cublasLtMatmulPreferenceSetAttribute", &f.set_preference) &&
                         Find(library, "cublasLtMatmulAlgoGetHeuristic", &f.heuristic) &&
+                        Find(library, "cublasLtMatmulAlgoCheck", &f.check) &&
                         Find(library, "cublasLtMatmulAlgoConfigGetAttribute", &f.get_config);
   if (complete) return functions;
   return absl::FailedPreconditionError(
       absl::StrCat("cuda.dense is cublaslt, but ", name, " lacks a function"));
+}
+
+cublasLtEpilogue_t EpilogueOf(const DenseShape& shape) {
+  switch (shape.activation) {
+    case DenseActivation::kNone:
+      break;
+    case DenseActivation::kRelu:
+      return shape.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case DenseActivation::kGeluTanh:  // its GELU is that by tanh, which a DenseTrial confirms
+      return shape.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  }
+  return shape.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 // The product as the library sees it, column-major: out^T [n, rows] = W^T [n, k] x^T [k, rows], whose
@@ -82,15 +100,17 @@ class Product {
 
   Product(const Functions& functions, const DenseShape& shape, uint64_t rows) : f_(functions) {
     const cudaDataType_t type = shape.half ? CUDA_R_16BF : CUDA_R_32F;
+    const cudaDataType_t out_type = shape.half_out() ? CUDA_R_16BF : CUDA_R_32F;
     const auto k = static_cast<uint64_t>(shape.k), n = static_cast<uint64_t>(shape.n);
     Note(f_.create_product(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     Note(f_.create_matrix(&weight_, type, n, k, shape.n), "cublasLtMatrixLayoutCreate");
     Note(f_.create_matrix(&x_, type, k, rows, shape.k), "cublasLtMatrixLayoutCreate");
-    Note(f_.create_matrix(&out_, type, n, rows, shape.n), "cublasLtMatrixLayoutCreate");
+    Note(f_.create_matrix(&out_, out_type, n, rows, shape.n), "cublasLtMatrixLayoutCreate");
+    Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(shape));
     if (!shape.bias) return;
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+    // Asked about, it is looked at for being there and for its alignment alone.
+    SetBias(reinterpret_cast<const void*>(uintptr_t{256}));
   }
   ~Product() {
     if (out_ != nullptr) (void)f_.destroy_matrix(out_);
@@ -123,12 +143,15 @@ class Product {
   absl::Status status_;
 };
 
-bool SplitsSums(const CublasLt::Functions& functions, const cublasLtMatmulAlgo_t& algorithm) {
-  int32_t parts = 0;
+// nullopt: it is no algorithm of this library.
+std::optional<int32_t> ConfigOf(const CublasLt::Functions& functions,
+                                const cublasLtMatmulAlgo_t& algorithm,
+                                cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  int32_t value = 0;
   size_t written = 0;
-  return functions.get_config(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts),
-                              &written) != CUBLAS_STATUS_SUCCESS ||
-         parts > 1;
+  const auto got = functions.get_config(&algorithm, attribute, &value, sizeof(value), &written);
+  if (got != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+  return value;
 }
 
 }  // namespace
@@ -150,18 +173,16 @@ CublasLt::CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t 
 CublasLt::~CublasLt() { (void)functions_->destroy(handle_); }
 
 std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) const {
-  Product product(*functions_, shape, kTypicalRows);
-  // Looked at for being there and for its alignment alone.
-  if (shape.bias) product.SetBias(reinterpret_cast<const void*>(uintptr_t{256}));
+  const Product product(*functions_, shape, std::min(kTypicalRows, MostRows(shape)));
   std::vector<Algorithm> algorithms;
   cublasLtMatmulPreference_t preference = nullptr;
   if (!product.status().ok() ||
       functions_->create_preference(&preference) != CUBLAS_STATUS_SUCCESS) {
     return algorithms;
   }
-  const uint64_t no_workspace = 0;
+  const uint64_t workspace = kMostWorkspaceBytes;
   const auto set = functions_->set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                              &no_workspace, sizeof(no_workspace));
+                                              &workspace, sizeof(workspace));
   std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> found{};
   int count = 0;
   if (set == CUBLAS_STATUS_SUCCESS &&
@@ -170,12 +191,49 @@ std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) c
                             &count) == CUBLAS_STATUS_SUCCESS) {
     for (int i = 0; i < count; ++i) {
       const cublasLtMatmulHeuristicResult_t& result = found[static_cast<size_t>(i)];
-      const bool usable = result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize == 0;
-      if (usable && !SplitsSums(*functions_, result.algo)) algorithms.push_back({result.algo});
+      if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+      const absl::StatusOr<Algorithm> algorithm = Check(shape, result.algo);
+      if (algorithm.ok()) algorithms.push_back(*algorithm);
     }
   }
   (void)functions_->destroy_preference(preference);
   return algorithms;
+}
+
+absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
+                                                    const cublasLtMatmulAlgo_t& opaque) const {
+  const auto parts = ConfigOf(*functions_, opaque, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+  if (!parts) return absl::FailedPreconditionError("it is no algorithm of this library");
+  if (*parts != 0 && *parts != 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it splits its sums in ", *parts, " parts, must be 1"));
+  }
+  Algorithm algorithm = {opaque, 0};
+  const int32_t most = shape.head ? MostRows(shape) : kMostCheckedRows;
+  for (int32_t rows = 1; rows <= most; rows *= 2) {
+    const Product product(*functions_, shape, static_cast<uint64_t>(rows));
+    if (!product.status().ok()) return product.status();
+    cublasLtMatmulHeuristicResult_t result{};
+    const auto checked = functions_->check(handle_, product.get(), product.weight(), product.x(),
+                                           product.out(), product.out(), &opaque, &result);
+    if (checked != CUBLAS_STATUS_SUCCESS) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the library refuses it for ", rows, " rows with status ", static_cast<int>(checked)));
+    }
+    algorithm.workspace_bytes = std::max(algorithm.workspace_bytes, result.workspaceSize);
+  }
+  if (algorithm.workspace_bytes <= kMostWorkspaceBytes) return algorithm;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "it takes ", algorithm.workspace_bytes, " bytes of workspace, over ", kMostWorkspaceBytes));
+}
+
+std::string CublasLt::Describe(const cublasLtMatmulAlgo_t& opaque) const {
+  const auto of = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
+    return ConfigOf(*functions_, opaque, attribute).value_or(-1);
+  };
+  return absl::StrCat("algorithm ", of(CUBLASLT_ALGO_CONFIG_ID), ", tile ",
+                      of(CUBLASLT_ALGO_CONFIG_TILE_ID), ", stages ",
+                      of(CUBLASLT_ALGO_CONFIG_STAGES_ID));
 }
 
 absl::Status CublasLt::Run(const DenseShape& shape, const Algorithm& algorithm,
@@ -184,10 +242,12 @@ absl::Status CublasLt::Run(const DenseShape& shape, const Algorithm& algorithm,
   if (shape.bias) product.SetBias(args.bias);
   if (!product.status().ok()) return product.status();
   const float one = 1, kept = shape.accumulate ? 1 : 0;
-  return ToStatus(functions_->matmul(handle_, product.get(), &one, args.weight, product.weight(),
-                                     args.x, product.x(), &kept, args.out, product.out(), args.out,
-                                     product.out(), &algorithm.opaque, nullptr, 0, stream),
-                  "cublasLtMatmul");
+  void* const workspace = algorithm.workspace_bytes > 0 ? args.workspace : nullptr;
+  return ToStatus(
+      functions_->matmul(handle_, product.get(), &one, args.weight, product.weight(), args.x,
+                         product.x(), &kept, args.out, product.out(), args.out, product.out(),
+                         &algorithm.opaque, workspace, algorithm.workspace_bytes, stream),
+      "cublasLtMatmul");
 }
 
 }  // namespace sluice

@@ -19,6 +19,7 @@ class CublasLt {
  public:
   struct Algorithm {
     cublasLtMatmulAlgo_t opaque;
+    size_t workspace_bytes;  // the most for any number of rows
   };
   struct Functions;  // the library's
 
@@ -28,8 +29,14 @@ class CublasLt {
 
   const std::string& name() const { return name_; }  // "cublaslt130002"
 
-  // Those of the heuristic for many rows that take no workspace and do not split k, the best first.
+  // Those of the heuristic for many rows that Check takes, the best first.
   std::vector<Algorithm> Algorithms(const DenseShape& shape) const;
+  // FailedPrecondition says why the algorithm is not to be had: it splits k, wants too large a
+  // workspace, or is none of the library's for this shape and device.
+  absl::StatusOr<Algorithm> Check(const DenseShape& shape,
+                                  const cublasLtMatmulAlgo_t& opaque) const;
+  // "algorithm 66, tile 20, stages 15"
+  std::string Describe(const cublasLtMatmulAlgo_t& opaque) const;
 
   // Internal when the algorithm cannot do so many rows.
   absl::Status Run(const DenseShape& shape, const Algorithm& algorithm, const DenseArgs& args,

@@ -1,8 +1,11 @@
 #include "engine/cuda/cuda_backend.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/cuda_model.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/kv_cache.h"
@@ -11,18 +14,28 @@
 namespace sluice {
 namespace {
 
+// Of dense layers.
+struct Library {
+  std::string name;  // empty: none
+  std::optional<AlgorithmTable> table;
+};
+
+std::string ProfileOf(const DeviceInfo& device, const std::string& dtype, const Library& library) {
+  std::string profile = absl::StrCat("cuda-", device.architecture, "-", dtype);
+  if (!library.name.empty()) absl::StrAppend(&profile, "-", library.name);
+  if (library.table) absl::StrAppend(&profile, "-", library.table->Digest());
+  return profile;
+}
+
 class CudaBackend final : public Backend {
  public:
-  // `library`: of dense layers; empty: none.
-  CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options,
-              const std::string& library)
+  CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options, Library library)
       : device_(std::move(device)),
         half_(options.dtype == "bf16"),
         poison_(options.poison),
-        library_(!library.empty()) {
+        library_(std::move(library)) {
     info_.device = options.device;
-    info_.profile = absl::StrCat("cuda-", device_->info().architecture, "-", options.dtype,
-                                 library_ ? "-" : "", library);
+    info_.profile = ProfileOf(device_->info(), options.dtype, library_);
     info_.tile_tokens = kernels::cuda::kTileRows;
     info_.page_tokens = kernels::cuda::kPageTokens;
     info_.row_multiple = 1;
@@ -34,20 +47,36 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    using BFloat16 = kernels::cuda::BFloat16;
-    if (half_) {
-      return CudaModel<BFloat16>::Load(std::move(model), *device_,
-                                       {.poison = poison_, .library = library_});
-    }
-    return CudaModel<float>::Load(std::move(model), *device_,
-                                  {.poison = poison_, .library = library_});
+    return half_ ? LoadAs<kernels::cuda::BFloat16>(std::move(model))
+                 : LoadAs<float>(std::move(model));
   }
 
  private:
+  template <typename T>
+  absl::StatusOr<std::unique_ptr<ExecutableModel>> LoadAs(std::shared_ptr<const Model> model) {
+    return CudaModel<T>::Load(std::move(model), *device_,
+                              {.poison = poison_,
+                               .library = !library_.name.empty(),
+                               .table = library_.table ? &*library_.table : nullptr});
+  }
+
   std::unique_ptr<Device> device_;
-  bool half_, poison_, library_;
+  bool half_, poison_;
+  const Library library_;
   BackendInfo info_;
 };
+
+absl::StatusOr<Library> FindLibrary(const Device& device, const CudaBackendOptions& options) {
+  if (options.dense == "own") {
+    if (options.algorithms.empty()) return Library{};
+    return absl::InvalidArgumentError("cuda.algorithms needs cuda.dense: cublaslt");
+  }
+  absl::StatusOr<std::string> name = device.DenseLibrary();
+  if (!name.ok()) return name.status();
+  auto table = ChooseTable(device.info().name, *name, options.algorithms, CommittedAlgorithms());
+  if (!table.ok()) return table.status();
+  return Library{*std::move(name), *std::move(table)};
+}
 
 }  // namespace
 
@@ -61,13 +90,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device>
     return absl::InvalidArgumentError(
         absl::StrCat("cuda dense is \"", options.dense, "\", must be own or cublaslt"));
   }
-  std::string library;
-  if (options.dense == "cublaslt") {
-    absl::StatusOr<std::string> found = device->DenseLibrary();
-    if (!found.ok()) return found.status();
-    library = *std::move(found);
-  }
-  return std::make_unique<CudaBackend>(std::move(device), options, library);
+  absl::StatusOr<Library> library = FindLibrary(*device, options);
+  if (!library.ok()) return library.status();
+  return std::make_unique<CudaBackend>(std::move(device), options, *std::move(library));
 }
 
 }  // namespace sluice

@@ -17,13 +17,17 @@ struct CudaBackendOptions {
   // rows of the bucket, with our kernel where no algorithm of the library is invariant. Part of the
   // profile.
   std::string dense = "own";
+  // A table of the library's algorithms in place of the committed ones; empty: those. Its digest is part
+  // of the profile.
+  std::string algorithms = "";
   // The label of metrics.
   std::string device = "cuda:0";
   // For tests: before every replay, fills what it must not read with NaN.
   bool poison = false;
 };
 
-// InvalidArgument for options out of range, FailedPrecondition for a library that is not there.
+// InvalidArgument for options out of range or a malformed table, FailedPrecondition for a library that
+// is not there or a table for another one, NotFound for a file that is not there.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,
                                                          const CudaBackendOptions& options);
 

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <bit>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -27,6 +28,11 @@ class CudaDenseLayer final : public DenseLayer {
     static_cast<CudaStream&>(stream).Queue(
         [&](cudaStream_t queue) { return library_.Run(shape_, algorithm_, args, queue); });
   }
+  size_t workspace_bytes() const override { return algorithm_.workspace_bytes; }
+  DenseAlgorithm algorithm() const override {
+    return std::bit_cast<DenseAlgorithm>(algorithm_.opaque);
+  }
+  std::string Describe() const override { return library_.Describe(algorithm_.opaque); }
 
  private:
   const CublasLt& library_;
@@ -113,6 +119,15 @@ class CudaDevice final : public Device {
       layers.push_back(std::make_unique<CudaDenseLayer>(**library, shape, algorithm));
     }
     return layers;
+  }
+  absl::StatusOr<std::unique_ptr<DenseLayer>> MakeDenseLayer(
+      const DenseShape& shape, const DenseAlgorithm& algorithm) override {
+    const absl::StatusOr<const CublasLt*> library = Library();
+    if (!library.ok()) return library.status();
+    const absl::StatusOr<CublasLt::Algorithm> checked =
+        (*library)->Check(shape, std::bit_cast<cublasLtMatmulAlgo_t>(algorithm));
+    if (!checked.ok()) return checked.status();
+    return std::make_unique<CudaDenseLayer>(**library, shape, *checked);
   }
 
  protected:

@@ -142,6 +142,12 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
   cut(memory_.get());
+  const size_t workspace = weights_.layer == nullptr ? 0 : weights_.layer->workspace_bytes();
+  if (workspace == 0) return absl::OkStatus();
+  memory = device.Allocate(workspace);
+  if (!memory.ok()) return memory.status();
+  workspace_ = *std::move(memory);
+  bytes_ += static_cast<int64_t>(workspace);
   return absl::OkStatus();
 }
 
@@ -176,22 +182,10 @@ absl::StatusOr<std::unique_ptr<typename CudaHead<T>::Stage>> CudaHead<T>::MakeSt
 template <typename T>
 void CudaHead<T>::Launch(DeviceStream& stream) const {
   const cuda::LiveRows rows = {&input_->rows, kHeadRows};
-  cuda::BuildRowTiles(stream, {.groups = &input_->all_rows,
-                               .group_count = &input_->one,
-                               .tiles = tile_,
-                               .tile_count = tile_count_});
   cuda::Embed<T>(
       stream,
       {.table = hidden_, .ids = input_->row_ids, .dim = width_, .rows = rows, .out = gathered_});
-  cuda::Project<T, float>(stream, {.x = gathered_,
-                                   .weight = weights_.weight,
-                                   .bias = weights_.bias,
-                                   .bias_stride = 0,
-                                   .k = width_,
-                                   .n = vocab_,
-                                   .tiles = {tile_, tile_count_, 1},
-                                   .accumulate = false,
-                                   .out = output_.logits});
+  LaunchProducts(stream);
   cuda::FinishLogits(stream, {.logits = output_.logits,
                               .n = vocab_,
                               .soft_cap = weights_.soft_cap,
@@ -207,6 +201,33 @@ void CudaHead<T>::Launch(DeviceStream& stream) const {
                         .outcomes = output_.outcomes,
                         .top_ids = output_.top_ids,
                         .top_logprobs = output_.top_logprobs});
+}
+
+template <typename T>
+void CudaHead<T>::LaunchProducts(DeviceStream& stream) const {
+  if (weights_.layer != nullptr) {
+    // All rows, of which those that nobody asked for are whatever was gathered before.
+    return weights_.layer->Run({.x = gathered_,
+                                .weight = weights_.weight,
+                                .bias = nullptr,
+                                .rows = kHeadRows,
+                                .out = output_.logits,
+                                .workspace = workspace_.get()},
+                               stream);
+  }
+  cuda::BuildRowTiles(stream, {.groups = &input_->all_rows,
+                               .group_count = &input_->one,
+                               .tiles = tile_,
+                               .tile_count = tile_count_});
+  cuda::Project<T, float>(stream, {.x = gathered_,
+                                   .weight = weights_.weight,
+                                   .bias = weights_.bias,
+                                   .bias_stride = 0,
+                                   .k = width_,
+                                   .n = vocab_,
+                                   .tiles = {tile_, tile_count_, 1},
+                                   .accumulate = false,
+                                   .out = output_.logits});
 }
 
 template <typename T>

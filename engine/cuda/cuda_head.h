@@ -22,6 +22,8 @@ struct HeadWeights {
   const T* weight = nullptr;  // [hidden, vocab]; nullptr: the model has no head
   const T* bias = nullptr;    // [vocab] or nullptr
   float soft_cap = 0;         // as HeadOp's
+  const DenseLayer* layer =
+      nullptr;  // computes the products, without bias; nullptr: our kernel does
 };
 
 template <typename T>
@@ -74,6 +76,7 @@ class CudaHead {
   template <typename Cutter>
   void CutOutput(Cutter& cutter, Output* output) const;
   void Launch(DeviceStream& stream) const;
+  void LaunchProducts(DeviceStream& stream) const;
   // As many rows from `first` on as one run answers: up to kHeadRows, fewer where their lists are long.
   int32_t RowsOfRun(const StepBatch& batch, int64_t first) const;
   void SendLists(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
@@ -87,7 +90,7 @@ class CudaHead {
   HeadWeights<T> weights_;
   int32_t width_ = 0, vocab_ = 0;
   int64_t bytes_ = 0;
-  DeviceMemory memory_;
+  DeviceMemory memory_, workspace_;  // workspace_: of the library's layer
   Input* input_ = nullptr;
   T* gathered_ = nullptr;  // [kHeadRows, hidden]
   kernels::RowGroup* tile_ = nullptr;

@@ -68,10 +68,18 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
   if (!capture.ok()) return capture.status();
   loaded->capture_ = *std::move(capture);
   loaded->weights_ = std::make_unique<DeviceWeights>(device, *loaded->capture_);
-  if (options.library) loaded->dense_ = std::make_unique<DenseLayers>(device, *loaded->capture_);
+  if (options.library) {
+    loaded->dense_ = std::make_unique<DenseLayers>(device, *loaded->capture_, options.table);
+  }
   auto lowered = LowerToCuda<T>(*loaded->model_, *loaded->weights_, loaded->dense_.get());
   if (!lowered.ok()) return lowered.status();
   loaded->lowered_ = *std::move(lowered);
+  if (options.library) loaded->notices_ = loaded->dense_->notices();
+  if (options.library && options.table == nullptr) {
+    loaded->notices_.push_back(absl::StrCat("there is no table of algorithms for ",
+                                            device.info().name,
+                                            " and this library, whose own order decides"));
+  }
   return loaded;
 }
 
@@ -84,7 +92,7 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket) const {
   if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
   auto plan = std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,
-                                         LayOutStep(*model_, bucket, sizeof(T)), /*eager=*/false);
+                                         lowered_.LayOut(*model_, bucket), /*eager=*/false);
   const MutexLock lock(&registry_->mutex);
   for (const CudaSlot<T>* slot : registry_->slots) {
     if (!slot->Holds(bucket)) continue;
@@ -103,7 +111,7 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Eager(const Bucket& bucket) const {
   if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
   return std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,
-                                    LayOutStep(*model_, bucket, sizeof(T)), /*eager=*/true);
+                                    lowered_.LayOut(*model_, bucket), /*eager=*/true);
 }
 
 template <typename T>

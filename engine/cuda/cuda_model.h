@@ -20,6 +20,8 @@ class CudaModel final : public ExecutableModel {
   struct Options {
     bool poison = false;
     bool library = false;  // computes dense layers, see DenseLayers
+    // Of the library's algorithms; nullptr: there is none for this device. Outlives the model.
+    const AlgorithmTable* table = nullptr;
   };
   // The device is not owned. InvalidArgument names the tensor that is missing or misshapen.
   static absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(std::shared_ptr<const Model> model,
@@ -27,6 +29,7 @@ class CudaModel final : public ExecutableModel {
                                                                const Options& options);
 
   int64_t weight_bytes() const override { return weights_->bytes(); }
+  std::vector<std::string> notices() const override { return notices_; }
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const override;
@@ -49,6 +52,7 @@ class CudaModel final : public ExecutableModel {
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<DenseLayers> dense_;  // nullptr: our kernel computes all of them
   LoweredCudaModel<T> lowered_;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace sluice

@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
     const Owner& owner, const Bucket& largest, int32_t pages,
     std::shared_ptr<SlotRegistry<T>> registry) {
   std::unique_ptr<CudaSlot> slot(new CudaSlot(owner, largest, pages, registry));
-  const StepLayout layout = LayOutStep(owner.model, largest, sizeof(T));
+  const StepLayout layout = owner.lowered.LayOut(owner.model, largest);
   if (absl::Status status = slot->Allocate(layout); !status.ok()) return status;
   const T* hidden = slot->Place(layout, largest).buffer(owner.model.graph.output);
   const MutexLock lock(&registry->mutex);

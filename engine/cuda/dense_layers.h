@@ -4,36 +4,47 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/dense_layer.h"
 #include "engine/cuda/device.h"
 
 namespace sluice {
 
-// One layer per shape: the first of the library's algorithms whose rows have the same bits whatever
-// their number and whichever of them they are. What a library promises of that is not enough for our
-// promise, so it is tried, over all powers of two up to kMostRows and sizes beside them.
+// One layer per shape: the table's algorithm, or else the first of the library's own order, that passes
+// a DenseTrial on this device.
 class DenseLayers {
  public:
-  static constexpr int32_t kMostRows = 4096;
-
-  // Neither is owned; `stream` is used during the calls only.
-  DenseLayers(Device& device, DeviceStream& stream) : device_(device), stream_(stream) {}
+  // None is owned; `stream` is used during the calls only. `table` may be null.
+  DenseLayers(Device& device, DeviceStream& stream, const AlgorithmTable* table = nullptr)
+      : device_(device), stream_(stream), table_(table) {}
 
   // nullptr: there is no such algorithm, and our kernel computes it. `weight` [k, n] and `bias` are what
   // the layers are tried with. Errors are the device's.
   absl::StatusOr<const DenseLayer*> Find(const DenseShape& shape, const void* weight,
                                          const void* bias);
 
- private:
-  struct Trial;
+  // All that pass, up to `most`, the best by the library's own order first.
+  absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> Passing(const DenseShape& shape,
+                                                                   const void* weight,
+                                                                   const void* bias, size_t most);
 
-  absl::Status Choose(const Trial& trial, std::unique_ptr<DenseLayer>* chosen);
+  // A sentence for each of the table's algorithms that was refused.
+  const std::vector<std::string>& notices() const { return notices_; }
+
+ private:
+  // nullptr: it has none that this device takes.
+  std::unique_ptr<DenseLayer> OfTable(const DenseShape& shape);
+  void Refuse(const DenseShape& shape, const absl::Status& why);
 
   Device& device_;
   DeviceStream& stream_;
+  const AlgorithmTable* const table_;
   std::map<DenseShape, std::unique_ptr<DenseLayer>> layers_;  // nullptr where there is none
+  std::vector<std::string> notices_;
 };
 
 }  // namespace sluice

@@ -1,13 +1,16 @@
 #include "engine/cuda/lower_cuda.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "engine/cuda/dense_shapes.h"
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
@@ -134,11 +137,12 @@ class Lowering {
                     .weight = weight,
                     .bias = bias,
                     .rows = place.bucket.tokens,
-                    .out = place.buffer(op.out)},
+                    .out = place.buffer(op.out),
+                    .workspace = place.workspace()},
                    stream);
       };
     }
-    const ActivationOp* const then = ActivationOf(op.out);
+    const ActivationOp* const then = ActivationOf(next_, op.out);
     next_is_done_ = then != nullptr;
     const bool activate = then != nullptr;
     const Activation activation = activate ? then->activation : Activation();
@@ -254,12 +258,21 @@ class Lowering {
     const auto bias = weights_.Load<T>(source_, op.bias, config_.vocab_size);
     if (!bias.ok()) return bias.status();
     head_ = {*head, *bias, op.soft_cap};
+    if (const auto shape = ShapeOf(graph_, op, config_.vocab_size, kHalf); shape && dense_) {
+      const absl::StatusOr<const DenseLayer*> layer = dense_->Find(*shape, *head, nullptr);
+      if (!layer.ok()) return layer.status();
+      head_.layer = *layer;
+    }
     return CudaStep<T>();
   }
 
   const HeadWeights<T>& head() const { return head_; }
+  size_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
+  static constexpr bool kHalf = sizeof(T) == sizeof(cuda::BFloat16);
+  static_assert(CudaHead<T>::kHeadRows <= kMostHeadRows);
+
   static const int32_t* Ids(EmbedIndex index, const StepPlace<T>& place) {
     switch (index) {
       case EmbedIndex::kToken:
@@ -288,27 +301,23 @@ class Lowering {
                                                       : kernels::XsaForm::kSquared;
   }
 
-  // The next op, where that is an activation of `buffer` in place, or with a gate that lies elsewhere:
-  // the projection that writes `buffer` then applies it. A library's does not: its functions are applied
-  // before rounding, by formulas of its own, and what it makes of a NaN is not said.
-  const ActivationOp* ActivationOf(BufferId buffer) const {
-    const auto* op = next_ == nullptr ? nullptr : std::get_if<ActivationOp>(next_);
-    if (op == nullptr || op->out != buffer) return nullptr;
-    const bool alone = op->in == buffer && op->up == kNoBuffer;
-    const bool gated = op->in != buffer && op->up == buffer;
-    return alone || gated ? op : nullptr;
-  }
-
-  // nullptr: our kernel computes it.
+  // nullptr: our kernel computes it. The layer applies the activation behind it, where the library has
+  // one that is right: it does so before rounding, so these are other bits than those of our kernels.
   absl::StatusOr<const DenseLayer*> LibraryLayer(const LinearOp& op, const T* weight,
                                                  const T* bias) {
-    if (dense_ == nullptr || op.position_wise() || op.position_bias) return nullptr;
-    const DenseShape shape = {.k = Width32(op.in),
-                              .n = Width32(op.out),
-                              .half = sizeof(T) == sizeof(cuda::BFloat16),
-                              .bias = bias != nullptr,
-                              .accumulate = op.accumulate};
-    return dense_->Find(shape, weight, bias);
+    const std::optional<DenseShape> shape = ShapeOf(graph_, op, kHalf);
+    if (dense_ == nullptr || !shape) return nullptr;
+    absl::StatusOr<const DenseLayer*> layer = nullptr;
+    if (const auto whole = WithActivation(*shape, ActivationOf(next_, op.out))) {
+      layer = dense_->Find(*whole, weight, bias);
+      if (!layer.ok()) return layer;
+      next_is_done_ = *layer != nullptr;
+    }
+    if (*layer == nullptr) layer = dense_->Find(*shape, weight, bias);
+    if (layer.ok() && *layer != nullptr) {
+      workspace_bytes_ = std::max(workspace_bytes_, (*layer)->workspace_bytes());
+    }
+    return layer;
   }
 
   absl::StatusOr<const float*> LoadGate(const std::string& name) {
@@ -351,6 +360,7 @@ class Lowering {
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
   HeadWeights<T> head_;
+  size_t workspace_bytes_ = 0;     // of the steps' layers, the most
   const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr: that is the last
   bool next_is_done_ = false;      // by the step of the op before
 };
@@ -366,6 +376,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
       TileStep<T>(static_cast<int32_t>(model.config.heads / model.config.kv_heads)));
   if (absl::Status status = lowering.Lower(&lowered.steps); !status.ok()) return status;
   lowered.head = lowering.head();
+  lowered.workspace_bytes = lowering.workspace_bytes();
   return lowered;
 }
 

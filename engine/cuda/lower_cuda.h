@@ -32,7 +32,8 @@ struct StepPlace {
   T* buffer(BufferId id) const { return at<T>(layout.buffers[id]); }
   const StepCounts& counts() const {
     return *at<const StepCounts>(layout.counts);
-  }  // on the device
+  }                                                             // on the device
+  void* workspace() const { return arena + layout.workspace; }  // as large as the layers take
   int32_t* tile_counts() const { return at<int32_t>(layout.tile_counts); }
   kernels::cuda::LiveRows rows() const { return {&counts().rows, bucket.tokens}; }
   kernels::cuda::RowTiles dense_tiles() const {
@@ -55,7 +56,11 @@ template <typename T>
 struct LoweredCudaModel {
   std::vector<CudaStep<T>> steps;  // all but the head
   HeadWeights<T> head;
+  size_t workspace_bytes = 0;  // that a step takes
 
+  StepLayout LayOut(const Model& model, const Bucket& bucket) const {
+    return LayOutStep(model, bucket, sizeof(T), static_cast<int64_t>(workspace_bytes));
+  }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaStep<T>& step : steps) step(place, stream);
   }

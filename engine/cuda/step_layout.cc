@@ -34,7 +34,8 @@ void Copy(std::span<const T> values, char* to) {
 
 }  // namespace
 
-StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes) {
+StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes,
+                      int64_t workspace_bytes) {
   int64_t end = 0;
   const auto take = [&end](int64_t count, int64_t bytes) {
     const int64_t offset = end;
@@ -76,6 +77,7 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
   const int64_t diagnostics = config.xsa.Any() ? config.layers * tokens * config.heads : 0;
   layout.cos_sim = take(diagnostics, sizeof(float));
   layout.proj_frac = take(diagnostics, sizeof(float));
+  layout.workspace = take(workspace_bytes, 1);
   layout.bytes = end;
   return layout;
 }

@@ -44,10 +44,12 @@ struct StepLayout {
   int32_t max_attention_tiles;
   int64_t cos_sim;    // [layers, tokens, heads]; absent, as the next, without XSA
   int64_t proj_frac;  // likewise
+  int64_t workspace;  // of the library's layers; the same size in all buckets
   int64_t bytes;      // of all; grows with the bucket
 };
 
-StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes);
+StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes,
+                      int64_t workspace_bytes);
 
 // Writes the step's arrays to `input` [layout.input_bytes].
 void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input);

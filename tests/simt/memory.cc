@@ -34,12 +34,14 @@ void* Memory::Allocate(size_t bytes) {
   return begin;
 }
 
-void Memory::Free(void* buffer) {
+size_t Memory::Free(void* buffer) {
   const auto found = buffers_.find(reinterpret_cast<uintptr_t>(buffer));
   SLUICE_CHECK(found != buffers_.end());
-  live_bytes_ -= found->second.bytes;
+  const size_t bytes = found->second.bytes;
+  live_bytes_ -= bytes;
   last_ = nullptr;
   buffers_.erase(found);
+  return bytes;
 }
 
 void* Memory::Recycle(void* buffer, size_t bytes) {

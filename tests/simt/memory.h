@@ -35,7 +35,8 @@ class Memory {
   // 256-byte aligned, poisoned. Never null.
   void* Allocate(size_t bytes);
   // Checks that `buffer` is the beginning of a live buffer.
-  void Free(void* buffer);
+  // Its bytes.
+  size_t Free(void* buffer);
   // Free and Allocate, in the same place if there is room; `buffer` may be null.
   void* Recycle(void* buffer, size_t bytes);
 

@@ -1,25 +1,21 @@
 #include "tests/simt/simt_device.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
-#include "kernels/cuda/bfloat16.h"
 #include "tests/simt/machine.h"
+#include "tests/simt/simt_dense.h"
 
 namespace sluice::simt {
 namespace {
-
-using kernels::cuda::BFloat16;
-using kernels::cuda::Narrow;
-using kernels::cuda::Widen;
 
 // What all streams share. One piece of work runs at a time.
 struct Core {
@@ -33,6 +29,10 @@ struct Core {
   absl::Status error;  // sticky
   int64_t captures = 0;
   int64_t live_graphs = 0;
+  // Where each workspace was used, and by what stream. Streams run beside each other on a device, so one
+  // that two of them use is a fault, though here no work of theirs ever interleaves.
+  const void* running = nullptr;  // the stream
+  std::map<uintptr_t, std::pair<size_t, const void*>> workspaces;
 
   size_t Room() const {
     const int64_t taken =
@@ -50,6 +50,25 @@ struct Core {
     if (!wrong.empty()) Note(absl::StrCat(what, " ", wrong));
     return wrong.empty();
   }
+
+  bool ClaimWorkspace(const void* workspace, size_t bytes) {
+    if (!Check("Workspace", workspace, bytes, Access::kWrite)) return false;
+    const auto begin = reinterpret_cast<uintptr_t>(workspace);
+    for (const auto& [other, use] : workspaces) {
+      const bool apart = other + use.first <= begin || begin + bytes <= other;
+      if (apart || use.second == running) continue;
+      Note("Workspace is another stream's too");
+      return false;
+    }
+    workspaces[begin] = {bytes, running};
+    return true;
+  }
+  void ForgetWorkspaces(const void* freed, size_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(freed);
+    std::erase_if(workspaces, [&](const auto& entry) {
+      return entry.first >= begin && entry.first < begin + bytes;
+    });
+  }
 };
 
 using Work = std::function<void()>;
@@ -66,26 +85,6 @@ struct SimtGraph final : DeviceGraph {
   std::vector<Work> work;
   int64_t nodes() const override { return static_cast<int64_t>(work.size()); }
 };
-
-template <typename T>
-void MultiplyRows(const DenseShape& shape, const DenseArgs& args, bool backwards) {
-  const T* const x = static_cast<const T*>(args.x);
-  const T* const weight = static_cast<const T*>(args.weight);
-  const T* const bias = static_cast<const T*>(args.bias);
-  for (int64_t r = 0; r < args.rows; ++r) {
-    for (int64_t n = 0; n < shape.n; ++n) {
-      T& out = static_cast<T*>(args.out)[r * shape.n + n];
-      float sum = 0;
-      for (int64_t i = 0; i < shape.k; ++i) {
-        const int64_t k = backwards ? shape.k - 1 - i : i;
-        sum = std::fma(Widen(x[r * shape.k + k]), Widen(weight[k * shape.n + n]), sum);
-      }
-      if (shape.bias) sum += Widen(bias[n]);
-      if (shape.accumulate) sum += Widen(out);
-      out = Narrow<T>(sum);
-    }
-  }
-}
 
 class SimtStream;
 
@@ -111,17 +110,13 @@ class SimtStream final : public DeviceStream {
     Queue([&core = core_, launch] { core.Note(core.machine.Run(*launch)); });
   }
 
-  // out[r, :] of all rows, in plain C++: proves nothing about any library.
-  void Dense(const DenseShape& shape, const DenseArgs& args, bool backwards) {
+  // In plain C++: proves nothing about any library.
+  void Dense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
     Queue([=, &core = core_] {
-      const size_t element = shape.half ? sizeof(BFloat16) : sizeof(float);
-      const auto bytes = static_cast<size_t>(args.rows) * static_cast<size_t>(shape.n) * element;
-      if (!core.Check("Dense", args.out, bytes, Access::kWrite)) return;
-      if (shape.half) {
-        MultiplyRows<BFloat16>(shape, args, backwards);
-      } else {
-        MultiplyRows<float>(shape, args, backwards);
-      }
+      const size_t workspace = DenseWorkspaceBytes(shape, kind);
+      if (workspace > 0 && !core.ClaimWorkspace(args.workspace, workspace)) return;
+      if (!core.Check("Dense", args.out, DenseOutBytes(shape, args.rows), Access::kWrite)) return;
+      ComputeDense(shape, kind, args);
     });
   }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
@@ -218,7 +213,9 @@ class SimtStream final : public DeviceStream {
       const Work work = std::move(queue_.front());
       queue_.pop_front();
       ++done_;
+      const void* const before = std::exchange(core_.running, this);
       if (core_.error.ok()) work();
+      core_.running = before;
     }
   }
 
@@ -237,9 +234,12 @@ class SimtDenseLayer final : public DenseLayer {
  public:
   SimtDenseLayer(const DenseShape& shape, SimtDense kind) : shape_(shape), kind_(kind) {}
   void Run(const DenseArgs& args, DeviceStream& stream) const override {
-    constexpr int32_t kMany = 64;
-    static_cast<SimtStream&>(stream).Dense(shape_, args,
-                                           kind_ == SimtDense::kVaries && args.rows > kMany);
+    static_cast<SimtStream&>(stream).Dense(shape_, kind_, args);
+  }
+  size_t workspace_bytes() const override { return DenseWorkspaceBytes(shape_, kind_); }
+  DenseAlgorithm algorithm() const override { return {static_cast<uint64_t>(kind_)}; }
+  std::string Describe() const override {
+    return absl::StrCat("algorithm ", static_cast<int>(kind_));
   }
 
  private:
@@ -293,6 +293,13 @@ class EmulatedDevice final : public SimtDevice {
     }
     return layers;
   }
+  absl::StatusOr<std::unique_ptr<DenseLayer>> MakeDenseLayer(
+      const DenseShape& shape, const DenseAlgorithm& algorithm) override {
+    if (algorithm[0] > static_cast<uint64_t>(SimtDense::kUnfinished)) {
+      return absl::FailedPreconditionError("it is no algorithm of this library");
+    }
+    return std::make_unique<SimtDenseLayer>(shape, static_cast<SimtDense>(algorithm[0]));
+  }
   void Lose(const std::string& fault) override {
     const std::lock_guard lock(core_.mutex);
     core_.Note(fault);
@@ -306,7 +313,7 @@ class EmulatedDevice final : public SimtDevice {
   void Release(void* memory, bool pinned) override {
     if (pinned) return ::operator delete(memory);
     const std::lock_guard lock(core_.mutex);
-    core_.memory.Free(memory);
+    core_.ForgetWorkspaces(memory, core_.memory.Free(memory));
   }
 
  private:

@@ -14,15 +14,23 @@ namespace sluice::simt {
 // Algorithms of a pretended library of dense layers.
 enum class SimtDense {
   kInvariant,
-  kVaries,  // its sums run the other way where there are many rows
+  kVaries,           // its sums run the other way where there are many rows
+  kBackwards,        // its sums run the other way: invariant, other bits
+  kWorkspace,        // as kInvariant, but sums pass through a workspace
+  kTrustsWorkspace,  // and begin with what lies there
+  kDropsNaN,         // where a function is to be applied, a NaN becomes 0
+  kWrongFunction,    // where a function is to be applied, it is its square
+  kUnfinished,       // the last column is not written
 };
 
 struct SimtOptions {
   uint64_t seed = 1;       // of the order of blocks and threads
   int32_t processors = 1;  // few, so that persistent kernels loop
   int64_t memory_bytes = 1 << 30;
-  int64_t graph_bytes = 0;         // of that, taken by each captured graph
-  std::vector<SimtDense> dense{};  // none: there is no such library
+  int64_t graph_bytes = 0;  // of that, taken by each captured graph
+  // None: there is no such library. The first word of an algorithm is its SimtDense, which a kept one may
+  // be of though it is not offered here; with another word it is refused.
+  std::vector<SimtDense> dense{};
 };
 
 class SimtDevice : public Device {

@@ -8,8 +8,8 @@
 #include <random>
 #include <utility>
 
-#include "engine/cuda/lower_cuda.h"
-#include "engine/cuda/step_layout.h"
+#include "engine/cuda/algorithm_table.h"
+#include "engine/cuda/dense_shapes.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/simt/simt_device.h"
 #include "tests/support/checkpoint_writer.h"
@@ -17,18 +17,22 @@
 namespace sluice::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // A model in an emulated device that the test keeps an eye on.
 class CudaModelTest : public ::testing::Test {
  protected:
   void Load(const ModelConfig& config, const simt::SimtOptions& options = {},
-            const std::string& dense = "own") {
+            const std::string& dense = "own", const std::string& algorithms = "") {
     model_ = RandomModel(config, 3);
     auto device = simt::MakeSimtDevice(options);
     device_ = device.get();
     executable_ = nullptr;  // of the backend before
-    backend_ = MakeCudaBackend(std::move(device), {.dtype = "f32", .dense = dense}).value();
+    backend_ = MakeCudaBackend(std::move(device),
+                               {.dtype = "f32", .dense = dense, .algorithms = algorithms})
+                   .value();
     auto executable = backend_->Load(model_);
     ASSERT_TRUE(executable.ok()) << executable.status();
     executable_ = *std::move(executable);
@@ -99,25 +103,57 @@ TEST_F(CudaModelTest, ALibraryComputesDenseLayersAlikeInEveryBucket) {
   EXPECT_EQ(device_->captures(), 3) << "a head and two plans";
 }
 
-// One kernel less a layer, and never the library's.
-TEST(LowerToCudaTest, AnActivationIsPartOfTheProjectionBeforeIt) {
-  for (const bool gated : {false, true}) {
-    for (const simt::SimtDense dense : {simt::SimtDense::kVaries, simt::SimtDense::kInvariant}) {
-      ModelConfig config = TinySluiceConfig(2);
-      config.gated_mlp = gated;
-      const auto model = RandomModel(config, 3);
-      const auto device = simt::MakeSimtDevice({.dense = {dense}});
-      const auto stream = device->CreateStream().value();
-      DeviceWeights weights(*device, *stream);
-      DenseLayers layers(*device, *stream);
-      const auto lowered = LowerToCuda<float>(*model, weights, &layers);
-      ASSERT_TRUE(lowered.ok()) << lowered.status();
-      // The head is no step; the tile lists are one.
-      const size_t unfused = model->graph.ops.size() - 1 + 1;
-      const bool own = dense == simt::SimtDense::kVaries;
-      EXPECT_EQ(lowered->steps.size(), own ? unfused - 2 : unfused) << "gated " << gated;
+// Streams of two slots run beside each other.
+TEST_F(CudaModelTest, EachSlotHasAWorkspaceAndItsHeadAnother) {
+  Load(TinyConfig(2), {.dense = {simt::SimtDense::kWorkspace}}, "cublaslt");
+  const auto slot = executable_->CreateSlot({40, 1}, 4).value();
+  const auto other = executable_->CreateSlot({40, 1}, 4).value();
+  const auto small = executable_->Prepare({9, 1}).value();
+  const auto large = executable_->Prepare({40, 1}).value();
+  const auto logits = Replay(*small, *slot, 9).value();
+  for (const auto* plan : {small.get(), large.get()}) {
+    for (Slot* of : {slot.get(), other.get()}) {
+      const auto again = Replay(*plan, *of, 9);
+      ASSERT_TRUE(again.ok()) << again.status();
+      EXPECT_EQ(*again, logits);
     }
   }
+  EXPECT_TRUE(Replay(*large, *other, 40).ok());
+}
+
+TEST_F(CudaModelTest, SaysWhatItIsLoadedWithout) {
+  const simt::SimtOptions library = {.dense = {simt::SimtDense::kInvariant}};
+  Load(TinyConfig(1), library);
+  EXPECT_THAT(executable_->notices(), IsEmpty()) << "without a library";
+  Load(TinyConfig(1), library, "cublaslt");
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended");
+  EXPECT_THAT(executable_->notices(),
+              ElementsAre("there is no table of algorithms for SIMT emulator and this library, "
+                          "whose own order decides"));
+}
+
+TEST_F(CudaModelTest, ATableDecidesBitsAndIsInTheProfile) {
+  const simt::SimtOptions library = {.dense = {simt::SimtDense::kInvariant}};
+  const auto logits = [this] {
+    const auto slot = executable_->CreateSlot({8, 1}, 4).value();
+    return Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
+  };
+  Load(TinyConfig(1), library, "cublaslt");
+  const auto without = logits();
+  AlgorithmTable table("SIMT emulator", "pretended");
+  for (const DenseShape& shape : DenseShapesOf(*model_, /*half=*/false)) {
+    const auto kind = shape.head ? simt::SimtDense::kUnfinished : simt::SimtDense::kBackwards;
+    ASSERT_TRUE(table.Add(shape, {static_cast<uint64_t>(kind)}, "").ok());
+  }
+  const TempDirectory directory;
+  WriteFile(directory.File("table.json"), table.Text());
+  Load(TinyConfig(1), library, "cublaslt", directory.File("table.json"));
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-" + table.Digest());
+  EXPECT_THAT(executable_->notices(),
+              ElementsAre(HasSubstr("is not followed for 32 x 61 f32, head: row 0 has ")));
+  const auto with = logits();
+  EXPECT_NE(with, without);
+  for (size_t i = 0; i < with.size(); ++i) EXPECT_NEAR(with[i], without[i], 1e-4) << i;
 }
 
 // A slot made after a plan has no graph of it.
@@ -217,6 +253,13 @@ TEST(MakeCudaBackendTest, NamesItsProfileAndChecksItsOptions) {
   };
   EXPECT_THAT(std::string(dense("best").message()), HasSubstr("\"best\", must be own or cublaslt"));
   EXPECT_EQ(dense("cublaslt").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(MakeCudaBackend(simt::MakeSimtDevice(), {.algorithms = "file"}).status(),
+            absl::InvalidArgumentError("cuda.algorithms needs cuda.dense: cublaslt"));
+  EXPECT_EQ(MakeCudaBackend(simt::MakeSimtDevice({.dense = {simt::SimtDense::kInvariant}}),
+                            {.dense = "cublaslt", .algorithms = "/no/such/file"})
+                .status()
+                .code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST(CudaLoadTest, ErrorsNameTheTensor) {

@@ -1,17 +1,24 @@
 #include "engine/cuda/dense_layers.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <random>
 
+#include "kernels/cuda/bfloat16.h"
 #include "tests/simt/simt_device.h"
 #include "tests/support/device_lab.h"
 
 namespace sluice {
 namespace {
 
+using kernels::cuda::BFloat16;
 using simt::SimtDense;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr DenseShape kShape = {.k = 20, .n = 12, .half = false, .bias = true, .accumulate = false};
 
@@ -22,12 +29,31 @@ class DenseLayersTest : public ::testing::Test {
         simt::MakeSimtDevice({.memory_bytes = memory_bytes, .dense = std::move(algorithms)});
     device_ = device.get();
     lab_ = std::make_unique<DeviceLab>(std::move(device));
-    layers_ = std::make_unique<DenseLayers>(*device_, lab_->stream());
-    weight_ = lab_->Put(Random(kShape.k * kShape.n));
-    bias_ = lab_->Put(Random(kShape.n));
+    layers_ = std::make_unique<DenseLayers>(*device_, lab_->stream(), &table_);
+    const std::vector<float> weight = Random(kShape.k * kShape.n), bias = Random(kShape.n);
+    weight_ = lab_->Put(weight);
+    bias_ = lab_->Put(bias);
+    half_weight_ = lab_->Put(Halved(weight));
+    half_bias_ = lab_->Put(Halved(bias));
+  }
+  static std::vector<BFloat16> Halved(const std::vector<float>& values) {
+    std::vector<BFloat16> halved;
+    for (const float value : values) halved.push_back(kernels::cuda::Narrow<BFloat16>(value));
+    return halved;
+  }
+  void Keep(const DenseShape& shape, SimtDense algorithm) {
+    ASSERT_TRUE(table_.Add(shape, {static_cast<uint64_t>(algorithm)}, "").ok());
   }
   absl::StatusOr<const DenseLayer*> Find(const DenseShape& shape = kShape) {
+    if (shape.half) return layers_->Find(shape, half_weight_, half_bias_);
     return layers_->Find(shape, weight_, bias_);
+  }
+  // What is found among these for the shape; nullopt: none.
+  std::optional<SimtDense> Found(std::vector<SimtDense> algorithms, const DenseShape& shape) {
+    Offer(std::move(algorithms));
+    const DenseLayer* const layer = Find(shape).value();
+    if (layer == nullptr) return std::nullopt;
+    return static_cast<SimtDense>(layer->algorithm()[0]);
   }
   std::vector<float> Random(int64_t n) {
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -42,6 +68,9 @@ class DenseLayersTest : public ::testing::Test {
   std::unique_ptr<DenseLayers> layers_;
   const float* weight_ = nullptr;
   const float* bias_ = nullptr;
+  const BFloat16* half_weight_ = nullptr;
+  const BFloat16* half_bias_ = nullptr;
+  AlgorithmTable table_{"SIMT emulator", "pretended"};
 };
 
 TEST_F(DenseLayersTest, TakesTheFirstWhoseRowsDoNotDependOnTheirNumber) {
@@ -76,6 +105,80 @@ TEST_F(DenseLayersTest, WhatIsFoundComputesTheLayer) {
       ASSERT_NEAR(got[r * kShape.n + n], expected, 1e-5) << r << ", " << n;
     }
   }
+}
+
+TEST_F(DenseLayersTest, WhatIsWrongAlikeEverywhereIsRefused) {
+  for (const bool half : {false, true}) {
+    DenseShape shape = kShape;
+    shape.half = half;
+    EXPECT_EQ(Found({SimtDense::kUnfinished}, shape), std::nullopt);
+    EXPECT_EQ(Found({SimtDense::kUnfinished, SimtDense::kBackwards}, shape), SimtDense::kBackwards);
+    shape.accumulate = true;
+    EXPECT_EQ(Found({SimtDense::kUnfinished, SimtDense::kInvariant}, shape), SimtDense::kInvariant);
+  }
+}
+
+TEST_F(DenseLayersTest, AWorkspaceMayHoldAnything) {
+  EXPECT_EQ(Found({SimtDense::kTrustsWorkspace}, kShape), std::nullopt);
+  EXPECT_EQ(Found({SimtDense::kTrustsWorkspace, SimtDense::kWorkspace}, kShape),
+            SimtDense::kWorkspace);
+  EXPECT_EQ(Find().value()->workspace_bytes(), kShape.n * sizeof(float));
+  EXPECT_TRUE(lab_->Finish().ok());
+}
+
+TEST_F(DenseLayersTest, AFunctionIsTheOneThatItIsTakenFor) {
+  for (const bool half : {false, true}) {
+    for (const auto activation : {DenseActivation::kRelu, DenseActivation::kGeluTanh}) {
+      DenseShape shape = kShape;
+      shape.half = half;
+      EXPECT_EQ(Found({SimtDense::kWrongFunction}, shape), SimtDense::kWrongFunction) << "unused";
+      shape.activation = activation;
+      for (const SimtDense wrong : {SimtDense::kWrongFunction, SimtDense::kDropsNaN}) {
+        EXPECT_EQ(Found({wrong}, shape), std::nullopt) << ToString(shape);
+        EXPECT_EQ(Found({wrong, SimtDense::kInvariant}, shape), SimtDense::kInvariant);
+      }
+    }
+  }
+}
+
+// The head never has more rows, so what it does with more does not matter.
+TEST_F(DenseLayersTest, AHeadIsTriedWithItsOwnRows) {
+  DenseShape shape = kShape;
+  EXPECT_EQ(Found({SimtDense::kVaries}, shape), std::nullopt);
+  shape.bias = false;
+  shape.half = shape.head = true;
+  EXPECT_EQ(Found({SimtDense::kVaries}, shape), SimtDense::kVaries);
+  shape.head = false;
+  EXPECT_NE(Find(shape).value(), Find().value());
+}
+
+TEST_F(DenseLayersTest, TheTableComesFirst) {
+  Keep(kShape, SimtDense::kBackwards);
+  EXPECT_EQ(Found({SimtDense::kInvariant}, kShape), SimtDense::kBackwards);
+  EXPECT_EQ(Found({}, kShape), SimtDense::kBackwards) << "though the library would not name it";
+  DenseShape other = kShape;
+  other.accumulate = true;
+  EXPECT_EQ(Found({SimtDense::kInvariant}, other), SimtDense::kInvariant);
+  EXPECT_THAT(layers_->notices(), IsEmpty());
+}
+
+TEST_F(DenseLayersTest, TheTableIsTriedLikeTheLibrarysOwnOrder) {
+  Keep(kShape, SimtDense::kVaries);
+  EXPECT_EQ(Found({SimtDense::kInvariant}, kShape), SimtDense::kInvariant);
+  EXPECT_THAT(layers_->notices(),
+              ElementsAre("the table of algorithms is not followed for 20 x 12 f32, bias: rows "
+                          "depend on their number"));
+  DenseShape other = kShape;
+  other.accumulate = true;
+  Keep(other, static_cast<SimtDense>(99));
+  EXPECT_EQ(Found({SimtDense::kBackwards}, other), SimtDense::kBackwards);
+  EXPECT_THAT(layers_->notices(), ElementsAre(HasSubstr("it is no algorithm of this library")));
+}
+
+TEST_F(DenseLayersTest, AllThatPassAreThereForTheAsking) {
+  Offer({SimtDense::kVaries, SimtDense::kBackwards, SimtDense::kUnfinished, SimtDense::kInvariant});
+  EXPECT_EQ(layers_->Passing(kShape, weight_, bias_, 9)->size(), 2u);
+  EXPECT_EQ(layers_->Passing(kShape, weight_, bias_, 1)->size(), 1u);
 }
 
 TEST_F(DenseLayersTest, ErrorsAreTheDevices) {

@@ -1,3 +1,4 @@
+#include "absl/strings/str_split.h"
 #include "engine/cuda/cuda_backend.h"
 #include "kernels/check.h"
 #include "tests/engine/cpu/runner.h"
@@ -9,11 +10,18 @@ std::vector<std::string> SupportedProfiles() { return {"cuda-simt-f32", "cuda-si
 std::vector<std::string> F32Profiles() { return {"cuda-simt-f32"}; }
 
 std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
-  const std::string dtype = options.profile.substr(options.profile.rfind('-') + 1);
+  using simt::SimtDense;
+  const std::vector<std::string> parts = absl::StrSplit(options.profile, '-');
+  CudaBackendOptions cuda = {.dtype = parts[2], .poison = options.poison};
   // Threads of the host mean nothing here; another order of the device's threads does.
-  auto backend =
-      MakeCudaBackend(simt::MakeSimtDevice({.seed = static_cast<uint64_t>(options.threads)}),
-                      {.dtype = dtype, .poison = options.poison});
+  simt::SimtOptions device = {.seed = static_cast<uint64_t>(options.threads)};
+  if (parts.size() > 3) {  // "library", or "table" for the tests' own
+    cuda.dense = "cublaslt";
+    device.dense = {SimtDense::kVaries, SimtDense::kDropsNaN, SimtDense::kWorkspace};
+    if (parts[3] == "table")
+      cuda.algorithms = SLUICE_SOURCE_DIR "/tests/engine/cuda/algorithms/simt.json";
+  }
+  auto backend = MakeCudaBackend(simt::MakeSimtDevice(device), cuda);
   SLUICE_CHECK(backend.ok());
   return *std::move(backend);
 }

@@ -1,0 +1,198 @@
+#include "engine/cuda/algorithm_table.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "engine/model/json_reader.h"
+#include "engine/stable_hash.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr int kMostDepth = 3;
+constexpr int64_t kMostWidth = 1 << 24;
+constexpr size_t kMostNameBytes = 128;
+constexpr size_t kMostNoteBytes = 256;
+constexpr size_t kWordDigits = 16;
+constexpr const char* kActivationNames[] = {"none", "relu", "gelu_tanh"};
+
+const char* NameOf(DenseActivation activation) {
+  return kActivationNames[static_cast<int>(activation)];
+}
+
+DenseShape ReadShape(ObjectReader* layer) {
+  DenseShape shape = {};
+  shape.k = static_cast<int32_t>(layer->Integer("k", 1, kMostWidth));
+  shape.n = static_cast<int32_t>(layer->Integer("n", 1, kMostWidth));
+  shape.half = layer->Choice("dtype", {"bf16", "f32"}) == 0;
+  shape.bias = layer->Boolean("bias", false);
+  shape.accumulate = layer->Boolean("accumulate", false);
+  shape.head = layer->Boolean("head", false);
+  shape.activation = static_cast<DenseActivation>(
+      layer->Choice("activation", {kActivationNames[0], kActivationNames[1], kActivationNames[2]}));
+  return shape;
+}
+
+// Words of 16 digits, the first word first.
+DenseAlgorithm ReadAlgorithm(ObjectReader* layer) {
+  DenseAlgorithm algorithm = {};
+  const size_t digits = algorithm.size() * kWordDigits;
+  const std::string text = layer->String("algorithm", digits);
+  bool good = text.size() == digits;
+  for (size_t i = 0; good && i < algorithm.size(); ++i) {
+    const char* const begin = text.data() + i * kWordDigits;
+    const auto [end, error] = std::from_chars(begin, begin + kWordDigits, algorithm[i], 16);
+    good = error == std::errc() && end == begin + kWordDigits;
+  }
+  if (!good) layer->Fail("algorithm", absl::StrCat("must be ", digits, " hexadecimal digits"));
+  return algorithm;
+}
+
+std::string NameFrom(ObjectReader* root, const std::string& key) {
+  std::string name = root->String(key, kMostNameBytes);
+  bool printable = !name.empty();
+  for (const char c : name) printable &= absl::ascii_isprint(static_cast<unsigned char>(c));
+  if (!printable) root->Fail(key, "must be printable ASCII, and not empty");
+  return name;
+}
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(std::strerror(errno));
+  std::string text(AlgorithmTable::kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  const auto bytes = static_cast<size_t>(file.gcount());
+  if (file.bad() || bytes > AlgorithmTable::kMostBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unreadable, or over ", AlgorithmTable::kMostBytes, " bytes"));
+  }
+  text.resize(bytes);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
+  const absl::StatusOr<json> document = ParseJson(text, kMostDepth);
+  if (!document.ok()) return document.status();
+  if (!document->is_object()) return absl::InvalidArgumentError("it is no JSON object");
+  absl::Status status;
+  ObjectReader root(*document, "", &status);
+  root.AllowOnly({"sluice_algorithms", "gpu", "library", "layers"});
+  root.Integer("sluice_algorithms", kFormat, kFormat);
+  AlgorithmTable table(NameFrom(&root, "gpu"), NameFrom(&root, "library"));
+  const json* const layers = root.Find("layers");
+  if (layers == nullptr || !layers->is_array() || layers->size() > kMostLayers) {
+    root.Fail("layers", absl::StrCat("must be a list of at most ", kMostLayers));
+  }
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < layers->size() && status.ok(); ++i) {
+    const std::string name = absl::StrCat("layers[", i, "]");
+    if (!(*layers)[i].is_object()) {
+      root.Fail(name, "is not an object");
+      break;
+    }
+    ObjectReader layer((*layers)[i], name + ".", &status);
+    layer.AllowOnly(
+        {"k", "n", "dtype", "bias", "accumulate", "head", "activation", "algorithm", "note"});
+    const DenseShape shape = ReadShape(&layer);
+    const DenseAlgorithm algorithm = ReadAlgorithm(&layer);
+    std::string note = layer.String("note", kMostNoteBytes, "");
+    if (!table.Add(shape, algorithm, std::move(note)).ok()) {
+      root.Fail(name, "is of the same shape as one before it");
+    }
+  }
+  if (!status.ok()) return status;
+  return table;
+}
+
+absl::Status AlgorithmTable::Add(const DenseShape& shape, const DenseAlgorithm& algorithm,
+                                 std::string note) {
+  if (layers_.try_emplace(shape, Layer{algorithm, std::move(note)}).second) return absl::OkStatus();
+  return absl::AlreadyExistsError(ToString(shape));
+}
+
+const DenseAlgorithm* AlgorithmTable::Find(const DenseShape& shape) const {
+  const auto found = layers_.find(shape);
+  return found == layers_.end() ? nullptr : &found->second.algorithm;
+}
+
+std::string AlgorithmTable::Render(bool notes, int indent) const {
+  json layers = json::array();
+  for (const auto& [shape, layer] : layers_) {
+    std::string digits;
+    for (const uint64_t word : layer.algorithm) {
+      absl::StrAppend(&digits, absl::Hex(word, absl::kZeroPad16));
+    }
+    layers.push_back({{"k", shape.k},
+                      {"n", shape.n},
+                      {"dtype", shape.half ? "bf16" : "f32"},
+                      {"bias", shape.bias},
+                      {"accumulate", shape.accumulate},
+                      {"head", shape.head},
+                      {"activation", NameOf(shape.activation)},
+                      {"algorithm", std::move(digits)}});
+    if (notes) layers.back()["note"] = layer.note;
+  }
+  const json document = {{"sluice_algorithms", kFormat},
+                         {"gpu", gpu_},
+                         {"library", library_},
+                         {"layers", std::move(layers)}};
+  return document.dump(indent, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+}
+
+std::string AlgorithmTable::Digest() const {
+  StableHash hash;
+  hash.Add(Render(/*notes=*/false, /*indent=*/-1));
+  const uint64_t folded = hash.value() ^ hash.value() >> 32;  // its low bits alone are poor
+  return absl::StrCat(absl::Hex(static_cast<uint32_t>(folded), absl::kZeroPad8));
+}
+
+std::string AlgorithmTable::Text() const { return Render(/*notes=*/true, /*indent=*/1) + "\n"; }
+
+std::string ToString(const DenseShape& shape) {
+  std::string text = absl::StrCat(
+      shape.k, " x ", shape.n, shape.half ? " bf16" : " f32", shape.bias ? ", bias" : "",
+      shape.accumulate ? ", accumulate" : "", shape.head ? ", head" : "");
+  if (shape.activation != DenseActivation::kNone) {
+    absl::StrAppend(&text, ", ", NameOf(shape.activation));
+  }
+  return text;
+}
+
+absl::StatusOr<std::optional<AlgorithmTable>> ChooseTable(const std::string& gpu,
+                                                          const std::string& library,
+                                                          const std::string& path,
+                                                          std::span<const std::string_view> texts) {
+  const auto prefixed = [](const std::string& file, const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
+  };
+  if (path.empty()) {
+    for (const std::string_view text : texts) {
+      absl::StatusOr<AlgorithmTable> table = AlgorithmTable::Parse(text);
+      if (!table.ok()) return prefixed("a committed table of algorithms", table.status());
+      if (table->gpu() == gpu && table->library() == library) return *std::move(table);
+    }
+    return std::nullopt;
+  }
+  const std::string file = absl::StrCat("cuda.algorithms: ", path);
+  const absl::StatusOr<std::string> text = ReadWhole(path);
+  if (!text.ok()) return prefixed(file, text.status());
+  absl::StatusOr<AlgorithmTable> table = AlgorithmTable::Parse(*text);
+  if (!table.ok()) return prefixed(file, table.status());
+  if (table->gpu() == gpu && table->library() == library) return *std::move(table);
+  return absl::FailedPreconditionError(absl::StrCat(file, ": it is for ", table->gpu(), " with ",
+                                                    table->library(), ", not for ", gpu, " with ",
+                                                    library));
+}
+
+}  // namespace sluice

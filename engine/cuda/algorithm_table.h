@@ -1,0 +1,75 @@
+// Which of a library's algorithms computes which dense layer: measured on one kind of GPU (`gpu_bench
+// tune`), of use to it and to the same version of the library only.
+//
+//   {"sluice_algorithms": 1,
+//    "gpu": as the driver names it,
+//    "library": "cublaslt130002",
+//    "layers": [{"k": 1024, "n": 2816, "dtype": "bf16" | "f32", "bias": false, "accumulate": false,
+//                "head": false, "activation": "none" | "relu" | "gelu_tanh",
+//                "algorithm": 128 hexadecimal digits,
+//                "note": for people}, ...]}
+//
+// Those beside k, n and algorithm may be left out, dtype then being bf16.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/cuda/dense_layer.h"
+
+namespace sluice {
+
+class AlgorithmTable {
+ public:
+  static constexpr size_t kMostLayers = 4096;
+  static constexpr size_t kMostBytes = 4 << 20;  // of a file
+
+  AlgorithmTable(std::string gpu, std::string library)
+      : gpu_(std::move(gpu)), library_(std::move(library)) {}
+  // InvalidArgument names the key, and the limit that it exceeds.
+  static absl::StatusOr<AlgorithmTable> Parse(std::string_view text);
+
+  // AlreadyExists: the shape has one.
+  absl::Status Add(const DenseShape& shape, const DenseAlgorithm& algorithm, std::string note);
+
+  const std::string& gpu() const { return gpu_; }
+  const std::string& library() const { return library_; }
+  size_t size() const { return layers_.size(); }
+  const DenseAlgorithm* Find(const DenseShape& shape) const;  // nullptr: it has none
+
+  // Of all that decides bits, in eight hexadecimal digits.
+  std::string Digest() const;
+  // The file.
+  std::string Text() const;
+
+ private:
+  struct Layer {
+    DenseAlgorithm algorithm;
+    std::string note;
+  };
+  // JSON of all, with or without the notes.
+  std::string Render(bool notes, int indent) const;
+
+  std::string gpu_, library_;
+  std::map<DenseShape, Layer> layers_;
+};
+
+// "1024 x 2816 bf16, bias, relu"
+std::string ToString(const DenseShape& shape);
+
+// The table for a GPU and a library: that of the file at `path`, which must be one for them, or where
+// that is empty the one for them among the texts, if any. Errors name the file.
+absl::StatusOr<std::optional<AlgorithmTable>> ChooseTable(const std::string& gpu,
+                                                          const std::string& library,
+                                                          const std::string& path,
+                                                          std::span<const std::string_view> texts);
+
+// The files of engine/cuda/algorithms/.
+std::span<const std::string_view> CommittedAlgorithms();
+
+}  // namespace sluice

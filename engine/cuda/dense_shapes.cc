@@ -1,0 +1,75 @@
+#include "engine/cuda/dense_shapes.h"
+
+#include <set>
+#include <variant>
+
+namespace sluice {
+namespace {
+
+int32_t Width(const Graph& graph, BufferId id) {
+  return static_cast<int32_t>(graph.buffers[static_cast<size_t>(id)].width);
+}
+
+}  // namespace
+
+const ActivationOp* ActivationOf(const GraphOp* next, BufferId buffer) {
+  const auto* op = next == nullptr ? nullptr : std::get_if<ActivationOp>(next);
+  if (op == nullptr || op->out != buffer) return nullptr;
+  const bool alone = op->in == buffer && op->up == kNoBuffer;
+  const bool gated = op->in != buffer && op->up == buffer;
+  return alone || gated ? op : nullptr;
+}
+
+std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, bool half) {
+  if (op.position_wise() || op.position_bias) return std::nullopt;
+  return DenseShape{.k = Width(graph, op.in),
+                    .n = Width(graph, op.out),
+                    .half = half,
+                    .bias = op.bias.present(),
+                    .accumulate = op.accumulate};
+}
+
+std::optional<DenseShape> WithActivation(const DenseShape& shape, const ActivationOp* then) {
+  if (then == nullptr || then->in != then->out || shape.accumulate) return std::nullopt;
+  DenseShape whole = shape;
+  if (then->activation == Activation::kRelu) {
+    whole.activation = DenseActivation::kRelu;
+  } else if (then->activation == Activation::kGeluTanh) {
+    whole.activation = DenseActivation::kGeluTanh;
+  } else {
+    return std::nullopt;
+  }
+  return whole;
+}
+
+std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab, bool half) {
+  if (op.bias.present()) return std::nullopt;
+  return DenseShape{.k = Width(graph, op.in),
+                    .n = static_cast<int32_t>(vocab),
+                    .half = half,
+                    .bias = false,
+                    .accumulate = false,
+                    .head = true};
+}
+
+std::vector<DenseShape> DenseShapesOf(const Model& model, bool half) {
+  const Graph& graph = model.graph;
+  std::set<DenseShape> shapes;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const GraphOp* const next = i + 1 < graph.ops.size() ? &graph.ops[i + 1] : nullptr;
+    std::optional<DenseShape> shape;
+    if (const auto* linear = std::get_if<LinearOp>(&graph.ops[i])) {
+      shape = ShapeOf(graph, *linear, half);
+      if (!shape) continue;
+      if (const auto whole = WithActivation(*shape, ActivationOf(next, linear->out))) {
+        shapes.insert(*whole);
+      }
+    } else if (const auto* head = std::get_if<HeadOp>(&graph.ops[i])) {
+      shape = ShapeOf(graph, *head, model.config.vocab_size, half);
+    }
+    if (shape) shapes.insert(*shape);
+  }
+  return {shapes.begin(), shapes.end()};
+}
+
+}  // namespace sluice

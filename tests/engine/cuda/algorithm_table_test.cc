@@ -1,0 +1,204 @@
+#include "engine/cuda/algorithm_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice {
+
+std::span<const std::string_view> TestAlgorithms();  // made from algorithms/ in this folder
+std::span<const std::string_view> NoAlgorithms();
+
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr DenseShape kRelued = {.k = 3,
+                                .n = 5,
+                                .half = true,
+                                .bias = true,
+                                .accumulate = false,
+                                .head = false,
+                                .activation = DenseActivation::kRelu};
+
+AlgorithmTable Table() {
+  AlgorithmTable table("GPU", "library1");
+  EXPECT_TRUE(table.Add(kRelued, {1, 0xFEDCBA9876543210, 3, 4, 5, 6, 7, 8}, "the first").ok());
+  DenseShape other = kRelued;
+  other.half = false;
+  other.bias = false;
+  other.accumulate = other.head = true;
+  other.activation = DenseActivation::kGeluTanh;
+  EXPECT_TRUE(table.Add(other, {9}, "").ok());
+  return table;
+}
+
+TEST(AlgorithmTableTest, ReadsBackWhatItWrites) {
+  const AlgorithmTable table = Table();
+  const auto read = AlgorithmTable::Parse(table.Text());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->Text(), table.Text());
+  EXPECT_EQ(read->size(), 2u);
+  EXPECT_EQ(read->gpu(), "GPU");
+  EXPECT_EQ(read->library(), "library1");
+  EXPECT_EQ(*read->Find(kRelued), (DenseAlgorithm{1, 0xFEDCBA9876543210, 3, 4, 5, 6, 7, 8}));
+  DenseShape absent = kRelued;
+  absent.n = 6;
+  EXPECT_EQ(read->Find(absent), nullptr);
+}
+
+// The digest stands in profiles, which are compared between builds.
+TEST(AlgorithmTableTest, ItsDigestIsOfWhatDecidesBits) {
+  EXPECT_EQ(Table().Digest(), "75fe9aa3");
+  const auto digest = [](const std::string& from, const std::string& to) {
+    const std::string text = absl::StrReplaceAll(Table().Text(), {{from, to}});
+    EXPECT_NE(text, Table().Text()) << from;
+    return AlgorithmTable::Parse(text).value().Digest();
+  };
+  EXPECT_EQ(digest("the first", "the best"), Table().Digest());
+  EXPECT_EQ(digest("\n", ""), Table().Digest());
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"\"GPU\"", "\"GPU2\""},
+                                 {"library1", "library2"},
+                                 {"543210", "543211"},
+                                 {"\"n\": 5", "\"n\": 6"},
+                                 {"\"bf16\"", "\"f32\""},
+                                 {"\"relu\"", "\"none\""}}) {
+    EXPECT_NE(digest(from, to), Table().Digest()) << from;
+  }
+}
+
+std::string FileOf(const std::string& layers, const std::string& rest = "") {
+  return absl::StrCat(R"({"sluice_algorithms": 1, "gpu": "G", "library": "l", "layers": )", layers,
+                      rest, "}");
+}
+
+std::string LayerWith(const std::string& more,
+                      const std::string& algorithm = std::string(128, 'a')) {
+  return absl::StrCat("{\"k\": 1, \"n\": 2, \"algorithm\": \"", algorithm, "\"", more, "}");
+}
+
+TEST(AlgorithmTableTest, ErrorsNameTheKeyAndTheLimit) {
+  const std::string digits = "layers[0].algorithm must be 128 hexadecimal digits";
+  const std::pair<std::string, std::string> wrong[] = {
+      {"", "bad JSON syntax"},
+      {"[]", "it is no JSON object"},
+      {"{}", "sluice_algorithms is missing"},
+      {absl::StrReplaceAll(FileOf("[]"), {{": 1", ": 2"}}),
+       "sluice_algorithms is 2, must be in [1, 1]"},
+      {absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\""}}),
+       "gpu must be printable ASCII, and not"},
+      {absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\\n\""}}), "gpu must be printable ASCII"},
+      {absl::StrReplaceAll(FileOf("[]"),
+                           {{"\"l\"", absl::StrCat("\"", std::string(129, 'l'), "\"")}}),
+       "library has 129 bytes, the limit is 128"},
+      {FileOf("{}"), "layers must be a list of at most 4096"},
+      {FileOf("[0]"), "layers[0] is not an object"},
+      {FileOf("[]", ", \"more\": 1"), "more is not a known key"},
+      {FileOf("[[[[]]]]"), "nested deeper than 3"},
+      {FileOf("[{}]"), "layers[0].k is missing"},
+      {FileOf(absl::StrCat("[", LayerWith(", \"more\": 1"), "]")),
+       "layers[0].more is not a known key"},
+      {FileOf(
+           absl::StrReplaceAll(absl::StrCat("[", LayerWith(""), "]"), {{"\"k\": 1", "\"k\": 0"}})),
+       "layers[0].k is 0, must be in [1, 16777216]"},
+      {FileOf(absl::StrReplaceAll(absl::StrCat("[", LayerWith(""), "]"),
+                                  {{"\"n\": 2", "\"n\": 16777217"}})),
+       "layers[0].n is 16777217, must be in [1, 16777216]"},
+      {FileOf(absl::StrCat("[", LayerWith(", \"dtype\": \"f16\""), "]")),
+       "layers[0].dtype is not supported, must be one of: bf16, f32"},
+      {FileOf(absl::StrCat("[", LayerWith(", \"activation\": \"silu\""), "]")),
+       "layers[0].activation is not supported, must be one of: none, relu, gelu_tanh"},
+      {FileOf(absl::StrCat("[", LayerWith(", \"head\": 1"), "]")),
+       "layers[0].head is not true or false"},
+      {FileOf(absl::StrCat("[", LayerWith("", std::string(127, 'a')), "]")), digits},
+      {FileOf(absl::StrCat("[", LayerWith("", std::string(127, 'a') + "g"), "]")), digits},
+      {FileOf(absl::StrCat("[", LayerWith("", "-" + std::string(127, 'a')), "]")), digits},
+      {FileOf(absl::StrCat("[", LayerWith("", "0x" + std::string(126, 'a')), "]")), digits},
+      {FileOf(absl::StrCat("[", LayerWith("", std::string(129, 'a')), "]")),
+       "layers[0].algorithm has 129 bytes, the limit is 128"},
+      {FileOf(absl::StrCat(
+           "[", LayerWith(absl::StrCat(", \"note\": \"", std::string(257, 'n'), "\"")), "]")),
+       "layers[0].note has 257 bytes, the limit is 256"},
+      {FileOf(absl::StrCat("[", LayerWith(""), ",", LayerWith(", \"note\": \"again\""), "]")),
+       "layers[1] is of the same shape as one before it"},
+  };
+  for (const auto& [text, error] : wrong) {
+    const absl::Status status = AlgorithmTable::Parse(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(error)) << text;
+  }
+  EXPECT_TRUE(AlgorithmTable::Parse(FileOf(absl::StrCat("[", LayerWith(""), "]"))).ok());
+  std::string many;
+  for (int i = 0; i < 4097; ++i) absl::StrAppend(&many, i == 0 ? "" : ",", "0");
+  EXPECT_THAT(
+      std::string(AlgorithmTable::Parse(FileOf(absl::StrCat("[", many, "]"))).status().message()),
+      HasSubstr("layers must be a list of at most 4096"));
+}
+
+TEST(ChooseTableTest, TakesTheCommittedOneForGpuAndLibrary) {
+  const std::string other = absl::StrReplaceAll(Table().Text(), {{"library1", "library2"}});
+  const std::string table = Table().Text();
+  const std::string_view texts[] = {other, table};
+  const auto chosen = ChooseTable("GPU", "library1", "", texts);
+  ASSERT_TRUE(chosen.ok() && chosen->has_value()) << chosen.status();
+  EXPECT_EQ((*chosen)->Text(), table);
+  EXPECT_FALSE(ChooseTable("GPU", "library3", "", texts)->has_value());
+  EXPECT_FALSE(ChooseTable("GPU2", "library1", "", texts)->has_value());
+  const std::string_view broken[] = {"{"};
+  EXPECT_THAT(std::string(ChooseTable("GPU", "library1", "", broken).status().message()),
+              HasSubstr("a committed table of algorithms: bad JSON syntax"));
+}
+
+TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
+  const testing::TempDirectory directory;
+  const std::string path = directory.File("table.json");
+  EXPECT_EQ(
+      ChooseTable("GPU", "library1", path, {}).status(),
+      absl::NotFoundError(absl::StrCat("cuda.algorithms: ", path, ": No such file or directory")));
+  testing::WriteFile(path, Table().Text());
+  const std::string other = absl::StrReplaceAll(Table().Text(), {{"\"n\": 5", "\"n\": 6"}});
+  const std::string_view texts[] = {other};
+  EXPECT_EQ(ChooseTable("GPU", "library1", path, texts).value()->Text(), Table().Text());
+  EXPECT_EQ(ChooseTable("GPU", "library2", path, texts).status(),
+            absl::FailedPreconditionError(absl::StrCat("cuda.algorithms: ", path,
+                                                       ": it is for GPU with library1, not for GPU "
+                                                       "with library2")));
+  EXPECT_EQ(ChooseTable("GPU2", "library1", path, texts).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  testing::WriteFile(path, std::string(AlgorithmTable::kMostBytes + 1, ' '));
+  EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
+              HasSubstr("over 4194304 bytes"));
+  testing::WriteFile(path, "{}");
+  EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
+              HasSubstr("table.json: sluice_algorithms is missing"));
+}
+
+TEST(EmbeddedTextsTest, AreTheFilesWhetherThereAreSomeOrNone) {
+  EXPECT_THAT(NoAlgorithms(), IsEmpty());
+  ASSERT_THAT(TestAlgorithms(), SizeIs(1));
+  const auto table = AlgorithmTable::Parse(TestAlgorithms()[0]);
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->Text(), TestAlgorithms()[0]) << "byte by byte";
+}
+
+TEST(CommittedAlgorithmsTest, AreTablesOneForEachGpuAndLibrary) {
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const std::string_view text : CommittedAlgorithms()) {
+    const auto table = AlgorithmTable::Parse(text);
+    ASSERT_TRUE(table.ok()) << table.status();
+    EXPECT_TRUE(seen.emplace(table->gpu(), table->library()).second) << table->gpu();
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,107 @@
+#include "engine/cuda/lower_cuda.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "engine/cuda/dense_shapes.h"
+#include "tests/simt/simt_device.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice::testing {
+namespace {
+
+using simt::SimtDense;
+
+// A model lowered for a device whose library offers `kinds`.
+class LowerToCudaTest : public ::testing::Test {
+ protected:
+  void Lower(const ModelConfig& config, std::vector<SimtDense> kinds,
+             const AlgorithmTable* table = nullptr) {
+    model_ = RandomModel(config, 3);
+    lowered_ = {};
+    weights_.reset();
+    stream_.reset();
+    device_ = simt::MakeSimtDevice({.dense = std::move(kinds)});
+    stream_ = device_->CreateStream().value();
+    weights_.emplace(*device_, *stream_);
+    layers_.emplace(*device_, *stream_, table);
+    auto lowered = LowerToCuda<float>(*model_, *weights_, &*layers_);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    lowered_ = *std::move(lowered);
+  }
+  // Steps that are saved because another one does their work. The head is no step; the tile lists are one.
+  size_t Fused() const { return model_->graph.ops.size() - 1 + 1 - lowered_.steps.size(); }
+
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<simt::SimtDevice> device_;
+  std::unique_ptr<DeviceStream> stream_;
+  std::optional<DeviceWeights> weights_;
+  std::optional<DenseLayers> layers_;
+  LoweredCudaModel<float> lowered_;
+};
+
+ModelConfig ConfigWith(Activation activation, bool gated = false) {
+  ModelConfig config = TinySluiceConfig(2);
+  config.activation = activation;
+  config.gated_mlp = gated;
+  return config;
+}
+
+// One kernel less a layer.
+TEST_F(LowerToCudaTest, AnActivationIsPartOfOurProjectionBeforeIt) {
+  for (const bool gated : {false, true}) {
+    Lower(ConfigWith(Activation::kSilu, gated), {SimtDense::kVaries});
+    EXPECT_EQ(Fused(), 2u) << "gated " << gated;
+    Lower(ConfigWith(Activation::kSilu, gated), {SimtDense::kInvariant});
+    EXPECT_EQ(Fused(), 0u) << "the library has no such, gated " << gated;
+  }
+  Lower(ConfigWith(Activation::kRelu, /*gated=*/true), {SimtDense::kInvariant});
+  EXPECT_EQ(Fused(), 0u) << "nor one with a gate";
+}
+
+TEST_F(LowerToCudaTest, OfTheLibrarysLayerWhereItsFunctionIsRight) {
+  for (const Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+    Lower(ConfigWith(activation), {SimtDense::kInvariant});
+    EXPECT_EQ(Fused(), 2u);
+    for (const SimtDense wrong : {SimtDense::kWrongFunction, SimtDense::kDropsNaN}) {
+      Lower(ConfigWith(activation), {wrong});
+      EXPECT_EQ(Fused(), 0u) << "the library's layer, then our kernel";
+    }
+  }
+  for (const Activation other : {Activation::kGelu, Activation::kSquaredRelu}) {
+    Lower(ConfigWith(other), {SimtDense::kInvariant});
+    EXPECT_EQ(Fused(), 0u);
+  }
+}
+
+TEST_F(LowerToCudaTest, TheHeadIsTheLibrarysUnlessItHasABias) {
+  Lower(TinyConfig(1), {});
+  EXPECT_EQ(lowered_.head.layer, nullptr);
+  Lower(TinyConfig(1), {SimtDense::kInvariant});
+  EXPECT_NE(lowered_.head.layer, nullptr);
+  const GraphOp& head = model_->graph.ops.back();
+  HeadOp with_bias = std::get<HeadOp>(head);
+  with_bias.bias.name = "bias";
+  EXPECT_TRUE(ShapeOf(model_->graph, std::get<HeadOp>(head), 61, true).has_value());
+  EXPECT_FALSE(ShapeOf(model_->graph, with_bias, 61, true).has_value());
+}
+
+// Each alone in a table brings a layer of the library into the model.
+TEST_F(LowerToCudaTest, ItAsksForTheShapesThatAreListed) {
+  const ModelConfig config = ConfigWith(Activation::kRelu);
+  const auto shapes = DenseShapesOf(*RandomModel(config, 3), /*half=*/false);
+  EXPECT_EQ(shapes.size(), 7u) << "q, k and v, o, up, up and f, down, the head";
+  for (const DenseShape& shape : shapes) {
+    AlgorithmTable table("SIMT emulator", "pretended");
+    ASSERT_TRUE(table.Add(shape, {static_cast<uint64_t>(SimtDense::kWorkspace)}, "").ok());
+    Lower(config, {}, &table);
+    EXPECT_EQ(lowered_.head.layer != nullptr, shape.head) << ToString(shape);
+    const size_t workspace = shape.head ? 0 : static_cast<size_t>(shape.n) * sizeof(float);
+    EXPECT_EQ(lowered_.workspace_bytes, workspace) << ToString(shape);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing
