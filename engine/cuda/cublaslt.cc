@@ -38,7 +38,7 @@ constexpr int kMostAlgorithms = 16;
 // Up to as many the library is asked how much workspace an algorithm takes.
 constexpr int32_t kMostCheckedRows = 1 << 16;
 
-absl::Status ToStatus(cublasStatus_t status, const char* call) {
+absl::Status BlasStatus(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(call, " failed with status ", static_cast<int>(status)));
 }
@@ -129,7 +129,7 @@ class Product {
   cublasLtMatrixLayout_t out() const { return out_; }
 
  private:
-  void Note(cublasStatus_t status, const char* call) { status_.Update(ToStatus(status, call)); }
+  void Note(cublasStatus_t status, const char* call) { status_.Update(BlasStatus(status, call)); }
   template <typename Value>
   void Set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
     if (product_ == nullptr) return;
@@ -160,7 +160,7 @@ absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Open() {
   absl::StatusOr<std::unique_ptr<const Functions>> functions = LoadFunctions();
   if (!functions.ok()) return functions.status();
   cublasLtHandle_t handle = nullptr;
-  absl::Status status = ToStatus((*functions)->create(&handle), "cublasLtCreate");
+  absl::Status status = BlasStatus((*functions)->create(&handle), "cublasLtCreate");
   if (!status.ok()) return status;
   return std::unique_ptr<CublasLt>(new CublasLt(*std::move(functions), handle));
 }
@@ -243,7 +243,7 @@ absl::Status CublasLt::Run(const DenseShape& shape, const Algorithm& algorithm,
   if (!product.status().ok()) return product.status();
   const float one = 1, kept = shape.accumulate ? 1 : 0;
   void* const workspace = algorithm.workspace_bytes > 0 ? args.workspace : nullptr;
-  return ToStatus(
+  return BlasStatus(
       functions_->matmul(handle_, product.get(), &one, args.weight, product.weight(), args.x,
                          product.x(), &kept, args.out, product.out(), args.out, product.out(),
                          &algorithm.opaque, workspace, algorithm.workspace_bytes, stream),
