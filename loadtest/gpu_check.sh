@@ -153,8 +153,9 @@ fi
 [ -x "$folder/$bench" ] || { echo "gpu_check: there is no $bench" >&2; exit 1; }
 # cuBLASLt comes with the toolkit or with PyTorch.
 torch_lib=$(python3 -c 'import nvidia; print(next(iter(nvidia.__path__)) + "/cu13/lib")' 2>/dev/null)
+taken_along=$([ -z "$libraries" ] || echo "$PWD"/build/gpu-libraries/usr/lib/*-linux-gnu)
 # For our programs alone: others have libraries of their own.
-ours=(env "LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:$torch_lib")
+ours=(env "LD_LIBRARY_PATH=$folder/lib:$taken_along:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:$torch_lib")
 
 "${ours[@]}" "$folder/$bench" device >"$work/device.json" 2>"$work/device.log"
 case $? in
