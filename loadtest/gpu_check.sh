@@ -4,21 +4,24 @@ set -uo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: loadtest/gpu_check.sh [--programs FILE] [--out FOLDER] [--rehearse]
+usage: loadtest/gpu_check.sh [--programs FILE | --libraries FILE] [--out FOLDER] [--rehearse]
        loadtest/gpu_check.sh --pack FILE [--architectures LIST]
+       loadtest/gpu_check.sh --pack-libraries FILE
 
 Runs the device tests, the benchmarks of kernels and plans, PyTorch's peers and compute-sanitizer on the
 first GPU. What fails is reported and the rest goes on; what the time does not suffice for is named.
 Writes gpu_check.json and gpu_check.md. Exit status: 0 all well, 1 a part failed, 3 no device.
 
-  --programs FILE       what --pack made: for a machine that lacks the build's packages; without it
-                        they are built here (cmake, nvcc and the build's Debian packages)
+  --programs FILE       what --pack made; without it the programs are built here, with nvcc and cmake
+  --libraries FILE      what --pack-libraries made: for a build here where there are no packages and no
+                        network to get them
   --out FOLDER          where the results go (loadtest/results)
   --rehearse            in the emulator, with the release build's programs: proves the script, times
                         nothing
   --pack FILE           builds the programs and packs them, with the libraries that they need, for a
                         machine that has a driver, PyTorch or not, and no network
-  --architectures LIST  of the GPUs to build for, as CMake lists them (80;90;100)
+  --architectures LIST  of the GPUs to build for, as CMake lists them (80;90;100 for a pack, else native)
+  --pack-libraries FILE packs the libraries and headers of Debian that the programs are built with
 USAGE
 }
 
@@ -26,13 +29,16 @@ cd "$(dirname "$0")/.." || exit 1
 readonly budget=530 # seconds, of nine minutes
 # In the order in which they matter, each with its share of the time.
 readonly targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
-programs='' out=loadtest/results rehearse=false pack='' architectures='80;90;100'
+# The Debian packages whose headers and libraries these need, and those that hold the libraries themselves.
+readonly packages=(libabsl-dev libgmock-dev libgtest-dev libicu-dev nlohmann-json3-dev)
+programs='' libraries='' out=loadtest/results rehearse=false pack='' pack_libraries='' architectures=''
 while [ $# -gt 0 ]; do
   case $1 in
     --rehearse) rehearse=true ;;
-    --programs | --out | --pack | --architectures)
+    --programs | --libraries | --out | --pack | --pack-libraries | --architectures)
       [ $# -ge 2 ] || { usage >&2; exit 2; }
-      declare "${1#--}=$2"
+      option=${1#--}
+      declare "${option//-/_}=$2"
       shift
       ;;
     -h | --help) usage; exit 0 ;;
@@ -74,11 +80,30 @@ part() {
   return 1
 }
 
-# The programs for a GPU, below build/cuda.
+# build ARCHITECTURES: the programs for a GPU, below build/cuda. The daemon is no part of them.
 build() {
+  local prefix=()
   command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
-  cmake --preset cuda -DSLUICE_TESTS=ON -DSLUICE_BENCHMARKS=ON "-DSLUICE_CUDA_ARCHITECTURES=$architectures" &&
-    cmake --build build/cuda --target "${targets[@]}"
+  if [ -n "$libraries" ]; then
+    # Not in the work folder: CMake remembers where they are.
+    mkdir -p build/gpu-libraries && tar -xzf "$libraries" -C build/gpu-libraries || return 1
+    prefix=("-DCMAKE_PREFIX_PATH=$PWD/build/gpu-libraries/usr")
+    export CPLUS_INCLUDE_PATH=$PWD/build/gpu-libraries/usr/include # as /usr/include would be
+  fi
+  cmake --preset cuda -DSLUICE_SERVER=OFF -DSLUICE_BENCHMARKS=OFF "-DSLUICE_CUDA_ARCHITECTURES=$1" \
+    "${prefix[@]}" && cmake --build build/cuda --target "${targets[@]}"
+}
+
+# pack_libraries FILE: with the shared libraries that the packages' links point to.
+pack_libraries() {
+  local runtime
+  runtime=$(dpkg-query -W -f '${Depends}\n' "${packages[@]}" | tr ',' '\n' |
+    sed -nE 's/^ *((libabsl|libicu)[0-9]+) .*/\1/p' | sort -u) || return 1
+  # shellcheck disable=SC2086 # a name each
+  dpkg -L "${packages[@]}" $runtime | sort -u |
+    grep -E '^/usr/(include|lib|share/cmake|src/googletest)' | grep -v '/libicu[a-z0-9]*\.a$' |
+    while read -r file; do if [ ! -d "$file" ] || [ -L "$file" ]; then echo "$file"; fi; done |
+    tar -czf "$1" -C / --transform 's,^/,,' -P -T - && ls -l "$1"
 }
 
 # pack FILE: the programs of build/cuda with their libraries, but for those of the C and C++ runtimes.
@@ -93,8 +118,12 @@ pack() {
   tar -czf "$1" -C "$folder" . && ls -l "$1"
 }
 
+if [ -n "$pack_libraries" ]; then
+  pack_libraries "$pack_libraries"
+  exit
+fi
 if [ -n "$pack" ]; then
-  build && pack "$pack"
+  build "${architectures:-80;90;100}" && pack "$pack"
   exit
 fi
 
@@ -112,9 +141,9 @@ if $rehearse; then
 elif [ -n "$programs" ]; then
   tar -xzf "$programs" -C "$folder" || { echo "gpu_check: $programs cannot be unpacked" >&2; exit 1; }
 else
-  if ! build >"$work/build.log" 2>&1; then
+  if ! build "${architectures:-native}" >"$work/build.log" 2>&1; then
     tail -n 20 "$work/build.log"
-    echo "gpu_check: the programs cannot be built here; --pack makes them on a machine with the build's packages" >&2
+    echo "gpu_check: the programs cannot be built here; on a machine with the build's packages --pack-libraries packs those, and --pack the programs" >&2
     exit 1
   fi
   for program in "${targets[@]}"; do
@@ -124,8 +153,9 @@ fi
 [ -x "$folder/$bench" ] || { echo "gpu_check: there is no $bench" >&2; exit 1; }
 # cuBLASLt comes with the toolkit or with PyTorch.
 torch_lib=$(python3 -c 'import nvidia; print(next(iter(nvidia.__path__)) + "/cu13/lib")' 2>/dev/null)
+taken_along=$([ -z "$libraries" ] || echo "$PWD"/build/gpu-libraries/usr/lib/*-linux-gnu)
 # For our programs alone: others have libraries of their own.
-ours=(env "LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:$torch_lib")
+ours=(env "LD_LIBRARY_PATH=$folder/lib:$taken_along:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:$torch_lib")
 
 "${ours[@]}" "$folder/$bench" device >"$work/device.json" 2>"$work/device.log"
 case $? in

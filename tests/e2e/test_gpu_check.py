@@ -60,6 +60,19 @@ def test_what_fails_is_named_and_the_others_go_on(pack, tmp_path):
     assert "| copy (mix) | 1 x 1 bf16 | 2.0 | 2000 | 100 % |" in table
 
 
+def test_the_libraries_of_the_build_travel(tmp_path):
+    ended = check("--pack-libraries", tmp_path / "libraries.tar.gz")
+    assert ended.returncode == 0, ended.stderr
+    with tarfile.open(tmp_path / "libraries.tar.gz") as archive:
+        names = archive.getnames()
+    for wanted in ("include/absl/status/statusor.h", "include/gmock/gmock.h", "include/nlohmann/json.hpp",
+                   "/cmake/absl/abslConfig.cmake", "/libabsl_status.so", "/libicuuc.so", "/libgtest.a"):
+        assert any(name.endswith(wanted) for name in names), wanted
+    # What a link names is there, too.
+    assert any("/libicuuc.so." in name for name in names)
+    assert not any(name.startswith(("/", "..")) for name in names)
+
+
 @pytest.mark.parametrize("arguments", [["--pact"], ["--programs"], ["--programs", "/no/such/file"]])
 def test_wrong_arguments_are_errors(arguments):
     assert check(*arguments).returncode in (1, 2)

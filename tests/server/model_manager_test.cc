@@ -138,11 +138,11 @@ TEST_F(ModelManagerTest, AFailedReloadKeepsWhatServes) {
   AddModel("m");
   ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
   const auto served = Find("m");
-  backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("no memory"); });
-  EXPECT_EQ(manager_.Load("m", std::nullopt).code(), absl::StatusCode::kResourceExhausted);
+  backend_.OnPrepare([](const Bucket&) { return absl::InternalError("no such kernel"); });
+  EXPECT_EQ(manager_.Load("m", std::nullopt).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Find("m"), served);
   EXPECT_THAT(Index()[0], HasSubstr("m:1 ready the last load failed: "));
-  EXPECT_THAT(Index()[0], HasSubstr("no memory"));
+  EXPECT_THAT(Index()[0], HasSubstr("no such kernel"));
 }
 
 }  // namespace
