@@ -10,7 +10,8 @@ usage: loadtest/gpu_check.sh [--programs FILE | --libraries FILE] [--out FOLDER]
 
 Runs the device tests, the benchmarks of kernels and plans, PyTorch's peers and compute-sanitizer on the
 first GPU. What fails is reported and the rest goes on; what the time does not suffice for is named.
-Writes gpu_check.json and gpu_check.md. Exit status: 0 all well, 1 a part failed, 3 no device.
+Writes gpu_check.json, gpu_check.md and a table of cuBLASLt's algorithms for this GPU. Exit status: 0 all
+well, 1 a part failed, 3 no device.
 
   --programs FILE       what --pack made; without it the programs are built here, with nvcc and cmake
   --libraries FILE      what --pack-libraries made: for a build here where there are no packages and no
@@ -128,7 +129,7 @@ if [ -n "$pack" ]; then
 fi
 
 tests=(kernels_cuda_device_test cuda_backend_device_test)
-bench=gpu_bench scale=()
+bench=gpu_bench scale=() tuning=()
 sanitized='TopK*:RowReduce*:RowOps*:ExcludeSelf*:Projection*:Attention*'
 folder=$work/programs
 mkdir -p "$folder"
@@ -137,7 +138,7 @@ if $rehearse; then
     find "$PWD/build/release" -type f -name "$program" -exec ln -s {} "$folder/" \;
   done
   tests=(kernels_cuda_test cuda_backend_test)
-  bench=gpu_bench_emulated scale=(--rehearse --seconds 0.01)
+  bench=gpu_bench_emulated scale=(--rehearse --seconds 0.01) tuning=(--rehearse --seconds 60)
 elif [ -n "$programs" ]; then
   tar -xzf "$programs" -C "$folder" || { echo "gpu_check: $programs cannot be unpacked" >&2; exit 1; }
 else
@@ -170,6 +171,12 @@ filter='*'
 $rehearse && filter='TopKTest.*:RowReduceTest.*:CudaModelTest.One*'
 part "kernel tests" 120 kernel_tests.txt "${ours[@]}" "$folder/${tests[0]}" --gtest_brief=1 "--gtest_filter=$filter"
 part "plans" 80 plans.json "${ours[@]}" "$folder/$bench" plans "${scale[@]}"
+# Of cuBLASLt's algorithms, a table to be committed.
+if grep -q '"library": "[^"]' "$work/device.json"; then
+  part "algorithms" 60 algorithms.json "${ours[@]}" "$folder/$bench" tune "${tuning[@]}"
+else
+  record "algorithms" "not measured: no cuBLASLt" 0
+fi
 for kernels in rows products draws; do
   part "kernels, $kernels" 50 "$kernels.json" "${ours[@]}" "$folder/$bench" "$kernels" "${scale[@]}"
 done

@@ -1,6 +1,5 @@
 #include "engine/cuda/dense_shapes.h"
 
-#include <set>
 #include <variant>
 
 namespace sluice {
@@ -52,8 +51,7 @@ std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t 
                     .head = true};
 }
 
-std::vector<DenseShape> DenseShapesOf(const Model& model, bool half) {
-  const Graph& graph = model.graph;
+std::set<DenseShape> DenseShapesOf(const Graph& graph, int64_t vocab, bool half) {
   std::set<DenseShape> shapes;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const GraphOp* const next = i + 1 < graph.ops.size() ? &graph.ops[i + 1] : nullptr;
@@ -65,11 +63,11 @@ std::vector<DenseShape> DenseShapesOf(const Model& model, bool half) {
         shapes.insert(*whole);
       }
     } else if (const auto* head = std::get_if<HeadOp>(&graph.ops[i])) {
-      shape = ShapeOf(graph, *head, model.config.vocab_size, half);
+      shape = ShapeOf(graph, *head, vocab, half);
     }
     if (shape) shapes.insert(*shape);
   }
-  return {shapes.begin(), shapes.end()};
+  return shapes;
 }
 
 }  // namespace sluice

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <optional>
-#include <vector>
+#include <set>
 
 #include "engine/cuda/dense_layer.h"
-#include "engine/model/model.h"
+#include "engine/model/graph.h"
 
 namespace sluice {
 
@@ -21,7 +21,7 @@ std::optional<DenseShape> WithActivation(const DenseShape& shape, const Activati
 // nullopt: with a bias, whose type is another than that of the logits, our kernel computes it.
 std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab, bool half);
 
-// All that lowering the model may ask for, each once.
-std::vector<DenseShape> DenseShapesOf(const Model& model, bool half);
+// All that lowering a model may ask for.
+std::set<DenseShape> DenseShapesOf(const Graph& graph, int64_t vocab, bool half);
 
 }  // namespace sluice

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cuda/device.h"
+#include "engine/model/config.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/rows.h"
 
@@ -62,7 +63,9 @@ class Bench {
   // Times what `launch` queues on stream() and keeps it as `measurement` in microseconds. Then releases
   // all memory that was taken.
   void Time(Measurement measurement, const std::function<void()>& launch);
-  // What could not be timed, and why.
+  // Releases all memory that was taken.
+  void Release() { memory_.clear(); }
+  // What could not be timed, and why. Likewise.
   void Missing(std::string what);
   const std::vector<std::string>& missing() const { return missing_; }
   void Keep(Measurement measurement) { measurements_.push_back(std::move(measurement)); }
@@ -93,6 +96,9 @@ T ValueOrDie(absl::StatusOr<T> value) {
 
 // Sizes for a GPU, whose cases exceed its caches, or for a rehearsal in the emulator.
 enum class Scale { kGpu, kRehearsal };
+
+// Of the plans.
+ModelConfig BenchModel(Scale scale);
 
 void TimeRowKernels(Bench& bench, Scale scale);      // embedding, norms, RoPE, activation, mix, XSA
 void TimeProductKernels(Bench& bench, Scale scale);  // projections, attention

@@ -4,7 +4,8 @@
 namespace sluice::gpu {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
-  return simt::MakeSimtDevice({.dense = {simt::SimtDense::kInvariant}});
+  return simt::MakeSimtDevice(
+      {.dense = {simt::SimtDense::kInvariant, simt::SimtDense::kWorkspace}});
 }
 
 }  // namespace sluice::gpu

@@ -9,9 +9,7 @@
 #include "tests/support/checkpoint_writer.h"
 
 namespace sluice::gpu {
-namespace {
-
-ModelConfig ConfigOf(Scale scale) {
+ModelConfig BenchModel(Scale scale) {
   ModelConfig config = testing::TinyConfig(scale == Scale::kGpu ? 6 : 1);
   if (scale == Scale::kGpu) {
     config.hidden_size = 1024;
@@ -26,12 +24,14 @@ ModelConfig ConfigOf(Scale scale) {
   return config;
 }
 
+namespace {
+
 // Steps of fresh sequences, each as long as may be, the last token of the last one sampled.
 class Steps {
  public:
   Steps(Bench& bench, Scale scale, const Bucket& largest)
       : bench_(bench),
-        model_(testing::RandomModel(ConfigOf(scale), 1, kernels::DType::kBF16)),
+        model_(testing::RandomModel(BenchModel(scale), 1, kernels::DType::kBF16)),
         backend_(ValueOrDie(MakeCudaBackend(std::make_unique<Borrowed>(bench.device()), {}))),
         executable_(ValueOrDie(backend_->Load(model_))),
         largest_(largest),

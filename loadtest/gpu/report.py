@@ -1,12 +1,15 @@
 """Joins what the parts of gpu_check.sh left in a folder: gpu_check.json, and a table for people.
 
 The folder has parts.tsv (name, outcome, seconds) and, of the parts that got so far, device.json,
-rows.json, products.json, draws.json (kernels), plans.json and torch.json.
+rows.json, products.json, draws.json (kernels), plans.json, torch.json and algorithms.json, a table for
+engine/cuda/algorithms, which is copied beside the results.
 """
 
 import argparse
 import json
 import pathlib
+import re
+import shutil
 
 
 def read(folder, name):
@@ -69,6 +72,17 @@ def fused_cost(kernels):
             yield f"XSA fused adds {100 * (fused / plain - 1):.1f} % to attention ({phase})."
 
 
+def keep_algorithms(folder, out):
+    """The name under which the table of algorithms is kept; None: there is none."""
+    table = read(folder, "algorithms")
+    if not table:
+        return None
+    name = "_".join(["algorithms", *(re.sub("[^a-z0-9]+", "-", table[key].lower()) for key in ("gpu", "library"))])
+    name += ".json"
+    shutil.copyfile(folder / "algorithms.json", out / name)
+    return name
+
+
 def render(report):
     device = report["device"]
     lines = ["# GPU check", ""]
@@ -85,6 +99,8 @@ def render(report):
         lines += table(("kernel", "shape", "us", "GB/s", "of copy", "TFLOP/s", "of matmul",
                         "PyTorch's time / ours"), kernel_rows(report))
         lines += [*fused_cost(report["kernels"]), ""]
+    if report["algorithms"]:
+        lines += [f"Table of cuBLASLt's algorithms, for `engine/cuda/algorithms/`: `{report['algorithms']}`.", ""]
     lines += [f"- {problem}" for problem in report["problems"]]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -111,6 +127,7 @@ def main():
                      for problem in read(arguments.folder, part).get("problems", [])],
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
+    report["algorithms"] = keep_algorithms(arguments.folder, arguments.out)
     (arguments.out / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
     text = render(report)
     (arguments.out / "gpu_check.md").write_text(text)

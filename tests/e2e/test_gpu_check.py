@@ -55,6 +55,8 @@ def test_what_fails_is_named_and_the_others_go_on(pack, tmp_path):
     assert outcomes["kernel tests"] == outcomes["kernels, rows"] == outcomes["kernels, draws"] == outcomes["plans"] == "ok"
     assert report["device"]["name"] == "pretended"
     assert report["kernels"] == [MEASURED] * 2
+    assert outcomes["algorithms"] == "not measured: no cuBLASLt"
+    assert report["algorithms"] is None
     table = (tmp_path / "out" / "gpu_check.md").read_text()
     assert ended.stdout.endswith(table), "the table comes last"
     assert "| copy (mix) | 1 x 1 bf16 | 2.0 | 2000 | 100 % |" in table
@@ -73,6 +75,17 @@ def test_the_libraries_of_the_build_travel(tmp_path):
     assert not any(name.startswith(("/", "..")) for name in names)
 
 
+def test_a_table_of_algorithms_is_kept(pack, tmp_path):
+    device = json.dumps({"device": {"name": "G 1", "architecture": "sm_0", "library": "cublaslt1"}})
+    table = json.dumps({"gpu": "G 1", "library": "cublaslt1", "layers": []})
+    ended = check("--out", tmp_path / "out", "--programs",
+                  pack(f"case $1 in device) echo '{device}' ;; tune) echo '{table}' ;; *) echo '{{}}' ;; esac"))
+    kept = json.loads((tmp_path / "out" / "gpu_check.json").read_text())["algorithms"]
+    assert kept == "algorithms_g-1_cublaslt1.json"
+    assert (tmp_path / "out" / kept).read_text().strip() == table
+    assert f"`{kept}`" in ended.stdout
+
+
 @pytest.mark.parametrize("arguments", [["--pact"], ["--programs"], ["--programs", "/no/such/file"]])
 def test_wrong_arguments_are_errors(arguments):
     assert check(*arguments).returncode in (1, 2)
@@ -89,3 +102,28 @@ def test_the_rehearsal_goes_through(tmp_path):
     plans = {(m["name"], m["unit"]): m["value"] for m in report["plans"]}
     assert plans["captures over 100 sizes", "captures"] == 0
     assert "A rehearsal in the emulator" in ended.stdout
+    assert report["algorithms"] == "algorithms_simt-emulator_pretended.json"
+    assert report["algorithms"] in ended.stdout
+    table = json.loads((tmp_path / report["algorithms"]).read_text())
+    assert (table["gpu"], table["library"]) == ("SIMT emulator", "pretended")
+    assert {layer["k"] for layer in table["layers"]} == {32, 40}
+    assert sum(layer["head"] for layer in table["layers"]) == 1
+
+
+def tune(*arguments):
+    program = next((ROOT / "build" / "release").rglob("gpu_bench_emulated"))
+    return subprocess.run([program, "tune", "--rehearse", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_shapes_are_tuned_beside_those_of_the_benchmark():
+    ended = tune("--shape", "24,48,bias,gelu_tanh", "--shape", "24,48,f32,accumulate")
+    assert ended.returncode == 0, ended.stderr
+    layers = [layer for layer in json.loads(ended.stdout)["layers"] if layer["k"] == 24]
+    named = {(layer["dtype"], layer["bias"], layer["accumulate"], layer["activation"]) for layer in layers}
+    assert named == {("bf16", True, False, "gelu_tanh"), ("f32", False, True, "none")}
+    assert all("of 2, " in layer["note"] for layer in layers), "all that pass are timed"
+
+
+@pytest.mark.parametrize("shape", ["24", "0,1", "1,0", "1,2,silu", "a,2", ""])
+def test_other_shapes_are_errors(shape):
+    assert "is no K,N" in tune("--shape", shape).stderr

@@ -141,7 +141,8 @@ TEST_F(CudaModelTest, ATableDecidesBitsAndIsInTheProfile) {
   Load(TinyConfig(1), library, "cublaslt");
   const auto without = logits();
   AlgorithmTable table("SIMT emulator", "pretended");
-  for (const DenseShape& shape : DenseShapesOf(*model_, /*half=*/false)) {
+  for (const DenseShape& shape :
+       DenseShapesOf(model_->graph, model_->config.vocab_size, /*half=*/false)) {
     const auto kind = shape.head ? simt::SimtDense::kUnfinished : simt::SimtDense::kBackwards;
     ASSERT_TRUE(table.Add(shape, {static_cast<uint64_t>(kind)}, "").ok());
   }

@@ -91,7 +91,7 @@ TEST_F(LowerToCudaTest, TheHeadIsTheLibrarysUnlessItHasABias) {
 // Each alone in a table brings a layer of the library into the model.
 TEST_F(LowerToCudaTest, ItAsksForTheShapesThatAreListed) {
   const ModelConfig config = ConfigWith(Activation::kRelu);
-  const auto shapes = DenseShapesOf(*RandomModel(config, 3), /*half=*/false);
+  const auto shapes = DenseShapesOf(BuildGraph(config), config.vocab_size, /*half=*/false);
   EXPECT_EQ(shapes.size(), 7u) << "q, k and v, o, up, up and f, down, the head";
   for (const DenseShape& shape : shapes) {
     AlgorithmTable table("SIMT emulator", "pretended");
