@@ -89,8 +89,9 @@ absl::Status CudaSlot<T>::AllocatePassage(const StepLayout& layout, Passage* pas
   Device& device = owner_.device;
   const auto pin = [&device](size_t bytes, PinnedMemory* memory) {
     auto pinned = device.AllocatePinned(bytes);
-    if (pinned.ok()) *memory = *std::move(pinned);
-    return pinned.status();
+    if (!pinned.ok()) return pinned.status();
+    *memory = *std::move(pinned);
+    return absl::OkStatus();
   };
   const auto input_bytes = static_cast<size_t>(layout.input_bytes);
   absl::Status status = pin(input_bytes, &passage->input);
