@@ -48,7 +48,7 @@ void Compute(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
   for (int64_t r = 0; r < args.rows; ++r) {
     const T* const x = static_cast<const T*>(args.x) + r * shape.k;
     Out* const out = static_cast<Out*>(args.out) + r * shape.n;
-    if (kind != SimtDense::kTrustsWorkspace) std::fill_n(sums, shape.n, 0.0f);
+    if (kind != SimtDense::kTrustsWorkspace || r > 0) std::fill_n(sums, shape.n, 0.0f);
     for (int64_t i = 0; i < shape.k; ++i) {
       const int64_t k = backwards ? shape.k - 1 - i : i;
       const float value = Widen(x[k]);

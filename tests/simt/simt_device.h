@@ -17,7 +17,7 @@ enum class SimtDense {
   kVaries,           // its sums run the other way where there are many rows
   kBackwards,        // its sums run the other way: invariant, other bits
   kWorkspace,        // as kInvariant, but sums pass through a workspace
-  kTrustsWorkspace,  // and begin with what lies there
+  kTrustsWorkspace,  // and the first row's begin with what lies there
   kDropsNaN,         // where a function is to be applied, a NaN becomes 0
   kWrongFunction,    // where a function is to be applied, it is its square
   kUnfinished,       // the last column is not written
