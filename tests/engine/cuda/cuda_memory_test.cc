@@ -41,6 +41,7 @@ class TimedModel final : public ExecutableModel {
   TimedModel(std::unique_ptr<ExecutableModel> model, FakeClock* clock)
       : model_(std::move(model)), clock_(clock) {}
   int64_t weight_bytes() const override { return model_->weight_bytes(); }
+  std::vector<std::string> notices() const override { return model_->notices(); }
   RowOrder row_order() const override { return model_->row_order(); }
   int64_t page_bytes() const override { return model_->page_bytes(); }
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
@@ -189,6 +190,20 @@ TEST(CudaMemoryTest, AReviewCapturesTheMaximumWhenMemoryHasComeFree) {
   ASSERT_TRUE(starved.engine->Optimize(starved.model->name, "", /*force=*/true).ok());
   EXPECT_EQ(starved.Answers(), expected);
   EXPECT_EQ(starved.observer.batches().back().lookup, Lookup::kHit);
+}
+
+TEST(CudaNoticeTest, WhatAModelIsLoadedWithoutIsSaid) {
+  FakeClock clock;
+  RecordingObserver observer;
+  TimedBackend backend(
+      MakeCudaBackend(simt::MakeSimtDevice({.dense = {simt::SimtDense::kInvariant}}),
+                      {.dtype = "f32", .dense = "cublaslt"})
+          .value(),
+      &clock);
+  const auto engine = Engine::Create(SmallLadder(), &backend, &clock, &observer);
+  ASSERT_TRUE(engine->Serve(RandomModel(TinyConfig(1), 3)).ok());
+  EXPECT_THAT(observer.notices(),
+              ::testing::ElementsAre(HasSubstr("there is no table of algorithms for SIMT")));
 }
 
 TEST(CudaMemoryTest, WeightsAndSlotsWithoutMemoryAreTheErrorOfTheStart) {
