@@ -242,8 +242,8 @@ std::vector<Option> CudaOptionTable() {
              "File of the table that says which algorithm of cublaslt computes which layer, as "
              "gpu_bench tune makes it, for this GPU and this version of the library. Empty: the "
              "table for them in this binary, if any; what none names is taken in the library's own "
-             "order. Trust it as the binary: its algorithms are handed to the library. A digest of "
-             "the table is part of the numerics profile."),
+             "order. It only chooses among the library's own candidates. A digest of the table is "
+             "part of the numerics profile."),
       OPTION(
           cuda.poison, Boolean{},
           "Fill everything that a batch must not read with NaN before it runs. For tests; slow."),

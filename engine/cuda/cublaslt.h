@@ -31,10 +31,6 @@ class CublasLt {
 
   // Those of the heuristic for many rows that Check takes, the best first.
   std::vector<Algorithm> Algorithms(const DenseShape& shape) const;
-  // FailedPrecondition says why the algorithm is not to be had: it splits k, wants too large a
-  // workspace, or is none of the library's for this shape and device.
-  absl::StatusOr<Algorithm> Check(const DenseShape& shape,
-                                  const cublasLtMatmulAlgo_t& opaque) const;
   // "algorithm 66, tile 20, stages 15"
   std::string Describe(const cublasLtMatmulAlgo_t& opaque) const;
 
@@ -44,6 +40,11 @@ class CublasLt {
 
  private:
   CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t handle);
+
+  // FailedPrecondition says why the algorithm is not to be had: it splits k, wants too large a
+  // workspace, or is none of the library's for this shape and device.
+  absl::StatusOr<Algorithm> Check(const DenseShape& shape,
+                                  const cublasLtMatmulAlgo_t& opaque) const;
 
   std::unique_ptr<const Functions> functions_;
   cublasLtHandle_t handle_;

@@ -120,15 +120,6 @@ class CudaDevice final : public Device {
     }
     return layers;
   }
-  absl::StatusOr<std::unique_ptr<DenseLayer>> MakeDenseLayer(
-      const DenseShape& shape, const DenseAlgorithm& algorithm) override {
-    const absl::StatusOr<const CublasLt*> library = Library();
-    if (!library.ok()) return library.status();
-    const absl::StatusOr<CublasLt::Algorithm> checked =
-        (*library)->Check(shape, std::bit_cast<cublasLtMatmulAlgo_t>(algorithm));
-    if (!checked.ok()) return checked.status();
-    return std::make_unique<CudaDenseLayer>(**library, shape, *checked);
-  }
 
  protected:
   void Release(void* memory, bool pinned) override {

@@ -11,9 +11,7 @@ namespace sluice {
 absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> DenseLayers::Passing(
     const DenseShape& shape, const void* weight, const void* bias, size_t most) {
   std::vector<std::unique_ptr<DenseLayer>> candidates = device_.DenseCandidates(shape);
-  std::unique_ptr<DenseLayer> kept = OfTable(shape);
-  const DenseLayer* const of_table = kept.get();
-  if (kept != nullptr) candidates.insert(candidates.begin(), std::move(kept));
+  const DenseLayer* const of_table = PreferTable(shape, &candidates);
   std::vector<std::unique_ptr<DenseLayer>> passing;
   if (candidates.empty()) return passing;
   size_t workspace = 0;
@@ -45,13 +43,19 @@ absl::StatusOr<const DenseLayer*> DenseLayers::Find(const DenseShape& shape, con
   return layer.get();
 }
 
-std::unique_ptr<DenseLayer> DenseLayers::OfTable(const DenseShape& shape) {
+const DenseLayer* DenseLayers::PreferTable(const DenseShape& shape,
+                                           std::vector<std::unique_ptr<DenseLayer>>* candidates) {
   const DenseAlgorithm* const algorithm = table_ == nullptr ? nullptr : table_->Find(shape);
   if (algorithm == nullptr) return nullptr;
-  absl::StatusOr<std::unique_ptr<DenseLayer>> layer = device_.MakeDenseLayer(shape, *algorithm);
-  if (layer.ok()) return *std::move(layer);
-  Refuse(shape, layer.status());
-  return nullptr;
+  const auto named = std::find_if(candidates->begin(), candidates->end(), [&](const auto& layer) {
+    return layer->algorithm() == *algorithm;
+  });
+  if (named == candidates->end()) {
+    Refuse(shape, absl::NotFoundError("its algorithm is none of the library's candidates"));
+    return nullptr;
+  }
+  std::rotate(candidates->begin(), named, named + 1);
+  return candidates->front().get();
 }
 
 void DenseLayers::Refuse(const DenseShape& shape, const absl::Status& why) {

@@ -14,8 +14,9 @@
 
 namespace sluice {
 
-// One layer per shape: the table's algorithm, or else the first of the library's own order, that passes
-// a DenseTrial on this device.
+// One layer per shape: of the library's candidates the table's, or else the first in the library's own
+// order, that passes a DenseTrial on this device. A table only chooses: what it holds is never handed to
+// the library.
 class DenseLayers {
  public:
   // None is owned; `stream` is used during the calls only. `table` may be null.
@@ -36,8 +37,9 @@ class DenseLayers {
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:
-  // nullptr: it has none that this device takes.
-  std::unique_ptr<DenseLayer> OfTable(const DenseShape& shape);
+  // Puts the table's first, and returns it; nullptr: it names none of them.
+  const DenseLayer* PreferTable(const DenseShape& shape,
+                                std::vector<std::unique_ptr<DenseLayer>>* candidates);
   void Refuse(const DenseShape& shape, const absl::Status& why);
 
   Device& device_;

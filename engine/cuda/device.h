@@ -104,10 +104,6 @@ class Device {
   // Its algorithms for a shape, the one that it takes for the best first; none where it has none. None
   // of them splits sums over k.
   virtual std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) = 0;
-  // One of them that was kept. The error says why it is refused: it splits sums, wants more than
-  // kMostWorkspaceBytes, or is none of this library, device or shape.
-  virtual absl::StatusOr<std::unique_ptr<DenseLayer>> MakeDenseLayer(
-      const DenseShape& shape, const DenseAlgorithm& algorithm) = 0;
 
  protected:
   friend struct ReleaseMemory;

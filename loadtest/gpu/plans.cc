@@ -114,10 +114,6 @@ class Steps {
     std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
       return device_.DenseCandidates(shape);
     }
-    absl::StatusOr<std::unique_ptr<DenseLayer>> MakeDenseLayer(
-        const DenseShape& shape, const DenseAlgorithm& algorithm) override {
-      return device_.MakeDenseLayer(shape, algorithm);
-    }
 
    private:
     void Release(void*, bool) override {}  // what the lender gave releases itself there

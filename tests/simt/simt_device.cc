@@ -293,13 +293,6 @@ class EmulatedDevice final : public SimtDevice {
     }
     return layers;
   }
-  absl::StatusOr<std::unique_ptr<DenseLayer>> MakeDenseLayer(
-      const DenseShape& shape, const DenseAlgorithm& algorithm) override {
-    if (algorithm[0] > static_cast<uint64_t>(SimtDense::kUnfinished)) {
-      return absl::FailedPreconditionError("it is no algorithm of this library");
-    }
-    return std::make_unique<SimtDenseLayer>(shape, static_cast<SimtDense>(algorithm[0]));
-  }
   void Lose(const std::string& fault) override {
     const std::lock_guard lock(core_.mutex);
     core_.Note(fault);

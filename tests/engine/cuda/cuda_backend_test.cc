@@ -133,7 +133,9 @@ TEST_F(CudaModelTest, SaysWhatItIsLoadedWithout) {
 }
 
 TEST_F(CudaModelTest, ATableDecidesBitsAndIsInTheProfile) {
-  const simt::SimtOptions library = {.dense = {simt::SimtDense::kInvariant}};
+  const simt::SimtOptions library = {.dense = {simt::SimtDense::kInvariant,
+                                               simt::SimtDense::kBackwards,
+                                               simt::SimtDense::kUnfinished}};
   const auto logits = [this] {
     const auto slot = executable_->CreateSlot({8, 1}, 4).value();
     return Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
