@@ -12,8 +12,8 @@
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/lengths.h"
-#include "engine/schedule/adaptive.h"
-#include "engine/schedule/ladder_trial.h"
+#include "engine/review/adaptive.h"
+#include "engine/review/ladder_trial.h"
 
 namespace sluice::client {
 namespace {
@@ -29,7 +29,7 @@ std::vector<int32_t> Sample(std::span<const int32_t> lengths) {
 }
 
 CostModel Law(const FitArguments& arguments) {
-  CostModel::State state;
+  CostState state;
   state.law[0] = arguments.step_us * 1e-6;
   state.law[1] = arguments.token_us * 1e-6;
   CostModel costs;

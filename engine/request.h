@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "engine/model/model.h"
-#include "engine/schedule/queue.h"
+#include "engine/schedule_values.h"
 #include "kernels/cpu/sample.h"
 
 namespace sluice {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fails when clang-format would change a C++ or CUDA file.
 cd "$(dirname "$0")/.." || exit 1
-find client config engine kernels loadtest server tests \
+find base client config engine kernels loadtest server tests verify \
   \( -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' \) -print0 |
   xargs -0 -n 32 -P "$(nproc)" clang-format --dry-run --Werror

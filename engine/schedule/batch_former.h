@@ -4,38 +4,17 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/bucket.h"
-#include "engine/clock.h"
+#include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
-#include "engine/schedule/ladder.h"
 #include "engine/schedule/queue.h"
+#include "engine/schedule_values.h"
 
 namespace sluice {
-
-enum class Trigger {  // why a batch was launched now
-  kFull,              // more waits than rides, or the largest bucket is full
-  kDelay,             // a sequence waited max_queue_delay
-  kDeadline,          // a sequence would miss its deadline by waiting on
-  kIdle,              // nothing is gained by waiting
-  kDrain,             // shutting down
-};
-std::string_view TriggerName(Trigger trigger);  // "full", "delay", "deadline", "idle", "drain"
-
-enum class WaitReason {
-  kEmpty,    // nothing waits
-  kCompany,  // those expected until wait_until save more device time than the delay costs
-};
-std::string_view WaitReasonName(WaitReason reason);  // "empty", "company"
-
-// How fast sequences arrive, decayed; all 0 when unknown.
-struct ArrivalRate {
-  double sequences_per_second = 0;
-  double tokens_per_second = 0;
-};
 
 // What a decision is made from beside the queue and the time. Owned by the caller.
 struct FormerInputs {

@@ -121,7 +121,7 @@ double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
   return std::min(seconds, kMaxDrainSeconds);
 }
 
-CostModel::State CostModel::state() const {
+CostState CostModel::state() const {
   State state;
   for (int i = 0; i < kTerms; ++i) {
     state.law[i] = law_[i];

@@ -7,6 +7,7 @@
 
 #include "absl/container/btree_map.h"
 #include "engine/bucket.h"
+#include "engine/schedule_values.h"
 
 namespace sluice {
 
@@ -27,7 +28,7 @@ struct StepShape {
 // that never ran have the law alone. Not thread-safe; a copy is a snapshot.
 class CostModel {
  public:
-  static constexpr int kTerms = 6;
+  static constexpr int kTerms = kCostTerms;
 
   // Allocates only for a bucket seen for the first time. `seconds` <= 0 or not finite is ignored.
   void Observe(const StepShape& step, double seconds);
@@ -39,20 +40,9 @@ class CostModel {
   // those of the steps observed were on average in context, positions and sampled rows. At most 10^9.
   double EstimateDrain(int64_t tokens, const Bucket& largest) const;
 
-  // For export and the ladder file. Decayed sums, so that a model set from it learns on alike.
-  struct BucketCost {
-    Bucket bucket{};
-    double correction = 1;
-    double weight = 0;        // of the observations that it rests on
-    double mean_seconds = 0;  // decayed, of its steps whatever their shape
-  };
-  struct State {
-    double law[kTerms] = {};              // in the order of the formula, seconds per unit
-    double moments[kTerms][kTerms] = {};  // decayed sum of x x' / y^2
-    double products[kTerms] = {};         // decayed sum of x / y
-    double totals[kTerms] = {};           // decayed sum of x
-    std::vector<BucketCost> buckets;      // ascending
-  };
+  // For export and the ladder file. A model that is restored from a state learns on alike.
+  using BucketCost = sluice::BucketCost;
+  using State = CostState;
   State state() const;
   // What is not finite, negative or beyond any measurement is dropped.
   void Restore(const State& state);

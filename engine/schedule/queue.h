@@ -10,13 +10,10 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
-#include "engine/clock.h"
+#include "base/clock.h"
+#include "engine/schedule_values.h"
 
 namespace sluice {
-
-// Level 1 is the most urgent; 0 in the protocol means the default.
-inline constexpr int kPriorityLevels = 3;
-inline constexpr int kDefaultPriority = 2;
 
 // One row of a request: the unit that is queued and grouped. Rows of one request may run in
 // different batches. Fields do not change while it is queued, except by the queue.

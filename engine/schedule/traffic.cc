@@ -3,11 +3,11 @@
 #include <chrono>
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice {
 
-std::vector<DecayedHistogram::Entry> DecayedHistogram::Entries() const {
+std::vector<TokenWeight> DecayedHistogram::Entries() const {
   std::vector<Entry> entries;
   entries.reserve(counts_.size());
   counts_.ForEach([&](int32_t tokens, double weight) { entries.push_back({tokens, weight}); });

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/bucket.h"
-#include "engine/clock.h"
 #include "engine/schedule/batch_former.h"
 #include "engine/schedule/decayed_counts.h"
+#include "engine/schedule_values.h"
 
 namespace sluice {
 
@@ -20,10 +21,7 @@ class DecayedHistogram {
   // O(log n). A `now` before the latest counts as the latest.
   void Add(int32_t tokens, MonoTime now) { counts_.Add(tokens, now); }
 
-  struct Entry {
-    int32_t tokens;
-    double weight;  // as of the latest Add
-  };
+  using Entry = TokenWeight;
   std::vector<Entry> Entries() const;  // ascending in tokens
   double total() const { return counts_.total(); }
   // Of the shares, in bits; 0 when empty.

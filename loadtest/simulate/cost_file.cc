@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "engine/schedule_json.h"
+#include "engine/journal/schedule_json.h"
 #include "nlohmann/json.hpp"
 
 namespace sluice::loadtest {
@@ -27,7 +27,7 @@ absl::StatusOr<CostModel> ReadCosts(const std::string& path) {
   if (!object.is_object() || !object.contains("costs")) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is not JSON with \"costs\""));
   }
-  const absl::StatusOr<CostModel::State> state = CostsFromJson(object["costs"]);
+  const absl::StatusOr<CostState> state = CostsFromJson(object["costs"]);
   if (!state.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", state.status().message()));
   }

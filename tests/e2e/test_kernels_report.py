@@ -1,10 +1,10 @@
-"""The report of kernels/bench/run.py, whose figures the README quotes."""
+"""The report of loadtest/bench/kernels/run.py, whose figures the README quotes."""
 
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "kernels" / "bench"))
+sys.path.insert(0, str(ROOT / "loadtest" / "bench" / "kernels"))
 
 import random_llama  # noqa: E402
 import report  # noqa: E402

@@ -13,7 +13,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Seconds per unit, in the order of the law.
-constexpr double kTruth[CostModel::kTerms] = {60e-6, 0.02e-6, 0.03e-6, 0.00001e-6, 0.1e-6, 1e-6};
+constexpr double kTruth[kCostTerms] = {60e-6, 0.02e-6, 0.03e-6, 0.00001e-6, 0.1e-6, 1e-6};
 
 double TrueCost(const StepShape& step) {
   return kTruth[0] + kTruth[1] * step.bucket.tokens + kTruth[2] * step.computed_tokens +
@@ -217,8 +217,8 @@ TEST(CostModel, ARestoredModelEstimatesAndLearnsAlike) {
 TEST(CostModel, RestoringNonsenseLeavesAModelThatLearns) {
   for (double nonsense : {kNaN, kInfinity, -kInfinity, -1.0, 1e308, 1e-308}) {
     SCOPED_TRACE(nonsense);
-    CostModel::State state;
-    for (int i = 0; i < CostModel::kTerms; ++i) {
+    CostState state;
+    for (int i = 0; i < kCostTerms; ++i) {
       state.law[i] = nonsense;
       state.products[i] = nonsense;
       state.totals[i] = nonsense;
@@ -237,7 +237,7 @@ TEST(CostModel, RestoringNonsenseLeavesAModelThatLearns) {
       ASSERT_GE(costs.Estimate(step), 0);
       costs.Observe(step, TrueCost(step));
     }
-    for (const CostModel::BucketCost& cost : costs.state().buckets) {
+    for (const BucketCost& cost : costs.state().buckets) {
       EXPECT_TRUE(std::isfinite(cost.correction) && cost.correction > 0);
       EXPECT_TRUE(std::isfinite(cost.mean_seconds));
     }
@@ -249,7 +249,7 @@ TEST(CostModel, ARestoredModelsDrainIsANumber) {
   constexpr int kComputed = 2;
   for (double share : {0.0, 1e12, 1e45}) {
     SCOPED_TRACE(share);
-    CostModel::State state;
+    CostState state;
     for (double& seconds : state.law) seconds = 1e-6;
     for (double& total : state.totals) total = share;
     for (double computed : {1e-300, 1e-30, 1.0}) {

@@ -25,7 +25,7 @@ const Ladder& TestLadder() {
 
 // 10 us and 1 us per bucket token.
 CostModel TestCosts() {
-  CostModel::State state;
+  CostState state;
   state.law[0] = 10e-6;
   state.law[1] = 1e-6;
   CostModel costs;

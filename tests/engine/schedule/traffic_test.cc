@@ -24,7 +24,7 @@ TEST(DecayedHistogram, HalvesPerHalfLife) {
   histogram.Add(5, kStart);
   histogram.Add(5, kStart);
   histogram.Add(9, kStart + seconds(10));
-  const std::vector<DecayedHistogram::Entry> entries = histogram.Entries();
+  const std::vector<TokenWeight> entries = histogram.Entries();
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].tokens, 5);
   EXPECT_DOUBLE_EQ(entries[0].weight, 1);
@@ -57,7 +57,7 @@ TEST(DecayedHistogram, EqualsTheSumOfDecayedAdds) {
       expected[a.tokens] += std::exp2(-age.count() / half_life);
     }
     double total = 0;
-    for (const DecayedHistogram::Entry& entry : histogram.Entries()) {
+    for (const TokenWeight& entry : histogram.Entries()) {
       EXPECT_NEAR(entry.weight, expected[entry.tokens], 0.01) << entry.tokens;
       total += entry.weight;
     }

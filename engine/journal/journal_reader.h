@@ -1,0 +1,78 @@
+// Reads what a Journal wrote. The file is not trusted: every value is checked for its range before
+// use, and a line for its length before it is stored.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/schedule/scheduler.h"
+
+namespace sluice {
+
+struct JournalStart {
+  std::string model;
+  int64_t version = 0;
+  std::string device;
+  std::string profile;
+  nanoseconds half_life{0};
+  BatchOptions batch;
+  CostState costs;
+};
+struct JournalLadder {
+  Ladder ladder;
+};
+struct JournalPush {
+  WaitingSequence sequence;
+  bool arrival = false;
+};
+struct JournalRemove {
+  uint64_t ticket = 0;
+};
+struct JournalRevise {
+  uint64_t ticket = 0;
+  SequenceQueue::NextStep next{};
+};
+struct JournalDecide {
+  DecisionTime at;
+  BatchDecision decision;
+  std::vector<uint64_t> tickets;  // of the batch
+};
+struct JournalObserve {
+  StepShape step;
+  double seconds = 0;
+};
+struct JournalDropped {
+  int64_t lines = 0;
+};
+using JournalEntry = std::variant<JournalStart, JournalLadder, JournalPush, JournalRemove,
+                                  JournalRevise, JournalDecide, JournalObserve, JournalDropped>;
+
+class JournalReader {
+ public:
+  static constexpr size_t kMostLineBytes = 4 << 20;
+
+  // NotFound names the path.
+  static absl::StatusOr<JournalReader> Open(const std::string& path);
+
+  // The next line's; nullopt at the end, where a last line without its end is left out: it was
+  // being written. InvalidArgument names the line, the field and what is wrong.
+  absl::StatusOr<std::optional<JournalEntry>> Next();
+
+  int64_t line() const { return line_; }  // of the last entry, from 1
+
+ private:
+  explicit JournalReader(std::ifstream file)
+      : file_(std::move(file)), text_(kMostLineBytes, '\0') {}
+
+  std::ifstream file_;
+  std::string text_;
+  int64_t line_ = 0;
+};
+
+}  // namespace sluice

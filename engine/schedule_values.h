@@ -1,0 +1,80 @@
+// The values by which scheduling is told about outside of it: priorities, the reasons of decisions,
+// the rate of arrivals, measured costs, changes of a ladder.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "engine/bucket.h"
+
+namespace sluice {
+
+// Priority levels run from 1, the most urgent, to kPriorityLevels. In the protocol 0 means the default.
+inline constexpr int kPriorityLevels = 3;
+inline constexpr int kDefaultPriority = 2;
+
+// Why a batch was launched now.
+enum class Trigger {
+  kFull,      // more sequences wait than fit, or the largest bucket is full
+  kDelay,     // a sequence has waited for max_queue_delay
+  kDeadline,  // a sequence would miss its deadline by waiting longer
+  kIdle,      // waiting would gain nothing
+  kDrain,     // the model is draining
+};
+std::string_view TriggerName(Trigger trigger);  // "full", "delay", "deadline", "idle", "drain"
+
+// Why no batch was launched.
+enum class WaitReason {
+  kEmpty,    // nothing waits
+  kCompany,  // the arrivals expected until then save more device time than the delay costs
+};
+std::string_view WaitReasonName(WaitReason reason);  // "empty", "company"
+
+// How fast sequences arrive: a decayed estimate, all 0 when unknown.
+struct ArrivalRate {
+  double sequences_per_second = 0;
+  double tokens_per_second = 0;
+};
+
+// An entry of a decayed histogram over token counts.
+struct TokenWeight {
+  int32_t tokens;
+  double weight;  // the decayed count, as of the latest addition
+};
+
+// The number of coefficients in the cost model's law.
+inline constexpr int kCostTerms = 6;
+
+// What the cost model has learned about one bucket.
+struct BucketCost {
+  Bucket bucket{};
+  double correction = 1;    // the factor by which its steps differ from the law
+  double weight = 0;        // the decayed number of observations behind it
+  double mean_seconds = 0;  // the decayed mean over its steps, whatever their shape
+};
+
+// All that the cost model has learned; see CostModel in engine/schedule/cost_model.h. Sums are
+// decayed.
+struct CostState {
+  double law[kCostTerms] = {};                  // in the order of the formula, seconds per unit
+  double moments[kCostTerms][kCostTerms] = {};  // sum of x x' / y^2
+  double products[kCostTerms] = {};             // sum of x / y
+  double totals[kCostTerms] = {};               // sum of x
+  std::vector<BucketCost> buckets;              // ascending
+};
+
+// The difference of two packed ladders. The buckets that both have divide the sizes into ranges.
+// Within a range, p buckets that only the former has gave way to q that only the latter has:
+//   added    the q
+//   removed  the p, if a bucket of both serves their sizes (q = 0) or each was moved (q = p)
+//   merged   the p, if fewer serve their sizes (0 < q < p)
+//   split    the p, if more do (p < q)
+// Every bucket that is not in both is in exactly one of the four lists. All ascend.
+struct LadderDiff {
+  std::vector<Bucket> added;                   // of the latter ladder
+  std::vector<Bucket> removed, merged, split;  // of the former ladder
+  bool empty() const { return added.empty() && removed.empty() && merged.empty() && split.empty(); }
+};
+
+}  // namespace sluice

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Fails on an #include that the layout of the tree forbids.
+
+FOLDERS names, for each folder, the folders whose headers it may include beside its own. A folder
+covers its subfolders unless they have an entry of their own. Arrows run one way: the table is
+checked to have no cycle.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+ENGINE_VALUES = ["base", "kernels", "engine/model", "engine"]
+PURE = [*ENGINE_VALUES, "engine/ladder", "engine/schedule", "engine/review"]
+SERVER = ["base", "engine/model", "engine"]
+EVERYTHING = None  # Benchmarks and tests may include any header.
+
+FOLDERS = {
+    "base": [],
+    "kernels": ["base"],
+    "kernels/reference": ["base", "kernels"],
+    "kernels/cpu": ["base", "kernels"],
+    "kernels/simt": ["base"],
+    "kernels/cuda": ["base", "kernels", "kernels/simt"],
+    "engine/model/tokenizer": ["base"],
+    "engine/model": ["base", "kernels", "engine/model/tokenizer"],
+    "engine": ["base", "kernels", "engine/model"],
+    "engine/ladder": ENGINE_VALUES,
+    "engine/schedule": [*ENGINE_VALUES, "engine/ladder"],
+    "engine/review": [*ENGINE_VALUES, "engine/ladder", "engine/schedule"],
+    "engine/journal": [*ENGINE_VALUES, "engine/ladder", "engine/schedule"],
+    "engine/plans": [*PURE, "engine/journal"],
+    "engine/rows": [*ENGINE_VALUES, "engine/model/tokenizer"],
+    "engine/runner": [*PURE, "engine/journal", "engine/plans", "engine/rows"],
+    "engine/cpu": [*ENGINE_VALUES, "kernels/cpu"],
+    "engine/cuda": [*ENGINE_VALUES, "kernels/cuda", "kernels/simt"],
+    "proto": [],
+    "server/common": [*SERVER, "proto"],
+    "server/security": [*SERVER, "server/common"],
+    "server/net/grpc_1_51": [*SERVER, "server/common", "server/security"],
+    "server/net": [*SERVER, "kernels/cpu", "server/common", "server/security",
+                   "server/net/grpc_1_51"],
+    "server/calls": [*SERVER, "proto", "server/common", "server/security", "server/net",
+                     "server/net/grpc_1_51"],
+    "server/observe": [*SERVER, "proto", "server/common", "server/security", "server/net",
+                     "server/net/grpc_1_51"],
+    "server/protocol": [*SERVER, "kernels", "proto", "server/common", "server/security",
+                        "server/observe"],
+    "server/models": [*SERVER, "proto", "server/common", "server/protocol"],
+    "server/inference": [*SERVER, "proto", "server/common", "server/security", "server/net",
+                         "server/net/grpc_1_51", "server/calls", "server/observe", "server/protocol", "server/models"],
+    "server/admin": [*SERVER, "proto", "server/common", "server/security", "server/net",
+                     "server/net/grpc_1_51", "server/calls", "server/observe", "server/protocol", "server/models",
+                     "server/inference"],
+    "server/daemon": [*SERVER, "config", "engine/cpu", "engine/cuda", "server/common",
+                      "server/security", "server/net", "server/net/grpc_1_51", "server/calls",
+                      "server/observe", "server/protocol", "server/models", "server/inference", "server/admin"],
+    "config": ["base", "engine", "server/common"],
+    "verify": ["base", "kernels", "kernels/cpu", "engine/model", "engine", "engine/cpu"],
+    "client": [*PURE, "proto", "config", "verify"],
+    "loadtest": EVERYTHING,
+    "tests": EVERYTHING,
+}
+
+TOPS = sorted({folder.split("/")[0] for folder in FOLDERS})
+SOURCES = ("*.h", "*.cc", "*.cu", "*.inc", "*.in")
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def folder_of(path):
+    """The entry of FOLDERS that covers a file, or None for a header of another project.
+
+    A file of this project that no entry covers belongs to its own folder, which nobody may include.
+    """
+    parents = [str(parent) for parent in pathlib.PurePosixPath(path).parents]
+    for parent in parents:
+        if parent in FOLDERS:
+            return parent
+    return parents[0] if path.split("/")[0] in TOPS else None
+
+
+def find_cycle():
+    """A path of folders that leads back to its beginning by the table, or None."""
+    done, path = set(), []
+
+    def visit(folder):
+        if folder in path:
+            return [*path[path.index(folder):], folder]
+        if folder in done:
+            return None
+        path.append(folder)
+        for other in FOLDERS[folder] or []:
+            if cycle := visit(other):
+                return cycle
+        path.pop()
+        done.add(folder)
+        return None
+
+    for folder in FOLDERS:
+        if cycle := visit(folder):
+            return cycle
+    return None
+
+
+def forbidden(root):
+    """Yields (file, line, included header, its folder) for each forbidden include under `root`."""
+    for top in TOPS:
+        for pattern in SOURCES:
+            for file in sorted((root / top).rglob(pattern)):
+                path = file.relative_to(root).as_posix()
+                folder = folder_of(path)
+                allowed = FOLDERS.get(folder, [])
+                if allowed is EVERYTHING:
+                    continue
+                text = file.read_text(encoding="utf-8")
+                for match in INCLUDE.finditer(text):
+                    other = folder_of(match[1])
+                    if other not in (None, folder, *allowed):
+                        line = text.count("\n", 0, match.start(1)) + 1
+                        yield path, line, match[1], other
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parent.parent,
+                        type=pathlib.Path, help="the tree to check (default: this one)")
+    root = parser.parse_args().root
+    if cycle := find_cycle():
+        sys.exit(f"the table of tools/check_includes.py has a cycle: {' -> '.join(cycle)}")
+    count = 0
+    for path, line, header, other in forbidden(root):
+        count += 1
+        folder = folder_of(path)
+        allowed = ", ".join(FOLDERS.get(folder, [])) or "no other folder"
+        print(f"{path}:{line}: includes {header} of {other}/; {folder}/ may use {allowed}")
+    if count:
+        sys.exit(f"{count} forbidden includes; the layout is in ARCHITECTURE.md")
+
+
+if __name__ == "__main__":
+    main()
