@@ -9,10 +9,10 @@
 
 #include "engine/engine.h"
 #include "proto/admin.grpc.pb.h"
-#include "server/net/grpc_1_51/streamed_unary.h"
 #include "server/calls/work_thread.h"
 #include "server/common/options.h"
 #include "server/inference/health.h"
+#include "server/net/grpc_1_51/streamed_unary.h"
 
 namespace sluice {
 

@@ -7,11 +7,11 @@
 
 #include "engine/engine.h"
 #include "proto/inference.grpc.pb.h"
-#include "server/net/grpc_1_51/streamed_unary.h"
 #include "server/calls/work_thread.h"
 #include "server/inference/frontend.h"
 #include "server/inference/health.h"
 #include "server/models/model_manager.h"
+#include "server/net/grpc_1_51/streamed_unary.h"
 #include "server/observe/statistics.h"
 #include "server/protocol/metadata.h"
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "prometheus/metric_family.h"
-#include "server/net/grpc_ports.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
+#include "server/net/grpc_ports.h"
 #include "server/security/callers.h"
 
 namespace sluice {
