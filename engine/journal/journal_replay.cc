@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 
 namespace sluice {
 namespace {

@@ -10,8 +10,8 @@
 namespace sluice {
 namespace {
 
-// Keeps `count` of the ascending `capacities`, evenly spaced, ends kept; the last one alone when
-// count is 1.
+// Keeps `count` of the ascending `capacities`, evenly spaced and including both ends; the last one
+// alone if count is 1.
 std::vector<int32_t> Thin(const std::vector<int32_t>& capacities, size_t count) {
   if (capacities.size() <= count) return capacities;
   if (count == 1) return {capacities.back()};
@@ -22,7 +22,7 @@ std::vector<int32_t> Thin(const std::vector<int32_t>& capacities, size_t count) 
   return kept;
 }
 
-// May `next` follow `before` in a ladder, the heights of columns aside?
+// Returns whether `next` may follow `before` in a ladder, the heights of columns aside.
 bool Ascends(const Bucket& before, const Bucket& next) {
   if (before.padded() != next.padded()) return false;
   if (!before.padded()) return before.tokens < next.tokens && before.sequences <= next.sequences;
@@ -30,7 +30,7 @@ bool Ascends(const Bucket& before, const Bucket& next) {
                                             : before.positions < next.positions;
 }
 
-// `highest` and the powers of two below it, ascending.
+// Returns `highest` and the powers of two below it, ascending.
 std::vector<int32_t> PowersUpTo(int32_t highest) {
   std::vector<int32_t> powers;
   for (int32_t power = 1; power < highest; power *= 2) powers.push_back(power);
@@ -41,7 +41,7 @@ std::vector<int32_t> PowersUpTo(int32_t highest) {
 }  // namespace
 
 std::optional<size_t> FirstOutOfOrder(std::span<const Bucket> buckets) {
-  int32_t tallest = INT32_MAX;  // of the column before
+  int32_t tallest = INT32_MAX;  // rows of the column before
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (i > 0 && !Ascends(buckets[i - 1], buckets[i])) return i;
     if (!buckets[i].padded()) continue;
@@ -147,7 +147,7 @@ LadderDiff CompareLadders(const Ladder& before, const Ladder& after) {
                                                           : diff.split;
     fate.insert(fate.end(), old_first, old_bucket);
     diff.added.insert(diff.added.end(), new_first, new_bucket);
-    if (old_bucket != old_end) ++old_bucket, ++new_bucket;  // the one that both have
+    if (old_bucket != old_end) ++old_bucket, ++new_bucket;  // skips the bucket of both
   }
   return diff;
 }

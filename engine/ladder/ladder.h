@@ -1,4 +1,4 @@
-// The ladder: which buckets exist, and which of them serves a batch.
+// The ladder: the buckets that exist, and the choice among them for a batch.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@
 
 namespace sluice {
 
-// The index of the first of `buckets` that may not stand where it does in a Ladder; nullopt: they all
-// may.
+// Returns the index of the first of `buckets` that may not stand where it does in a Ladder, or
+// nullopt if all may.
 std::optional<size_t> FirstOutOfOrder(std::span<const Bucket> buckets);
 
-// An immutable set of buckets of one layout. A packed ladder ascends in tokens and never descends in
-// sequences. A padded ladder has columns of equal positions; within a column the sequences ascend,
-// and no column is taller than a narrower one. Either is sorted by (positions, tokens).
+// An immutable set of buckets of one layout. A packed ladder ascends in tokens and never descends
+// in sequences. A padded ladder has columns of equal positions; within a column the sequences
+// ascend, and no column is taller than a narrower one. Both are sorted by (positions, tokens).
 class Ladder {
  public:
-  // FirstOutOfOrder must find none, and there must be one (CHECK).
+  // Requires at least one bucket, and that FirstOutOfOrder finds none (CHECK).
   explicit Ladder(std::vector<Bucket> buckets);
 
-  // The smallest bucket that fits: packed by tokens; padded the shortest of the narrowest column that
-  // is wide enough. nullptr when none does. O(log n).
+  // Returns the smallest bucket that fits, or nullptr: packed by tokens; padded, the shortest of
+  // the narrowest column that is wide enough. O(log n).
   const Bucket* Choose(const BatchSize& size) const;
 
   bool padded() const { return buckets_.front().padded(); }
-  // Packed: fits whatever any other bucket fits. Padded: the tallest of the widest.
+  // Returns the last bucket. Packed: it fits whatever any other bucket fits. Padded: the tallest of
+  // the widest column.
   const Bucket& largest() const { return buckets_.back(); }
   int32_t max_sequences() const { return max_sequences_; }
   std::span<const Bucket> buckets() const { return buckets_; }
@@ -43,18 +44,19 @@ class Ladder {
   int32_t max_sequences_ = 0;
 };
 
-// The packed ladder of these capacities in any order, and of the exact maximum; those above it are
-// dropped. All >= 1.
+// Returns the packed ladder of these capacities, in any order, and of the exact maximum; capacities
+// above the maximum are dropped. All are >= 1.
 Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& limits);
 
-// The packed ladder of `options`: at most max_buckets buckets, the exact maximum among them.
-// InvalidArgument names the option that is out of its range. (memory_limit_bytes needs the prepared
-// plans and is applied to these; kAdaptive gives the ladder to begin with.)
+// Returns the packed ladder of `options`: at most max_buckets buckets, the exact maximum among
+// them. Returns InvalidArgument that names an option out of its range. memory_limit_bytes is
+// applied later, to prepared plans; kAdaptive gives the ladder to begin with.
 absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLimits& limits);
 
-// The ladder of a padded policy: kPaddedBuckets has columns at powers of two up to max_positions,
-// kStaticPadded the one of max_positions; both rows at powers of two, as many as max_tokens and
-// max_sequences allow in the column, which is its last one. Requires max_positions <= max_tokens.
+// Returns the ladder of a padded policy: kPaddedBuckets has columns at powers of two up to
+// max_positions, kStaticPadded one column of max_positions; both have rows at powers of two, as
+// many as max_tokens and max_sequences allow in the column, and that number itself. Requires
+// max_positions <= max_tokens.
 Ladder BuildPaddedLadder(PolicyKind policy, const LadderLimits& limits, int32_t max_positions);
 
 // The changes that lead from one packed ladder to another.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMaxRatio = 16.0;
 constexpr double kMemoryOptimalRatio = 1.5;
-// Finest division of an octave by hardware_aware.
+// The most steps that hardware_aware divides an octave into.
 constexpr int32_t kMaxStepsPerOctave = 64;
 
 int32_t RoundUp(int64_t value, int32_t multiple) {
@@ -43,7 +43,7 @@ class FixedStrategy : public LadderStrategy {
 
 class GeometricStrategy : public LadderStrategy {
  public:
-  // `cap` 0: none.
+  // A `cap` of 0 means none.
   GeometricStrategy(double ratio, int32_t floor, int32_t cap)
       : ratio_(ratio), floor_(floor), cap_(cap) {}
 
@@ -89,7 +89,7 @@ class HardwareAwareStrategy : public LadderStrategy {
     std::vector<int32_t> capacities;
     for (int32_t steps = kMaxStepsPerOctave; steps >= 1; steps /= 2) {
       capacities = WithSteps(limits, steps);
-      if (capacities.size() < max_buckets_) break;  // one is left for the exact maximum
+      if (capacities.size() < max_buckets_) break;  // leaves one bucket for the exact maximum
     }
     return capacities;
   }

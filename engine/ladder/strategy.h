@@ -1,4 +1,4 @@
-// Strategies: what chooses the capacities of a ladder.
+// Strategies, which choose the capacities of a ladder.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,27 @@
 
 namespace sluice {
 
-// What bounds a ladder. All >= 1.
+// The bounds of a ladder. All >= 1.
 struct LadderLimits {
-  int32_t max_tokens;     // the largest bucket holds exactly this; at most 2^20
-  int32_t max_sequences;  // of any bucket; one of fewer tokens holds as many sequences as tokens
-  int32_t tile_tokens;    // rows that the device computes together
+  int32_t max_tokens;  // of the largest bucket, exactly; at most 2^20
+  int32_t
+      max_sequences;    // of any bucket; a bucket of fewer tokens holds as many sequences as tokens
+  int32_t tile_tokens;  // rows that the device computes together
 };
 
 class LadderStrategy {
  public:
   virtual ~LadderStrategy() = default;
-  // Token capacities in any order and number; the ladder adds the exact maximum, drops what is
-  // above it and thins the rest to max_buckets. InvalidArgument names the option that is out of its
-  // range.
+  // Returns token capacities in any order and number; the ladder adds the exact maximum, drops
+  // capacities above it and thins the rest to max_buckets. Returns InvalidArgument that names an
+  // option out of its range.
   virtual absl::StatusOr<std::vector<int32_t>> Capacities(const LadderLimits& limits) const = 0;
 };
 
 std::unique_ptr<LadderStrategy> MakeLadderStrategy(const LadderOptions& options);
 
-// The power of two from `tokens` on, clamped to [floor, cap]: the geometric ladder of ratio 2 in
-// closed form. Requires 0 <= tokens <= 2^30 and 1 <= floor <= cap.
+// Returns the smallest power of two >= `tokens`, clamped to [floor, cap]: the geometric ladder of
+// ratio 2 in closed form. Requires 0 <= tokens <= 2^30 and 1 <= floor <= cap.
 int32_t PowerOfTwoCapacity(int32_t tokens, int32_t floor, int32_t cap);
 
 }  // namespace sluice

@@ -12,22 +12,23 @@
 #include "base/check.h"
 #include "engine/review/ladder_fitter.h"
 #include "engine/review/ladder_trial.h"
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 
 namespace sluice {
 namespace {
 
-// The totals of the batches of a ladder this dense are nearly free of its boundaries.
+// The batch totals of a ladder this dense are nearly independent of its boundaries.
 constexpr double kDenseRatio = 1.05;
 constexpr int32_t kDenseBuckets = 128;
 constexpr int kRounds = 3;
-// Arrivals that are older than this many half-lives are not replayed.
+// Arrivals older than this many half-lives are not replayed.
 constexpr int kHalfLives = 4;
-// Nor more arrivals than take so many steps: each is replayed several times.
+// Arrivals are replayed up to this many steps in all, since each is replayed several times.
 constexpr int64_t kMostSteps = 4 * static_cast<int64_t>(Traffic::kRecentArrivals);
 
 // Boundaries suit the arrivals that they were fitted to better than those to come. On stationary
-// traffic that alone seemed to gain, in most reviews, less than this over the root of the arrivals.
+// traffic that alone seemed to gain, in most reviews, less than this over the root of the number of
+// arrivals.
 constexpr double kOptimism = 0.5;
 constexpr double kAssumedLoads[] = {0.5, 0.85};
 constexpr uint64_t kSeed = 1;
@@ -54,14 +55,14 @@ double SpanSeconds(std::span<const Arrival> arrivals) {
 struct Candidate {
   Ladder ladder;
   LadderTrial trial;
-  double seconds;  // of the device, captures included
+  double seconds;  // device time, captures included
 
-  // Device time alone is blind where the device is busy: the time that tight buckets save goes into
-  // smaller batches that start earlier. What they are worth shows in the latency then.
+  // Device time alone says nothing where the device is busy: time saved by tight buckets goes into
+  // smaller batches that start earlier, which shows in the latency.
   double Cost() const { return std::sqrt(seconds * trial.mean_latency_seconds); }
 };
 
-// Looks for the ladder of least cost for the recent arrivals.
+// Searches for the ladder of least cost for the recent arrivals.
 class Search {
  public:
   Search(const LadderOptions& options, const BatchOptions& batch_options,
@@ -87,7 +88,8 @@ class Search {
     return {std::move(ladder), std::move(trial), seconds};
   }
 
-  // The best of `start` and of those fitted to the arrivals. All respect max_buckets and the memory.
+  // Returns the best of `start` and of ladders fitted to the arrivals. All respect max_buckets and
+  // the memory limit.
   Candidate Best(Candidate start) const {
     Candidate best = std::move(start);
     const auto consider = [&best](Candidate candidate) {
@@ -95,7 +97,7 @@ class Search {
     };
     consider(
         Try(fitter_.Prune(*BuildLadder(GeometricOptions(options_), limits_), best.trial.totals)));
-    // Boundaries change the batches that they are fitted to.
+    // Boundaries change the batches that they are fitted to, hence the iteration.
     std::vector<std::vector<WeightedSize>> seen = {
         TryLadder(DenseLadder(options_, limits_), arrivals_, batch_options_, law_).totals};
     for (int round = 0; round < kRounds; ++round) {
@@ -128,7 +130,7 @@ class Search {
   const LadderFitter fitter_;
 };
 
-// Those of the last few half-lives, the latest ones.
+// Returns the latest arrivals of the last few half-lives.
 std::vector<Arrival> FreshArrivals(const Traffic& traffic, const ReviewOptions& options,
                                    int32_t chunk_tokens) {
   std::vector<Arrival> arrivals = traffic.RecentArrivals();
@@ -156,8 +158,8 @@ std::vector<WeightedSize> RanTotals(const Traffic& traffic, const LadderLimits& 
   return totals;
 }
 
-// The law of `costs`; one where a step costs as much as a sixteenth of the largest bucket's tokens
-// when nothing was measured.
+// Returns the law of `costs`, or one by which a step costs as much as a sixteenth of the largest
+// bucket's tokens if nothing was measured.
 CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
   CostModel law = LawOf(costs);
   if (law.Estimate({.bucket = {.tokens = limits.max_tokens, .sequences = 1}}) > 0) return law;
@@ -169,8 +171,8 @@ CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
   return law;
 }
 
-// Poisson arrivals of at most kRecentArrivals of these lengths in random order, at this share of what
-// full batches of the largest bucket would bear.
+// Returns Poisson arrivals of at most kRecentArrivals of these lengths in random order, at this
+// share of the load that full batches of the largest bucket would bear.
 std::vector<Arrival> ArrivalsOf(std::span<const int32_t> lengths, double load,
                                 const LadderLimits& limits, const CostModel& law) {
   std::mt19937_64 random(kSeed);

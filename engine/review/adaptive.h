@@ -1,4 +1,4 @@
-// Which ladder the recent traffic deserves.
+// The review that finds the ladder for the recent traffic.
 #pragma once
 
 #include <cstdint>
@@ -14,43 +14,44 @@
 
 namespace sluice {
 
-// What a bucket costs to have.
+// The price of having a bucket.
 struct PlanPrices {
-  std::function<double(const Bucket&)> capture_seconds;  // to prepare it once more
+  std::function<double(const Bucket&)> capture_seconds;  // to prepare it again
   std::function<int64_t(const Bucket&)> memory_bytes;
 };
 
 struct LadderReview {
-  // nullptr: the present ladder stays.
+  // nullptr if the present ladder stays.
   std::shared_ptr<const Ladder> ladder;
   LadderDiff diff{};
-  // Share that the change would have saved of the recent traffic's device time (captures paid) and of
-  // its mean latency: 1 - sqrt(what is left of one * what is left of the other). Both count, because
-  // a busy device turns saved time into smaller batches that start earlier. Of the best candidate even
-  // where it is not adopted; 0 when there was none, negative when buckets had to go.
+  // The share of the recent traffic's device time (captures paid) and of its mean latency that the
+  // change would have saved: 1 - sqrt(share of the one that is left * share of the other that is
+  // left). Both count, because a busy device turns saved time into smaller batches that start
+  // earlier. It is that of the best candidate even if it is not adopted; 0 if there was none,
+  // negative if buckets had to go.
   double gain = 0;
   double efficiency_before = 0;  // padding efficiency on the recent arrivals, replayed
   double efficiency_after = 0;
-  std::string reason;  // one sentence for logs and `sluice buckets`
+  std::string reason;  // a sentence for logs and `sluice buckets`
 };
 
 // Reviews a packed ladder on a copy of the traffic; takes milliseconds to a second, off the serving
-// path. Candidates are fitted to the totals of the batches that the batch former makes of the recent
-// arrivals, keep a coarse geometric floor and the exact maximum, respect max_buckets and
-// memory_limit_bytes (evicting by least benefit per MiB), and are scored by running the batch former
-// over the recent arrivals again; the best is adopted when it gains more than review.min_gain and what
-// a fit to so few arrivals always seems to gain, or anything at all when `force`. Other strategies than
-// kAdaptive only lose buckets: to min_bucket_usage, once the batches are enough to tell, and to
-// memory_limit_bytes. Pure: the same arguments give the same review.
+// path. Candidates are fitted to the totals of the batches that the batch former makes of the
+// recent arrivals, keep a coarse geometric floor and the exact maximum, respect max_buckets and
+// memory_limit_bytes (evicting by least benefit per MiB), and are scored by running the batch
+// former over the recent arrivals again. The best is adopted if it gains more than review.min_gain
+// and than what a fit to so few arrivals always seems to gain, or anything at all with `force`.
+// Strategies other than kAdaptive only lose buckets: to min_bucket_usage, once there are enough
+// batches to tell, and to memory_limit_bytes. Pure: the same arguments give the same review.
 LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
                           const Traffic& traffic, const PlanPrices& prices, bool force);
 
-// A packed ladder for sequences of these lengths when nothing else is known: for `sluice fit` and a
-// new deployment. Fitted to what the batch former makes of a sample of them, in random order, at
-// moderate and at high load; without `costs` a step costs as much as a sixteenth of the largest
-// bucket's tokens. `lengths` are in [1, limits.max_tokens]; prices, usage and memory do not count.
-// `ladder_options` are such that BuildLadder takes them.
+// Returns a packed ladder for sequences of these lengths when nothing else is known, for `sluice
+// fit` and a new deployment. It is fitted to what the batch former makes of a sample of them, in
+// random order, at moderate and at high load; without `costs` a step costs as much as a sixteenth
+// of the largest bucket's tokens. Requires `lengths` in [1, limits.max_tokens] and `ladder_options`
+// that BuildLadder accepts. Prices, usage and memory do not count.
 Ladder FitLadder(std::span<const int32_t> lengths, const LadderOptions& ladder_options,
                  const BatchOptions& batch_options, const LadderLimits& limits,
                  const CostModel& costs);

@@ -8,8 +8,8 @@
 namespace sluice {
 namespace {
 
-// Sizes are numbered from 1; number 0 stands before the first. A capacity at size j that follows one
-// at size i serves the sizes (i, j].
+// Sizes are numbered from 1; number 0 stands before the first. A capacity at size j that follows
+// one at size i serves the sizes (i, j].
 class Fitter {
  public:
   Fitter(std::span<const WeightedSize> sizes, int32_t maximum,
@@ -32,7 +32,8 @@ class Fitter {
       before_.emplace_back(tokens_.size());
       Extend(used, n, used - 1, n - 1);
       best_.swap(next_);
-      // The least cost of exactly `used` capacities is convex in it, for the segment cost is Monge.
+      // The least cost of exactly `used` capacities is convex in it, because the segment cost is
+      // Monge.
       if (!(best_[static_cast<size_t>(n)] < least)) {
         before_.pop_back();
         break;
@@ -50,7 +51,7 @@ class Fitter {
     price_.push_back(price);
   }
 
-  // Fills next_ for the last capacity within [first, last], given that the one before it is within
+  // Fills next_ for last capacities within [first, last], given that the capacity before is within
   // [low, high]. The best predecessor never descends as the last capacity grows.
   void Extend(int32_t first, int32_t last, int32_t low, int32_t high) {
     if (first > last) return;
@@ -82,12 +83,12 @@ class Fitter {
   }
 
   std::vector<int32_t> tokens_;
-  std::vector<double> cumulated_;  // weight of the sizes up to this one
+  std::vector<double> cumulated_;  // by size: the weight of the sizes up to it
   std::vector<double> cost_;
   std::vector<double> price_;
-  std::vector<double> best_;  // least cost when the last of as many capacities as done is here
+  std::vector<double> best_;  // by size: the least cost if the last capacity is there
   std::vector<double> next_;
-  std::vector<std::vector<int32_t>> before_;  // the capacity before it then, per number used
+  std::vector<std::vector<int32_t>> before_;  // by number used, by size: the capacity before
 };
 
 }  // namespace

@@ -9,13 +9,13 @@ namespace sluice {
 namespace {
 
 constexpr double kFloorRatio = 8;
-// Where the device does not feel padding at all, tight buckets are still preferred to wide ones.
+// Where padding costs the device nothing, tight buckets are still preferred to wide ones.
 constexpr double kIndifference = 1e-3;
 
-// A bucket is unused only if its least share would have been this many batches.
+// A bucket counts as unused only if its least share would have been this many batches.
 constexpr double kEvidence = 4;
 
-// Its batches go to the next one.
+// Removes a bucket, whose batches go to the next one.
 template <typename Rung>
 void Drop(std::vector<Rung>* rungs, size_t index) {
   (*rungs)[index + 1].weight += (*rungs)[index].weight;
@@ -24,7 +24,7 @@ void Drop(std::vector<Rung>* rungs, size_t index) {
 
 }  // namespace
 
-// At most half of the buckets are spent on the floor.
+// The floor takes at most half of the buckets.
 double LadderFitter::FloorRatio() const {
   const double range = static_cast<double>(limits_.max_tokens) / options_.min_tokens;
   return std::max(kFloorRatio, std::pow(range, 2.0 / options_.max_buckets));
@@ -116,7 +116,7 @@ void LadderFitter::DropToMemory(std::vector<Rung>* rungs) const {
   int64_t bytes = 0;
   for (const Rung& rung : *rungs) bytes += rung.bytes;
   while (bytes > options_.memory_limit_bytes && rungs->size() > 1) {
-    // Benefit per byte; of equals the one of most bytes goes first.
+    // By benefit per byte; among equals the one of most bytes goes first.
     const auto rank = [&](size_t i) {
       const Rung& rung = (*rungs)[i];
       const double benefit = rung.weight * (PaddingCost((*rungs)[i + 1].bucket.tokens) -

@@ -13,36 +13,37 @@
 
 namespace sluice {
 
-// What it costs to have a bucket.
+// The price of having a bucket.
 struct BucketPrices {
-  // To come by it, as a share of the traffic that the totals stand for.
+  // The seconds to prepare it, as a share of the traffic that the totals stand for.
   std::function<double(const Bucket&)> seconds;
   std::function<int64_t(const Bucket&)> memory_bytes;
 };
 
-// Pure. `totals` ascend in tokens, are at most the maximum, and count batches.
+// Fits ladders to batch totals. Pure. `totals` ascend in tokens, are at most the maximum, and count
+// batches.
 class LadderFitter {
  public:
-  // References outlive it.
+  // The references outlive the fitter.
   LadderFitter(const LadderOptions& options, const LadderLimits& limits, const CostModel& law,
                const BucketPrices& prices)
       : options_(options), limits_(limits), law_(law), prices_(prices) {}
 
-  // The ladder of least device time for these batches, pruned. Below its largest bucket no capacity
-  // is more than FloorRatio() times the one before it, or min_tokens for the first: whatever the
-  // traffic turns to before the next review is padded by no more than that.
+  // Returns the ladder of least device time for these batches, pruned. Below its largest bucket no
+  // capacity is more than FloorRatio() times the one before it, or min_tokens for the first, so
+  // that traffic that changes before the next review is padded by no more than that.
   Ladder Fit(std::span<const WeightedSize> totals) const;
 
-  // Without the buckets that serve less than min_bucket_usage of the batches, once these are enough to
-  // tell, and without those of the least benefit per byte while all need more than memory_limit_bytes;
-  // never without the largest.
+  // Returns `ladder` without the buckets that serve less than min_bucket_usage of the batches, once
+  // there are enough batches to tell, and without those of the least benefit per byte while all
+  // need more than memory_limit_bytes; never without the largest.
   Ladder Prune(const Ladder& ladder, std::span<const WeightedSize> totals) const;
 
  private:
   double FloorRatio() const;
   double PaddingCost(int32_t capacity) const;
   std::vector<int32_t> WithFloor(std::span<const int32_t> capacities) const;
-  // A bucket with the weight of the batches that it serves.
+  // A bucket and the weight of the batches that it serves.
   struct Rung {
     Bucket bucket;
     double weight;
@@ -58,7 +59,7 @@ class LadderFitter {
   const BucketPrices& prices_;
 };
 
-// The mean of several histograms, as one.
+// Returns the mean of several histograms as one histogram.
 std::vector<WeightedSize> Pool(std::span<const std::vector<WeightedSize>> histograms);
 
 }  // namespace sluice

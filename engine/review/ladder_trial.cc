@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "engine/review/virtual_run.h"
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 
 namespace sluice {
 

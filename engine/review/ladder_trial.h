@@ -1,4 +1,4 @@
-// What the batch former would make of known arrivals with another ladder.
+// A trial of another ladder: the batches that the batch former would make of known arrivals.
 #pragma once
 
 #include <span>
@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// The law of `costs` alone. Ladders that are compared are priced by one law: corrections exist only
-// for the buckets that ran, and their noise would decide.
+// Returns the law of `costs` without its corrections. Ladders that are compared are priced by one
+// law: corrections exist only for the buckets that ran, and their noise would decide.
 CostModel LawOf(const CostModel& costs);
 
 struct LadderTrial {
@@ -23,8 +23,8 @@ struct LadderTrial {
   double efficiency = 0;  // padding efficiency
 };
 
-// Runs a scheduler over the arrivals, at their times and in any order, but without their deadlines:
-// so each ladder does the same work. Deterministic.
+// Runs a scheduler over the arrivals, at their times and in any order but without their deadlines,
+// so that each ladder does the same work. Deterministic.
 LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
                       const BatchOptions& options, const CostModel& law);
 

@@ -41,7 +41,7 @@ class VirtualRun {
     return next_ < arrivals_.size() ? arrivals_[next_].at : MonoTime::max();
   }
 
-  // Lets everything happen that happens up to `time`, in order of time.
+  // Lets every event up to `time` happen, in order of time.
   void AdvanceTo(MonoTime time) {
     while (std::min(NextArrival(), timer_) <= time) {
       if (timer_ < NextArrival()) {
@@ -103,7 +103,7 @@ class VirtualRun {
     last_end_ = end;
   }
 
-  // Of what is left of the prompt.
+  // Returns the tokens of the next chunk of what is left of the prompt.
   void SetNextChunk(int32_t left, WaitingSequence* sequence) const {
     sequence->tokens = chunk_tokens_ == 0 ? left : std::min(left, chunk_tokens_);
     sequence->later_tokens = left - sequence->tokens;
@@ -144,8 +144,8 @@ class VirtualRun {
   const VirtualRunOptions& options_;
   Scheduler& scheduler_;
   int32_t chunk_tokens_ = 0;  // 0: whole prompts
-  std::vector<Live> live_;    // by ticket, which is the arrival's index
-  size_t next_ = 0;           // arrival
+  std::vector<Live> live_;    // by ticket, which is the index of the arrival
+  size_t next_ = 0;           // the index of the next arrival
   MonoTime now_{};
   MonoTime timer_ = MonoTime::max();
   MonoTime last_end_{};

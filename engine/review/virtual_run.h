@@ -1,4 +1,5 @@
-// A device and its clients on virtual time: drives a Scheduler over prepared arrivals. Deterministic.
+// A device and its clients on virtual time, which drive a Scheduler over prepared arrivals.
+// Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace sluice {
 
-// One batch of a run, for those who watch.
+// A batch of a run, for callbacks.
 struct VirtualBatch {
   MonoTime start{};
   MonoTime end{};
@@ -18,25 +19,26 @@ struct VirtualBatch {
 };
 
 struct VirtualRunOptions {
-  // What a step really takes, in seconds. The scheduler's cost model learns it by observation.
+  // Returns the seconds that a step takes. The scheduler's cost model learns them by observation.
   std::function<double(const StepShape&)> cost{};
-  // A sequence of several steps computes its whole prefix again each time (true), or runs on with one
-  // token. Its deadline also ends it between two steps.
+  // Whether a sequence of several steps computes its whole prefix again in each; otherwise it
+  // continues with one token. Its deadline also ends it between two steps.
   bool recompute = false;
-  // A longer prompt is computed so many tokens at a time, which are one of the arrival's steps
-  // together. 0: at once, as with `recompute`. See RunLimitsOf.
+  // The most tokens of a prompt in one step; a longer prompt is computed in chunks, which together
+  // are one of the arrival's steps. 0: prompts are not cut, nor are they with `recompute`. See
+  // RunLimitsOf.
   int32_t chunk_tokens = 0;
-  // Called after each batch (times are of the run), and for each sequence that ended: at `end`, or
-  // expired unrun (`ran` false). May be empty.
+  // Called after each batch (times are of the run), and for each sequence that ended at `end`: it
+  // ran, or it expired before it ran. May be empty.
   std::function<void(const VirtualBatch&)> on_batch{};
   std::function<void(size_t arrival, MonoTime end, bool ran)> on_done{};
-  // Called first at the first arrival's time, then at each of the times that it returns, until that is
+  // Called first at the first arrival's time, then at each time that it returns, until that is
   // MonoTime::max(). For reviews of the ladder.
   std::function<MonoTime(MonoTime now, Scheduler* scheduler)> on_timer{};
 };
 
 struct VirtualResult {
-  int64_t sequences = 0;  // that ran to their end
+  int64_t sequences = 0;  // those that ran to their end
   int64_t expired = 0;
   int64_t batches = 0;
   int64_t useful_tokens = 0;
@@ -48,9 +50,9 @@ struct VirtualResult {
   double padding_efficiency() const;  // useful / bucket
 };
 
-// `arrivals` ascend in time, each fits the ladder at every step; the scheduler's queue is empty (CHECK).
-// Pages are not accounted for.
-// Runs until all have ended.
+// Runs until all arrivals have ended. Requires that `arrivals` ascend in time, that each fits the
+// ladder at every step and that the scheduler's queue is empty (CHECK). Pages are not accounted
+// for.
 VirtualResult RunVirtually(std::span<const Arrival> arrivals, const VirtualRunOptions& options,
                            Scheduler* scheduler);
 

@@ -10,12 +10,12 @@
 namespace sluice {
 namespace {
 
-// Tokens; beyond, it is too late anyway.
+// The most tokens that a forecast looks at; beyond, it is too late anyway.
 constexpr double kMostBetween = 1e12;
 
 double SecondsOf(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
-// The part of a bound that a level may fill; at least 1.
+// Returns the part of a bound that a level may fill; at least 1.
 int64_t Part(int64_t bound, double share) {
   return static_cast<int64_t>(std::ceil(static_cast<double>(bound) * share));
 }
@@ -31,7 +31,8 @@ absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit
                                                    " reached for requests of priority ", priority));
 }
 
-// Of a step in which so many sequences generate a token each; of several where they are too many for one.
+// Returns the cost of a step in which so many sequences generate a token each, or of several steps
+// if they are too many for one.
 double StepSeconds(int64_t sequences, int64_t context, const Scheduler& scheduler) {
   const Bucket& largest = scheduler.ladder()->largest();
   const int64_t most = std::min(largest.tokens, largest.sequences);
@@ -93,7 +94,7 @@ nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& schedul
       ahead.tokens + due.tokens + std::llround(std::min(between, kMostBetween)),
       scheduler.ladder()->largest());
   const double later = steps * StepSeconds(riding + due.rows, due.context, scheduler);
-  // An hour is longer than anybody waits.
+  // An hour is longer than any deadline that is of interest.
   return std::chrono::duration_cast<nanoseconds>(
       std::chrono::duration<double>(std::min(prompts + later, 3600.0)));
 }

@@ -1,4 +1,4 @@
-// Who may enter the queue.
+// The admission of requests to the queue.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace sluice {
 
-// What a request takes of the queue from Submit to its end.
+// The share of the queue that a request takes from Submit to its end.
 struct RequestLoad {
   int64_t tokens = 0;  // each row's max_tokens included
   int64_t bytes = 0;
   int priority = kDefaultPriority;
 };
 
-// The bounds of the queue: requests that wait or run, their tokens and their memory. Level p may take
-// what leaves the whole at most at priority_share^(p - 1) of each bound (rounded up), so that the last
-// of it is kept for those more urgent; a request that has the queue to itself may take all of it. Not
-// thread-safe.
+// The bounds of the queue: requests that wait or run, their tokens and their memory. A request of
+// level p is taken if the total stays at most at priority_share^(p - 1) of each bound (rounded up),
+// so that the last part is kept for more urgent levels. A request that has the queue to itself may
+// take all of it. Not thread-safe.
 class AdmissionBudget {
  public:
   explicit AdmissionBudget(const QueueOptions& options);
 
-  // The error names the bound that would be exceeded; nothing is taken then. ResourceExhausted, or
-  // InvalidArgument when an empty queue could not take the load either.
+  // Takes a load. Returns ResourceExhausted, or InvalidArgument if an empty queue could not take
+  // the load either; the error names the bound that would be exceeded, and nothing is taken.
   absl::Status Take(const RequestLoad& load);
   void Return(const RequestLoad& load);
 
@@ -46,32 +46,34 @@ struct Due {
   MonoTime deadline{};
   int priority = kDefaultPriority;
   int64_t rows = 1;
-  int64_t tokens = 0;   // the fewest of its prompts that must be computed
-  int64_t steps = 0;    // that its rows probably take after those
-  int64_t context = 0;  // positions that each of these attends to, about
-  // Tokens of prompts for each step of a sequence that generates, as of late: who ends makes room for another.
+  int64_t tokens = 0;   // the fewest prompt tokens that must be computed
+  int64_t steps = 0;    // the number that its rows probably take after the prompts
+  int64_t context = 0;  // positions that each of those steps attends to, about
+  // The recent number of prompt tokens computed for each step of a generating sequence: a sequence
+  // that ends makes room for another prompt.
   double prompts_per_step = 0;
 };
 
-// Time until it is done, at the measured costs: after the prompts that wait, are due no later and no less
-// urgent; then in steps that carry these too, and the `running` sequences, or others that take their
-// place, whose prompts come between. What else waits has no effect, since urgent ones go first. Zero when
-// nothing runs and nothing is ahead, or nothing was measured.
+// Returns the time until the request is done at the measured costs: after the queued prompts that
+// are due no later and no less urgent; then in steps that also carry these prompts and the
+// `running` sequences, or others in their place, whose prompts come between. Other queued sequences
+// have no effect, since urgent ones go first. Returns zero if nothing runs and nothing is ahead, or
+// nothing was measured.
 nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler);
 
-// How far off such estimates were, as seen from those of the requests admitted that were nearly refused: the
-// others say nothing of the bound, since more may come after them, and let it return to what was estimated.
-// Under overload many are at the bound, and a forecast that is low by a little would have all of them miss
-// their deadlines, in vain; so there is a margin of twice the mean deviation of what was seen, as for the
-// retransmission timeout of TCP (RFC 6298), and who missed his deadline counts as if he had taken twice as
-// long. Not thread-safe.
+// Learns how far off such estimates are, from admitted requests that were nearly refused. The
+// others say nothing about the bound, since more requests may come after them, and let the factor
+// return to 1. Under overload many requests are at the bound, and a forecast that is low by a
+// little would make all of them miss their deadlines; so there is a margin of twice the observed
+// mean deviation, as in the retransmission timeout of TCP (RFC 6298), and a missed deadline counts
+// as if the request had taken twice as long. Not thread-safe.
 class ForecastError {
  public:
-  // That estimates are to be multiplied by, margin included; in [1/4, 8].
+  // The factor to multiply estimates by, margin included; in [1/4, 8].
   double factor() const;
 
   struct Lesson {
-    nanoseconds needed{};   // as it was estimated; zero: it was not
+    nanoseconds needed{};   // the estimate; zero if there was none
     nanoseconds allowed{};  // from its arrival to its deadline
     nanoseconds took{};     // from its arrival to its end, at most `allowed`
     bool missed = false;
@@ -81,7 +83,7 @@ class ForecastError {
  private:
   static constexpr double kFirstDeviation = 0.1;
 
-  // Of the ratio of what was taken to what was estimated; decayed.
+  // The decayed mean and mean deviation of the ratio of measured to estimated time.
   double mean_ = 1;
   double deviation_ = kFirstDeviation;
 };

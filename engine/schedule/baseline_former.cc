@@ -16,7 +16,7 @@ BatchSize With(const BatchSize& size, const WaitingSequence& sequence) {
           .longest = std::max(size.longest, sequence.tokens)};
 }
 
-// The width of the column that a sequence alone would run in; 0 when none is wide enough.
+// Returns the width of the column that a sequence alone would run in, or 0 if none is wide enough.
 int32_t ColumnOf(const Ladder& ladder, const WaitingSequence& sequence) {
   const Bucket* bucket =
       ladder.Choose({.tokens = sequence.tokens, .sequences = 1, .longest = sequence.tokens});
@@ -93,7 +93,7 @@ void BaselineFormer::KeepColumn(const Ladder& ladder,
                                 std::vector<WaitingSequence*>* waiting) const {
   const int32_t column = ColumnOf(ladder, *waiting->front());
   size_t kept = 0;
-  // How many may be kept before one that was left out has been passed over too often.
+  // The number that may be kept before an excluded one has been passed over too often.
   auto most = std::numeric_limits<int64_t>::max();
   for (WaitingSequence* sequence : *waiting) {
     const auto so_far = static_cast<int64_t>(kept);

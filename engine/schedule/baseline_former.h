@@ -1,4 +1,4 @@
-// The policies to compare with.
+// The batching policies of other servers, for comparison.
 #pragma once
 
 #include <chrono>
@@ -8,15 +8,16 @@
 
 namespace sluice {
 
-// Launches what it gathers from the queue in order, as much as the ladder holds:
+// Launches the sequences that it gathers from the queue in order, as many as the ladder holds:
 //   * kFifoPacked: the longest prefix of the queue;
-//   * kStaticPadded: the same, as Triton's dynamic batcher with the ladder's row counts as preferred
-//     sizes: what is launched before the delay is over is cut to the largest of them that it reaches;
-//   * kPaddedBuckets: a queue per bucket of lengths, as the classic bucketing libraries. Of the first
-//     kWindow sequences those whose own column of the ladder is the head's, and none that would pass
-//     over another more often than max_overtakes allows.
-// With max_queue_delay, a batch that leaves room and nobody behind is held back until its oldest has
-// waited that long, or one of it may miss its deadline.
+//   * kStaticPadded: the same, like Triton's dynamic batcher with the ladder's row counts as
+//     preferred sizes: a batch that is launched before the delay is over is cut to the largest
+//     preferred size that it reaches;
+//   * kPaddedBuckets: a queue per bucket of lengths, like the classic bucketing libraries: of the
+//     first kWindow sequences those whose column of the ladder is the head's, excluding any that
+//     would pass over another more often than max_overtakes allows.
+// With max_queue_delay, a batch that leaves room and leaves nothing waiting is held back until its
+// oldest sequence has waited that long, or one of its sequences may miss its deadline.
 class BaselineFormer : public BatchFormer {
  public:
   static constexpr size_t kWindow = 1024;
@@ -33,7 +34,8 @@ class BaselineFormer : public BatchFormer {
   // Gathers the batch and returns its size.
   BatchSize Gather(const SequenceQueue& queue, const Ladder& ladder,
                    std::vector<WaitingSequence*>* batch) const;
-  // Cuts `waiting`, the front of the queue, to those of the head's column.
+  // Removes from `waiting`, the front of the queue, the sequences that are not of the head's
+  // column.
   void KeepColumn(const Ladder& ladder, std::vector<WaitingSequence*>* waiting) const;
 
   const PolicyKind policy_;

@@ -16,48 +16,51 @@
 
 namespace sluice {
 
-// What a decision is made from beside the queue and the time. Owned by the caller.
+// The inputs of a decision beside the queue and the time. All pointers are owned by the caller.
 struct FormerInputs {
   const Ladder* ladder = nullptr;
   const CostModel* costs = nullptr;
   ArrivalRate arrivals{};
-  bool draining = false;  // nothing more will arrive: do not wait
-  // KV pages that are free or may be taken from the prefix cache; at least running_pages() of the queue.
+  bool draining = false;  // nothing more will arrive, so do not wait
+  // KV pages that are free or may be taken from the prefix cache; at least running_pages() of the
+  // queue.
   int32_t available_pages = std::numeric_limits<int32_t>::max();
 };
 
 struct BatchDecision {
   bool launch = false;
-  // When launching.
+  // If launch.
   BatchSize size{};
-  Bucket bucket{};  // the ladder's choice for `size`
+  Bucket bucket{};  // the bucket that the ladder chooses for `size`
   Trigger trigger = Trigger::kIdle;
-  // When waiting: decide again at this time, or earlier if something arrives.
+  // If not launch: decide again at this time, or earlier if something arrives.
   MonoTime wait_until = MonoTime::max();
   WaitReason wait_reason = WaitReason::kEmpty;
 
   bool operator==(const BatchDecision&) const = default;
 };
 
-// Decides for a free device. Pure: the same arguments give the same decision; an object holds nothing
-// but its options and scratch, so that a decision allocates nothing once it has seen one as large.
-// One thread uses it. Whatever the policy,
-//   * the batch is not empty when launching, fits the bucket, and has the head of the queue in it, or,
-//     in its place, a sequence whose deadline is near, or the first one that will not expire before
-//     the batch ends, or, while the head lacks pages or a place to stay, running ones;
-//   * no sequence is passed over by more than max_overtakes in all, except one that will expire so,
-//     and except by running ones, which count nevertheless: so the pages that a head lacks come free;
-//   * running sequences whose next step is one token all ride, where the policy keeps pages;
+// Decides what a free device runs. Pure: the same arguments give the same decision. An object holds
+// only its options and scratch, so that a decision allocates nothing once it has seen an equally
+// large one. Not thread-safe. Whatever the policy,
+//   * a launched batch is not empty, fits its bucket and contains the head of the queue, or in its
+//     place a sequence whose deadline is near, or the first that will not expire before the batch
+//     ends, or, while the head lacks pages or a place among the running, running sequences;
+//   * no sequence is passed over by more than max_overtakes others in all. Those that expire before
+//     the batch ends are no exception worth counting. Running sequences may always pass, but count,
+//     so that the pages that the head lacks come free;
+//   * where the policy keeps pages, every running sequence whose next step is one token is in the
+//     batch;
 //   * every queued sequence fits the ladder alone (CHECK for the head).
 class BatchFormer {
  public:
   virtual ~BatchFormer() = default;
-  // Replaces `batch` by what to launch, in the order of the queue.
+  // Replaces `batch` by what to launch, in the order of the queue, or by nothing.
   virtual BatchDecision Form(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime now,
                              std::vector<WaitingSequence*>* batch) = 0;
 };
 
-// See CutAndFill and, for the others, BaselineFormer.
+// Returns a CutAndFill, or a BaselineFormer for the other policies.
 std::unique_ptr<BatchFormer> MakeBatchFormer(const BatchOptions& options);
 
 }  // namespace sluice

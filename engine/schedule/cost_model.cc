@@ -6,25 +6,26 @@
 namespace sluice {
 namespace {
 
-// Of a step's weight, kept at the next: the law rests on about the last thousand steps.
+// The share of a step's weight that is left after the next step: the law rests on about the last
+// thousand steps.
 constexpr double kLawDecay = 1 - 1.0 / 1024;
-// A bucket's correction and mean rest on about its last sixteen steps.
+// The same for the correction and the mean of a bucket, which rest on about its last sixteen steps.
 constexpr double kBucketWeight = 16;
-// Beyond this ratio to the estimate a step's time is cut before it teaches the law, so that one
-// outlier does not move it and a lasting change does within a few steps.
+// A step's time is cut at this ratio to its estimate before the law learns from it, so that an
+// outlier does not move the law, while a lasting change does within a few steps.
 constexpr double kLawClip = 2;
 constexpr double kCorrectionClip = 1.25;
 constexpr int kSweeps = 8;
 
 enum Term { kStep, kBucketTokens, kComputed, kContext, kPositions, kSampled };
 
-// Shorter and longer than any step; keep what is restored from a hostile file within range.
+// Bounds beyond any step; they keep a state that was restored from a hostile file within range.
 constexpr double kMinSeconds = 1e-9;
 constexpr double kMaxSeconds = 1e5;
 constexpr double kMaxDrainSeconds = 1e9;
 constexpr double kMaxMoment = 1e45;
 constexpr double kMaxCorrection = 1e3;
-constexpr double kMaxContext = 1 << 20;  // of one token
+constexpr double kMaxContext = 1 << 20;  // per token
 
 bool Positive(double value) { return std::isfinite(value) && value > 0; }
 
@@ -67,7 +68,7 @@ void CostModel::Observe(const StepShape& step, double seconds) {
 
   const auto [it, first] = buckets_.try_emplace(step.bucket, BucketCost{.bucket = step.bucket});
   BucketCost& cost = it->second;
-  // The law counts as one step, so that a bucket's first does not decide alone.
+  // The law counts as one step, so that the first step of a bucket does not decide alone.
   const double share = 1 / (2 + cost.weight);
   const double law = Law(terms);
   if (law > 0) {
@@ -79,8 +80,8 @@ void CostModel::Observe(const StepShape& step, double seconds) {
   cost.weight = std::min(cost.weight + 1, kBucketWeight - 1);
 }
 
-// Minimises sum of (1 - law.x / y)^2 over law >= 0 by coordinate descent from the last solution: what
-// the data leave open, because terms are collinear, stays as it is.
+// Minimises sum of (1 - law.x / y)^2 over law >= 0 by coordinate descent from the last solution:
+// coefficients that the data leave open, because terms are collinear, stay as they are.
 void CostModel::Fit() {
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (int i = 0; i < kTerms; ++i) {
@@ -103,7 +104,7 @@ double CostModel::Estimate(const StepShape& step) const {
 double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
   const auto batch = [&](int32_t computed) {
     const double part = totals_[kComputed] > 0 ? computed / totals_[kComputed] : 0;
-    // A restored total may be anything: no number here exceeds what such a batch can have.
+    // A restored total may be any number; no result may exceed what such a batch can have.
     const auto share = [&](Term term, double most) {
       const double value = totals_[term] * part;
       return value < most ? value : most;

@@ -1,4 +1,4 @@
-// What a step batch costs, learned from the steps that ran.
+// The cost of a step batch, learned from the steps that ran.
 #pragma once
 
 #include <array>
@@ -11,44 +11,49 @@
 
 namespace sluice {
 
-// What a step's cost may depend on.
+// The properties of a step that its cost may depend on.
 struct StepShape {
   Bucket bucket{};
   int32_t computed_tokens = 0;
-  int64_t context_tokens = 0;      // sum over the computed tokens of the positions each attends to
-  int32_t distinct_positions = 0;  // each reads its own weights in position-wise layers
+  int64_t context_tokens = 0;      // the positions that each computed token attends to, summed
+  int32_t distinct_positions = 0;  // position-wise layers read one matrix for each
   int32_t sampled_rows = 0;
 };
 
-// Seconds of a step: a non-negative linear law of the shape that all buckets share,
+// Predicts the seconds that a step takes: a non-negative linear law of the shape that all buckets
+// share,
 //   a + b * bucket.tokens + c * computed + d * context + e * positions + f * sampled,
-// fitted by decayed least squares of the relative error, times a decayed correction per bucket, the
-// median-like ratio of what its steps took to what the law says. One step that took far longer or
-// shorter than the others moves neither much. Seeded by the warm-up, which times every bucket. Buckets
-// that never ran have the law alone. Not thread-safe; a copy is a snapshot.
+// fitted by decayed least squares of the relative error, times a decayed correction per bucket: the
+// median-like ratio of measured to predicted time. A single outlier moves neither much. The warm-up
+// seeds it by timing every bucket; buckets that never ran have the law alone. Not thread-safe; a
+// copy is a snapshot.
 class CostModel {
  public:
   static constexpr int kTerms = kCostTerms;
 
-  // Allocates only for a bucket seen for the first time. `seconds` <= 0 or not finite is ignored.
+  // Learns from a step. Ignores `seconds` that are not positive and finite. Allocates only for a
+  // bucket that is seen for the first time.
   void Observe(const StepShape& step, double seconds);
 
-  // At most 10^5. 0 when nothing ran. Monotone in each field but the bucket's sequences, for a given bucket.
+  // Returns the predicted seconds, at most 10^5; 0 if no step ran. Monotone in each field except
+  // the bucket's sequences, for a given bucket.
   double Estimate(const StepShape& step) const;
 
-  // Time to compute `tokens` in full batches of `largest` and one of the rest, whose tokens are as
-  // those of the steps observed were on average in context, positions and sampled rows. At most 10^9.
+  // Returns the seconds to compute `tokens` in full batches of `largest` and one of the rest, whose
+  // tokens resemble the average observed token in context, positions and sampled rows; at most
+  // 10^9.
   double EstimateDrain(int64_t tokens, const Bucket& largest) const;
 
   // For export and the ladder file. A model that is restored from a state learns on alike.
   using BucketCost = sluice::BucketCost;
   using State = CostState;
   State state() const;
-  // What is not finite, negative or beyond any measurement is dropped.
+  // Restores a state from outside. Drops numbers that are not finite, negative or beyond any
+  // measurement.
   void Restore(const State& state);
 
  private:
-  // The values that the law's coefficients multiply.
+  // The values that the coefficients of the law multiply.
   using Terms = std::array<double, kTerms>;
   static Terms TermsOf(const StepShape& step);
   double Law(const Terms& terms) const;

@@ -15,16 +15,17 @@
 namespace sluice {
 namespace {
 
-// A step in time for the most urgent is preferred to a better one down to this share of its rate.
+// A batch that serves the most urgent sequence in time is preferred to the best one down to this
+// share of the best rate.
 constexpr double kRescueShare = 0.5;
 
-// Estimates err by some percent. Of batches that are as good as each other the larger is taken: where
-// tokens cost the same in any number, it spares steps.
+// Estimates err by some percent. Of batches that are equally good the larger one is taken: where
+// tokens cost the same in any number, it saves steps.
 constexpr double kClearlyBetter = 1.02;
 
 nanoseconds Duration(double seconds) { return nanoseconds(std::llround(seconds * 1e9)); }
 
-// Useful tokens per second; per step while costs are unknown.
+// Returns useful tokens per second, or per step while costs are unknown.
 double Rate(double tokens, double seconds) { return seconds > 0 ? tokens / seconds : tokens; }
 
 }  // namespace
@@ -36,9 +37,9 @@ BatchDecision CutAndFill::Form(const SequenceQueue& queue, const FormerInputs& i
   const Bucket& largest = inputs.ladder->largest();
   const MonoTime urgent_until =
       now + 2 * Duration(inputs.costs->EstimateDrain(largest.tokens, largest));
-  lineup_.Load(queue, inputs, urgent_until);
+  candidates_.Load(queue, inputs, urgent_until);
 
-  Candidate* best = Best(inputs, now, queue.EarliestDeadline() <= urgent_until);
+  TrialBatch* best = Best(inputs, now, queue.EarliestDeadline() <= urgent_until);
   if (best == nullptr) best = Best(inputs, now, false);
   SLUICE_CHECK(best != nullptr);
   Assemble(queue, best, batch);
@@ -74,9 +75,9 @@ BatchDecision CutAndFill::WaitOrLaunch(BatchDecision launch, MonoTime due,
   return launch;
 }
 
-// The best candidate; nullptr when every sequence would be late and deadlines are heeded.
-CutAndFill::Candidate* CutAndFill::Best(const FormerInputs& inputs, MonoTime now,
-                                        bool heed_deadlines) {
+// Returns the best batch, or nullptr if deadlines are heeded and every sequence would be late.
+CutAndFill::TrialBatch* CutAndFill::Best(const FormerInputs& inputs, MonoTime now,
+                                         bool heed_deadlines) {
   best_.rate = 0;
   rescue_.rate = 0;
   const WaitingSequence* const first = heed_deadlines ? MostUrgent(inputs, now) : nullptr;
@@ -96,9 +97,9 @@ CutAndFill::Candidate* CutAndFill::Best(const FormerInputs& inputs, MonoTime now
       end = now + Duration(inputs.costs->EstimateDrain(bucket->tokens, *bucket));
     }
     if (!Compose(inputs, *bucket, end)) continue;
-    // Those in between hold the same.
+    // Buckets between the two hold the same sequences.
     if (!heed_deadlines) most = trial_.bucket.tokens;
-    const size_t decodes = lineup_.decodes().size();
+    const size_t decodes = candidates_.decodes().size();
     const bool rescues =
         first != nullptr && trial_.members.size() > decodes && trial_.members[decodes] == first;
     if (rescues && trial_.rate > rescue_.rate) rescue_ = trial_;
@@ -108,21 +109,22 @@ CutAndFill::Candidate* CutAndFill::Best(const FormerInputs& inputs, MonoTime now
   return best_.rate > 0 ? &best_ : nullptr;
 }
 
-// Of the decodes and all riders, as far as one step may take them.
+// Returns the size of the decodes and all other candidates together, as far as one step may take
+// them.
 BatchSize CutAndFill::SizeOfAll() const {
-  const auto decodes = static_cast<int32_t>(lineup_.decodes().size());
-  const auto riders = static_cast<int32_t>(lineup_.riders().size());
+  const auto decodes = static_cast<int32_t>(candidates_.decodes().size());
+  const auto ordered = static_cast<int32_t>(candidates_.ordered().size());
   int64_t tokens = 0;
-  for (const WaitingSequence* sequence : lineup_.riders()) tokens += sequence->tokens;
-  tokens = std::min<int64_t>(tokens, lineup_.room().tokens());
+  for (const WaitingSequence* sequence : candidates_.ordered()) tokens += sequence->tokens;
+  tokens = std::min<int64_t>(tokens, candidates_.budget().tokens());
   return {.tokens = decodes + static_cast<int32_t>(tokens),
-          .sequences = decodes + riders,
+          .sequences = decodes + ordered,
           .longest = 1};
 }
 
-// The first urgent one that can still be in time; nullptr when there is none.
+// Returns the first urgent sequence that can still be in time, or nullptr.
 const WaitingSequence* CutAndFill::MostUrgent(const FormerInputs& inputs, MonoTime now) const {
-  for (WaitingSequence* sequence : lineup_.riders().first(lineup_.urgent())) {
+  for (WaitingSequence* sequence : candidates_.ordered().first(candidates_.urgent())) {
     WaitingSequence* const alone[] = {sequence};
     const Bucket* bucket = inputs.ladder->Choose(
         {.tokens = sequence->tokens, .sequences = 1, .longest = sequence->tokens});
@@ -132,86 +134,89 @@ const WaitingSequence* CutAndFill::MostUrgent(const FormerInputs& inputs, MonoTi
   return nullptr;
 }
 
-// Makes trial_ the candidate of `bucket`: the decodes and, of the riders whose deadline is not before
-// `end`, as many as fit. False when there is nobody, when riders wait and all would be late, or when the
-// first of those in time does not fit: decodes alone, cheap as they are, would always win.
+// Makes trial_ the batch for `bucket`: the decodes and as many candidates as fit whose deadline is
+// not before `end`. Returns false if the batch would be empty, or would be decodes alone although
+// candidates wait: cheap as such a batch is, it would always win.
 bool CutAndFill::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoTime end) {
-  room_ = lineup_.RoomIn(bucket);
-  if (!room_.valid()) return false;
+  budget_ = candidates_.BudgetIn(bucket);
+  if (!budget_.valid()) return false;
   trial_.members.clear();
   trial_.size = {};
-  for (WaitingSequence* sequence : lineup_.decodes()) trial_.Add(sequence);
+  for (WaitingSequence* sequence : candidates_.decodes()) trial_.Add(sequence);
   const size_t decodes = trial_.members.size();
   const size_t cut = Cut(end);
   if (trial_.members.empty()) return false;
-  if (trial_.members.size() == decodes && !lineup_.riders().empty()) return false;
-  if (cut < lineup_.riders().size() && !room_.empty()) Fill(cut, end);
+  if (trial_.members.size() == decodes && !candidates_.ordered().empty()) return false;
+  if (cut < candidates_.ordered().size() && !budget_.empty()) Fill(cut, end);
   trial_.bucket = *inputs.ladder->Choose(trial_.size);
   trial_.rate = Rate(trial_.size.tokens,
                      inputs.costs->Estimate(EstimatedShapeOf(trial_.members, trial_.bucket)));
   return true;
 }
 
-// Adds the longest prefix of the riders and returns where it ends.
+// Adds the longest prefix of the candidates and returns where it ends.
 size_t CutAndFill::Cut(MonoTime end) {
-  const std::span<WaitingSequence* const> riders = lineup_.riders();
-  passing_ = static_cast<int32_t>(lineup_.urgent());
-  for (size_t i = 0; i < riders.size(); ++i) {
-    if (riders[i]->deadline < end) continue;
-    if (!room_.Holds(*riders[i]) || passing_ >= lineup_.MayPass(i)) return i;
+  const std::span<WaitingSequence* const> ordered = candidates_.ordered();
+  passing_ = static_cast<int32_t>(candidates_.urgent());
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (ordered[i]->deadline < end) continue;
+    if (!budget_.CanTake(*ordered[i]) || passing_ >= candidates_.MayPass(i)) return i;
     Add(i);
-    if (i >= lineup_.first_passing()) ++passing_;
+    if (i >= candidates_.first_passing()) ++passing_;
   }
-  return riders.size();
+  return ordered.size();
 }
 
-// Adds what still fits from the window behind `begin`, the largest first. No sequence is passed by
-// more than it allows, but by running ones: each of those added counts for all that it may have passed.
+// Adds candidates from the window behind `begin` that still fit, the largest first. No sequence is
+// passed by more than it allows, except by running ones; each added one counts as passing all that
+// it may have passed.
 void CutAndFill::Fill(size_t begin, MonoTime end) {
-  const std::span<WaitingSequence* const> riders = lineup_.riders();
+  const std::span<WaitingSequence* const> ordered = candidates_.ordered();
   by_size_.clear();
-  allowance_.resize(riders.size());
+  allowance_.resize(ordered.size());
   int32_t least = std::numeric_limits<int32_t>::max();
-  for (size_t i = begin; i < std::min(begin + Lineup::kWindow, riders.size()); ++i) {
-    const WaitingSequence& sequence = *riders[i];
+  for (size_t i = begin; i < std::min(begin + BatchCandidates::kWindow, ordered.size()); ++i) {
+    const WaitingSequence& sequence = *ordered[i];
     if (sequence.deadline < end) continue;
-    allowance_[i] = sequence.running ? lineup_.MayPass(i) : std::min(least, lineup_.MayPass(i));
-    if (room_.Holds(sequence) && passing_ < allowance_[i]) {
-      // Of equal ones the earlier comes first in descending order.
+    allowance_[i] =
+        sequence.running ? candidates_.MayPass(i) : std::min(least, candidates_.MayPass(i));
+    if (budget_.CanTake(sequence) && passing_ < allowance_[i]) {
+      // In descending order the earlier of two equal ones comes first.
       by_size_.push_back(static_cast<uint64_t>(sequence.tokens) << 32 | (UINT32_MAX - i));
     }
-    least = std::min(least, lineup_.Allowance(sequence));
+    least = std::min(least, candidates_.Allowance(sequence));
   }
   std::sort(by_size_.begin(), by_size_.end(), std::greater<>());
   for (const uint64_t key : by_size_) {
     const size_t i = UINT32_MAX - static_cast<uint32_t>(key);
-    if (passing_ >= allowance_[i] || !room_.Holds(*riders[i])) continue;
+    if (passing_ >= allowance_[i] || !budget_.CanTake(*ordered[i])) continue;
     Add(i);
     ++passing_;
   }
 }
 
-void CutAndFill::Add(size_t rider) {
-  WaitingSequence* const sequence = lineup_.riders()[rider];
+void CutAndFill::Add(size_t index) {
+  WaitingSequence* const sequence = candidates_.ordered()[index];
   trial_.Add(sequence);
-  room_.Take(*sequence);
+  budget_.Take(*sequence);
 }
 
-void CutAndFill::Candidate::Add(WaitingSequence* sequence) {
+void CutAndFill::TrialBatch::Add(WaitingSequence* sequence) {
   members.push_back(sequence);
   size.tokens += sequence->tokens;
   ++size.sequences;
   size.longest = std::max(size.longest, sequence->tokens);
 }
 
-// The members of `best` in the order of the queue.
-void CutAndFill::Assemble(const SequenceQueue& queue, Candidate* best,
+// Writes the members of `best` to `batch` in the order of the queue.
+void CutAndFill::Assemble(const SequenceQueue& queue, TrialBatch* best,
                           std::vector<WaitingSequence*>* batch) {
   const auto before = [&](const auto* a, const auto* b) { return queue.Before(*a, *b); };
-  const auto riders = best->members.begin() + static_cast<std::ptrdiff_t>(lineup_.decodes().size());
-  std::sort(riders, best->members.end(), before);
-  std::merge(best->members.begin(), riders, riders, best->members.end(), std::back_inserter(*batch),
-             before);
+  const auto ordered =
+      best->members.begin() + static_cast<std::ptrdiff_t>(candidates_.decodes().size());
+  std::sort(ordered, best->members.end(), before);
+  std::merge(best->members.begin(), ordered, ordered, best->members.end(),
+             std::back_inserter(*batch), before);
 }
 
 }  // namespace sluice

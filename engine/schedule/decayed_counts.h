@@ -9,16 +9,16 @@
 
 namespace sluice {
 
-// Instead of shrinking every count at each Add, what is added grows: by a factor of two per half-life
-// since `origin_`. Every kRescaleHalfLives all are scaled back, and counts that have decayed below
-// kNothing are forgotten, which bounds the memory to the keys of the last few half-lives. Not
-// thread-safe.
+// Instead of shrinking every count at each Add, the amount added grows by a factor of two per
+// half-life since `origin_`. Every kRescaleHalfLives all counts are scaled back, and those that
+// have decayed below kNothing are forgotten, which bounds the memory to the keys of the last few
+// half-lives. Not thread-safe.
 template <typename Key>
 class DecayedCounts {
  public:
   explicit DecayedCounts(nanoseconds half_life) : half_life_(half_life) {}
 
-  // A `now` before the latest counts as the latest.
+  // Counts one occurrence. A `now` before the latest one counts as the latest.
   void Add(const Key& key, MonoTime now) {
     if (scaled_.empty()) origin_ = latest_ = now;
     latest_ = std::max(latest_, now);
@@ -28,7 +28,7 @@ class DecayedCounts {
     scaled_total_ += grown;
   }
 
-  // As of the latest Add; so are the counts that `visit(key, count)` sees, in ascending order.
+  // Counts are as of the latest Add. `visit(key, count)` is called in ascending order of keys.
   double Count(const Key& key) const {
     const auto it = scaled_.find(key);
     return it == scaled_.end() ? 0 : it->second * Shrink();
@@ -44,7 +44,7 @@ class DecayedCounts {
   static constexpr double kRescaleHalfLives = 8;
   static constexpr double kNothing = 1.0 / 1024;
 
-  // Half-lives from the origin.
+  // Returns the number of half-lives from the origin to `time`.
   double Age(MonoTime time) const {
     return std::chrono::duration<double>(time - origin_) /
            std::chrono::duration<double>(half_life_);

@@ -9,8 +9,8 @@
 namespace sluice {
 namespace {
 
-// So many slots that the set never grows: at most this many live pages per slot, where it cleans up in
-// place what was erased.
+// The capacity at which the set never grows: it keeps at most this many live pages per slot, where
+// it cleans up erased entries in place.
 constexpr size_t kSlotsPerPage = 2;
 
 }  // namespace
@@ -42,9 +42,9 @@ int32_t KvCache::Lookup(const Key& key) const {
   return found == index_.end() ? kNone : *found;
 }
 
-// Where a page is published so are those ahead of it, which are evicted later; and where one is held so
-// are those ahead of it: of what was found before only the last page is looked at, and the idle ones
-// are counted back from the end.
+// If a page is published so are the pages ahead of it, which are evicted later; and if one is held
+// so are those ahead of it. Hence only the last page of an earlier result is looked at, and idle
+// pages are counted back from the end.
 KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
                               const Prefix& before) const {
   SLUICE_CHECK(root < kMostRoots);
@@ -115,8 +115,8 @@ void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, Sequenc
   }
 }
 
-// The last first, so that a page is never idle for longer than those that follow it: what was evicted
-// leaves no page behind that nobody can find.
+// Pages are released from the last to the first, so that no page is idle for longer than the pages
+// that follow it: an evicted page leaves none behind that cannot be found.
 void KvCache::Release(SequencePages* pages) {
   for (; !pages->ids.empty(); pages->ids.pop_back()) LetGo(pages->ids.back());
   pages->published = 0;

@@ -1,15 +1,17 @@
-// Which KV pages hold what: the pages of each sequence, and the full ones that others may begin with.
+// The bookkeeping of KV pages: the pages of each sequence, and the full pages that other sequences
+// may begin with.
 //
-// Bookkeeping only; the memory is the slot's. Deterministic, without clock, lock or thread. Not
+// The memory itself belongs to the slot. Deterministic, without clock, lock or thread. Not
 // thread-safe. Allocates nothing after construction.
 //
-// A page is in one of three states: free; held, by as many sequences as began with it; or idle, held
-// by nobody but found by its content until the page is needed, the longest idle first, and of one
-// sequence's pages the last first. What is idle is as good as free: available() counts both.
+// A page is in one of three states: free; held, by one or more sequences that began with it; or
+// idle, held by none but kept until the page is needed. Idle pages are taken longest idle first,
+// and of one sequence's pages the last first. An idle page is as good as a free one: available()
+// counts both.
 //
 // A full page whose positions were computed is published under all tokens up to its end, compared
-// token by token (no hash is trusted), so that equal pages are the same page. Nobody writes to a
-// published page: only full ones are, and a sequence goes on in a page of its own.
+// token by token (no hash is trusted), so that equal pages are the same page. A published page is
+// never written to: only full pages are published, and a sequence continues in a page of its own.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +23,15 @@
 
 namespace sluice {
 
-// The pages that one sequence holds. Made and changed by KvCache alone, but for `root`.
+// The pages that one sequence holds. Only KvCache changes it, except for `root`.
 struct SequencePages {
-  // In the order of positions. Its owner reserves room for all that the sequence may ever have.
+  // In the order of positions. The owner reserves room for all pages that the sequence may ever
+  // have.
   std::vector<int32_t> ids;
-  int32_t published = 0;  // leading ones
-  uint64_t content = 0;   // names all tokens of these, when there are any
-  // What besides tokens decides the contents of its pages: its adapter. < KvCache::kMostRoots. Only
-  // sequences of the same root share pages.
+  int32_t published = 0;  // the number of leading pages that are published
+  uint64_t content = 0;   // names all tokens of the published pages, if there are any
+  // Whatever besides tokens decides the contents of its pages, such as its adapter. Less than
+  // KvCache::kMostRoots. Only sequences of the same root share pages.
   uint64_t root = 0;
 };
 
@@ -37,34 +40,35 @@ class KvCache {
   static constexpr uint64_t kMostRoots = uint64_t{1} << 32;
   static constexpr int32_t kNone = -1;  // no page
 
-  // Without `reuse` nothing is published, and nothing found.
+  // Without `reuse` no page is published or found.
   KvCache(int32_t pages, int32_t page_tokens, bool reuse);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
-  // The longest prefix of `tokens` in published pages. It leaves at least one token to be computed.
-  // `before` may be what was found for these tokens, or for the first of them: what of it is still
-  // there is not looked up again.
+  // Returns the longest prefix of `tokens` in published pages that leaves at least one token to be
+  // computed. `before` may be an earlier result for these tokens, or for the first of them; its
+  // pages that are still published are not looked up again.
   struct Prefix {
     int32_t pages = 0;
-    int32_t idle = 0;      // of these; holding them takes them from what is available
-    int32_t last = kNone;  // of these
-    uint64_t content = 0;  // of the last
+    int32_t idle = 0;      // of `pages`; holding them makes fewer available
+    int32_t last = kNone;  // the last of `pages`
+    uint64_t content = 0;  // of `last`
   };
   Prefix Find(std::span<const int32_t> tokens, uint64_t root, const Prefix& before) const;
 
-  // Has a sequence without pages hold the prefix of its tokens that was found just before.
+  // Makes a sequence without pages hold the prefix that Find has just returned for its tokens.
   void Attach(const Prefix& found, SequencePages* pages);
 
-  // Gives it pages of its own until they hold `positions`. False, and no page, when fewer are
-  // available.
+  // Adds own pages until the sequence can hold `positions`. Returns false, and adds none, if fewer
+  // pages are available.
   bool Extend(int32_t positions, SequencePages* pages);
 
-  // Positions [0, computed) of `tokens` are in its pages: publishes those that became full. Where an
-  // equal page was published before, the sequence goes on with that one and its own is freed.
+  // Publishes the pages that became full, where positions [0, computed) of `tokens` are in the
+  // sequence's pages. Where an equal page was published before, the sequence continues with that
+  // one and its own page is freed.
   void Publish(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages);
 
-  // Lets go of all its pages. No effect without any.
+  // Releases all pages of the sequence. No effect if it has none.
   void Release(SequencePages* pages);
 
   int32_t PagesFor(int32_t positions) const {
@@ -74,8 +78,8 @@ class KvCache {
   int32_t pages() const { return static_cast<int32_t>(pages_.size()); }
   int32_t available() const { return free_count_ + idle_count_; }
   int32_t idle() const { return idle_count_; }
-  int64_t evicted() const { return evicted_; }  // idle pages that were taken
-  // Changes whenever Find may answer otherwise than before.
+  int64_t evicted() const { return evicted_; }  // the number of idle pages that were taken
+  // A number that changes whenever Find may return something else than before.
   uint64_t version() const { return version_; }
 
  private:
@@ -83,14 +87,14 @@ class KvCache {
     int32_t holders = 0;
     int32_t previous = kNone;  // in the list of idle pages
     int32_t next = kNone;      // in that, or in the one of free pages
-    // Of published ones.
-    int32_t ahead = kNone;  // the page of the positions before its own; kNone: these are the first
-    uint64_t parent = 0;    // content of that, or the root
+    // Of published pages only.
+    int32_t ahead = kNone;  // the page of the positions before its own; kNone for the first page
+    uint64_t parent = 0;    // the content of `ahead`, or the root
     uint64_t content = 0;  // names all tokens up to its end and is never used again; 0: unpublished
   };
 
-  // What a page is published under. Contents stand for all tokens that they name, so that the page's
-  // own are all that is left to compare.
+  // The key that a page is published under. A content stands for all tokens that it names, so that
+  // only the page's own tokens are left to compare.
   struct Key {
     uint64_t parent;
     const int32_t* tokens;  // [page_tokens]
@@ -117,7 +121,7 @@ class KvCache {
   }
   Page& At(int32_t page) { return pages_[static_cast<size_t>(page)]; }
   const Page& At(int32_t page) const { return pages_[static_cast<size_t>(page)]; }
-  int32_t Lookup(const Key& key) const;  // kNone when it is not published
+  int32_t Lookup(const Key& key) const;  // kNone if it is not published
   void Hold(int32_t page);
   void LetGo(int32_t page);
   int32_t Take();  // a free page or the longest idle one

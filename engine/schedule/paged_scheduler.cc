@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 
 namespace sluice {
 namespace {
@@ -91,7 +91,8 @@ void PagedScheduler::End(PagedSequence* sequence) {
   if (sequence->generates && --generating_ == 0) recut_ = true;
 }
 
-// Somebody might have to yield, or the head to wait, for pages that will soon be free.
+// Returns whether a sequence might have to yield, or the head to wait, for pages that will soon be
+// free.
 bool PagedScheduler::MissesPages() const {
   return kv_.available() < step_pages_ || scheduler_.MustYield(kv_.available()) != nullptr;
 }
@@ -106,8 +107,9 @@ void PagedScheduler::Preempt() {
   }
 }
 
-// What those that wait could begin with, as far as a batch may reach: who moves into the window later
-// keeps an estimate that may be old. All of the queue when prompts are cut otherwise than before.
+// Looks up again what waiting sequences could begin with, as far as a batch may reach; a sequence
+// that moves into the window later keeps an older estimate. Looks at the whole queue if prompts are
+// now cut differently.
 void PagedScheduler::ReviseWaiting() {
   if (recut_) {
     Revise(scheduler_.queue().size());
@@ -131,8 +133,9 @@ void PagedScheduler::Revise(size_t count) {
   }
 }
 
-// Has the batch hold its pages. Prefixes first, since what is taken for one may be what another was
-// found to begin with. Those whose step was decided from an old estimate go back to the queue.
+// Makes the batch hold its pages. Prefixes come first, since a page taken for one sequence may be
+// one that another was found to begin with. Sequences whose step was decided from an old estimate
+// return to the queue.
 void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch) {
   size_t kept = 0;
   for (WaitingSequence* sequence : *batch) {
@@ -155,7 +158,8 @@ void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>
   }
 }
 
-// Has it hold its prefix; false when that is another one than was decided with.
+// Makes the sequence hold its prefix. Returns false if the prefix is not the one that was decided
+// with.
 bool PagedScheduler::Attach(PagedSequence* sequence) {
   const NextStep next = Begin(sequence);
   if (next.first_position != sequence->first_position || next.pages > sequence->pages) return false;
@@ -189,9 +193,10 @@ PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
   return StepFrom(found.pages * kv_.page_tokens(), found, *sequence);
 }
 
-// Of a sequence whose positions [0, first) are in the pages `held`, the idle ones of which it does not
-// hold yet. It asks for the pages of all its tokens, though its next step takes but those of a chunk:
-// a prompt begun without them is soon preempted, and most of what was computed of it was in vain.
+// Returns the step of a sequence whose positions [0, first) are in the pages `held`, of which it
+// does not hold the idle ones yet. It asks for the pages of all its tokens, though its next step
+// computes only a chunk: a prompt that is begun without them is soon preempted, and most of its
+// work is in vain.
 PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
                                                   const PagedSequence& sequence) const {
   const auto length = static_cast<int32_t>(sequence.history.size());

@@ -1,4 +1,4 @@
-// What waits to be computed, in the order in which it is to be computed.
+// The sequences that wait to be computed, in the order in which they should be.
 #pragma once
 
 #include <cstdint>
@@ -15,47 +15,49 @@
 
 namespace sluice {
 
-// One row of a request: the unit that is queued and grouped. Rows of one request may run in
-// different batches. Fields do not change while it is queued, except by the queue.
+// A row of a request as the scheduler sees it: the unit that is queued and grouped. Rows of one
+// request may run in different batches. While it is queued only the queue changes its fields.
 struct WaitingSequence {
-  uint64_t ticket = 0;  // of its arrival; unique. It keeps this when it comes back for another step
+  uint64_t ticket = 0;  // the number of its arrival, unique; kept when it returns for another step
   int priority = kDefaultPriority;
-  int32_t first_position = 0;   // that its next step computes
-  int32_t position_offset = 0;  // from these to the positions that choose weights
-  int32_t tokens = 0;           // that its next step computes
-  int32_t later_tokens = 0;     // of its prompt, that steps after the next one compute
-  int32_t sampled_rows = 1;     // of its next step
-  int32_t pages = 0;            // KV pages that its tokens and later tokens take of those available
-  // It holds KV pages from a step before, and so is in the way of others until it ends.
+  int32_t first_position = 0;   // the first that its next step computes
+  int32_t position_offset = 0;  // added to a position to choose position-wise weights
+  int32_t tokens = 0;           // the number that its next step computes
+  int32_t later_tokens = 0;     // of its prompt, computed by the steps after the next one
+  int32_t sampled_rows = 1;     // in its next step
+  int32_t pages = 0;            // available KV pages that its tokens and later tokens need
+  // Whether it holds KV pages from an earlier step, so that others wait for them until it ends.
   bool running = false;
-  bool generates = false;  // it comes back after its prompt, for one step per token
-  // That it may be part of in all, those of its prompt counted as one; for the ladder's reviews.
+  bool generates = false;  // whether it returns after its prompt, for one step per token
+  // The number of step batches that it may be part of, those of its prompt counted as one; for
+  // reviews of the ladder.
   int32_t expected_steps = 1;
   MonoTime queued{};  // arrival
   MonoTime deadline = MonoTime::max();
-  // Sequences taken since its last Push that stood behind it; kept by the queue.
+  // The number of sequences behind it that were taken since its last Push; kept by the queue.
   int32_t overtaken = 0;
 };
 
-// Ordered by arrival, where each priority level below the first counts as a later arrival by
-// `priority_step`; equals by ticket. So no stream of urgent requests starves the others. Owns nothing:
-// a sequence outlives its stay. Not thread-safe. Push and Remove are O(log n), and allocate only when
-// more is queued than ever before.
+// A queue ordered by arrival, where each priority level below the first counts as a later arrival
+// by `priority_step`, and by ticket among equals. So no stream of urgent requests starves the
+// others. It owns nothing: a sequence outlives its stay. Not thread-safe. Push and Remove are O(log
+// n), and allocate only when more is queued than ever before.
 class SequenceQueue {
  public:
   explicit SequenceQueue(nanoseconds priority_step) : priority_step_(priority_step) {}
 
-  // Begins its count of `overtaken`.
+  // Queues a sequence and sets its `overtaken` to 0.
   void Push(WaitingSequence* sequence);
-  // It must be queued. Nobody is overtaken: for cancellation and expiry.
+  // Removes a sequence that is cancelled or has expired; no other counts as overtaken by it.
+  // Requires that it is queued.
   void Remove(const WaitingSequence* sequence);
-  // Removes these, which must be queued and in its order, to be run now, and counts each as
-  // overtaking every sequence that stood ahead of it and stays. O(log n) each, and O(1) for each that
-  // stood ahead of the last.
+  // Removes sequences that run now, and counts each as overtaking every sequence that stood ahead
+  // of it and stays. Requires that all are queued, and given in the queue's order. O(log n) for
+  // each, and O(1) for each queued one ahead of the last.
   void Take(std::span<WaitingSequence* const> sequences);
 
-  // Gives a queued sequence another next step: the fields from first_position to running. Its place
-  // and what it was overtaken by stay.
+  // The fields of a sequence, from first_position to running, that say what its next step is.
+  // Revise replaces them; its place and `overtaken` stay.
   struct NextStep {
     int32_t first_position = 0;
     int32_t tokens = 0;
@@ -68,41 +70,41 @@ class SequenceQueue {
 
   // Replaces `out` by the running sequences, in order.
   void Running(std::vector<WaitingSequence*>* out) const;
-  // The last of them in order; nullptr when there is none.
+  // Returns the last running sequence in order, or nullptr.
   WaitingSequence* LastRunning() const;
   size_t running() const { return running_.size(); }
-  int64_t running_pages() const { return running_pages_; }  // that their next steps take
+  int64_t running_pages() const { return running_pages_; }  // needed by their next steps
 
   // Replaces `out` by the first sequences in order, at most `count`.
   void Front(size_t count, std::vector<WaitingSequence*>* out) const;
-  // The same for those with a deadline at or before `until`, the earliest deadline first.
+  // Replaces `out` by the sequences with a deadline at or before `until`, at most `count`, the
+  // earliest deadline first.
   void Urgent(MonoTime until, size_t count, std::vector<WaitingSequence*>* out) const;
-  // Does `a` stand ahead of `b`?
+  // Returns whether `a` stands ahead of `b`.
   bool Before(const WaitingSequence& a, const WaitingSequence& b) const;
 
-  // MonoTime::max() when nothing waits with a deadline.
+  // Returns the earliest deadline, or MonoTime::max() if no queued sequence has one.
   MonoTime EarliestDeadline() const;
-  // A sequence whose deadline is at or before `now`, the earliest first; nullptr when there is
-  // none.
+  // Returns the sequence with the earliest deadline if that is at or before `now`, else nullptr.
   WaitingSequence* Expired(MonoTime now) const;
 
-  // MonoTime::max() when nothing waits.
+  // Returns the earliest arrival, or MonoTime::max() if the queue is empty.
   MonoTime OldestArrival() const;
 
   bool empty() const { return order_.empty(); }
   size_t size() const { return order_.size(); }
   int64_t tokens() const { return tokens_; }
 
-  // The prompts that wait, have not begun, are due at or before `deadline` (so that they have one), and of
-  // `priority` or more urgent. O(those due).
+  // Returns the total of queued prompts that have not begun, are due at or before `deadline` and
+  // have `priority` or a more urgent one. O(those due).
   struct Prompts {
     int64_t sequences = 0;
-    int64_t tokens = 0;  // that are to be computed
+    int64_t tokens = 0;  // yet to be computed
   };
   Prompts PromptsDueBy(MonoTime deadline, int priority) const;
 
  private:
-  using Key = std::pair<MonoTime, uint64_t>;  // a time, the ticket
+  using Key = std::pair<MonoTime, uint64_t>;  // a time and the ticket
   template <typename T>
   using Allocator = std::pmr::polymorphic_allocator<T>;
   using Index = absl::btree_map<Key, WaitingSequence*, std::less<Key>,
@@ -112,7 +114,7 @@ class SequenceQueue {
     return {sequence.queued + (sequence.priority - 1) * priority_step_, sequence.ticket};
   }
   void EraseFromIndices(const WaitingSequence& sequence);
-  // Counts in its next step, or out again.
+  // Adds the sequence's next step to the totals, or takes it out of them.
   void AddStep(WaitingSequence* sequence);
   void EraseStep(const WaitingSequence& sequence);
 

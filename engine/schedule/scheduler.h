@@ -1,5 +1,15 @@
-// All that scheduling decides from, and every operation that changes it. The daemon, the simulator,
-// the reviews' replay of recent arrivals and the journal's replay drive this one class.
+// The state that scheduling decides from, and every operation that changes it. The daemon, the
+// simulator, the replay of recent arrivals in reviews and the replay of a journal drive this one
+// class.
+//
+//   Scheduler scheduler(options.batch, half_life, ladder, costs, /*observer=*/nullptr);
+//   scheduler.Arrive(&sequence);
+//   std::vector<WaitingSequence*> batch;
+//   const BatchDecision decision = scheduler.Decide({.now = now}, &batch);
+//   if (decision.launch) {
+//     // Run `batch` in a plan for decision.bucket, then:
+//     scheduler.Observe(ShapeOf(batch, decision.bucket), seconds);
+//   }
 #pragma once
 
 #include <cstdint>
@@ -17,62 +27,64 @@
 
 namespace sluice {
 
-// What a decision is made at.
+// The circumstances of a decision.
 struct DecisionTime {
   MonoTime now{};
   bool draining = false;  // see FormerInputs
-  // The device is busy with a step none of whose sequences returns. Only a batch is launched that waiting
-  // for its end would not fill better.
+  // Whether the device is busy with a step none of whose sequences returns. A batch is then
+  // launched only if waiting for the end of that step would not fill it better.
   bool ahead = false;
   int32_t available_pages = std::numeric_limits<int32_t>::max();
 };
 
-// Sees every operation of a Scheduler in order, before its effect; enough to repeat them. Called
-// wherever the scheduler is, so it must be quick.
+// Observes every operation of a Scheduler in order, before its effect; together they suffice to
+// repeat the run. Called wherever the scheduler is, so it must be quick.
 class SchedulerObserver {
  public:
   virtual ~SchedulerObserver() = default;
   virtual void OnPush(const WaitingSequence& sequence, bool arrival) = 0;
   virtual void OnRemove(const WaitingSequence& sequence) = 0;
   virtual void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) = 0;
-  // `batch` is empty when the decision is to wait.
+  // `batch` is empty if the decision is to wait.
   virtual void OnDecide(const DecisionTime& at, const BatchDecision& decision,
                         std::span<WaitingSequence* const> batch) = 0;
   virtual void OnObserve(const StepShape& step, double seconds) = 0;
   virtual void OnLadder(const Ladder& ladder) = 0;
 };
 
-// Pure state: no clock, lock or thread. Not thread-safe.
+// A pure state machine: no clock, lock or thread. Not thread-safe.
 class Scheduler {
  public:
-  // `observer` may be nullptr and outlives the scheduler; it is told of `ladder` (OnLadder) at once.
+  // `observer` may be nullptr, and outlives the scheduler; OnLadder is called for `ladder` at once.
   Scheduler(const BatchOptions& options, nanoseconds half_life,
             std::shared_ptr<const Ladder> ladder, CostModel costs, SchedulerObserver* observer);
 
-  // A new sequence; counts as an arrival.
+  // Queues a new sequence, which counts as an arrival.
   void Arrive(WaitingSequence* sequence);
-  // One that comes back for its next step.
+  // Queues a sequence that returns for its next step.
   void Return(WaitingSequence* sequence);
-  // Cancelled or expired while it waited.
+  // Removes a sequence that was cancelled or expired while it waited.
   void Remove(const WaitingSequence* sequence);
 
-  // A waiting one whose next step is another one: it begins with more of a cached prefix, or with
+  // Replaces the next step of a waiting sequence: it begins with more of a cached prefix, or with
   // less, or was preempted.
   void Revise(WaitingSequence* sequence, const SequenceQueue::NextStep& next);
 
-  // Who must give its KV pages up before a decision, because the running sequences' next steps take
-  // more than there are: the last of them in the queue's order, so that the first one always goes on.
-  // nullptr: nobody. Revise it, and ask again.
+  // Returns the sequence that must give up its KV pages before a decision, because the next steps
+  // of the running sequences need more pages than there are: the last of them in the queue's order,
+  // so that the first always continues. Returns nullptr if none must. The caller revises it and
+  // asks again.
   WaitingSequence* MustYield(int32_t available_pages) const;
 
-  // What to run next on the device. When launching, `batch` has been taken off the queue. Nobody
-  // must yield.
+  // Decides what to run next on the device. If the decision is to launch, `batch` has been taken
+  // off the queue. Requires that MustYield returns nullptr.
   BatchDecision Decide(const DecisionTime& at, std::vector<WaitingSequence*>* batch);
 
-  // A step ended.
+  // Learns what a step took.
   void Observe(const StepShape& step, double seconds);
 
-  // From the next decision on. The same layout and largest bucket as before (CHECK).
+  // Replaces the ladder from the next decision on. Requires the same layout and largest bucket as
+  // before (CHECK).
   void SetLadder(std::shared_ptr<const Ladder> ladder);
 
   const SequenceQueue& queue() const { return queue_; }

@@ -7,14 +7,15 @@
 namespace sluice {
 namespace {
 
-// Positions that each of the sequence's next tokens attends to, summed.
+// Returns the number of positions that the next tokens of a sequence attend to, summed over the
+// tokens.
 int64_t ContextOf(const WaitingSequence& sequence) {
   const int64_t count = sequence.tokens;
   return count * sequence.first_position + count * (count + 1) / 2;
 }
 
 int32_t DistinctPositions(std::span<WaitingSequence* const> batch) {
-  // Kept, so that only the largest batch yet allocates.
+  // Static, so that only the largest batch so far allocates.
   thread_local std::vector<std::pair<int32_t, int32_t>> ranges;
   ranges.clear();
   for (const WaitingSequence* sequence : batch) {

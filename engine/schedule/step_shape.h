@@ -8,12 +8,12 @@
 
 namespace sluice {
 
-// The shape of the step that computes `batch` in `bucket`: packed, just its tokens; padded, all rows
-// of the bucket.
+// Returns the shape of the step that computes `batch` in `bucket`: packed, just its tokens; padded,
+// all rows of the bucket.
 StepShape ShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket);
 
-// The same in O(n), for decisions: distinct_positions may be too many, for sequences that do not begin
-// at position 0.
+// Returns the same in O(n), for decisions. distinct_positions may be too large for sequences that
+// do not begin at position 0.
 StepShape EstimatedShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket);
 
 }  // namespace sluice

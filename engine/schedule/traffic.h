@@ -1,4 +1,4 @@
-// What arrived and what ran lately, as the ladder's reviews see it.
+// The recent arrivals and batches, as reviews of the ladder see them.
 #pragma once
 
 #include <algorithm>
@@ -18,33 +18,33 @@ class DecayedHistogram {
  public:
   explicit DecayedHistogram(nanoseconds half_life) : counts_(half_life) {}
 
-  // O(log n). A `now` before the latest counts as the latest.
+  // Counts one occurrence. A `now` before the latest one counts as the latest. O(log n).
   void Add(int32_t tokens, MonoTime now) { counts_.Add(tokens, now); }
 
   using Entry = TokenWeight;
   std::vector<Entry> Entries() const;  // ascending in tokens
   double total() const { return counts_.total(); }
-  // Of the shares, in bits; 0 when empty.
+  // The Shannon entropy of the shares, in bits; 0 when empty.
   double Entropy() const;
 
  private:
   DecayedCounts<int32_t> counts_;
 };
 
-// An arrival as far as scheduling cares.
+// The facts of an arrival that scheduling depends on.
 struct Arrival {
   MonoTime at{};
-  int32_t tokens = 0;  // that its first step computes
-  int32_t steps = 1;   // step batches that it takes part in; see VirtualRun
+  int32_t tokens = 0;  // of its first step
+  int32_t steps = 1;   // step batches that carry it; see RunVirtually
   int priority = kDefaultPriority;
   MonoTime deadline = MonoTime::max();
 
   bool operator==(const Arrival&) const = default;
 };
 
-// Bounded memory of the traffic: histograms of sequence lengths and of batch totals, the latest
-// arrivals, their rate. Copied under the runner's lock, read in the background. Recording is O(log n)
-// of the distinct sizes, and allocates only for a size that it does not know.
+// A bounded memory of the traffic: histograms of sequence lengths and of batch totals, the latest
+// arrivals, their rate. It is copied under the runner's lock and read in the background. Recording
+// is O(log n) in the distinct sizes, and allocates only for a new size.
 class Traffic {
  public:
   static constexpr size_t kRecentArrivals = 8192;
@@ -56,19 +56,19 @@ class Traffic {
 
   const DecayedHistogram& lengths() const { return lengths_; }
   const DecayedHistogram& batch_tokens() const { return batch_tokens_; }
-  // Decayed count of batches per bucket used, by ascending bucket, and their sum.
+  // The decayed count of batches that used a bucket, and the sum over all buckets.
   double Usage(const Bucket& bucket) const { return usage_.Count(bucket); }
   double TotalUsage() const { return usage_.total(); }
-  // At most kRecentArrivals, oldest first.
+  // The latest arrivals, at most kRecentArrivals, oldest first.
   std::vector<Arrival> RecentArrivals() const;
-  // Of the latest kRateArrivals, over the time since the first of them, which does not count itself;
-  // all 0 while that is no time.
+  // The rate of the latest kRateArrivals over the time since the first of them, which does not
+  // count itself; all 0 while no time has passed.
   ArrivalRate Rate(MonoTime now) const;
 
  private:
   static constexpr size_t kRateArrivals = 256;
 
-  // The arrival `back` before the latest.
+  // Returns the arrival that came `back` before the latest.
   const Arrival& Recent(size_t back) const;
   size_t RateWindow() const { return std::min(recent_.size(), kRateArrivals); }
 
@@ -76,8 +76,8 @@ class Traffic {
   DecayedHistogram batch_tokens_;
   DecayedCounts<Bucket> usage_;
   std::vector<Arrival> recent_;  // a ring once it is full
-  size_t next_ = 0;              // where the next arrival goes
-  int64_t rate_tokens_ = 0;      // of the latest kRateArrivals
+  size_t next_ = 0;              // the index that the next arrival goes to
+  int64_t rate_tokens_ = 0;      // tokens of the latest kRateArrivals
 };
 
 }  // namespace sluice

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/review/adaptive.h"
 #include "engine/review/virtual_run.h"
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 #include "engine/schedule/scheduler.h"
 
 namespace sluice::loadtest {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 #include "gtest/gtest.h"
 
 namespace sluice {

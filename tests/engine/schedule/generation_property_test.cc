@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/schedule/paged_scheduler.h"
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 #include "engine/schedule/step_shape.h"
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 
 #include <algorithm>
 #include <limits>
@@ -18,43 +18,44 @@ RunLimits RunLimitsOf(const BatchOptions& options, const Bucket& largest) {
           .sequences = std::min(largest.sequences, largest.tokens - chunk + 1)};
 }
 
-Room::Room(const BatchOptions& options, const SequenceQueue& queue, const FormerInputs& inputs,
-           int32_t decodes)
+StepBudget::StepBudget(const BatchOptions& options, const SequenceQueue& queue,
+                       const FormerInputs& inputs, int32_t decodes)
     : decodes_(decodes) {
   const Bucket& largest = inputs.ladder->largest();
   const auto running = static_cast<int64_t>(queue.running());
   const bool heeds_budget = decodes > 0 && options.prefill_tokens > 0;
   prompt_tokens_ = heeds_budget ? options.prefill_tokens : std::numeric_limits<int32_t>::max();
-  staying_ = RunLimitsOf(options, largest).sequences - running;
+  free_places_ = RunLimitsOf(options, largest).sequences - running;
   pages_ = inputs.available_pages - queue.running_pages() - running;
-  joins_ = options.continuous || running == 0;
-  nobody_ = running == 0;
+  new_may_join_ = options.continuous || running == 0;
+  step_is_empty_ = running == 0;
   *this = In(largest);
   SLUICE_CHECK(valid());
 }
 
-Room Room::In(const Bucket& bucket) const {
-  Room room = *this;
-  room.tokens_ = std::min(bucket.tokens - decodes_, prompt_tokens_);
-  room.sequences_ = bucket.sequences - decodes_;
-  return room;
+StepBudget StepBudget::In(const Bucket& bucket) const {
+  StepBudget budget = *this;
+  budget.tokens_ = std::min(bucket.tokens - decodes_, prompt_tokens_);
+  budget.sequences_ = bucket.sequences - decodes_;
+  return budget;
 }
 
-bool Room::Holds(const WaitingSequence& sequence) const {
+bool StepBudget::CanTake(const WaitingSequence& sequence) const {
   if (!Fits(sequence)) return false;
-  if (sequence.running || nobody_) return true;
-  const int stays = Stays(sequence) ? 1 : 0;
-  return joins_ && (stays == 0 || staying_ > 0) && sequence.pages + stays <= pages_;
+  if (sequence.running || step_is_empty_) return true;
+  const int reserved = WillKeepRunning(sequence) ? 1 : 0;
+  return new_may_join_ && (reserved == 0 || free_places_ > 0) &&
+         sequence.pages + reserved <= pages_;
 }
 
-void Room::Take(const WaitingSequence& sequence) {
+void StepBudget::Take(const WaitingSequence& sequence) {
   tokens_ -= sequence.tokens;
   --sequences_;
-  nobody_ = false;
+  step_is_empty_ = false;
   if (sequence.running) return;
-  const int stays = Stays(sequence) ? 1 : 0;
-  staying_ -= stays;
-  pages_ -= sequence.pages + stays;
+  const int reserved = WillKeepRunning(sequence) ? 1 : 0;
+  free_places_ -= reserved;
+  pages_ -= sequence.pages + reserved;
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-#include "engine/schedule/room.h"
+#include "engine/schedule/step_budget.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "engine/schedule/lineup.h"
+#include "engine/schedule/batch_candidates.h"
 
 #include <algorithm>
 #include <iterator>
@@ -15,20 +15,21 @@ auto Before(const SequenceQueue& queue) {
 
 }  // namespace
 
-void Lineup::Load(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime urgent_until) {
+void BatchCandidates::Load(const SequenceQueue& queue, const FormerInputs& inputs,
+                           MonoTime urgent_until) {
   SplitRunning(queue);
-  room_ = Room(options_, queue, inputs, static_cast<int32_t>(decodes_.size()));
+  budget_ = StepBudget(options_, queue, inputs, static_cast<int32_t>(decodes_.size()));
   const bool urgent = queue.EarliestDeadline() <= urgent_until;
   LoadFresh(queue, urgent ? kUrgentReach : 2 * kWindow);
-  riders_.clear();
+  ordered_.clear();
   jumped_.clear();
   if (urgent) PickUrgent(queue, urgent_until);
-  urgent_ = riders_.size();
+  urgent_ = ordered_.size();
   AddOthers(queue);
-  LeaveOut();
+  DropUnfit();
 }
 
-void Lineup::SplitRunning(const SequenceQueue& queue) {
+void BatchCandidates::SplitRunning(const SequenceQueue& queue) {
   decodes_.clear();
   prompts_.clear();
   queue.Running(&others_);
@@ -37,22 +38,23 @@ void Lineup::SplitRunning(const SequenceQueue& queue) {
   }
 }
 
-// As much of the queue as may ride, and the window; all within `reach`.
-void Lineup::LoadFresh(const SequenceQueue& queue, size_t reach) {
-  Room room = room_;
+// Loads the new sequences that one step may take and the window behind them, all within `reach` if
+// that suffices.
+void BatchCandidates::LoadFresh(const SequenceQueue& queue, size_t reach) {
+  StepBudget budget = budget_;
   size_t prefix = 0;
   for (;; reach *= 2) {
     queue.Front(reach + queue.running(), &fresh_);
     const bool all = fresh_.size() == queue.size();
     std::erase_if(fresh_, [](const WaitingSequence* sequence) { return sequence->running; });
-    while (prefix < fresh_.size() && room.Fits(*fresh_[prefix])) room.Take(*fresh_[prefix++]);
+    while (prefix < fresh_.size() && budget.Fits(*fresh_[prefix])) budget.Take(*fresh_[prefix++]);
     if (all || prefix + kWindow <= fresh_.size()) break;
   }
   window_end_ = std::min(prefix + kWindow, fresh_.size());
 }
 
-// The urgent ones, as many as those ahead of them allow, become the first riders.
-void Lineup::PickUrgent(const SequenceQueue& queue, MonoTime until) {
+// Moves the urgent sequences to the front, as many as the sequences ahead of them allow.
+void BatchCandidates::PickUrgent(const SequenceQueue& queue, MonoTime until) {
   const auto before = Before(queue);
   others_.clear();
   std::merge(fresh_.begin(), fresh_.end(), prompts_.begin(), prompts_.end(),
@@ -65,49 +67,50 @@ void Lineup::PickUrgent(const SequenceQueue& queue, MonoTime until) {
   }
   queue.Urgent(until, kMostUrgent + decodes_.size(), &by_deadline_);
   for (WaitingSequence* sequence : by_deadline_) {
-    if (riders_.size() == kMostUrgent) break;
+    if (ordered_.size() == kMostUrgent) break;
     const auto it = std::lower_bound(others_.begin(), others_.end(), sequence, before);
     if (it == others_.end() || *it != sequence) continue;  // a decode, or too far back
     if (allowance_[static_cast<size_t>(it - others_.begin())] >
-        static_cast<int32_t>(riders_.size())) {
-      riders_.push_back(sequence);
+        static_cast<int32_t>(ordered_.size())) {
+      ordered_.push_back(sequence);
     }
   }
-  jumped_.assign(riders_.begin(), riders_.end());
+  jumped_.assign(ordered_.begin(), ordered_.end());
   std::sort(jumped_.begin(), jumped_.end(), before);
 }
 
-// Those of the window, and running ones wherever they are, behind the urgent ones.
-void Lineup::AddOthers(const SequenceQueue& queue) {
+// Appends the sequences of the window, and the running ones wherever they are, behind the urgent
+// ones.
+void BatchCandidates::AddOthers(const SequenceQueue& queue) {
   const auto before = Before(queue);
   fresh_.resize(window_end_);
   others_.clear();
   std::merge(fresh_.begin(), fresh_.end(), prompts_.begin(), prompts_.end(),
              std::back_inserter(others_), before);
   std::set_difference(others_.begin(), others_.end(), jumped_.begin(), jumped_.end(),
-                      std::back_inserter(riders_), before);
+                      std::back_inserter(ordered_), before);
 }
 
-// Keeps only those who may ride.
-void Lineup::LeaveOut() {
+// Drops the sequences that cannot be in the step.
+void BatchCandidates::DropUnfit() {
   may_pass_.clear();
-  first_passing_ = riders_.size();
+  first_passing_ = ordered_.size();
   const size_t urgent = urgent_;
   int32_t least = kAnyNumber;
   size_t kept = 0;
-  for (size_t i = 0; i < riders_.size(); ++i) {
-    WaitingSequence* const sequence = riders_[i];
+  for (size_t i = 0; i < ordered_.size(); ++i) {
+    WaitingSequence* const sequence = ordered_[i];
     const bool passes_freely = i < urgent || sequence->running;
-    if (room_.Holds(*sequence) && (passes_freely || least > 0)) {
+    if (budget_.CanTake(*sequence) && (passes_freely || least > 0)) {
       if (i >= urgent && least < kAnyNumber) first_passing_ = std::min(first_passing_, kept);
       may_pass_.push_back(passes_freely ? kAnyNumber : least);
-      riders_[kept++] = sequence;
+      ordered_[kept++] = sequence;
     } else {
       if (i < urgent) --urgent_;
       least = std::min(least, Allowance(*sequence));
     }
   }
-  riders_.resize(kept);
+  ordered_.resize(kept);
 }
 
 }  // namespace sluice

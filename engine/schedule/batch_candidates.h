@@ -1,0 +1,78 @@
+// The sequences that the next step may carry, in the order in which they are tried.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "engine/schedule/step_budget.h"
+
+namespace sluice {
+
+// The front of a queue, prepared for one decision of CutAndFill. Decodes are in the step in any
+// case. The other sequences follow the order of the queue, except that urgent ones, the earliest
+// deadline first, are moved ahead as far as max_overtakes allows.
+//
+// A sequence is excluded if it would not fit even alone beside the decodes, because KV pages or a
+// place among the running sequences are missing. Running sequences may pass an excluded one freely;
+// at most as many others pass it as its max_overtakes allows, so that pages and places come free
+// for it in the end. When nothing runs, only sequences that such a barrier stops are excluded.
+class BatchCandidates {
+ public:
+  // The number of sequences behind the prefix that may fill a batch.
+  static constexpr size_t kWindow = 256;
+  // The length of the queue's front in which urgent sequences are looked for.
+  static constexpr size_t kUrgentReach = 1024;
+  // The most urgent sequences that are moved ahead in one batch.
+  static constexpr size_t kMostUrgent = 64;
+
+  explicit BatchCandidates(const BatchOptions& options) : options_(options) {}
+
+  // Replaces the candidates by those of `queue`. A sequence is urgent if its deadline is at or
+  // before `urgent_until`. Allocates nothing after it has seen a queue as large.
+  void Load(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime urgent_until);
+
+  std::span<WaitingSequence* const> decodes() const { return decodes_; }
+  std::span<WaitingSequence* const> ordered() const { return ordered_; }
+  size_t urgent() const { return urgent_; }  // the number of leading `ordered` that are urgent
+
+  // The budget beside the decodes in the ladder's largest bucket, and in another one.
+  const StepBudget& budget() const { return budget_; }
+  StepBudget BudgetIn(const Bucket& bucket) const { return budget_.In(bucket); }
+
+  // The number of excluded-sequence passes at which ordered()[index] may no longer join a batch.
+  // Unlimited for urgent and for running sequences.
+  int32_t MayPass(size_t index) const { return may_pass_[index]; }
+  // The index of the first of `ordered` that passes an excluded sequence; urgent ones do not count.
+  size_t first_passing() const { return first_passing_; }
+  // The number of sequences that may still pass this one.
+  int32_t Allowance(const WaitingSequence& sequence) const {
+    return options_.max_overtakes - sequence.overtaken;
+  }
+
+ private:
+  void SplitRunning(const SequenceQueue& queue);
+  void LoadFresh(const SequenceQueue& queue, size_t reach);
+  void PickUrgent(const SequenceQueue& queue, MonoTime until);
+  void AddOthers(const SequenceQueue& queue);
+  void DropUnfit();
+
+  const BatchOptions options_;
+  std::vector<WaitingSequence*> decodes_, ordered_;
+  size_t urgent_ = 0;
+  size_t first_passing_ = 0;
+  std::vector<int32_t> may_pass_;
+  StepBudget budget_;
+
+  // Scratch. All but by_deadline_ are in the order of the queue.
+  std::vector<WaitingSequence*> by_deadline_, jumped_;
+  std::vector<WaitingSequence*> fresh_, others_;
+  std::vector<WaitingSequence*> prompts_;  // running, their prompts not yet computed
+  std::vector<int32_t>
+      allowance_;          // by index of others_: how many may pass the sequences ahead of it
+  size_t window_end_ = 0;  // in fresh_
+};
+
+}  // namespace sluice

@@ -1,0 +1,73 @@
+// The budget of a step: what it may still take beside the sequences that decode.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/bucket.h"
+#include "engine/options.h"
+#include "engine/schedule/batch_former.h"
+#include "engine/schedule/queue.h"
+
+namespace sluice {
+
+// Bounds under which every running sequence continues in every step: one chunk of a prompt fits the
+// largest bucket beside one token of each other running sequence.
+struct RunLimits {
+  int32_t chunk_tokens = 0;  // the most tokens of one prompt in a step
+  int32_t sequences = 0;     // the most that run at once
+};
+// Returns prefill_tokens and the ladder's max_sequences, or less where the bucket is small: a chunk
+// then takes what as many decodes leave, at least half of the bucket, and fewer sequences run.
+RunLimits RunLimitsOf(const BatchOptions& options, const Bucket& largest);
+
+// Returns whether the sequence generates, its next step is one token and no prompt is left. Such a
+// sequence is in every step.
+inline bool IsDecode(const WaitingSequence& sequence) {
+  return sequence.running && sequence.generates && sequence.tokens == 1 &&
+         sequence.later_tokens == 0;
+}
+
+// What a batch may still take beside the decodes. A small value type.
+//
+// Pages: the pages that the next steps of all running sequences take, and one more for each, are
+// reserved. A new sequence takes its pages from the rest, and one more is reserved for it if it
+// will keep running. When nothing runs, the first sequence may take all pages.
+class StepBudget {
+ public:
+  StepBudget() = default;
+  // The budget in the ladder's largest bucket. Requires that the bucket holds `decodes` sequences
+  // (CHECK).
+  StepBudget(const BatchOptions& options, const SequenceQueue& queue, const FormerInputs& inputs,
+             int32_t decodes);
+
+  // Returns the budget in another bucket, before anything was taken; it is not valid() if that
+  // bucket does not hold the decodes.
+  StepBudget In(const Bucket& bucket) const;
+
+  bool valid() const { return tokens_ >= 0 && sequences_ >= 0; }
+  bool empty() const { return tokens_ <= 0 || sequences_ <= 0; }
+  int32_t tokens() const { return tokens_; }
+  // Returns whether the sequence fits by its tokens; CanTake also looks at pages and places.
+  bool Fits(const WaitingSequence& sequence) const {
+    return sequences_ > 0 && sequence.tokens <= tokens_;
+  }
+  bool CanTake(const WaitingSequence& sequence) const;
+  void Take(const WaitingSequence& sequence);
+
+ private:
+  // Returns whether the sequence does not run yet and will keep running after this step.
+  static bool WillKeepRunning(const WaitingSequence& sequence) {
+    return !sequence.running && (sequence.later_tokens > 0 || sequence.generates);
+  }
+
+  int32_t decodes_ = 0;
+  int32_t prompt_tokens_ = 0;  // the most prompt tokens, whatever the bucket
+  int32_t tokens_ = 0;
+  int32_t sequences_ = 0;
+  int64_t free_places_ = 0;
+  int64_t pages_ = 0;
+  bool new_may_join_ = true;
+  bool step_is_empty_ = true;
+};
+
+}  // namespace sluice
