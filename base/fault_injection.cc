@@ -158,7 +158,7 @@ absl::Status SetFaults(std::string_view text) {
   return absl::OkStatus();
 }
 
-absl::Status MeetFault(FaultPoint point, const Concerns& concerns) {
+absl::Status InjectFault(FaultPoint point, const Concerns& concerns) {
   const std::optional<Fault> fault = All().Take(point, /*nan=*/false, concerns);
   if (!fault.has_value()) return absl::OkStatus();
   switch (fault->action) {
@@ -176,7 +176,7 @@ absl::Status MeetFault(FaultPoint point, const Concerns& concerns) {
   return absl::OkStatus();
 }
 
-bool MeetNan(FaultPoint point, std::string_view id) {
+bool InjectNan(FaultPoint point, std::string_view id) {
   return All()
       .Take(point, /*nan=*/true, [id](std::string_view named) { return named == id; })
       .has_value();

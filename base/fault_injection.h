@@ -60,8 +60,8 @@ inline bool FaultsOn() { return fault_internal::on.load(std::memory_order_relaxe
 using Concerns = std::function<bool(std::string_view id)>;
 
 // Delays, hangs or fails. To be called where FaultsOn() only, and without a lock.
-absl::Status MeetFault(FaultPoint point, const Concerns& concerns);
+absl::Status InjectFault(FaultPoint point, const Concerns& concerns);
 // Does the point's `nan` strike? Likewise.
-bool MeetNan(FaultPoint point, std::string_view id);
+bool InjectNan(FaultPoint point, std::string_view id);
 
 }  // namespace sluice

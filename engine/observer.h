@@ -7,7 +7,6 @@
 #include "engine/backend.h"
 #include "engine/engine_stats.h"
 #include "engine/request.h"
-#include "engine/runner/hang_detector.h"
 
 namespace sluice {
 
@@ -32,6 +31,13 @@ struct PlanTrace {
   bool ok;
   nanoseconds duration;
   int64_t memory_bytes;
+};
+
+// A scheduling thread that no longer makes progress.
+struct Hang {
+  bool in_step = false;    // whether it waits for its device
+  nanoseconds watched{0};  // the time that it has lasted, at least
+  nanoseconds allowed{0};
 };
 
 // Why a request was not admitted.

@@ -34,7 +34,7 @@ int64_t TopBytes(const Request& request) {
 }
 
 int64_t RowBytes(const Request& request) {
-  auto bytes = static_cast<int64_t>(sizeof(Row) + sizeof(int32_t));
+  auto bytes = static_cast<int64_t>(sizeof(RequestRow) + sizeof(int32_t));
   if (RowEdits::Wanted(request)) bytes += static_cast<int64_t>(sizeof(RowEdits));
   if (!request.stop.texts.empty()) bytes += static_cast<int64_t>(sizeof(TextStream));
   bytes += request.num_top * TopBytes(request);
@@ -70,21 +70,22 @@ int64_t GeneratedTokenBytes(const Request& request) {
 
 // What is at other positions is something else, and no prefix of it: only rows of equal offset share
 // pages.
-void AlignRow(const ModelConfig& config, Row* row) {
+void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
-  row->position_offset = static_cast<int32_t>(config.max_positions) - row->prompt_length;
-  row->kv.root = static_cast<uint64_t>(row->position_offset);
+  row->sequence.waiting.position_offset =
+      static_cast<int32_t>(config.max_positions) - row->prompt.length;
+  row->sequence.kv.root = static_cast<uint64_t>(row->sequence.waiting.position_offset);
 }
 
 }  // namespace
 
-bool Row::Keep(int32_t token) {
-  ++generated;
-  scored = false;
-  if (edits != nullptr) edits->Keep(token);
-  if (generated >= max_generated) return false;
-  own_tokens.push_back(token);
-  history = own_tokens;
+bool RequestRow::Keep(int32_t token) {
+  ++generation.count;
+  sequence.scored = false;
+  if (generation.edits != nullptr) generation.edits->Keep(token);
+  if (generation.count >= generation.limit) return false;
+  generation.tokens.push_back(token);
+  sequence.history = generation.tokens;
   return true;
 }
 
@@ -104,55 +105,59 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
   }
   int32_t offset = 0;
   for (int32_t i = 0; i < request.rows(); ++i) {
-    Row& row = rows[static_cast<size_t>(i)];
+    RequestRow& row = rows[static_cast<size_t>(i)];
     row.owner = this;
+    row.sequence.row = &row;
     row.index = i;
-    row.prompt_offset = offset;
-    row.prompt_length = request.lengths[static_cast<size_t>(i)];
+    row.prompt.offset = offset;
+    row.prompt.length = request.lengths[static_cast<size_t>(i)];
     // The last token may be drawn at the last position, and is not computed any more.
-    row.max_generated = std::min(request.max_tokens, max_positions + 1 - row.prompt_length);
-    row.priority = request.priority;
-    row.queued = queued;
-    row.deadline = request.deadline;
-    row.history = std::span(request.tokens)
-                      .subspan(static_cast<size_t>(offset), static_cast<size_t>(row.prompt_length));
+    row.generation.limit = std::min(request.max_tokens, max_positions + 1 - row.prompt.length);
+    row.sequence.waiting.priority = request.priority;
+    row.sequence.waiting.queued = queued;
+    row.sequence.waiting.deadline = request.deadline;
+    row.sequence.history =
+        std::span(request.tokens)
+            .subspan(static_cast<size_t>(offset), static_cast<size_t>(row.prompt.length));
     AlignRow(request.model->config, &row);
-    row.generates = row.max_generated > 1;
-    row.scored = Wants(kOutputPromptLogprobs);
-    row.sampled_end = row.max_generated > 0 || Wants(kOutputLogits);
+    row.sequence.waiting.generates = row.generation.limit > 1;
+    row.sequence.scored = Wants(kOutputPromptLogprobs);
+    row.sequence.sampled_end = row.generation.limit > 0 || Wants(kOutputLogits);
     if (RowStates::Wanted(request)) {
-      row.states = std::make_unique<RowStates>(request, row.prompt_length);
+      row.states = std::make_unique<RowStates>(request, row.prompt.length);
     }
     // What is reported of every position must be computed, and vectors are not looked up.
-    row.reuse = !row.scored && !Wants(kOutputDiagnostics) && request.inputs.empty() &&
-                (row.states == nullptr || row.states->OnlyLast());
+    row.sequence.reuse = !row.sequence.scored && !Wants(kOutputDiagnostics) &&
+                         request.inputs.empty() &&
+                         (row.states == nullptr || row.states->OnlyLast());
     PrepareGeneration(&row);
-    offset += row.prompt_length;
+    offset += row.prompt.length;
   }
   const size_t steps = rows.size() * static_cast<size_t>(std::max(request.max_tokens, 1));
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
 }
 
-void ActiveRequest::PrepareGeneration(Row* row) {
-  if (row->max_generated == 0) return;
-  if (row->generates) {
-    row->own_tokens.reserve(row->history.size() + static_cast<size_t>(row->max_generated) - 1);
-    row->own_tokens.assign(row->history.begin(), row->history.end());
-    row->history = row->own_tokens;
+void ActiveRequest::PrepareGeneration(RequestRow* row) {
+  if (row->generation.limit == 0) return;
+  if (row->sequence.waiting.generates) {
+    row->generation.tokens.reserve(row->sequence.history.size() +
+                                   static_cast<size_t>(row->generation.limit) - 1);
+    row->generation.tokens.assign(row->sequence.history.begin(), row->sequence.history.end());
+    row->sequence.history = row->generation.tokens;
   }
   if (RowEdits::Wanted(request)) {
     const std::span<const int32_t> prompt =
-        request.inputs.empty() ? row->history : std::span<const int32_t>();
-    row->edits = std::make_unique<RowEdits>(request, prompt, row->max_generated);
+        request.inputs.empty() ? row->sequence.history : std::span<const int32_t>();
+    row->generation.edits = std::make_unique<RowEdits>(request, prompt, row->generation.limit);
   }
   if (stop_texts_ != nullptr) {
-    row->text = std::make_unique<TextStream>(request.model->tokenizer.get(), stop_texts_,
-                                             request.stop.min_tokens);
+    row->generation.text = std::make_unique<TextStream>(request.model->tokenizer.get(), stop_texts_,
+                                                        request.stop.min_tokens);
   }
   if (Wants(kOutputTopCandidates)) {
-    row->top_ids.resize(static_cast<size_t>(request.num_top));
-    row->top_logprobs.resize(row->top_ids.size());
-    if (Wants(kOutputTopScores)) row->top_scores.resize(row->top_ids.size());
+    row->candidates.ids.resize(static_cast<size_t>(request.num_top));
+    row->candidates.logprobs.resize(row->candidates.ids.size());
+    if (Wants(kOutputTopScores)) row->candidates.scores.resize(row->candidates.ids.size());
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,34 +20,52 @@ namespace sluice {
 
 struct ActiveRequest;
 
-// One row of a request. `state` is guarded by the runner's lock; while that is kRunning the other
-// fields belong to the scheduling thread, otherwise to the holder of the lock.
-struct Row : PagedSequence {
+// A row of a request: its part of the prompt, the tokens that it generates, and the sequence by which
+// the scheduler knows it. `state` is guarded by the runner's lock. While it is kRunning the other fields
+// belong to the scheduling thread, otherwise to the holder of the lock.
+struct RequestRow {
   enum class State { kWaiting, kRunning, kDone };
-  // What the step that it ran in made of it.
+  // The outcome of the row's latest step.
   enum class Outcome { kDropped, kContinues, kFinished, kNotFinite };
+  struct Prompt {
+    int32_t offset = 0;  // into the request's tokens
+    int32_t length = 0;
+  };
+  struct Generation {
+    int32_t count = 0;  // tokens drawn and kept so far
+    int32_t limit = 0;  // max_tokens, or fewer where the model's positions end
+    // Prompt and generated tokens; empty if the row computes its prompt alone.
+    std::vector<int32_t> tokens;
+    std::unique_ptr<RowEdits> edits;   // nullptr if there are none
+    std::unique_ptr<TextStream> text;  // nullptr if no text ends the row
+  };
+  // The candidates of the latest step, [num_top] each; empty if they are not wanted.
+  struct Candidates {
+    std::vector<int32_t> ids;
+    std::vector<float> logprobs;
+    std::vector<float> scores;
+  };
 
   ActiveRequest* owner = nullptr;
-  int32_t index = 0;          // within the request
-  int32_t prompt_offset = 0;  // into the request's tokens
-  int32_t prompt_length = 0;
-  int32_t generated = 0;      // tokens drawn and kept so far
-  int32_t max_generated = 0;  // max_tokens, or fewer where the model's positions end
+  int32_t index = 0;  // within the request
   State state = State::kWaiting;
   Outcome outcome = Outcome::kDropped;
-  int64_t work = 0;  // tokens that its steps may still compute
-  // Prompt and generated tokens, which `history` shows; empty when the prompt alone is ever computed.
-  std::vector<int32_t> own_tokens;
-  std::unique_ptr<RowEdits> edits;    // nullptr: none
-  std::unique_ptr<RowStates> states;  // nullptr: no state is wanted
-  std::unique_ptr<TextStream> text;   // nullptr: no text ends it
-  std::vector<int32_t> top_ids;       // [num_top] of the step
-  std::vector<float> top_logprobs;    // likewise
-  std::vector<float> top_scores;      // likewise, where wanted
+  int64_t remaining_tokens = 0;  // that its steps may still compute
+  Prompt prompt;
+  Generation generation;
+  Candidates candidates;
+  std::unique_ptr<RowStates> states;  // nullptr if no state is wanted
+  PagedSequence sequence;
 
-  int32_t length() const { return static_cast<int32_t>(history.size()); }
-  int32_t step_end() const { return first_position + tokens; }  // position behind the step
-  // Keeps a drawn token; allocates nothing. False when it was the last one that the row may have.
+  std::span<const int32_t> history() const { return sequence.history; }
+  int32_t length() const { return static_cast<int32_t>(sequence.history.size()); }
+  MonoTime deadline() const { return sequence.waiting.deadline; }
+  // The positions that the next or current step computes.
+  int32_t first_position() const { return sequence.waiting.first_position; }
+  int32_t step_tokens() const { return sequence.waiting.tokens; }
+  int32_t step_end() const { return first_position() + step_tokens(); }
+
+  // Keeps a drawn token; allocates nothing. Returns false if it is the last that the row may have.
   bool Keep(int32_t token);
 };
 
@@ -57,7 +76,7 @@ struct ActiveRequest {
   ActiveRequest& operator=(const ActiveRequest&) = delete;
 
   bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
-  // Sizes the parts of the reply that do not depend on what is generated; once.
+  // Allocates the parts of the reply whose sizes do not depend on what is generated; once.
   void AllocateReply();
 
   RequestId id = 0;
@@ -67,27 +86,26 @@ struct ActiveRequest {
 
   // Guarded by the runner's lock.
   absl::Status status;    // the first failure, cancellation or expiry
-  int32_t rows_left = 0;  // not kDone
-  bool began = false;     // a step carried one of its rows
-  nanoseconds needed{
-      0};  // that it was thought to need when its deadline was near; zero: it was not
+  int32_t rows_left = 0;  // rows that are not kDone
+  bool began = false;     // whether a step has carried one of its rows
+  nanoseconds needed{0};  // the forecast of AdmissionControl::Reserve
 
-  // Of the scheduling thread.
-  std::vector<Row> rows;
+  // Used by the scheduling thread.
+  std::vector<RequestRow> rows;
   Reply reply;
   bool reply_allocated = false;
   RequestTrace trace;
   RequestHistory history;
 
  private:
-  void PrepareGeneration(Row* row);
+  void PrepareGeneration(RequestRow* row);
 
-  std::shared_ptr<const StopTexts> stop_texts_;  // nullptr: none
+  std::shared_ptr<const StopTexts> stop_texts_;  // nullptr if there are none
 };
 
-// What QueueOptions bounds. Its bytes are those of the request and of all that is kept for it until it
-// has ended, reply and generated tokens included, at their most; what depends on the allocator is left
-// out.
+// Returns the load that QueueOptions bounds. Its bytes are those of the request and of all that is kept
+// for it until it has ended, reply and generated tokens included, at their maximum; overhead of the
+// allocator is left out.
 RequestLoad LoadOf(const Request& request);
 
 }  // namespace sluice

@@ -5,17 +5,17 @@
 namespace sluice {
 namespace {
 
-void Finish(Row* row, FinishReason reason) {
-  row->outcome = Row::Outcome::kFinished;
+void Finish(RequestRow* row, FinishReason reason) {
+  row->outcome = RequestRow::Outcome::kFinished;
   row->owner->reply.finish[static_cast<size_t>(row->index)] = reason;
 }
 
 // Is a text that ends the row complete with this token?
-bool EndsText(Row* row, int32_t token, std::string* text) {
-  if (row->text == nullptr) return false;
+bool EndsText(RequestRow* row, int32_t token, std::string* text) {
+  if (row->generation.text == nullptr) return false;
   text->clear();
-  row->text->Append(token, text);
-  return row->text->stopped();
+  row->generation.text->Append(token, text);
+  return row->generation.text->stopped();
 }
 
 }  // namespace
@@ -26,42 +26,43 @@ StepDelivery::StepDelivery(size_t most_rows) {
 }
 
 // Decides the row's outcome and appends the token that it keeps.
-void StepDelivery::CollectRow(size_t i, Row* row, ExecutionSlot* slot) {
+void StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
   const ExecutionSlot::Result result = slot->Collect(i);
-  const bool spoiled = FaultsOn() && MeetNan(FaultPoint::kDeliver, row->owner->request.id);
+  const bool spoiled = FaultsOn() && InjectNan(FaultPoint::kDeliver, row->owner->request.id);
   if (!result.finite || spoiled) {
-    row->outcome = Row::Outcome::kNotFinite;
+    row->outcome = RequestRow::Outcome::kNotFinite;
     return;
   }
   if (!result.at_end) {
-    row->outcome = Row::Outcome::kContinues;
+    row->outcome = RequestRow::Outcome::kContinues;
     return;
   }
   if (result.drawn == nullptr) return Finish(row, FinishReason::kNone);
   const int32_t token = result.drawn->token;
   if (Ends(row->owner->request, token)) return Finish(row, FinishReason::kStop);
-  const bool candidates = !row->top_ids.empty();
-  tokens_.push_back({.row = row->index,
-                     .index = row->generated,
-                     .token = token,
-                     .logprob = result.drawn->logprob,
-                     .top_ids = candidates ? row->top_ids.data() : nullptr,
-                     .top_logprobs = candidates ? row->top_logprobs.data() : nullptr,
-                     .top_scores = row->top_scores.empty() ? nullptr : row->top_scores.data()});
-  row->outcome = Row::Outcome::kContinues;
+  const bool candidates = !row->candidates.ids.empty();
+  tokens_.push_back(
+      {.row = row->index,
+       .index = row->generation.count,
+       .token = token,
+       .logprob = result.drawn->logprob,
+       .top_ids = candidates ? row->candidates.ids.data() : nullptr,
+       .top_logprobs = candidates ? row->candidates.logprobs.data() : nullptr,
+       .top_scores = row->candidates.scores.empty() ? nullptr : row->candidates.scores.data()});
+  row->outcome = RequestRow::Outcome::kContinues;
   const bool more = row->Keep(token);
   if (EndsText(row, token, &text_)) return Finish(row, FinishReason::kStop);
   if (!more) Finish(row, FinishReason::kLength);
 }
 
-void StepDelivery::Collect(std::span<Row* const> rows, MonoTime now, ExecutionSlot* slot) {
+void StepDelivery::Collect(std::span<RequestRow* const> rows, MonoTime now, ExecutionSlot* slot) {
   tokens_.clear();
   parts_.clear();
   for (size_t i = 0; i < rows.size();) {
     ActiveRequest* const request = rows[i]->owner;
     const size_t before = tokens_.size();
     for (; i < rows.size() && rows[i]->owner == request; ++i) {
-      if (rows[i]->outcome != Row::Outcome::kDropped) CollectRow(i, rows[i], slot);
+      if (rows[i]->outcome != RequestRow::Outcome::kDropped) CollectRow(i, rows[i], slot);
     }
     const size_t count = tokens_.size() - before;
     if (count == 0) continue;

@@ -18,7 +18,7 @@ class StepDelivery {
 
   // Collects each row of the step, `rows` as assigned to `slot`, except those marked kDropped: keeps the
   // drawn token, decides the row's outcome and its finish reason. `now` is the time of a first token.
-  void Collect(std::span<Row* const> rows, MonoTime now, ExecutionSlot* slot);
+  void Collect(std::span<RequestRow* const> rows, MonoTime now, ExecutionSlot* slot);
 
   // Calls OnTokens once for each request (whose rows are adjacent) that wants tokens and got some. The
   // requests live, and no later step of their rows was finished.
@@ -30,7 +30,7 @@ class StepDelivery {
     size_t count;  // of tokens_, behind those of the parts before
   };
 
-  void CollectRow(size_t i, Row* row, ExecutionSlot* slot);
+  void CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);
 
   std::vector<GeneratedToken> tokens_;
   std::vector<Part> parts_;

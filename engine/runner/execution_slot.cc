@@ -69,7 +69,7 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
   states_begin_.reserve(sequences + 1);
 }
 
-void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
+void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& bucket) {
   pages_given_ = 0;
   padded_.clear();
   sequences_.clear();
@@ -81,14 +81,14 @@ void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
   useful_tokens_ = 0;
   diagnostics_wanted_ = false;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Row* const row = rows[i];
+    RequestRow* const row = rows[i];
     AddRow(*row, bucket);
     AppendSampledRows(row, static_cast<int32_t>(i));
     sampled_begin_.push_back(sampled_.size());
     AppendStates(*row, static_cast<int32_t>(i));
     states_begin_.push_back(states_.size());
-    useful_tokens_ += row->tokens;
-    diagnostics_wanted_ |= row->generated == 0 && !row->owner->reply.xsa_cos_sim.empty();
+    useful_tokens_ += row->step_tokens();
+    diagnostics_wanted_ |= row->generation.count == 0 && !row->owner->reply.xsa_cos_sim.empty();
   }
   while (bucket.padded() && sequences_.size() < static_cast<size_t>(bucket.sequences)) {
     Place(Padded(nullptr, bucket.positions), bucket.positions);
@@ -101,40 +101,40 @@ void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
   if (diagnostics_wanted_) AttachDiagnostics();
 }
 
-void ExecutionSlot::AddRow(const Row& row, const Bucket& bucket) {
+void ExecutionSlot::AddRow(const RequestRow& row, const Bucket& bucket) {
   if (bucket.padded()) {
     Place(Padded(&row, bucket.positions), bucket.positions);
-  } else if (row.kv.ids.empty()) {
-    Place(row.history.data(), row.tokens);
+  } else if (row.sequence.kv.ids.empty()) {
+    Place(row.sequence.history.data(), row.step_tokens());
   } else {
-    sequences_.push_back({.first_position = row.first_position,
-                          .count = row.tokens,
-                          .tokens = row.history.data() + row.first_position,
-                          .pages = row.kv.ids.data()});
+    sequences_.push_back({.first_position = row.first_position(),
+                          .count = row.step_tokens(),
+                          .tokens = row.sequence.history.data() + row.first_position(),
+                          .pages = row.sequence.kv.ids.data()});
   }
   Describe(row);
 }
 
-void ExecutionSlot::Describe(const Row& row) {
+void ExecutionSlot::Describe(const RequestRow& row) {
   StepSequence& sequence = sequences_.back();
-  sequence.position_offset = row.position_offset;
+  sequence.position_offset = row.sequence.waiting.position_offset;
   const std::vector<float>& inputs = row.owner->request.inputs;
   if (inputs.empty()) return;
-  const int32_t live = std::min(row.step_end(), row.prompt_length) - sequence.first_position;
+  const int32_t live = std::min(row.step_end(), row.prompt.length) - sequence.first_position;
   sequence.input_count = std::max(live, 0);
   sequence.inputs =
-      inputs.data() + static_cast<size_t>(row.prompt_offset + sequence.first_position) *
+      inputs.data() + static_cast<size_t>(row.prompt.offset + sequence.first_position) *
                           static_cast<size_t>(model_->config.input_width);
 }
 
-const int32_t* ExecutionSlot::Padded(const Row* row, int32_t positions) {
+const int32_t* ExecutionSlot::Padded(const RequestRow* row, int32_t positions) {
   const size_t begin = padded_.size();
   const auto size = static_cast<size_t>(positions);
   SLUICE_CHECK(begin + size <= padded_.capacity());  // pointers to earlier sequences stay valid
   padded_.resize(begin + size);                      // with zeros
   const std::span<int32_t> tokens = std::span(padded_).subspan(begin);
   if (row != nullptr) {
-    std::copy(row->history.begin(), row->history.end(), tokens.begin());
+    std::copy(row->sequence.history.begin(), row->sequence.history.end(), tokens.begin());
     Pad(options_.padding, row->length(), tokens);
   }
   return tokens.data();
@@ -153,12 +153,12 @@ void ExecutionSlot::AppendSampledRow(const SampledRow& sampled) {
   sampled_.back().result = &results_[sampled_.size() - 1];
 }
 
-void ExecutionSlot::AppendSampledRows(Row* row, int32_t sequence) {
-  if (row->scored) {
-    const int32_t end = std::min(row->step_end(), row->prompt_length - 1);
-    for (int32_t position = row->first_position; position < end; ++position) {
+void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
+  if (row->sequence.scored) {
+    const int32_t end = std::min(row->step_end(), row->prompt.length - 1);
+    for (int32_t position = row->first_position(); position < end; ++position) {
       SampledRow scored = SampledAt(sequence, position);
-      scored.target = row->history[static_cast<size_t>(position) + 1];
+      scored.target = row->sequence.history[static_cast<size_t>(position) + 1];
       AppendSampledRow(scored);
     }
   }
@@ -166,33 +166,34 @@ void ExecutionSlot::AppendSampledRows(Row* row, int32_t sequence) {
 }
 
 // What is wanted of the last position.
-void ExecutionSlot::AppendDraw(Row* row, int32_t sequence) {
+void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
   ActiveRequest& active = *row->owner;
   const Request& request = active.request;
-  const bool logits = row->generated == 0 && active.Wants(kOutputLogits);
-  if (row->max_generated == 0 && !logits) return;
+  const bool logits = row->generation.count == 0 && active.Wants(kOutputLogits);
+  if (row->generation.limit == 0 && !logits) return;
   SampledRow last = SampledAt(sequence, row->length() - 1);
   last.params = request.sampling;
-  last.params.token_index = static_cast<uint64_t>(row->generated);
+  last.params.token_index = static_cast<uint64_t>(row->generation.count);
   last.params.sample = static_cast<uint32_t>(row->index);
-  if (row->edits != nullptr) last.edits = row->edits->At(row->generated);
+  if (row->generation.edits != nullptr)
+    last.edits = row->generation.edits->At(row->generation.count);
   if (logits) {
     last.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
   }
   last.excluded = request.excluded.Of(row->index);
-  if (!row->top_ids.empty()) {
+  if (!row->candidates.ids.empty()) {
     last.num_top = request.num_top;
-    last.top_ids = row->top_ids.data();
-    last.top_logprobs = row->top_logprobs.data();
-    if (!row->top_scores.empty()) last.top_scores = row->top_scores.data();
+    last.top_ids = row->candidates.ids.data();
+    last.top_logprobs = row->candidates.logprobs.data();
+    if (!row->candidates.scores.empty()) last.top_scores = row->candidates.scores.data();
   }
   AppendSampledRow(last);
 }
 
-void ExecutionSlot::AppendStates(const Row& row, int32_t sequence) {
+void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
   if (row.states == nullptr) return;
-  const int32_t end = std::min(row.step_end(), row.prompt_length);
-  for (int32_t position = row.first_position; position < end; ++position) {
+  const int32_t end = std::min(row.step_end(), row.prompt.length);
+  for (int32_t position = row.first_position(); position < end; ++position) {
     if (row.states->Wants(position)) states_.push_back({sequence, position, nullptr});
   }
 }
@@ -210,7 +211,7 @@ void ExecutionSlot::AttachDiagnostics() {
 }
 
 ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
-  Row* const row = rows_[i];
+  RequestRow* const row = rows_[i];
   Reply& reply = row->owner->reply;
   const size_t begin = sampled_begin_[i];
   const size_t end = sampled_begin_[i + 1];
@@ -221,13 +222,13 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
   Result result{.at_end = row->step_end() == row->length()};
   for (size_t s = begin; s < end; ++s) {
     if (sampled_[s].target >= 0) {
-      reply.prompt_logprobs[static_cast<size_t>(row->prompt_offset + sampled_[s].position + 1)] =
+      reply.prompt_logprobs[static_cast<size_t>(row->prompt.offset + sampled_[s].position + 1)] =
           results_[s].logprob;
-    } else if (row->max_generated > 0) {
+    } else if (row->generation.limit > 0) {
       result.drawn = &results_[s];
     }
   }
-  if (row->generated == 0 && !reply.xsa_cos_sim.empty()) {
+  if (row->generation.count == 0 && !reply.xsa_cos_sim.empty()) {
     ScatterDiagnostics(i, xsa_cos_sim_.data(), &reply.xsa_cos_sim);
     ScatterDiagnostics(i, xsa_proj_frac_.data(), &reply.xsa_proj_frac);
   }
@@ -235,12 +236,12 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
 }
 
 bool ExecutionSlot::CollectStates(size_t i) {
-  Row* const row = rows_[i];
+  RequestRow* const row = rows_[i];
   const auto width = static_cast<size_t>(model_->config.hidden_size);
   for (size_t s = states_begin_[i]; s < states_begin_[i + 1]; ++s) {
     if (!row->states->Take(states_[s].position, std::span(states_[s].out, width))) return false;
   }
-  if (row->states != nullptr && row->step_end() == row->prompt_length) {
+  if (row->states != nullptr && row->step_end() == row->prompt.length) {
     return row->states->Finish(row->index, &row->owner->reply);
   }
   return true;
@@ -249,14 +250,15 @@ bool ExecutionSlot::CollectStates(size_t i) {
 void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
                                        std::vector<float>* reply) const {
   const ModelConfig& config = model_->config;
-  const Row& row = *rows_[i];
-  const auto steps = batch_.sequence_rows().subspan(
-      static_cast<size_t>(batch_.sequences()[i].rows_offset), static_cast<size_t>(row.tokens));
+  const RequestRow& row = *rows_[i];
+  const auto steps =
+      batch_.sequence_rows().subspan(static_cast<size_t>(batch_.sequences()[i].rows_offset),
+                                     static_cast<size_t>(row.step_tokens()));
   // [layers, length, heads] of the row
-  float* const of_row = reply->data() + config.layers * config.heads * row.prompt_offset;
+  float* const of_row = reply->data() + config.layers * config.heads * row.prompt.offset;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const float* of_layer = source + layer * batch_.tokens() * config.heads;  // [tokens, heads]
-    float* out = of_row + (layer * row.prompt_length + row.first_position) * config.heads;
+    float* out = of_row + (layer * row.prompt.length + row.first_position()) * config.heads;
     for (int32_t step_row : steps) {
       out = std::copy_n(of_layer + step_row * config.heads, config.heads, out);
     }

@@ -43,7 +43,7 @@ class ExecutionSlot {
 
   // Lays the rows' steps out for `bucket`, with all that their requests want of these. The rows fit
   // it and stay as they are until they were collected.
-  void Assign(std::span<Row* const> rows, const Bucket& bucket);
+  void Assign(std::span<RequestRow* const> rows, const Bucket& bucket);
 
   // As ExecutableModel's.
   void Start(const Plan& plan) { executable_->Start(plan, *slot_, batch_); }
@@ -68,16 +68,16 @@ class ExecutionSlot {
                 const Options& options, std::shared_ptr<Slot> slot);
 
   // The tokens of a row's history, extended to `positions`; nullptr: a sequence of nobody's.
-  const int32_t* Padded(const Row* row, int32_t positions);
+  const int32_t* Padded(const RequestRow* row, int32_t positions);
   // Adds a sequence in pages for this step only.
   void Place(const int32_t* tokens, int32_t count);
-  void AddRow(const Row& row, const Bucket& bucket);
+  void AddRow(const RequestRow& row, const Bucket& bucket);
   // Of the row's sequence, which is the last one: what is not its tokens and pages.
-  void Describe(const Row& row);
-  void AppendSampledRows(Row* row, int32_t sequence);
-  void AppendDraw(Row* row, int32_t sequence);
+  void Describe(const RequestRow& row);
+  void AppendSampledRows(RequestRow* row, int32_t sequence);
+  void AppendDraw(RequestRow* row, int32_t sequence);
   void AppendSampledRow(const SampledRow& sampled);
-  void AppendStates(const Row& row, int32_t sequence);
+  void AppendStates(const RequestRow& row, int32_t sequence);
   bool CollectStates(size_t i);
   void AttachDiagnostics();
   void ScatterDiagnostics(size_t i, const float* source, std::vector<float>* reply) const;
@@ -89,7 +89,7 @@ class ExecutionSlot {
   const std::shared_ptr<Slot> slot_;
   StepBatch batch_;
 
-  std::span<Row* const> rows_;  // assigned
+  std::span<RequestRow* const> rows_;  // assigned
   bool diagnostics_wanted_ = false;
   int32_t useful_tokens_ = 0;
   std::vector<int32_t> padded_;      // tokens of padded sequences, one after another

@@ -10,23 +10,23 @@ constexpr int kTicks = 8;
 
 }  // namespace
 
-bool HangJudge::Look(const Pulse::Beat& beat, MonoTime now, Hang* hang) {
+bool HangDetector::Poll(const Heartbeat::Sample& sample, MonoTime now, Hang* hang) {
   const nanoseconds passed = std::min(now - last_, 2 * tick_);
   last_ = now;
-  watched_ = beat.serial == serial_ ? watched_ + passed : nanoseconds(0);
-  serial_ = beat.serial;
-  const bool replaying = beat.phase == Pulse::Phase::kReplay;
-  if (!replaying && beat.phase != Pulse::Phase::kBusy) return false;
-  *hang = {.beat = beat, .watched = watched_, .allowed = replaying ? beat.allowed : busy_};
+  watched_ = sample.serial == serial_ ? watched_ + passed : nanoseconds(0);
+  serial_ = sample.serial;
+  const bool in_step = sample.phase == Heartbeat::Phase::kStep;
+  if (!in_step && sample.phase != Heartbeat::Phase::kBusy) return false;
+  *hang = {.in_step = in_step, .watched = watched_, .allowed = in_step ? sample.allowed : busy_};
   return watched_ > hang->allowed;
 }
 
-Watchdog::Watchdog(nanoseconds busy, const Pulse* pulse, Clock* clock, OnHang on_hang)
+Watchdog::Watchdog(nanoseconds busy, const Heartbeat* heartbeat, Clock* clock, OnHang on_hang)
     : tick_(std::max(busy / kTicks, nanoseconds(1))),
-      pulse_(pulse),
+      heartbeat_(heartbeat),
       clock_(clock),
       on_hang_(std::move(on_hang)),
-      judge_(tick_, busy),
+      detector_(tick_, busy),
       thread_([this] { Run(); }) {}
 
 Watchdog::~Watchdog() {
@@ -42,7 +42,8 @@ void Watchdog::Run() {
   Hang hang;
   while (true) {
     const MonoTime now = clock_->Now();
-    if (judge_.Look(pulse_->Read(), now, &hang)) return on_hang_(hang);
+    const Heartbeat::Sample sample = heartbeat_->Read();
+    if (detector_.Poll(sample, now, &hang)) return on_hang_(sample, hang);
     MutexLock lock(&mu_);
     while (!stopping_ && clock_->Now() < now + tick_) {
       clock_->WaitUntil(&wake_, &mu_, now + tick_);

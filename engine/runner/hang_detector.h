@@ -1,4 +1,4 @@
-// Notices that a scheduling thread has stopped getting anywhere.
+// The detection of a scheduling thread that no longer makes progress.
 #pragma once
 
 #include <cstdint>
@@ -8,51 +8,46 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "engine/observer.h"
 #include "engine/runner/heartbeat.h"
 
 namespace sluice {
 
-struct Hang {
-  Pulse::Beat beat;
-  nanoseconds watched{0};  // how long it has lasted, at least
-  nanoseconds allowed{0};
-};
-
-// Decides from successive looks at a pulse. Time between two looks counts as far as it is about `tick`:
-// a process that was stopped, or a machine that was asleep, finds that hours have passed in which its
-// device could do nothing either. Pure.
-class HangJudge {
+// Decides from successive samples of a heartbeat whether its thread hangs. The time between two samples
+// counts only up to about a `tick`: a process that was stopped, or a machine that was asleep, finds that
+// hours have passed in which its device could do nothing either. Pure.
+class HangDetector {
  public:
-  // `busy` is what anything but a replay and idleness may take.
-  HangJudge(nanoseconds tick, nanoseconds busy) : tick_(tick), busy_(busy) {}
+  // `busy` is the time that any phase other than a step and idleness may take.
+  HangDetector(nanoseconds tick, nanoseconds busy) : tick_(tick), busy_(busy) {}
 
-  // Looks are about a tick apart. True when the present beat lasts for longer than it may; `hang` is
-  // set then.
-  bool Look(const Pulse::Beat& beat, MonoTime now, Hang* hang);
+  // Takes a sample; samples are about a tick apart. Returns true, and sets `hang`, if the phase lasts for
+  // longer than it may.
+  bool Poll(const Heartbeat::Sample& sample, MonoTime now, Hang* hang);
 
  private:
   const nanoseconds tick_, busy_;
   MonoTime last_{};
-  uint64_t serial_ = std::numeric_limits<uint64_t>::max();  // of no beat
+  uint64_t serial_ = std::numeric_limits<uint64_t>::max();  // of no sample
   nanoseconds watched_{0};
 };
 
-// Looks at a pulse eight times in `busy` on a thread of its own, and calls `on_hang` on it, once, at the
-// first hang. `clock` and `pulse` are not owned and outlive it.
+// Samples a heartbeat eight times in `busy` on a thread of its own, and calls `on_hang` on it, once, at
+// the first hang, with the sample that shows it. `clock` and `heartbeat` are not owned and outlive it.
 class Watchdog {
  public:
-  using OnHang = std::function<void(const Hang&)>;
-  Watchdog(nanoseconds busy, const Pulse* pulse, Clock* clock, OnHang on_hang);
+  using OnHang = std::function<void(const Heartbeat::Sample&, const Hang&)>;
+  Watchdog(nanoseconds busy, const Heartbeat* heartbeat, Clock* clock, OnHang on_hang);
   ~Watchdog();
 
  private:
   void Run();
 
   const nanoseconds tick_;
-  const Pulse* const pulse_;
+  const Heartbeat* const heartbeat_;
   Clock* const clock_;
   const OnHang on_hang_;
-  HangJudge judge_;
+  HangDetector detector_;
 
   Mutex mu_;
   CondVar wake_;

@@ -8,48 +8,48 @@
 
 namespace sluice {
 
-// The thread says what it is at, a watchdog reads it; neither waits for the other. Whoever is late with
-// a replay may be abandoned: from then on what the replay works on is the watchdog's, and Replayed tells
-// the thread so when it comes back after all.
-class Pulse {
+// The thread records its phase and a watchdog samples it; neither waits for the other. A thread whose
+// step takes too long may be abandoned: from then on the watchdog owns what the step works on, and
+// EndStep tells the thread so if it returns after all.
+class Heartbeat {
  public:
   enum class Phase : uint64_t {
-    kIdle,       // waits for work: no time is too long
-    kBusy,       // what takes no time to speak of
-    kReplay,     // waits for the device
+    kIdle,       // waits for work, which may take any time
+    kBusy,       // decides and delivers, which takes no time to speak of
+    kStep,       // waits for the device
     kAbandoned,  // for good
   };
-  struct Beat {
-    uint64_t serial = 0;  // another one for each beat
+  struct Sample {
+    uint64_t serial = 0;  // changes with each phase
     Phase phase = Phase::kIdle;
-    nanoseconds allowed{0};  // kReplay: what it may take
+    nanoseconds allowed{0};  // for kStep: the time that it may take
   };
 
-  // The thread's.
+  // For the thread.
   void Idle() { Begin(Phase::kIdle); }
   void Busy() { Begin(Phase::kBusy); }
-  void Replaying(nanoseconds allowed) {
+  void BeginStep(nanoseconds allowed) {
     allowed_.store(allowed.count(), std::memory_order_relaxed);
-    Begin(Phase::kReplay);
+    Begin(Phase::kStep);
   }
-  // Busy again. False when it was abandoned.
-  bool Replayed() {
-    uint64_t replaying = state_.load(std::memory_order_relaxed);
-    if (PhaseOf(replaying) != Phase::kReplay) return false;
-    return state_.compare_exchange_strong(replaying, After(replaying, Phase::kBusy),
+  // Returns to kBusy. Returns false if the thread was abandoned.
+  bool EndStep() {
+    uint64_t in_step = state_.load(std::memory_order_relaxed);
+    if (PhaseOf(in_step) != Phase::kStep) return false;
+    return state_.compare_exchange_strong(in_step, After(in_step, Phase::kBusy),
                                           std::memory_order_acq_rel);
   }
 
-  // The watchdog's.
-  Beat Read() const {
+  // For the watchdog.
+  Sample Read() const {
     const uint64_t state = state_.load(std::memory_order_acquire);
     return {state >> kPhaseBits, PhaseOf(state),
             nanoseconds(allowed_.load(std::memory_order_relaxed))};
   }
-  // Takes the replay `serial` from the thread. False when it has ended.
+  // Abandons the thread in its step `serial`. Returns false if the step has ended.
   bool Abandon(uint64_t serial) {
-    uint64_t replaying = (serial << kPhaseBits) | static_cast<uint64_t>(Phase::kReplay);
-    return state_.compare_exchange_strong(replaying, After(replaying, Phase::kAbandoned),
+    uint64_t in_step = (serial << kPhaseBits) | static_cast<uint64_t>(Phase::kStep);
+    return state_.compare_exchange_strong(in_step, After(in_step, Phase::kAbandoned),
                                           std::memory_order_acq_rel);
   }
 

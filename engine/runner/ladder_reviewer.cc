@@ -165,7 +165,7 @@ void LadderReviewer::Withdraw(const Ladder& former, const Ladder& ladder) {
   for (const Bucket& bucket : former.buckets()) {
     if (!Has(ladder, bucket)) runner_->plans()->Withdraw(bucket);
   }
-  runner_->LetGoOfPlans();
+  runner_->ReleaseWithdrawnPlans();
 }
 
 void LadderReviewer::Count(const OptimizeReport& report, bool over_memory_limit) {

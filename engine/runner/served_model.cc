@@ -49,10 +49,10 @@ ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
               journal_.get()),
       reviewer_(&runner_, options, std::move(file), clock, observer) {
   if (options.watchdog.hang_us == 0) return;
-  watchdog_.emplace(std::chrono::microseconds(options.watchdog.hang_us), &runner_.pulse(), clock,
-                    [this, observer](const Hang& hang) {
+  watchdog_.emplace(std::chrono::microseconds(options.watchdog.hang_us), &runner_.heartbeat(),
+                    clock, [this, observer](const Heartbeat::Sample& sample, const Hang& hang) {
                       observer->OnHang(*runner_.model(), hang);
-                      runner_.GiveUp(hang);
+                      runner_.GiveUp(sample);
                     });
 }
 

@@ -87,13 +87,14 @@ Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
 absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
                       PreparedModel* prepared) {
   ActiveRequest active(std::move(request), nullptr, clock->Now(), clock->Now());
-  std::vector<Row*> rows;
+  std::vector<RequestRow*> rows;
   std::vector<WaitingSequence*> batch;
-  for (Row& row : active.rows) {
-    row.tokens = row.length();
-    row.sampled_rows = row.sampled_end ? 1 : 0;
+  for (RequestRow& row : active.rows) {
+    WaitingSequence& waiting = row.sequence.waiting;
+    waiting.tokens = row.length();
+    waiting.sampled_rows = row.sequence.sampled_end ? 1 : 0;
     rows.push_back(&row);
-    batch.push_back(&row);
+    batch.push_back(&waiting);
   }
   ExecutionSlot& slot = *prepared->slots.front();
   slot.Assign(rows, bucket);
@@ -191,7 +192,7 @@ void ReadFile(const LadderFile& file, const EngineOptions& options, const Model&
 
 absl::Status MeetStartFault(FaultPoint point) {
   if (!FaultsOn()) return absl::OkStatus();
-  return MeetFault(point, [](std::string_view) { return false; });
+  return InjectFault(point, [](std::string_view) { return false; });
 }
 
 }  // namespace

@@ -13,8 +13,6 @@ namespace {
 
 constexpr size_t kLeastWindow = 1024;
 
-PagedSequence* Paged(WaitingSequence* sequence) { return static_cast<PagedSequence*>(sequence); }
-
 BatchSize SizeOf(std::span<WaitingSequence* const> batch) {
   BatchSize size;
   for (const WaitingSequence* sequence : batch) {
@@ -45,13 +43,13 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
 void PagedScheduler::Arrive(PagedSequence* sequence) {
   SLUICE_CHECK(sequence->kv.ids.empty() && !(sequence->reuse && sequence->scored));
   sequence->found = {};
-  if (sequence->generates && generating_++ == 0) recut_ = true;
+  if (sequence->waiting.generates && generating_++ == 0) recut_ = true;
   Set(Begin(sequence), sequence);
-  scheduler_.Arrive(sequence);
+  scheduler_.Arrive(&sequence->waiting);
 }
 
 void PagedScheduler::Remove(PagedSequence* sequence) {
-  scheduler_.Remove(sequence);
+  scheduler_.Remove(&sequence->waiting);
   End(sequence);
 }
 
@@ -75,20 +73,20 @@ BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
 }
 
 void PagedScheduler::Computed(PagedSequence* sequence) {
-  sequence->first_position += sequence->tokens;
+  sequence->waiting.first_position += sequence->waiting.tokens;
   if (!keeps_pages_ || !sequence->reuse) return;
-  kv_.Publish(sequence->history, sequence->first_position, &sequence->kv);
+  kv_.Publish(sequence->history, sequence->waiting.first_position, &sequence->kv);
 }
 
 void PagedScheduler::Return(PagedSequence* sequence) {
   Set(keeps_pages_ ? Continue(*sequence) : Begin(sequence), sequence);
-  scheduler_.Return(sequence);
+  scheduler_.Return(&sequence->waiting);
 }
 
 void PagedScheduler::End(PagedSequence* sequence) {
   kv_.Release(&sequence->kv);
-  sequence->running = false;
-  if (sequence->generates && --generating_ == 0) recut_ = true;
+  sequence->waiting.running = false;
+  if (sequence->waiting.generates && --generating_ == 0) recut_ = true;
 }
 
 // Returns whether a sequence might have to yield, or the head to wait, for pages that will soon be
@@ -99,9 +97,9 @@ bool PagedScheduler::MissesPages() const {
 
 void PagedScheduler::Preempt() {
   while (WaitingSequence* waiting = scheduler_.MustYield(kv_.available())) {
-    PagedSequence* const sequence = Paged(waiting);
+    PagedSequence* const sequence = waiting->paged;
     kv_.Release(&sequence->kv);
-    scheduler_.Revise(sequence, Begin(sequence));
+    scheduler_.Revise(&sequence->waiting, Begin(sequence));
     ++sequence->preemptions;
     ++counts_.preemptions;
   }
@@ -123,7 +121,7 @@ void PagedScheduler::ReviseWaiting() {
 void PagedScheduler::Revise(size_t count) {
   scheduler_.queue().Front(count, &front_);
   for (WaitingSequence* waiting : front_) {
-    PagedSequence* const sequence = Paged(waiting);
+    PagedSequence* const sequence = waiting->paged;
     const NextStep next = waiting->running ? Continue(*sequence) : Begin(sequence);
     if (next.first_position == waiting->first_position && next.pages == waiting->pages &&
         next.tokens == waiting->tokens) {
@@ -139,10 +137,10 @@ void PagedScheduler::Revise(size_t count) {
 void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch) {
   size_t kept = 0;
   for (WaitingSequence* sequence : *batch) {
-    if (sequence->running || Attach(Paged(sequence))) {
+    if (sequence->running || Attach(sequence->paged)) {
       (*batch)[kept++] = sequence;
     } else {
-      PutBack(Paged(sequence));
+      PutBack(sequence->paged);
     }
   }
   if (kept == 0) return batch->clear();
@@ -153,7 +151,7 @@ void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>
   }
   for (WaitingSequence* sequence : *batch) {
     const bool extended =
-        kv_.Extend(sequence->first_position + sequence->tokens, &Paged(sequence)->kv);
+        kv_.Extend(sequence->first_position + sequence->tokens, &sequence->paged->kv);
     SLUICE_CHECK(extended);
   }
 }
@@ -162,7 +160,9 @@ void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>
 // with.
 bool PagedScheduler::Attach(PagedSequence* sequence) {
   const NextStep next = Begin(sequence);
-  if (next.first_position != sequence->first_position || next.pages > sequence->pages) return false;
+  if (next.first_position != sequence->waiting.first_position ||
+      next.pages > sequence->waiting.pages)
+    return false;
   if (!sequence->reuse) return true;
   kv_.Attach(sequence->found, &sequence->kv);
   if (sequence->preemptions == 0 && prefix_reuse_) {
@@ -174,14 +174,14 @@ bool PagedScheduler::Attach(PagedSequence* sequence) {
 }
 
 void PagedScheduler::PutBack(PagedSequence* sequence) {
-  const int32_t overtaken = sequence->overtaken;
+  const int32_t overtaken = sequence->waiting.overtaken;
   Set(Begin(sequence), sequence);
-  scheduler_.Return(sequence);
-  sequence->overtaken = overtaken;
+  scheduler_.Return(&sequence->waiting);
+  sequence->waiting.overtaken = overtaken;
 }
 
 PagedScheduler::NextStep PagedScheduler::Continue(const PagedSequence& sequence) const {
-  NextStep next = StepFrom(sequence.first_position,
+  NextStep next = StepFrom(sequence.waiting.first_position,
                            {.pages = static_cast<int32_t>(sequence.kv.ids.size())}, sequence);
   next.running = true;
   return next;
@@ -220,12 +220,12 @@ PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::
 }
 
 void PagedScheduler::Set(const NextStep& next, PagedSequence* sequence) {
-  sequence->first_position = next.first_position;
-  sequence->tokens = next.tokens;
-  sequence->later_tokens = next.later_tokens;
-  sequence->sampled_rows = next.sampled_rows;
-  sequence->pages = next.pages;
-  sequence->running = next.running;
+  sequence->waiting.first_position = next.first_position;
+  sequence->waiting.tokens = next.tokens;
+  sequence->waiting.later_tokens = next.later_tokens;
+  sequence->waiting.sampled_rows = next.sampled_rows;
+  sequence->waiting.pages = next.pages;
+  sequence->waiting.running = next.running;
 }
 
 }  // namespace sluice

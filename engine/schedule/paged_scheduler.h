@@ -20,8 +20,17 @@
 
 namespace sluice {
 
-// A sequence and its pages. Its owner sets the fields above the mark below and outlives its stay.
-struct PagedSequence : WaitingSequence {
+struct RequestRow;  // engine/runner/active_request.h
+
+// A sequence and its pages. Its owner sets the fields of `waiting` that are not about its next step, and
+// the fields below up to `kv`. It outlives its stay in the scheduler.
+struct PagedSequence {
+  PagedSequence() { waiting.paged = this; }
+  PagedSequence(const PagedSequence&) = delete;  // `waiting` points to it
+  PagedSequence& operator=(const PagedSequence&) = delete;
+
+  WaitingSequence waiting;
+  RequestRow* row = nullptr;  // its owner, which the scheduler does not look at
   // All its tokens, prompt and generated; all but the last are computed when a generating sequence
   // returns. The owner keeps it up to date between the end of a step and Return.
   std::span<const int32_t> history;

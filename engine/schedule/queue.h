@@ -15,6 +15,8 @@
 
 namespace sluice {
 
+struct PagedSequence;
+
 // A row of a request as the scheduler sees it: the unit that is queued and grouped. Rows of one
 // request may run in different batches. While it is queued only the queue changes its fields.
 struct WaitingSequence {
@@ -36,6 +38,7 @@ struct WaitingSequence {
   MonoTime deadline = MonoTime::max();
   // The number of sequences behind it that were taken since its last Push; kept by the queue.
   int32_t overtaken = 0;
+  PagedSequence* paged = nullptr;  // the sequence with pages that this is part of, if any
 };
 
 // A queue ordered by arrival, where each priority level below the first counts as a later arrival

@@ -43,7 +43,7 @@ void EngineHealth::OnStepsRecovered(const Model& model) {
 }
 
 void EngineHealth::OnHang(const Model& model, const Hang& hang) {
-  const bool replay = hang.beat.phase == Pulse::Phase::kReplay;
+  const bool replay = hang.in_step;
   log_->Error("hung: the process ends, to be started again",
               {{"model", model.name},
                {"version", model.version},

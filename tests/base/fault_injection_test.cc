@@ -15,7 +15,7 @@ class FaultTest : public ::testing::Test {
   ~FaultTest() override { EXPECT_TRUE(SetFaults("").ok()); }
 
   static absl::Status Meet(FaultPoint point, const std::string& of = "") {
-    return MeetFault(point, [&of](std::string_view id) { return id == of; });
+    return InjectFault(point, [&of](std::string_view id) { return id == of; });
   }
 };
 
@@ -70,9 +70,9 @@ TEST_F(FaultTest, FaultsStrikeWhereWhomAndAsOftenAsTheySay) {
   EXPECT_EQ(Meet(FaultPoint::kReplay, "x").code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Meet(FaultPoint::kReplay, "x").code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(Meet(FaultPoint::kReplay).ok());
-  EXPECT_FALSE(MeetNan(FaultPoint::kDeliver, "x"));
-  EXPECT_TRUE(MeetNan(FaultPoint::kDeliver, "y"));
-  EXPECT_FALSE(MeetNan(FaultPoint::kDeliver, "y"));
+  EXPECT_FALSE(InjectNan(FaultPoint::kDeliver, "x"));
+  EXPECT_TRUE(InjectNan(FaultPoint::kDeliver, "y"));
+  EXPECT_FALSE(InjectNan(FaultPoint::kDeliver, "y"));
 }
 
 TEST_F(FaultTest, WhoHangsIsLetGoByOtherFaults) {

@@ -30,7 +30,7 @@ constexpr int64_t kOwnDescriptors = 256;
 
 // As accept4.
 int Accept(int listener) {
-  if (FaultsOn() && !MeetFault(FaultPoint::kAccept, [](std::string_view) { return false; }).ok()) {
+  if (FaultsOn() && !InjectFault(FaultPoint::kAccept, [](std::string_view) { return false; }).ok()) {
     errno = EIO;
     return -1;
   }

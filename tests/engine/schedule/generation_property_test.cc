@@ -38,7 +38,7 @@ struct Sequence : PagedSequence {
   }
 };
 
-Sequence* Own(WaitingSequence* sequence) { return static_cast<Sequence*>(sequence); }
+Sequence* Own(WaitingSequence* sequence) { return static_cast<Sequence*>(sequence->paged); }
 
 // All KV memory: for each position of each page the name of what was written there.
 class Memory {
@@ -48,14 +48,14 @@ class Memory {
         slots_(static_cast<size_t>(options.pages) * page_tokens_) {}
 
   void ExpectComputed(const Sequence& sequence) {
-    for (size_t p = 0; p < static_cast<size_t>(sequence.first_position); ++p) {
+    for (size_t p = 0; p < static_cast<size_t>(sequence.waiting.first_position); ++p) {
       ASSERT_EQ(Slot(sequence, p), sequence.names[p])
-          << "ticket " << sequence.ticket << " at " << p;
+          << "ticket " << sequence.waiting.ticket << " at " << p;
     }
   }
   void Compute(const Sequence& sequence) {
-    const auto first = static_cast<size_t>(sequence.first_position);
-    for (size_t p = first; p < first + static_cast<size_t>(sequence.tokens); ++p) {
+    const auto first = static_cast<size_t>(sequence.waiting.first_position);
+    for (size_t p = first; p < first + static_cast<size_t>(sequence.waiting.tokens); ++p) {
       Slot(sequence, p) = sequence.names[p];
     }
   }
@@ -156,9 +156,9 @@ class Simulation {
 
   void Arrive() {
     Sequence& sequence = live_.emplace_back();
-    sequence.ticket = ++tickets_;
-    sequence.priority = OneIn(4) ? 1 + Below(kPriorityLevels) : kDefaultPriority;
-    sequence.queued = next_arrival_;
+    sequence.waiting.ticket = ++tickets_;
+    sequence.waiting.priority = OneIn(4) ? 1 + Below(kPriorityLevels) : kDefaultPriority;
+    sequence.waiting.queued = next_arrival_;
     sequence.kv.root = OneIn(8) ? 1 : 0;
     const int32_t prompt = 1 + Below(load_.longest);
     const int32_t shared = Below(prompt + 1);
@@ -167,7 +167,7 @@ class Simulation {
       sequence.Append(i < shared ? beginning[static_cast<size_t>(i)] : Below(1000));
     }
     sequence.to_draw = OneIn(4) ? 0 : 1 + Below(load_.longest - prompt + 1);
-    sequence.generates = sequence.to_draw > 1;
+    sequence.waiting.generates = sequence.to_draw > 1;
     sequence.sampled_end = sequence.to_draw > 0;
     sequence.reuse = !OneIn(4);
     sequence.scored = !sequence.reuse && OneIn(2);
@@ -177,9 +177,9 @@ class Simulation {
     for (Sequence& other : live_) {
       if (&other == &sequence) continue;
       other.steps_of_all += alone;
-      sequence.steps_of_all += alone_[other.ticket];
+      sequence.steps_of_all += alone_[other.waiting.ticket];
     }
-    sequence.steps_of_all += alone_[sequence.ticket] = alone;
+    sequence.steps_of_all += alone_[sequence.waiting.ticket] = alone;
     scheduler_.Arrive(&sequence);
   }
 
@@ -207,7 +207,7 @@ class Simulation {
         RunStep(std::exchange(ahead_, {}), /*was_ahead=*/true);
       }
     } else {
-      for (const Sequence& sequence : live_) ASSERT_FALSE(sequence.running);
+      for (const Sequence& sequence : live_) ASSERT_FALSE(sequence.waiting.running);
       ASSERT_TRUE(load_.arrivals > 0 || live_.empty());
       now_ = std::min(decision.wait_until, next_arrival_);
     }
@@ -254,7 +254,7 @@ class Simulation {
     if (sequence->cancelled) ++coverage_.cancelled;
     if (failed || sequence->cancelled) return End(sequence);
     scheduler_.Computed(sequence);
-    if (sequence->later_tokens == 0) {
+    if (sequence->waiting.later_tokens == 0) {
       sequence->scored = false;
       if (sequence->to_draw == 0 || --sequence->to_draw == 0) return End(sequence);
       sequence->Append(Below(1000));
@@ -273,13 +273,13 @@ class Simulation {
     std::map<int32_t, int32_t> holders;
     for (const Sequence& sequence : live_) {
       for (const int32_t page : sequence.kv.ids) ++holders[page];
-      ASSERT_TRUE(sequence.running || sequence.in_step || sequence.kv.ids.empty());
+      ASSERT_TRUE(sequence.waiting.running || sequence.in_step || sequence.kv.ids.empty());
     }
     ASSERT_EQ(scheduler_.kv().available() + static_cast<int32_t>(holders.size()),
               load_.paged.pages);
     for (const Sequence& sequence : live_) {
       ASSERT_TRUE(sequence.reuse || sequence.kv.published == 0);
-      ASSERT_LE(sequence.kv.published * load_.paged.page_tokens, sequence.first_position);
+      ASSERT_LE(sequence.kv.published * load_.paged.page_tokens, sequence.waiting.first_position);
       const auto published = static_cast<size_t>(sequence.kv.published);
       for (size_t i = published; i < sequence.kv.ids.size(); ++i) {
         ASSERT_EQ(holders[sequence.kv.ids[i]], 1);
@@ -288,8 +288,8 @@ class Simulation {
   }
 
   void CheckBudget(const BatchDecision& decision, std::span<WaitingSequence* const> batch) {
-    const bool generating = std::any_of(live_.begin(), live_.end(),
-                                        [](const Sequence& other) { return other.generates; });
+    const bool generating = std::any_of(
+        live_.begin(), live_.end(), [](const Sequence& other) { return other.waiting.generates; });
     const int32_t most = generating ? limits_.chunk_tokens : decision.bucket.tokens;
     BatchSize size{};
     int32_t prompt_tokens = 0;
@@ -315,7 +315,7 @@ class Simulation {
   void CheckPagesToCome() {
     int32_t wanted = 0;
     for (const Sequence& sequence : live_) {
-      if (!sequence.running && !sequence.in_step) continue;
+      if (!sequence.waiting.running && !sequence.in_step) continue;
       const auto length = static_cast<int32_t>(sequence.history.size());
       wanted += scheduler_.kv().PagesFor(length) - static_cast<int32_t>(sequence.kv.ids.size());
     }
@@ -326,10 +326,10 @@ class Simulation {
     int32_t running = 0, old = 0, fresh = 0;
     for (const Sequence& sequence : live_) {
       if (sequence.ends) continue;
-      const bool stays = sequence.later_tokens > 0 || sequence.generates;
-      running += sequence.running || (sequence.in_step && stays) ? 1 : 0;
-      old += sequence.running ? 1 : 0;
-      fresh += sequence.in_step && !sequence.running ? 1 : 0;
+      const bool stays = sequence.waiting.later_tokens > 0 || sequence.waiting.generates;
+      running += sequence.waiting.running || (sequence.in_step && stays) ? 1 : 0;
+      old += sequence.waiting.running ? 1 : 0;
+      fresh += sequence.in_step && !sequence.waiting.running ? 1 : 0;
     }
     ASSERT_LE(running, limits_.sequences);
     ASSERT_TRUE(load_.batch.continuous || old == 0 || fresh == 0);
@@ -347,17 +347,17 @@ class Simulation {
         sequence.passed_steps = 0;
         continue;
       }
-      ASSERT_FALSE(IsDecode(sequence));
+      ASSERT_FALSE(IsDecode(sequence.waiting));
       bool passed = false, waits = false;
       for (const WaitingSequence* member : batch_) {
         if (IsDecode(*member)) continue;
-        const bool ahead = queue.Before(*member, sequence);
+        const bool ahead = queue.Before(*member, sequence.waiting);
         waits |= ahead;
         passed |= !ahead && !member->running;
       }
       sequence.passed_steps += passed ? 1 : 0;
       ASSERT_LE(sequence.passed_steps, load_.batch.max_overtakes);
-      ASSERT_TRUE(waits || !sequence.running);
+      ASSERT_TRUE(waits || !sequence.waiting.running);
     }
   }
 

@@ -47,8 +47,8 @@ class PagedSchedulerTest : public ::testing::Test {
     sequence->all = std::move(tokens);
     sequence->all.reserve(64);
     sequence->history = sequence->all;
-    sequence->ticket = sequences_.size();
-    sequence->generates = generates_;
+    sequence->waiting.ticket = sequences_.size();
+    sequence->waiting.generates = generates_;
     return sequence;
   }
   Sequence* Arrive(Tokens tokens) {
@@ -57,10 +57,12 @@ class PagedSchedulerTest : public ::testing::Test {
     return sequence;
   }
 
-  std::vector<WaitingSequence*> Decide() {
-    std::vector<WaitingSequence*> batch;
-    decision_ = scheduler_->Decide(MonoTime(), /*draining=*/true, &batch);
-    EXPECT_EQ(decision_.launch, !batch.empty());
+  std::vector<PagedSequence*> Decide() {
+    std::vector<WaitingSequence*> waiting;
+    decision_ = scheduler_->Decide(MonoTime(), /*draining=*/true, &waiting);
+    EXPECT_EQ(decision_.launch, !waiting.empty());
+    std::vector<PagedSequence*> batch;
+    for (WaitingSequence* sequence : waiting) batch.push_back(sequence->paged);
     return batch;
   }
 
@@ -80,7 +82,7 @@ class PagedSchedulerTest : public ::testing::Test {
     scheduler_->Arrive(sequence);
     while (true) {
       ASSERT_THAT(Decide(), ElementsAre(sequence));
-      if (sequence->later_tokens == 0) break;
+      if (sequence->waiting.later_tokens == 0) break;
       Return(sequence);
     }
     scheduler_->Computed(sequence);
@@ -94,9 +96,10 @@ class PagedSchedulerTest : public ::testing::Test {
 };
 
 // first_position, tokens, later_tokens, sampled_rows, pages, running
-std::vector<int32_t> StepOf(const WaitingSequence& sequence) {
-  return {sequence.first_position, sequence.tokens, sequence.later_tokens,
-          sequence.sampled_rows,   sequence.pages,  sequence.running ? 1 : 0};
+std::vector<int32_t> StepOf(const PagedSequence& sequence) {
+  return {sequence.waiting.first_position, sequence.waiting.tokens,
+          sequence.waiting.later_tokens,   sequence.waiting.sampled_rows,
+          sequence.waiting.pages,          sequence.waiting.running ? 1 : 0};
 }
 
 TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
@@ -129,7 +132,7 @@ TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
   EXPECT_THAT(Decide(), ElementsAre(scored, other));
   EXPECT_THAT(StepOf(*scored), ElementsAre(0, 5, 7, 0, 3, 0));
   Return(scored);
-  EXPECT_EQ(scored->tokens, 5);
+  EXPECT_EQ(scored->waiting.tokens, 5);
   scheduler_->End(other);
   EXPECT_THAT(Decide(), ElementsAre(scored));
   EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
@@ -144,10 +147,10 @@ TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
   EXPECT_THAT(Decide(), ElementsAre(scored, first));
   scheduler_->End(first);
   Return(scored);
-  EXPECT_EQ(scored->tokens, 15);
+  EXPECT_EQ(scored->waiting.tokens, 15);
   Arrive(Counting(200, 3));
   Decide();
-  EXPECT_EQ(scored->tokens, 5);
+  EXPECT_EQ(scored->waiting.tokens, 5);
 }
 
 TEST_F(PagedSchedulerTest, CountsTheRowsThatAreSampled) {
@@ -169,7 +172,7 @@ TEST_F(PagedSchedulerTest, CountsTheRowsThatAreSampled) {
     std::vector<int32_t> rows;
     for (int step = 0; step < 3; ++step) {
       if (step > 0) Return(sequence);
-      rows.push_back(sequence->sampled_rows);
+      rows.push_back(sequence->waiting.sampled_rows);
       ASSERT_THAT(Decide(), ElementsAre(sequence));
     }
     EXPECT_EQ(rows, c.expected) << c.scored << c.sampled_end;
@@ -213,7 +216,7 @@ TEST_F(PagedSchedulerTest, BeginsWithWhatWasPublishedWhileItWaited) {
   Sequence* const first = Arrive(Counting(0, 12));
   Sequence* const second = Arrive(Counting(0, 12));
   EXPECT_THAT(Decide(), ElementsAre(first));
-  EXPECT_EQ(second->first_position, 0);
+  EXPECT_EQ(second->waiting.first_position, 0);
   scheduler_->Computed(first);
   scheduler_->End(first);
   EXPECT_THAT(Decide(), ElementsAre(second));
@@ -225,7 +228,7 @@ TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
   Make({.pages = 6, .page_tokens = 4}, {.prefill_tokens = 0});
   Sequence* const first = Arrive(Counting(0, 4));
   Sequence* const last = Arrive(Counting(100, 7));
-  first->generates = last->generates = true;
+  first->waiting.generates = last->waiting.generates = true;
   for (int32_t token = 0; token < 6; ++token) {
     ASSERT_THAT(Decide(), ElementsAre(first, last));
     Return(first, 50 + token);
@@ -281,7 +284,7 @@ class OldEstimateTest : public PagedSchedulerTest {
 
   Sequence* ArriveWith(int priority, bool reuse, Tokens tokens) {
     Sequence* const sequence = New(std::move(tokens));
-    sequence->priority = priority;
+    sequence->waiting.priority = priority;
     sequence->reuse = reuse;
     scheduler_->Arrive(sequence);
     return sequence;
@@ -315,7 +318,7 @@ class OldEstimateTest : public PagedSchedulerTest {
 TEST_F(OldEstimateTest, IsCorrectedBeforeItsSequenceRuns) {
   Sequence* const last = ArriveAndEvict();
   DropAhead(/*left=*/0);
-  EXPECT_EQ(last->first_position, 8);
+  EXPECT_EQ(last->waiting.first_position, 8);
   EXPECT_THAT(Decide(), ElementsAre(last));
   EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
   EXPECT_EQ(decision_.size.tokens, 12);
@@ -325,7 +328,7 @@ TEST_F(OldEstimateTest, IsCorrectedBeforeItsSequenceRuns) {
 TEST_F(OldEstimateTest, DoesNotHoldTheOthersUp) {
   Sequence* const last = ArriveAndEvict();
   DropAhead(/*left=*/1);
-  EXPECT_EQ(last->first_position, 8);
+  EXPECT_EQ(last->waiting.first_position, 8);
   EXPECT_THAT(Decide(), ElementsAre(ahead_.back()));
   EXPECT_EQ(decision_.size, (BatchSize{.tokens = 1, .sequences = 1, .longest = 1}));
   EXPECT_EQ(decision_.bucket.tokens, 4);  // not what both would have taken
@@ -341,10 +344,10 @@ TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {
   Return(holding, 12);
   Sequence* const last = ArriveLast();
   ArriveAhead();
-  EXPECT_EQ(last->pages, 1);
+  EXPECT_EQ(last->waiting.pages, 1);
   scheduler_->Remove(holding);  // holding its prefix takes two pages more
   DropAhead(/*left=*/0);
-  EXPECT_EQ(last->pages, 1);
+  EXPECT_EQ(last->waiting.pages, 1);
   Sequence* const large = ArriveWith(1, false, Counting(200, 28));
   EXPECT_THAT(Decide(), ElementsAre(large));
   EXPECT_THAT(StepOf(*last), ElementsAre(8, 4, 0, 1, 3, 0));

@@ -47,7 +47,7 @@ class Rounds {
       if (sequence.all.empty() && random_() % 16 == 0) Arrive(&sequence);
     }
     if (!scheduler_.Decide(now_, false, &batch_).launch) return;
-    for (WaitingSequence* waiting : batch_) EndStep(static_cast<Sequence*>(waiting));
+    for (WaitingSequence* waiting : batch_) EndStep(static_cast<Sequence*>(waiting->paged));
   }
 
   void Arrive(Sequence* sequence) {
@@ -56,16 +56,16 @@ class Rounds {
       sequence->all.push_back(i < 32 ? kind : static_cast<int32_t>(random_() % 1000));
     }
     sequence->history = sequence->all;
-    sequence->ticket = ++tickets_;
+    sequence->waiting.ticket = ++tickets_;
     sequence->preemptions = 0;
-    sequence->queued = now_;
-    sequence->generates = true;
+    sequence->waiting.queued = now_;
+    sequence->waiting.generates = true;
     scheduler_.Arrive(sequence);
   }
 
   void EndStep(Sequence* sequence) {
     scheduler_.Computed(sequence);
-    if (sequence->later_tokens == 0) {
+    if (sequence->waiting.later_tokens == 0) {
       if (sequence->all.size() == 96) {
         scheduler_.End(sequence);
         sequence->all.clear();

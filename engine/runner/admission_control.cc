@@ -1,0 +1,106 @@
+#include "engine/runner/admission_control.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/reason.h"
+
+namespace sluice {
+namespace {
+
+// Every row must fit the model's positions, and so the largest bucket.
+absl::Status CheckLengths(const Request& request, int64_t max_positions) {
+  for (int32_t row = 0; row < request.rows(); ++row) {
+    const int32_t length = request.lengths[static_cast<size_t>(row)];
+    if (length > max_positions) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "row ", row, " has ", length, " tokens, more than the model's limit of ", max_positions));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UnreachableError() {
+  return WithReason(
+      absl::ResourceExhaustedError(
+          "the deadline would pass in the queue, behind requests that are due earlier"),
+      RejectionName(Rejection::kDeadlineUnreachable).data());
+}
+
+}  // namespace
+
+absl::Status HungError() {
+  return WithReason(absl::UnavailableError("the model's device does not answer any more"),
+                    RejectionName(Rejection::kHung).data());
+}
+
+AdmissionControl::Refusal AdmissionControl::Closed() const {
+  if (hung_) return {Rejection::kHung, HungError()};
+  if (draining_) return {Rejection::kDraining, absl::UnavailableError("the model is draining")};
+  return {};
+}
+
+AdmissionControl::Refusal AdmissionControl::Examine(const Request& request, int64_t max_positions,
+                                                    MonoTime now) {
+  absl::Status fits = CheckLengths(request, max_positions);
+  if (!fits.ok()) return {Rejection::kTooLarge, std::move(fits)};
+  if (request.deadline > now) return {};
+  return {Rejection::kDeadline,
+          absl::DeadlineExceededError("the deadline passed before the request was queued")};
+}
+
+AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, const RequestLoad& load,
+                                                    const Scheduler& scheduler, int64_t running,
+                                                    MonoTime now, nanoseconds* needed) {
+  if (Refusal closed = Closed(); closed.refused()) return closed;
+  if (request.deadline != MonoTime::max() && OutOfReach(request, scheduler, running, now, needed)) {
+    return {Rejection::kDeadlineUnreachable, UnreachableError()};
+  }
+  absl::Status taken = budget_.Take(load);
+  const bool too_large = absl::IsInvalidArgument(taken);
+  return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
+}
+
+bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& scheduler,
+                                  int64_t running, MonoTime now, nanoseconds* needed) const {
+  const auto rows = static_cast<int64_t>(request.lengths.size());
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
+  const int64_t steps = LaterSteps(request.max_tokens);
+  const Due due{.deadline = request.deadline,
+                .priority = request.priority,
+                .rows = rows,
+                .tokens = reuses_prefixes_ ? rows : tokens,
+                .steps = steps,
+                .context = tokens / rows + steps / 2,
+                .prompts_per_step = mean_prompt_ / std::max(mean_steps_, 1.0)};
+  *needed = TimeNeeded(due, running, scheduler);
+  const std::chrono::duration<double> forecast(*needed);
+  return forecast_error_.factor() * forecast > request.deadline - now;
+}
+
+void AdmissionControl::Learn(const Outcome& outcome) {
+  const bool missed = absl::IsDeadlineExceeded(outcome.status);
+  if (outcome.deadline == MonoTime::max() || !(outcome.status.ok() || missed)) return;
+  forecast_error_.Learn({.needed = outcome.needed,
+                         .allowed = outcome.deadline - outcome.queued,
+                         .took = std::min(outcome.ended, outcome.deadline) - outcome.queued,
+                         .missed = missed});
+}
+
+void AdmissionControl::Learn(const GeneratedRow& row) {
+  constexpr double kWeight = 1.0 / 32;
+  const auto steps = static_cast<double>(std::max<int64_t>(row.tokens - 1, 0));
+  const auto most = static_cast<double>(row.most_tokens - 1);
+  generated_share_ += kWeight * (steps / most - generated_share_);
+  mean_steps_ += kWeight * (steps - mean_steps_);
+  mean_prompt_ += kWeight * (static_cast<double>(row.computed_prompt) - mean_prompt_);
+}
+
+int64_t AdmissionControl::LaterSteps(int32_t most_tokens) const {
+  return std::lround(generated_share_ * std::max(most_tokens - 1, 0));
+}
+
+}  // namespace sluice

@@ -1,0 +1,98 @@
+// The admission of requests to a model: whether a request may enter, and what later requests can learn
+// from those that did.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/request.h"
+#include "engine/schedule/admission.h"
+#include "engine/schedule/scheduler.h"
+
+namespace sluice {
+
+// Returns Unavailable, the error of requests whose model's device hangs.
+absl::Status HungError();
+
+// Decides from the request, the scheduler's state and the time, which are arguments: no clock, lock or
+// thread. Not thread-safe.
+//
+//   AdmissionControl admission(options.queue, /*reuses_prefixes=*/true);
+//   const auto refusal = admission.Reserve(request, load, scheduler, running, now, &needed);
+//   if (refusal.refused()) return refusal.status;
+//   ...                      // the request runs
+//   admission.Return(load);  // it has ended
+class AdmissionControl {
+ public:
+  struct Refusal {
+    Rejection reason = Rejection::kQueueFull;
+    absl::Status status;  // ok if the request is not refused
+    bool refused() const { return !status.ok(); }
+  };
+  // A request that has ended.
+  struct Outcome {
+    MonoTime queued{};
+    MonoTime ended{};
+    MonoTime deadline = MonoTime::max();
+    nanoseconds needed{0};  // as forecast by Reserve
+    absl::Status status;
+  };
+  // A row that generated and has ended.
+  struct GeneratedRow {
+    int64_t tokens = 0;           // generated
+    int64_t most_tokens = 0;      // that it was allowed, > 1
+    int64_t computed_prompt = 0;  // prompt tokens that were not found in the cache
+  };
+
+  // With `reuses_prefixes`, only the last token of each prompt is sure to be computed.
+  AdmissionControl(const QueueOptions& options, bool reuses_prefixes)
+      : reuses_prefixes_(reuses_prefixes), budget_(options) {}
+
+  // Refuses every request from now on: because the model drains, or because its device hangs.
+  void Drain() { draining_ = true; }
+  void Hang() { hung_ = true; }
+  bool draining() const { return draining_; }
+
+  // Returns the refusal of a model that drains or hangs.
+  Refusal Closed() const;
+  // Returns the refusal that follows from the request alone: a row longer than the model's positions,
+  // or a deadline that has passed.
+  static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now);
+  // Takes `load` from the budget, or refuses the request: because the model is closed, the deadline is
+  // out of reach or a bound would be exceeded. `running` is the number of running sequences. Sets
+  // `needed` to the forecast if the request has a deadline.
+  Refusal Reserve(const Request& request, const RequestLoad& load, const Scheduler& scheduler,
+                  int64_t running, MonoTime now, nanoseconds* needed);
+  void Return(const RequestLoad& load) { budget_.Return(load); }
+
+  // Learns how far off the forecast of a request was.
+  void Learn(const Outcome& outcome);
+  // Learns how many steps a generating row takes.
+  void Learn(const GeneratedRow& row);
+
+  // Returns the number of steps that a row probably takes after its prompt if it may generate
+  // `most_tokens`.
+  int64_t LaterSteps(int32_t most_tokens) const;
+  // The memory of the admitted requests.
+  int64_t bytes() const { return budget_.bytes(); }
+
+ private:
+  bool OutOfReach(const Request& request, const Scheduler& scheduler, int64_t running, MonoTime now,
+                  nanoseconds* needed) const;
+
+  const bool reuses_prefixes_;
+  AdmissionBudget budget_;
+  ForecastError forecast_error_;
+  bool draining_ = false;
+  bool hung_ = false;
+  // Decayed means over rows that generated: the share of the allowed steps that they took, their steps
+  // after the prompt, and the prompt tokens that were computed.
+  double generated_share_ = 1;
+  double mean_steps_ = 0;
+  double mean_prompt_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,39 @@
+// The state of a runner that its lock guards.
+#pragma once
+
+#include "base/mutex.h"
+#include "engine/runner/admission_control.h"
+#include "engine/runner/request_table.h"
+#include "engine/schedule/paged_scheduler.h"
+
+namespace sluice {
+
+// Shared by the threads that submit, the scheduling thread, reviews and the watchdog. The lock is held
+// for bookkeeping only, never during a step or a call to a sink.
+//
+// Lock order: this lock, then the observer's (OnAdmitted is called under it, so that no request is seen
+// done before it was seen admitted) and the journal's. The plan cache's lock is never taken under it.
+struct RunnerState {
+  RunnerState(AdmissionControl control, RequestId first_id, bool keeps_pages,
+              const BatchOptions& batch, const PagedScheduler::Options& kv, nanoseconds half_life,
+              std::shared_ptr<const Ladder> ladder, CostModel costs, SchedulerObserver* journal,
+              Clock* clock)
+      : scheduler(batch, kv, half_life, std::move(ladder), std::move(costs), journal),
+        admission(std::move(control)),
+        requests(first_id, keeps_pages, &scheduler, &admission, clock) {}
+
+  const SequenceQueue& queue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return scheduler.scheduler().queue();
+  }
+
+  mutable Mutex mu;
+  CondVar wake;  // the scheduling thread has something to look at
+  CondVar idle;  // all requests have ended and were told
+  PagedScheduler scheduler ABSL_GUARDED_BY(mu);
+  AdmissionControl admission ABSL_GUARDED_BY(mu);
+  RequestTable requests ABSL_GUARDED_BY(mu);
+  bool ending ABSL_GUARDED_BY(mu) = false;    // requests that were taken are being told
+  bool stopping ABSL_GUARDED_BY(mu) = false;  // the scheduling thread is to return
+};
+
+}  // namespace sluice

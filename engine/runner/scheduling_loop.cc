@@ -1,0 +1,139 @@
+#include "engine/runner/scheduling_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice {
+
+SchedulingLoop::SchedulingLoop(const Model* model, const PreparedModel* prepared,
+                               int32_t row_multiple, const EngineOptions& options, Clock* clock,
+                               Observer* observer, RunnerState* state, Heartbeat* heartbeat,
+                               DecisionHistory* history)
+    : clock_(clock),
+      observer_(observer),
+      state_(state),
+      heartbeat_(heartbeat),
+      history_(history),
+      pipeline_(model, prepared, row_multiple, options.watchdog, clock, observer, &waits_, state,
+                heartbeat),
+      thread_([this] { Run(); }) {}
+
+void SchedulingLoop::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(&state_->mu);
+    state_->stopping = true;
+    state_->wake.Signal();
+  }
+  thread_.join();
+}
+
+void SchedulingLoop::Run() {
+  heartbeat_->Busy();
+  while (true) {
+    switch (NextWork()) {
+      case Work::kLaunch:
+        if (!pipeline_.Launch(std::exchange(decided_, nullptr))) return;
+        break;
+      case Work::kFinish:
+        if (!pipeline_.FinishOldest()) return;
+        break;
+      case Work::kDeliver:
+        pipeline_.DeliverFinished();
+        break;
+      case Work::kEnd:
+        EndFinished();
+        break;
+      case Work::kReleasePlans:
+        pipeline_.ReleaseStalePlans();
+        break;
+      case Work::kStop:
+        return;
+    }
+  }
+}
+
+SchedulingLoop::Work SchedulingLoop::NextWork() {
+  MutexLock lock(&state_->mu);
+  while (true) {
+    const MonoTime now = clock_->Now();
+    ExpireWaiting(now);
+    const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
+    const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
+    if ((all_told || device_idle) && pipeline_.MayDecide() && Decide(now)) return Work::kLaunch;
+    if (pipeline_.has_undelivered()) return Work::kDeliver;
+    if (state_->requests.has_ended()) {
+      state_->requests.TakeEnded(&finished_);
+      state_->ending = true;
+      return Work::kEnd;
+    }
+    if (pipeline_.has_step_under_way()) return Work::kFinish;
+    if (pipeline_.HasStalePlans()) return Work::kReleasePlans;
+    if (state_->stopping) {
+      heartbeat_->Idle();
+      return Work::kStop;
+    }
+    Sleep();
+  }
+}
+
+void SchedulingLoop::Sleep() {
+  heartbeat_->Idle();
+  clock_->WaitUntil(&state_->wake, &state_->mu,
+                    std::min(wait_until_, state_->queue().EarliestDeadline()));
+  heartbeat_->Busy();
+}
+
+void SchedulingLoop::ExpireWaiting(MonoTime now) {
+  while (WaitingSequence* expired = state_->queue().Expired(now)) {
+    state_->requests.Fail(
+        expired->paged->row->owner,
+        absl::DeadlineExceededError("the deadline passed while the request waited"));
+  }
+}
+
+bool SchedulingLoop::Decide(MonoTime now) {
+  wait_until_ = MonoTime::max();
+  if (state_->queue().empty()) return false;
+  const bool ahead = pipeline_.has_step_under_way();
+  StepPipeline::InFlightStep* const step = pipeline_.FreeStep();
+  step->decided = now;
+  step->decision =
+      state_->scheduler.Decide(now, state_->admission.draining(), &step->sequences, ahead);
+  const BatchDecision& decision = step->decision;
+  if (decision.launch) {
+    pipeline_.Take(step);
+    decided_ = step;
+  } else if (!ahead) {
+    wait_until_ = decision.wait_until;
+    waits_.Add({.at = now,
+                .until = decision.wait_until,
+                .reason = decision.wait_reason,
+                .waiting = decision.size});
+  }
+  return decision.launch;
+}
+
+void SchedulingLoop::EndFinished() {
+  for (std::unique_ptr<ActiveRequest>& request : finished_) {
+    EndRequest(request.get(), std::move(request->reply));
+  }
+  finished_.clear();
+  MutexLock lock(&state_->mu);
+  state_->ending = false;
+  if (state_->requests.empty()) state_->idle.SignalAll();
+}
+
+void SchedulingLoop::EndRequest(ActiveRequest* request, Reply reply) {
+  request->trace.done = clock_->Now();
+  for (const RequestRow& row : request->rows) {
+    request->trace.reused_tokens += row.sequence.reused_tokens;
+    request->trace.preemptions += row.sequence.preemptions;
+  }
+  observer_->OnRequestDone(request->request, request->status, request->trace);
+  if (request->trace.steps == 0) request->history.waits = waits_.Since(request->trace.queued);
+  history_->Add(request->request, request->status, request->trace, std::move(request->history));
+  request->sink->OnDone(request->status, std::move(reply), request->trace);
+}
+
+}  // namespace sluice

@@ -1,0 +1,66 @@
+// The scheduling thread of a model.
+#pragma once
+
+#include <memory>
+#include <thread>
+
+#include "base/clock.h"
+#include "engine/journal/decision_history.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/runner/active_request.h"
+#include "engine/runner/heartbeat.h"
+#include "engine/runner/request_table.h"
+#include "engine/runner/runner_state.h"
+#include "engine/runner/step_pipeline.h"
+#include "engine/runner/warm_up.h"
+
+namespace sluice {
+
+// Decides again and again what to do next: decide and launch a batch, finish a step, deliver its
+// results, end requests, release withdrawn plans, or wait until one of these is due. It alone calls
+// sinks, except for EndRequest below.
+class SchedulingLoop {
+ public:
+  // Starts the thread. Nothing is owned; all outlive the loop.
+  SchedulingLoop(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
+                 const EngineOptions& options, Clock* clock, Observer* observer, RunnerState* state,
+                 Heartbeat* heartbeat, DecisionHistory* history);
+  ~SchedulingLoop() { Stop(); }
+
+  // Ends the thread. Requires that all requests have ended, or that the thread was abandoned.
+  void Stop();
+
+  // Tells the observer, the history and the request's sink that a request has ended. For the scheduling
+  // thread, or for the one that has abandoned it.
+  void EndRequest(ActiveRequest* request, Reply reply);
+
+ private:
+  enum class Work { kLaunch, kFinish, kDeliver, kEnd, kReleasePlans, kStop };
+
+  void Run();
+  // Waits until there is something to do. Results are handed out first, so that none waits for a batch,
+  // except while the device is idle and could work meanwhile.
+  Work NextWork();
+  void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  void EndFinished();
+  bool Decide(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  void ExpireWaiting(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+
+  Clock* const clock_;
+  Observer* const observer_;
+  RunnerState* const state_;
+  Heartbeat* const heartbeat_;
+  DecisionHistory* const history_;
+
+  // Used by the scheduling thread.
+  RecentWaits waits_;
+  StepPipeline pipeline_;
+  StepPipeline::InFlightStep* decided_ = nullptr;  // to be launched
+  RequestTable::Requests finished_;                // to be told
+  MonoTime wait_until_{};                          // when to decide again
+
+  std::thread thread_;  // last: starts when all else is built
+};
+
+}  // namespace sluice

@@ -1,0 +1,378 @@
+#include "engine/runner/step_pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/reason.h"
+
+namespace sluice {
+namespace {
+
+absl::Status NoPlanError(Lookup lookup) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("no plan can run the request's step: ", LookupName(lookup).data()));
+}
+
+// Returns the error of a step as its requests are told.
+absl::Status StepError(const absl::Status& replayed) {
+  if (absl::IsUnavailable(replayed)) {
+    return WithReason(
+        absl::UnavailableError(absl::StrCat("the device is lost: ", replayed.message())),
+        "device_lost");
+  }
+  if (!absl::IsResourceExhausted(replayed)) return replayed;
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the device has no memory for the request's step alone: ", replayed.message())),
+      "device_memory");
+}
+
+// Returns whether the row ends with the step that it is in, whatever that draws.
+bool EndsWithStep(const RequestRow* row) {
+  const WaitingSequence& waiting = row->sequence.waiting;
+  return !waiting.generates && waiting.later_tokens == 0;
+}
+
+}  // namespace
+
+StepPipeline::InFlightStep::InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache,
+                                         size_t most_sequences)
+    : slot(execution_slot), plans(cache), delivery(most_sequences) {
+  sequences.reserve(most_sequences);
+  rows.reserve(most_sequences);
+}
+
+StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
+                           const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
+                           const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat)
+    : model_(model),
+      prepared_(*prepared),
+      row_multiple_(row_multiple),
+      watchdog_(watchdog),
+      clock_(clock),
+      observer_(observer),
+      waits_(waits),
+      state_(state),
+      heartbeat_(heartbeat) {
+  const auto sequences = static_cast<size_t>(prepared_.ladder->max_sequences());
+  steps_.reserve(prepared_.slots.size());  // pointers to them stay valid
+  for (const std::unique_ptr<ExecutionSlot>& slot : prepared_.slots) {
+    steps_.emplace_back(slot.get(), prepared_.plans.get(), sequences);
+  }
+  under_way_.reserve(steps_.size());
+}
+
+bool StepPipeline::MayDecide() const {
+  if (under_way_.size() + (finished_ == nullptr ? 0 : 1) == steps_.size()) return false;
+  return std::all_of(under_way_.begin(), under_way_.end(), [](const InFlightStep* step) {
+    return std::all_of(step->running.rows.begin(), step->running.rows.end(), EndsWithStep);
+  });
+}
+
+StepPipeline::InFlightStep* StepPipeline::FreeStep() {
+  for (InFlightStep& step : steps_) {
+    const bool busy = std::find(under_way_.begin(), under_way_.end(), &step) != under_way_.end();
+    if (!busy && &step != finished_) return &step;
+  }
+  return nullptr;
+}
+
+// The tickets of a request's rows are consecutive, so that its rows are neighbours in their order.
+void StepPipeline::Take(InFlightStep* step) {
+  std::vector<WaitingSequence*>& sequences = step->sequences;
+  std::sort(
+      sequences.begin(), sequences.end(),
+      [](const WaitingSequence* a, const WaitingSequence* b) { return a->ticket < b->ticket; });
+  step->rows.clear();
+  for (WaitingSequence* sequence : sequences) step->rows.push_back(sequence->paged->row);
+  state_->requests.BeginStep(step->rows);
+}
+
+bool StepPipeline::HasStalePlans() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const InFlightStep& step) { return step.plans.stale(); });
+}
+
+void StepPipeline::ReleaseStalePlans() {
+  for (InFlightStep& step : steps_) step.plans.Refresh();
+}
+
+void StepPipeline::DeliverFinished() { Deliver(std::exchange(finished_, nullptr)); }
+
+bool StepPipeline::Launch(InFlightStep* step) {
+  step->number = ++last_batch_;
+  for (RequestRow* row : step->rows) row->owner->AllocateReply();
+  const StepRows rows{.sequences = step->sequences,
+                      .rows = step->rows,
+                      .size = step->decision.size,
+                      .bucket = step->decision.bucket};
+  switch (Start(step, rows)) {
+    case StartResult::kStarted:
+      under_way_.push_back(step);
+      return true;
+    case StartResult::kFailed:
+      return true;
+    case StartResult::kSplit:
+      break;
+  }
+  return FinishAll() && RunHalves(step, rows);
+}
+
+bool StepPipeline::FinishOldest() {
+  InFlightStep* const step = under_way_.front();
+  under_way_.erase(under_way_.begin());
+  const absl::Status status = Await(step);
+  if (!heartbeat_->EndStep()) return false;
+  if (!Conclude(step, status)) {
+    const StepRows rows = step->running;
+    return FinishAll() && RunHalves(step, rows);
+  }
+  if (status.ok()) finished_ = step;
+  return true;
+}
+
+// Ends all steps under way, before a step that runs alone.
+bool StepPipeline::FinishAll() {
+  while (!under_way_.empty() || finished_ != nullptr) {
+    if (finished_ != nullptr) {
+      DeliverFinished();
+    } else if (!FinishOldest()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The halves have the results of the whole: a step writes to the same places in any batch, and no
+// result depends on the rest of the batch.
+bool StepPipeline::RunHalves(InFlightStep* step, const StepRows& rows) {
+  const size_t half = rows.rows.size() / 2;
+  return RunAlone(step, Part(rows, 0, half)) &&
+         RunAlone(step, Part(rows, half, rows.rows.size() - half));
+}
+
+// Runs rows from start to delivery while no other step is under way.
+bool StepPipeline::RunAlone(InFlightStep* step, const StepRows& rows) {
+  const StartResult started = Start(step, rows);
+  if (started == StartResult::kFailed) return true;
+  if (started == StartResult::kSplit) return RunHalves(step, rows);
+  const absl::Status status = Await(step);
+  if (!heartbeat_->EndStep()) return false;
+  if (!Conclude(step, status)) return RunHalves(step, rows);
+  if (status.ok()) Deliver(step);
+  return true;
+}
+
+StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows& rows) {
+  step->running = rows;
+  if (absl::Status fault = InjectStepFault(FaultPoint::kBeforeReplay, rows.rows); !fault.ok()) {
+    FailStep(rows, fault);
+    return StartResult::kFailed;
+  }
+  const PlanCache::Found found = step->plans.Find(
+      rows.bucket, Needs(rows),
+      [&](const Bucket& bucket) { return EstimatedSeconds(ShapeOf(rows.sequences, bucket)); });
+  if (found.plan == nullptr) {
+    observer_->OnNoPlan(*model_, found.lookup);
+    // The needs of one row must not fail its neighbours.
+    if (rows.rows.size() > 1) return StartResult::kSplit;
+    FailStep(rows, NoPlanError(found.lookup));
+    return StartResult::kFailed;
+  }
+  const Plan& plan = found.plan->plan();
+  step->timing = {
+      .plan = found.plan, .lookup = found.lookup, .shape = ShapeOf(rows.sequences, plan.bucket())};
+  step->slot->Assign(rows.rows, plan.bucket());
+  step->timing.started = clock_->Now();
+  step->slot->Start(plan);
+  return StartResult::kStarted;
+}
+
+absl::Status StepPipeline::Await(InFlightStep* step) {
+  StepTiming& timing = step->timing;
+  // A backend that runs no steps ahead works only while it is awaited.
+  timing.begin = runs_ahead() ? std::max(timing.started, device_free_) : clock_->Now();
+  heartbeat_->BeginStep(AllowedTime(timing.shape));
+  const absl::Status fault = InjectStepFault(FaultPoint::kReplay, step->running.rows);
+  const absl::Status status = step->slot->Finish();
+  timing.end = device_free_ = clock_->Now();
+  return fault.ok() ? status : fault;
+}
+
+bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
+  const StepRows& rows = step->running;
+  const StepTiming& timing = step->timing;
+  const bool split = absl::IsResourceExhausted(status) && rows.rows.size() > 1;
+  RecordOutcome(status, split);
+  if (split) return false;
+  RecordStep(*step);
+  if (!status.ok()) {
+    FailStep(rows, StepError(status));
+    return true;
+  }
+  FailExpiredRows(rows.rows, absl::OkStatus(), timing.end);
+  step->delivery.Collect(rows.rows, timing.end, step->slot);
+  RequeueOrFinishRows(rows.rows, &timing.shape, timing.end - timing.begin);
+  step->trace = TraceOf(*step);
+  step->trace.deliver = clock_->Now() - timing.end;
+  timing.plan->use().Record(step->trace);
+  return true;
+}
+
+BatchTrace StepPipeline::TraceOf(const InFlightStep& step) const {
+  const StepTiming& timing = step.timing;
+  const int64_t computed = step.slot->computed_tokens();
+  return {.model = model_,
+          .bucket = timing.bucket(),
+          .useful_tokens = step.slot->useful_tokens(),
+          .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
+          .sequences = step.running.size.sequences,
+          .sampled_rows = timing.shape.sampled_rows,
+          .trigger = step.decision.trigger,
+          .lookup = timing.lookup,
+          .start = timing.begin,
+          .form = timing.started - step.decided,
+          .replay = timing.end - timing.begin,
+          .deliver = nanoseconds(0)};
+}
+
+void StepPipeline::Deliver(InFlightStep* step) {
+  const MonoTime begin = clock_->Now();
+  InjectStepFault(FaultPoint::kDeliver, step->running.rows).IgnoreError();  // it only delays
+  step->delivery.Send();
+  step->trace.deliver += clock_->Now() - begin;
+  observer_->OnBatch(step->trace);
+}
+
+StepPipeline::StepRows StepPipeline::Part(const StepRows& rows, size_t begin, size_t count) const {
+  StepRows part{.sequences = rows.sequences.subspan(begin, count),
+                .rows = rows.rows.subspan(begin, count),
+                .size = {},
+                .bucket = {}};
+  for (const WaitingSequence* sequence : part.sequences) {
+    part.size.tokens += sequence->tokens;
+    ++part.size.sequences;
+    part.size.longest = std::max(part.size.longest, sequence->tokens);
+  }
+  MutexLock lock(&state_->mu);
+  part.bucket = *state_->scheduler.scheduler().ladder()->Choose(part.size);
+  return part;
+}
+
+double StepPipeline::EstimatedSeconds(const StepShape& shape) const {
+  MutexLock lock(&state_->mu);
+  return state_->scheduler.scheduler().costs().Estimate(shape);
+}
+
+nanoseconds StepPipeline::AllowedTime(const StepShape& shape) const {
+  const nanoseconds floor = std::chrono::microseconds(watchdog_.hang_us);
+  const std::chrono::duration<double> estimate(EstimatedSeconds(shape));
+  // An estimate of more than an hour is not credible.
+  const auto scaled =
+      std::min<std::chrono::duration<double>>(watchdog_.factor * estimate, std::chrono::hours(1));
+  return std::max(floor, std::chrono::duration_cast<nanoseconds>(scaled));
+}
+
+absl::Status StepPipeline::InjectStepFault(FaultPoint point,
+                                           std::span<RequestRow* const> rows) const {
+  if (!FaultsOn()) return absl::OkStatus();
+  return InjectFault(point, [rows](std::string_view id) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [id](const RequestRow* row) { return row->owner->request.id == id; });
+  });
+}
+
+StepNeeds StepPipeline::Needs(const StepRows& rows) const {
+  StepNeeds needs{.size = rows.size};
+  for (const RequestRow* row : rows.rows) {
+    const ActiveRequest& active = *row->owner;
+    if (active.Wants(kOutputTopCandidates)) {
+      needs.num_top = std::max(needs.num_top, active.request.num_top);
+    }
+  }
+  return needs;
+}
+
+void StepPipeline::FailStep(const StepRows& rows, const absl::Status& status) {
+  FailExpiredRows(rows.rows, status, clock_->Now());
+  RequeueOrFinishRows(rows.rows, nullptr, nanoseconds(0));
+}
+
+void StepPipeline::RecordOutcome(const absl::Status& status, bool split) {
+  if (status.ok()) {
+    if (std::exchange(failed_steps_, 0) > 0) observer_->OnStepsRecovered(*model_);
+    return;
+  }
+  if (!split) ++failed_steps_;
+  observer_->OnStepFailed(*model_, status, failed_steps_);
+}
+
+// Adds the step to the trace and history of each request in it, whose rows are neighbours.
+void StepPipeline::RecordStep(const InFlightStep& step) {
+  const StepTiming& timing = step.timing;
+  const std::span<RequestRow* const> rows = step.running.rows;
+  for (size_t i = 0; i < rows.size();) {
+    ActiveRequest* const request = rows[i]->owner;
+    ExplainedStep own{.step = step.number,
+                      .start = timing.begin,
+                      .replay = timing.end - timing.begin,
+                      .bucket = timing.bucket(),
+                      .batch = step.running.size,
+                      .trigger = step.decision.trigger,
+                      .lookup = timing.lookup};
+    for (; i < rows.size() && rows[i]->owner == request; ++i)
+      own.own_tokens += rows[i]->step_tokens();
+    RequestTrace& trace = request->trace;
+    if (trace.steps++ == 0) {
+      trace.first_run = timing.begin;
+      request->history.waits = waits_->Since(trace.queued);
+    }
+    trace.bucket_tokens = timing.bucket().tokens;
+    trace.compute += own.replay;
+    request->history.Add(own);
+  }
+}
+
+// Fails the requests of a step that failed, or whose deadline has passed, and marks rows whose results
+// are not wanted as dropped.
+void StepPipeline::FailExpiredRows(std::span<RequestRow* const> rows, const absl::Status& outcome,
+                                   MonoTime now) {
+  MutexLock lock(&state_->mu);
+  for (RequestRow* row : rows) {
+    if (!outcome.ok()) {
+      state_->requests.Fail(row->owner, outcome);
+    } else if (row->deadline() <= now) {
+      state_->requests.Fail(
+          row->owner, absl::DeadlineExceededError("the deadline passed while the request ran"));
+    }
+    row->outcome =
+        row->owner->status.ok() ? RequestRow::Outcome::kContinues : RequestRow::Outcome::kDropped;
+  }
+}
+
+// Requeues or finishes each row. `timed` is nullptr after an error.
+void StepPipeline::RequeueOrFinishRows(std::span<RequestRow* const> rows, const StepShape* timed,
+                                       nanoseconds duration) {
+  MutexLock lock(&state_->mu);
+  state_->requests.EndStep(rows);
+  if (timed != nullptr) {
+    state_->scheduler.Observe(*timed, std::chrono::duration<double>(duration).count());
+  }
+  for (RequestRow* row : rows) {
+    ActiveRequest* const request = row->owner;
+    if (row->outcome == RequestRow::Outcome::kNotFinite) {
+      state_->requests.Fail(request, absl::InternalError(absl::StrCat("logits of row ", row->index,
+                                                                      " are not finite")));
+    }
+    if (row->outcome == RequestRow::Outcome::kContinues && request->status.ok()) {
+      state_->requests.Requeue(row);
+    } else {
+      state_->requests.Finish(row, row->outcome == RequestRow::Outcome::kFinished);
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,139 @@
+// The steps of a model on its device: started, awaited, and their results brought to the requests.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/fault_injection.h"
+#include "engine/backend.h"
+#include "engine/journal/decision_history.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/plans/plan_cache.h"
+#include "engine/runner/active_request.h"
+#include "engine/runner/delivery.h"
+#include "engine/runner/execution_slot.h"
+#include "engine/runner/heartbeat.h"
+#include "engine/runner/runner_state.h"
+#include "engine/runner/warm_up.h"
+
+namespace sluice {
+
+// Runs decided batches, one in each slot at a time:
+//   look up -> lay out -> start -> await -> collect -> requeue or finish rows -> deliver.
+// A step for which the device has no memory is run again in two halves. Where the backend runs steps
+// ahead there are two slots: a step may be started before the one before it is delivered, and while
+// that one still runs.
+//
+// The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the rows
+// of a batch from Take until they are requeued or finished. Functions that return bool return false if
+// the heartbeat was abandoned meanwhile: the thread must then touch nothing and return.
+class StepPipeline {
+ public:
+  // Sequences that run together, and how.
+  struct StepRows {
+    std::span<WaitingSequence* const> sequences;
+    std::span<RequestRow* const> rows;  // of the same, in the same order
+    BatchSize size{};
+    Bucket bucket{};
+  };
+  struct StepTiming {
+    const CachedPlan* plan = nullptr;
+    Lookup lookup = Lookup::kHit;
+    StepShape shape{};
+    MonoTime started{};       // handed to the backend
+    MonoTime begin{}, end{};  // of its time on the device
+
+    const Bucket& bucket() const { return plan->plan().bucket(); }
+  };
+  // A batch from its decision to its delivery, with capacity for the largest bucket.
+  struct InFlightStep {
+    InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache, size_t most_sequences);
+
+    ExecutionSlot* const slot;
+    PlanCache::Reader plans;
+    BatchDecision decision{};
+    MonoTime decided{};
+    int64_t number = 0;  // of the batch, from 1
+    std::vector<WaitingSequence*> sequences;
+    std::vector<RequestRow*> rows;
+    StepRows running{};  // all rows or some of them: those that run or ran last
+    StepTiming timing{};
+    StepDelivery delivery;
+    BatchTrace trace{};  // valid when its rows were requeued or finished
+  };
+
+  // Nothing is owned; all outlive the pipeline.
+  StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
+               const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
+               const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat);
+
+  // Whether a step may be decided now: a slot is free, and no row of a step under way returns.
+  bool MayDecide() const;
+  // Returns a step in a free slot. Requires MayDecide.
+  InFlightStep* FreeStep();
+  // Takes the rows of `step->sequences`, which the scheduler has handed out, in the order of arrival.
+  void Take(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+
+  bool Launch(InFlightStep* step);
+  // Waits for the oldest step under way. Requires one.
+  bool FinishOldest();
+  // Sends the results of the finished step. Requires one.
+  void DeliverFinished();
+
+  bool runs_ahead() const { return steps_.size() > 1; }
+  bool has_step_under_way() const { return !under_way_.empty(); }
+  bool has_undelivered() const { return finished_ != nullptr; }
+
+  // Whether plans were withdrawn that the pipeline still holds, and their release. While no step is
+  // under way.
+  bool HasStalePlans() const;
+  void ReleaseStalePlans();
+
+ private:
+  enum class StartResult { kStarted, kFailed, kSplit };
+
+  bool FinishAll();
+  bool RunHalves(InFlightStep* step, const StepRows& rows);
+  bool RunAlone(InFlightStep* step, const StepRows& rows);
+  StartResult Start(InFlightStep* step, const StepRows& rows);
+  absl::Status Await(InFlightStep* step);
+  bool Conclude(InFlightStep* step, const absl::Status& status);
+  void Deliver(InFlightStep* step);
+
+  StepRows Part(const StepRows& rows, size_t begin, size_t count) const;
+  StepNeeds Needs(const StepRows& rows) const;
+  double EstimatedSeconds(const StepShape& shape) const;
+  nanoseconds AllowedTime(const StepShape& shape) const;
+  absl::Status InjectStepFault(FaultPoint point, std::span<RequestRow* const> rows) const;
+  BatchTrace TraceOf(const InFlightStep& step) const;
+  void RecordStep(const InFlightStep& step);
+  void RecordOutcome(const absl::Status& status, bool split);
+  void FailStep(const StepRows& rows, const absl::Status& status);
+  void FailExpiredRows(std::span<RequestRow* const> rows, const absl::Status& outcome,
+                       MonoTime now);
+  void RequeueOrFinishRows(std::span<RequestRow* const> rows, const StepShape* timed,
+                           nanoseconds duration);
+
+  const Model* const model_;
+  const PreparedModel& prepared_;
+  const int32_t row_multiple_;
+  const WatchdogOptions watchdog_;
+  Clock* const clock_;
+  Observer* const observer_;
+  const RecentWaits* const waits_;
+  RunnerState* const state_;
+  Heartbeat* const heartbeat_;
+
+  std::vector<InFlightStep> steps_;       // one for each slot
+  std::vector<InFlightStep*> under_way_;  // started, the oldest first
+  InFlightStep* finished_ = nullptr;      // to be delivered
+  MonoTime device_free_{};                // since when, as far as is known
+  int64_t last_batch_ = 0;                // number
+  int64_t failed_steps_ = 0;              // in a row
+};
+
+}  // namespace sluice

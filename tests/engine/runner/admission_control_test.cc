@@ -1,0 +1,186 @@
+#include "engine/runner/admission_control.h"
+
+#include <chrono>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/fake_backend.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr MonoTime kNow{std::chrono::hours(1)};
+
+Request RequestOf(std::vector<int32_t> lengths, MonoTime deadline = MonoTime::max()) {
+  Request request;
+  request.model = FakeModel(FakeConfig());
+  request.lengths = std::move(lengths);
+  int32_t tokens = 0;
+  for (const int32_t length : request.lengths) tokens += length;
+  request.tokens.assign(static_cast<size_t>(tokens), 1);
+  request.deadline = deadline;
+  return request;
+}
+
+// A scheduler whose costs say that every step takes a millisecond for each of its tokens.
+Scheduler SchedulerWithCosts() {
+  CostModel costs;
+  for (int i = 0; i < 200; ++i) {
+    const int32_t tokens = 8 + i % 56;
+    costs.Observe({.bucket = {.tokens = 64, .sequences = 4}, .computed_tokens = tokens},
+                  tokens * 1e-3);
+  }
+  return Scheduler(
+      {}, std::chrono::minutes(1),
+      std::make_shared<const Ladder>(std::vector<Bucket>{{.tokens = 64, .sequences = 4}}), costs,
+      nullptr);
+}
+
+struct Case {
+  std::string name;
+  std::vector<int32_t> lengths = {4};
+  MonoTime deadline = MonoTime::max();
+  bool draining = false;
+  bool hung = false;
+  int64_t other_requests = 0;  // whose loads were reserved before
+  int64_t running = 0;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  Rejection reason = Rejection::kQueueFull;
+  std::string message = "";
+};
+void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
+
+class AdmissionTable : public ::testing::TestWithParam<Case> {};
+
+TEST_P(AdmissionTable, AdmitsOrRefusesWithItsReason) {
+  const Case& row = GetParam();
+  AdmissionControl admission({.max_requests = 3}, /*reuses_prefixes=*/false);
+  const Scheduler scheduler = SchedulerWithCosts();
+  nanoseconds needed(0);
+  for (int64_t i = 0; i < row.other_requests; ++i) {
+    const AdmissionControl::Refusal other = admission.Reserve(
+        RequestOf({1}), {.tokens = 2, .bytes = 8, .priority = 1}, scheduler, 0, kNow, &needed);
+    ASSERT_FALSE(other.refused()) << other.status;
+  }
+  if (row.draining) admission.Drain();
+  if (row.hung) admission.Hang();
+  const Request request = RequestOf(row.lengths, row.deadline);
+  AdmissionControl::Refusal refusal = AdmissionControl::Examine(request, 64, kNow);
+  if (!refusal.refused()) {
+    refusal = admission.Reserve(request, {.tokens = 5, .bytes = 100, .priority = 1}, scheduler,
+                                row.running, kNow, &needed);
+  }
+  EXPECT_EQ(refusal.status.code(), row.code) << refusal.status;
+  EXPECT_THAT(std::string(refusal.status.message()), HasSubstr(row.message));
+  if (refusal.refused()) {
+    EXPECT_EQ(refusal.reason, row.reason);
+  }
+  EXPECT_EQ(admission.bytes(), 8 * row.other_requests + (refusal.refused() ? 0 : 100));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Admission, AdmissionTable,
+    ::testing::Values(Case{.name = "AnOpenModelAdmits"},
+                      Case{.name = "ARowOfAllPositionsIsAdmitted", .lengths = {64}},
+                      Case{.name = "ARowBeyondThePositionsIsTooLarge",
+                           .lengths = {4, 65},
+                           .code = absl::StatusCode::kInvalidArgument,
+                           .reason = Rejection::kTooLarge,
+                           .message = "row 1 has 65 tokens, more than the model's limit of 64"},
+                      Case{.name = "ADeadlineThatHasComeIsMissed",
+                           .deadline = kNow,
+                           .code = absl::StatusCode::kDeadlineExceeded,
+                           .reason = Rejection::kDeadline,
+                           .message = "the deadline passed before the request was queued"},
+                      Case{.name = "ADrainingModelIsUnavailable",
+                           .draining = true,
+                           .code = absl::StatusCode::kUnavailable,
+                           .reason = Rejection::kDraining,
+                           .message = "draining"},
+                      Case{.name = "AHangIsToldBeforeADrain",
+                           .draining = true,
+                           .hung = true,
+                           .code = absl::StatusCode::kUnavailable,
+                           .reason = Rejection::kHung,
+                           .message = "does not answer"},
+                      Case{.name = "AFullBudgetNamesItsBound",
+                           .other_requests = 3,
+                           .code = absl::StatusCode::kResourceExhausted,
+                           .reason = Rejection::kQueueFull,
+                           .message = "3"},
+                      Case{.name = "ADistantDeadlineIsWithinReach",
+                           .deadline = kNow + milliseconds(10'000),
+                           .running = 3},
+                      // With three sequences running, the prompt of 40 tokens takes about 40 ms.
+                      Case{.name = "ADeadlineShorterThanThePromptsStepIsOutOfReach",
+                           .lengths = {40},
+                           .deadline = kNow + milliseconds(5),
+                           .running = 3,
+                           .code = absl::StatusCode::kResourceExhausted,
+                           .reason = Rejection::kDeadlineUnreachable,
+                           .message = "the deadline would pass in the queue"}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(AdmissionControl, ReturningALoadMakesRoom) {
+  AdmissionControl admission({.max_requests = 1}, /*reuses_prefixes=*/false);
+  const Scheduler scheduler = SchedulerWithCosts();
+  const RequestLoad load{.tokens = 2, .bytes = 8, .priority = 1};
+  nanoseconds needed(0);
+  EXPECT_FALSE(admission.Reserve(RequestOf({1}), load, scheduler, 0, kNow, &needed).refused());
+  EXPECT_TRUE(admission.Reserve(RequestOf({1}), load, scheduler, 0, kNow, &needed).refused());
+  admission.Return(load);
+  EXPECT_EQ(admission.bytes(), 0);
+  EXPECT_FALSE(admission.Reserve(RequestOf({1}), load, scheduler, 0, kNow, &needed).refused());
+}
+
+TEST(AdmissionControl, LearnsHowManyOfTheAllowedTokensRowsGenerate) {
+  AdmissionControl admission({}, /*reuses_prefixes=*/false);
+  EXPECT_EQ(admission.LaterSteps(101), 100);  // before anything is known, all of them
+  EXPECT_EQ(admission.LaterSteps(0), 0);
+  for (int i = 0; i < 500; ++i) {
+    admission.Learn(
+        AdmissionControl::GeneratedRow{.tokens = 26, .most_tokens = 101, .computed_prompt = 8});
+  }
+  EXPECT_EQ(admission.LaterSteps(101), 25);
+  EXPECT_EQ(admission.LaterSteps(1), 0);
+}
+
+// Forecasts that were too short make the bound stricter; requests without a deadline teach nothing.
+TEST(AdmissionControl, MissedDeadlinesMakeTheForecastMoreCautious) {
+  const Scheduler scheduler = SchedulerWithCosts();
+  const auto refused = [&](const AdmissionControl& trained, milliseconds allowed) {
+    AdmissionControl admission = trained;
+    nanoseconds needed(0);
+    return admission
+        .Reserve(RequestOf({40}, kNow + allowed), {.tokens = 41, .bytes = 8, .priority = 1},
+                 scheduler, 3, kNow, &needed)
+        .refused();
+  };
+  AdmissionControl admission({}, /*reuses_prefixes=*/false);
+  const AdmissionControl fresh = admission;
+  milliseconds bound(1);
+  while (refused(fresh, bound)) bound += milliseconds(1);
+  for (int i = 0; i < 50; ++i) {
+    admission.Learn(AdmissionControl::Outcome{.queued = kNow,
+                                              .ended = kNow + 2 * bound,
+                                              .deadline = MonoTime::max(),
+                                              .needed = bound,
+                                              .status = absl::OkStatus()});
+  }
+  EXPECT_FALSE(refused(admission, bound));
+  for (int i = 0; i < 50; ++i) {
+    admission.Learn(AdmissionControl::Outcome{.queued = kNow,
+                                              .ended = kNow + 2 * bound,
+                                              .deadline = kNow + bound,
+                                              .needed = bound,
+                                              .status = absl::DeadlineExceededError("late")});
+  }
+  EXPECT_TRUE(refused(admission, bound));
+}
+
+}  // namespace
+}  // namespace sluice

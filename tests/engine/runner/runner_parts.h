@@ -1,0 +1,91 @@
+// The parts of a ModelRunner around a fake backend, without the scheduling thread: tests drive them step
+// by step.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/runner/request_table.h"
+#include "engine/runner/runner_state.h"
+#include "engine/runner/step_pipeline.h"
+#include "engine/runner/warm_up.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+
+struct RunnerParts {
+  explicit RunnerParts(const EngineOptions& engine_options = SmallOptions(),
+                       const FakeBackend::Options& backend_options = {})
+      : options(engine_options),
+        backend(backend_options),
+        model(FakeModel(FakeConfig())),
+        prepared(*WarmUp(model, options, &backend, &clock, &observer)),
+        state(AdmissionControl(options.queue, prepared.kv.keeps_pages && prepared.kv.prefix_reuse),
+              /*first_id=*/100, prepared.kv.keeps_pages, options.batch, prepared.kv,
+              std::chrono::minutes(1), prepared.ladder, prepared.costs, /*journal=*/nullptr,
+              &clock),
+        pipeline(model.get(), &prepared, backend.info().row_multiple, options.watchdog, &clock,
+                 &observer, &waits, &state, &heartbeat) {
+    heartbeat.Busy();
+    backend.ForgetBatches();
+  }
+
+  // Admits a request with these rows; its load is reserved.
+  RequestId Admit(const std::vector<std::vector<int32_t>>& rows, int32_t max_tokens = 1,
+                  MonoTime deadline = MonoTime::max()) {
+    Request request;
+    request.model = model;
+    for (const std::vector<int32_t>& row : rows) {
+      request.lengths.push_back(static_cast<int32_t>(row.size()));
+      request.tokens.insert(request.tokens.end(), row.begin(), row.end());
+    }
+    request.max_tokens = max_tokens;
+    request.deadline = deadline;
+    sink = std::make_shared<RecordingSink>();
+    nanoseconds needed(0);
+    MutexLock lock(&state.mu);
+    const AdmissionControl::Refusal refusal = state.admission.Reserve(
+        request, LoadOf(request), state.scheduler.scheduler(), 0, clock.Now(), &needed);
+    EXPECT_FALSE(refusal.refused()) << refusal.status;
+    auto active =
+        std::make_unique<ActiveRequest>(std::move(request), sink, clock.Now(), clock.Now());
+    for (RequestRow& row : active->rows) row.sequence.kv.ids.reserve(64);
+    return state.requests.Admit(std::move(active));
+  }
+
+  // Decides and takes a batch; nullptr if there is nothing to run.
+  StepPipeline::InFlightStep* Decide() {
+    MutexLock lock(&state.mu);
+    StepPipeline::InFlightStep* const step = pipeline.FreeStep();
+    step->decided = clock.Now();
+    step->decision = state.scheduler.Decide(clock.Now(), /*draining=*/true, &step->sequences,
+                                            pipeline.has_step_under_way());
+    if (!step->decision.launch) return nullptr;
+    pipeline.Take(step);
+    return step;
+  }
+
+  RequestTable::Requests TakeEnded() {
+    RequestTable::Requests taken;
+    MutexLock lock(&state.mu);
+    state.requests.TakeEnded(&taken);
+    return taken;
+  }
+
+  const EngineOptions options;
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend;
+  const std::shared_ptr<const Model> model;
+  const PreparedModel prepared;
+  RunnerState state;
+  RecentWaits waits;
+  Heartbeat heartbeat;
+  StepPipeline pipeline;
+  std::shared_ptr<RecordingSink> sink;  // of the latest request
+};
+
+}  // namespace sluice
