@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import time
+from waiting import PATIENCE_S
 
 DESKTOP = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
@@ -46,7 +47,7 @@ class Browser:
         self._session = None
         try:
             self.call("Browser.close")
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=PATIENCE_S)
         finally:
             self._process.kill()
             self._process.wait()
@@ -67,7 +68,7 @@ class Browser:
                 return answer["result"]
 
     def _next(self):
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + PATIENCE_S
         while b"\0" not in self._received:
             ready, _, _ = select.select([self._in], [], [], max(0, give_up - time.monotonic()))
             assert ready, "the browser does not answer"
@@ -108,7 +109,7 @@ class Browser:
 
     def until(self, condition):
         """Returns when `condition` holds on the page."""
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + PATIENCE_S
         while not self.value(condition):
             assert time.monotonic() < give_up, f"never: {condition}"
             self.value("new Promise(done => setTimeout(done, 20))")

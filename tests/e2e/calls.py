@@ -1,27 +1,15 @@
-"""Calls in progress, and waiting for what they lead to."""
+"""Calls in progress, and calls that fail."""
 
 import json
 import queue
-import select
 import shutil
 import struct
-import time
 
 import grpc
 from conftest import DEMO
 from infer import text_inputs
 from tritonclient.utils import InferenceServerException
-
-
-def wait_until(holds, within_s=20):
-    give_up = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < give_up, "it does not happen"
-        pause(0.01)
-
-
-def pause(seconds):
-    select.select([], [], [], seconds)
+from waiting import PATIENCE_S
 
 
 class Call:
@@ -38,7 +26,7 @@ class Call:
     def cancel(self):
         self._call.cancel()
 
-    def end(self, within_s=30):
+    def end(self, within_s=PATIENCE_S):
         """{name: array}; raises what the server says instead."""
         try:
             result, error = self._ended.get(timeout=within_s)
@@ -49,7 +37,7 @@ class Call:
         return {output.name: result.as_numpy(output.name)
                 for output in result.get_response().outputs}
 
-    def status(self, within_s=30):
+    def status(self, within_s=PATIENCE_S):
         """The name of its status; "OK" when it was answered."""
         try:
             self.end(within_s)
@@ -63,7 +51,7 @@ def trailers(server, request):
     from tritonclient.grpc import service_pb2_grpc
     with grpc.insecure_channel(server.grpc) as channel:
         try:
-            service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=30)
+            service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=PATIENCE_S)
         except grpc.RpcError as error:
             return error.code(), dict(error.trailing_metadata())
     raise AssertionError("it was answered")

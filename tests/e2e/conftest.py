@@ -4,7 +4,6 @@ import itertools
 import os
 import pathlib
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import urllib.request
 
 import pytest
 import tritonclient.grpc as grpcclient
+from waiting import PATIENCE_S, Gate, pause
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "release"))
@@ -46,7 +46,7 @@ class Daemon:
     """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them;
     `faults`: see engine/fault.h."""
 
-    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60 * SLOWER, descriptors=None, faults="",
+    def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
                  grpc=None):
         self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
@@ -58,27 +58,29 @@ class Daemon:
         if descriptors is not None:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         environment = {**os.environ, "SLUICE_TEST_FAULTS": faults}
+        if "until=" in faults:  # a step may be held for as long as a test needs on a slow machine
+            environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG_US", "1h")
         if "--config" not in options:  # warming up takes a quarter of the time
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
         self.process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
         try:
-            self._await_ready(ready_within_s)
+            self._await_ready()
         except BaseException:
             self.process.kill()
             raise
 
-    def _await_ready(self, within_s):
-        give_up = time.monotonic() + within_s
+    def _await_ready(self):
+        give_up = time.monotonic() + PATIENCE_S
         while not self.ready():
             assert self.process.poll() is None, self.process.stdout.read()
             assert time.monotonic() < give_up, "the daemon is not ready in time"
             # Connecting to a closed port fails at once: leave the processor to the starting daemon.
-            select.select([], [], [], 0.02)
+            pause(0.02)
 
     def healthy(self, path):
         try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=PATIENCE_S) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -94,7 +96,7 @@ class Daemon:
 
     def metrics(self):
         """{(name, ((label, value), ...)): number} of every sample on /metrics."""
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
         samples = {}
         for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", text, re.M):
@@ -110,11 +112,11 @@ class Daemon:
             if sample == name and set(labels.items()) <= set(pairs)
         )
 
-    def stop(self, timeout_s=40):
+    def stop(self):
         """SIGTERM; returns the exit status and what was printed."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        output, _ = self.process.communicate(timeout=timeout_s)
+        output, _ = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, output
 
 
@@ -140,3 +142,17 @@ def daemon():
     for each in started:
         if each.process.poll() is None:
             each.stop()
+
+
+@pytest.fixture
+def gate(daemon, tmp_path):
+    """Makes gates at which daemons wait; those that a failed test leaves are opened before its daemons are stopped."""
+    made = []
+
+    def make(name):
+        made.append(Gate(tmp_path / f"gate_{name}"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.open()

@@ -6,6 +6,7 @@ import struct
 import time
 
 import hpack
+from waiting import PATIENCE_S
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 ACK = END_STREAM = 1
@@ -33,7 +34,7 @@ class Connection:
 
     def __init__(self, address, settings=(), mute=False):
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self.mute = mute
         self.goaway = None  # its debug data
         self.headers = {}  # by stream: all that arrived
@@ -89,14 +90,14 @@ class Connection:
         self.send(stream, message(body), END_STREAM)
         return self.end(stream)
 
-    def end(self, stream, within_s=30):
+    def end(self, stream, within_s=PATIENCE_S):
         """Waits for the end of a stream: its trailers, or {"reset": code}, or {"closed": True}."""
         self.wait(lambda: stream in self.resets or "grpc-status" in self.headers.get(stream, {}), within_s)
         if "grpc-status" in self.headers.get(stream, {}):
             return self.headers[stream]
         return {"reset": self.resets[stream]} if stream in self.resets else {"closed": True}
 
-    def wait(self, happened, within_s=30):
+    def wait(self, happened, within_s=PATIENCE_S):
         """Reads until `happened()` or the end of the connection; whether it is over."""
         give_up = time.monotonic() + within_s
         while not happened():
@@ -111,7 +112,7 @@ class Connection:
             self._take_frames()
         return False
 
-    def closed(self, within_s=30):
+    def closed(self, within_s=PATIENCE_S):
         """Waits until the peer closes the connection; TimeoutError when it does not."""
         with contextlib.suppress(ConnectionError):
             assert self.wait(lambda: False, within_s)

@@ -2,8 +2,6 @@
 
 import os
 import re
-import select
-import time
 
 from conftest import SLOWER
 from tritonclient.grpc import service_pb2
@@ -32,10 +30,3 @@ def grown(server, before):
 
 def descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
-
-
-def until(true, within_s=30):
-    give_up = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < give_up, "it did not come to pass"
-        select.select([], [], [], 0.02)

@@ -4,6 +4,7 @@ import queue
 
 import numpy as np
 import tritonclient.grpc as grpcclient
+from waiting import PATIENCE_S
 
 
 class Stream:
@@ -29,7 +30,7 @@ class Stream:
 
     def next(self):
         """The next response; raises what the server says instead."""
-        result, error = self.answers.get(timeout=60)
+        result, error = self.answers.get(timeout=PATIENCE_S)
         if error is not None:
             raise error
         return result

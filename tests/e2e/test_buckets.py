@@ -6,11 +6,12 @@ import subprocess
 import pytest
 from conftest import SLUICE
 from infer import ids_inputs, infer
+from waiting import PATIENCE_S
 
 
 def sluice(*arguments, stdin=None):
     return subprocess.run([SLUICE, *arguments], input=stdin, capture_output=True, text=True,
-                          timeout=120)
+                          timeout=PATIENCE_S)
 
 
 def buckets(served):

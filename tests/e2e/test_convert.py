@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 from conftest import ROOT, SLUICE
+from waiting import PATIENCE_S
 
 GOLDENS = ROOT / "tests" / "goldens"
 
@@ -100,7 +101,7 @@ def test_a_converted_model_computes_what_the_original_did(tmp_path, capsys, name
     code, text = run(tmp_path, capsys, state, name, *(word for option in options for word in ("--set", option)))
     assert code == 0, text
     verified = subprocess.run([SLUICE, "verify", tmp_path / "out", "--golden", golden_of(GOLDENS / golden, tmp_path),
-                               "--tolerance", "1e-4"], capture_output=True, text=True, timeout=60)
+                               "--tolerance", "1e-4"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "1 outputs." in verified.stdout
 

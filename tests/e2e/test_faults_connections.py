@@ -11,9 +11,10 @@ from http2 import (
     STREAM_INFER, Connection, frame, message,
 )
 from infer import infer, text_inputs
-from limits import MIB, descriptors, grown, request, resident, until
+from limits import MIB, descriptors, grown, request, resident
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S, wait_until
 
 MAX_STREAMS = 128
 
@@ -36,10 +37,10 @@ def server():
 @pytest.fixture
 def descriptors_return(server):
     """After the test the daemon has no more descriptors than before it."""
-    until(lambda: server.metric("sluice_requests_running") == 0)
+    wait_until(lambda: server.metric("sluice_requests_running") == 0)
     before = descriptors(server)
     yield
-    until(lambda: descriptors(server) <= before)
+    wait_until(lambda: descriptors(server) <= before)
 
 
 def test_client_killed_in_the_middle_of_its_upload(server, descriptors_return):
@@ -61,9 +62,9 @@ def test_client_killed_in_the_middle_of_its_response(server, descriptors_return)
                     killed.send(1, message(request(max_tokens=200)))
                 killed.wait(lambda: 1 in killed.data)
                 killed.abort()
-        until(lambda: server.metric("sluice_requests_total", code="CANCELLED") >= endings + 5)
+        wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") >= endings + 5)
         # The bystander runs one at a time.
-        until(lambda: server.metric("sluice_requests_running") <= 1)
+        wait_until(lambda: server.metric("sluice_requests_running") <= 1)
 
 
 def exhausted(end):
@@ -110,7 +111,7 @@ def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_retu
 
 def test_a_stream_with_something_in_progress_does_not_rest(daemon):
     """Its one request takes longer than the timeout, and more of it comes meanwhile."""
-    server = daemon("--server.grpc.stream-idle-timeout-us", "100ms", faults="replay:delay=300*2")
+    server = daemon("--server.grpc.stream-idle-timeout-us", "1s", faults="replay:delay=1500*2")
     with Connection(server.grpc) as working:
         working.open(1, STREAM_INFER)
         working.send(1, message(request(max_tokens=4)))
@@ -182,7 +183,7 @@ def test_two_thousand_connections(daemon):
         assert descriptors(server) > 2000
         for each in connections:
             each.socket.close()
-    until(lambda: descriptors(server) <= descriptors_before)
+    wait_until(lambda: descriptors(server) <= descriptors_before)
     assert grown(server, before) < 100 * MIB
 
 
@@ -202,7 +203,7 @@ def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon)
         def welcome():
             with Connection(server.grpc) as another:
                 return not another.settle()
-        until(welcome)
+        wait_until(welcome)
         for each in connections:
             each.socket.close()
 
@@ -211,10 +212,10 @@ def test_descriptors_run_out_and_come_back(daemon):
     """gRPC's own listener never accepts again after that."""
     server = daemon(descriptors=300)
     connections = [socket.create_connection(server.grpc.split(":")) for _ in range(400)]
-    until(lambda: descriptors(server) > 40)
+    wait_until(lambda: descriptors(server) > 40)
     for each in connections:
         each.close()
-    until(lambda: answers(server))
+    wait_until(lambda: answers(server))
     with undisturbed(server):
         pass
 
@@ -332,7 +333,7 @@ def test_ping_flood(server, descriptors_return):
 ], ids=["nothing", "half_a_head", "long_head", "zeros", "post", "http2"])
 def test_http_requests_that_stall_or_lie(server, descriptors_return, said):
     with undisturbed(server):
-        sockets = [socket.create_connection(server.http.split(":"), timeout=30) for _ in range(8)]
+        sockets = [socket.create_connection(server.http.split(":"), timeout=PATIENCE_S) for _ in range(8)]
         for each in sockets:
             each.sendall(said)
         for each in sockets:

@@ -1,13 +1,12 @@
 """Reloads of the configuration, by SIGHUP and by call (row 22)."""
 
-import select
 import signal
 import subprocess
-import time
 
 import pytest
 from always import undisturbed
 from conftest import DEMO, SLUICE
+from waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -30,15 +29,12 @@ def hangup(server):
     """SIGHUP; returns when its reload has ended."""
     before = reloads(server, "ok") + reloads(server, "error")
     server.process.send_signal(signal.SIGHUP)
-    give_up = time.monotonic() + 30
-    while reloads(server, "ok") + reloads(server, "error") == before:
-        assert time.monotonic() < give_up, "no reload"
-        select.select([], [], [], 0.05)
+    wait_until(lambda: reloads(server, "ok") + reloads(server, "error") > before)
 
 
 def reload(server):
     return subprocess.run([SLUICE, "reload", "--server", server.admin], capture_output=True, text=True,
-                          timeout=60)
+                          timeout=PATIENCE_S)
 
 
 def to_nothing(path):

@@ -11,6 +11,7 @@ from always import undisturbed
 from conftest import DEMO, SLUICE
 from infer import infer, text_inputs
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -99,8 +100,7 @@ def test_models_come_and_go_under_load(daemon, repository):
         for _ in range(3):
             calls = bystander.calls
             admin.load_model("demo")
-            while bystander.calls < calls + 2 and bystander.failure is None:
-                pass
+            wait_until(lambda: bystander.calls >= calls + 2 or bystander.failure is not None)
         shutil.copytree(DEMO, repository / "demo" / "7")
         admin.load_model("demo")
         states = index(admin)
@@ -117,7 +117,7 @@ def test_the_client_loads_and_unloads(daemon, repository):
 
     def sluice(*arguments):
         return subprocess.run([SLUICE, *arguments, "--server", served.admin], capture_output=True, text=True,
-                              timeout=60)
+                              timeout=PATIENCE_S)
 
     assert sluice("load", "other").stdout == "loaded other\n"
     assert answer(served, "other")
@@ -136,5 +136,5 @@ def test_a_bad_model_at_start_ends_the_start(repository):
     truncated(pathlib.Path(repository / "demo" / "1"))
     run = subprocess.run([SLUICED, "--model-repository", repository, "--server.grpc.address", "127.0.0.1:0",
                           "--server.metrics.address=", "--server.admin.address="], capture_output=True,
-                         text=True, timeout=60)
+                         text=True, timeout=PATIENCE_S)
     assert run.returncode == 1 and "safetensors" in run.stderr and "ready" not in run.stdout

@@ -6,13 +6,14 @@ import tarfile
 
 import pytest
 from conftest import ROOT
+from waiting import PATIENCE_S
 
 DEVICE = """{"device": {"name": "pretended", "architecture": "sm_0"}}"""
 MEASURED = {"part": "kernels", "name": "copy (mix)", "shape": "1 x 1 bf16", "value": 2.0, "unit": "us",
             "bytes": 4e6, "operations": 0, "tensor_cores": False}
 
 
-def check(*arguments, timeout=120):
+def check(*arguments, timeout=PATIENCE_S):
     return subprocess.run([ROOT / "loadtest" / "gpu_check.sh", *map(str, arguments)], capture_output=True, text=True,
                           timeout=timeout)
 
@@ -112,7 +113,7 @@ def test_the_rehearsal_goes_through(tmp_path):
 
 def tune(*arguments):
     program = next((ROOT / "build" / "release").rglob("gpu_bench_emulated"))
-    return subprocess.run([program, "tune", "--rehearse", *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([program, "tune", "--rehearse", *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_shapes_are_tuned_beside_those_of_the_benchmark():

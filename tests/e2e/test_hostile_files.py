@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from conftest import ROOT, SLUICED
+from waiting import PATIENCE_S
 
 GOLDEN = ROOT / "tests" / "goldens" / "sluice_xsa"
 
@@ -105,7 +106,7 @@ def test_damaged_model_is_refused_before_serving(tmp_path, name):
     ended = subprocess.run(
         [SLUICED, "--model", f"broken={folder}", "--server.grpc.address", "127.0.0.1:0",
          "--server.metrics.address", "127.0.0.1:0", "--server.admin.address="],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 1, ended.stderr
     assert "ready: gRPC" not in ended.stdout
     assert reason in ended.stderr

@@ -4,6 +4,7 @@ import concurrent.futures
 
 import numpy as np
 from infer import ids_inputs, infer
+from waiting import PATIENCE_S
 
 CLIENTS = 64
 SEED = 20240607
@@ -81,7 +82,7 @@ def test_counts_agree_between_client_and_metrics(daemon):
                 call = client.async_infer("demo", inputs, lambda result, error: done.set_result(error),
                                           parameters={"max_tokens": 240})
                 call.cancel()
-                return "cancelled" if done.result(30) else "ok"
+                return "cancelled" if done.result(PATIENCE_S) else "ok"
             try:
                 infer(client, inputs, top_k=-1)
             except Exception:

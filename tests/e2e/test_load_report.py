@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from browser import DESKTOP, PHONE, Browser
 from conftest import BUILD
+from waiting import PATIENCE_S
 
 SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
 
@@ -20,10 +21,10 @@ def page(demo, tmp_path_factory):
         run = subprocess.run(
             [SLUICE_LOAD, "run", "--server", demo.grpc, "--metrics-url", demo.http, "--rate", *rates,
              "--duration", "4", "--warm-up", "1", "--lengths", "lognormal:16:0.6", "--label", label,
-             "--quiet", "--out", reports[-1]], capture_output=True, text=True, timeout=120)
+             "--quiet", "--out", reports[-1]], capture_output=True, text=True, timeout=PATIENCE_S)
         assert run.returncode == 1, run.stderr  # INVALID
     made = folder / "page.html"
-    subprocess.run([SLUICE_LOAD, "report", *reports, "--out", made], check=True, timeout=60)
+    subprocess.run([SLUICE_LOAD, "report", *reports, "--out", made], check=True, timeout=PATIENCE_S)
     return made, [json.loads(report.read_text()) for report in reports]
 
 

@@ -10,6 +10,7 @@ from conftest import SLUICE, Daemon
 from infer import ids_inputs, infer, tensor
 from tiny_model import POSITIONS, VOCAB, D, TinyModel
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 ROWS = [[3, 17, 5], [1], [30, 2, 2, 9, 0, 11, 12, 13, 14, 15, 16, 39]]
@@ -195,7 +196,7 @@ def test_vectors_stand_where_token_ids_would(served):
 def test_the_client_sends_and_shows_them(served):
     def sluice(*arguments):
         done = subprocess.run([SLUICE, "infer", "--server", served.daemon.grpc, *arguments], capture_output=True,
-                              text=True, timeout=30)
+                              text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from conftest import ROOT
+from waiting import PATIENCE_S
 
 UPDATE = "apt_get update -qq"
 INSTALL = "apt_get install -y -qq"
@@ -59,17 +60,17 @@ def test_a_lock_is_waited_for(tmp_path, environment, command, lock):
         line = waiting.stderr.readline()
         assert line.startswith("waiting up to ") and lock in line, line + waiting.stderr.read()
         assert str(os.getpid()) in line, "the process that holds it is named"
-    output, errors = waiting.communicate(timeout=300)
+    output, errors = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 0 and output == "done\n", errors
 
 
 @pytest.mark.parametrize("command, lock", LOCKS)
 def test_waiting_has_a_bound(tmp_path, environment, command, lock):
     with held(tmp_path / lock):
-        output, errors = shell(command, environment, SLUICE_APT_WAIT_S="0").communicate(timeout=300)
+        output, errors = shell(command, environment, SLUICE_APT_WAIT_S="0").communicate(timeout=PATIENCE_S)
     assert output == "" and "Could not get lock" in errors
 
 
 def test_other_errors_are_not_tried_again(environment):
-    output, errors = shell(f"{INSTALL} no-such-package", environment).communicate(timeout=300)
+    output, errors = shell(f"{INSTALL} no-such-package", environment).communicate(timeout=PATIENCE_S)
     assert output == "" and "Unable to locate package no-such-package" in errors and "waiting" not in errors

@@ -10,6 +10,7 @@ import pytest
 from browser import DESKTOP, PHONE, Browser
 from conftest import BUILD, DEMO, SLUICE
 from infer import ids_inputs, infer
+from waiting import PATIENCE_S, wait_until
 
 DEVICES = {"desktop": DESKTOP, "phone": PHONE}
 # Figure on the page -> sample on /metrics, for what only grows.
@@ -109,8 +110,7 @@ def keep_screenshot(browser, name):
 def test_the_page_agrees_with_metrics(daemon, browser, device):
     served = daemon("--engine.ladder.review.interval-us", "0")
     with Load(served):
-        while served.metric("sluice_requests_total") < 20:
-            pass
+        wait_until(lambda: served.metric("sluice_requests_total") >= 20)
         before = served.metrics()
         open_page(browser, served, device)
         shown = figures(browser)
@@ -121,7 +121,7 @@ def test_the_page_agrees_with_metrics(daemon, browser, device):
         browser.until("document.querySelector('[data-figure=tokens_rate]').textContent !== '–'")
         keep_screenshot(browser, f"status_{device}")
     assert subprocess.run([SLUICE, "optimize", "--server", served.admin], capture_output=True,
-                          timeout=120).returncode == 0
+                          timeout=PATIENCE_S).returncode == 0
     quiet = served.metrics()
     for name in ("ok", "steps", "ladder_reviews"):
         browser.until(figure_is(name, int(metric(quiet, *COUNTERS[name]))))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from infer import ids_inputs, infer, tensor, text_inputs
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S
 
 DEFAULT_OUTPUTS = ["output_ids", "sequence_length", "logprobs", "finish_reason", "text_output"]
 
@@ -154,7 +155,7 @@ def test_stream_answers_each_request_and_reports_errors_inside(demo):
         client.async_stream_infer("demo", text_inputs("The "), request_id="c")
         tokens, ended, errors = {"a": 0, "c": 0}, [], []
         while len(ended) + len(errors) < 3:
-            result, error = answers.get(timeout=30)
+            result, error = answers.get(timeout=PATIENCE_S)
             if error:
                 errors.append(error.message())
                 continue

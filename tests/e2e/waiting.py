@@ -1,0 +1,36 @@
+"""Waiting for what happens, on machines of any speed."""
+
+import select
+import time
+
+# The bound of every wait for something that happens on any machine, however slow, and whatever else runs on it.
+# A test passes as soon as it has happened; only one that fails takes so long.
+PATIENCE_S = 180
+
+
+def pause(seconds):
+    select.select([], [], [], seconds)
+
+
+def wait_until(holds, within_s=PATIENCE_S, what="what is waited for does not happen"):
+    give_up = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up, what
+        pause(0.01)
+
+
+class Gate:
+    """A place where a daemon waits until the test opens it: the action `until` of engine/fault.h, as text."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __str__(self):
+        return f"until={self._path}"
+
+    def await_met(self):
+        """Returns once something waits at the gate."""
+        wait_until(self._path.with_name(self._path.name + ".met").exists)
+
+    def open(self):
+        self._path.touch()
