@@ -1,4 +1,4 @@
-"""What holds whatever arrives: the "always" line of tests/faults.md."""
+"""Checks of the "always" line of tests/faults.md, which holds whatever arrives."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ from waiting import wait_until
 
 
 def balanced(server):
-    """Every admitted request has ended once, and nothing waits or runs."""
+    """Returns whether every admitted request has ended once and none waits or runs."""
     samples = server.metrics()
 
     def total(name):
@@ -27,9 +27,9 @@ def await_balance(server):
 
 
 class Bystander:
-    """A well-behaved client that calls `server` again and again and wants the same bits each time.
+    """A well-behaved client that calls `server` in a loop and expects the same bits each time.
 
-    `reconnects`: its connection may be closed for memory, in which case it calls again, as clients do."""
+    With `reconnects` it calls again if its connection is closed because memory is short."""
 
     def __init__(self, server, model="demo", reconnects=False, **parameters):
         self._server = server
@@ -52,11 +52,11 @@ class Bystander:
                         continue
                     assert same(answer, wanted), "the answer changed"
                     self.calls += 1
-        except Exception as failure:  # it belongs to the test's thread
+        except Exception as failure:  # reported by the test's thread
             self.failure = failure
 
     def _call(self, client, inputs):
-        # A caller whose answer takes a minute beside a fault was disturbed by it: alone, it takes milliseconds.
+        # An undisturbed call takes milliseconds; the fault has disturbed one that takes a minute.
         try:
             return infer(client, inputs, model=self._model, timeout=60_000_000, **self._parameters)
         except InferenceServerException as error:
@@ -79,11 +79,14 @@ class Bystander:
 
 @contextlib.contextmanager
 def undisturbed(server, model="demo", **parameters):
-    """The body does its worst to `server`: others are served meanwhile, and all is in order after it."""
+    """Checks that `server` serves a bystander while the body disturbs it, and recovers after it."""
     with Bystander(server, model, **parameters) as bystander:
         yield bystander
-        # One whole call after the fault.
+        # Two more answers include one call that began after the fault.
         after = bystander.calls + 2
-        wait_until(lambda: bystander.calls >= after or bystander.failure is not None, what="the other client waits")
+        wait_until(
+            lambda: bystander.calls >= after or bystander.failure is not None,
+            what="the other client waits",
+        )
     assert server.process.poll() is None, "the daemon has ended"
     await_balance(server)

@@ -1,4 +1,4 @@
-"""Real daemons on free ports, real clients; nothing is mocked."""
+"""Fixtures: real daemons on free ports, for real clients; nothing is mocked."""
 
 import itertools
 import os
@@ -19,21 +19,27 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
-# ./test --sanitizers: all takes longer, and more memory.
+# ./test --sanitizers sets this; everything is slower then and takes more memory.
 SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
 SLOWER = 8 if SANITIZED else 1
 
 
-# Below those that the kernel gives to outgoing connections; each process of tests has a range of its own.
-PORTS = itertools.cycle(range(*(20000 + 2000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + i)
-                                for i in range(2))))
+# The ports lie below the kernel's range for outgoing connections; each test process has its own.
+PORTS = itertools.cycle(
+    range(
+        *(
+            20000 + 2000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + i)
+            for i in range(2)
+        )
+    )
+)
 
 
 def free_port():
-    """A port of the loopback that nothing else takes before it is used."""
+    """Returns a port of the loopback that nothing else takes before it is used."""
     for port in PORTS:
         with socket.socket() as probe:
-            # What an earlier test left in TIME_WAIT does not matter: gRPC and we set the same option.
+            # gRPC and the daemon set this too: TIME_WAIT of an earlier test does not matter.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
@@ -43,24 +49,33 @@ def free_port():
 
 
 class Daemon:
-    """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them;
-    `faults`: see engine/fault.h."""
+    """A running sluiced.
+
+    `options` are appended to its command line, `descriptors` limits its file descriptors, and
+    `faults` is a text as in engine/fault.h."""
 
     def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
                  grpc=None):
         self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self.admin = f"127.0.0.1:{free_port()}"
-        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http,
-                   "--server.admin.address", self.admin]
+        command = [
+            SLUICED,
+            "--server.grpc.address",
+            self.grpc,
+            "--server.metrics.address",
+            self.http,
+            "--server.admin.address",
+            self.admin,
+        ]
         for name, path in models:
             command += ["--model", f"{name}={path}"]
         if descriptors is not None:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         environment = {**os.environ, "SLUICE_TEST_FAULTS": faults}
-        if "until=" in faults:  # a step may be held for as long as a test needs on a slow machine
+        if "until=" in faults:  # a slow test may hold a step for long
             environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG_US", "1h")
-        if "--config" not in options:  # warming up takes a quarter of the time
+        if "--config" not in options:  # makes warming up four times as fast
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
         self.process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
@@ -75,7 +90,7 @@ class Daemon:
         while not self.ready():
             assert self.process.poll() is None, self.process.stdout.read()
             assert time.monotonic() < give_up, "the daemon is not ready in time"
-            # Connecting to a closed port fails at once: leave the processor to the starting daemon.
+            # Connecting to a closed port fails at once; the pause frees the processor.
             pause(0.02)
 
     def healthy(self, path):
@@ -95,7 +110,7 @@ class Daemon:
         return grpcclient.InferenceServerClient(self.grpc, **options)
 
     def metrics(self):
-        """{(name, ((label, value), ...)): number} of every sample on /metrics."""
+        """Returns the samples of /metrics as {(name, ((label, value), ...)): number}."""
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
         samples = {}
@@ -105,7 +120,7 @@ class Daemon:
         return samples
 
     def metric(self, name, **labels):
-        """Sum of the samples of `name` that carry all of `labels`."""
+        """Returns the sum of the samples of `name` that carry all of `labels`."""
         return sum(
             value
             for (sample, pairs), value in self.metrics().items()
@@ -113,7 +128,7 @@ class Daemon:
         )
 
     def stop(self):
-        """SIGTERM; returns the exit status and what was printed."""
+        """Sends SIGTERM; returns the exit status and the output."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         output, _ = self.process.communicate(timeout=PATIENCE_S)
@@ -131,7 +146,7 @@ def demo():
 
 @pytest.fixture
 def daemon():
-    """Starts daemons for one test and stops those that are left."""
+    """Starts daemons for one test and stops the ones that still run after it."""
     started = []
 
     def start(*options, **named):
@@ -146,7 +161,7 @@ def daemon():
 
 @pytest.fixture
 def gate(daemon, tmp_path):
-    """Makes gates at which daemons wait; those that a failed test leaves are opened before its daemons are stopped."""
+    """Makes gates at which daemons wait; all are opened before the test's daemons are stopped."""
     made = []
 
     def make(name):

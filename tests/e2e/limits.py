@@ -1,4 +1,4 @@
-"""What a daemon takes of the machine, and requests to make it take some."""
+"""Measures of a daemon's memory and descriptors, and requests that make it use them."""
 
 import os
 import re
@@ -24,7 +24,9 @@ def resident(server, which="VmHWM"):
 
 
 def grown(server, before):
-    """Bytes by which its most ever is above `before`; under sanitizers, which keep what is freed, a part of them."""
+    """Returns by how many bytes peak memory exceeds `before`.
+
+    Sanitizers keep freed memory, so that only a share of it counts under them."""
     return (resident(server) - before) / SLOWER
 
 

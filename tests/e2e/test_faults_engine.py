@@ -1,4 +1,4 @@
-"""What a request, a caller or the device does wrong in the engine, and what becomes of it."""
+"""Requests, callers and devices that fail in the engine, and what becomes of the others."""
 
 import os
 import subprocess
@@ -14,19 +14,24 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S, pause, wait_until
 
-TEXTS = [text_inputs(f"And it came to pass in the {day} day") for day in ("first", "second", "third")]
+TEXTS = [
+    text_inputs(f"And it came to pass in the {day} day") for day in ("first", "second", "third")
+]
 
 
 def hold_back(server, held_step, request_id="hold"):
-    """A request whose step waits at a gate, so that what follows waits and then rides together."""
+    """Sends a request whose step waits at a gate; later requests queue and then run together."""
     held = Call(server, request_id)
     held_step.await_met()
     return held
 
 
 def await_unended(server, requests):
-    """Waits until so many requests wait or run; while a step is held back, none of them ends."""
-    wait_until(lambda: server.metric("sluice_requests_waiting") + server.metric("sluice_requests_running") >= requests)
+    """Waits until so many requests wait or run; none of them ends while a step is held."""
+    wait_until(
+        lambda: server.metric("sluice_requests_waiting") + server.metric("sluice_requests_running")
+        >= requests
+    )
 
 
 BYSTANDER = 1  # the request of `undisturbed` that waits or runs
@@ -91,7 +96,7 @@ def test_a_deadline_that_passes_in_the_queue_ends_there(daemon, gate):
         held_step.open()
         assert [each.status() for each in hasty] == ["DEADLINE_EXCEEDED"] * 5
         held.end()
-    # Where all are slow, the client's reset may overtake the daemon's own timer.
+    # The client's reset may overtake the daemon's own timer.
     missed = server.metric("sluice_deadline_missed_total", stage="queue")
     assert missed > 0
     assert missed + server.metric("sluice_requests_total", code="CANCELLED") == 5
@@ -102,11 +107,17 @@ def test_who_cancels_in_any_state_disturbs_nobody(daemon, gate):
     points = ("admit", "queue", "before_replay", "replay", "deliver")
     states = {point: gate(point) for point in points}
     held_step, generated = gate("step"), gate("generated")
-    # What goes on after its gate takes seconds more, in which its cancellation arrives.
+    # The cancelled request takes seconds after its gate, so that its cancellation arrives in time.
     slowly = "delay=20"
-    server = daemon(faults=";".join(
-        [f"{point}@{point}:{states[point]}*1;deliver@{point}:{slowly}" for point in points]
-        + [f"before_replay@hold:{held_step}*1", f"deliver@generating:{generated}*1;deliver@generating:{slowly}"]))
+    server = daemon(
+        faults=";".join(
+            [f"{point}@{point}:{states[point]}*1;deliver@{point}:{slowly}" for point in points]
+            + [
+                f"before_replay@hold:{held_step}*1",
+                f"deliver@generating:{generated}*1;deliver@generating:{slowly}",
+            ]
+        )
+    )
     with server.client() as client:
         alone = [infer(client, text, max_tokens=20) for text in TEXTS]
     with undisturbed(server):
@@ -130,7 +141,9 @@ def test_who_cancels_in_any_state_disturbs_nobody(daemon, gate):
         generating.cancel()
         assert generating.status() == "CANCELLED"
         generated.open()
-        wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == len(points) + 2)
+        wait_until(
+            lambda: server.metric("sluice_requests_total", code="CANCELLED") == len(points) + 2
+        )
 
 
 def test_a_step_without_memory_runs_in_parts(daemon, gate):
@@ -162,9 +175,21 @@ def test_a_step_without_memory_runs_in_parts(daemon, gate):
                                             ("replay:nan", "SLUICE_TEST_FAULTS")])
 def test_what_fails_at_start_ends_the_daemon(fault, message):
     ended = subprocess.run(
-        [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", "127.0.0.1:0",
-         "--server.metrics.address", "127.0.0.1:0", "--server.admin.address="],
-        env={**os.environ, "SLUICE_TEST_FAULTS": fault}, capture_output=True, text=True, timeout=PATIENCE_S)
+        [
+            SLUICED,
+            "--model",
+            f"demo={DEMO}",
+            "--server.grpc.address",
+            "127.0.0.1:0",
+            "--server.metrics.address",
+            "127.0.0.1:0",
+            "--server.admin.address=",
+        ],
+        env={**os.environ, "SLUICE_TEST_FAULTS": fault},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
     assert ended.returncode in (1, 2)
     assert message in ended.stderr
     assert "ready" not in ended.stdout

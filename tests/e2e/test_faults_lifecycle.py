@@ -1,4 +1,4 @@
-"""How daemons end under load, and what machines do to them: full disks, lost readers, stopped processes."""
+"""Ends of daemons under load; full disks, lost readers, stopped processes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ INPUTS = text_inputs("And it came to pass")
 
 def test_sigterm_under_load_waits_for_what_was_accepted_and_for_no_hung_call(daemon, gate):
     held_step = gate("step")
-    # The late call has the first of these times to arrive, what was accepted has the second one to end.
+    # The late call arrives within the first of these times; accepted calls end within the second.
     server = daemon("--server.lifecycle.drain-delay-us", "5s",
                     "--server.lifecycle.drain-timeout-us", "20s",
                     faults=f"before_replay@hold:{held_step}*1")
@@ -92,7 +92,9 @@ def test_two_replicas_one_restarted_no_call_fails(daemon):
         threads = [threading.Thread(target=load, args=(index,)) for index in range(4)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: all(replica.metric("sluice_admitted_total") > 10 for replica in replicas))
+        wait_until(
+            lambda: all(replica.metric("sluice_admitted_total") > 10 for replica in replicas)
+        )
         status, output = replicas[0].stop()
         assert status == 0, output
         replicas[0] = daemon(*options, grpc=replicas[0].grpc)
@@ -106,7 +108,7 @@ def test_two_replicas_one_restarted_no_call_fails(daemon):
 
 
 def started(**files):
-    """A ready daemon that logs every request to `files`, and prints where it listens."""
+    """Returns a ready daemon that logs every request to `files`."""
     grpc_address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     process = subprocess.Popen(
         [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", grpc_address,
@@ -168,7 +170,7 @@ def test_a_taken_port_is_named_and_nothing_is_served(demo, option):
 
 
 def test_a_stopped_process_expires_only_who_is_late(daemon, gate):
-    """Stopped for longer than the watchdog allows a step, and than some callers can wait."""
+    """The stop is longer than the watchdog allows a step and than some callers can wait."""
     held_step = gate("step")
     server = daemon("--engine.watchdog.hang-us", "6s", faults=f"replay@hold:{held_step}*1")
     with undisturbed(server):
@@ -186,7 +188,7 @@ def test_a_stopped_process_expires_only_who_is_late(daemon, gate):
     assert server.ready()
 
 
-# Who reads the wall clock, and why it may.
+# The files that read the wall clock, and why they may.
 WALL_CLOCK = {
     "server/edge.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
     "server/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes it at once",
@@ -202,9 +204,11 @@ WALL_CLOCK = {
 
 
 def test_nothing_else_reads_the_wall_clock():
-    """So that a clock which is set moves no deadline, timeout, wait or cost."""
-    reader = re.compile(r"\bsystem_clock\b|absl::Now\(|\bCLOCK_REALTIME\b|\bgettimeofday\b|\btime\(nullptr\)"
-                        r"|\btime\(NULL\)|high_resolution_clock")
+    """Setting the clock must move no deadline, timeout, wait or cost."""
+    reader = re.compile(
+        r"\bsystem_clock\b|absl::Now\(|\bCLOCK_REALTIME\b|\bgettimeofday\b|\btime\(nullptr\)"
+        r"|\btime\(NULL\)|high_resolution_clock"
+    )
     found = {
         str(path.relative_to(ROOT))
         for folder in ("server", "engine", "kernels", "config")

@@ -1,4 +1,4 @@
-"""TLS: certificates that are replaced, well and badly, while the daemon serves (row 23)."""
+"""TLS certificates that are replaced, by good and bad ones, while the daemon serves (fault 23)."""
 
 import contextlib
 import itertools
@@ -52,7 +52,7 @@ def expiry(server):
 
 
 def live(server):
-    """Does a new connection reach it?"""
+    """Returns whether a new connection reaches the daemon."""
     with server.client() as client:
         try:
             return client.is_server_live()
@@ -78,7 +78,7 @@ def half_written(files, authority):
 
 
 def unreadable(files, authority):
-    """To read what it leads to is an input/output error."""
+    """Replaces the certificate by a link whose target fails to be read with EIO."""
     files.crt.unlink()
     files.crt.symlink_to("/proc/self/mem")
 
@@ -145,7 +145,7 @@ def test_no_call_fails_while_they_are_replaced(secure, files, authority):
     with undisturbed(server):
         for days in range(2, 8):
             shown = expiry(server)
-            files.put(authority.pair(days=days))  # not at once: between the two they do not fit
+            files.put(authority.pair(days=days))  # key and certificate do not match in between
             wait_until(lambda: expiry(server) > shown)
         wait_until(lambda: len(calls) > 10 or failures)
     stop.set()
@@ -173,8 +173,12 @@ def test_callers_need_a_certificate_where_that_is_asked(secure, files, authority
     with undisturbed(server):
         assert live(server)
         health = [SLUICE, "health", "--server", server.grpc, "--ca", files.ca]
-        run = subprocess.run([*health, "--cert", own.crt, "--key", own.key], capture_output=True, text=True,
-                             timeout=PATIENCE_S)
+        run = subprocess.run(
+            [*health, "--cert", own.crt, "--key", own.key],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
         assert run.stdout == "SERVING\n", run.stderr
         assert subprocess.run(health, capture_output=True, timeout=PATIENCE_S).returncode == 3
 
@@ -183,9 +187,13 @@ def test_the_client_checks_the_servers_name(secure, files):
     server = secure(*files.options())
     health = [SLUICE, "health", "--server", server.grpc, "--ca", files.ca]
     for name, status in (("localhost", 0), ("elsewhere", 3)):
-        run = subprocess.run([*health, "--server-name", name], capture_output=True, timeout=PATIENCE_S)
+        run = subprocess.run(
+            [*health, "--server-name", name], capture_output=True, timeout=PATIENCE_S
+        )
         assert run.returncode == status
-    assert subprocess.run(health[:-2], capture_output=True, timeout=PATIENCE_S).returncode == 3, "plain text"
+    assert (
+        subprocess.run(health[:-2], capture_output=True, timeout=PATIENCE_S).returncode == 3
+    ), "plain text"
 
 
 def test_plaintext_is_for_probes_alone(secure, files):
@@ -194,7 +202,9 @@ def test_plaintext_is_for_probes_alone(secure, files):
     with grpcclient.InferenceServerClient(server.grpc) as plain:
         with pytest.raises(Exception):
             plain.is_server_live(client_timeout=5)
-    assert subprocess.run([SLUICE, "health", "--server", health], timeout=PATIENCE_S).returncode == 0
+    assert (
+        subprocess.run([SLUICE, "health", "--server", health], timeout=PATIENCE_S).returncode == 0
+    )
     with grpcclient.InferenceServerClient(health) as probe:
         with pytest.raises(Exception, match="(?i)unimplemented"):
             probe.is_server_live()
@@ -213,7 +223,9 @@ def test_tls_handshakes_that_stall_are_ended(secure, files):
     server = secure(*files.options(), "--server.grpc.connection.handshake-timeout-us", "2s")
     host, port = server.grpc.split(":")
     with undisturbed(server):
-        stalled = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(20)]
+        stalled = [
+            socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(20)
+        ]
         nothing, half_a_hello, noise = b"", b"\x16\x03\x01\x02\x00\x01\x00", os.urandom(64)
         for each, said in zip(stalled, itertools.cycle([nothing, half_a_hello, noise])):
             each.sendall(said)

@@ -1,4 +1,4 @@
-"""Streamed generation, with tritonclient's streaming API as it is."""
+"""Streamed generation through tritonclient's unchanged streaming API."""
 
 import json
 import signal
@@ -27,8 +27,17 @@ def held_pages(daemon):
 
 
 def test_the_pieces_together_are_the_unary_answer(demo):
-    wanted = ["output_ids", "sequence_length", "logprobs", "finish_reason", "text_output", "top_ids",
-              "top_logprobs", "logits", "prompt_logprobs"]
+    wanted = [
+        "output_ids",
+        "sequence_length",
+        "logprobs",
+        "finish_reason",
+        "text_output",
+        "top_ids",
+        "top_logprobs",
+        "logits",
+        "prompt_logprobs",
+    ]
     request = {"max_tokens": 60, "num_top_logprobs": 3, "temperature": "0.9", "seed": 11}
     with Stream(demo) as one:
         one.send(text_inputs(PROMPT), "r", wanted, **request)
@@ -97,7 +106,7 @@ def test_an_error_ends_its_request_and_not_the_stream(demo):
 
 
 def test_cancelling_a_stream_frees_its_pages(daemon, gate):
-    # The first request is held back amid its answer, so that the rest is not over before it is cancelled.
+    # The first request is held amid its answer, so that it cannot end before it is cancelled.
     amid = gate("amid")
     server = daemon(faults=f"deliver@0:delay=0*3;deliver@0:{amid}*1;deliver@0:delay=20")
     with Stream(server) as one:
@@ -108,7 +117,7 @@ def test_cancelling_a_stream_frees_its_pages(daemon, gate):
         assert held_pages(server) > 0
         one.cancel()
         amid.open()
-    # Requests that the daemon had not read yet were never admitted.
+    # A request that the daemon had not read yet was never admitted.
     wait_until(lambda: server.metric("sluice_requests_total") ==
                server.metric("sluice_admitted_total"))
     wait_until(lambda: held_pages(server) == 0)
@@ -117,7 +126,7 @@ def test_cancelling_a_stream_frees_its_pages(daemon, gate):
 
 
 class TestEnds:
-    """What ends an answer, and what keeps it going. Each way of asking gives the same."""
+    """Parameters that end an answer or keep it going; unary and streamed answers agree."""
 
     def ask(self, demo, **parameters):
         whole = unary(demo, text_inputs(PROMPT), **parameters)

@@ -1,4 +1,4 @@
-"""More than can be served is refused at once, and others are served meanwhile."""
+"""A daemon under overload refuses what it cannot serve and answers the rest."""
 
 import json
 import subprocess
@@ -24,30 +24,58 @@ def request_with(tokens, rows=1, **parameters):
 
 
 STEP_MS, TOKENS, PLACES = 50, 20, 40
-# Requests a second, at most, whatever the processor: each has a place for TOKENS steps of at least STEP_MS.
+# The most requests per second on any processor: each occupies a place for TOKENS steps of at
+# least STEP_MS.
 CAPACITY = PLACES / (TOKENS * STEP_MS / 1000)
 MEASURED_S = 4
 
 
 def test_ten_times_the_capacity_in_an_open_loop(daemon, tmp_path):
-    """Every step takes at least STEP_MS, so that the capacity is bounded by the test and not by the machine.
+    """Every step takes at least STEP_MS, so that the test bounds the capacity on any machine.
 
-    What is beyond it is refused, at once and as overload, and the rest is answered. Requests of the default level
-    fill their share of the queue; the urgent level has the rest."""
-    server = daemon("--engine.queue.max-requests", str(PLACES), faults=f"before_replay:delay={STEP_MS}")
+    A call beyond it is refused as overload, and every other call is answered. Requests of the
+    default level fill their share of the queue; the urgent level has the rest."""
+    server = daemon(
+        "--engine.queue.max-requests", str(PLACES), faults=f"before_replay:delay={STEP_MS}"
+    )
     out = tmp_path / "load.json"
     began = time.monotonic()
     with undisturbed(server, priority=1):
         subprocess.run(
-            [SLUICE_LOAD, "run", "--server", server.grpc, "--rate", str(10 * CAPACITY), "--arrivals", "constant",
-             "--lengths", "fixed:60", "--max-tokens", str(TOKENS), "--parameter", "ignore_eos", "true", "--cap", "256",
-             "--duration", str(MEASURED_S), "--warm-up", "1", "--quiet", "--out", out], timeout=4 * PATIENCE_S)
+            [
+                SLUICE_LOAD,
+                "run",
+                "--server",
+                server.grpc,
+                "--rate",
+                str(10 * CAPACITY),
+                "--arrivals",
+                "constant",
+                "--lengths",
+                "fixed:60",
+                "--max-tokens",
+                str(TOKENS),
+                "--parameter",
+                "ignore_eos",
+                "true",
+                "--cap",
+                "256",
+                "--duration",
+                str(MEASURED_S),
+                "--warm-up",
+                "1",
+                "--quiet",
+                "--out",
+                out,
+            ],
+            timeout=4 * PATIENCE_S,
+        )
     took = time.monotonic() - began
     phase = json.loads(out.read_text())["phases"][0]
     outcomes = phase["outcomes"]
     assert phase["calls"] == 10 * CAPACITY * MEASURED_S, outcomes
     assert outcomes["rejected"] + outcomes["ok"] == phase["calls"], outcomes
-    # A place is taken again only after its request has ended, however long the machine took for all of it.
+    # A place becomes free only when its request has ended, however long the run took.
     assert 0 < outcomes["ok"] <= CAPACITY * took + PLACES, outcomes
     assert outcomes["rejected"] > 0, outcomes
     assert server.metric("sluice_rejected_total", reason="queue_full") >= outcomes["rejected"]

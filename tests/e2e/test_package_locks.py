@@ -1,6 +1,6 @@
 """Installing packages waits for other processes that hold the locks of apt and dpkg.
 
-It is the real apt-get, of a package system without packages in a folder of the test's own."""
+The tests run the real apt-get on a package system without packages in a folder of their own."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,7 @@ INSTALL = "apt_get install -y -qq"
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment of a shell whose apt-get knows only folders below tmp_path, and needs no root."""
+    """The environment of a shell whose apt-get uses only tmp_path and needs no root."""
     for folder in ("lists/partial", "dpkg", "archives/partial", "bin"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "dpkg" / "status").touch()
@@ -31,7 +31,11 @@ def environment(tmp_path):
     sudo = tmp_path / "bin" / "sudo"
     sudo.write_text('#!/bin/sh\nexec "$@"\n')
     sudo.chmod(0o755)
-    return {**os.environ, "APT_CONFIG": str(tmp_path / "apt.conf"), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    return {
+        **os.environ,
+        "APT_CONFIG": str(tmp_path / "apt.conf"),
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+    }
 
 
 @contextlib.contextmanager
@@ -43,10 +47,16 @@ def held(path):
 
 
 def shell(command, environment, **variables):
-    """A shell that has read tools/common.sh; it says "done" where the command succeeded."""
+    """Starts a shell with tools/common.sh, which prints "done" after a successful command."""
     script = f'set -euo pipefail; . tools/common.sh; {command}; echo "done"'
-    return subprocess.Popen(["bash", "-c", script], cwd=ROOT, env={**environment, **variables}, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=ROOT,
+        env={**environment, **variables},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 LOCKS = [(UPDATE, "lists/lock"), (INSTALL, "dpkg/lock-frontend"), (INSTALL, "dpkg/lock")]
@@ -56,7 +66,7 @@ LOCKS = [(UPDATE, "lists/lock"), (INSTALL, "dpkg/lock-frontend"), (INSTALL, "dpk
 def test_a_lock_is_waited_for(tmp_path, environment, command, lock):
     with held(tmp_path / lock):
         waiting = shell(command, environment)
-        # The line comes only once apt-get has failed at the lock.
+        # This line is printed only after apt-get has failed at the lock.
         line = waiting.stderr.readline()
         assert line.startswith("waiting up to ") and lock in line, line + waiting.stderr.read()
         assert str(os.getpid()) in line, "the process that holds it is named"
@@ -67,10 +77,18 @@ def test_a_lock_is_waited_for(tmp_path, environment, command, lock):
 @pytest.mark.parametrize("command, lock", LOCKS)
 def test_waiting_has_a_bound(tmp_path, environment, command, lock):
     with held(tmp_path / lock):
-        output, errors = shell(command, environment, SLUICE_APT_WAIT_S="0").communicate(timeout=PATIENCE_S)
+        output, errors = shell(command, environment, SLUICE_APT_WAIT_S="0").communicate(
+            timeout=PATIENCE_S
+        )
     assert output == "" and "Could not get lock" in errors
 
 
 def test_other_errors_are_not_tried_again(environment):
-    output, errors = shell(f"{INSTALL} no-such-package", environment).communicate(timeout=PATIENCE_S)
-    assert output == "" and "Unable to locate package no-such-package" in errors and "waiting" not in errors
+    output, errors = shell(f"{INSTALL} no-such-package", environment).communicate(
+        timeout=PATIENCE_S
+    )
+    assert (
+        output == ""
+        and "Unable to locate package no-such-package" in errors
+        and "waiting" not in errors
+    )

@@ -79,7 +79,7 @@ def test_outputs_on_request(demo):
     assert answer["xsa_proj_frac"].shape == (1, layers, len(row), heads)
     fractions = answer["xsa_proj_frac"]
     assert (fractions >= 0).all() and (fractions <= 1 + 1e-5).all()
-    # The first position attends to itself alone, so all of it is its own value.
+    # The first position attends to itself alone, so that its output is its own value.
     np.testing.assert_allclose(fractions[0, :, 0], 1, atol=1e-5)
     logits = answer["logits"][0].astype(np.float64)
     expected = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
@@ -172,7 +172,9 @@ def test_stream_answers_each_request_and_reports_errors_inside(demo):
 def test_statistics_count(demo):
     with demo.client() as client:
         def successes():
-            return client.get_inference_statistics("demo").model_stats[0].inference_stats.success.count
+            return (
+                client.get_inference_statistics("demo").model_stats[0].inference_stats.success.count
+            )
         before = successes()
         for _ in range(3):
             infer(client, text_inputs("And "))

@@ -1,4 +1,4 @@
-"""The version is said once, in CMakeLists.txt, and everything that names a version of Sluice follows it."""
+"""Everything that names the version of Sluice agrees with CMakeLists.txt."""
 
 import re
 import subprocess
@@ -7,7 +7,9 @@ import pytest
 from conftest import ROOT, SLUICE, SLUICED
 from waiting import PATIENCE_S
 
-VERSION = re.search(r"^project\(sluice VERSION (\d+\.\d+\.\d+)\b", (ROOT / "CMakeLists.txt").read_text(), re.M).group(1)
+VERSION = re.search(
+    r"^project\(sluice VERSION (\d+\.\d+\.\d+)\b", (ROOT / "CMakeLists.txt").read_text(), re.M
+).group(1)
 
 
 @pytest.mark.parametrize("program", [SLUICED, SLUICE], ids=lambda program: program.name)
@@ -25,7 +27,12 @@ def test_the_image_is_labelled_with_it():
 def test_the_manifests_and_pages_name_images_of_it():
     """An image of Sluice's own has the tag VERSION, or VERSION-cuda for GPUs."""
     tags = {}
-    for path in [*(ROOT / "deploy").rglob("*"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "Dockerfile"]:
+    for path in [
+        *(ROOT / "deploy").rglob("*"),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "README.md",
+        ROOT / "Dockerfile",
+    ]:
         if path.suffix in (".yaml", ".yml", ".md", ".service", "") and path.is_file():
             found = re.findall(r"^\s*newTag: *(\S+)|\bsluice:(\d[\w.-]*)", path.read_text(), re.M)
             if found:
@@ -38,4 +45,6 @@ def test_the_manifests_and_pages_name_images_of_it():
 def test_the_changelog_begins_with_what_is_unreleased_and_then_with_it():
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert headings[0] == "[Unreleased]"
-    assert re.fullmatch(rf"\[{re.escape(VERSION)}\] - \d{{4}}-\d{{2}}-\d{{2}}", headings[1]), headings[1]
+    assert re.fullmatch(
+        rf"\[{re.escape(VERSION)}\] - \d{{4}}-\d{{2}}-\d{{2}}", headings[1]
+    ), headings[1]

@@ -1,10 +1,10 @@
-"""Waiting for what happens, on machines of any speed."""
+"""Waits for events on machines of any speed."""
 
 import select
 import time
 
-# The bound of every wait for something that happens on any machine, however slow, and whatever else runs on it.
-# A test passes as soon as it has happened; only one that fails takes so long.
+# The bound of every wait for an event that happens on any machine, however slow or busy. A test
+# goes on as soon as the event has happened; only a failing test waits for so long.
 PATIENCE_S = 180
 
 
@@ -12,7 +12,7 @@ def pause(seconds):
     select.select([], [], [], seconds)
 
 
-def wait_until(holds, within_s=PATIENCE_S, what="what is waited for does not happen"):
+def wait_until(holds, within_s=PATIENCE_S, what="the awaited event did not happen"):
     give_up = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < give_up, what
@@ -20,7 +20,9 @@ def wait_until(holds, within_s=PATIENCE_S, what="what is waited for does not hap
 
 
 class Gate:
-    """A place where a daemon waits until the test opens it: the action `until` of engine/fault.h, as text."""
+    """A place where a daemon waits until the test opens it.
+
+    As text it is the action `until` of engine/fault.h."""
 
     def __init__(self, path):
         self._path = path
