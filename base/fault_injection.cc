@@ -2,9 +2,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,7 +28,7 @@ namespace {
 
 constexpr int64_t kMostDelayMs = 3'600'000;
 
-enum class Action { kDelay, kFail, kHang, kNan };
+enum class Action { kDelay, kFail, kHang, kUntil, kNan };
 
 struct Fault {
   FaultPoint point = FaultPoint::kAdmit;
@@ -33,6 +36,7 @@ struct Fault {
   Action action = Action::kDelay;
   std::chrono::milliseconds delay{0};
   absl::StatusCode code = absl::StatusCode::kInternal;
+  std::string file;
   int64_t left = std::numeric_limits<int64_t>::max();
 };
 
@@ -83,6 +87,11 @@ bool ParseAction(absl::string_view text, Fault* fault) {
   if (parts.first == "fail") {
     fault->action = Action::kFail;
     return fault->point != FaultPoint::kDeliver && Find(kFailures, parts.second, &fault->code);
+  }
+  if (parts.first == "until") {
+    fault->action = Action::kUntil;
+    fault->file = std::string(parts.second);
+    return !fault->file.empty();
   }
   fault->action = text == "hang" ? Action::kHang : Action::kNan;
   return text == "hang" || (text == "nan" && fault->point == FaultPoint::kDeliver);
@@ -138,6 +147,14 @@ class Faults {
   std::vector<Fault> faults_ ABSL_GUARDED_BY(mu_);
 };
 
+void WaitForFile(const std::string& file) {
+  constexpr std::chrono::milliseconds kPoll{1};
+  std::ofstream met(file + ".met");
+  met.close();
+  std::error_code ignored;
+  while (!std::filesystem::exists(file, ignored)) std::this_thread::sleep_for(kPoll);
+}
+
 // Never destroyed: a thread may hang in it when the process exits.
 Faults& All() {
   static Faults* const faults = new Faults;
@@ -167,6 +184,9 @@ absl::Status InjectFault(FaultPoint point, const Concerns& concerns) {
       return absl::OkStatus();
     case Action::kHang:
       All().Hang();
+      return absl::OkStatus();
+    case Action::kUntil:
+      WaitForFile(fault->file);
       return absl::OkStatus();
     case Action::kFail:
       return absl::Status(fault->code, "a test's fault");

@@ -18,6 +18,7 @@
 //   ACTION  delay=MS       goes on after so many milliseconds
 //           fail=CODE      resource_exhausted, internal or unavailable; not at deliver
 //           hang           for ever, or until the faults are changed
+//           until=FILE     makes FILE.met, and goes on once FILE exists; a name without ; and *
 //           nan            deliver only: a row's logits count as not finite
 //   COUNT   how often, from the first time on; without: always
 // Each point meets the first fault of the list that applies and is not used up.

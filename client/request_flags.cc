@@ -1,5 +1,8 @@
 #include "client/request_flags.h"
 
+#include <utility>
+
+#include "absl/status/statusor.h"
 #include "absl/strings/str_split.h"
 #include "client/flag_values.h"
 #include "client/parameter.h"
@@ -24,7 +27,7 @@ constexpr char kGenerateFooter[] =
     "tokens\n"
     "per second, time to the first token, and why it ended.\n"
     "\n"
-    "Example: sluice generate --text \"Once upon a time\" --max-tokens 200 --temperature 0.8";
+    "Example: sluice generate \"Once upon a time\" --max-tokens 200 --temperature 0.8";
 constexpr int64_t kGenerateTokens = 64;
 constexpr Integer kConcurrency{1, 1024};
 
@@ -39,11 +42,8 @@ void AddParameters(RequestFlags* flags, CLI::App* command) {
       continue;
     }
     CLI::Option* option = command->add_option(info.Flag(), *values, Help(info.help));
-    if (info.kind == ParameterKind::kTexts) {
-      option->allow_extra_args(false);  // a value for each --flag, not all words that follow
-    } else {
-      option->expected(1);
-    }
+    if (info.kind != ParameterKind::kTexts) option->expected(1);
+    option->allow_extra_args(false);  // a value for each --flag, not all words that follow
   }
 }
 
@@ -138,10 +138,21 @@ absl::Status ReadInfer(const RequestFlags& flags, InferArguments* infer) {
   return ReadFlag("--concurrency", kConcurrency, flags.concurrency, &infer->concurrency);
 }
 
+// The same flags with the text that stands without one as --text. InvalidArgument if there are both.
+absl::StatusOr<RequestFlags> WithPromptAsText(RequestFlags flags) {
+  if (!flags.prompt.has_value()) return flags;
+  if (flags.text.has_value()) {
+    return absl::InvalidArgumentError(
+        "generate: the prompt is given twice, as an argument and by --text");
+  }
+  flags.text = std::move(flags.prompt);
+  return flags;
+}
+
 absl::Status ReadGenerate(const RequestFlags& flags, GenerateArguments* generate) {
   if (PromptFlags(flags) != 1) {
     return absl::InvalidArgumentError(
-        "generate needs exactly one of --text, --ids and --inputs-embeds");
+        "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds");
   }
   if (!flags.outputs.empty() && !flags.json) {
     return FlagError("--outputs", "shown only by --json");
@@ -169,6 +180,8 @@ void AddRequestCommands(RequestFlags* flags, CLI::App* app) {
 
   CLI::App* generate = AddCommand("generate", "Show an answer while it is generated.", app);
   generate->footer(kGenerateFooter);
+  generate->add_option("PROMPT", flags->prompt,
+                       Help("The prompt, as by --text. One that begins with - goes after --."));
   AddRequest(flags, generate);
   generate->add_flag("--json", flags->json, "Print each response as a JSON line.");
   generate->add_flag("--verbose", flags->verbose,
@@ -183,7 +196,9 @@ absl::Status ReadRequestCommand(const RequestFlags& flags, const CLI::App& comma
   }
   if (command.get_name() == "generate") {
     arguments->command = Arguments::Command::kGenerate;
-    return ReadGenerate(flags, &arguments->generate);
+    const absl::StatusOr<RequestFlags> prompted = WithPromptAsText(flags);
+    if (!prompted.ok()) return prompted.status();
+    return ReadGenerate(*prompted, &arguments->generate);
   }
   return absl::OkStatus();
 }

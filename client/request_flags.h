@@ -25,9 +25,10 @@ struct RequestFlags {
   std::vector<std::vector<std::string>> parameters;  // beside Parameters(); empty: left out
   bool json = false;
 
-  std::string file;               // infer
-  std::string concurrency = "8";  // infer
-  bool verbose = false;           // generate
+  std::string file;                   // infer
+  std::string concurrency = "8";      // infer
+  std::optional<std::string> prompt;  // generate: the text without a flag
+  bool verbose = false;               // generate
 };
 
 void AddRequestCommands(RequestFlags* flags, CLI::App* app);

@@ -34,7 +34,7 @@ download() {
   rm -rf "$packages"
   mkdir -p "$packages/partial"
   download_for_empty_system ||
-    { as_root apt-get update -qq && download_for_empty_system; } ||
+    { apt_get update -qq && download_for_empty_system; } ||
     { cat "$packages/apt.log" >&2; fail "downloading the packages failed"; }
   cp tools/packages-runtime.txt "$list"
 }

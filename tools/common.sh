@@ -12,6 +12,25 @@ as_root() {
   fi
 }
 
+# apt_get ARGUMENT...: apt-get as root. While another process holds one of apt's or dpkg's locks, it
+# tries again, for SLUICE_APT_WAIT_S seconds at most. (apt's own option DPkg::Lock::Timeout is of no use
+# for the locks of the package lists and of the downloaded archives, at which apt 2.6 fails at once.)
+apt_get() {
+  local bound=${SLUICE_APT_WAIT_S:-900} began=$SECONDS told=false errors status locked
+  as_root true || return 1
+  while true; do
+    status=0
+    { errors=$(as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$@" 2>&1 >&3); } 3>&1 || status=$?
+    locked=$(grep -m 1 -E 'Could not get lock|locked by another process' <<<"$errors") || true
+    if [ "$status" -eq 0 ] || [ -z "$locked" ] || [ $((SECONDS - began)) -ge "$bound" ]; then break; fi
+    $told || printf 'waiting up to %s s for another process: %s\n' "$bound" "$locked" >&2
+    told=true
+    sleep 1
+  done
+  [ -z "$errors" ] || printf '%s\n' "$errors" >&2
+  return "$status"
+}
+
 # install_packages LIST...: the Debian packages named in the files that are not installed yet.
 install_packages() {
   local wanted missing=() package
@@ -22,9 +41,8 @@ install_packages() {
   [ ${#missing[@]} -eq 0 ] && return
   command -v apt-get >/dev/null || fail "missing ${missing[*]}; only Debian's apt-get is supported"
   say "installing ${#missing[@]} Debian packages: ${missing[*]}"
-  as_root apt-get update -qq || fail "apt-get update failed"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-    "${missing[@]}" >/dev/null || fail "apt-get install failed"
+  apt_get update -qq || fail "apt-get update failed"
+  apt_get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || fail "apt-get install failed"
 }
 
 # build PRESET TARGET... [-- CMAKE-OPTION...]

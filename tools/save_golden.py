@@ -6,7 +6,8 @@
 Needs torch and transformers. Each sequence runs alone, in float64 unless --dtype says otherwise; what is
 saved is float32: logits, the residual stream before the first layer (state_0) and behind each layer
 (state_1, ...), the state behind the last norm (final), and the output of each module with weights
-(module:NAME). For a model of your own call `record` with it and the list of its layers.
+(module:NAME). Of a classifier it is the scores (scores) and the outputs of its own modules, [n, width] each.
+For a model of your own call `record` with it and the list of its layers.
 """
 
 import argparse
@@ -26,13 +27,14 @@ def tensor_of(value):
 
 
 def record_one(model, ids, layers, final):
-    """Outputs by name, [length, width] each, of one sequence."""
+    """Outputs by name of one sequence: [length, width] each, or [width] where positions were pooled."""
     seen, handles = {}, []
 
     def keep(name):
         def hook(_, __, output):
             output = tensor_of(output)
-            if output.dim() == 3 and tuple(output.shape[:2]) == (1, len(ids)):
+            of_positions = output.dim() == 3 and tuple(output.shape[:2]) == (1, len(ids))
+            if of_positions or output.dim() == 2 and output.shape[0] == 1:
                 seen[name] = output[0].detach()
         return hook
 
@@ -52,8 +54,8 @@ def record_one(model, ids, layers, final):
     for handle in handles:
         handle.remove()
     logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
-    if logits is not None and logits.dim() == 3:
-        seen["logits"] = logits[0].detach()
+    if logits is not None:
+        seen["logits" if logits.dim() == 3 else "scores"] = logits[0].detach()
     return {name: value.to(torch.float32).numpy() for name, value in seen.items()}
 
 
@@ -67,6 +69,10 @@ def record(model, sequences, layers=None, final=None):
     for n, ids in enumerate(sequences):
         arrays["input_ids"][n, :len(ids)] = ids
     for name in rows[0]:
+        if rows[0][name].ndim == 1:
+            if all(name in row and row[name].ndim == 1 for row in rows):
+                arrays[name] = np.stack([row[name] for row in rows])
+            continue
         padded = np.zeros((len(rows), longest, rows[0][name].shape[-1]), np.float32)
         for n, row in enumerate(rows):
             padded[n, :len(row[name])] = row[name]

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -60,6 +62,40 @@ struct OutOf {
   }
 };
 
+// The op whose output is the state behind the last norm.
+size_t FinalOp(const Graph& graph) {
+  const size_t head = std::holds_alternative<HeadOp>(graph.ops.back()) ? 1 : 0;
+  return graph.ops.size() - 1 - head;
+}
+
+// The state that a classifier pools of one sequence, whose positions come in ascending order.
+class PooledState {
+ public:
+  PooledState(Pooling pooling, int64_t width)
+      : pooling_(pooling), sum_(static_cast<size_t>(width)) {}
+
+  void Clear() {
+    std::fill(sum_.begin(), sum_.end(), 0.0);
+    positions_ = 0;
+  }
+  void Add(std::span<const float> state) {
+    if (pooling_ == Pooling::kLast) Clear();
+    if (pooling_ == Pooling::kCls && positions_ > 0) return;
+    for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += state[i];
+    ++positions_;
+  }
+  std::vector<double> Mean() const {
+    std::vector<double> mean = sum_;
+    for (double& value : mean) value /= static_cast<double>(positions_);
+    return mean;
+  }
+
+ private:
+  const Pooling pooling_;
+  std::vector<double> sum_;
+  int64_t positions_ = 0;
+};
+
 class Probes {
  public:
   Probes(const Model& model, const Golden& golden) : model_(model), golden_(golden) {
@@ -71,15 +107,6 @@ class Probes {
   }
 
   const std::vector<Probe>& all() const { return probes_; }
-  // Of the golden's outputs, those that no probe is for.
-  std::vector<std::string> Unknown() const {
-    std::vector<std::string> unknown;
-    for (const auto& [name, array] : golden_.outputs) {
-      if (!known_.contains(name)) unknown.push_back(name);
-    }
-    return unknown;
-  }
-  void Know(const std::string& name) { known_.insert(name); }
 
  private:
   void AddModule(size_t op) {
@@ -97,13 +124,11 @@ class Probes {
     for (size_t k = 0; k < states.size(); ++k) {
       if (states[k].ops == op + 1) Add(op, states[k].buffer, absl::StrCat("state_", k), 0);
     }
-    const size_t head = std::holds_alternative<HeadOp>(model_.graph.ops.back()) ? 1 : 0;
-    if (op + 1 + head == model_.graph.ops.size()) Add(op, model_.graph.output, "final", 0);
+    if (op == FinalOp(model_.graph)) Add(op, model_.graph.output, "final", 0);
   }
 
   void Add(size_t op, BufferId buffer, std::string name, int64_t column) {
     if (!golden_.outputs.contains(name)) return;
-    known_.insert(name);
     probes_.push_back({op, buffer, std::move(name), column, LayerOf(op)});
   }
 
@@ -116,7 +141,6 @@ class Probes {
   const Model& model_;
   const Golden& golden_;
   std::vector<Probe> probes_;
-  std::set<std::string> known_;
 };
 
 double Scale(const Array& want) {
@@ -141,21 +165,21 @@ double ErrorOf(double got, double want, double scale) {
 class Comparer {
  public:
   Comparer(const Model& model, const Golden& golden)
-      : model_(model), golden_(golden), probes_(model, golden) {
+      : model_(model),
+        golden_(golden),
+        probes_(model, golden),
+        pooled_(model.config.serving.classifier.pooling, model.config.hidden_size) {
     for (const Probe& probe : probes_.all()) {
-      Worst& worst = outputs_.emplace_back();
-      worst.name = probe.name;
-      worst.layer = probe.layer;
-      scales_.push_back(Scale(golden.outputs.at(probe.name)));
+      AddOutput(probe.name, probe.layer, golden.outputs.at(probe.name));
     }
-    if (golden.outputs.contains("logits") && model.config.has_lm_head) {
-      probes_.Know("logits");
-      outputs_.push_back({"logits", static_cast<int32_t>(model.config.layers)});
-      scales_.push_back(Scale(golden.outputs.at("logits")));
+    if (model.config.has_lm_head) {
+      logits_ = AddHead("logits", golden.outputs);
+      if (!logits_) unproven_.push_back("logits");
     }
+    if (model.classifier) AddClassifier(*model.classifier);
   }
 
-  bool WantsLogits() const { return outputs_.size() > probes_.all().size(); }
+  bool WantsLogits() const { return logits_.has_value(); }
 
   absl::Status CheckWidths() const {
     for (const Probe& probe : probes_.all()) {
@@ -165,10 +189,17 @@ class Comparer {
       if (whole ? width >= needed : width == needed) continue;
       return WidthError(probe.name, width, needed);
     }
-    if (!WantsLogits()) return absl::OkStatus();
-    const int64_t width = golden_.outputs.at("logits").shape[2];
-    if (width == model_.config.vocab_size) return absl::OkStatus();
-    return WidthError("logits", width, model_.config.vocab_size);
+    const int64_t labels = model_.config.serving.classifier.labels;
+    const std::pair<std::optional<size_t>, int64_t> heads[] = {{logits_, model_.config.vocab_size},
+                                                               {pooler_, model_.config.hidden_size},
+                                                               {classifier_, labels},
+                                                               {scores_, labels}};
+    for (const auto& [output, needed] : heads) {
+      if (!output) continue;
+      const int64_t width = wanted_[*output]->shape.back();
+      if (width != needed) return WidthError(outputs_[*output].name, width, needed);
+    }
+    return absl::OkStatus();
   }
 
   // After op `op` of the replay of one sequence.
@@ -176,29 +207,92 @@ class Comparer {
     for (size_t i = 0; i < probes_.all().size(); ++i) {
       const Probe& probe = probes_.all()[i];
       if (probe.op != op) continue;
-      const int64_t width = Width(probe.buffer);
       for (int32_t position = 0; position < run.batch.tokens(); ++position) {
-        const int64_t row = run.batch.sequence_rows()[static_cast<size_t>(position)];
-        const std::span<const float> values(run.buffer(probe.buffer) + row * width,
-                                            static_cast<size_t>(width));
-        CompareRow(i, sequence, position, probe.column, values);
+        CompareRow(i, sequence, position, probe.column, RowOf(run, probe.buffer, position));
       }
+    }
+    if (!model_.classifier || op != FinalOp(model_.graph)) return;
+    for (int32_t position = 0; position < run.batch.tokens(); ++position) {
+      pooled_.Add(RowOf(run, model_.graph.output, position));
     }
   }
 
   void LookAtLogits(size_t sequence, std::span<const float> logits) {
     const auto vocab = static_cast<size_t>(model_.config.vocab_size);
     for (size_t at = 0; at < logits.size(); at += vocab) {
-      CompareRow(outputs_.size() - 1, sequence, static_cast<int64_t>(at / vocab), 0,
+      CompareRow(*logits_, sequence, static_cast<int64_t>(at / vocab), 0,
                  logits.subspan(at, vocab));
     }
   }
 
-  Comparison Result() && { return {std::move(outputs_), probes_.Unknown()}; }
+  // After the last op of the replay of one sequence.
+  void LookAtClassifier(size_t sequence) {
+    if (!model_.classifier) return;
+    const std::vector<double> pooled = pooled_.Mean();
+    pooled_.Clear();
+    std::vector<double> scores;
+    model_.classifier->Score(pooled, &scores);
+    const auto compare = [&](std::optional<size_t> output, std::span<const double> values) {
+      if (output) CompareRow(*output, sequence, 0, 0, values);
+    };
+    if (pooler_) compare(pooler_, model_.classifier->Pooler(pooled));
+    compare(classifier_, scores);
+    compare(scores_, scores);
+  }
+
+  Comparison Result() && {
+    std::vector<std::string> unknown = Unknown();
+    return {std::move(outputs_), std::move(unknown), std::move(unproven_)};
+  }
 
  private:
+  size_t AddOutput(const std::string& name, int32_t layer, const Array& want) {
+    Worst& worst = outputs_.emplace_back();
+    worst.name = name;
+    worst.layer = layer;
+    worst.of_sequence = want.shape.size() == 2;
+    wanted_.push_back(&want);
+    scales_.push_back(Scale(want));
+    return outputs_.size() - 1;
+  }
+
+  // nullopt: `outputs` has none of the name.
+  std::optional<size_t> AddHead(const std::string& name,
+                                const std::map<std::string, Array>& outputs) {
+    const auto it = outputs.find(name);
+    if (it == outputs.end()) return std::nullopt;
+    return AddOutput(name, static_cast<int32_t>(model_.config.layers), it->second);
+  }
+
+  void AddClassifier(const Classifier& classifier) {
+    if (!classifier.pooler_module().empty()) {
+      pooler_ = AddHead("module:" + classifier.pooler_module(), golden_.sequence_outputs);
+    }
+    classifier_ = AddHead("module:classifier", golden_.sequence_outputs);
+    scores_ = AddHead("scores", golden_.sequence_outputs);
+    if (!classifier_ && !scores_) unproven_.push_back("scores");
+  }
+
+  // The golden's outputs that are not compared.
+  std::vector<std::string> Unknown() const {
+    std::set<const Array*> known(wanted_.begin(), wanted_.end());
+    std::vector<std::string> unknown;
+    for (const auto* outputs : {&golden_.outputs, &golden_.sequence_outputs}) {
+      for (const auto& [name, array] : *outputs) {
+        if (!known.contains(&array)) unknown.push_back(name);
+      }
+    }
+    return unknown;
+  }
+
   int64_t Width(BufferId buffer) const {
     return model_.graph.buffers[static_cast<size_t>(buffer)].width;
+  }
+
+  std::span<const float> RowOf(const StepRun& run, BufferId buffer, int32_t position) const {
+    const int64_t width = Width(buffer);
+    const int64_t row = run.batch.sequence_rows()[static_cast<size_t>(position)];
+    return {run.buffer(buffer) + row * width, static_cast<size_t>(width)};
   }
 
   static absl::Status WidthError(const std::string& name, int64_t width, int64_t needed) {
@@ -206,28 +300,37 @@ class Comparer {
         absl::StrCat(absl::CHexEscape(name), " has width ", width, "; the model's is ", needed));
   }
 
+  template <typename Value>
   void CompareRow(size_t output, size_t sequence, int64_t position, int64_t column,
-                  std::span<const float> values) {
+                  std::span<const Value> values) {
     Worst& worst = outputs_[output];
-    const Array& want = golden_.outputs.at(worst.name);
-    const int64_t row = static_cast<int64_t>(sequence) * want.shape[1] + position;
-    const double* wanted = want.values.data() + row * want.shape[2] + column;
+    const Array& want = *wanted_[output];
+    int64_t row = static_cast<int64_t>(sequence);
+    if (!worst.of_sequence) row = row * want.shape[1] + position;
+    const double* wanted = want.values.data() + row * want.shape.back() + column;
     for (size_t feature = 0; feature < values.size(); ++feature) {
       const auto got = static_cast<double>(values[feature]);
       const double error = ErrorOf(got, wanted[feature], scales_[output]);
       if (!(error > worst.error)) continue;
-      worst = {worst.name, worst.layer,
-               error,      static_cast<int64_t>(sequence),
-               position,   column + static_cast<int64_t>(feature),
-               got,        wanted[feature]};
+      worst.error = error;
+      worst.sequence = static_cast<int64_t>(sequence);
+      worst.position = position;
+      worst.feature = column + static_cast<int64_t>(feature);
+      worst.got = got;
+      worst.want = wanted[feature];
     }
   }
 
   const Model& model_;
   const Golden& golden_;
   Probes probes_;
-  std::vector<Worst> outputs_;  // one a probe, then that of the logits
+  PooledState pooled_;
+  // Parallel: one for each probe in its order, then those of the heads, whose places follow.
+  std::vector<Worst> outputs_;
+  std::vector<const Array*> wanted_;
   std::vector<double> scales_;
+  std::optional<size_t> logits_, pooler_, classifier_, scores_;
+  std::vector<std::string> unproven_;
 };
 
 // Room for the longest sequence alone.
@@ -265,8 +368,10 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
   batch.Assign({&step, 1}, sampled, executable.row_order());
   absl::Status status = executable.Trace(
       plan, slot, batch, [&](size_t op, const StepRun& run) { comparer->Look(sequence, op, run); });
-  if (status.ok()) comparer->LookAtLogits(sequence, logits);
-  return status;
+  if (!status.ok()) return status;
+  comparer->LookAtLogits(sequence, logits);
+  comparer->LookAtClassifier(sequence);
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -22,11 +22,15 @@ struct Worst {
   double error = 0;
   int64_t sequence = 0, position = 0, feature = 0;
   double got = 0, want = 0;
+  bool of_sequence = false;  // the output is of a whole sequence; `position` is 0
 };
 
 struct Comparison {
   std::vector<Worst> outputs;        // in the order in which the model computes them
   std::vector<std::string> unknown;  // names in the golden that nothing here belongs to
+  // The outputs of the model's heads, "logits" or "scores", that the golden lacks, so that nothing
+  // is known of the weights of these heads.
+  std::vector<std::string> unproven;
 
   // The first whose error is above the tolerance; nullptr: none.
   const Worst* FirstAbove(double tolerance) const;

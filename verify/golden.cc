@@ -63,6 +63,25 @@ absl::Status ReadSequences(const std::map<std::string, Array>& arrays, const Mod
   return absl::OkStatus();
 }
 
+// The shapes [n, width] and [n, length, width] tell outputs of sequences and of positions apart.
+bool IsOfSequences(const std::string& name, const Array& array) {
+  return name == "scores" || (name.starts_with("module:") && array.shape.size() == 2);
+}
+
+absl::Status CheckShape(const std::string& name, const Array& array,
+                        const std::vector<int64_t>& ids) {
+  if (IsOfSequences(name, array)) {
+    if (array.shape.size() == 2 && array.shape[0] == ids[0]) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(absl::CHexEscape(name), " is not of shape [", ids[0], ", width]"));
+  }
+  if (array.shape.size() == 3 && array.shape[0] == ids[0] && array.shape[1] == ids[1]) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(absl::CHexEscape(name), " is not of shape [", ids[0], ", ", ids[1], ", width]"));
+}
+
 }  // namespace
 
 absl::StatusOr<Golden> ParseGolden(std::map<std::string, Array> arrays, const ModelConfig& config) {
@@ -71,13 +90,11 @@ absl::StatusOr<Golden> ParseGolden(std::map<std::string, Array> arrays, const Mo
   const std::vector<int64_t> shape = arrays["input_ids"].shape;
   for (auto& [name, array] : arrays) {
     if (name == "input_ids" || name == "input_lengths") continue;
-    if (array.shape.size() != 3 || array.shape[0] != shape[0] || array.shape[1] != shape[1]) {
-      return absl::InvalidArgumentError(absl::StrCat(absl::CHexEscape(name), " is not of shape [",
-                                                     shape[0], ", ", shape[1], ", width]"));
-    }
-    golden.outputs[name] = std::move(array);
+    if (absl::Status status = CheckShape(name, array, shape); !status.ok()) return status;
+    auto& outputs = IsOfSequences(name, array) ? golden.sequence_outputs : golden.outputs;
+    outputs[name] = std::move(array);
   }
-  if (golden.outputs.empty()) {
+  if (golden.outputs.empty() && golden.sequence_outputs.empty()) {
     return absl::InvalidArgumentError("there is nothing to compare with beside input_ids");
   }
   return golden;

@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/model/directory.h"
 
 namespace sluice::verify {
@@ -33,16 +34,20 @@ std::string Report(const Comparison& comparison, int64_t layers, double toleranc
                     " outputs are not compared, for they are not computed by themselves here; ",
                     absl::CHexEscape(comparison.unknown.front()), " for one.\n");
   }
+  if (!comparison.unproven.empty()) {
+    absl::StrAppend(&text, "The golden has no ", absl::StrJoin(comparison.unproven, " and no "),
+                    ": the weights behind them are not checked.\n");
+  }
   const Worst* first = comparison.FirstAbove(tolerance);
   if (first == nullptr) {
     absl::StrAppendFormat(&text, "The same within %g: %d outputs.\n", tolerance,
                           comparison.outputs.size());
   } else {
     absl::StrAppendFormat(
-        &text,
-        "Differs first at %s, %s: sequence %d, position %d, feature %d is %.9g, expected %.9g.\n",
+        &text, "Differs first at %s, %s: sequence %d, %sfeature %d is %.9g, expected %.9g.\n",
         LayerName(first->layer, layers), absl::CHexEscape(first->name), first->sequence,
-        first->position, first->feature, first->got, first->want);
+        first->of_sequence ? "" : absl::StrCat("position ", first->position, ", "), first->feature,
+        first->got, first->want);
   }
   return text;
 }

@@ -69,6 +69,7 @@ absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
   if (wanted.pooler) {
     const std::string module =
         checkpoint.Has("bert.pooler.dense.weight") ? "bert.pooler.dense" : "pooler.dense";
+    classifier.pooler_module_ = module;
     auto pooler =
         StoredLinear::Find(checkpoint, module + ".weight", module + ".bias", width, width);
     if (!pooler.ok()) return pooler.status();
@@ -81,13 +82,17 @@ absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
   return classifier;
 }
 
+std::vector<double> Classifier::Pooler(std::span<const double> pooled) const {
+  std::vector<double> state;
+  if (!pooler_) return state;
+  for (int64_t i = 0; i < pooler_->rows(); ++i) state.push_back(pooler_->At(i, pooled));
+  return state;
+}
+
 void Classifier::Score(std::span<const double> pooled, std::vector<double>* scores) const {
-  std::vector<double> state(pooled.begin(), pooled.end());
-  if (pooler_) {
-    for (int64_t i = 0; i < pooler_->rows(); ++i) {
-      state[static_cast<size_t>(i)] = std::tanh(pooler_->At(i, pooled));
-    }
-  }
+  std::vector<double> state = Pooler(pooled);
+  for (double& value : state) value = std::tanh(value);
+  if (!pooler_) state.assign(pooled.begin(), pooled.end());
   scores->clear();
   for (int64_t i = 0; i < classifier_->rows(); ++i) scores->push_back(classifier_->At(i, state));
 }

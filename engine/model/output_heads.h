@@ -44,7 +44,13 @@ class Classifier {
   // Raw scores, [labels], of a pooled state.
   void Score(std::span<const double> pooled, std::vector<double>* scores) const;
 
+  // Returns the pooler's module, as in "bert.pooler.dense"; empty if there is none.
+  const std::string& pooler_module() const { return pooler_module_; }
+  // Returns the output of the pooler's module before tanh, [hidden]; empty if there is none.
+  std::vector<double> Pooler(std::span<const double> pooled) const;
+
  private:
+  std::string pooler_module_;
   std::optional<StoredLinear> pooler_;
   std::optional<StoredLinear> classifier_;
 };

@@ -1,9 +1,13 @@
 #include "base/fault_injection.h"
 
+#include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -29,29 +33,19 @@ TEST_F(FaultTest, OffUntilSet) {
 
 TEST_F(FaultTest, MalformedTextIsAnErrorThatNamesItAndChangesNothing) {
   ASSERT_TRUE(SetFaults("admit:fail=unavailable").ok());
-  for (const char* text : {"replay",
-                           "replay:",
-                           ":hang",
-                           "reply:hang",
-                           "replay:hang=1",
-                           "replay:delay",
-                           "replay:delay=",
-                           "replay:delay=-1",
-                           "replay:delay=1s",
-                           "replay:delay=3600001",
-                           "replay:fail",
-                           "replay:fail=ok",
-                           "replay:hang*0",
-                           "replay:hang*",
-                           "replay:hang*-1",
-                           "replay@:hang",
-                           "load@x:hang",
-                           "allocate@x:hang",
-                           "accept@x:hang",
-                           "replay:nan",
-                           "deliver:fail=internal",
-                           "replay:sleep",
-                           "admit:hang;x",
+  for (const char* text : {"replay",          "replay:",
+                           ":hang",           "reply:hang",
+                           "replay:hang=1",   "replay:delay",
+                           "replay:delay=",   "replay:delay=-1",
+                           "replay:delay=1s", "replay:delay=3600001",
+                           "replay:fail",     "replay:fail=ok",
+                           "replay:hang*0",   "replay:hang*",
+                           "replay:hang*-1",  "replay:until",
+                           "replay:until=",   "replay:until=*1",
+                           "replay@:hang",    "load@x:hang",
+                           "allocate@x:hang", "accept@x:hang",
+                           "replay:nan",      "deliver:fail=internal",
+                           "replay:sleep",    "admit:hang;x",
                            " replay:hang"}) {
     const absl::Status status = SetFaults(text);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
@@ -83,6 +77,23 @@ TEST_F(FaultTest, WhoHangsIsLetGoByOtherFaults) {
   }
   ASSERT_TRUE(SetFaults("").ok());
   hanging.join();
+}
+
+TEST_F(FaultTest, UntilSaysThatItWaitsAndGoesOnOnceTheFileExists) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.File("open");
+  ASSERT_TRUE(SetFaults("replay@x:until=" + file + "*1").ok());
+  std::atomic<bool> went_on = false;
+  std::thread waiting([&went_on] {
+    EXPECT_TRUE(Meet(FaultPoint::kReplay, "x").ok());
+    went_on = true;
+  });
+  while (!std::filesystem::exists(file + ".met")) std::this_thread::yield();
+  EXPECT_FALSE(went_on);
+  std::ofstream(file).close();
+  waiting.join();
+  EXPECT_TRUE(went_on);
+  EXPECT_TRUE(Meet(FaultPoint::kReplay, "x").ok()) << "it was used up";
 }
 
 }  // namespace

@@ -144,6 +144,27 @@ TEST(ParseArguments, Generate) {
   EXPECT_EQ(parameters.size(), 4);
 }
 
+TEST(ParseArguments, ThePromptOfGenerateNeedsNoFlag) {
+  const auto with_flag = Parse({"generate", "--text", "Once upon a time", "--max-tokens=5"});
+  ASSERT_TRUE(with_flag.ok()) << with_flag.status();
+  for (const std::vector<const char*>& words :
+       {std::vector<const char*>{"generate", "Once upon a time", "--max-tokens=5"},
+        std::vector<const char*>{"generate", "--max-tokens", "5", "Once upon a time"},
+        std::vector<const char*>{"generate", "--max-tokens=5", "--", "Once upon a time"}}) {
+    const auto without = Parse(words);
+    ASSERT_TRUE(without.ok()) << without.status();
+    EXPECT_EQ(without->generate.request.SerializeAsString(),
+              with_flag->generate.request.SerializeAsString());
+  }
+  EXPECT_TRUE(Parse({"generate", "-"})->generate.text_from_input);
+  EXPECT_THAT(Parse({"generate", "--", "-5 degrees"})->generate.request.ShortDebugString(),
+              HasSubstr("-5 degrees"));
+  // The name of a command is a prompt like any other.
+  EXPECT_THAT(Parse({"generate", "models"})->generate.request.ShortDebugString(),
+              HasSubstr("models"));
+  EXPECT_THAT(Parse({"generate", "--help"})->text, HasSubstr("PROMPT"));
+}
+
 TEST(ParseArguments, OtherCommands) {
   const auto file = Parse({"infer", "--file", "-", "--concurrency", "3"});
   EXPECT_EQ(file->infer.file, "-");
@@ -210,9 +231,14 @@ TEST(ParseArguments, ErrorsNameTheFlag) {
        "--ids: ids: expected 32-bit integers with commas between, got \"x\""},
       {{"infer", "--text=a", "--concurrency=0"},
        "--concurrency: expected an integer in [1, 1024], got \"0\""},
-      {{"generate"}, "generate needs exactly one of --text, --ids and --inputs-embeds"},
+      {{"generate"},
+       "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
       {{"generate", "--text=a", "--ids=1"},
-       "generate needs exactly one of --text, --ids and --inputs-embeds"},
+       "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
+      {{"generate", "a", "--ids=1"},
+       "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
+      {{"generate", "a", "--text=a"},
+       "generate: the prompt is given twice, as an argument and by --text"},
       {{"generate", "--text=a", "--outputs=logprobs"}, "--outputs: shown only by --json"},
       {{"models", "--server=x"}, "--server: expected HOST:PORT, got \"x\""},
       {{"models", "--deadline=x"},
@@ -245,6 +271,8 @@ TEST(ParseArguments, ErrorsNameTheFlag) {
   EXPECT_FALSE(Parse({"infer", "--text=a", "--stop", "b", "c"}).ok());
   EXPECT_FALSE(Parse({"infer", "--text=a", "--top-k=1", "--top-k=2"}).ok());
   EXPECT_FALSE(Parse({"generate", "--text=a", "--file=f"}).ok());
+  EXPECT_FALSE(Parse({"generate", "Once", "upon"}).ok());
+  EXPECT_FALSE(Parse({"infer", "a"}).ok());
 }
 
 }  // namespace

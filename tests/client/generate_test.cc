@@ -180,6 +180,15 @@ TEST_F(GenerateTest, ThePromptMayBeOnStandardInput) {
   EXPECT_EQ(service_.requests(), 1);
 }
 
+TEST_F(GenerateTest, ThePromptNeedsNoFlag) {
+  service_.script = {TextPiece("b", "length")};
+  EXPECT_EQ(RunWith({"generate", "Once upon", "--max-tokens", "3"}), kExitOk);
+  EXPECT_EQ(service_.last_request().raw_input_contents(0), std::string("\x09\0\0\0Once upon", 13));
+  EXPECT_EQ(service_.last_request().parameters().at("max_tokens").int64_param(), 3);
+  EXPECT_EQ(RunWith({"generate", "-"}, "piped"), kExitOk);
+  EXPECT_EQ(service_.last_request().raw_input_contents(0), std::string("\x05\0\0\0piped", 9));
+}
+
 TEST_F(GenerateTest, BrokenUtf8IsNeverShown) {
   // A character in two pieces, one that never ends, and bytes that are none.
   service_.script = {TextPiece("h\xc3"), TextPiece("\xa9 \xff\xe2\x82"), TextPiece("", "length")};

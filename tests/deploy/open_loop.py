@@ -48,7 +48,7 @@ async def run(address, per_second, count=None, seed=1, until=None, max_tokens=0)
 
         async def call(message):
             try:
-                await stub.ModelInfer(message, timeout=10)
+                await stub.ModelInfer(message, timeout=60)
                 outcome.codes["OK"] += 1
             except grpc.aio.AioRpcError as error:
                 outcome.codes[error.code().name] += 1

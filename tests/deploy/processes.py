@@ -20,6 +20,8 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
+# The bound of every wait for something that happens on any machine, however slow, and whatever else runs on it.
+PATIENCE_S = 180
 
 
 def tool(name):
@@ -35,7 +37,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_until(condition, what, within_s=30):
+def wait_until(condition, what, within_s=PATIENCE_S):
     """Polls; the pause leaves the processor to whoever makes the condition true."""
     give_up = time.monotonic() + within_s
     while not condition():
@@ -47,7 +49,7 @@ def get(address, path, **query):
     """Body of an HTTP answer of status 200, else None."""
     try:
         encoded = urllib.parse.urlencode(query)
-        with urllib.request.urlopen(f"http://{address}{path}?{encoded}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}?{encoded}", timeout=PATIENCE_S) as answer:
             return answer.read().decode()
     except OSError:
         return None
@@ -61,22 +63,22 @@ class Process:
         with open(log, "ab") as output:
             self.process = subprocess.Popen([*map(str, command)], stdout=output, stderr=subprocess.STDOUT)
 
-    def wait_ready(self, condition, within_s=60):
+    def wait_ready(self, condition):
         def ready_or_dead():
             assert self.process.poll() is None, self.log.read_text()
             return condition()
 
-        wait_until(ready_or_dead, f"ready, see {self.log}", within_s)
+        wait_until(ready_or_dead, f"ready, see {self.log}")
 
     def kill(self):
         self.process.kill()
         self.process.wait()
 
-    def stop(self, timeout_s=60):
+    def stop(self):
         """SIGTERM; the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout_s)
+        return self.process.wait(PATIENCE_S)
 
     def __enter__(self):
         return self

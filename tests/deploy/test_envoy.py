@@ -162,9 +162,9 @@ def test_deadlines_are_passed_on(tmp_path):
     ) as channel:
         wait_until(lambda: envoy.healthy() == 1, "the replica is healthy")
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        assert 50 < float(call(b"", timeout=60)) <= 60
+        assert 200 < float(call(b"", timeout=250)) <= 250
         # A call without one gets the route's bound.
-        assert 290 < float(call(b"")) <= 300
+        assert 250 < float(call(b"")) <= 300
     server.stop(None)
 
 
@@ -172,7 +172,7 @@ def test_streams_pass(fleet):
     with grpc.insecure_channel(fleet.address) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         message = open_loop.request(random.Random(2), max_tokens=2)
-        answers = list(stub.ModelStreamInfer(iter([message]), timeout=10))
+        answers = list(stub.ModelStreamInfer(iter([message]), timeout=60))
     assert answers and not any(answer.error_message for answer in answers)
 
 
@@ -189,7 +189,7 @@ def test_only_inference_is_routed(fleet, method, codes):
     with grpc.insecure_channel(fleet.address) as channel:
         call = channel.unary_unary(f"/{method}", request_serializer=bytes, response_deserializer=bytes)
         try:
-            call(b"", timeout=5)
+            call(b"", timeout=60)
             code = grpc.StatusCode.OK
         except grpc.RpcError as error:
             code = error.code()

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from processes import BUILD, DEMO, DEPLOY, ROOT, SLUICE, Process, free_port, get, tool
+from processes import BUILD, DEMO, DEPLOY, PATIENCE_S, ROOT, SLUICE, Process, free_port, get, tool
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "--non-interactive", "--preserve-env"]
@@ -99,7 +99,7 @@ def test_the_image_serves_its_model_without_rights_or_a_writable_file(tree, tmp_
         assert root[5].split(",")[0] == "ro"
         # Process 1 has no default handling of signals: a daemon that relied on it would not end.
         subprocess.run([*AS_ROOT, "kill", "-TERM", str(container.daemon())], check=True)
-        assert container.process.wait(60) == 0, container.log.read_text()
+        assert container.process.wait(PATIENCE_S) == 0, container.log.read_text()
         assert not container.healthy()
 
 

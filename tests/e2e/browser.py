@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over a pipe by its DevTools protocol: no port, no WebSocket."""
+"""Drives headless Chromium over a pipe by its DevTools protocol, without a port or WebSocket."""
 
 import base64
 import json
@@ -6,21 +6,22 @@ import os
 import select
 import subprocess
 import time
+from waiting import PATIENCE_S
 
 DESKTOP = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-# Reports that mean an error on the page.
+# The methods whose events report an error on the page.
 FAULTS = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 
 
 class Browser:
-    """One tab. What went wrong on the page that it shows is in `errors`."""
+    """One tab; `errors` holds the errors of the page that it shows."""
 
     def __init__(self, profile):
-        """`profile` is an empty folder."""
+        """Requires that `profile` is an empty folder."""
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        # Chromium reads its file descriptor 3 and writes 4; the sandbox needs rights that root lacks.
+        # Chromium reads from descriptor 3 and writes to 4; its sandbox does not work for root.
         command = f'exec chromium "$@" 3<&{to_browser} 4>&{from_browser}'
         self._process = subprocess.Popen(
             ["bash", "-c", command, "bash", "--headless", "--no-sandbox", "--disable-gpu",
@@ -35,7 +36,9 @@ class Browser:
         self._session = None
         self.errors = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -46,7 +49,7 @@ class Browser:
         self._session = None
         try:
             self.call("Browser.close")
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=PATIENCE_S)
         finally:
             self._process.kill()
             self._process.wait()
@@ -54,7 +57,7 @@ class Browser:
             os.close(self._in)
 
     def call(self, method, **params):
-        """A command of the protocol, and its result."""
+        """Sends a command of the protocol and returns its result."""
         self._calls += 1
         message = {"id": self._calls, "method": method, "params": params}
         if self._session:
@@ -67,7 +70,7 @@ class Browser:
                 return answer["result"]
 
     def _next(self):
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + PATIENCE_S
         while b"\0" not in self._received:
             ready, _, _ = select.select([self._in], [], [], max(0, give_up - time.monotonic()))
             assert ready, "the browser does not answer"
@@ -86,7 +89,7 @@ class Browser:
             self.errors.append(json.dumps(params))
 
     def show(self, url, device, dark=False):
-        """Loads a page on a screen of `device`."""
+        """Loads a page on the screen of `device`."""
         self.call("Emulation.setDeviceMetricsOverride", **device)
         self.call("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
@@ -100,24 +103,26 @@ class Browser:
         self.until(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def value(self, expression):
-        """What a JavaScript expression is, once it is no promise."""
+        """Returns the value of a JavaScript expression; a promise is awaited."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True,
                            awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def until(self, condition):
-        """Returns when `condition` holds on the page."""
-        give_up = time.monotonic() + 120
+        """Waits until `condition` holds on the page."""
+        give_up = time.monotonic() + PATIENCE_S
         while not self.value(condition):
             assert time.monotonic() < give_up, f"never: {condition}"
             self.value("new Promise(done => setTimeout(done, 20))")
 
     def overflow(self):
-        """By how many pixels the page is wider than the screen."""
-        return self.value("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        """Returns how many pixels the page is wider than the screen."""
+        return self.value(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
 
     def screenshot(self, path):
-        """The whole page as a PNG."""
+        """Writes the whole page as a PNG."""
         image = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(image["data"]))

@@ -1,31 +1,19 @@
-"""Calls in progress, and waiting for what they lead to."""
+"""Calls in progress, and calls that fail."""
 
 import json
 import queue
-import select
 import shutil
 import struct
-import time
 
 import grpc
 from conftest import DEMO
 from infer import text_inputs
 from tritonclient.utils import InferenceServerException
-
-
-def wait_until(holds, within_s=20):
-    give_up = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < give_up, "it does not happen"
-        pause(0.01)
-
-
-def pause(seconds):
-    select.select([], [], [], seconds)
+from waiting import PATIENCE_S
 
 
 class Call:
-    """A call in progress of a client of its own."""
+    """A call in progress, by a client of its own."""
 
     def __init__(self, server, request_id="", inputs=None, timeout=None, **parameters):
         self._client = server.client()
@@ -38,8 +26,8 @@ class Call:
     def cancel(self):
         self._call.cancel()
 
-    def end(self, within_s=30):
-        """{name: array}; raises what the server says instead."""
+    def end(self, within_s=PATIENCE_S):
+        """Returns the outputs as {name: array}; raises the error of a call that fails."""
         try:
             result, error = self._ended.get(timeout=within_s)
         finally:
@@ -49,8 +37,8 @@ class Call:
         return {output.name: result.as_numpy(output.name)
                 for output in result.get_response().outputs}
 
-    def status(self, within_s=30):
-        """The name of its status; "OK" when it was answered."""
+    def status(self, within_s=PATIENCE_S):
+        """Returns the name of the call's status; "OK" if it was answered."""
         try:
             self.end(within_s)
         except InferenceServerException as error:
@@ -59,21 +47,23 @@ class Call:
 
 
 def trailers(server, request):
-    """Status and trailers of a unary call with a ModelInferRequest that fails."""
+    """Returns the status and trailers of a unary call, which must fail."""
     from tritonclient.grpc import service_pb2_grpc
     with grpc.insecure_channel(server.grpc) as channel:
         try:
-            service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=30)
+            service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(
+                request, timeout=PATIENCE_S
+            )
         except grpc.RpcError as error:
             return error.code(), dict(error.trailing_metadata())
     raise AssertionError("it was answered")
 
 
-POISON = 7  # a byte that no text has
+POISON = 7  # a byte that occurs in no text
 
 
 def poisonous_model(directory):
-    """The demo model, but that whatever has POISON in it has no finite logits."""
+    """Makes a copy of the demo model whose logits are not finite for a prompt with POISON."""
     shutil.copytree(DEMO, directory, ignore=shutil.ignore_patterns("*.py", "train*"))
     path = directory / "model.safetensors"
     data = path.read_bytes()
@@ -82,7 +72,7 @@ def poisonous_model(directory):
     embedding = header["model.embed_tokens.weight"]
     assert embedding["dtype"] == "BF16"
     begin, end = embedding["data_offsets"]
-    # Tied, the poisoned row would be in everybody's logits.
+    # With tied weights the poisoned row would be part of every request's logits.
     header["lm_head.weight"] = {**embedding,
                                 "data_offsets": [len(tensors), len(tensors) + end - begin]}
     tensors += tensors[begin:end]

@@ -1,4 +1,4 @@
-"""Certificates that a test makes, and daemons that show them."""
+"""Certificates made by a test, and daemons that present them."""
 
 import datetime
 import ipaddress
@@ -42,14 +42,14 @@ class Authority:
                 .sign(self._key, hashes.SHA256()))
 
     def pair(self, days=1, name="localhost"):
-        """PEM of a certificate that expires in `days`, and of its key."""
+        """Returns the PEM of a certificate that expires in `days` and that of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         return pem(self._sign(subject, key, days)), key_pem(key)
 
 
 class SecureDaemon(Daemon):
-    """Its clients speak TLS: they believe `ca`, and show `own`, a pair as of Authority.pair."""
+    """A daemon whose clients speak TLS: they trust `ca` and present `own`, an Authority.pair()."""
 
     def __init__(self, ca, *options, **named):
         self.ca, self.own = ca, (None, None)
@@ -73,5 +73,11 @@ class Files:
         self.key.write_bytes(pair[1])
 
     def options(self):
-        return ["--server.tls.certificate-file", str(self.crt), "--server.tls.key-file", str(self.key),
-                "--server.secrets.poll-interval-us", "100ms"]
+        return [
+            "--server.tls.certificate-file",
+            str(self.crt),
+            "--server.tls.key-file",
+            str(self.key),
+            "--server.secrets.poll-interval-us",
+            "100ms",
+        ]

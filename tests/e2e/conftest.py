@@ -1,10 +1,9 @@
-"""Real daemons on free ports, real clients; nothing is mocked."""
+"""Fixtures: real daemons on free ports, for real clients; nothing is mocked."""
 
 import itertools
 import os
 import pathlib
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -13,27 +12,34 @@ import urllib.request
 
 import pytest
 import tritonclient.grpc as grpcclient
+from waiting import PATIENCE_S, Gate, pause
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "release"))
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
-# ./test --sanitizers: all takes longer, and more memory.
+# ./test --sanitizers sets this; everything is slower then and takes more memory.
 SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
 SLOWER = 8 if SANITIZED else 1
 
 
-# Below those that the kernel gives to outgoing connections; each process of tests has a range of its own.
-PORTS = itertools.cycle(range(*(20000 + 2000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + i)
-                                for i in range(2))))
+# The ports lie below the kernel's range for outgoing connections; each test process has its own.
+PORTS = itertools.cycle(
+    range(
+        *(
+            20000 + 2000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + i)
+            for i in range(2)
+        )
+    )
+)
 
 
 def free_port():
-    """A port of the loopback that nothing else takes before it is used."""
+    """Returns a port of the loopback that nothing else takes before it is used."""
     for port in PORTS:
         with socket.socket() as probe:
-            # What an earlier test left in TIME_WAIT does not matter: gRPC and we set the same option.
+            # gRPC and the daemon set this too: TIME_WAIT of an earlier test does not matter.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
@@ -43,42 +49,53 @@ def free_port():
 
 
 class Daemon:
-    """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them;
-    `faults`: see base/fault_injection.h."""
+    """A running sluiced.
 
-    def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60 * SLOWER, descriptors=None, faults="",
+    `options` are appended to its command line, `descriptors` limits its file descriptors, and
+    `faults` is a text as in base/fault_injection.h."""
+
+    def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
                  grpc=None):
         self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self.admin = f"127.0.0.1:{free_port()}"
-        command = [SLUICED, "--server.grpc.address", self.grpc, "--server.metrics.address", self.http,
-                   "--server.admin.address", self.admin]
+        command = [
+            SLUICED,
+            "--server.grpc.address",
+            self.grpc,
+            "--server.metrics.address",
+            self.http,
+            "--server.admin.address",
+            self.admin,
+        ]
         for name, path in models:
             command += ["--model", f"{name}={path}"]
         if descriptors is not None:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         environment = {**os.environ, "SLUICE_TEST_FAULTS": faults}
-        if "--config" not in options:  # warming up takes a quarter of the time
+        if "until=" in faults:  # a slow test may hold a step for long
+            environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG_US", "1h")
+        if "--config" not in options:  # makes warming up four times as fast
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
         self.process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
         try:
-            self._await_ready(ready_within_s)
+            self._await_ready()
         except BaseException:
             self.process.kill()
             raise
 
-    def _await_ready(self, within_s):
-        give_up = time.monotonic() + within_s
+    def _await_ready(self):
+        give_up = time.monotonic() + PATIENCE_S
         while not self.ready():
             assert self.process.poll() is None, self.process.stdout.read()
             assert time.monotonic() < give_up, "the daemon is not ready in time"
-            # Connecting to a closed port fails at once: leave the processor to the starting daemon.
-            select.select([], [], [], 0.02)
+            # Connecting to a closed port fails at once; the pause frees the processor.
+            pause(0.02)
 
     def healthy(self, path):
         try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=PATIENCE_S) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -93,8 +110,8 @@ class Daemon:
         return grpcclient.InferenceServerClient(self.grpc, **options)
 
     def metrics(self):
-        """{(name, ((label, value), ...)): number} of every sample on /metrics."""
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+        """Returns the samples of /metrics as {(name, ((label, value), ...)): number}."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
         samples = {}
         for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", text, re.M):
@@ -103,18 +120,18 @@ class Daemon:
         return samples
 
     def metric(self, name, **labels):
-        """Sum of the samples of `name` that carry all of `labels`."""
+        """Returns the sum of the samples of `name` that carry all of `labels`."""
         return sum(
             value
             for (sample, pairs), value in self.metrics().items()
             if sample == name and set(labels.items()) <= set(pairs)
         )
 
-    def stop(self, timeout_s=40):
-        """SIGTERM; returns the exit status and what was printed."""
+    def stop(self):
+        """Sends SIGTERM; returns the exit status and the output."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        output, _ = self.process.communicate(timeout=timeout_s)
+        output, _ = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, output
 
 
@@ -129,7 +146,7 @@ def demo():
 
 @pytest.fixture
 def daemon():
-    """Starts daemons for one test and stops those that are left."""
+    """Starts daemons for one test and stops the ones that still run after it."""
     started = []
 
     def start(*options, **named):
@@ -140,3 +157,17 @@ def daemon():
     for each in started:
         if each.process.poll() is None:
             each.stop()
+
+
+@pytest.fixture
+def gate(daemon, tmp_path):
+    """Makes gates at which daemons wait; all are opened before the test's daemons are stopped."""
+    made = []
+
+    def make(name):
+        made.append(Gate(tmp_path / f"gate_{name}"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.open()

@@ -1,4 +1,4 @@
-"""HTTP/2 by hand, for what grpcio refuses to send."""
+"""HTTP/2 by hand, for frames that grpcio refuses to send."""
 
 import contextlib
 import socket
@@ -6,8 +6,18 @@ import struct
 import time
 
 import hpack
+from waiting import PATIENCE_S
 
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
+    0,
+    1,
+    3,
+    4,
+    6,
+    7,
+    8,
+    9,
+)
 ACK = END_STREAM = 1
 END_HEADERS = 4
 INITIAL_WINDOW_SIZE = 4
@@ -19,7 +29,7 @@ STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def message(body, length=None, compressed=0):
-    """A gRPC message; `length` is what its prefix claims."""
+    """Returns a gRPC message; `length` is the length that its prefix claims."""
     return struct.pack(">BI", compressed, len(body) if length is None else length) + body
 
 
@@ -33,7 +43,7 @@ class Connection:
 
     def __init__(self, address, settings=(), mute=False):
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self.mute = mute
         self.goaway = None  # its debug data
         self.headers = {}  # by stream: all that arrived
@@ -47,7 +57,7 @@ class Connection:
 
     def __enter__(self):
         settings = b"".join(struct.pack(">HI", *each) for each in self._settings)
-        with contextlib.suppress(ConnectionError):  # that it is closed shows when it is read from
+        with contextlib.suppress(ConnectionError):  # reading will show that it is closed
             self.socket.sendall(PREFACE + frame(SETTINGS, payload=settings))
         return self
 
@@ -58,7 +68,7 @@ class Connection:
         self.socket.sendall(frame(kind, flags, stream, payload))
 
     def settle(self):
-        """Waits until the peer has seen that its settings were acknowledged; whether it is over."""
+        """Waits until the peer has seen the acknowledged settings; returns whether it hung up."""
         if self.wait(lambda: (SETTINGS, 0) in self._seen):
             return True
         with contextlib.suppress(ConnectionError):
@@ -66,38 +76,42 @@ class Connection:
         return self.wait(lambda: (PING, ACK) in self._seen)
 
     def block(self, path, *extra, **headers):
-        """The headers of a call as they go over the wire, next on this connection."""
+        """Returns the next call's headers as they go over the wire of this connection."""
         return self._encoder.encode(request_headers(path, *extra, **headers), huffman=False)
 
     def open(self, stream, path, *extra, flags=END_HEADERS, **headers):
-        """The headers of a call."""
+        """Sends the headers of a call."""
         block = self.block(path, *extra, **headers)
         pieces = [block[at:at + MAX_FRAME] for at in range(0, len(block), MAX_FRAME)]
         for kind, piece in zip([HEADERS] + [CONTINUATION] * len(pieces), pieces):
             last = END_HEADERS if piece is pieces[-1] else 0
-            self.frame(kind, flags & ~END_HEADERS | last if kind == HEADERS else last, stream, piece)
+            self.frame(
+                kind, flags & ~END_HEADERS | last if kind == HEADERS else last, stream, piece
+            )
 
     def send(self, stream, data, flags=0):
-        """DATA frames, whatever the windows say."""
+        """Sends DATA frames without regard to the windows."""
         for at in range(0, max(len(data), 1), MAX_FRAME):
             last = at + MAX_FRAME >= len(data)
             self.frame(DATA, flags if last else 0, stream, data[at:at + MAX_FRAME])
 
     def call(self, stream, path, body, *extra, **headers):
-        """A whole unary call; its trailers."""
+        """Makes a whole unary call; returns its trailers."""
         self.open(stream, path, *extra, **headers)
         self.send(stream, message(body), END_STREAM)
         return self.end(stream)
 
-    def end(self, stream, within_s=30):
-        """Waits for the end of a stream: its trailers, or {"reset": code}, or {"closed": True}."""
-        self.wait(lambda: stream in self.resets or "grpc-status" in self.headers.get(stream, {}), within_s)
+    def end(self, stream, within_s=PATIENCE_S):
+        """Returns a stream's trailers at its end, or {"reset": code}, or {"closed": True}."""
+        self.wait(
+            lambda: stream in self.resets or "grpc-status" in self.headers.get(stream, {}), within_s
+        )
         if "grpc-status" in self.headers.get(stream, {}):
             return self.headers[stream]
         return {"reset": self.resets[stream]} if stream in self.resets else {"closed": True}
 
-    def wait(self, happened, within_s=30):
-        """Reads until `happened()` or the end of the connection; whether it is over."""
+    def wait(self, happened, within_s=PATIENCE_S):
+        """Reads until `happened()` or the connection's end; returns whether the peer hung up."""
         give_up = time.monotonic() + within_s
         while not happened():
             self.socket.settimeout(max(give_up - time.monotonic(), 0.001))
@@ -111,8 +125,8 @@ class Connection:
             self._take_frames()
         return False
 
-    def closed(self, within_s=30):
-        """Waits until the peer closes the connection; TimeoutError when it does not."""
+    def closed(self, within_s=PATIENCE_S):
+        """Waits until the peer closes the connection; raises TimeoutError if it does not."""
         with contextlib.suppress(ConnectionError):
             assert self.wait(lambda: False, within_s)
         return True
@@ -144,10 +158,15 @@ class Connection:
             self.goaway = payload[8:]
 
     def abort(self):
-        """Ends as a killed process on a lost machine does: with a reset, nothing said."""
+        """Resets the connection without GOAWAY, as the end of a killed process does."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
 
 def frame(kind, flags=0, stream=0, payload=b""):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )

@@ -11,7 +11,7 @@ def tensor(name, array, datatype):
 
 
 def ids_inputs(rows, dtype=np.int32):
-    """`rows` of token ids, right-padded, with input_lengths."""
+    """Returns the inputs for `rows` of token ids, right-padded, with input_lengths."""
     padded = np.zeros((len(rows), max(map(len, rows))), dtype)
     for row, ids in zip(padded, rows):
         row[: len(ids)] = ids
@@ -25,7 +25,7 @@ def text_inputs(*texts):
 
 
 def infer(client, inputs, outputs=None, model="demo", timeout=None, priority=0, **parameters):
-    """Answers as {name: array}. `timeout` in microseconds; `priority` 0: the default."""
+    """Returns the outputs as {name: array}; `timeout` is in microseconds, priority 0 by default."""
     result = client.infer(
         model,
         inputs,

@@ -1,9 +1,7 @@
-"""What a daemon takes of the machine, and requests to make it take some."""
+"""Measures of a daemon's memory and descriptors, and requests that make it use them."""
 
 import os
 import re
-import select
-import time
 
 from conftest import SLOWER
 from tritonclient.grpc import service_pb2
@@ -26,16 +24,11 @@ def resident(server, which="VmHWM"):
 
 
 def grown(server, before):
-    """Bytes by which its most ever is above `before`; under sanitizers, which keep what is freed, a part of them."""
+    """Returns by how many bytes peak memory exceeds `before`.
+
+    Sanitizers keep freed memory, so that only a share of it counts under them."""
     return (resident(server) - before) / SLOWER
 
 
 def descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
-
-
-def until(true, within_s=30):
-    give_up = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < give_up, "it did not come to pass"
-        select.select([], [], [], 0.02)

@@ -1,13 +1,14 @@
-"""tritonclient's streaming API, as its users call it."""
+"""Streams through tritonclient's API, as its users call it."""
 
 import queue
 
 import numpy as np
 import tritonclient.grpc as grpcclient
+from waiting import PATIENCE_S
 
 
 class Stream:
-    """One stream of a client of its own. Answers are kept by request id, in the order of arrival."""
+    """One stream, by a client of its own; `answers` holds responses in the order of arrival."""
 
     def __init__(self, daemon):
         self.client = daemon.client()
@@ -20,26 +21,34 @@ class Stream:
     def __exit__(self, *_):
         self.client.close()
 
-    def send(self, inputs, request_id="", outputs=None, model="demo", empty_final=False, timeout=None,
-             **parameters):
+    def send(
+        self,
+        inputs,
+        request_id="",
+        outputs=None,
+        model="demo",
+        empty_final=False,
+        timeout=None,
+        **parameters
+    ):
         self.client.async_stream_infer(
             model, inputs, request_id=request_id, timeout=timeout,
             outputs=outputs and [grpcclient.InferRequestedOutput(name) for name in outputs],
             enable_empty_final_response=empty_final, parameters=parameters or None)
 
     def next(self):
-        """The next response; raises what the server says instead."""
-        result, error = self.answers.get(timeout=60)
+        """Returns the next response; raises the error of a request that fails."""
+        result, error = self.answers.get(timeout=PATIENCE_S)
         if error is not None:
             raise error
         return result
 
     def answer(self):
-        """All responses of the one request in progress."""
+        """Returns all responses of the one request in progress."""
         return self.answers_of(1)[0]
 
     def answers_of(self, requests):
-        """The responses of so many requests, each's in order, by request id in order."""
+        """Returns the responses of so many requests: a list for each, sorted by request id."""
         pieces, final = {}, set()
         while len(final) < requests:
             result = self.next()
@@ -63,7 +72,7 @@ def arrays(result):
 
 
 def joined(pieces):
-    """What the unary call answers, from the responses of a request of one row."""
+    """Joins the responses to a request of one row into the answer of the unary call."""
     parts = [arrays(piece) for piece in pieces]
     parts = [part for part in parts if part]
     whole = dict(parts[-1])  # of the prompt, and how it ended
@@ -79,7 +88,7 @@ def joined(pieces):
 
 
 def stream(daemon, inputs, **request):
-    """The answer of one request on a stream of its own, as `infer` gives that of a call."""
+    """Returns the joined answer to one request on a stream of its own, in the form of `infer`."""
     with Stream(daemon) as one:
         one.send(inputs, **request)
         return joined(one.answer())

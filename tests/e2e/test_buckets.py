@@ -1,4 +1,4 @@
-"""Buckets, their optimisation and explanation, against real daemons."""
+"""The buckets of real daemons, their optimisation and the explanation of requests."""
 
 import json
 import subprocess
@@ -6,11 +6,12 @@ import subprocess
 import pytest
 from conftest import SLUICE
 from infer import ids_inputs, infer
+from waiting import PATIENCE_S
 
 
 def sluice(*arguments, stdin=None):
     return subprocess.run([SLUICE, *arguments], input=stdin, capture_output=True, text=True,
-                          timeout=120)
+                          timeout=PATIENCE_S)
 
 
 def buckets(served):
@@ -68,7 +69,7 @@ def test_optimize_fits_the_ladder_to_the_traffic(daemon):
         if report["changed"]:
             assert served.metric("sluice_ladder_changes_total") > 0
             assert served.metric("sluice_plan_captures_total") > captured
-        # Whatever was decided, what the report says is what serves.
+        # The ladder in use is the one that the report names, changed or not.
         ladder = [use["bucket"] for use in buckets(served)["buckets"] if use["in_ladder"]]
         expected = report["after"] if report["changed"] else report["before"]
         assert ladder == expected

@@ -1,4 +1,4 @@
-"""Who calls, and how much each caller may ask for."""
+"""Callers: how they identify themselves, and how much each may ask for."""
 
 import hashlib
 import json
@@ -9,7 +9,6 @@ import subprocess
 import grpc
 import pytest
 from always import await_balance, undisturbed
-from calls import wait_until
 from certificates import Authority, Files, SecureDaemon
 from conftest import BUILD, SLUICE, Daemon, free_port
 from http2 import INFER, STREAM_INFER, Connection
@@ -17,13 +16,14 @@ from infer import infer, text_inputs
 from limits import request
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S, wait_until
 
 SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
 ALICE, BOB, STRANGER = "alice-0123456789abcdef", "bob-0123456789abcdef", "stranger-0123456789"
 
 
 class TokenDaemon(Daemon):
-    """Its clients show ALICE."""
+    """A daemon whose clients present the token ALICE."""
 
     def client(self, **options):
         client = super().client(**options)
@@ -38,7 +38,7 @@ def bearer(token):
 
 @pytest.fixture
 def callers(tmp_path):
-    """Starts a daemon that knows the callers of `text`."""
+    """Starts daemons that know the callers listed in `text`."""
     started = []
     path = tmp_path / "callers"
 
@@ -55,19 +55,25 @@ def callers(tmp_path):
 
 
 def call(server, method, message, token=None):
-    """The status' name, and the trailers, of a unary call or a stream of one message."""
+    """Returns the status' name and the trailers of a unary call or a stream of one message."""
     metadata = token and [("authorization", f"Bearer {token}")]
     with grpc.insecure_channel(server.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         try:
             if method == "ModelStreamInfer":
-                answers = stub.ModelStreamInfer(iter([message]), timeout=30, metadata=metadata)
+                answers = stub.ModelStreamInfer(
+                    iter([message]), timeout=PATIENCE_S, metadata=metadata
+                )
                 for answer in answers:
                     code = answer.infer_response.parameters["error_code"].string_param
                     if code:
-                        return code, {k: v.int64_param for k, v in answer.infer_response.parameters.items()}
+                        return code, {
+                            k: v.int64_param for k, v in answer.infer_response.parameters.items()
+                        }
                 return "OK", dict(answers.trailing_metadata())
-            _, made = getattr(stub, method).with_call(message, timeout=30, metadata=metadata)
+            _, made = getattr(stub, method).with_call(
+                message, timeout=PATIENCE_S, metadata=metadata
+            )
             return "OK", dict(made.trailing_metadata())
         except grpc.RpcError as error:
             return error.code().name, dict(error.trailing_metadata())
@@ -93,7 +99,9 @@ def test_only_callers_that_are_known(callers):
                                   (ALICE[:-1], "token_unknown"), (ALICE + "0", "token_unknown")):
                 status, trailers = call(server, method, what, token)
                 assert status == "UNAUTHENTICATED" and trailers["sluice-reason"] == reason, method
-        assert subprocess.run(health, capture_output=True, timeout=60).returncode == 0, "probes have no token"
+        assert (
+            subprocess.run(health, capture_output=True, timeout=PATIENCE_S).returncode == 0
+        ), "probes have no token"
     assert server.metric("sluice_unauthenticated_total", reason="credential_missing") == 4
     assert server.metric("sluice_unauthenticated_total", reason="token_unknown") == 12
     assert server.metric("sluice_caller_requests_total", caller="bob") == 2
@@ -102,8 +110,10 @@ def test_only_callers_that_are_known(callers):
 
 
 def test_unknown_callers_are_refused_at_their_headers(callers):
-    """Nothing of a message is waited for."""
-    server = callers(TWO, "--server.auth.anonymous", "false", "--server.admin.on-grpc-address", "true")
+    """The refusal does not wait for any part of a message."""
+    server = callers(
+        TWO, "--server.auth.anonymous", "false", "--server.admin.on-grpc-address", "true"
+    )
     with Connection(server.grpc) as stranger:
         stranger.settle()
         paths = (INFER, STREAM_INFER, "/sluice.admin.v1.Admin/GetBuckets")
@@ -131,13 +141,20 @@ def test_tokens_are_exchanged_while_it_serves(callers):
 
 
 def test_a_bad_file_of_callers_ends_the_start(callers):
-    with pytest.raises(AssertionError, match=r"server.auth: .*callers:1: a token has 16 to 512 bytes"):
+    with pytest.raises(
+        AssertionError, match=r"server.auth: .*callers:1: a token has 16 to 512 bytes"
+    ):
         callers("alice: token:short\n")
 
 
 def test_requests_are_limited_by_caller(callers):
-    server = callers(TWO.replace("\nbob", " requests_per_second=0\nbob"),
-                     "--server.rate.requests-per-second", "0.01", "--server.rate.requests-burst", "3")
+    server = callers(
+        TWO.replace("\nbob", " requests_per_second=0\nbob"),
+        "--server.rate.requests-per-second",
+        "0.001",
+        "--server.rate.requests-burst",
+        "3",
+    )
     with undisturbed(server):  # alice
         for method in ("ModelInfer", "ModelStreamInfer"):
             token = {"ModelInfer": BOB, "ModelStreamInfer": None}[method]
@@ -145,9 +162,9 @@ def test_requests_are_limited_by_caller(callers):
                 ["OK"] * 3 + ["RESOURCE_EXHAUSTED"] * 2)
         status, trailers = call(server, "ModelInfer", message(), BOB)
         assert status == "RESOURCE_EXHAUSTED" and trailers["sluice-reason"] == "rate_limited"
-        assert 90_000 < int(trailers["grpc-retry-pushback-ms"]) <= 100_000
+        assert 100_000 < int(trailers["grpc-retry-pushback-ms"]) <= 1_000_000
         _, parameters = call(server, "ModelStreamInfer", message(), None)
-        assert 90_000 < parameters["retry_pushback_ms"] <= 100_000
+        assert 100_000 < parameters["retry_pushback_ms"] <= 1_000_000
     assert server.metric("sluice_caller_refused_total", caller="bob") == 3
     assert server.metric("sluice_caller_refused_total", caller="anonymous") == 3
     assert server.metric("sluice_rejected_total", reason="rate_limited") == 6
@@ -163,8 +180,12 @@ def test_tokens_are_limited_and_a_reload_changes_the_rate(tmp_path, callers):
     status, trailers = call(server, "ModelInfer", long, BOB)
     assert status == "RESOURCE_EXHAUSTED" and trailers["sluice-reason"] == "rate_limited"
     config.write_text("server: {rate: {tokens_per_second: 0, tokens_burst: 100}}\n")
-    run = subprocess.run([SLUICE, "reload", "--server", server.admin], capture_output=True, text=True,
-                         timeout=60)
+    run = subprocess.run(
+        [SLUICE, "reload", "--server", server.admin],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
     assert "applied: server.rate.tokens_per_second" in run.stdout, run.stderr
     for _ in range(3):
         assert call(server, "ModelInfer", long, BOB)[0] == "OK"
@@ -176,11 +197,16 @@ def test_sluice_shows_its_token(callers, monkeypatch):
     models = [SLUICE, "models", "--server", server.grpc]
     generate = [SLUICE, "generate", "--server", server.grpc, "--max-tokens", "2", "--text", "And"]
     for command in (models, generate):
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert run.returncode == 1 and "SLUICE_TOKEN" in run.stderr
-        assert subprocess.run([*command, "--token", ALICE], capture_output=True, timeout=60).returncode == 0
+        assert (
+            subprocess.run(
+                [*command, "--token", ALICE], capture_output=True, timeout=PATIENCE_S
+            ).returncode
+            == 0
+        )
     monkeypatch.setenv("SLUICE_TOKEN", BOB)
-    assert subprocess.run(models, capture_output=True, timeout=60).returncode == 0
+    assert subprocess.run(models, capture_output=True, timeout=PATIENCE_S).returncode == 0
 
 
 def test_sluice_load_speaks_tls_and_shows_its_token(tmp_path):
@@ -195,13 +221,35 @@ def test_sluice_load_speaks_tls_and_shows_its_token(tmp_path):
         authority.certificate, *files.options(), "--server.tls.client-ca-file", str(files.ca),
         "--server.auth.callers-file", str(known), "--server.auth.anonymous", "false",
         "--server.grpc.health-address", f"127.0.0.1:{free_port()}")
-    run = [SLUICE_LOAD, "run", "--server", server.grpc, "--rate", "40", "--duration", "0.5", "--warm-up", "0",
-           "--lengths", "fixed:8", "--quiet", "--out", report, "--ca", files.ca, "--server-name", "localhost",
-           "--cert", tmp_path / "own.crt", "--key", tmp_path / "own.key"]
+    run = [
+        SLUICE_LOAD,
+        "run",
+        "--server",
+        server.grpc,
+        "--rate",
+        "40",
+        "--duration",
+        "0.5",
+        "--warm-up",
+        "0",
+        "--lengths",
+        "fixed:8",
+        "--quiet",
+        "--out",
+        report,
+        "--ca",
+        files.ca,
+        "--server-name",
+        "localhost",
+        "--cert",
+        tmp_path / "own.crt",
+        "--key",
+        tmp_path / "own.key",
+    ]
 
     def outcomes(*more, token=""):
         report.unlink(missing_ok=True)
-        subprocess.run([*run, *more], timeout=60, env={**os.environ, "SLUICE_TOKEN": token})
+        subprocess.run([*run, *more], timeout=PATIENCE_S, env={**os.environ, "SLUICE_TOKEN": token})
         phase = json.loads(report.read_text())["phases"][0]
         return phase["outcomes"], [error["code"] for error in phase["errors"]]
 
@@ -213,7 +261,7 @@ def test_sluice_load_speaks_tls_and_shows_its_token(tmp_path):
             assert counts["ok"] == 0 and errors == [grpc.StatusCode.UNAUTHENTICATED.value[0]]
         assert server.metric("sluice_caller_requests_total", caller="bob") > 0
         stranger = [SLUICE_LOAD, "run", "--server", server.grpc, "--rate", "1", "--cert", files.crt]
-        half = subprocess.run(stranger, capture_output=True, text=True, timeout=60)
+        half = subprocess.run(stranger, capture_output=True, text=True, timeout=PATIENCE_S)
         assert half.returncode == 2 and "--key: missing" in half.stderr
     finally:
         assert server.stop()[0] == 0
@@ -231,7 +279,9 @@ def test_a_certificates_name_is_a_caller(tmp_path):
     authority = Authority()
     files = Files(tmp_path, authority)
     known = tmp_path / "callers"
-    known.write_text("batch: certificate:batch.example.org requests_per_second=0.01 requests_burst=1\n")
+    known.write_text(
+        "batch: certificate:batch.example.org requests_per_second=0.01 requests_burst=1\n"
+    )
     server = SecureDaemon(
         authority.certificate, *files.options(), "--server.tls.client-ca-file", str(files.ca),
         "--server.auth.callers-file", str(known), "--server.auth.anonymous", "false",
@@ -240,10 +290,14 @@ def test_a_certificates_name_is_a_caller(tmp_path):
         server.own = authority.pair(name="batch.example.org")
         with server.client() as client:
             infer(client, text_inputs("And"), max_tokens=1)
-            with pytest.raises(InferenceServerException, match="caller batch: more than 0.01 requests"):
+            with pytest.raises(
+                InferenceServerException, match="caller batch: more than 0.01 requests"
+            ):
                 infer(client, text_inputs("And"), max_tokens=1)
         server.own = authority.pair(name="somebody.example.org")
-        with server.client() as client, pytest.raises(InferenceServerException, match="known caller"):
+        with server.client() as client, pytest.raises(
+            InferenceServerException, match="known caller"
+        ):
             client.is_server_live()
     finally:
         server.stop()

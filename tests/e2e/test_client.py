@@ -5,11 +5,12 @@ import subprocess
 
 import pytest
 from conftest import SLUICE, free_port
+from waiting import PATIENCE_S
 
 
 def sluice(demo, *arguments, stdin=None):
     return subprocess.run([SLUICE, *arguments, "--server", demo.grpc], input=stdin,
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_infer_prints_text(demo):
@@ -49,5 +50,5 @@ def test_models_and_stats(demo):
 @pytest.mark.parametrize("command", [["infer", "--text", "a"], ["health"]])
 def test_no_server_is_an_exit_code_of_its_own(command):
     run = subprocess.run([SLUICE, *command, "--server", f"127.0.0.1:{free_port()}"],
-                         capture_output=True, text=True, timeout=60)
+                         capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 3 and "hint" in run.stderr

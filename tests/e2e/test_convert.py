@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 from conftest import ROOT, SLUICE
+from waiting import PATIENCE_S
 
 GOLDENS = ROOT / "tests" / "goldens"
 
@@ -20,27 +21,42 @@ SPEC.loader.exec_module(convert)
 
 def random_state(seed, **shapes):
     draw = np.random.default_rng(seed)
-    return {name.replace("__", "."): draw.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    return {
+        name.replace("__", "."): draw.standard_normal(shape, np.float32)
+        for name, shape in shapes.items()
+    }
 
 
 def sasrec_state(layers=2, items=11, width=6, window=8):
     state = random_state(1, item_emb__weight=(items, width), pos_emb__weight=(window + 1, width),
                          last_layernorm__weight=width, last_layernorm__bias=width)
     for n in range(layers):
-        state |= random_state(n + 2, **{
-            f"attention_layers__{n}__in_proj_weight": (3 * width, width), f"attention_layers__{n}__in_proj_bias": 3 * width,
-            f"attention_layers__{n}__out_proj__weight": (width, width), f"attention_layers__{n}__out_proj__bias": width,
-            f"attention_layernorms__{n}__weight": width, f"attention_layernorms__{n}__bias": width,
-            f"forward_layernorms__{n}__weight": width, f"forward_layernorms__{n}__bias": width,
-            f"forward_layers__{n}__conv1__weight": (width, width, 1), f"forward_layers__{n}__conv1__bias": width,
-            f"forward_layers__{n}__conv2__weight": (width, width, 1), f"forward_layers__{n}__conv2__bias": width})
+        state |= random_state(
+            n + 2,
+            **{
+                f"attention_layers__{n}__in_proj_weight": (3 * width, width),
+                f"attention_layers__{n}__in_proj_bias": 3 * width,
+                f"attention_layers__{n}__out_proj__weight": (width, width),
+                f"attention_layers__{n}__out_proj__bias": width,
+                f"attention_layernorms__{n}__weight": width,
+                f"attention_layernorms__{n}__bias": width,
+                f"forward_layernorms__{n}__weight": width,
+                f"forward_layernorms__{n}__bias": width,
+                f"forward_layers__{n}__conv1__weight": (width, width, 1),
+                f"forward_layers__{n}__conv1__bias": width,
+                f"forward_layers__{n}__conv2__weight": (width, width, 1),
+                f"forward_layers__{n}__conv2__bias": width,
+            },
+        )
     return state
 
 
 def run(tmp_path, capsys, state, name, *arguments):
-    """The exit code and what was printed; the result is in tmp_path/out."""
+    """Returns the exit code and the output; the result is in tmp_path/out."""
     checkpoint = tmp_path / "in.safetensors"
-    safetensors.numpy.save_file({key: np.ascontiguousarray(value) for key, value in state.items()}, checkpoint)
+    safetensors.numpy.save_file(
+        {key: np.ascontiguousarray(value) for key, value in state.items()}, checkpoint
+    )
     code = convert.main([str(checkpoint), str(tmp_path / "out"), "--map", str(name), *arguments])
     return code, capsys.readouterr().out
 
@@ -56,13 +72,17 @@ def test_sasrec(tmp_path, capsys):
     made = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
     joined = state["attention_layers.1.in_proj_weight"]
     for i, name in enumerate("qkv"):
-        np.testing.assert_array_equal(made[f"model.layers.1.self_attn.{name}_proj.weight"], joined[6 * i:6 * i + 6])
-    np.testing.assert_array_equal(made["model.layers.0.mlp.up_proj.weight"], state["forward_layers.0.conv1.weight"][..., 0])
+        np.testing.assert_array_equal(
+            made[f"model.layers.1.self_attn.{name}_proj.weight"], joined[6 * i : 6 * i + 6]
+        )
+    np.testing.assert_array_equal(
+        made["model.layers.0.mlp.up_proj.weight"], state["forward_layers.0.conv1.weight"][..., 0]
+    )
     assert len(made) == 4 + 2 * 16
 
 
 def golden_of(folder, tmp_path):
-    """An archive for `sluice verify` of what PyTorch computed with the folder's model."""
+    """Writes PyTorch's results for the folder's model as a golden of `sluice verify`."""
     expected = safetensors.numpy.load_file(folder / "expected.safetensors")
     lengths = expected["lengths"]
     ends = np.cumsum(lengths)[:-1]
@@ -79,9 +99,17 @@ def golden_of(folder, tmp_path):
 
 
 def as_xsa_lm_is_trained(name):
-    for ours, theirs in (("model.layers.", "blocks."), ("model.embed_tokens.", "tok_emb."), ("model.skip", "skip"),
-                         ("attention_scale", "attn_scale"), ("residual_mix", "resid_mix"), ("self_attn.", "attn."),
-                         ("o_proj", "proj"), ("up_proj", "fc"), ("down_proj", "proj")):
+    for ours, theirs in (
+        ("model.layers.", "blocks."),
+        ("model.embed_tokens.", "tok_emb."),
+        ("model.skip", "skip"),
+        ("attention_scale", "attn_scale"),
+        ("residual_mix", "resid_mix"),
+        ("self_attn.", "attn."),
+        ("o_proj", "proj"),
+        ("up_proj", "fc"),
+        ("down_proj", "proj"),
+    ):
         name = name.replace(ours, theirs)
     return re.sub(r"attn\.([qkv])_proj", r"attn.c_\1", name)
 
@@ -89,18 +117,37 @@ def as_xsa_lm_is_trained(name):
 @pytest.mark.parametrize("name, golden, rename, options", [
     ("xsa_lm", "xsa_lm_small", as_xsa_lm_is_trained,
      ["num_key_value_heads=1", "sluice.positions.dims=8", "sluice.xsa.layers=[2,3]"]),
-    # Written with dense weights [out, in] and another activation than the map's default.
+    # The weights are dense, [out, in], and the activation is not the map's default.
     ("gpt2", "gpt2_small", str, ["n_head=4", "n_inner=64", "activation_function=gelu_new"]),
 ])
-def test_a_converted_model_computes_what_the_original_did(tmp_path, capsys, name, golden, rename, options):
+def test_a_converted_model_computes_what_the_original_did(
+    tmp_path, capsys, name, golden, rename, options
+):
     state = safetensors.numpy.load_file(GOLDENS / golden / "model.safetensors")
     state = {rename(key): value for key, value in state.items()}
     if name == "gpt2":
-        state = {key: value.T if value.ndim == 2 and ".h." in key else value for key, value in state.items()}
-    code, text = run(tmp_path, capsys, state, name, *(word for option in options for word in ("--set", option)))
+        state = {
+            key: value.T if value.ndim == 2 and ".h." in key else value
+            for key, value in state.items()
+        }
+    code, text = run(
+        tmp_path, capsys, state, name, *(word for option in options for word in ("--set", option))
+    )
     assert code == 0, text
-    verified = subprocess.run([SLUICE, "verify", tmp_path / "out", "--golden", golden_of(GOLDENS / golden, tmp_path),
-                               "--tolerance", "1e-4"], capture_output=True, text=True, timeout=60)
+    verified = subprocess.run(
+        [
+            SLUICE,
+            "verify",
+            tmp_path / "out",
+            "--golden",
+            golden_of(GOLDENS / golden, tmp_path),
+            "--tolerance",
+            "1e-4",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "1 outputs." in verified.stdout
 
@@ -119,13 +166,17 @@ def test_what_is_missing_or_not_known_is_listed_and_nothing_written(tmp_path, ca
 def test_dry_run_writes_nothing(tmp_path, capsys):
     code, text = run(tmp_path, capsys, sasrec_state(), "sasrec", "--dry-run")
     assert code == 0 and not (tmp_path / "out").exists()
-    assert '"hidden_size": 6' in text and "item_emb.weight [11, 6] -> model.embed_tokens.weight [11, 6]" in text
+    assert (
+        '"hidden_size": 6' in text
+        and "item_emb.weight [11, 6] -> model.embed_tokens.weight [11, 6]" in text
+    )
 
 
 MAP = """
 config: {num_hidden_layers: {count: "b.{n}.w"}, layers: [1]}
 tensors:
-  - {from: "b.{n}.w", to: "l.{n}.w", transpose: true, scale: 2.0, scale_by: {tensor: "b.{n}.s", axis: 1}}
+  - {from: "b.{n}.w", to: "l.{n}.w", transpose: true, scale: 2.0,
+     scale_by: {tensor: "b.{n}.s", axis: 1}}
   - {from: extra, to: extra, optional: true}
 ignore: ["c.{any}"]
 """
@@ -134,7 +185,9 @@ ignore: ["c.{any}"]
 def test_transposes_scales_and_folds(tmp_path, capsys):
     (tmp_path / "map.yaml").write_text(MAP)
     state = random_state(3, b__0__w=(2, 3), b__0__s=2, b__1__w=(2, 3), b__1__s=2, c__x=4)
-    code, text = run(tmp_path, capsys, state, tmp_path / "map.yaml", "--set", "sluice.xsa.layers=[0]")
+    code, text = run(
+        tmp_path, capsys, state, tmp_path / "map.yaml", "--set", "sluice.xsa.layers=[0]"
+    )
     assert code == 0, text
     made = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
     np.testing.assert_allclose(made["l.1.w"], 2 * state["b.1.w"].T * state["b.1.s"], rtol=1e-6)
@@ -143,11 +196,20 @@ def test_transposes_scales_and_folds(tmp_path, capsys):
 
 
 def test_errors_say_what_to_mend(tmp_path, capsys):
-    assert "there is no map nothing: give a file or one of gpt2, sasrec, xsa_lm" in run(tmp_path, capsys, {}, "nothing")[1]
+    assert (
+        "there is no map nothing: give a file or one of gpt2, sasrec, xsa_lm"
+        in run(tmp_path, capsys, {}, "nothing")[1]
+    )
     (tmp_path / "map.yaml").write_text('tensors: [{from: a, to: b, slice: {end: "1/3"}}]')
     assert "a [4] -> b: slice: 1/3 of 4 is no whole number" in run(
         tmp_path, capsys, random_state(1, a=4), tmp_path / "map.yaml")[1]
     (tmp_path / "map.yaml").write_text("tensors: [{from: a}]")
-    assert "tensors[0] needs `from` and `to`" in run(tmp_path, capsys, random_state(1, a=4), tmp_path / "map.yaml")[1]
+    assert (
+        "tensors[0] needs `from` and `to`"
+        in run(tmp_path, capsys, random_state(1, a=4), tmp_path / "map.yaml")[1]
+    )
     (tmp_path / "map.yaml").write_text("tensors: [{from: 'x{n}', to: b}]")
-    assert "two tensors become b" in run(tmp_path, capsys, random_state(1, x0=4, x1=4), tmp_path / "map.yaml")[1]
+    assert (
+        "two tensors become b"
+        in run(tmp_path, capsys, random_state(1, x0=4, x1=4), tmp_path / "map.yaml")[1]
+    )

@@ -1,4 +1,4 @@
-"""The shipped model, served, is the model that PyTorch trained."""
+"""The served demo model computes what PyTorch computed with it."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ def windows():
 
 
 def bits_per_byte(client):
-    """Per window: mean bits that the model needs for each byte after bos."""
+    """Returns, for each window, the mean bits that the model needs for a byte after bos."""
     answers = (infer(client, ids_inputs([ids]), ["prompt_logprobs"], max_tokens=0)
                for ids in windows())
     return [-a["prompt_logprobs"][0, 1:].astype(np.float64).mean() / np.log(2) for a in answers]
@@ -42,7 +42,7 @@ def test_zeroing_the_position_wise_weights_worsens_it(served, daemon, tmp_path):
 
 
 def zero_position_wise(path: pathlib.Path):
-    """Edits the file in place: numpy has no bf16, but zero is zero bytes in every dtype."""
+    """Edits the file in place: numpy has no bf16, but zero is all zero bytes in every dtype."""
     raw = bytearray(path.read_bytes())
     header_bytes = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8: 8 + header_bytes])

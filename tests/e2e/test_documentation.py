@@ -1,18 +1,24 @@
-"""Pages that are made of the code's tables are, links lead somewhere, and the examples run."""
+"""Generated pages are up to date, links lead to files, and examples and commands run."""
 
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from conftest import ROOT, SLUICED, Daemon
+from conftest import ROOT, SLUICE, SLUICED, Daemon, free_port
+from waiting import PATIENCE_S
 
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 
 
 def test_tables_of_options_and_metrics_are_the_codes():
-    result = subprocess.run([sys.executable, ROOT / "tools" / "make_docs.py", "--check"], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, ROOT / "tools" / "make_docs.py", "--check"], capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     options = (ROOT / "docs" / "options.md").read_text()
     printed = subprocess.run([SLUICED, "--help"], capture_output=True, text=True, check=True).stdout
@@ -34,26 +40,110 @@ def test_links_lead_to_files(page):
             assert (page.parent / target).exists(), target
 
 
+def test_the_tests_that_the_page_of_faults_names_exist():
+    file, names = None, 0
+    for line in (ROOT / "tests" / "faults.md").read_text().splitlines():
+        if found := re.match(r"- `([^`]+)`$", line):
+            file = ROOT / found.group(1)
+            assert file.exists(), line
+        elif found := re.match(r"  - `(\w+)", line):
+            assert f"def {found.group(1)}(" in file.read_text(), line
+            names += 1
+    assert names > 40
+
+
 def test_names_for_those_who_come_from_elsewhere_exist():
-    """Of our column only: each name in backticks is one of the API or an option."""
+    """Each name in backticks in the column of Sluice is one of the API or an option."""
     known = (ROOT / "docs" / "api.md").read_text() + (ROOT / "docs" / "options.md").read_text()
-    rows = [line.split("|") for line in (ROOT / "docs" / "from_other_servers.md").read_text().splitlines()
-            if line.startswith("| ") and "|---" not in line]
+    rows = [
+        line.split("|")
+        for line in (ROOT / "docs" / "from_other_servers.md").read_text().splitlines()
+        if line.startswith("| ") and "|---" not in line
+    ]
     names = [name.split("=")[0] for row in rows for name in re.findall(r"`([^`]+)`", row[3])]
     assert len(names) > 40
     for name in names:
-        assert f"`{name}`" in known or name in ("ModelStreamInfer", "ModelInfer", "engine.queue"), name
+        assert f"`{name}`" in known or name in (
+            "ModelStreamInfer",
+            "ModelInfer",
+            "engine.queue",
+        ), name
+
+
+def commands():
+    """Yields (page, words) for each command line of `sluice` in a code block of a page."""
+    for page in sorted(ROOT.glob("**/*.md")):
+        if {"build", "node_modules"} & set(page.relative_to(ROOT).parts):
+            continue
+        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.M | re.S):
+            for line in block.replace("\\\n", " ").splitlines():
+                if re.match(r"sluice\s", line):
+                    yield page, shlex.split(
+                        line.replace("[", "").replace("]", "") if " [-" in line else line,
+                        comments=True,
+                    )
+
+
+COMMANDS = list(commands())
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The folder in which the documented commands run, with the files that they name."""
+    shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / "mine")
+    shutil.copy(tmp_path / "models" / "mine" / "golden.npz", tmp_path)
+    (tmp_path / "requests.jsonl").write_text('{"text": "a"}\n')
+    for name in ("FILE", "lengths.txt"):
+        (tmp_path / name).write_text("5\n7\n100\n")
+    (tmp_path / "trace.csv").write_text("TIMESTAMP,ContextTokens\n0,5\n1,7\n")
+    return tmp_path
+
+
+def test_the_pages_show_every_command_of_the_client():
+    help_text = subprocess.run(
+        [SLUICE, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    known = set(re.findall(r"^  ([a-z]+) ", help_text.partition("Subcommands:")[2], re.M))
+    assert len(known) > 10 and known == {words[1] for _, words in COMMANDS}
+
+
+@pytest.mark.parametrize(
+    "page, words", COMMANDS, ids=[f"{page.name}: {' '.join(words)}" for page, words in COMMANDS]
+)
+def test_documented_commands_are_understood(files, page, words):
+    """Without a server it ends with 3, or 0 if it needs none; 2 would mean wrong arguments."""
+    nowhere = f"127.0.0.1:{free_port()}"
+    run = subprocess.run(
+        [SLUICE, *words[1:]],
+        cwd=files,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env={**os.environ, "SLUICE_SERVER": nowhere, "SLUICE_ADMIN": nowhere},
+    )
+    needs_no_server = words[1] in ("fit", "verify")
+    assert run.returncode == (0 if needs_no_server else 3), run.stdout + run.stderr
 
 
 @pytest.fixture(scope="module")
 def server():
-    daemon = Daemon(models=[("demo", ROOT / "models" / "demo"), ("recommender", ROOT / "models" / "recommender")])
+    daemon = Daemon(
+        models=[
+            ("demo", ROOT / "models" / "demo"),
+            ("recommender", ROOT / "models" / "recommender"),
+        ]
+    )
     yield daemon.grpc
     daemon.stop()
 
 
 def run(name, *arguments):
-    result = subprocess.run([sys.executable, ROOT / "examples" / name, *arguments], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, ROOT / "examples" / name, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout.splitlines()
 

@@ -1,4 +1,4 @@
-"""Connections that stall, flood or break: rows 13 to 17 of tests/faults.md."""
+"""Connections that stall, flood or break: faults 13 to 17 of tests/faults.md."""
 
 import re
 import socket
@@ -11,16 +11,17 @@ from http2 import (
     STREAM_INFER, Connection, frame, message,
 )
 from infer import infer, text_inputs
-from limits import MIB, descriptors, grown, request, resident, until
+from limits import MIB, descriptors, grown, request, resident
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S, wait_until
 
 MAX_STREAMS = 128
 
 
 @pytest.fixture(scope="module")
 def server():
-    """Short times, so that what is reaped is reaped soon. One bystander's call takes far less."""
+    """A daemon with short timeouts, which are still far longer than a bystander's call."""
     daemon = Daemon("--server.grpc.transfer-timeout-us", "1s",
                     "--server.grpc.stream-idle-timeout-us", "1s",
                     "--server.grpc.max-streams", str(MAX_STREAMS),
@@ -35,11 +36,11 @@ def server():
 
 @pytest.fixture
 def descriptors_return(server):
-    """After the test the daemon has no more descriptors than before it."""
-    until(lambda: server.metric("sluice_requests_running") == 0)
+    """Checks that the daemon has no more descriptors after the test than before it."""
+    wait_until(lambda: server.metric("sluice_requests_running") == 0)
     before = descriptors(server)
     yield
-    until(lambda: descriptors(server) <= before)
+    wait_until(lambda: descriptors(server) <= before)
 
 
 def test_client_killed_in_the_middle_of_its_upload(server, descriptors_return):
@@ -61,9 +62,9 @@ def test_client_killed_in_the_middle_of_its_response(server, descriptors_return)
                     killed.send(1, message(request(max_tokens=200)))
                 killed.wait(lambda: 1 in killed.data)
                 killed.abort()
-        until(lambda: server.metric("sluice_requests_total", code="CANCELLED") >= endings + 5)
-        # The bystander runs one at a time.
-        until(lambda: server.metric("sluice_requests_running") <= 1)
+        wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") >= endings + 5)
+        # The bystander has at most one request in progress.
+        wait_until(lambda: server.metric("sluice_requests_running") <= 1)
 
 
 def exhausted(end):
@@ -96,7 +97,7 @@ def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_retu
     ended = server.metric("sluice_idle_streams_ended_total")
     with undisturbed(server), Connection(server.grpc) as stalled:
         stalled.open(1, STREAM_INFER)
-        stalled.send(1, message(request(max_tokens=2)))  # answered first: half-way need not be the start
+        stalled.send(1, message(request(max_tokens=2)))  # answered before the stream stalls
         stalled.wait(lambda: 1 in stalled.data)
         stalled.open(3, STREAM_INFER)
         for stream in (1, 3):
@@ -109,13 +110,17 @@ def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_retu
 
 
 def test_a_stream_with_something_in_progress_does_not_rest(daemon):
-    """Its one request takes longer than the timeout, and more of it comes meanwhile."""
-    server = daemon("--server.grpc.stream-idle-timeout-us", "100ms", faults="replay:delay=300*2")
+    """Its one request takes longer than the timeout while responses keep coming."""
+    server = daemon("--server.grpc.stream-idle-timeout-us", "1s", faults="replay:delay=1500*2")
     with Connection(server.grpc) as working:
         working.open(1, STREAM_INFER)
         working.send(1, message(request(max_tokens=4)))
         assert idle(working.end(1))
-        assert last_response(working.data[1]).infer_response.parameters["triton_final_response"].bool_param
+        assert (
+            last_response(working.data[1])
+            .infer_response.parameters["triton_final_response"]
+            .bool_param
+        )
     assert server.metric("sluice_requests_total", code="OK") == 1
 
 
@@ -182,7 +187,7 @@ def test_two_thousand_connections(daemon):
         assert descriptors(server) > 2000
         for each in connections:
             each.socket.close()
-    until(lambda: descriptors(server) <= descriptors_before)
+    wait_until(lambda: descriptors(server) <= descriptors_before)
     assert grown(server, before) < 100 * MIB
 
 
@@ -195,32 +200,34 @@ def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon)
         with Connection(server.grpc) as one_more:
             assert one_more.closed()
         assert server.metric("sluice_connections_open", listener="grpc") == 50
-        assert server.metric("sluice_connections_refused_total", listener="grpc", reason="limit") >= 1
+        assert (
+            server.metric("sluice_connections_refused_total", listener="grpc", reason="limit") >= 1
+        )
         infer(client, text_inputs("And"), max_tokens=1)
         connections.pop().socket.close()
 
         def welcome():
             with Connection(server.grpc) as another:
                 return not another.settle()
-        until(welcome)
+        wait_until(welcome)
         for each in connections:
             each.socket.close()
 
 
 def test_descriptors_run_out_and_come_back(daemon):
-    """gRPC's own listener never accepts again after that."""
+    """gRPC's own listener would never accept again after that."""
     server = daemon(descriptors=300)
     connections = [socket.create_connection(server.grpc.split(":")) for _ in range(400)]
-    until(lambda: descriptors(server) > 40)
+    wait_until(lambda: descriptors(server) > 40)
     for each in connections:
         each.close()
-    until(lambda: answers(server))
+    wait_until(lambda: answers(server))
     with undisturbed(server):
         pass
 
 
 def test_accepting_goes_on_after_errors(daemon):
-    """Beside descriptors that run out, accept can fail for reasons that nobody thought of."""
+    """accept() can fail for other reasons than descriptors that run out."""
     failures = 5
     server = daemon(faults=f"accept:fail=internal*{failures}")
     with undisturbed(server):
@@ -238,7 +245,7 @@ def answers(server):
 
 
 def flood(connection, streams, reset):
-    """Opens `streams` calls, each reset at once; until the peer closes the connection."""
+    """Opens `streams` calls, resetting each at once if `reset`, until the peer hangs up."""
     written = b""
     for stream in range(1, 2 * streams, 2):
         written += frame(HEADERS, END_HEADERS, stream, connection.block(INFER))
@@ -253,7 +260,7 @@ def flood(connection, streams, reset):
 
 
 def test_rapid_resets(server, descriptors_return):
-    """CVE-2023-44487: a stream that is reset leaves HTTP/2's limit, but not the daemon."""
+    """CVE-2023-44487: a reset stream leaves HTTP/2's limit but still occupies the daemon."""
     before = resident(server)
     with undisturbed(server):
         for _ in range(3):
@@ -289,7 +296,7 @@ def test_20_kb_of_metadata_is_an_error(server, descriptors_return, mute):
         assert wordy.closed()
 
 
-# Where the call has reached the daemon already, it may end as cancelled.
+# A call that has reached the daemon already may end as cancelled.
 @pytest.mark.parametrize("wrong, statuses", [
     ({"extra": ("x-some-bin", "!!!!****")}, ("1", "14")),
     ({"extra": ("grpc-trace-bin", "%")}, ("1", "14")),
@@ -316,7 +323,9 @@ def test_odd_headers_do_no_harm(server, descriptors_return):
     with undisturbed(server):
         for each in odd:
             with Connection(server.grpc) as connection:
-                assert connection.call(1, INFER, request(max_tokens=1), each)["grpc-status"] == "0", each
+                assert (
+                    connection.call(1, INFER, request(max_tokens=1), each)["grpc-status"] == "0"
+                ), each
 
 
 def test_ping_flood(server, descriptors_return):
@@ -332,7 +341,9 @@ def test_ping_flood(server, descriptors_return):
 ], ids=["nothing", "half_a_head", "long_head", "zeros", "post", "http2"])
 def test_http_requests_that_stall_or_lie(server, descriptors_return, said):
     with undisturbed(server):
-        sockets = [socket.create_connection(server.http.split(":"), timeout=30) for _ in range(8)]
+        sockets = [
+            socket.create_connection(server.http.split(":"), timeout=PATIENCE_S) for _ in range(8)
+        ]
         for each in sockets:
             each.sendall(said)
         for each in sockets:

@@ -1,4 +1,4 @@
-"""What a request, a caller or the device does wrong in the engine, and what becomes of it."""
+"""Requests, callers and devices that fail in the engine, and what becomes of the others."""
 
 import os
 import subprocess
@@ -6,22 +6,36 @@ import subprocess
 import numpy as np
 import pytest
 from always import await_balance, undisturbed
-from calls import POISON, Call, pause, poisonous_model, trailers, wait_until
-from conftest import DEMO, SLOWER, SLUICED
+from calls import POISON, Call, poisonous_model, trailers
+from conftest import DEMO, SLUICED
 from infer import ids_inputs, infer, text_inputs
 from test_invariance import same
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S, pause, wait_until
 
-TEXTS = [text_inputs(f"And it came to pass in the {day} day") for day in ("first", "second", "third")]
+TEXTS = [
+    text_inputs(f"And it came to pass in the {day} day") for day in ("first", "second", "third")
+]
 
 
-def hold_back(server, request_id="hold"):
-    """A request whose step begins late, so that what follows waits and then rides together."""
-    ran = server.metric("sluice_admitted_total")
+def hold_back(server, held_step, request_id="hold"):
+    """Sends a request whose step waits at a gate; later requests queue and then run together."""
     held = Call(server, request_id)
-    wait_until(lambda: server.metric("sluice_admitted_total") > ran)
+    held_step.await_met()
     return held
+
+
+def await_unended(server, requests):
+    """Waits until so many requests wait or run; none of them ends while a step is held."""
+    wait_until(
+        lambda: server.metric("sluice_requests_waiting") + server.metric("sluice_requests_running")
+        >= requests
+    )
+
+
+BYSTANDER = 1  # the request of `undisturbed` that waits or runs
+HELD = 1
 
 
 @pytest.mark.parametrize("value", ["nan", "NaN", "inf", "-inf", "1e999"])
@@ -46,17 +60,20 @@ def test_a_number_that_is_not_finite_is_invalid(demo, value):
     assert trailer["sluice-reason"] == "parameter"
 
 
-def test_what_a_model_has_no_finite_answer_to_fails_alone(daemon, tmp_path):
+def test_what_a_model_has_no_finite_answer_to_fails_alone(daemon, gate, tmp_path):
+    held_step = gate("step")
     server = daemon(models=[("demo", poisonous_model(tmp_path / "model"))],
-                    faults="before_replay@hold:delay=400*1")
+                    faults=f"before_replay@hold:{held_step}*1")
     with server.client() as client:
         alone = [infer(client, text, max_tokens=8) for text in TEXTS]
     with undisturbed(server):
         batches = server.metric("sluice_batch_rows_count")
-        held = hold_back(server)
+        held = hold_back(server, held_step)
         poisoned = Call(server, inputs=ids_inputs([[256, 65, POISON, 66]]), max_tokens=8)
         half_poisoned = Call(server, inputs=ids_inputs([[256, 65], [256, POISON]]), max_tokens=8)
         mates = [Call(server, inputs=text, max_tokens=8) for text in TEXTS]
+        await_unended(server, HELD + 2 + len(mates) + BYSTANDER)
+        held_step.open()
         for failing in (poisoned, half_poisoned):
             with pytest.raises(InferenceServerException) as failed:
                 failing.end()
@@ -68,60 +85,82 @@ def test_what_a_model_has_no_finite_answer_to_fails_alone(daemon, tmp_path):
     assert server.metric("sluice_requests_total", code="INTERNAL") == 2
 
 
-def test_a_deadline_that_passes_in_the_queue_ends_there(daemon):
-    server = daemon(faults=f"before_replay@hold:delay={1000 * SLOWER}*1")
+def test_a_deadline_that_passes_in_the_queue_ends_there(daemon, gate):
+    held_step = gate("step")
+    server = daemon(faults=f"before_replay@hold:{held_step}*1")
     with undisturbed(server):
-        held = hold_back(server)
-        hasty = [Call(server, timeout=200_000 * SLOWER) for _ in range(5)]
+        held = hold_back(server, held_step)
+        hasty = [Call(server, timeout=2_000_000) for _ in range(5)]
+        await_unended(server, HELD + len(hasty) + BYSTANDER)
+        pause(2.1)  # more than each of them has left
+        held_step.open()
         assert [each.status() for each in hasty] == ["DEADLINE_EXCEEDED"] * 5
         held.end()
-    # Where all are slow, the client's reset may overtake the daemon's own timer.
+    # The client's reset may overtake the daemon's own timer.
     missed = server.metric("sluice_deadline_missed_total", stage="queue")
     assert missed > 0
     assert missed + server.metric("sluice_requests_total", code="CANCELLED") == 5
     assert server.metric("sluice_deadline_missed_total", stage="run") == 0
 
 
-def test_who_cancels_in_any_state_disturbs_nobody(daemon):
+def test_who_cancels_in_any_state_disturbs_nobody(daemon, gate):
     points = ("admit", "queue", "before_replay", "replay", "deliver")
-    faults = ";".join(f"{point}@{point}:delay=400*1" for point in points)
+    states = {point: gate(point) for point in points}
+    held_step, generated = gate("step"), gate("generated")
+    # The cancelled request takes seconds after its gate, so that its cancellation arrives in time.
+    slowly = "delay=20"
     server = daemon(
-        faults=faults + ";before_replay@hold:delay=400*1;deliver@generating:delay=20")
+        faults=";".join(
+            [f"{point}@{point}:{states[point]}*1;deliver@{point}:{slowly}" for point in points]
+            + [
+                f"before_replay@hold:{held_step}*1",
+                f"deliver@generating:{generated}*1;deliver@generating:{slowly}",
+            ]
+        )
+    )
     with server.client() as client:
         alone = [infer(client, text, max_tokens=20) for text in TEXTS]
     with undisturbed(server):
         for point in points:
-            victim = Call(server, point, max_tokens=150)
+            victim = Call(server, point, max_tokens=150, ignore_eos=True)
+            states[point].await_met()
             mates = [Call(server, inputs=text, max_tokens=20) for text in TEXTS]
-            pause(0.1)  # it is in the state for longer than that
             victim.cancel()
             assert victim.status() == "CANCELLED", point
+            states[point].open()
             assert all(same(mate.end(), wanted) for mate, wanted in zip(mates, alone)), point
-        held = hold_back(server)
+        held = hold_back(server, held_step)
         waiting = Call(server, max_tokens=150)
-        wait_until(lambda: server.metric("sluice_requests_waiting") > 0)
+        await_unended(server, HELD + 1 + BYSTANDER)
         waiting.cancel()
         assert waiting.status() == "CANCELLED"
+        held_step.open()
         held.end()
         generating = Call(server, "generating", max_tokens=150, ignore_eos=True)
-        pause(0.2)  # of the three seconds that it takes
+        generated.await_met()
         generating.cancel()
         assert generating.status() == "CANCELLED"
-        wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == len(points) + 2)
+        generated.open()
+        wait_until(
+            lambda: server.metric("sluice_requests_total", code="CANCELLED") == len(points) + 2
+        )
 
 
-def test_a_step_without_memory_runs_in_parts(daemon):
+def test_a_step_without_memory_runs_in_parts(daemon, gate):
+    held_step = gate("step")
     server = daemon(faults="replay@many:fail=resource_exhausted*2;"
-                           "replay@large:fail=resource_exhausted;before_replay@hold:delay=300*1")
+                           f"replay@large:fail=resource_exhausted;before_replay@hold:{held_step}*1")
     rows = [[256, 65 + row] for row in range(8)]
     with server.client() as client:
         alone = [infer(client, text, max_tokens=8) for text in TEXTS]
         many_alone = infer(client, ids_inputs(rows), max_tokens=4)
     with undisturbed(server):
         assert same(Call(server, "many", ids_inputs(rows)).end(), many_alone)
-        held = hold_back(server)
+        held = hold_back(server, held_step)
         large = Call(server, "large")
         mates = [Call(server, inputs=text, max_tokens=8) for text in TEXTS]
+        await_unended(server, HELD + 1 + len(mates) + BYSTANDER)
+        held_step.open()
         with pytest.raises(InferenceServerException) as failed:
             large.end()
         assert failed.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
@@ -136,9 +175,21 @@ def test_a_step_without_memory_runs_in_parts(daemon):
                                             ("replay:nan", "SLUICE_TEST_FAULTS")])
 def test_what_fails_at_start_ends_the_daemon(fault, message):
     ended = subprocess.run(
-        [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", "127.0.0.1:0",
-         "--server.metrics.address", "127.0.0.1:0", "--server.admin.address="],
-        env={**os.environ, "SLUICE_TEST_FAULTS": fault}, capture_output=True, text=True, timeout=60)
+        [
+            SLUICED,
+            "--model",
+            f"demo={DEMO}",
+            "--server.grpc.address",
+            "127.0.0.1:0",
+            "--server.metrics.address",
+            "127.0.0.1:0",
+            "--server.admin.address=",
+        ],
+        env={**os.environ, "SLUICE_TEST_FAULTS": fault},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
     assert ended.returncode in (1, 2)
     assert message in ended.stderr
     assert "ready" not in ended.stdout
@@ -157,7 +208,7 @@ def test_a_device_that_fails_again_and_again_is_not_ready(daemon):
 
 
 def test_a_lost_device_ends_the_daemon(daemon):
-    server = daemon("--engine.watchdog.grace-us", "3s",
+    server = daemon("--engine.watchdog.grace-us", "10s",
                     faults="replay@lost:fail=unavailable;replay@after:fail=unavailable")
     assert Call(server).status() == "OK"
     lost = Call(server, "lost")
@@ -167,13 +218,13 @@ def test_a_lost_device_ends_the_daemon(daemon):
     assert Call(server, "after").status() == "UNAVAILABLE"
     await_balance(server)
     assert server.metric("sluice_backend_errors_total", kind="unavailable") >= 1
-    output, _ = server.process.communicate(timeout=5)
+    output, _ = server.process.communicate(timeout=PATIENCE_S)
     assert server.process.returncode == 70, output
     assert "lost the device" in output
 
 
 def test_a_device_that_hangs_ends_the_daemon_after_its_requests(daemon):
-    server = daemon("--engine.watchdog.hang-us", "500ms", "--engine.watchdog.grace-us", "3s",
+    server = daemon("--engine.watchdog.hang-us", "3s", "--engine.watchdog.grace-us", "10s",
                     faults="replay@hang:hang*1")
     with server.client() as client:
         infer(client, TEXTS[0], max_tokens=8)
@@ -186,6 +237,6 @@ def test_a_device_that_hangs_ends_the_daemon_after_its_requests(daemon):
     assert Call(server).status() == "UNAVAILABLE", "nothing is taken that cannot be done"
     await_balance(server)
     assert server.metric("sluice_backend_errors_total", kind="hang") == 1
-    output, _ = server.process.communicate(timeout=30)
+    output, _ = server.process.communicate(timeout=PATIENCE_S)
     assert server.process.returncode == 70, output
     assert "hung" in output

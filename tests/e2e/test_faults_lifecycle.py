@@ -1,4 +1,4 @@
-"""How daemons end under load, and what machines do to them: full disks, lost readers, stopped processes."""
+"""Ends of daemons under load; full disks, lost readers, stopped processes."""
 
 import json
 import os
@@ -12,41 +12,47 @@ import grpc
 import pytest
 import tritonclient.grpc as grpcclient
 from always import await_balance, undisturbed
-from calls import Call, pause, wait_until
-from conftest import DEMO, ROOT, SLOWER, SLUICED, Daemon, free_port
+from calls import Call
+from conftest import DEMO, ROOT, SLUICED, Daemon, free_port
 from infer import infer, text_inputs
 from streaming import Stream
 from test_invariance import same
 from tritonclient.grpc import service_pb2_grpc
+from waiting import PATIENCE_S, pause, wait_until
 
 INPUTS = text_inputs("And it came to pass")
 
 
-def test_sigterm_under_load_waits_for_what_was_accepted_and_for_no_hung_call(daemon):
-    server = daemon("--server.lifecycle.drain-delay-us", "500ms",
-                    "--server.lifecycle.drain-timeout-us", "10s",
-                    faults="before_replay@hold:delay=1000*1")
+def test_sigterm_under_load_waits_for_what_was_accepted_and_for_no_hung_call(daemon, gate):
+    held_step = gate("step")
+    # The late call arrives within the first of these times; accepted calls end within the second.
+    server = daemon("--server.lifecycle.drain-delay-us", "5s",
+                    "--server.lifecycle.drain-timeout-us", "20s",
+                    faults=f"before_replay@hold:{held_step}*1")
     with server.client() as client:
         alone = infer(client, INPUTS, max_tokens=100)
     with grpc.insecure_channel(server.grpc) as channel:
         never_ends = threading.Event()
 
         def open_for_ever():
-            never_ends.wait(60)
+            never_ends.wait(PATIENCE_S)
             yield from ()
 
         hung = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(open_for_ever())
         held = Call(server, "hold")
+        held_step.await_met()
         accepted = [Call(server, inputs=INPUTS, max_tokens=100) for _ in range(8)]
-        wait_until(lambda: server.metric("sluice_requests_waiting") > 0)
+        wait_until(lambda: server.metric("sluice_requests_waiting") >= len(accepted))
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: not server.ready())
         assert server.live()
         assert server.process.poll() is None, "NOT_SERVING comes first"
         late = Call(server, inputs=INPUTS, max_tokens=100)  # within drain_delay it is still taken
+        wait_until(lambda: server.metric("sluice_requests_waiting") > len(accepted))
+        held_step.open()
         assert all(same(call.end(), alone) for call in (*accepted, late))
         held.end()
-        output, _ = server.process.communicate(timeout=20)
+        output, _ = server.process.communicate(timeout=PATIENCE_S)
         never_ends.set()
         assert hung.code() is not grpc.StatusCode.OK
     assert server.process.returncode == 0, output
@@ -56,14 +62,14 @@ def test_a_hung_device_does_not_hold_up_the_end(daemon):
     server = daemon("--server.lifecycle.drain-timeout-us", "500ms", faults="replay@hang:hang")
     call = Call(server, "hang")
     wait_until(lambda: server.metric("sluice_requests_running") > 0)
-    status, output = server.stop(timeout_s=20)
+    status, output = server.stop()
     assert status == 70, output
     assert call.status() == "UNAVAILABLE"
 
 
 def test_two_replicas_one_restarted_no_call_fails(daemon):
     ports = [free_port(), free_port()]
-    options = ("--server.lifecycle.drain-delay-us", "1s")
+    options = ("--server.lifecycle.drain-delay-us", "3s")
     replicas = [daemon(*options, grpc=f"127.0.0.1:{port}") for port in ports]
     service_config = {"loadBalancingConfig": [{"round_robin": {}}],
                       "healthCheckConfig": {"serviceName": ""}}
@@ -86,7 +92,9 @@ def test_two_replicas_one_restarted_no_call_fails(daemon):
         threads = [threading.Thread(target=load, args=(index,)) for index in range(4)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: all(replica.metric("sluice_admitted_total") > 10 for replica in replicas))
+        wait_until(
+            lambda: all(replica.metric("sluice_admitted_total") > 10 for replica in replicas)
+        )
         status, output = replicas[0].stop()
         assert status == 0, output
         replicas[0] = daemon(*options, grpc=replicas[0].grpc)
@@ -100,7 +108,7 @@ def test_two_replicas_one_restarted_no_call_fails(daemon):
 
 
 def started(**files):
-    """A ready daemon that logs every request to `files`, and prints where it listens."""
+    """Returns a ready daemon that logs every request to `files`."""
     grpc_address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     process = subprocess.Popen(
         [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", grpc_address,
@@ -108,7 +116,7 @@ def started(**files):
          "--server.admin.address=", "--engine.batch.max-batch-tokens=1024"], **files)
     server = Daemon.__new__(Daemon)
     server.grpc, server.http, server.process = grpc_address, http_address, process
-    wait_until(server.ready, 60 * SLOWER)
+    wait_until(server.ready)
     return server
 
 
@@ -119,7 +127,7 @@ def serves_and_ends(server):
                 assert Call(server).status() == "OK"
     finally:
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(PATIENCE_S) == 0
 
 
 def test_a_log_that_cannot_be_written_stops_nobody():
@@ -155,30 +163,32 @@ def test_a_taken_port_is_named_and_nothing_is_served(demo, option):
     with undisturbed(demo):
         second = subprocess.run([SLUICED, "--model", f"demo={DEMO}", option, taken, other,
                                  "127.0.0.1:0", "--server.admin.address="],
-                                capture_output=True, text=True, timeout=60)
+                                capture_output=True, text=True, timeout=PATIENCE_S)
     assert second.returncode == 1
     assert taken in second.stderr
     assert "ready" not in second.stdout
 
 
-def test_a_stopped_process_expires_only_who_is_late(daemon):
-    """Stopped for longer than the watchdog allows a step, and than one caller can wait."""
-    server = daemon("--engine.watchdog.hang-us", "1s", faults="replay@hold:delay=500*1")
+def test_a_stopped_process_expires_only_who_is_late(daemon, gate):
+    """The stop is longer than the watchdog allows a step and than some callers can wait."""
+    held_step = gate("step")
+    server = daemon("--engine.watchdog.hang-us", "6s", faults=f"replay@hold:{held_step}*1")
     with undisturbed(server):
         held = Call(server, "hold")
-        wait_until(lambda: server.metric("sluice_requests_running") > 0)
-        patient = [Call(server, timeout=60_000_000) for _ in range(3)]
-        hasty = [Call(server, timeout=1_500_000) for _ in range(3)]
+        held_step.await_met()
+        patient = [Call(server, timeout=PATIENCE_S * 1_000_000) for _ in range(3)]
+        hasty = [Call(server, timeout=5_000_000) for _ in range(3)]
         wait_until(lambda: server.metric("sluice_requests_waiting") >= 6)
         server.process.send_signal(signal.SIGSTOP)
-        pause(3)
+        pause(7)
         server.process.send_signal(signal.SIGCONT)
+        held_step.open()
         assert [call.status() for call in hasty] == ["DEADLINE_EXCEEDED"] * 3
         assert [call.status() for call in (held, *patient)] == ["OK"] * 4
     assert server.ready()
 
 
-# Who reads the wall clock, and why it may.
+# The files that read the wall clock, and why they may.
 WALL_CLOCK = {
     "server/inference/frontend.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
     "server/net/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes it at once",
@@ -194,9 +204,11 @@ WALL_CLOCK = {
 
 
 def test_nothing_else_reads_the_wall_clock():
-    """So that a clock which is set moves no deadline, timeout, wait or cost."""
-    reader = re.compile(r"\bsystem_clock\b|absl::Now\(|\bCLOCK_REALTIME\b|\bgettimeofday\b|\btime\(nullptr\)"
-                        r"|\btime\(NULL\)|high_resolution_clock")
+    """Setting the clock must move no deadline, timeout, wait or cost."""
+    reader = re.compile(
+        r"\bsystem_clock\b|absl::Now\(|\bCLOCK_REALTIME\b|\bgettimeofday\b|\btime\(nullptr\)"
+        r"|\btime\(NULL\)|high_resolution_clock"
+    )
     found = {
         str(path.relative_to(ROOT))
         for folder in ("server", "engine", "kernels", "config")

@@ -1,4 +1,4 @@
-"""Messages that lie about what they are: rows 1 to 5 and 8 of tests/faults.md."""
+"""Messages that lie about what they are: faults 1 to 5 and 8 of tests/faults.md."""
 
 import gzip
 import struct
@@ -23,7 +23,7 @@ def server():
 
 
 def made(text=b"And", shape=(1, 1), datatype="BYTES", **fields):
-    """A ModelInferRequest with one input."""
+    """Returns a ModelInferRequest with one input."""
     built = service_pb2.ModelInferRequest(model_name="demo", **fields)
     tensor = built.inputs.add(name="text_input", datatype=datatype, shape=shape)
     if text is not None:
@@ -66,7 +66,7 @@ def with_parameter(name, value, kind="int64_param"):
 
 
 def raises(server, built, *allowed, path=INFER, words=()):
-    """`built` is refused, on either way, and nothing is admitted."""
+    """Checks that `built` is refused, as a unary call and on a stream."""
     body = built if isinstance(built, bytes) else built.SerializeToString()
     with Connection(server.grpc) as connection:
         end = connection.call(1, path, body)
@@ -102,9 +102,17 @@ def test_what_is_no_message_is_never_queued(server, body):
         assert server.metric("sluice_rejected_total") == refused + 2
 
 
-@pytest.mark.parametrize("method", [
-    "ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics", "RepositoryIndex",
-])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "ServerMetadata",
+        "ModelReady",
+        "ModelMetadata",
+        "ModelConfig",
+        "ModelStatistics",
+        "RepositoryIndex",
+    ],
+)
 def test_other_methods_know_garbage_too(server, method):
     with undisturbed(server):
         raises(server, b"\xff\xff", INVALID, path=f"/inference.GRPCInferenceService/{method}")
@@ -112,7 +120,7 @@ def test_other_methods_know_garbage_too(server, method):
 
 def test_500_mb_are_not_held(server):
     before = resident(server)
-    # At its quota gRPC closes connections, and not only of those who filled it.
+    # At its quota gRPC closes connections, not only those that filled it.
     with undisturbed(server, reconnects=True):
         huge = grpc.insecure_channel(server.grpc, options=[("grpc.max_send_message_length", -1)])
         with huge, pytest.raises(grpc.RpcError) as error:
@@ -138,7 +146,7 @@ def test_compressed_bombs_are_not_opened(server, encoding):
         connection.open(1, INFER, ("grpc-encoding", encoding))
         connection.send(1, message(bomb, compressed=1), END_STREAM)
         assert connection.end(1)["grpc-status"] == UNIMPLEMENTED
-        # Without saying how it is compressed: bytes like others.
+        # Without an encoding header these are bytes like any others.
         connection.open(3, INFER)
         connection.send(3, message(bomb, compressed=1), END_STREAM)
         assert connection.end(3)["grpc-status"] != "0"
@@ -148,21 +156,45 @@ def test_compressed_bombs_are_not_opened(server, encoding):
 LARGEST, LEAST = (1 << 63) - 1, -(1 << 63)
 
 
-@pytest.mark.parametrize("wrong", [
-    ids([-1, 1], b"\1\0\0\0"), ids([1, -1], b"\1\0\0\0"), ids([0, 1], b""), ids([1, 0], b""),
-    ids([LARGEST, LARGEST], b"\1\0\0\0"), ids([1 << 32, 1 << 32], b""), ids([1 << 62, 4], b""),
-    ids([LEAST, 2], b""), ids([1, LARGEST], b"\1\0\0\0"), ids([], b"\1\0\0\0"), ids([1], b"\1\0\0\0"),
-    ids([1] * 1000, b"\1\0\0\0"), ids([1, 2], b"\1\0\0\0"), ids([1, 1], b"\1\0\0"), ids([1, 1], b""),
-    ids([1, 1]), ids([1, 1], b"\1\0\0\0", datatype="FP8"), ids([1, 1], b"\1\0\0\0", datatype=""),
-    ids([1, 1], b"\1\0\0\0", name="nothing"), ids([1, 1], b"\1\0\0\0", name=""),
-    ids([1, 1], struct.pack("<i", -1)), ids([1, 1], struct.pack("<i", 1 << 30)),
-    twice(), raw_and_typed(), same_output_twice(),
-    made(text=None), made(shape=[LARGEST, 1]), made(shape=[2, 1]), made(datatype="INT32"),
-    made(text=b"\xff\xfe", shape=[1, 2]),
-    made(raw_input_contents=[b"\xff\xff\xff\xff"], text=None),
-    made(raw_input_contents=[struct.pack("<I", 1000) + b"x"], text=None),
-    made(raw_input_contents=[b"\0\0\0\0"] * 3, text=None), service_pb2.ModelInferRequest(model_name="demo"),
-])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ids([-1, 1], b"\1\0\0\0"),
+        ids([1, -1], b"\1\0\0\0"),
+        ids([0, 1], b""),
+        ids([1, 0], b""),
+        ids([LARGEST, LARGEST], b"\1\0\0\0"),
+        ids([1 << 32, 1 << 32], b""),
+        ids([1 << 62, 4], b""),
+        ids([LEAST, 2], b""),
+        ids([1, LARGEST], b"\1\0\0\0"),
+        ids([], b"\1\0\0\0"),
+        ids([1], b"\1\0\0\0"),
+        ids([1] * 1000, b"\1\0\0\0"),
+        ids([1, 2], b"\1\0\0\0"),
+        ids([1, 1], b"\1\0\0"),
+        ids([1, 1], b""),
+        ids([1, 1]),
+        ids([1, 1], b"\1\0\0\0", datatype="FP8"),
+        ids([1, 1], b"\1\0\0\0", datatype=""),
+        ids([1, 1], b"\1\0\0\0", name="nothing"),
+        ids([1, 1], b"\1\0\0\0", name=""),
+        ids([1, 1], struct.pack("<i", -1)),
+        ids([1, 1], struct.pack("<i", 1 << 30)),
+        twice(),
+        raw_and_typed(),
+        same_output_twice(),
+        made(text=None),
+        made(shape=[LARGEST, 1]),
+        made(shape=[2, 1]),
+        made(datatype="INT32"),
+        made(text=b"\xff\xfe", shape=[1, 2]),
+        made(raw_input_contents=[b"\xff\xff\xff\xff"], text=None),
+        made(raw_input_contents=[struct.pack("<I", 1000) + b"x"], text=None),
+        made(raw_input_contents=[b"\0\0\0\0"] * 3, text=None),
+        service_pb2.ModelInferRequest(model_name="demo"),
+    ],
+)
 def test_tensors_that_are_not_what_they_say(server, wrong):
     before = resident(server)
     with undisturbed(server):
@@ -170,11 +202,25 @@ def test_tensors_that_are_not_what_they_say(server, wrong):
     assert grown(server, before) < 4 * MIB, "allocated for what was not there"
 
 
-@pytest.mark.parametrize("name, value", [
-    ("max_tokens", LARGEST), ("max_tokens", LEAST), ("max_tokens", -1), ("top_k", LARGEST), ("top_k", -1),
-    ("priority", LARGEST), ("priority", LEAST), ("timeout", LARGEST), ("timeout", LEAST), ("timeout", -1),
-    ("n", LARGEST), ("top_logprobs", LARGEST), ("seed", LEAST), ("min_tokens", LARGEST),
-])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("max_tokens", LARGEST),
+        ("max_tokens", LEAST),
+        ("max_tokens", -1),
+        ("top_k", LARGEST),
+        ("top_k", -1),
+        ("priority", LARGEST),
+        ("priority", LEAST),
+        ("timeout", LARGEST),
+        ("timeout", LEAST),
+        ("timeout", -1),
+        ("n", LARGEST),
+        ("top_logprobs", LARGEST),
+        ("seed", LEAST),
+        ("min_tokens", LARGEST),
+    ],
+)
 def test_extreme_numbers(server, name, value):
     with undisturbed(server):
         raises(server, with_parameter(name, value), INVALID)
@@ -182,15 +228,30 @@ def test_extreme_numbers(server, name, value):
         raises(server, with_parameter(name, float(value) * 4, "double_param"), INVALID)
 
 
-@pytest.mark.parametrize("name", [
-    "../demo", "demo/../demo", "/etc/passwd", "demo\0", "\0", "", "unknown", "x" * 60_000, "demo/", "%2e%2e",
-], ids=lambda name: repr(name[:20]))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../demo",
+        "demo/../demo",
+        "/etc/passwd",
+        "demo\0",
+        "\0",
+        "",
+        "unknown",
+        "x" * 60_000,
+        "demo/",
+        "%2e%2e",
+    ],
+    ids=lambda name: repr(name[:20]),
+)
 def test_names_of_no_model(server, name):
     with undisturbed(server):
         raises(server, service_pb2.ModelInferRequest(model_name=name), NOT_FOUND, INVALID)
         wanted = service_pb2.ModelMetadataRequest(name=name).SerializeToString()
         for method in ("ModelMetadata", "ModelConfig"):
-            raises(server, wanted, NOT_FOUND, INVALID, path=f"/inference.GRPCInferenceService/{method}")
+            raises(
+                server, wanted, NOT_FOUND, INVALID, path=f"/inference.GRPCInferenceService/{method}"
+            )
 
 
 @pytest.mark.parametrize("version", ["2", "-1", "../1", "1\0", "9" * 30, " 1", "latest"])

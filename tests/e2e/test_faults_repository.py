@@ -1,4 +1,4 @@
-"""Models that come and go while others are served, and what must not be loaded (row 9)."""
+"""Models that come and go while others are served, and models that must be refused (fault 9)."""
 
 import os
 import pathlib
@@ -11,6 +11,7 @@ from always import undisturbed
 from conftest import DEMO, SLUICE
 from infer import infer, text_inputs
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -33,7 +34,9 @@ def index(admin):
 
 def answer(server, model="demo"):
     with server.client() as client:
-        return infer(client, text_inputs("In the "), model=model, max_tokens=4)["output_ids"].tolist()
+        return infer(client, text_inputs("In the "), model=model, max_tokens=4)[
+            "output_ids"
+        ].tolist()
 
 
 def refused(call, *arguments, **named):
@@ -95,16 +98,18 @@ def test_models_come_and_go_under_load(daemon, repository):
         shutil.copytree(DEMO, repository / "second")
         admin.load_model("second")
         assert answer(served, "second") == answer(served)
-        # Replaced in place again and again: the bystander's calls go on, with the same bits.
+        # The model is replaced in place; the bystander keeps getting the same bits.
         for _ in range(3):
             calls = bystander.calls
             admin.load_model("demo")
-            while bystander.calls < calls + 2 and bystander.failure is None:
-                pass
+            wait_until(lambda: bystander.calls >= calls + 2 or bystander.failure is not None)
         shutil.copytree(DEMO, repository / "demo" / "7")
         admin.load_model("demo")
         states = index(admin)
-        assert states["demo", "7"][0] == "READY" and states["demo", "1"] == ("UNAVAILABLE", "not loaded")
+        assert states["demo", "7"][0] == "READY" and states["demo", "1"] == (
+            "UNAVAILABLE",
+            "not loaded",
+        )
         admin.unload_model("second")
         assert index(admin)["second", "1"] == ("UNAVAILABLE", "not loaded")
         assert "NOT_FOUND" in refused(answer, served, "second")
@@ -116,8 +121,12 @@ def test_the_client_loads_and_unloads(daemon, repository):
     shutil.copytree(DEMO, repository / "other")
 
     def sluice(*arguments):
-        return subprocess.run([SLUICE, *arguments, "--server", served.admin], capture_output=True, text=True,
-                              timeout=60)
+        return subprocess.run(
+            [SLUICE, *arguments, "--server", served.admin],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
 
     assert sluice("load", "other").stdout == "loaded other\n"
     assert answer(served, "other")
@@ -125,7 +134,7 @@ def test_the_client_loads_and_unloads(daemon, repository):
     assert sluice("unload", "other").stdout == "unloaded other\n"
     missing = sluice("load", "absent")
     assert missing.returncode == 1 and "NOT_FOUND" in missing.stderr
-    # The inference port is for inference.
+    # The inference port refuses to load models.
     with served.client() as client:
         assert "server.admin.address" in refused(client.load_model, "other")
 
@@ -134,7 +143,18 @@ def test_a_bad_model_at_start_ends_the_start(repository):
     from conftest import SLUICED
 
     truncated(pathlib.Path(repository / "demo" / "1"))
-    run = subprocess.run([SLUICED, "--model-repository", repository, "--server.grpc.address", "127.0.0.1:0",
-                          "--server.metrics.address=", "--server.admin.address="], capture_output=True,
-                         text=True, timeout=60)
+    run = subprocess.run(
+        [
+            SLUICED,
+            "--model-repository",
+            repository,
+            "--server.grpc.address",
+            "127.0.0.1:0",
+            "--server.metrics.address=",
+            "--server.admin.address=",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
     assert run.returncode == 1 and "safetensors" in run.stderr and "ready" not in run.stdout

@@ -1,4 +1,4 @@
-"""Streamed generation, with tritonclient's streaming API as it is."""
+"""Streamed generation through tritonclient's unchanged streaming API."""
 
 import json
 import signal
@@ -11,6 +11,7 @@ from infer import ids_inputs, infer, text_inputs
 from streaming import Stream, arrays, is_final, joined, stream
 from test_invariance import same
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S, wait_until
 
 PROMPT = "In the beginning"
 EOS = 257
@@ -21,21 +22,22 @@ def unary(daemon, inputs, outputs=None, **parameters):
         return infer(client, inputs, outputs, **parameters)
 
 
-def wait_until(condition, polls=2000):
-    """Each poll is a call, so that this neither sleeps nor waits without an end."""
-    for _ in range(polls):
-        if condition():
-            return
-    pytest.fail("it did not happen")
-
-
 def held_pages(daemon):
     return daemon.metric("sluice_kv_pages", state="held")
 
 
 def test_the_pieces_together_are_the_unary_answer(demo):
-    wanted = ["output_ids", "sequence_length", "logprobs", "finish_reason", "text_output", "top_ids",
-              "top_logprobs", "logits", "prompt_logprobs"]
+    wanted = [
+        "output_ids",
+        "sequence_length",
+        "logprobs",
+        "finish_reason",
+        "text_output",
+        "top_ids",
+        "top_logprobs",
+        "logits",
+        "prompt_logprobs",
+    ]
     request = {"max_tokens": 60, "num_top_logprobs": 3, "temperature": "0.9", "seed": 11}
     with Stream(demo) as one:
         one.send(text_inputs(PROMPT), "r", wanted, **request)
@@ -103,15 +105,19 @@ def test_an_error_ends_its_request_and_not_the_stream(demo):
         assert joined(one.answer())["sequence_length"][0, 0] == 3
 
 
-def test_cancelling_a_stream_frees_its_pages(daemon):
-    server = daemon()
+def test_cancelling_a_stream_frees_its_pages(daemon, gate):
+    # The first request is held amid its answer, so that it cannot end before it is cancelled.
+    amid = gate("amid")
+    server = daemon(faults=f"deliver@0:delay=0*3;deliver@0:{amid}*1;deliver@0:delay=20")
     with Stream(server) as one:
         for i in range(8):
             one.send(text_inputs(f"{i} {PROMPT}"), str(i), max_tokens=230)
         one.next()
-        wait_until(lambda: held_pages(server) > 0)
+        amid.await_met()
+        assert held_pages(server) > 0
         one.cancel()
-    # Requests that the daemon had not read yet were never admitted.
+        amid.open()
+    # A request that the daemon had not read yet was never admitted.
     wait_until(lambda: server.metric("sluice_requests_total") ==
                server.metric("sluice_admitted_total"))
     wait_until(lambda: held_pages(server) == 0)
@@ -120,7 +126,7 @@ def test_cancelling_a_stream_frees_its_pages(daemon):
 
 
 class TestEnds:
-    """What ends an answer, and what keeps it going. Each way of asking gives the same."""
+    """Parameters that end an answer or keep it going; unary and streamed answers agree."""
 
     def ask(self, demo, **parameters):
         whole = unary(demo, text_inputs(PROMPT), **parameters)
@@ -198,13 +204,13 @@ def command(demo, *arguments):
 def test_the_command_shows_the_unary_answer(demo):
     text = unary(demo, text_inputs(PROMPT), max_tokens=50)["text_output"][0, 0].decode()
     run = subprocess.run(command(demo, "--text", "-", "--max-tokens", "50"), input=PROMPT,
-                         capture_output=True, text=True, timeout=60)
+                         capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 0, run.stderr
     assert run.stdout == text + "\n"
     assert run.stderr.startswith("50 tokens in ") and "finish length" in run.stderr
 
     lines = subprocess.run(command(demo, "--text", PROMPT, "--max-tokens", "50", "--json"),
-                           capture_output=True, text=True, timeout=60).stdout.splitlines()
+                           capture_output=True, text=True, timeout=PATIENCE_S).stdout.splitlines()
     assert "".join(json.loads(line)["outputs"]["text_output"] for line in lines) == text
 
 
@@ -212,26 +218,26 @@ def test_the_command_has_flags_for_every_way_to_end(demo):
     run = subprocess.run(
         command(demo, "--text", PROMPT, "--max-tokens", "90", "--stop", "[never]", "--stop", "the",
                 "--min-tokens", "12", "--repetition-penalty", "1.1", "--logit-bias", "0=ban,1=-5"),
-        capture_output=True, text=True, timeout=60)
+        capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 0, run.stderr
     assert "the" not in run.stdout[12:]
     wrong = subprocess.run(command(demo, "--text", PROMPT, "--min-p", "2"), capture_output=True,
-                           text=True, timeout=60)
+                           text=True, timeout=PATIENCE_S)
     assert wrong.returncode == 1 and wrong.stdout == ""
     assert "INVALID_ARGUMENT" in wrong.stderr and "min_p" in wrong.stderr
 
 
-def test_ctrl_c_cancels_and_keeps_what_came(daemon):
-    server = daemon()
+def test_ctrl_c_cancels_and_keeps_what_came(daemon, gate):
+    amid = gate("amid")
+    server = daemon(faults=f"deliver@slow:delay=0*3;deliver@slow:{amid}*1;deliver@slow:delay=20")
     text = unary(server, text_inputs(PROMPT), max_tokens=240)["text_output"][0, 0].decode()
-    for _ in range(10):  # on a busy machine the answer may be complete before the signal is there
-        with subprocess.Popen(command(server, "--text", PROMPT, "--max-tokens", "240"),
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as run:
-            begin = run.stdout.read(1)  # unbuffered: communicate() reads past the buffers
-            run.send_signal(signal.SIGINT)
-            rest, summary = run.communicate(timeout=60)
-        if run.returncode != 0:
-            break
+    with subprocess.Popen(command(server, "--text", PROMPT, "--max-tokens", "240", "--id", "slow"),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as run:
+        begin = run.stdout.read(1)  # unbuffered: communicate() reads past the buffers
+        amid.await_met()
+        run.send_signal(signal.SIGINT)
+        rest, summary = run.communicate(timeout=PATIENCE_S)
+    amid.open()
     assert run.returncode == 130
     assert b"interrupted" in summary
     shown = (begin + rest).decode()

@@ -1,4 +1,4 @@
-"""What is generated depends on the request alone, bit for bit, however the daemon works on it."""
+"""A generated answer depends, bit for bit, on its request alone, however it is scheduled."""
 
 import concurrent.futures
 
@@ -15,7 +15,7 @@ SHARED = "And the LORD spake unto Moses, saying, Speak unto the children of Isra
 
 
 def make_requests():
-    """Prompts that begin alike, lengths around the page size, greedy and seeded."""
+    """Greedy and seeded requests whose prompts share a beginning, of lengths around a page."""
     random = np.random.default_rng(SEED)
     for i in range(2 * CLIENTS):
         own = bytes(random.integers(97, 123, random.integers(1, 60)).tolist()).decode()
@@ -34,13 +34,13 @@ def requests():
 
 @pytest.fixture(scope="module")
 def alone(demo, requests):
-    """The answers of a daemon that has nothing else to do, unary."""
+    """The unary answers of a daemon that runs one request at a time."""
     with demo.client() as client:
         return [infer(client, text_inputs(prompt), **parameters) for prompt, parameters in requests]
 
 
 def crowd(server, requests, clients):
-    """All of them, from so many clients at a time; every other one streamed."""
+    """Returns the answers to `requests` from so many clients; every other one is streamed."""
     def ask(i):
         prompt, parameters = requests[i]
         if i % 2:
@@ -73,7 +73,7 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_tokens_and_logprobs_are_those_of_a_lonely_request(daemon, requests, alone, variant):
     server = daemon("--cpu.poison", "true", *VARIANTS[variant])
-    # The second time, whole prompts are there.
+    # In the second turn whole prompts are cached.
     crowds = [CLIENTS, CROWD] if variant == "as it is" else [CLIENTS]
     for turn, clients in enumerate(crowds):
         times = max(1, clients // len(requests))
@@ -91,7 +91,7 @@ def test_tokens_and_logprobs_are_those_of_a_lonely_request(daemon, requests, alo
 
 @pytest.mark.parametrize("drawn", [{}, {"temperature": "0.9", "seed": SEED}])
 def test_rows_that_preempt_each_other_give_what_they_give_with_room(daemon, demo, drawn):
-    """16 rows that come to 7 pages each, and have none in common."""
+    """The 16 rows need 7 pages each and share none."""
     prompts = [chr(ord("A") + i) + SHARED[: 10 + i] for i in range(16)]
     server = daemon("--cpu.poison", "true", *FEW_PAGES)
     parameters = {"max_tokens": 100, "ignore_eos": True, **drawn}

@@ -1,4 +1,4 @@
-"""loadtest/gpu_check.sh: with programs that pretend, and as a rehearsal in the emulator."""
+"""loadtest/gpu_check.sh, with fake programs and as a rehearsal in the emulator."""
 
 import json
 import subprocess
@@ -6,20 +6,33 @@ import tarfile
 
 import pytest
 from conftest import ROOT
+from waiting import PATIENCE_S
 
 DEVICE = """{"device": {"name": "pretended", "architecture": "sm_0"}}"""
-MEASURED = {"part": "kernels", "name": "copy (mix)", "shape": "1 x 1 bf16", "value": 2.0, "unit": "us",
-            "bytes": 4e6, "operations": 0, "tensor_cores": False}
+MEASURED = {
+    "part": "kernels",
+    "name": "copy (mix)",
+    "shape": "1 x 1 bf16",
+    "value": 2.0,
+    "unit": "us",
+    "bytes": 4e6,
+    "operations": 0,
+    "tensor_cores": False,
+}
 
 
-def check(*arguments, timeout=120):
-    return subprocess.run([ROOT / "loadtest" / "gpu_check.sh", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=timeout)
+def check(*arguments, timeout=PATIENCE_S):
+    return subprocess.run(
+        [ROOT / "loadtest" / "gpu_check.sh", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
 
 
 @pytest.fixture
 def pack(tmp_path):
-    """Makes what --programs takes; `bench` is the shell code of gpu_bench, whose part is $1."""
+    """Makes a folder for --programs; `bench` is the shell code of gpu_bench, whose part is $1."""
 
     def make(bench):
         programs = tmp_path / "programs"
@@ -36,7 +49,9 @@ def pack(tmp_path):
 
 
 def test_without_a_device_it_says_so(pack, tmp_path):
-    ended = check("--programs", pack("echo 'no device: no driver' >&2; exit 3"), "--out", tmp_path / "out")
+    ended = check(
+        "--programs", pack("echo 'no device: no driver' >&2; exit 3"), "--out", tmp_path / "out"
+    )
     assert ended.returncode == 3
     assert "gpu_check: no device: no driver" in ended.stderr
     assert not (tmp_path / "out").exists()
@@ -44,15 +59,28 @@ def test_without_a_device_it_says_so(pack, tmp_path):
 
 def test_what_fails_is_named_and_the_others_go_on(pack, tmp_path):
     measured = json.dumps({"measurements": [MEASURED]})
-    ended = check("--out", tmp_path / "out", "--programs",
-                  pack(f"case $1 in device) echo '{DEVICE}' ;; products) exit 7 ;; *) echo '{measured}' ;; esac"))
+    ended = check(
+        "--out",
+        tmp_path / "out",
+        "--programs",
+        pack(
+            f"case $1 in device) echo '{DEVICE}' ;; "
+            f"products) exit 7 ;; *) echo '{measured}' ;; esac"
+        ),
+    )
     assert ended.returncode == 1, ended.stderr
     report = json.loads((tmp_path / "out" / "gpu_check.json").read_text())
     outcomes = {part["part"]: part["outcome"] for part in report["parts"]}
     assert outcomes["kernels, products"] == "failed with status 7"
     assert outcomes["engine tests"] == "failed with status 1"
     assert "a test failed" in ended.stdout
-    assert outcomes["kernel tests"] == outcomes["kernels, rows"] == outcomes["kernels, draws"] == outcomes["plans"] == "ok"
+    assert (
+        outcomes["kernel tests"]
+        == outcomes["kernels, rows"]
+        == outcomes["kernels, draws"]
+        == outcomes["plans"]
+        == "ok"
+    )
     assert report["device"]["name"] == "pretended"
     assert report["kernels"] == [MEASURED] * 2
     assert outcomes["algorithms"] == "not measured: no cuBLASLt"
@@ -67,10 +95,17 @@ def test_the_libraries_of_the_build_travel(tmp_path):
     assert ended.returncode == 0, ended.stderr
     with tarfile.open(tmp_path / "libraries.tar.gz") as archive:
         names = archive.getnames()
-    for wanted in ("include/absl/status/statusor.h", "include/gmock/gmock.h", "include/nlohmann/json.hpp",
-                   "/cmake/absl/abslConfig.cmake", "/libabsl_status.so", "/libicuuc.so", "/libgtest.a"):
+    for wanted in (
+        "include/absl/status/statusor.h",
+        "include/gmock/gmock.h",
+        "include/nlohmann/json.hpp",
+        "/cmake/absl/abslConfig.cmake",
+        "/libabsl_status.so",
+        "/libicuuc.so",
+        "/libgtest.a",
+    ):
         assert any(name.endswith(wanted) for name in names), wanted
-    # What a link names is there, too.
+    # The targets of links are there, too.
     assert any("/libicuuc.so." in name for name in names)
     assert not any(name.startswith(("/", "..")) for name in names)
 
@@ -78,8 +113,14 @@ def test_the_libraries_of_the_build_travel(tmp_path):
 def test_a_table_of_algorithms_is_kept(pack, tmp_path):
     device = json.dumps({"device": {"name": "G 1", "architecture": "sm_0", "library": "cublaslt1"}})
     table = json.dumps({"gpu": "G 1", "library": "cublaslt1", "layers": []})
-    ended = check("--out", tmp_path / "out", "--programs",
-                  pack(f"case $1 in device) echo '{device}' ;; tune) echo '{table}' ;; *) echo '{{}}' ;; esac"))
+    ended = check(
+        "--out",
+        tmp_path / "out",
+        "--programs",
+        pack(
+            f"case $1 in device) echo '{device}' ;; tune) echo '{table}' ;; *) echo '{{}}' ;; esac"
+        ),
+    )
     kept = json.loads((tmp_path / "out" / "gpu_check.json").read_text())["algorithms"]
     assert kept == "algorithms_g-1_cublaslt1.json"
     assert (tmp_path / "out" / kept).read_text().strip() == table
@@ -98,7 +139,12 @@ def test_the_rehearsal_goes_through(tmp_path):
     assert report["rehearsal"]
     assert {part["outcome"].split(":")[0] for part in report["parts"]} == {"ok", "not measured"}
     names = {measured["name"] for measured in report["kernels"]}
-    assert {"position-wise projection", "attention, prefill, XSA", "XSA, norm form", "sampling, top-k 50"} <= names
+    assert {
+        "position-wise projection",
+        "attention, prefill, XSA",
+        "XSA, norm form",
+        "sampling, top-k 50",
+    } <= names
     plans = {(m["name"], m["unit"]): m["value"] for m in report["plans"]}
     assert plans["captures over 100 sizes", "captures"] == 0
     assert "A rehearsal in the emulator" in ended.stdout
@@ -112,14 +158,22 @@ def test_the_rehearsal_goes_through(tmp_path):
 
 def tune(*arguments):
     program = next((ROOT / "build" / "release").rglob("gpu_bench_emulated"))
-    return subprocess.run([program, "tune", "--rehearse", *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [program, "tune", "--rehearse", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
 
 
 def test_shapes_are_tuned_beside_those_of_the_benchmark():
     ended = tune("--shape", "24,48,bias,gelu_tanh", "--shape", "24,48,f32,accumulate")
     assert ended.returncode == 0, ended.stderr
     layers = [layer for layer in json.loads(ended.stdout)["layers"] if layer["k"] == 24]
-    named = {(layer["dtype"], layer["bias"], layer["accumulate"], layer["activation"]) for layer in layers}
+    named = {
+        (layer["dtype"], layer["bias"], layer["accumulate"], layer["activation"])
+        for layer in layers
+    }
     assert named == {("bf16", True, False, "gelu_tanh"), ("f32", False, True, "none")}
     assert all("of 2, " in layer["note"] for layer in layers), "all that pass are timed"
 

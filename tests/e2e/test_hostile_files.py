@@ -1,4 +1,4 @@
-"""Model files that are damaged, or lie: the daemon says which and why, and ends before it serves."""
+"""Damaged and lying model files: the daemon names file and reason and ends before it serves."""
 
 import json
 import pathlib
@@ -8,12 +8,13 @@ import subprocess
 
 import pytest
 from conftest import ROOT, SLUICED
+from waiting import PATIENCE_S
 
 GOLDEN = ROOT / "tests" / "goldens" / "sluice_xsa"
 
 
 def weights(change):
-    """A damage of model.safetensors: `change` of its header (as a dict) and data gives the new file."""
+    """Makes a damage of model.safetensors: `change` returns the new file from header and data."""
 
     def damage(folder):
         path = folder / "model.safetensors"
@@ -85,14 +86,24 @@ DAMAGES = {
     "overflowing shape": (weights(overflowing), "need more than 2^64"),
     "overlapping tensors": (weights(overlapping), "overlaps the tensor before it"),
     "offsets outside": (weights(outside), "exceed the"),
-    "2^31 layers": (config(num_hidden_layers=1 << 31),
-                    "num_hidden_layers is 2147483648, must be in [1, 1024]"),
+    "2^31 layers": (
+        config(num_hidden_layers=1 << 31),
+        "num_hidden_layers is 2147483648, must be in [1, 1024]",
+    ),
     "other width": (config(intermediate_size=100_000), "must be [100000, "),
-    "gigabytes of positions": (config(max_position_embeddings=1 << 20, head_dim=1024),
-                               "max_position_embeddings times head_dim is"),
+    "gigabytes of positions": (
+        config(max_position_embeddings=1 << 20, head_dim=1024),
+        "max_position_embeddings times head_dim is",
+    ),
     "link out of the root": (link_out, "model.safetensors is a symbolic link"),
-    "shard out of the root": (shard_outside, "\"../elsewhere.safetensors\" is not a plain file name"),
-    "no JSON": (lambda folder: (folder / "config.json").write_bytes(b"[" * 100_000), "nested deeper than 16"),
+    "shard out of the root": (
+        shard_outside,
+        "\"../elsewhere.safetensors\" is not a plain file name",
+    ),
+    "no JSON": (
+        lambda folder: (folder / "config.json").write_bytes(b"[" * 100_000),
+        "nested deeper than 16",
+    ),
 }
 
 
@@ -105,7 +116,7 @@ def test_damaged_model_is_refused_before_serving(tmp_path, name):
     ended = subprocess.run(
         [SLUICED, "--model", f"broken={folder}", "--server.grpc.address", "127.0.0.1:0",
          "--server.metrics.address", "127.0.0.1:0", "--server.admin.address="],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 1, ended.stderr
     assert "ready: gRPC" not in ended.stdout
     assert reason in ended.stderr
@@ -113,7 +124,7 @@ def test_damaged_model_is_refused_before_serving(tmp_path, name):
 
 
 def test_the_undamaged_model_is_served(tmp_path, daemon):
-    """Otherwise the tests above would show nothing."""
+    """The undamaged copy is served; otherwise the tests above would show nothing."""
     folder = tmp_path / "model"
     shutil.copytree(GOLDEN, folder)
     assert daemon(models=[("whole", folder)]).ready()

@@ -1,9 +1,10 @@
-"""An answer is bitwise the same alone and beside 63 others, and the counts add up."""
+"""An answer has the same bits alone and beside 63 others, and the counts add up."""
 
 import concurrent.futures
 
 import numpy as np
 from infer import ids_inputs, infer
+from waiting import PATIENCE_S
 
 CLIENTS = 64
 SEED = 20240607
@@ -21,7 +22,7 @@ def make_requests():
 
 
 def bits(array):
-    """BYTES tensors are arrays of objects, whose own bytes are addresses."""
+    """Returns an array's content; the bytes of a BYTES tensor itself would be addresses."""
     return array.tolist() if array.dtype == np.object_ else array.tobytes()
 
 
@@ -30,14 +31,14 @@ def same(one, other):
 
 
 def ask(server, request, wanted):
-    """The answer to one of make_requests(), on a connection of its own."""
+    """Returns the answer to one of make_requests(), on a connection of its own."""
     rows, parameters = request
     with server.client() as client:
         return infer(client, ids_inputs(rows), wanted, **parameters)
 
 
 def test_64_clients_get_the_bits_of_a_lonely_request(daemon):
-    """With every byte that must not be read filled with NaN before each replay."""
+    """Every byte that must not be read is filled with NaN before each replay."""
     server = daemon("--cpu.poison", "true", "--engine.batch.max-queue-delay-us", "5ms")
     requests = list(make_requests())
     wanted = ["output_ids", "sequence_length", "logprobs", "logits", "prompt_logprobs",
@@ -78,10 +79,14 @@ def test_counts_agree_between_client_and_metrics(daemon):
                             "StatusCode.RESOURCE_EXHAUSTED": "unreachable"}[error.status()]
             if kind == 2:
                 done = concurrent.futures.Future()
-                call = client.async_infer("demo", inputs, lambda result, error: done.set_result(error),
-                                          parameters={"max_tokens": 240})
+                call = client.async_infer(
+                    "demo",
+                    inputs,
+                    lambda result, error: done.set_result(error),
+                    parameters={"max_tokens": 240},
+                )
                 call.cancel()
-                return "cancelled" if done.result(30) else "ok"
+                return "cancelled" if done.result(PATIENCE_S) else "ok"
             try:
                 infer(client, inputs, top_k=-1)
             except Exception:
@@ -91,8 +96,8 @@ def test_counts_agree_between_client_and_metrics(daemon):
         for outcome in pool.map(ask, range(160)):
             outcomes[outcome] += 1
     assert outcomes["refused"] == 40 and outcomes["expired"] + outcomes["unreachable"] > 0
-    # A cancelled call ends on the client at once and in the daemon a little later, but before a
-    # request that comes after it is answered.
+    # A cancelled call ends at once for the client and a little later in the daemon, but before a
+    # later request is answered.
     with server.client() as client:
         infer(client, ids_inputs([[256]]))
     outcomes["ok"] += 1
@@ -102,7 +107,7 @@ def test_counts_agree_between_client_and_metrics(daemon):
     # A call that its caller cancelled may have been answered already, or never have left.
     assert ended["OK"] >= outcomes["ok"]
     assert ended["OK"] + ended["CANCELLED"] <= outcomes["ok"] + outcomes["cancelled"]
-    # On a busy machine a deadline may pass before the request is queued: that one is not admitted.
+    # A request whose deadline passes before it is queued is not admitted.
     late = server.metric("sluice_rejected_total", reason="deadline")
     assert ended["DEADLINE_EXCEEDED"] + late == outcomes["expired"]
     assert server.metric("sluice_rejected_total", reason="deadline_unreachable") == \

@@ -55,7 +55,11 @@ def test_the_page_says_what_is_claimed_and_who_was_compared():
         ],
     }
     page = report.markdown(made)
-    for text in ("XSA adds +4.0%", "6.0 times on indices", "| Next | Sluice | 100 | | 70% of peak FLOP/s |"):
+    for text in (
+        "XSA adds +4.0%",
+        "6.0 times on indices",
+        "| Next | Sluice | 100 | | 70% of peak FLOP/s |",
+    ):
         assert text in page
     assert "| | torch | 250 | 2.50 (2.50 to 2.50) | |" in page
 

@@ -6,10 +6,11 @@ import subprocess
 import pytest
 from conftest import DEMO, SLUICED
 from infer import infer, text_inputs
+from waiting import PATIENCE_S, wait_until
 
 
 def run(*arguments):
-    return subprocess.run([SLUICED, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([SLUICED, *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_sigterm_finishes_what_was_accepted_and_exits_0(daemon):
@@ -17,11 +18,10 @@ def test_sigterm_finishes_what_was_accepted_and_exits_0(daemon):
     with concurrent.futures.ThreadPoolExecutor(8) as pool, server.client() as client:
         before = server.metric("sluice_admitted_total")
         calls = [pool.submit(infer, client, text_inputs("And "), max_tokens=150) for _ in range(8)]
-        while server.metric("sluice_admitted_total") < before + 8:
-            pass
+        wait_until(lambda: server.metric("sluice_admitted_total") >= before + 8)
         status, output = server.stop()
         for call in calls:
-            assert call.result(30)["sequence_length"][0, 0] > 0
+            assert call.result(PATIENCE_S)["sequence_length"][0, 0] > 0
     assert status == 0, output
 
 
@@ -34,7 +34,7 @@ def test_a_taken_port_is_a_clear_error(demo):
 
 def test_a_gpu_that_is_not_there_is_a_clear_error():
     ended = subprocess.run([SLUICED, "--model", f"demo={DEMO}", "--device", "cuda:1000"],
-                           capture_output=True, text=True, timeout=60)
+                           capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 1
     assert "device: cuda:1000 is asked for, but " in ended.stderr
     assert "ready" not in ended.stdout

@@ -6,24 +6,47 @@ import subprocess
 import pytest
 from browser import DESKTOP, PHONE, Browser
 from conftest import BUILD
+from waiting import PATIENCE_S
 
 SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
 
 
 @pytest.fixture(scope="module")
 def page(demo, tmp_path_factory):
-    """Two short runs on one page, and their reports. Too short to be VALID, which the page says."""
+    """A page of two short runs, and their reports; the runs are too short to be VALID."""
     folder = tmp_path_factory.mktemp("reports")
     reports = []
     for label, rates in (("first", ["20", "40"]), ("second <b>&", ["30"])):
         reports.append(folder / f"{len(reports)}.json")
         run = subprocess.run(
-            [SLUICE_LOAD, "run", "--server", demo.grpc, "--metrics-url", demo.http, "--rate", *rates,
-             "--duration", "4", "--warm-up", "1", "--lengths", "lognormal:16:0.6", "--label", label,
-             "--quiet", "--out", reports[-1]], capture_output=True, text=True, timeout=120)
+            [
+                SLUICE_LOAD,
+                "run",
+                "--server",
+                demo.grpc,
+                "--metrics-url",
+                demo.http,
+                "--rate",
+                *rates,
+                "--duration",
+                "4",
+                "--warm-up",
+                "1",
+                "--lengths",
+                "lognormal:16:0.6",
+                "--label",
+                label,
+                "--quiet",
+                "--out",
+                reports[-1],
+            ],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
         assert run.returncode == 1, run.stderr  # INVALID
     made = folder / "page.html"
-    subprocess.run([SLUICE_LOAD, "report", *reports, "--out", made], check=True, timeout=60)
+    subprocess.run([SLUICE_LOAD, "report", *reports, "--out", made], check=True, timeout=PATIENCE_S)
     return made, [json.loads(report.read_text()) for report in reports]
 
 

@@ -1,4 +1,4 @@
-"""Embeddings, scores, candidates, exclusions, vectors and aligned windows, against a statement in numpy."""
+"""Embeddings, scores, candidates, exclusions, vectors and aligned windows, against numpy."""
 
 import json
 import subprocess
@@ -10,6 +10,7 @@ from conftest import SLUICE, Daemon
 from infer import ids_inputs, infer, tensor
 from tiny_model import POSITIONS, VOCAB, D, TinyModel
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 ROWS = [[3, 17, 5], [1], [30, 2, 2, 9, 0, 11, 12, 13, 14, 15, 16, 39]]
@@ -24,7 +25,9 @@ class Served:
             folder / "classifier", 2, head=False, causal=False,
             classifier={"labels": 3, "pooling": "cls", "pooler": "tanh"},
             embedding={"pooling": "cls", "normalize": True})
-        self.recommender = TinyModel(folder / "recommender", 3, position_alignment="end", truncate="left")
+        self.recommender = TinyModel(
+            folder / "recommender", 3, position_alignment="end", truncate="left"
+        )
         self.language = TinyModel(folder / "language", 4)
         self.vectors = TinyModel(folder / "vectors", 5, input={"kind": "both"})
         kinds = ("encoder", "classifier", "recommender", "language", "vectors")
@@ -64,24 +67,38 @@ def test_a_model_without_a_head_serves_embeddings(served):
     np.testing.assert_allclose(answer["embedding"], expected, **CLOSE)
 
 
-@pytest.mark.parametrize("pooling, pool", [
-    ("mean", lambda states: states.mean(0)), ("cls", lambda states: states[0]), ("last", lambda states: states[-1])])
+@pytest.mark.parametrize(
+    "pooling, pool",
+    [
+        ("mean", lambda states: states.mean(0)),
+        ("cls", lambda states: states[0]),
+        ("last", lambda states: states[-1]),
+    ],
+)
 def test_embeddings_are_pooled_and_normalised_as_asked(served, pooling, pool):
     with served.daemon.client() as client:
         for name, model in (("encoder", served.encoder), ("language", served.language)):
             expected = np.stack([pool(model.states(row)) for row in ROWS])
             plain = infer(client, ids_inputs(ROWS), ["embedding"], model=name, pooling=pooling)
             np.testing.assert_allclose(plain["embedding"], expected, **CLOSE)
-            unit = infer(client, ids_inputs(ROWS), ["embedding"], model=name, pooling=pooling, normalize=True)
+            unit = infer(
+                client, ids_inputs(ROWS), ["embedding"], model=name, pooling=pooling, normalize=True
+            )
             np.testing.assert_allclose(
-                unit["embedding"], expected / np.linalg.norm(expected, axis=1, keepdims=True), **CLOSE)
+                unit["embedding"],
+                expected / np.linalg.norm(expected, axis=1, keepdims=True),
+                **CLOSE
+            )
 
 
 def test_rows_alone_have_the_same_bits(served):
     candidates = np.array([[1, 2, 3]] * len(ROWS), np.int32)
     with served.daemon.client() as client:
-        for model, outputs, items in (("encoder", ["embedding"], False), ("classifier", ["scores", "embedding"], False),
-                                      ("recommender", ["candidate_scores", "embedding", "logits"], True)):
+        for model, outputs, items in (
+            ("encoder", ["embedding"], False),
+            ("classifier", ["scores", "embedding"], False),
+            ("recommender", ["candidate_scores", "embedding", "logits"], True),
+        ):
             def ask(rows, model=model, outputs=outputs, items=items):
                 extra = [tensor("candidate_ids", candidates[: len(rows)], "INT32")] if items else []
                 return infer(client, ids_inputs(rows) + extra, outputs, model=model, max_tokens=0)
@@ -94,30 +111,49 @@ def test_rows_alone_have_the_same_bits(served):
 
 
 def test_scores_of_a_classifier(served):
-    expected = np.stack([served.classifier.scores(served.classifier.states(row)[0]) for row in ROWS])
+    expected = np.stack(
+        [served.classifier.scores(served.classifier.states(row)[0]) for row in ROWS]
+    )
     with served.daemon.client() as client:
         raw = infer(client, ids_inputs(ROWS), model="classifier")
         assert list(raw) == ["scores"]
         np.testing.assert_allclose(raw["scores"], expected, **CLOSE)
-        for activation, apply in (("softmax", softmax), ("sigmoid", lambda x: 1 / (1 + np.exp(-x)))):
-            answer = infer(client, ids_inputs(ROWS), ["scores"], model="classifier", activation=activation)
+        for activation, apply in (
+            ("softmax", softmax),
+            ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+        ):
+            answer = infer(
+                client, ids_inputs(ROWS), ["scores"], model="classifier", activation=activation
+            )
             np.testing.assert_allclose(answer["scores"], apply(expected), **CLOSE)
         unit = infer(client, ids_inputs(ROWS), ["embedding"], model="classifier")["embedding"]
         np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, rtol=1e-5)
-        assert "none, softmax, sigmoid" in refused(client, ids_inputs(ROWS), "classifier", activation="relu")
+        assert "none, softmax, sigmoid" in refused(
+            client, ids_inputs(ROWS), "classifier", activation="relu"
+        )
 
 
 def test_candidates_are_scored_without_the_other_items(served):
     candidates = np.array([[0, 39, 7, 7], [1, 2, -1, 3], [5, 6, 7, 8]], np.int64)
     inputs = [*ids_inputs(ROWS), tensor("candidate_ids", candidates, "INT64")]
     logits = np.stack([served.recommender.logits(row) for row in ROWS])
-    expected = np.where(candidates < 0, -np.inf, np.take_along_axis(logits, np.maximum(candidates, 0), 1))
+    expected = np.where(
+        candidates < 0, -np.inf, np.take_along_axis(logits, np.maximum(candidates, 0), 1)
+    )
     with served.daemon.client() as client:
         answer = infer(client, inputs, ["candidate_scores"], model="recommender")
         np.testing.assert_allclose(answer["candidate_scores"], expected, **CLOSE)
-        shares = infer(client, inputs, ["candidate_scores"], model="recommender", candidate_activation="log_softmax")
+        shares = infer(
+            client,
+            inputs,
+            ["candidate_scores"],
+            model="recommender",
+            candidate_activation="log_softmax",
+        )
         with np.errstate(divide="ignore"):
-            np.testing.assert_allclose(shares["candidate_scores"], np.log(softmax(expected)), **CLOSE)
+            np.testing.assert_allclose(
+                shares["candidate_scores"], np.log(softmax(expected)), **CLOSE
+            )
         assert "candidate_scores" in infer(client, inputs, model="recommender")
 
 
@@ -132,15 +168,26 @@ def test_excluded_items_are_neither_drawn_nor_reported(served):
     order = np.argsort(-kept, axis=1)[:, :6]
     logprobs = kept - np.log(np.exp(kept).sum(1, keepdims=True))
     with served.daemon.client() as client:
-        answer = infer(client, inputs, ["output_ids", "top_ids", "top_logprobs", "top_scores", "logits"],
-                       model="recommender", num_top_logprobs=6)
+        answer = infer(
+            client,
+            inputs,
+            ["output_ids", "top_ids", "top_logprobs", "top_scores", "logits"],
+            model="recommender",
+            num_top_logprobs=6,
+        )
         np.testing.assert_array_equal(answer["top_ids"][:, 0], order)
         np.testing.assert_array_equal(answer["output_ids"][:, 0], order[:, 0])
-        np.testing.assert_allclose(answer["top_scores"][:, 0], np.take_along_axis(kept, order, 1), **CLOSE)
-        np.testing.assert_allclose(answer["top_logprobs"][:, 0], np.take_along_axis(logprobs, order, 1), **CLOSE)
+        np.testing.assert_allclose(
+            answer["top_scores"][:, 0], np.take_along_axis(kept, order, 1), **CLOSE
+        )
+        np.testing.assert_allclose(
+            answer["top_logprobs"][:, 0], np.take_along_axis(logprobs, order, 1), **CLOSE
+        )
         np.testing.assert_allclose(answer["logits"], kept, **CLOSE)
         for seed in range(20):
-            drawn = infer(client, inputs, model="recommender", temperature="3.0", seed=seed)["output_ids"]
+            drawn = infer(client, inputs, model="recommender", temperature="3.0", seed=seed)[
+                "output_ids"
+            ]
             assert not (drawn == excluded).any()
         assert "num_top_logprobs" in refused(client, inputs, "recommender", num_top_logprobs=VOCAB)
 
@@ -159,7 +206,10 @@ def test_long_prompts_are_cut_where_they_may_be(served):
         def ask(model, **parameters):
             result = client.infer(model, ids_inputs([long, [4]]), parameters=parameters,
                                   outputs=[grpcclient.InferRequestedOutput("logits")])
-            return result.as_numpy("logits"), result.get_response().parameters["truncated_tokens"].int64_param
+            return (
+                result.as_numpy("logits"),
+                result.get_response().parameters["truncated_tokens"].int64_param,
+            )
 
         for model, parameters, kept in (("recommender", {}, long[-POSITIONS:]),
                                         ("recommender", {"truncate": "right"}, long[:POSITIONS]),
@@ -179,14 +229,24 @@ def test_vectors_stand_where_token_ids_would(served):
         embedded[i, len(row) :] = np.nan
     lengths = tensor("input_lengths", np.array([[len(row)] for row in rows], np.int32), "INT32")
     with served.daemon.client() as client:
-        by_ids = infer(client, ids_inputs(rows), ["logits", "output_ids"], model="vectors", max_tokens=4)
+        by_ids = infer(
+            client, ids_inputs(rows), ["logits", "output_ids"], model="vectors", max_tokens=4
+        )
         inputs = [tensor("inputs_embeds", embedded, "FP32"), lengths]
         answer = infer(client, inputs, ["logits", "output_ids"], model="vectors", max_tokens=4)
         np.testing.assert_array_equal(answer["output_ids"], by_ids["output_ids"])
         np.testing.assert_allclose(answer["logits"], by_ids["logits"], **CLOSE)
         random = np.random.default_rng(7).standard_normal((1, 4, D)).astype(np.float32)
-        states = infer(client, [tensor("inputs_embeds", random, "FP32")], ["embedding"], model="vectors", pooling="mean")
-        np.testing.assert_allclose(states["embedding"][0], model.states(vectors=random[0]).mean(0), **CLOSE)
+        states = infer(
+            client,
+            [tensor("inputs_embeds", random, "FP32")],
+            ["embedding"],
+            model="vectors",
+            pooling="mean",
+        )
+        np.testing.assert_allclose(
+            states["embedding"][0], model.states(vectors=random[0]).mean(0), **CLOSE
+        )
         random[0, 2, 3] = np.inf
         message = refused(client, [tensor("inputs_embeds", random, "FP32")], "vectors")
         assert "[0, 2, 3] is not finite" in message
@@ -194,19 +254,51 @@ def test_vectors_stand_where_token_ids_would(served):
 
 def test_the_client_sends_and_shows_them(served):
     def sluice(*arguments):
-        done = subprocess.run([SLUICE, "infer", "--server", served.daemon.grpc, *arguments], capture_output=True,
-                              text=True, timeout=30)
+        done = subprocess.run(
+            [SLUICE, "infer", "--server", served.daemon.grpc, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     shown = sluice("--model", "encoder", "--ids", "3,17,5")
     assert shown.startswith("embedding FP32 [1, 16]")
-    line = json.loads(sluice("--model", "recommender", "--ids", "3,17,5", "--candidate-ids", "1,2", "--exclude-ids",
-                             "7", "--num-top", "2", "--outputs", "candidate_scores,top_ids", "--json"))
+    line = json.loads(
+        sluice(
+            "--model",
+            "recommender",
+            "--ids",
+            "3,17,5",
+            "--candidate-ids",
+            "1,2",
+            "--exclude-ids",
+            "7",
+            "--num-top",
+            "2",
+            "--outputs",
+            "candidate_scores,top_ids",
+            "--json",
+        )
+    )
     np.testing.assert_allclose(line["outputs"]["candidate_scores"],
                                served.recommender.logits([3, 17, 5])[[1, 2]], **CLOSE)
     assert 7 not in line["outputs"]["top_ids"][0]
     vectors = json.dumps(served.vectors.embed([3, 17]).tolist())
-    shown = json.loads(sluice("--model", "vectors", "--inputs-embeds", vectors, "--outputs", "embedding", "--pooling",
-                              "last", "--json"))
-    np.testing.assert_allclose(shown["outputs"]["embedding"], served.vectors.states([3, 17])[-1], **CLOSE)
+    shown = json.loads(
+        sluice(
+            "--model",
+            "vectors",
+            "--inputs-embeds",
+            vectors,
+            "--outputs",
+            "embedding",
+            "--pooling",
+            "last",
+            "--json",
+        )
+    )
+    np.testing.assert_allclose(
+        shown["outputs"]["embedding"], served.vectors.states([3, 17])[-1], **CLOSE
+    )

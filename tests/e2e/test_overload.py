@@ -1,12 +1,14 @@
-"""More than can be served is refused at once, and others are served meanwhile."""
+"""A daemon under overload refuses what it cannot serve and answers the rest."""
 
 import json
 import subprocess
+import time
 
 from always import undisturbed
-from calls import Call, trailers, wait_until
-from conftest import BUILD, SLOWER
+from calls import Call, trailers
+from conftest import BUILD
 from tritonclient.grpc import service_pb2
+from waiting import PATIENCE_S
 
 SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
 
@@ -21,28 +23,70 @@ def request_with(tokens, rows=1, **parameters):
     return request
 
 
+STEP_MS, TOKENS, PLACES = 50, 20, 40
+# The most requests per second on any processor: each occupies a place for TOKENS steps of at
+# least STEP_MS.
+CAPACITY = PLACES / (TOKENS * STEP_MS / 1000)
+MEASURED_S = 4
+
+
 def test_ten_times_the_capacity_in_an_open_loop(daemon, tmp_path):
-    """Requests of the default level fill their share of the queue; the urgent level has the rest."""
-    server = daemon("--engine.queue.max-requests", "40")
+    """Every step takes at least STEP_MS, so that the test bounds the capacity on any machine.
+
+    A call beyond it is refused as overload, and every other call is answered. Requests of the
+    default level fill their share of the queue; the urgent level has the rest."""
+    server = daemon(
+        "--engine.queue.max-requests", str(PLACES), faults=f"before_replay:delay={STEP_MS}"
+    )
     out = tmp_path / "load.json"
+    began = time.monotonic()
     with undisturbed(server, priority=1):
         subprocess.run(
-            [SLUICE_LOAD, "run", "--server", server.grpc, "--rate", "1500", "--lengths", "fixed:60",
-             "--max-tokens", str(150 // SLOWER), "--parameter", "ignore_eos", "true", "--cap", "256",
-             "--duration", "4", "--warm-up", "1", "--quiet", "--out", out], timeout=60)
+            [
+                SLUICE_LOAD,
+                "run",
+                "--server",
+                server.grpc,
+                "--rate",
+                str(10 * CAPACITY),
+                "--arrivals",
+                "constant",
+                "--lengths",
+                "fixed:60",
+                "--max-tokens",
+                str(TOKENS),
+                "--parameter",
+                "ignore_eos",
+                "true",
+                "--cap",
+                "256",
+                "--duration",
+                str(MEASURED_S),
+                "--warm-up",
+                "1",
+                "--quiet",
+                "--out",
+                out,
+            ],
+            timeout=4 * PATIENCE_S,
+        )
+    took = time.monotonic() - began
     phase = json.loads(out.read_text())["phases"][0]
     outcomes = phase["outcomes"]
-    assert outcomes["rejected"] > 10 * outcomes["ok"] > 0, outcomes
+    assert phase["calls"] == 10 * CAPACITY * MEASURED_S, outcomes
     assert outcomes["rejected"] + outcomes["ok"] == phase["calls"], outcomes
+    # A place becomes free only when its request has ended, however long the run took.
+    assert 0 < outcomes["ok"] <= CAPACITY * took + PLACES, outcomes
+    assert outcomes["rejected"] > 0, outcomes
     assert server.metric("sluice_rejected_total", reason="queue_full") >= outcomes["rejected"]
 
 
-def test_a_refusal_says_why_and_when_to_come_again(daemon):
+def test_a_refusal_says_why_and_when_to_come_again(daemon, gate):
+    held_step = gate("step")
     server = daemon("--engine.queue.max-requests", "1", "--engine.queue.max-tokens", "300",
-                    faults="before_replay@hold:delay=1500*1")
+                    faults=f"before_replay@hold:{held_step}*1")
     held = Call(server, "hold")
-    wait_until(lambda: server.metric("sluice_requests_waiting")
-               + server.metric("sluice_requests_running") > 0)
+    held_step.await_met()
     status, trailer = trailers(server, request_with([256, 65], max_tokens=4))
     assert status.name == "RESOURCE_EXHAUSTED"
     assert trailer["sluice-reason"] == "queue_full"
@@ -52,4 +96,5 @@ def test_a_refusal_says_why_and_when_to_come_again(daemon):
         status, trailer = trailers(server, too_much)
         assert status.name == "INVALID_ARGUMENT", "no retry helps"
         assert "grpc-retry-pushback-ms" not in trailer
+    held_step.open()
     assert held.status() == "OK"

@@ -1,4 +1,4 @@
-"""What the comparison with peers rests on; no peer is needed for it."""
+"""Parts of the comparison with peers that need no peer."""
 
 import asyncio
 import subprocess
@@ -80,7 +80,7 @@ def test_a_failed_batch_is_told_and_who_gave_up_is_not_computed():
         made = batcher.Batcher(run, max_rows=1, max_padding=0)
         prompts = [np.ones(length, np.int32) for length in (3, 4, 5)]
         calls = [asyncio.create_task(made.answer(prompt, 1)) for prompt in prompts]
-        await asyncio.sleep(0)  # all of them wait now, none is computed
+        await asyncio.sleep(0)  # all of them wait now and none runs
         calls[1].cancel()
         return await asyncio.gather(*calls, return_exceptions=True)
 
@@ -101,23 +101,35 @@ def test_the_thin_server_reads_what_sluice_load_writes():
     assert oip.prompt_of(request()).tolist() == [5, 6]
 
 
-@pytest.mark.parametrize("changes", [
-    {"name": "tokens"}, {"datatype": "INT64"}, {"shape": [2]}, {"shape": [1, 3]}, {"shape": [2, 1]}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "tokens"},
+        {"datatype": "INT64"},
+        {"shape": [2]},
+        {"shape": [1, 3]},
+        {"shape": [2, 1]},
+    ],
+)
 def test_the_thin_server_refuses_the_rest(changes):
     with pytest.raises(ValueError, match="input_ids"):
         oip.prompt_of(request(**changes))
 
 
 def test_the_thin_server_answers_and_is_compared(tmp_path):
-    """The very path of a comparison: a process, its readiness, answers, pause and end."""
+    """Takes the path of a comparison: a process, its readiness, pause, answers and end."""
     script = tmp_path / "echo.py"
     script.write_text(
-        f"import sys\nsys.path.append({str(PEERS / 'serve')!r})\nimport oip\nfrom batcher import Answer\n"
+        f"import sys\nsys.path.append({str(PEERS / 'serve')!r})\n"
+        "import oip\nfrom batcher import Answer\n"
         "async def answer(prompt, max_tokens):\n"
         "    return Answer(prompt.tolist()[:max_tokens], [-0.5] * max_tokens)\n"
-        "oip.serve(answer, sys.argv[1])\n")
+        "oip.serve(answer, sys.argv[1])\n"
+    )
     address = f"127.0.0.1:{free_port()}"
-    server = servers.Server([sys.executable, str(script), address], address, [0], 1, tmp_path / "log")
+    server = servers.Server(
+        [sys.executable, str(script), address], address, [0], 1, tmp_path / "log"
+    )
     try:
         server.wait_ready(30)
         server.suspend()
@@ -176,7 +188,9 @@ def test_the_daemon_serves_the_checkpoint_and_no_answer_ends_early(tmp_path, dae
 
 def test_the_trace_is_shrunk_to_the_model(tmp_path):
     source, made = tmp_path / "source.csv", tmp_path / "made.csv"
-    source.write_text("arrival_s,input_tokens,output_tokens\n0.0,1,0\n1.5,8192,16\n2.0,33,17\n9.0,5,5\n")
+    source.write_text(
+        "arrival_s,input_tokens,output_tokens\n0.0,1,0\n1.5,8192,16\n2.0,33,17\n9.0,5,5\n"
+    )
     workloads.write_trace(source, made, rows=3)
     assert made.read_text().split() == [
         "arrival_s,input_tokens,output_tokens", "0.0,1,1", "1.5,256,1", "2.0,2,2"]
@@ -203,8 +217,16 @@ def test_no_contents_are_sent_twice_and_only_open_loops_give_up():
 
 
 def figures(answered, goodput, p50, verdict="VALID", reasons=()):
-    return {"answers_per_cpu_s": answered, "offered_per_s": 10.0, "answered_per_s": answered, "goodput_per_s": goodput,
-            "p50_ms": p50, "p99_ms": 2 * p50, "verdict": verdict, "reasons": list(reasons)}
+    return {
+        "answers_per_cpu_s": answered,
+        "offered_per_s": 10.0,
+        "answered_per_s": answered,
+        "goodput_per_s": goodput,
+        "p50_ms": p50,
+        "p99_ms": 2 * p50,
+        "verdict": verdict,
+        "reasons": list(reasons),
+    }
 
 
 def rounds(*goodputs, answered=10.0):
@@ -214,8 +236,13 @@ def rounds(*goodputs, answered=10.0):
 
 
 def test_medians_spread_and_ratios():
-    made = summary.of_workload({"sluice packed": rounds(6, 9, 12), "slow": rounds(4, 3, 2),
-                                "dead": [{name: figures(0, 0, 0) for name in ("closed", "own", "common")}]})
+    made = summary.of_workload(
+        {
+            "sluice packed": rounds(6, 9, 12),
+            "slow": rounds(4, 3, 2),
+            "dead": [{name: figures(0, 0, 0) for name in ("closed", "own", "common")}],
+        }
+    )
     assert made["arms"]["sluice packed"]["goodput_per_s"] == {"median": 9, "min": 6, "max": 12}
     assert made["arms"]["slow"]["common"]["invalid"] == 3
     assert made["sluice_over"]["slow"] == {
@@ -227,21 +254,50 @@ def test_medians_spread_and_ratios():
 def test_the_table_names_who_is_left_out_and_what_is_not_valid():
     measured = {"sluice packed": rounds(6, 9), "peer": rounds(4, 3)}
     report = {
-        "date": "2026-01-01", "commit": "c", "model": "m", "host": {"processor": "p", "processors": 2},
-        "options": {"server_processors": [0], "client_processors": [1], "threads": 1, "rounds": 2,
-                    "seconds": 3.0},
-        "arms": [{"name": "peer", "workload": "w", "settings": "tuned", "versions": {"lib": "1.2"},
-                  "agreed_tokens": 8}],
+        "date": "2026-01-01",
+        "commit": "c",
+        "model": "m",
+        "host": {"processor": "p", "processors": 2},
+        "options": {
+            "server_processors": [0],
+            "client_processors": [1],
+            "threads": 1,
+            "rounds": 2,
+            "seconds": 3.0,
+        },
+        "arms": [
+            {
+                "name": "peer",
+                "workload": "w",
+                "settings": "tuned",
+                "versions": {"lib": "1.2"},
+                "agreed_tokens": 8,
+            }
+        ],
         "left_out": [{"name": "gone", "workload": "w", "reason": "no wheel"}],
-        "workloads": [{"name": "w", "title": "W", "objective_ms": 5, "concurrency": 4,
-                       "rounds": measured, "summary": summary.of_workload(measured)}]}
+        "workloads": [
+            {
+                "name": "w",
+                "title": "W",
+                "objective_ms": 5,
+                "concurrency": 4,
+                "rounds": measured,
+                "summary": summary.of_workload(measured),
+            }
+        ],
+    }
     text = summary.text(report)
-    for part in ("| peer | w | lib 1.2 | tuned |", "- gone (w): no wheel",
-                 "- 4 phases are INVALID: .. calls, under ..", "| peer | 1.00 | 1.00 | 2.14 | 1.00 |"):
+    for part in (
+        "| peer | w | lib 1.2 | tuned |",
+        "- gone (w): no wheel",
+        "- 4 phases are INVALID: .. calls, under ..",
+        "| peer | 1.00 | 1.00 | 2.14 | 1.00 |",
+    ):
         assert part in text
 
 
 def test_the_entry_says_what_it_needs():
-    said = subprocess.run([sys.executable, PEERS / "run.py", "--help"], capture_output=True, text=True,
-                          check=True).stdout
+    said = subprocess.run(
+        [sys.executable, PEERS / "run.py", "--help"], capture_output=True, text=True, check=True
+    ).stdout
     assert "--minutes" in said and "--venvs" in said

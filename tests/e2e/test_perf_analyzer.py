@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from conftest import ROOT
+from waiting import PATIENCE_S
 
 PERF_ANALYZER = ROOT / "build" / "venv" / "bin" / "perf_analyzer"
 
@@ -21,7 +22,7 @@ def test_perf_analyzer_reports_throughput(demo, tmp_path):
          "--concurrency-range", "4", "--measurement-mode", "count_windows",
          "--measurement-request-count", "200", "--stability-percentage", "90",
          "-f", report],
-        capture_output=True, text=True, timeout=240)
+        capture_output=True, text=True, timeout=4 * PATIENCE_S)
     sys.stdout.write(run.stdout + run.stderr)
     assert run.returncode == 0
     (row,) = csv.DictReader(report.open())

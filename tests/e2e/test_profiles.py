@@ -1,4 +1,4 @@
-"""The profiles that multiply in bf16, on processors that have the instructions; their refusal on others."""
+"""The profiles that multiply in bf16, and their refusal on processors that lack them."""
 
 import concurrent.futures
 import pathlib
@@ -15,7 +15,9 @@ REQUESTS = 24
 @pytest.mark.parametrize("profile", NEEDS)
 def test_a_bf16_profile_serves_bits_of_its_own_or_is_refused(daemon, demo, profile):
     if NEEDS[profile] not in FLAGS:
-        with pytest.raises(AssertionError, match=f"'{profile}' needs instructions that this machine lacks"):
+        with pytest.raises(
+            AssertionError, match=f"'{profile}' needs instructions that this machine lacks"
+        ):
             daemon("--cpu.profile", profile)
         return
     server = daemon("--cpu.profile", profile, "--cpu.poison", "true",
@@ -29,12 +31,17 @@ def test_a_bf16_profile_serves_bits_of_its_own_or_is_refused(daemon, demo, profi
         crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
     assert all(same(one, other) for one, other in zip(alone, crowd, strict=True))
 
-    # The shipped model is stored as bf16: rounding what meets it moves answers, by little.
-    moved = [np.nanmax(np.abs(ask(demo, request, wanted)["prompt_logprobs"] - answer["prompt_logprobs"]))
-             for request, answer in zip(requests, alone, strict=True) if len(request[0][0]) > 1]
+    # The demo model is stored as bf16; rounding its inputs too moves answers a little.
+    moved = [
+        np.nanmax(np.abs(ask(demo, request, wanted)["prompt_logprobs"] - answer["prompt_logprobs"]))
+        for request, answer in zip(requests, alone, strict=True)
+        if len(request[0][0]) > 1
+    ]
     assert 1e-4 < max(moved) < 0.5
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones(daemon):
-    with pytest.raises(AssertionError, match="unknown numerics profile 'cpu-avx9'; known are auto, bf16, cpu-"):
+    with pytest.raises(
+        AssertionError, match="unknown numerics profile 'cpu-avx9'; known are auto, bf16, cpu-"
+    ):
         daemon("--cpu.profile", "cpu-avx9")

@@ -1,4 +1,4 @@
-"""The recommender path: trained in PyTorch by models/recommender/train.py, converted, served."""
+"""The recommender, trained by models/recommender/train.py, converted and served."""
 
 import json
 
@@ -31,13 +31,13 @@ def test_served_it_beats_popularity_as_it_does_in_pytorch(daemon):
     hit_rate = hits / len(histories)
     margin = held_out["hit_rate"] - held_out["popularity_hit_rate"]
     assert margin > 0.3, "the committed model knows the rule"
-    # Two items whose scores are equal to the last bits may change places.
+    # Two items whose scores differ in their last bits only may change places.
     assert abs(hit_rate - held_out["hit_rate"]) <= 1 / len(histories)
     assert hit_rate - held_out["popularity_hit_rate"] >= margin - 1 / len(histories)
 
 
 def test_a_long_history_is_its_end(daemon):
-    """truncate: left, as the window is filled in training."""
+    """A long history loses its first items (truncate: left), as in training."""
     history = json.loads((RECOMMENDER / "heldout.json").read_text())["histories"][0] * 3
     client = daemon.client()
     whole, end = (infer(client, ids_inputs([items]), ["logits"], "recommender")["logits"]

@@ -1,4 +1,4 @@
-"""What loadtest/soak.py makes of its samples."""
+"""The verdict of loadtest/soak.py on its samples."""
 
 import pathlib
 import random
@@ -13,16 +13,21 @@ import soak  # noqa: E402
 
 
 def samples(seconds, growth, seed):
-    """Memory of 90 MiB, `growth` more at the end, and large messages on top most of the time."""
+    """Returns samples of 90 MiB that grow by `growth`, most with large messages on top."""
     draw = random.Random(seed)
-    return [(at, 90 + growth * at / seconds + draw.choice((0, 0.3, 40, 90, 120))) for at in range(seconds)]
+    return [
+        (at, 90 + growth * at / seconds + draw.choice((0, 0.3, 40, 90, 120)))
+        for at in range(seconds)
+    ]
 
 
-# So many that they do not fall into windows of one size.
+# Numbers of samples that do not divide into windows of one size.
 @pytest.mark.parametrize("seconds", [200, 271, 1137, 1199])
 @pytest.mark.parametrize("growth", [0, 20])
 def test_only_growth_is_growth(seconds, growth):
     for seed in range(20):
         (_, first), (_, last) = soak.trend(samples(seconds, growth, seed))
         # The fit begins after the warm-up.
-        assert last - first == pytest.approx(growth * (1 - soak.WARM_UP), abs=0.02 * first), f"seed {seed}"
+        assert last - first == pytest.approx(
+            growth * (1 - soak.WARM_UP), abs=0.02 * first
+        ), f"seed {seed}"

@@ -10,9 +10,10 @@ import pytest
 from browser import DESKTOP, PHONE, Browser
 from conftest import BUILD, DEMO, SLUICE
 from infer import ids_inputs, infer
+from waiting import PATIENCE_S, wait_until
 
 DEVICES = {"desktop": DESKTOP, "phone": PHONE}
-# Figure on the page -> sample on /metrics, for what only grows.
+# Counters: the figure on the page and its sample on /metrics.
 COUNTERS = {
     "ok": ("sluice_requests_total", {"code": "OK"}),
     "steps": ("sluice_engine_steps_total", {}),
@@ -21,7 +22,7 @@ COUNTERS = {
     "ladder_reviews": ("sluice_ladder_reviews_total", {}),
     "ladder_added": ("sluice_ladder_changes_total", {"kind": "added"}),
 }
-# What also stands still while nothing is asked of the daemon.
+# Gauges, which keep their values while the daemon has no requests.
 GAUGES = {
     "requests_waiting": ("sluice_requests_waiting", {}),
     "requests_running": ("sluice_requests_running", {}),
@@ -35,7 +36,7 @@ GAUGES = {
 
 
 class Load:
-    """Asks for scores and for generated tokens, from two threads, until left."""
+    """Asks for scores and generated tokens from two threads while its body runs."""
 
     def __init__(self, daemon):
         self._daemon = daemon
@@ -73,13 +74,13 @@ def number(text):
 
 
 def figures(browser):
-    """Every named figure of the page, of one snapshot, as text."""
+    """Returns the text of every named figure of the page, from one snapshot."""
     return browser.value("Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
                          ".map(e => [e.dataset.figure, e.textContent]))")
 
 
 def bucket_rows(browser):
-    """{bucket: [cells of its row]}"""
+    """Returns {bucket: [the cells of its row]}."""
     return browser.value("Object.fromEntries([...document.querySelectorAll('[data-bucket]')]"
                          ".map(r => [r.dataset.bucket, [...r.cells].map(c => c.textContent)]))")
 
@@ -99,7 +100,7 @@ def open_page(browser, daemon, device):
 
 
 def keep_screenshot(browser, name):
-    """For whoever wants to look."""
+    """Saves a screenshot for people to look at."""
     folder = BUILD / "screenshots"
     folder.mkdir(exist_ok=True)
     browser.screenshot(folder / f"{name}.png")
@@ -109,19 +110,18 @@ def keep_screenshot(browser, name):
 def test_the_page_agrees_with_metrics(daemon, browser, device):
     served = daemon("--engine.ladder.review.interval-us", "0")
     with Load(served):
-        while served.metric("sluice_requests_total") < 20:
-            pass
+        wait_until(lambda: served.metric("sluice_requests_total") >= 20)
         before = served.metrics()
         open_page(browser, served, device)
         shown = figures(browser)
         after = served.metrics()
         for name, sample in COUNTERS.items():
             assert metric(before, *sample) <= number(shown[name]) <= metric(after, *sample), name
-        # A second snapshot gives rates and lines.
+        # Rates and lines appear with the second snapshot.
         browser.until("document.querySelector('[data-figure=tokens_rate]').textContent !== '–'")
         keep_screenshot(browser, f"status_{device}")
     assert subprocess.run([SLUICE, "optimize", "--server", served.admin], capture_output=True,
-                          timeout=120).returncode == 0
+                          timeout=PATIENCE_S).returncode == 0
     quiet = served.metrics()
     for name in ("ok", "steps", "ladder_reviews"):
         browser.until(figure_is(name, int(metric(quiet, *COUNTERS[name]))))
@@ -136,7 +136,9 @@ def test_the_page_agrees_with_metrics(daemon, browser, device):
 
 def check_buckets(browser, samples):
     rows = bucket_rows(browser)
-    labels = {dict(pairs)["bucket"] for name, pairs in samples if name == "sluice_bucket_batches_total"}
+    labels = {
+        dict(pairs)["bucket"] for name, pairs in samples if name == "sluice_bucket_batches_total"
+    }
     assert set(rows) == labels
     for label, cells in rows.items():
         batches = metric(samples, "sluice_bucket_batches_total", {"bucket": label})
@@ -174,7 +176,7 @@ def test_one_of_several_models_is_chosen(daemon, browser):
 
 
 def test_text_from_the_daemon_is_never_markup(demo, browser):
-    """The configuration allows no such names; the page does not rely on it."""
+    """The configuration refuses such names, but the page does not rely on that."""
     open_page(browser, demo, "phone")
     with demo.client() as client:
         infer(client, ids_inputs([[256, 65]]), max_tokens=0)

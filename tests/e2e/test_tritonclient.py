@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from infer import ids_inputs, infer, tensor, text_inputs
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S
 
 DEFAULT_OUTPUTS = ["output_ids", "sequence_length", "logprobs", "finish_reason", "text_output"]
 
@@ -78,7 +79,7 @@ def test_outputs_on_request(demo):
     assert answer["xsa_proj_frac"].shape == (1, layers, len(row), heads)
     fractions = answer["xsa_proj_frac"]
     assert (fractions >= 0).all() and (fractions <= 1 + 1e-5).all()
-    # The first position attends to itself alone, so all of it is its own value.
+    # The first position attends to itself alone, so that its output is its own value.
     np.testing.assert_allclose(fractions[0, :, 0], 1, atol=1e-5)
     logits = answer["logits"][0].astype(np.float64)
     expected = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
@@ -154,7 +155,7 @@ def test_stream_answers_each_request_and_reports_errors_inside(demo):
         client.async_stream_infer("demo", text_inputs("The "), request_id="c")
         tokens, ended, errors = {"a": 0, "c": 0}, [], []
         while len(ended) + len(errors) < 3:
-            result, error = answers.get(timeout=30)
+            result, error = answers.get(timeout=PATIENCE_S)
             if error:
                 errors.append(error.message())
                 continue
@@ -171,7 +172,9 @@ def test_stream_answers_each_request_and_reports_errors_inside(demo):
 def test_statistics_count(demo):
     with demo.client() as client:
         def successes():
-            return client.get_inference_statistics("demo").model_stats[0].inference_stats.success.count
+            return (
+                client.get_inference_statistics("demo").model_stats[0].inference_stats.success.count
+            )
         before = successes()
         for _ in range(3):
             infer(client, text_inputs("And "))

@@ -1,5 +1,6 @@
-"""`sluice verify` on a checkpoint that transformers saved, and outputs that PyTorch computed."""
+"""`sluice verify` on checkpoints from transformers, and outputs that PyTorch computed."""
 
+import json
 import shutil
 import subprocess
 
@@ -8,18 +9,23 @@ import pytest
 import safetensors.numpy
 
 from conftest import ROOT, SLUICE
+from waiting import PATIENCE_S
 
 GPT2 = ROOT / "tests" / "goldens" / "verify"
 
 
 def verify(model, golden, *options):
-    return subprocess.run([SLUICE, "verify", model, "--golden", golden, *options], capture_output=True, text=True,
-                          timeout=60)
+    return subprocess.run(
+        [SLUICE, "verify", model, "--golden", golden, *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
 
 
 @pytest.fixture
 def model(tmp_path):
-    """A copy to be altered."""
+    """A copy of the model that a test may alter."""
     shutil.copytree(GPT2, tmp_path / "model")
     return tmp_path / "model"
 
@@ -37,7 +43,9 @@ def test_what_pytorch_computed_is_the_same():
     assert "The same within 1e-05" in result.stdout
     for name in ("state_0", "module:transformer.h.2.attn.c_attn", "state_3", "final", "logits"):
         assert f" {name} " in result.stdout
-    assert verify(GPT2, GPT2 / "golden.npz", "--tolerance", "0").returncode == 1, "nobody adds in the same order"
+    assert (
+        verify(GPT2, GPT2 / "golden.npz", "--tolerance", "0").returncode == 1
+    ), "nobody adds in the same order"
 
 
 @pytest.mark.parametrize("tensor, place, first", [
@@ -66,6 +74,149 @@ def test_compressed_archives_and_some_outputs_only(model):
     assert "1 outputs." in result.stdout and "module:nothing for one" in result.stdout
 
 
+BERT = ROOT / "tests" / "goldens" / "bert_headless"
+LABELS = 3
+
+
+@pytest.fixture
+def classifier(tmp_path):
+    """The folder of a BertForSequenceClassification with random weights and its golden.npz.
+
+    transformers computed the states; pooler and classifier are computed here by definition."""
+    folder = tmp_path / "classifier"
+    shutil.copytree(BERT, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["BertForSequenceClassification"],
+               "id2label": {str(label): str(label) for label in range(LABELS)}}
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    draw = np.random.default_rng(4)
+    tensors["classifier.weight"] = draw.standard_normal((LABELS, config["hidden_size"]), np.float32)
+    tensors["classifier.bias"] = draw.standard_normal(LABELS, np.float32)
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    expected = safetensors.numpy.load_file(folder / "expected.safetensors")
+    lengths, longest = expected["lengths"], expected["lengths"].max()
+    ends = np.cumsum(lengths)
+    ids = np.zeros((len(lengths), longest), np.int64)
+    final = np.zeros((len(lengths), longest, config["hidden_size"]), np.float32)
+    for row, (end, length) in enumerate(zip(ends, lengths)):
+        ids[row, :length] = expected["input_ids"][end - length:end]
+        final[row, :length] = expected["states"][end - length:end]
+    linear = (
+        lambda name, x: x @ tensors[f"{name}.weight"].T.astype(np.float64) + tensors[f"{name}.bias"]
+    )
+    pooler = linear("pooler.dense", final[:, 0].astype(np.float64))
+    scores = linear("classifier", np.tanh(pooler))
+    np.savez(
+        folder / "golden.npz",
+        input_ids=ids,
+        input_lengths=lengths[:, None],
+        final=final,
+        scores=scores,
+        **{"module:pooler.dense": pooler, "module:classifier": scores},
+    )
+    return folder
+
+
+def test_the_scores_of_a_classifier_are_compared(classifier):
+    result = verify(classifier, classifier / "golden.npz", "--tolerance", "1e-4")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "4 outputs." in result.stdout and "not checked" not in result.stdout
+    for name in ("final", "module:pooler.dense", "module:classifier", "scores"):
+        assert f" {name} " in result.stdout
+
+
+@pytest.mark.parametrize("tensor, place, first", [
+    ("pooler.dense.weight", (3, 5), "head, module:pooler.dense: sequence "),
+    ("pooler.dense.bias", (2,), "head, module:pooler.dense: sequence "),
+    ("classifier.weight", (1, 7), "head, module:classifier: sequence "),
+    ("classifier.bias", (LABELS - 1,), "head, module:classifier: sequence "),
+])
+def test_a_changed_weight_of_a_classifier_is_found(classifier, tensor, place, first):
+    def alter(values):
+        values[place] += 0.5
+    change(classifier, tensor, alter)
+    result = verify(classifier, classifier / "golden.npz", "--tolerance", "1e-4")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert (
+        f"Differs first at {first}" in result.stdout and "position" not in result.stdout
+    ), result.stdout
+
+
+def test_scores_alone_prove_a_classifier(classifier):
+    with np.load(classifier / "golden.npz") as golden:
+        some = {name: golden[name] for name in ("input_ids", "input_lengths", "scores")}
+    np.savez(classifier / "scores.npz", **some)
+    result = verify(classifier, classifier / "scores.npz", "--tolerance", "1e-4")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+    def overwrite(values):
+        values[:] = np.random.default_rng(9).standard_normal(values.shape, np.float32)
+    change(classifier, "classifier.weight", overwrite)
+    result = verify(classifier, classifier / "scores.npz", "--tolerance", "1e-4")
+    assert (
+        result.returncode == 1 and "Differs first at head, scores: sequence " in result.stdout
+    ), result.stdout
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
+def test_each_pooling_of_a_classifier_is_that_of_its_name(classifier, pooling):
+    config = json.loads((classifier / "config.json").read_text())
+    config |= {"sluice": {"classifier": {"labels": LABELS, "pooling": pooling}}}
+    (classifier / "config.json").write_text(json.dumps(config))
+    tensors = safetensors.numpy.load_file(classifier / "model.safetensors")
+    with np.load(classifier / "golden.npz") as golden:
+        ids, lengths, final = (golden[name] for name in ("input_ids", "input_lengths", "final"))
+    pools = {
+        "cls": lambda states: states[0],
+        "mean": lambda states: states.mean(0),
+        "last": lambda states: states[-1],
+    }
+    pooled = np.array(
+        [
+            pools[pooling](states[:length].astype(np.float64))
+            for states, (length,) in zip(final, lengths)
+        ]
+    )
+    np.savez(classifier / "pooled.npz", input_ids=ids, input_lengths=lengths,
+             scores=pooled @ tensors["classifier.weight"].T + tensors["classifier.bias"])
+    result = verify(classifier, classifier / "pooled.npz", "--tolerance", "1e-4")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_golden_without_scores_or_logits_says_so(classifier, model):
+    def without(folder, *names):
+        with np.load(folder / "golden.npz") as golden:
+            np.savez(
+                folder / "some.npz", **{name: golden[name] for name in golden if name not in names}
+            )
+        result = verify(folder, folder / "some.npz", "--tolerance", "1e-4")
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+    scores = "The golden has no scores: the weights behind them are not checked."
+    assert scores in without(classifier, "scores", "module:classifier")
+    assert scores not in without(classifier, "scores")
+    assert "The golden has no logits: the weights behind them are not checked." in without(
+        model, "logits"
+    )
+
+
+def test_scores_of_another_shape_are_refused(classifier):
+    def refused(text, **arrays):
+        np.savez(classifier / "bad.npz", input_ids=np.zeros((2, 3), np.int64), **arrays)
+        result = verify(classifier, classifier / "bad.npz")
+        assert result.returncode == 2 and text in result.stderr, result.stdout + result.stderr
+    refused("scores has width 2; the model's is 3", scores=np.zeros((2, 2)))
+    refused("scores is not of shape [2, width]", scores=np.zeros((2, 3, 3)))
+    refused("scores is not of shape [2, width]", scores=np.zeros((1, 3)))
+    refused(
+        "module:pooler.dense has width 3; the model's is 16",
+        **{"module:pooler.dense": np.zeros((2, 3))},
+    )
+    refused("final is not of shape [2, 3, width]", final=np.zeros((2, 16)))
+
+
 def test_what_cannot_be_compared_is_said(model):
     def refused(text, **arrays):
         np.savez(model / "bad.npz", **arrays)
@@ -74,13 +225,26 @@ def test_what_cannot_be_compared_is_said(model):
     ids = np.zeros((1, 3), np.int64)
     refused("input_ids [n, length] is missing", logits=np.zeros((1, 3, 97)))
     refused("there is nothing to compare with", input_ids=ids)
-    refused("input_ids[0, 1] is not in [0, 96]", input_ids=np.array([[0, 97, 0]]), logits=np.zeros((1, 3, 97)))
+    refused(
+        "input_ids[0, 1] is not in [0, 96]",
+        input_ids=np.array([[0, 97, 0]]),
+        logits=np.zeros((1, 3, 97)),
+    )
     refused("logits has width 96; the model's is 97", input_ids=ids, logits=np.zeros((1, 3, 96)))
     refused("final is not of shape [1, 3, width]", input_ids=ids, final=np.zeros((1, 4, 16)))
     refused("has no output that the model computes", input_ids=ids, other=np.zeros((1, 3, 16)))
-    refused("logits.npy is not of float32", input_ids=ids, logits=np.zeros((1, 3, 97), np.complex64))
-    refused("positions; the model has 24", input_ids=np.zeros((1, 25), np.int64), logits=np.zeros((1, 25, 97)))
+    refused(
+        "logits.npy is not of float32", input_ids=ids, logits=np.zeros((1, 3, 97), np.complex64)
+    )
+    refused(
+        "positions; the model has 24",
+        input_ids=np.zeros((1, 25), np.int64),
+        logits=np.zeros((1, 25, 97)),
+    )
     (model / "cut.npz").write_bytes((GPT2 / "golden.npz").read_bytes()[:5000])
     assert "cut.npz: is not a .npz file" in verify(model, model / "cut.npz").stderr
     assert verify(model, model / "none.npz").returncode == 2
-    assert "--tolerance: expected a number" in verify(model, GPT2 / "golden.npz", "--tolerance", "x").stderr
+    assert (
+        "--tolerance: expected a number"
+        in verify(model, GPT2 / "golden.npz", "--tolerance", "x").stderr
+    )

@@ -1,4 +1,4 @@
-"""Small random models of the family SluiceModel / SluiceForCausalLM: written to a directory, and stated in numpy."""
+"""Small random models of the SluiceForCausalLM family, as files and as numpy code."""
 
 import json
 
@@ -38,14 +38,20 @@ def draw_tensors(seed, head, classifier):
 def write_safetensors(path, tensors):
     header, offset = {}, 0
     for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, offset + tensor.nbytes]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": tensor.shape,
+            "data_offsets": [offset, offset + tensor.nbytes],
+        }
         offset += tensor.nbytes
     text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(t.tobytes() for t in tensors.values()))
+    path.write_bytes(
+        len(text).to_bytes(8, "little") + text + b"".join(t.tobytes() for t in tensors.values())
+    )
 
 
 class TinyModel:
-    """`extensions` are keys of the config's object "sluice"."""
+    """`extensions` are the keys of the config's object "sluice"."""
 
     def __init__(self, directory, seed, head=True, causal=True, **extensions):
         self.head, self.causal, self.extensions = head, causal, extensions
@@ -53,20 +59,34 @@ class TinyModel:
         directory.mkdir()
         self.directory = directory
         write_safetensors(directory / "model.safetensors", self.tensors)
-        (directory / "config.json").write_text(json.dumps({
-            "architectures": ["SluiceForCausalLM" if head else "SluiceModel"],
-            "vocab_size": VOCAB, "hidden_size": D, "intermediate_size": MLP, "num_hidden_layers": LAYERS,
-            "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": D // HEADS,
-            "max_position_embeddings": POSITIONS, "tie_word_embeddings": False,
-            "sluice": {"positions": {"kind": "learned"}, "attention": {"causal": causal},
-                       "mlp": {"activation": "relu", "gated": False}, **extensions},
-        }))
+        (directory / "config.json").write_text(
+            json.dumps(
+                {
+                    "architectures": ["SluiceForCausalLM" if head else "SluiceModel"],
+                    "vocab_size": VOCAB,
+                    "hidden_size": D,
+                    "intermediate_size": MLP,
+                    "num_hidden_layers": LAYERS,
+                    "num_attention_heads": HEADS,
+                    "num_key_value_heads": HEADS,
+                    "head_dim": D // HEADS,
+                    "max_position_embeddings": POSITIONS,
+                    "tie_word_embeddings": False,
+                    "sluice": {
+                        "positions": {"kind": "learned"},
+                        "attention": {"causal": causal},
+                        "mlp": {"activation": "relu", "gated": False},
+                        **extensions,
+                    },
+                }
+            )
+        )
 
     def embed(self, ids):
         return self.tensors["model.embed_tokens.weight"][np.asarray(ids)].astype(np.float64)
 
     def states(self, ids=None, vectors=None):
-        """[length, d] behind the last norm, in double."""
+        """Returns the states [length, d] behind the last norm, in double."""
         t = {name: tensor.astype(np.float64) for name, tensor in self.tensors.items()}
 
         def norm(x, name):
@@ -81,19 +101,27 @@ class TinyModel:
             prefix = f"model.layers.{layer}."
             h = norm(x, prefix + "input_layernorm")
             q, k, v = (
-                (h @ t[f"{prefix}self_attn.{name}_proj.weight"].T).reshape(n, HEADS, -1).transpose(1, 0, 2)
+                (h @ t[f"{prefix}self_attn.{name}_proj.weight"].T)
+                .reshape(n, HEADS, -1)
+                .transpose(1, 0, 2)
                 for name in "qkv"
             )
             weights = np.exp(q @ k.transpose(0, 2, 1) / np.sqrt(D // HEADS) + mask)
             y = (weights / weights.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(n, D)
             x = x + y @ t[prefix + "self_attn.o_proj.weight"].T
             h = norm(x, prefix + "post_attention_layernorm")
-            x = x + np.maximum(h @ t[prefix + "mlp.up_proj.weight"].T, 0) @ t[prefix + "mlp.down_proj.weight"].T
+            x = (
+                x
+                + np.maximum(h @ t[prefix + "mlp.up_proj.weight"].T, 0)
+                @ t[prefix + "mlp.down_proj.weight"].T
+            )
         return norm(x, "model.norm")
 
     def logits(self, ids):
         return self.states(ids)[-1] @ self.tensors["lm_head.weight"].T.astype(np.float64)
 
     def scores(self, pooled):
-        hidden = np.tanh(self.tensors["pooler.dense.weight"] @ pooled + self.tensors["pooler.dense.bias"])
+        hidden = np.tanh(
+            self.tensors["pooler.dense.weight"] @ pooled + self.tensors["pooler.dense.bias"]
+        )
         return self.tensors["classifier.weight"] @ hidden + self.tensors["classifier.bias"]

@@ -21,7 +21,7 @@ class RunTest : public testing::Test {
     auto server = TestServer::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    auto channels = Connect(server_->address(), {}, 2, seconds(20));
+    auto channels = Connect(server_->address(), {}, 2, seconds(180));
     ASSERT_TRUE(channels.ok()) << channels.status();
     channels_ = *std::move(channels);
   }
@@ -172,9 +172,10 @@ TEST_P(BothMethodsTest, OverloadIsRejectedAndCountedAsSuch) {
 
 TEST_F(RunTest, BeyondMaxInFlightNothingIsSent) {
   TestServerOptions server;
-  server.delay = seconds(3);
+  server.delay = seconds(20);  // longer than all of them take to be sent
   Serve(server);
   options_.max_in_flight = 10;
+  options_.drain = seconds(5);
   const PhaseData data = Run(100, seconds(1));
   EXPECT_EQ(Count(data, Outcome::kNotSent), 90);
   EXPECT_EQ(server_->requests(), 10);

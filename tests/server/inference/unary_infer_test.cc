@@ -220,7 +220,8 @@ TEST_F(BusyDaemonTest, CancelledWhileRunningEndsAtOnceForTheCaller) {
 
 TEST_F(BusyDaemonTest, ADeadlineInTheQueueIsNeverRun) {
   ModelInferRequest request = IdsRequest({77});
-  SetInt(&request, "timeout", 20'000);
+  constexpr std::chrono::microseconds kTimeout = std::chrono::seconds(1);
+  SetInt(&request, "timeout", kTimeout.count());
   std::future<grpc::Status> second = std::async(std::launch::async, [&] {
     ModelInferResponse response;
     return daemon_.Infer(request, &response);
@@ -228,10 +229,7 @@ TEST_F(BusyDaemonTest, ADeadlineInTheQueueIsNeverRun) {
   daemon_.AwaitMetric("sluice_admitted_total", 2);
   ASSERT_EQ(second.wait_for(std::chrono::seconds(0)), std::future_status::timeout)
       << "expired before it was looked at";
-  const auto begun = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() < begun + std::chrono::milliseconds(25)) {
-    std::this_thread::yield();
-  }
+  second.wait_for(kTimeout + std::chrono::milliseconds(5));  // it may end before the gate opens
   ExpectFirstSucceeds();
   EXPECT_EQ(second.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_FALSE(Ran(77));
@@ -241,12 +239,12 @@ TEST_F(BusyDaemonTest, ADeadlineInTheQueueIsNeverRun) {
 
 TEST_F(BusyDaemonTest, AGrpcDeadlineCountsAsExpiredToo) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(40));
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(900));
   ModelInferResponse response;
   EXPECT_EQ(daemon_.Infer(IdsRequest({77}), &response, &context).error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
   // The daemon's copy of the deadline travelled as a rounded duration and lies a little later.
-  const auto surely_passed = std::chrono::steady_clock::now() + std::chrono::milliseconds(60);
+  const auto surely_passed = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
   while (std::chrono::steady_clock::now() < surely_passed) std::this_thread::yield();
   ExpectFirstSucceeds();
   daemon_.AwaitMetric("sluice_requests_total", 2);

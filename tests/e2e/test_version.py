@@ -1,0 +1,50 @@
+"""Everything that names the version of Sluice agrees with CMakeLists.txt."""
+
+import re
+import subprocess
+
+import pytest
+from conftest import ROOT, SLUICE, SLUICED
+from waiting import PATIENCE_S
+
+VERSION = re.search(
+    r"^project\(sluice VERSION (\d+\.\d+\.\d+)\b", (ROOT / "CMakeLists.txt").read_text(), re.M
+).group(1)
+
+
+@pytest.mark.parametrize("program", [SLUICED, SLUICE], ids=lambda program: program.name)
+def test_the_programs_print_it(program):
+    run = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert run.returncode == 0 and run.stdout == f"{program.name} {VERSION}\n"
+
+
+def test_the_image_is_labelled_with_it():
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert re.findall(r"^ARG VERSION=(.*)$", dockerfile, re.M) == [VERSION]
+    assert 'org.opencontainers.image.version="${VERSION}"' in dockerfile
+
+
+def test_the_manifests_and_pages_name_images_of_it():
+    """An image of Sluice's own has the tag VERSION, or VERSION-cuda for GPUs."""
+    tags = {}
+    for path in [
+        *(ROOT / "deploy").rglob("*"),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "README.md",
+        ROOT / "Dockerfile",
+    ]:
+        if path.suffix in (".yaml", ".yml", ".md", ".service", "") and path.is_file():
+            found = re.findall(r"^\s*newTag: *(\S+)|\bsluice:(\d[\w.-]*)", path.read_text(), re.M)
+            if found:
+                tags[str(path.relative_to(ROOT))] = {one or other for one, other in found}
+    assert len(tags) >= 3, "two overlays and a runtime name one"
+    for path, named in tags.items():
+        assert named <= {VERSION, f"{VERSION}-cuda"}, path
+
+
+def test_the_changelog_begins_with_what_is_unreleased_and_then_with_it():
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert headings[0] == "[Unreleased]"
+    assert re.fullmatch(
+        rf"\[{re.escape(VERSION)}\] - \d{{4}}-\d{{2}}-\d{{2}}", headings[1]
+    ), headings[1]
