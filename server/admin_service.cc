@@ -27,7 +27,7 @@ constexpr size_t kMaxWaitingReviews = 8;
 }  // namespace
 
 AdminService::AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
-                           WorkThread* loads, TransferWatch* watch, const Callers* callers)
+                           JobQueue* loads, TransferWatch* watch, const Callers* callers)
     : StreamedUnaryService(internal::AdminGrpc::service_full_name(), watch, callers),
       traits_(std::move(traits)),
       engine_(engine),

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/periodic_thread.h"
+#include "base/work_queue.h"
 #include "config/command_line.h"
 #include "config/option.h"
 #include "config/version.h"
@@ -23,11 +25,9 @@
 #include "server/recent_activity.h"
 #include "server/reloader.h"
 #include "server/reply_thread.h"
-#include "server/security/poll_thread.h"
 #include "server/server.h"
 #include "server/statistics.h"
 #include "server/tuning.h"
-#include "server/work_thread.h"
 
 namespace sluice {
 namespace {
@@ -90,8 +90,8 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   if (!server.ok()) return server.status();
   reloader.emplace(config, read, server->get(), &metrics, log->get());
   if (absl::Status status = reloader->LoadModels(); !status.ok()) return status;
-  const PollThread trims(kTrimInterval, Clock::Real(), TrimHeaps);
-  WorkThread hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
+  const PeriodicThread trims(Clock::Real(), kTrimInterval, TrimHeaps);
+  JobQueue hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
   const Reload reload = [&reloader] { return reloader->Reload(); };
   (*server)->SetReload(reload);
   (*server)->SetReady();

@@ -9,11 +9,9 @@
 #pragma once
 
 #include <memory>
-#include <thread>
-#include <vector>
 
+#include "base/work_queue.h"
 #include "engine/clock.h"
-#include "engine/mutex.h"
 
 namespace sluice {
 
@@ -27,9 +25,6 @@ class ReplyThread {
  public:
   // `clock` is not owned and outlives the thread.
   explicit ReplyThread(Clock* clock = Clock::Real());
-  ~ReplyThread();
-  ReplyThread(const ReplyThread&) = delete;
-  ReplyThread& operator=(const ReplyThread&) = delete;
 
   void Post(std::shared_ptr<Delivery> delivery);
 
@@ -37,22 +32,13 @@ class ReplyThread {
   void PostAt(MonoTime time, std::weak_ptr<Delivery> delivery);
 
  private:
-  struct Timed {
-    MonoTime time;
-    std::weak_ptr<Delivery> delivery;
+  // One of the two is set.
+  struct Entry {
+    std::shared_ptr<Delivery> delivery;
+    std::weak_ptr<Delivery> delivery_if_alive;
   };
-  static bool Later(const Timed& a, const Timed& b) { return a.time > b.time; }
 
-  void Run();
-  void TakeDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // moves them into the queue
-
-  Clock* const clock_;
-  Mutex mu_;
-  CondVar posted_;
-  std::vector<std::shared_ptr<Delivery>> queue_ ABSL_GUARDED_BY(mu_);
-  std::vector<Timed> timed_ ABSL_GUARDED_BY(mu_);  // a heap, the earliest first
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  WorkQueue<Entry> queue_;
 };
 
 }  // namespace sluice

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/work_queue.h"
 #include "engine/engine.h"
 #include "server/admin_service.h"
 #include "server/edge_collector.h"
@@ -36,7 +37,6 @@
 #include "server/statistics.h"
 #include "server/status_page.h"
 #include "server/transfer_watch.h"
-#include "server/work_thread.h"
 
 namespace sluice {
 
@@ -106,8 +106,8 @@ class Server {
   Edge edge_;
   Edge admin_edge_;
   ModelManager models_;
-  WorkThread loads_;    // models and configuration
-  WorkThread lookups_;  // on disk
+  JobQueue loads_;    // models and configuration
+  JobQueue lookups_;  // on disk
   TransferWatch transfers_;
   TransferWatch idle_streams_;
   InferenceService service_;

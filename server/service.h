@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/work_queue.h"
 #include "engine/engine.h"
 #include "proto/inference.grpc.pb.h"
 #include "server/edge.h"
@@ -13,7 +14,6 @@
 #include "server/model_manager.h"
 #include "server/statistics.h"
 #include "server/streamed_unary.h"
-#include "server/work_thread.h"
 
 namespace sluice {
 
@@ -45,8 +45,8 @@ struct InferenceParts {
   Health* health;
   Statistics* statistics;
   ModelManager* models;
-  WorkThread* loads;    // of models
-  WorkThread* lookups;  // of the repository's index
+  JobQueue* loads;    // of models
+  JobQueue* lookups;  // of the repository's index
   TransferWatch* transfers;
   TransferWatch* idle_streams;
   const Callers* callers = nullptr;  // nullptr: everybody may call
@@ -89,8 +89,8 @@ class InferenceService final : public StreamedUnaryService<internal::RawService>
   Health* const health_;
   Statistics* const statistics_;
   ModelManager* const models_;
-  WorkThread* const loads_;
-  WorkThread* const lookups_;
+  JobQueue* const loads_;
+  JobQueue* const lookups_;
   TransferWatch* const idle_streams_;
   const Callers* const callers_;
 };

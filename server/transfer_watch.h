@@ -9,8 +9,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
+#include <optional>
 
+#include "base/periodic_thread.h"
 #include "engine/clock.h"
 #include "engine/mutex.h"
 
@@ -38,7 +39,6 @@ class TransferWatch {
 
   // `option`, a static text, is what bounds the patience: errors name it.
   TransferWatch(nanoseconds patience, const char* option, Clock* clock);
-  ~TransferWatch();
 
   // Unless it is ended within the patience, `call` is cancelled with RESOURCE_EXHAUSTED and a message
   // that begins with `what`, a static text.
@@ -50,7 +50,8 @@ class TransferWatch {
   int64_t cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
-  void Run();
+  // Returns when the first of the waits that are left ends. No wait that begins later ends before.
+  MonoTime CancelExpired();
   void Unlink(Wait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CancelFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -59,10 +60,8 @@ class TransferWatch {
   Clock* const clock_;
   std::atomic<int64_t> cancelled_ = 0;
   Mutex mu_;
-  CondVar changed_;
-  Wait queue_ ABSL_GUARDED_BY(mu_);  // its next is the head, its previous the tail
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  Wait queue_ ABSL_GUARDED_BY(mu_);       // its next is the head, its previous the tail
+  std::optional<PeriodicThread> thread_;  // last: ends before all else
 };
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #include "loadtest/load/daemon_metrics.h"
 
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +12,8 @@
 
 namespace sluice::load {
 namespace {
+
+constexpr std::chrono::seconds kReadingInterval{1};
 
 using client::Sample;
 using client::SumOf;
@@ -68,50 +71,30 @@ absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string&
 MetricsWatch::MetricsWatch(std::string address, std::string model)
     : address_(std::move(address)),
       model_(std::move(model)),
-      start_(std::chrono::steady_clock::now()),
-      first_(Take()),
-      thread_([this] { Watch(); }) {}
-
-MetricsWatch::~MetricsWatch() {
-  if (thread_.joinable()) End();
+      start_(Clock::Real()->Now()),
+      first_(Take()) {
+  thread_.emplace(Clock::Real(), start_ + kReadingInterval,
+                  [this, next = start_ + kReadingInterval]() mutable {
+                    Take().IgnoreError();
+                    return next += kReadingInterval;
+                  });
 }
 
 absl::StatusOr<std::vector<Reading>> MetricsWatch::Stop() {
-  End();
+  thread_.reset();
   absl::Status status = first_;
   status.Update(Take());
   if (!status.ok()) return status;
   return std::move(readings_);
 }
 
-void MetricsWatch::End() {
-  {
-    const MutexLock lock(&mu_);
-    stop_ = true;
-    stopping_.SignalAll();
-  }
-  thread_.join();
-}
-
-void MetricsWatch::Watch() {
-  for (int second = 1;; ++second) {
-    {
-      const MutexLock lock(&mu_);
-      const auto next = start_ + std::chrono::seconds(second);
-      while (!stop_ && std::chrono::steady_clock::now() < next) stopping_.WaitUntil(&mu_, next);
-      if (stop_) return;
-    }
-    Take().IgnoreError();
-  }
-}
-
 absl::Status MetricsWatch::Take() {
-  const std::chrono::duration<double> at = std::chrono::steady_clock::now() - start_;
+  const double at_s = Seconds(Clock::Real()->Now() - start_);
   const absl::StatusOr<std::string> page = client::HttpGet(address_, "/metrics", absl::Seconds(5));
   if (!page.ok()) return page.status();
   absl::StatusOr<Reading> reading = ParseReading(*page, model_);
   if (!reading.ok()) return reading.status();
-  reading->at_s = at.count();
+  reading->at_s = at_s;
   readings_.push_back(*std::move(reading));
   return absl::OkStatus();
 }

@@ -1,12 +1,12 @@
 // What a phase looks like while it runs: a bar on a terminal, a plain line now and then elsewhere.
 #pragma once
 
-#include <chrono>
+#include <optional>
 #include <ostream>
 #include <string>
-#include <thread>
 
-#include "engine/mutex.h"
+#include "base/periodic_thread.h"
+#include "engine/clock.h"
 #include "loadtest/load/run.h"
 
 namespace sluice::load {
@@ -23,17 +23,15 @@ class Progress {
   ~Progress();
 
  private:
-  void Run();
+  void Draw();
 
   std::ostream* const out_;
   const bool terminal_;
   const std::string title_;
   const nanoseconds duration_;
   const Live& live_;
-  Mutex mu_;
-  CondVar ending_;
-  bool end_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  MonoTime start_{};
+  std::optional<PeriodicThread> thread_;
 };
 
 }  // namespace sluice::load
