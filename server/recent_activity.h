@@ -62,12 +62,9 @@ class RecentActivity final : public Observer {
 
   View Of(const Model& model);
 
-  void OnAdmitted(const Request& request) override {}
-  void OnRejected(std::string_view model, Rejection reason) override {}
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
-  void OnPlan(const PlanTrace& trace) override {}
   void OnReview(const Model& model, const OptimizeReport& report) override;
 
  private:

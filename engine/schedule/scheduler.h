@@ -27,19 +27,19 @@ struct DecisionTime {
   int32_t available_pages = std::numeric_limits<int32_t>::max();
 };
 
-// Sees every operation of a Scheduler in order, before its effect; enough to repeat them. Called
-// wherever the scheduler is, so it must be quick.
+// Sees every operation of a Scheduler in order, before its effect, which is enough to repeat them.
+// Called by whatever calls the scheduler, so it must be quick. Methods do nothing unless overridden.
 class SchedulerObserver {
  public:
   virtual ~SchedulerObserver() = default;
-  virtual void OnPush(const WaitingSequence& sequence, bool arrival) = 0;
-  virtual void OnRemove(const WaitingSequence& sequence) = 0;
-  virtual void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) = 0;
+  virtual void OnPush(const WaitingSequence& sequence, bool arrival) {}
+  virtual void OnRemove(const WaitingSequence& sequence) {}
+  virtual void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) {}
   // `batch` is empty when the decision is to wait.
   virtual void OnDecide(const DecisionTime& at, const BatchDecision& decision,
-                        std::span<WaitingSequence* const> batch) = 0;
-  virtual void OnObserve(const StepShape& step, double seconds) = 0;
-  virtual void OnLadder(const Ladder& ladder) = 0;
+                        std::span<WaitingSequence* const> batch) {}
+  virtual void OnObserve(const StepShape& step, double seconds) {}
+  virtual void OnLadder(const Ladder& ladder) {}
 };
 
 // Pure state: no clock, lock or thread. Not thread-safe.
