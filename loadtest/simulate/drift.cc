@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "base/quantile.h"
 #include "loadtest/simulate/workload.h"
 
 namespace sluice::loadtest {

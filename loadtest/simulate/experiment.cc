@@ -173,12 +173,6 @@ double Quantile(const std::vector<double>& sorted, double share) {
   return sorted[std::min(index, sorted.size() - 1)];
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
                                           std::span<const Arrival> first,
                                           std::span<const Arrival> second) {
