@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "client/arguments.h"
 #include "grpcpp/security/credentials.h"
-#include "loadtest/closed_loop.h"
 #include "loadtest/traffic.h"
 
 namespace sluice::loadtest {
@@ -26,7 +26,8 @@ client::Connection ConnectTo(const std::string& address, int64_t deadline_us) {
 absl::Status WaitUntilReady(const std::string& address) {
   constexpr absl::Duration kLimit = absl::Minutes(2);
   const absl::Time deadline = absl::Now() + kLimit;
-  if (absl::Status status = WaitForServer(address, kLimit); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(
+      load::Connect(address, {}, /*count=*/1, absl::ToChronoNanoseconds(kLimit)).status());
   const client::Connection connection = ConnectTo(address, /*deadline_us=*/5'000'000);
   while (absl::Now() < deadline) {
     const auto health = connection.Health("");
