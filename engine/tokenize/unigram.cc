@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/tokenize/steps.h"
 #include "engine/tokenize/subword_model.h"
 #include "engine/tokenize/trie.h"
@@ -36,7 +37,7 @@ class Unigram final : public SubwordModel {
       after_unknown = unknown;
     }
     for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-      if (absl::Status status = Append(*part, ids); !status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(Append(*part, ids));
     }
     return absl::OkStatus();
   }
