@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "kernels/check.h"
 
 namespace sluice {
@@ -98,10 +99,9 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
     return absl::InvalidArgumentError(
         absl::StrCat("min_tokens is ", options.min_tokens, ", must be at least 1"));
   }
-  absl::StatusOr<std::vector<int32_t>> capacities = MakeLadderStrategy(options)->Capacities(limits);
-  if (!capacities.ok()) return capacities.status();
-
-  const Ladder dense = MakePackedLadder(*std::move(capacities), limits);
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> capacities,
+                          MakeLadderStrategy(options)->Capacities(limits));
+  const Ladder dense = MakePackedLadder(std::move(capacities), limits);
   std::vector<int32_t> ascending;
   for (const Bucket& bucket : dense.buckets()) ascending.push_back(bucket.tokens);
   return MakePackedLadder(Thin(ascending, static_cast<size_t>(options.max_buckets)), limits);
