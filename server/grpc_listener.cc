@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/fault.h"
 #include "kernels/check.h"
 
@@ -66,12 +67,11 @@ std::string PeerOf(int fd) {
 
 absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Bind(const std::string& address,
                                                                  int64_t max_connections) {
-  absl::StatusOr<ListeningSockets> sockets = ListenOn(address);
-  if (!sockets.ok()) return sockets.status();
+  SLUICE_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn(address));
   Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (stop.get() < 0) return absl::UnavailableError("no descriptor left for eventfd");
   return std::unique_ptr<GrpcListener>(
-      new GrpcListener(*std::move(sockets), std::move(stop), max_connections));
+      new GrpcListener(std::move(sockets), std::move(stop), max_connections));
 }
 
 void GrpcListener::Start(std::unique_ptr<Acceptor> acceptor) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/security/server_credentials.h"
@@ -36,9 +37,9 @@ class Reflection final : public grpc::ServerBuilderOption {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options) {
-  auto listener = GrpcListener::Bind(options.address, options.max_connections);
-  if (!listener.ok()) return listener.status();
-  std::unique_ptr<GrpcPort> port(new GrpcPort(*std::move(listener), options.credentials));
+  SLUICE_ASSIGN_OR_RETURN(auto listener,
+                          GrpcListener::Bind(options.address, options.max_connections));
+  std::unique_ptr<GrpcPort> port(new GrpcPort(std::move(listener), options.credentials));
   grpc::ServerBuilder builder;
   ApplyLimits(options.limits, &builder);
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
