@@ -11,6 +11,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_model.h"
 #include "kernels/cpu/kv_cache.h"
@@ -284,21 +285,17 @@ absl::StatusOr<Comparison> Compare(std::shared_ptr<const Model> model, const Gol
     return absl::InvalidArgumentError("a model without token ids cannot be compared so");
   }
   Comparer comparer(*model, golden);
-  if (absl::Status status = comparer.CheckWidths(); !status.ok()) return status;
-  auto backend = MakeCpuBackend(options);
-  if (!backend.ok()) return backend.status();
-  auto loaded = (*backend)->Load(model);
-  if (!loaded.ok()) return loaded.status();
-  const auto& executable = static_cast<const CpuModel&>(**loaded);
+  SLUICE_RETURN_IF_ERROR(comparer.CheckWidths());
+  SLUICE_ASSIGN_OR_RETURN(auto backend, MakeCpuBackend(options));
+  SLUICE_ASSIGN_OR_RETURN(auto loaded, backend->Load(model));
+  const auto& executable = static_cast<const CpuModel&>(*loaded);
   const Bucket bucket = BucketFor(golden);
-  auto plan = executable.Prepare(bucket);
-  if (!plan.ok()) return plan.status();
-  auto slot = executable.CreateSlot(bucket, MostPages(bucket, kernels::kPageTokens));
-  if (!slot.ok()) return slot.status();
+  SLUICE_ASSIGN_OR_RETURN(auto plan, executable.Prepare(bucket));
+  SLUICE_ASSIGN_OR_RETURN(auto slot,
+                          executable.CreateSlot(bucket, MostPages(bucket, kernels::kPageTokens)));
   for (size_t i = 0; i < golden.sequences.size(); ++i) {
-    absl::Status status =
-        RunSequence(executable, *model, i, golden.sequences[i], **plan, **slot, &comparer);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(
+        RunSequence(executable, *model, i, golden.sequences[i], *plan, *slot, &comparer));
   }
   return std::move(comparer).Result();
 }

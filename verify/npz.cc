@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 
 namespace sluice::verify {
 namespace {
@@ -169,18 +170,16 @@ absl::StatusOr<Array> ParseNpy(std::string_view file) {
 }
 
 absl::StatusOr<Array> ReadArray(std::string_view file, const Entry& entry) {
-  const auto bytes = Unpack(file, entry);
-  if (!bytes.ok()) return bytes.status();
-  return ParseNpy(*bytes);
+  SLUICE_ASSIGN_OR_RETURN(const auto bytes, Unpack(file, entry));
+  return ParseNpy(bytes);
 }
 
 }  // namespace
 
 absl::StatusOr<std::map<std::string, Array>> ReadNpz(std::string_view file) {
-  const auto entries = ReadDirectory(file);
-  if (!entries.ok()) return entries.status();
+  SLUICE_ASSIGN_OR_RETURN(const auto entries, ReadDirectory(file));
   std::map<std::string, Array> arrays;
-  for (const Entry& entry : *entries) {
+  for (const Entry& entry : entries) {
     auto array = ReadArray(file, entry);
     if (!array.ok()) {
       return Wrong(
