@@ -44,12 +44,10 @@ absl::Status WaitUntilReady(const std::string& address) {
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& sluiced,
                                                       const std::string& model,
                                                       const std::vector<std::string>& flags) {
-  const absl::StatusOr<int> port = FreePort();
-  if (!port.ok()) return port.status();
-  const absl::StatusOr<int> metrics_port = FreePort();
-  if (!metrics_port.ok()) return metrics_port.status();
-  const std::string address = absl::StrCat("127.0.0.1:", *port);
-  std::string metrics_address = absl::StrCat("127.0.0.1:", *metrics_port);
+  SLUICE_ASSIGN_OR_RETURN(const int port, FreePort());
+  SLUICE_ASSIGN_OR_RETURN(const int metrics_port, FreePort());
+  const std::string address = absl::StrCat("127.0.0.1:", port);
+  std::string metrics_address = absl::StrCat("127.0.0.1:", metrics_port);
   std::vector<std::string> command = {sluiced,
                                       "--model",
                                       absl::StrCat(kModel, "=", model),
@@ -63,14 +61,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& sluiced
                                       "--server.log.level",
                                       "warn"};
   command.insert(command.end(), flags.begin(), flags.end());
-  absl::StatusOr<ChildProcess> process = ChildProcess::Start(command);
-  if (!process.ok()) return process.status();
-  if (absl::Status status = WaitUntilReady(address); !status.ok()) return status;
-  absl::StatusOr<load::Channels> channels =
-      load::Connect(address, {}, kChannels, std::chrono::seconds(10));
-  if (!channels.ok()) return channels.status();
+  SLUICE_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(command));
+  SLUICE_RETURN_IF_ERROR(WaitUntilReady(address));
+  SLUICE_ASSIGN_OR_RETURN(load::Channels channels,
+                          load::Connect(address, {}, kChannels, std::chrono::seconds(10)));
   return std::unique_ptr<Daemon>(
-      new Daemon(*std::move(process), address, std::move(metrics_address), *std::move(channels)));
+      new Daemon(std::move(process), address, std::move(metrics_address), std::move(channels)));
 }
 
 Daemon::Daemon(ChildProcess process, const std::string& address, std::string metrics_address,

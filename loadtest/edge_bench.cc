@@ -96,25 +96,20 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
   Contestant daemon("sluiced");
   Contestant bare("bare");
   for (Contestant* each : {&daemon, &bare}) {
-    const absl::StatusOr<int> port = FreePort();
-    if (!port.ok()) return port.status();
-    each->address = absl::StrCat("127.0.0.1:", *port);
+    SLUICE_ASSIGN_OR_RETURN(const int port, FreePort());
+    each->address = absl::StrCat("127.0.0.1:", port);
   }
-  absl::Status status =
+  SLUICE_RETURN_IF_ERROR(
       daemon.Start({options.sluiced, "--model", absl::StrCat("tiny=", options.model),
                     "--server.grpc.address", daemon.address, "--server.metrics.address", "",
-                    "--server.admin.address", "", "--server.log.level", "warn"});
-  if (!status.ok()) return status;
-  const absl::StatusOr<size_t> response_bytes = ResponseBytes(daemon.channels, request);
-  if (!response_bytes.ok()) return response_bytes.status();
-  status = bare.Start({options.self, "bare-server", "--address", bare.address, "--response-bytes",
-                       absl::StrCat(*response_bytes)});
-  if (!status.ok()) return status;
+                    "--server.admin.address", "", "--server.log.level", "warn"}));
+  SLUICE_ASSIGN_OR_RETURN(const size_t response_bytes, ResponseBytes(daemon.channels, request));
+  SLUICE_RETURN_IF_ERROR(bare.Start({options.self, "bare-server", "--address", bare.address,
+                                     "--response-bytes", absl::StrCat(response_bytes)}));
 
   for (int round = -1; round < options.rounds; ++round) {
     for (Contestant* each : {&daemon, &bare}) {
-      status = RunRound(options, pool, *each);
-      if (!status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(RunRound(options, pool, *each));
       if (round < 0) {  // the first round warms up
         each->cpu_us_per_call.clear();
         each->calls_per_second.clear();
@@ -123,7 +118,7 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
   }
   nlohmann::json report = {{"benchmark", "edge"},
                            {"request_bytes", request.size()},
-                           {"response_bytes", *response_bytes},
+                           {"response_bytes", response_bytes},
                            {"tokens", options.tokens},
                            {"outstanding", options.outstanding},
                            {"rounds", options.rounds}};

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/dense_shapes.h"
 
@@ -164,18 +165,16 @@ absl::StatusOr<std::vector<DenseShape>> ShapesToTune(Scale scale, const std::str
   const ModelConfig config = BenchModel(scale);
   add(BuildGraph(config), config);
   if (!folder.empty()) {
-    const auto model = LoadModel("model", 1, folder);
-    if (!model.ok()) return model.status();
-    add((*model)->graph, (*model)->config);
+    SLUICE_ASSIGN_OR_RETURN(const auto model, LoadModel("model", 1, folder));
+    add(model->graph, model->config);
   }
   return std::vector<DenseShape>(shapes.begin(), shapes.end());
 }
 
 absl::StatusOr<AlgorithmTable> Tune(Bench& bench, Scale scale,
                                     const std::vector<DenseShape>& shapes, double seconds) {
-  absl::StatusOr<std::string> library = bench.device().DenseLibrary();
-  if (!library.ok()) return library.status();
-  AlgorithmTable table(bench.device().info().name, *std::move(library));
+  SLUICE_ASSIGN_OR_RETURN(std::string library, bench.device().DenseLibrary());
+  AlgorithmTable table(bench.device().info().name, std::move(library));
   const auto start = Clock::now();
   for (size_t i = 0; i < shapes.size(); ++i) {
     const double left = seconds - SecondsSince(start);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "client/http_get.h"
 #include "client/metrics_text.h"
 
@@ -43,13 +44,12 @@ void ReadBuckets(const std::vector<Sample>& samples, const std::string& model, R
 }  // namespace
 
 absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string& model) {
-  const absl::StatusOr<std::vector<Sample>> samples = client::ParseMetrics(page);
-  if (!samples.ok()) return samples.status();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Sample> samples, client::ParseMetrics(page));
   const auto sum = [&](absl::string_view name, std::map<std::string, std::string> labels = {}) {
     labels["model"] = model;
-    return SumOf(*samples, name, labels);
+    return SumOf(samples, name, labels);
   };
-  if (SumOf(*samples, "sluice_build_info", {}) == 0) {
+  if (SumOf(samples, "sluice_build_info", {}) == 0) {
     return absl::InvalidArgumentError("the metrics page is not one of sluiced");
   }
   Reading reading;
@@ -63,8 +63,8 @@ absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string&
   reading.ok = sum("sluice_requests_total", {{"code", "OK"}});
   reading.other = sum("sluice_requests_total") - reading.ok;
   reading.rejected = sum("sluice_rejected_total");
-  reading.captures = SumOf(*samples, "sluice_plan_captures_total", {});
-  ReadBuckets(*samples, model, reading);
+  reading.captures = SumOf(samples, "sluice_plan_captures_total", {});
+  ReadBuckets(samples, model, reading);
   return reading;
 }
 
@@ -90,12 +90,11 @@ absl::StatusOr<std::vector<Reading>> MetricsWatch::Stop() {
 
 absl::Status MetricsWatch::Take() {
   const double at_s = Seconds(Clock::Real()->Now() - start_);
-  const absl::StatusOr<std::string> page = client::HttpGet(address_, "/metrics", absl::Seconds(5));
-  if (!page.ok()) return page.status();
-  absl::StatusOr<Reading> reading = ParseReading(*page, model_);
-  if (!reading.ok()) return reading.status();
-  reading->at_s = at_s;
-  readings_.push_back(*std::move(reading));
+  SLUICE_ASSIGN_OR_RETURN(const std::string page,
+                          client::HttpGet(address_, "/metrics", absl::Seconds(5)));
+  SLUICE_ASSIGN_OR_RETURN(Reading reading, ParseReading(page, model_));
+  reading.at_s = at_s;
+  readings_.push_back(std::move(reading));
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "engine/schedule/adaptive.h"
 #include "engine/schedule/ladder_trial.h"
 #include "engine/schedule/room.h"
@@ -178,9 +179,8 @@ absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
                                           std::span<const Arrival> second) {
   using Foresight = ExperimentOptions::Foresight;
   const LadderLimits limits = LimitsOf(options);
-  absl::StatusOr<Ladder> ladder = FirstLadder(options, limits);
-  if (!ladder.ok()) return ladder.status();
-  Experiment experiment(options, limits, *std::move(ladder));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, FirstLadder(options, limits));
+  Experiment experiment(options, limits, std::move(ladder));
   experiment.Settle(options.foresight == Foresight::kNone ? first : second);
   if (options.foresight == Foresight::kSearched) experiment.Improve(second);
   return experiment.Measure(second, options.review_second);
@@ -189,9 +189,8 @@ absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
 absl::StatusOr<std::vector<Measurement>> RunPhases(const ExperimentOptions& options,
                                                    std::span<const std::vector<Arrival>> phases) {
   const LadderLimits limits = LimitsOf(options);
-  absl::StatusOr<Ladder> ladder = FirstLadder(options, limits);
-  if (!ladder.ok()) return ladder.status();
-  Experiment experiment(options, limits, *std::move(ladder));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, FirstLadder(options, limits));
+  Experiment experiment(options, limits, std::move(ladder));
   std::vector<Measurement> measurements;
   for (const std::vector<Arrival>& phase : phases) {
     measurements.push_back(experiment.Measure(phase, /*review=*/true));

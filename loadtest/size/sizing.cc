@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/schedule/adaptive.h"
 #include "engine/schedule/room.h"
 #include "engine/schedule/scheduler.h"
@@ -169,11 +170,9 @@ absl::StatusOr<Ladder> LadderFor(std::span<const Arrival> arrivals, const Sizing
 
 absl::StatusOr<Sizing> SizeReplicas(std::span<const Arrival> arrivals,
                                     const SizingOptions& options) {
-  const absl::Status status = Check(arrivals, options);
-  if (!status.ok()) return status;
-  absl::StatusOr<Ladder> ladder = LadderFor(arrivals, options);
-  if (!ladder.ok()) return ladder.status();
-  return Sizer(arrivals, options, *std::move(ladder)).Run();
+  SLUICE_RETURN_IF_ERROR(Check(arrivals, options));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, LadderFor(arrivals, options));
+  return Sizer(arrivals, options, std::move(ladder)).Run();
 }
 
 }  // namespace sluice::loadtest
