@@ -107,7 +107,7 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
     lowered.steps.push_back(std::move(step));
   }
   const BufferId output = model.graph.output;
-  const GraphBuffer& states = model.graph.buffers[static_cast<size_t>(output)];
+  const GraphBuffer& states = model.graph.buffers[output];
   lowered.steps.push_back(MakeStateStep(output, states.width));
   lowered.weight_bytes = lowering.bytes();
   return lowered;

@@ -23,7 +23,7 @@ absl::StatusOr<StoredTensor> WeightLoader::AsStored(const TensorPart& part) {
   const auto* begin = static_cast<const std::byte*>(tensor.data);
   StoredTensor stored{.bytes = {begin + part.first * element, begin + tensor.elements() * element},
                       .dtype = tensor.dtype};
-  bytes_ += static_cast<int64_t>(stored.bytes.size());
+  bytes_ += std::ssize(stored.bytes);
   return stored;
 }
 
