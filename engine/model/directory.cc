@@ -142,7 +142,7 @@ absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
     if (got == 0) break;  // it was cut meanwhile
-    have += static_cast<size_t>(got);
+    have += got;
   }
   text.resize(have);
   return text;

@@ -49,7 +49,7 @@ absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
 double StoredLinear::At(int64_t row, std::span<const double> state) const {
   constexpr int64_t kBlock = 512;
   float values[kBlock];
-  const auto width = static_cast<int64_t>(state.size());
+  const auto width = std::ssize(state);
   double sum = 0;
   for (int64_t first = 0; first < width; first += kBlock) {
     const int64_t count = std::min(kBlock, width - first);
@@ -82,7 +82,7 @@ void Classifier::Score(std::span<const double> pooled, std::vector<double>* scor
   std::vector<double> state(pooled.begin(), pooled.end());
   if (pooler_) {
     for (int64_t i = 0; i < pooler_->rows(); ++i) {
-      state[static_cast<size_t>(i)] = std::tanh(pooler_->At(i, pooled));
+      state[i] = std::tanh(pooler_->At(i, pooled));
     }
   }
   scores->clear();

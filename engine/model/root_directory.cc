@@ -73,7 +73,7 @@ class Walk {
     char target[PATH_MAX];
     const ssize_t size = readlinkat(link.get(), "", target, sizeof(target));
     if (size < 0) return Failed();
-    const std::string_view text(target, static_cast<size_t>(size));
+    const std::string_view text(target, size);
     if (text.starts_with('/')) return Leaves(name);
     if (++links_ > kMaxLinks) {
       return absl::InvalidArgumentError(
