@@ -208,7 +208,7 @@ void CutAndFill::Candidate::Add(WaitingSequence* sequence) {
 void CutAndFill::Assemble(const SequenceQueue& queue, Candidate* best,
                           std::vector<WaitingSequence*>* batch) {
   const auto before = [&](const auto* a, const auto* b) { return queue.Before(*a, *b); };
-  const auto riders = best->members.begin() + static_cast<std::ptrdiff_t>(lineup_.decodes().size());
+  const auto riders = best->members.begin() + lineup_.decodes().size();
   std::sort(riders, best->members.end(), before);
   std::merge(best->members.begin(), riders, riders, best->members.end(), std::back_inserter(*batch),
              before);

@@ -104,7 +104,7 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
   const Ladder dense = MakePackedLadder(std::move(capacities), limits);
   std::vector<int32_t> ascending;
   for (const Bucket& bucket : dense.buckets()) ascending.push_back(bucket.tokens);
-  return MakePackedLadder(Thin(ascending, static_cast<size_t>(options.max_buckets)), limits);
+  return MakePackedLadder(Thin(ascending, options.max_buckets), limits);
 }
 
 Ladder BuildPaddedLadder(PolicyKind policy, const LadderLimits& limits, int32_t max_positions) {

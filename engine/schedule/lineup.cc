@@ -68,8 +68,7 @@ void Lineup::PickUrgent(const SequenceQueue& queue, MonoTime until) {
     if (riders_.size() == kMostUrgent) break;
     const auto it = std::lower_bound(others_.begin(), others_.end(), sequence, before);
     if (it == others_.end() || *it != sequence) continue;  // a decode, or too far back
-    if (allowance_[static_cast<size_t>(it - others_.begin())] >
-        static_cast<int32_t>(riders_.size())) {
+    if (allowance_[it - others_.begin()] > static_cast<int32_t>(riders_.size())) {
       riders_.push_back(sequence);
     }
   }
