@@ -206,7 +206,7 @@ std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& fi
   for (int32_t id = 0; id < file.vocabulary.end(); ++id) {
     if (file.TypeOf(id) != Type::kUserDefined) continue;
     const auto bytes = static_cast<double>(file.vocabulary.TextOf(id).size());
-    pieces.scores[static_cast<size_t>(id)] = bytes * highest - 0.1;
+    pieces.scores[id] = bytes * highest - 0.1;
   }
   pieces.unknown_score = lowest - kUnknownPenalty;
   pieces.unknown = file.unknown;
