@@ -79,7 +79,7 @@ absl::StatusOr<Measurement> Arm::Measure(const load::PayloadPool& pool, const Tr
   result.p50_ms = ms(stats.latency.p50);
   result.p99_ms = ms(stats.latency.p99);
   result.lateness_p99_ms = ms(stats.lateness.p99);
-  result.calls = static_cast<int64_t>(data.calls.size());
+  result.calls = std::ssize(data.calls);
   for (const load::CallRecord& call : data.calls) {
     result.failed += call.outcome == load::Outcome::kOk ? 0 : 1;
   }

@@ -34,7 +34,7 @@ struct Case {
   std::vector<double> seconds;
 
   double Median() {
-    const auto middle = seconds.begin() + static_cast<int64_t>(seconds.size() / 2);
+    const auto middle = seconds.begin() + (seconds.size() / 2);
     std::nth_element(seconds.begin(), middle, seconds.end());
     return *middle;
   }
@@ -107,7 +107,7 @@ bool TuneShape(Bench& bench, Scale scale, const DenseShape& shape, double second
   if (passing.empty()) return false;
   size_t workspace = 1;
   for (const auto& layer : passing) workspace = std::max(workspace, layer->workspace_bytes());
-  arrays.args.workspace = bench.Room<char>(static_cast<int64_t>(workspace));
+  arrays.args.workspace = bench.Room<char>(workspace);
   std::vector<Case> cases;
   for (const auto& layer : passing) {
     for (const int32_t count : rows) {
@@ -118,7 +118,7 @@ bool TuneShape(Bench& bench, Scale scale, const DenseShape& shape, double second
   TimeInTurn(bench, cases, seconds);
   const std::vector<double> scores = Scores(cases, rows.size());
   const auto best = std::min_element(scores.begin(), scores.end());
-  const DenseLayer& layer = *passing[static_cast<size_t>(best - scores.begin())];
+  const DenseLayer& layer = *passing[best - scores.begin()];
   OrDie(table->Add(shape, layer.algorithm(),
                    absl::StrCat(layer.Describe(), "; of ", passing.size(), ", ",
                                 std::round(1000 * std::exp(*best - scores.front())) / 1000,

@@ -52,8 +52,8 @@ Draw LogNormal(double median, double sigma) {
 Draw Zipf(double exponent, int32_t cap) {
   std::vector<int32_t> values;
   std::vector<double> weights;
-  values.reserve(static_cast<size_t>(cap));
-  weights.reserve(static_cast<size_t>(cap));
+  values.reserve(cap);
+  weights.reserve(cap);
   for (int32_t n = 1; n <= cap; ++n) {
     values.push_back(n);
     weights.push_back(std::pow(n, -exponent));

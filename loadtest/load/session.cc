@@ -199,8 +199,7 @@ absl::Status Session::AddServer(MetricsWatch& watch, const PhaseData& data, json
   }
   int64_t ok = 0;
   for (const CallRecord& call : data.calls) ok += call.outcome == Outcome::kOk ? 1 : 0;
-  counts = Reconcile(readings->front(), readings->back(), ok,
-                     static_cast<int64_t>(data.calls.size()) - ok);
+  counts = Reconcile(readings->front(), readings->back(), ok, std::ssize(data.calls) - ok);
   phase["server"] = ServerJson(*readings, *counts);
   return absl::OkStatus();
 }

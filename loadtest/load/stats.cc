@@ -88,7 +88,7 @@ Distribution Summarise(std::vector<nanoseconds> values) {
   Distribution summary;
   if (values.empty()) return summary;
   std::sort(values.begin(), values.end());
-  summary.count = static_cast<int64_t>(values.size());
+  summary.count = std::ssize(values);
   summary.mean = std::accumulate(values.begin(), values.end(), nanoseconds{0}) / summary.count;
   summary.min = values.front();
   summary.p50 = QuantileOfSorted(std::span<const nanoseconds>(values), 0.5);

@@ -173,7 +173,7 @@ class Fleet {
       const double begin = static_cast<double>(i) * options_.bin_seconds;
       const double seconds = std::min(options_.bin_seconds, end_seconds_ - begin);
       result_.bins.push_back({.begin_seconds = begin,
-                              .arrivals = static_cast<int64_t>(bin.latencies.size()),
+                              .arrivals = std::ssize(bin.latencies),
                               .p50_seconds = Quantile(bin.latencies, 0.5),
                               .p99_seconds = Quantile(bin.latencies, 0.99)});
       if (seconds <= 0 || bin.replica_seconds <= 0) continue;

@@ -160,7 +160,7 @@ absl::StatusOr<nlohmann::json> Row(const ExperimentOptions& experiment,
                                    uint64_t first_seed, int seeds) {
   std::vector<Measurement> measurements;
   for (int i = 0; i < seeds; ++i) {
-    const std::vector<Arrival> arrivals = arrivals_of(first_seed + static_cast<uint64_t>(i));
+    const std::vector<Arrival> arrivals = arrivals_of(first_seed + i);
     const size_t half = (arrivals.size() + 1) / 2;
     const std::span<const Arrival> all(arrivals);
     SLUICE_ASSIGN_OR_RETURN(Measurement measured,

@@ -65,8 +65,7 @@ absl::StatusOr<nlohmann::json> RunDrift(const DriftOptions& options) {
   }
   std::vector<Phase> phases(kPhases);
   for (int i = 0; i < options.seeds; ++i) {
-    SLUICE_RETURN_IF_ERROR(
-        RunSeed(options, options.first_seed + static_cast<uint64_t>(i), std::span(phases)));
+    SLUICE_RETURN_IF_ERROR(RunSeed(options, options.first_seed + i, std::span(phases)));
   }
   nlohmann::json rows = nlohmann::json::array();
   for (Phase& phase : phases) {

@@ -27,8 +27,8 @@ constexpr double kMostGrowth = 1e6;
 std::vector<std::vector<Arrival>> Split(std::span<const Arrival> arrivals, double growth,
                                         int replicas, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::uniform_int_distribution<size_t> replica(0, static_cast<size_t>(replicas) - 1);
-  std::vector<std::vector<Arrival>> split(static_cast<size_t>(replicas));
+  std::uniform_int_distribution<size_t> replica(0, replicas - 1);
+  std::vector<std::vector<Arrival>> split(replicas);
   for (const Arrival& arrival : arrivals) {
     Arrival& sooner = split[replica(random)].emplace_back(arrival);
     const double offset = static_cast<double>((arrival.at - arrivals.front().at).count()) / growth;

@@ -152,7 +152,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (size < 0 || size > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no file of at most 1 GiB"));
   }
-  std::string text(static_cast<size_t>(size), '\0');
+  std::string text(size, '\0');
   file.seekg(0);
   if (!file.read(text.data(), size)) {
     return absl::NotFoundError(absl::StrCat("cannot read ", path));
