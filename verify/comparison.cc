@@ -179,7 +179,7 @@ class Comparer {
       if (probe.op != op) continue;
       const int64_t width = Width(probe.buffer);
       for (int32_t position = 0; position < run.batch.tokens(); ++position) {
-        const int64_t row = run.batch.sequence_rows()[static_cast<size_t>(position)];
+        const int64_t row = run.batch.sequence_rows()[position];
         const std::span<const float> values(run.buffer(probe.buffer) + row * width,
                                             static_cast<size_t>(width));
         CompareRow(i, sequence, position, probe.column, values);
@@ -190,17 +190,14 @@ class Comparer {
   void LookAtLogits(size_t sequence, std::span<const float> logits) {
     const auto vocab = static_cast<size_t>(model_.config.vocab_size);
     for (size_t at = 0; at < logits.size(); at += vocab) {
-      CompareRow(outputs_.size() - 1, sequence, static_cast<int64_t>(at / vocab), 0,
-                 logits.subspan(at, vocab));
+      CompareRow(outputs_.size() - 1, sequence, at / vocab, 0, logits.subspan(at, vocab));
     }
   }
 
   Comparison Result() && { return {std::move(outputs_), probes_.Unknown()}; }
 
  private:
-  int64_t Width(BufferId buffer) const {
-    return model_.graph.buffers[static_cast<size_t>(buffer)].width;
-  }
+  int64_t Width(BufferId buffer) const { return model_.graph.buffers[buffer].width; }
 
   static absl::Status WidthError(const std::string& name, int64_t width, int64_t needed) {
     return absl::InvalidArgumentError(
@@ -211,7 +208,7 @@ class Comparer {
                   std::span<const float> values) {
     Worst& worst = outputs_[output];
     const Array& want = golden_.outputs.at(worst.name);
-    const int64_t row = static_cast<int64_t>(sequence) * want.shape[1] + position;
+    const int64_t row = sequence * want.shape[1] + position;
     const double* wanted = want.values.data() + row * want.shape[2] + column;
     for (size_t feature = 0; feature < values.size(); ++feature) {
       const auto got = static_cast<double>(values[feature]);
@@ -242,7 +239,7 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
                          const std::vector<int32_t>& tokens, const Plan& plan, Slot& slot,
                          Comparer* comparer) {
   const auto length = static_cast<int32_t>(tokens.size());
-  std::vector<int32_t> pages(static_cast<size_t>(slot.pages()));
+  std::vector<int32_t> pages(slot.pages());
   std::iota(pages.begin(), pages.end(), 0);
   std::vector<float> logits;
   std::vector<kernels::SampleResult> results(tokens.size());
@@ -254,7 +251,7 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
       row.position = position;
       row.target = 0;
       row.logits = logits.data() + position * model.config.vocab_size;
-      row.result = &results[static_cast<size_t>(position)];
+      row.result = &results[position];
     }
   }
   StepBatch batch(length, 1, static_cast<int32_t>(model.config.max_positions), kernels::kPageTokens,

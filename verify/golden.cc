@@ -19,7 +19,7 @@ int64_t Whole(double value, int64_t min, int64_t max) {
 absl::StatusOr<std::vector<int64_t>> Lengths(const std::map<std::string, Array>& arrays,
                                              const Array& ids) {
   const int64_t longest = ids.shape[1];
-  std::vector<int64_t> lengths(static_cast<size_t>(ids.shape[0]), longest);
+  std::vector<int64_t> lengths(ids.shape[0], longest);
   const auto it = arrays.find("input_lengths");
   if (it == arrays.end()) return lengths;
   if (it->second.values.size() != lengths.size()) {

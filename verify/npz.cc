@@ -163,7 +163,7 @@ absl::StatusOr<Array> ParseNpy(std::string_view file) {
   const std::string_view data = file.substr(begin + size);
   int64_t numbers = 1;
   for (const int64_t extent : *shape) numbers *= extent;
-  if (numbers > static_cast<int64_t>(data.size())) return Wrong("is cut off");
+  if (numbers > std::ssize(data)) return Wrong("is cut off");
   Array array{*std::move(shape), std::vector<double>(static_cast<size_t>(numbers))};
   if (CopyAs(ValueOf(header, "'descr'"), data, &array.values)) return array;
   return Wrong("is not of float32, float64, int32 or int64, or of another size than its shape");
