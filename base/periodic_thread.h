@@ -11,12 +11,13 @@
 
 namespace sluice {
 
-// Thread-safe. Runs never overlap. The destructor waits for a run in progress and begins no other one;
-// the function itself must not destroy the thread.
+// Thread-safe. Runs never overlap. The destructor waits for a run in progress and begins no other
+// one; the function itself must not destroy the thread.
 class PeriodicThread {
  public:
   // Runs `run` first at `first`, and then each time at the time that the run before returned.
-  // MonoTime::max() means that only Wake starts a run. `clock` is not owned and outlives the thread.
+  // MonoTime::max() means that only Wake starts a run. `clock` is not owned and outlives the
+  // thread.
   PeriodicThread(Clock* clock, MonoTime first, std::function<MonoTime()> run);
 
   // Runs `run` first after one `interval`, and then one `interval` after the end of each run.

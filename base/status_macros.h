@@ -15,7 +15,8 @@
 #define SLUICE_MACRO_CONCAT_INNER_(a, b) a##b
 #define SLUICE_MACRO_CONCAT_(a, b) SLUICE_MACRO_CONCAT_INNER_(a, b)
 
-// Evaluates an expression of type absl::Status once and returns it from the function unless it is OK.
+// Evaluates an expression of type absl::Status once and returns it from the function unless it is
+// OK.
 #define SLUICE_RETURN_IF_ERROR(...)                                        \
   do {                                                                     \
     if (absl::Status sluice_status = (__VA_ARGS__); !sluice_status.ok()) { \
@@ -23,9 +24,9 @@
     }                                                                      \
   } while (false)
 
-// Evaluates an expression of type absl::StatusOr<T> once and assigns its value to `target`, which may
-// be a declaration, or returns its status from the function. The target must not contain a comma, and
-// the macro is more than one statement: it needs a block of its own after `if`.
+// Evaluates an expression of type absl::StatusOr<T> once and assigns its value to `target`, which
+// may be a declaration, or returns its status from the function. The target must not contain a
+// comma, and the macro is more than one statement: it needs a block of its own after `if`.
 #define SLUICE_ASSIGN_OR_RETURN(target, ...)                                                \
   SLUICE_ASSIGN_OR_RETURN_TO_(SLUICE_MACRO_CONCAT_(sluice_status_or_, __COUNTER__), target, \
                               (__VA_ARGS__))

@@ -1,6 +1,6 @@
 // A queue that a thread of its own serves.
 //
-//   WorkQueue<std::string> lines({.max_waiting = 1000}, [&](std::string& line) { file.Write(line); });
+//   WorkQueue<std::string> lines({.max_waiting = 1000}, [&](std::string& line) { Write(line); });
 //   if (!lines.Post("text")) ++lost_lines;
 #pragma once
 
@@ -18,10 +18,10 @@
 
 namespace sluice {
 
-// Thread-safe. Items are served one at a time, in the order of their posting; those with a time, in the
-// order of their times, from then on like any other. Posting does not allocate once the queue has been
-// as long before. Nothing may be posted from the time when the destructor begins, but by the serving
-// function.
+// Thread-safe. Items are served one at a time, in the order of their posting; those with a time, in
+// the order of their times, from then on like any other. Posting does not allocate once the queue
+// has been as long before. Nothing may be posted from the time when the destructor begins, but by
+// the serving function.
 template <typename Item>
 class WorkQueue {
  public:
@@ -60,8 +60,8 @@ class WorkQueue {
     return true;
   }
 
-  // Has `item` served at `time` or soon after it. Requires a clock. Items whose time has not come do
-  // not count as waiting.
+  // Has `item` served at `time` or soon after it. Requires a clock. Items whose time has not come
+  // do not count as waiting.
   void PostAt(MonoTime time, Item item) {
     MutexLock lock(&mu_);
     timed_.push_back({time, next_number_++, std::move(item)});
@@ -144,8 +144,8 @@ class WorkQueue {
 
   Mutex mu_;
   CondVar changed_;
-  // Two buffers in turns, so that neither end of a queue is ever moved: the thread serves taken_ while
-  // due_ grows.
+  // Two buffers in turns, so that neither end of a queue is ever moved: the thread serves taken_
+  // while due_ grows.
   std::vector<Item> due_ ABSL_GUARDED_BY(mu_);
   std::vector<Item> taken_ ABSL_GUARDED_BY(mu_);
   size_t next_taken_ ABSL_GUARDED_BY(mu_) = 0;     // index into taken_

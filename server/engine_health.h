@@ -22,7 +22,7 @@ class EngineHealth final : public Observer {
   EngineHealth(int64_t failed_steps, Log* log, std::function<void()> on_end)
       : failed_steps_(failed_steps), log_(log), on_end_(std::move(on_end)) {}
 
-  // Tells `health` from here on, and what happened before; nullptr: nobody.
+  // Reports to `health` from now on, beginning with what happened before. nullptr ends that.
   void Attach(Health* health);
 
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;

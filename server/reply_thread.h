@@ -5,7 +5,7 @@
 //
 // Thread-safe. Deliveries run one at a time, in the order of their posting, on one thread. The
 // destructor delivers what was posted before, without waiting for later times; nothing may be posted
-// from then on. Outlives the engine.
+// from then on. The thread outlives the engine.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ class ReplyThread {
 
   void Post(std::shared_ptr<Delivery> delivery);
 
-  // At `time` or soon after it, if the delivery still exists then.
+  // Delivers at `time` or soon after it, if the delivery still exists then.
   void PostAt(MonoTime time, std::weak_ptr<Delivery> delivery);
 
  private:

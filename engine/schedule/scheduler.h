@@ -28,7 +28,8 @@ struct DecisionTime {
 };
 
 // Sees every operation of a Scheduler in order, before its effect, which is enough to repeat them.
-// Called by whatever calls the scheduler, so it must be quick. Methods do nothing unless overridden.
+// Called by whatever calls the scheduler, so it must be quick. Methods do nothing unless
+// overridden.
 class SchedulerObserver {
  public:
   virtual ~SchedulerObserver() = default;

@@ -1,4 +1,4 @@
-// What a phase looks like while it runs: a bar on a terminal, a plain line now and then elsewhere.
+// Shows the progress of a phase: a bar on a terminal, a plain line now and then elsewhere.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@
 
 namespace sluice::load {
 
-// Without a line break. `share` of the phase that has passed, 0 to 1.
+// Returns a line without a line break. `share` is the part of the phase that has passed, 0 to 1.
 std::string ProgressLine(const std::string& title, double share, int64_t sent, int64_t done,
                          int64_t missed);
 
 class Progress {
  public:
-  // Draws until destroyed. `out` null: nothing is drawn.
+  // Draws until destroyed, or not at all if `out` is null.
   Progress(std::ostream* out, bool terminal, std::string title, nanoseconds duration,
            const Live* live);
   ~Progress();
