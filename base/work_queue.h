@@ -18,10 +18,9 @@
 
 namespace sluice {
 
-// Thread-safe. Items are served one at a time, in the order of their posting; those with a time, in
-// the order of their times, from then on like any other. Posting does not allocate once the queue
-// has been as long before. Nothing may be posted from the time when the destructor begins, but by
-// the serving function.
+// Thread-safe. Items are served one at a time, in the order of their posting. An item with a time
+// joins that order when its time comes. Posting does not allocate once the queue has been as long
+// before. Once the destructor has begun, only the serving function may post.
 template <typename Item>
 class WorkQueue {
  public:
