@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/clock.h"
-#include "engine/mutex.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 
 namespace sluice {
 

@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
 #include "engine/cpu/step.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {

@@ -4,9 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cpu/layout.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "kernels/check.h"
 
 namespace sluice {
 

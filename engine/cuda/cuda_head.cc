@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "kernels/check.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/projection.h"

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "kernels/check.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/dtype.h"
 

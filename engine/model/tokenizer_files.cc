@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
-#include "engine/model/json_reader.h"
-#include "engine/tokenize/hugging_face.h"
-#include "engine/tokenize/sentencepiece.h"
+#include "engine/model/tokenizer/hugging_face.h"
+#include "engine/model/tokenizer/sentencepiece.h"
 
 namespace sluice {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/periodic_thread.h"
-#include "engine/clock.h"
 
 namespace sluice::load {
 

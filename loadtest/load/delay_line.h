@@ -4,8 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/work_queue.h"
-#include "engine/clock.h"
 
 namespace sluice::load {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/clock.h"
-#include "engine/mutex.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "loadtest/load/answers.h"
 #include "loadtest/load/transport.h"
 

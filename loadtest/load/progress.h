@@ -5,8 +5,8 @@
 #include <ostream>
 #include <string>
 
+#include "base/clock.h"
 #include "base/periodic_thread.h"
-#include "engine/clock.h"
 #include "loadtest/load/run.h"
 
 namespace sluice::load {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "engine/schedule/strategy.h"
+#include "engine/ladder/strategy.h"
 #include "loadtest/scale/replica.h"
 #include "loadtest/scale/signals.h"
 

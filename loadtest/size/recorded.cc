@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "engine/journal_reader.h"
+#include "engine/journal/journal_reader.h"
 #include "loadtest/trace/trace_file.h"
 
 namespace sluice::loadtest {

@@ -8,12 +8,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/reason.h"
 #include "base/status_macros.h"
-#include "engine/reason.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
+#include "server/common/status.h"
 #include "server/security/secret_file.h"
-#include "server/status.h"
 
 namespace sluice {
 namespace {

@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/periodic_thread.h"
-#include "engine/clock.h"
 #include "grpcpp/security/server_credentials.h"
-#include "server/options.h"
+#include "server/common/options.h"
 #include "server/security/callers.h"
 #include "server/security/tls_files.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {
