@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/work_queue.h"
 #include "engine/engine.h"
 #include "proto/admin.grpc.pb.h"
-#include "server/calls/work_thread.h"
 #include "server/common/options.h"
 #include "server/inference/health.h"
 #include "server/net/grpc_1_51/streamed_unary.h"
@@ -38,7 +38,7 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
   // Reloads run on `loads`. `watch` bounds how long the messages of its calls may take.
   // `callers`: see MakeStreamedUnary.
   AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
-               WorkThread* loads, TransferWatch* watch, const Callers* callers = nullptr);
+               JobQueue* loads, TransferWatch* watch, const Callers* callers = nullptr);
 
   // Before the server is ready; without it reloads are UNAVAILABLE.
   void SetReload(sluice::Reload reload) { reload_ = std::move(reload); }
@@ -61,9 +61,9 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
   Engine* const engine_;
   Clock* const clock_;
   const Health* const health_;
-  WorkThread* const loads_;
+  JobQueue* const loads_;
   sluice::Reload reload_;
-  WorkThread optimizer_;
+  JobQueue optimizer_;
 };
 
 }  // namespace sluice

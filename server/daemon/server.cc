@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -100,7 +101,7 @@ InferenceParts Server::Parts(Edge* edge, const Callers* callers) {
 }
 
 absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
-  if (absl::Status status = security_->Look(); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(security_->Look());
   return [this, options] {
     for (Edge* edge : {&edge_, &admin_edge_}) {
       edge->SetLimits(LimitsOf(options.grpc), StallTimeoutOf(options.grpc));
@@ -121,12 +122,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       const std::string& version,
                                                       const EngineTraits& traits,
                                                       const ServerParts& parts) {
-  auto security = Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log));
-  if (!security.ok()) return security.status();
-  std::unique_ptr<Server> server(new Server(options, version, traits, parts, *std::move(security)));
-  absl::Status status = server->StartHttp();
-  if (status.ok()) status = server->StartGrpc();
-  if (!status.ok()) return status;
+  SLUICE_ASSIGN_OR_RETURN(auto security,
+                          Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log)));
+  std::unique_ptr<Server> server(new Server(options, version, traits, parts, std::move(security)));
+  SLUICE_RETURN_IF_ERROR(server->StartHttp());
+  SLUICE_RETURN_IF_ERROR(server->StartGrpc());
   return server;
 }
 
@@ -142,9 +142,7 @@ absl::Status Server::StartHttp() {
                         .ready = [this] { return health_.ready(); },
                         .live = [this] { return health_.live(); }};
   if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
-  auto http = HttpServer::Start(options_.metrics.address, std::move(handlers));
-  if (!http.ok()) return http.status();
-  http_ = *std::move(http);
+  SLUICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.metrics.address, std::move(handlers)));
   return absl::OkStatus();
 }
 

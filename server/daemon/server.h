@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/work_queue.h"
 #include "engine/engine.h"
 #include "server/admin/admin_service.h"
 #include "server/admin/status_page/http.h"
 #include "server/admin/status_page/status_page.h"
 #include "server/calls/reply_thread.h"
-#include "server/calls/work_thread.h"
 #include "server/common/log.h"
 #include "server/common/options.h"
 #include "server/daemon/engine_health.h"
@@ -106,8 +106,8 @@ class Server {
   Edge edge_;
   Edge admin_edge_;
   ModelManager models_;
-  WorkThread loads_;    // models and configuration
-  WorkThread lookups_;  // on disk
+  JobQueue loads_;    // models and configuration
+  JobQueue lookups_;  // on disk
   TransferWatch transfers_;
   TransferWatch idle_streams_;
   InferenceService service_;

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/work_queue.h"
 #include "engine/engine.h"
 #include "proto/inference.grpc.pb.h"
-#include "server/calls/work_thread.h"
 #include "server/inference/frontend.h"
 #include "server/inference/health.h"
 #include "server/models/model_manager.h"
@@ -45,8 +45,8 @@ struct InferenceParts {
   Health* health;
   Statistics* statistics;
   ModelManager* models;
-  WorkThread* loads;    // of models
-  WorkThread* lookups;  // of the repository's index
+  JobQueue* loads;    // of models
+  JobQueue* lookups;  // of the repository's index
   TransferWatch* transfers;
   TransferWatch* idle_streams;
   const Callers* callers = nullptr;  // nullptr: everybody may call
@@ -89,8 +89,8 @@ class InferenceService final : public StreamedUnaryService<internal::RawService>
   Health* const health_;
   Statistics* const statistics_;
   ModelManager* const models_;
-  WorkThread* const loads_;
-  WorkThread* const lookups_;
+  JobQueue* const loads_;
+  JobQueue* const lookups_;
   TransferWatch* const idle_streams_;
   const Callers* const callers_;
 };

@@ -42,7 +42,4 @@ inline constexpr size_t kMaxStatusSizes = 256;
 std::string StatusJson(const DaemonStatus& daemon, std::span<const ModelStatus> models,
                        MonoTime now);
 
-// The least of `values` that at least `share` (0 to 1) of them do not exceed; 0 of none. Reorders.
-double Quantile(std::span<double> values, double share);
-
 }  // namespace sluice

@@ -224,27 +224,5 @@ TEST(StatusJson, HistogramsAreBounded) {
   EXPECT_EQ(model["batch_tokens"].back()[0], 5000);
 }
 
-TEST(Quantile, IsTheLeastThatTheShareDoesNotExceed) {
-  EXPECT_EQ(Quantile({}, 0.5), 0);
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(seed);
-  std::mt19937_64 random(seed);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<double> values(1 + random() % 50);
-    for (double& value : values) value = static_cast<double>(random() % 20);
-    const double share = static_cast<double>(random() % 1001) / 1000;
-    const double quantile = Quantile(values, share);
-    const auto size = static_cast<double>(values.size());
-    const auto at_most =
-        std::count_if(values.begin(), values.end(), [&](double v) { return v <= quantile; });
-    const auto below =
-        std::count_if(values.begin(), values.end(), [&](double v) { return v < quantile; });
-    EXPECT_GE(static_cast<double>(at_most), share * size);
-    if (below > 0) {
-      EXPECT_LT(static_cast<double>(below), share * size);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace sluice
