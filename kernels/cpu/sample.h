@@ -21,20 +21,6 @@ void TopK(Profile profile, const float* x, int64_t n, int64_t k, float* values, 
 // x[i] - LogSumExp(x) keeps its accuracy where logits are large. Requires n >= 1.
 double LogSumExp(Profile profile, const float* x, int64_t n);
 
-// One draw. Fields at their defaults switch a filter off. Filters apply in this order: temperature,
-// top_k, top_p (of the mass that top_k left), min_p; each keeps at least the most likely token. The
-// draw inverts the cumulative distribution of what is left: in descending order of probability when
-// top_k (< n) or top_p is on, else in index order.
-struct SampleParams {
-  float temperature = 0.0f;  // >= 0; 0: greedy, the other filters are ignored
-  int32_t top_k = 0;         // 0: off
-  float top_p = 1.0f;        // (0, 1]
-  float min_p = 0.0f;        // [0, 1], relative to the most likely token
-  uint64_t seed = 0;
-  uint64_t token_index = 0;  // index of the generated token within its sequence
-  uint32_t sample = 0;       // row of the request, so that rows of one request differ
-};
-
 // Changes to a row's logits before its token is drawn; views of the caller's, tokens in [0, n). In this
 // order:
 //   repetition: of each token seen, a logit x > 0 becomes x / repetition, else x * repetition (as in
