@@ -172,7 +172,7 @@ void ExecutionSlot::AppendDraw(Row* row, int32_t sequence) {
   const bool logits = row->generated == 0 && active.Wants(kOutputLogits);
   if (row->max_generated == 0 && !logits) return;
   SampledRow last = SampledAt(sequence, row->length() - 1);
-  last.params = request.sampling;
+  last.params = request.spec->sampling;
   last.params.token_index = static_cast<uint64_t>(row->generated);
   last.params.sample = static_cast<uint32_t>(row->index);
   if (row->edits != nullptr) last.edits = row->edits->At(row->generated);
@@ -181,7 +181,7 @@ void ExecutionSlot::AppendDraw(Row* row, int32_t sequence) {
   }
   last.excluded = request.excluded.Of(row->index);
   if (!row->top_ids.empty()) {
-    last.num_top = request.num_top;
+    last.num_top = request.spec->num_top;
     last.top_ids = row->top_ids.data();
     last.top_logprobs = row->top_logprobs.data();
     if (!row->top_scores.empty()) last.top_scores = row->top_scores.data();

@@ -14,15 +14,15 @@ namespace {
 
 void CheckInvariants(const Request& request) {
   SLUICE_CHECK(request.rows() >= 1);
-  SLUICE_CHECK(request.priority >= 1 && request.priority <= kPriorityLevels);
-  SLUICE_CHECK(request.max_tokens >= 0 && request.num_top >= 0);
+  SLUICE_CHECK(request.spec->priority >= 1 && request.spec->priority <= kPriorityLevels);
+  SLUICE_CHECK(request.spec->max_tokens >= 0 && request.spec->num_top >= 0);
   int64_t tokens = 0;
-  for (int32_t length : request.lengths) {
+  for (int32_t length : request.spec->lengths) {
     SLUICE_CHECK(length >= 1);
     tokens += length;
   }
   SLUICE_CHECK(tokens == static_cast<int64_t>(request.tokens.size()));
-  const int64_t width = request.model->config.input_width;
+  const int64_t width = request.spec->model->config.input_width;
   SLUICE_CHECK(request.inputs.empty() ||
                static_cast<int64_t>(request.inputs.size()) == tokens * width);
 }
@@ -36,7 +36,7 @@ size_t MostPagesOf(const Row& row, int32_t page_tokens) {
 // Every row must fit the model's positions, and so the largest bucket.
 absl::Status CheckLengths(const Request& request, int64_t max_positions) {
   for (int32_t row = 0; row < request.rows(); ++row) {
-    const int32_t length = request.lengths[static_cast<size_t>(row)];
+    const int32_t length = request.spec->lengths[static_cast<size_t>(row)];
     if (length > max_positions) {
       return absl::InvalidArgumentError(absl::StrCat(
           "row ", row, " has ", length, " tokens, more than the model's limit of ", max_positions));
@@ -103,7 +103,7 @@ absl::Status ModelRunner::Refuse(const Refusal& refusal) {
 absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<Sink> sink,
                                               MonoTime received) {
   CheckInvariants(request);
-  if (absl::Status fault = MeetRequestFault(FaultPoint::kAdmit, request.id); !fault.ok()) {
+  if (absl::Status fault = MeetRequestFault(FaultPoint::kAdmit, request.spec->id); !fault.ok()) {
     return Refuse({Rejection::kQueueFull, std::move(fault)});
   }
   const MonoTime now = clock_->Now();
@@ -116,7 +116,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   active->needed = needed;
   for (Row& row : active->rows) row.kv.ids.reserve(MostPagesOf(row, prepared_.kv.page_tokens));
-  absl::Status fault = MeetRequestFault(FaultPoint::kQueue, active->request.id);
+  absl::Status fault = MeetRequestFault(FaultPoint::kQueue, active->request.spec->id);
   {
     MutexLock lock(&mu_);
     refusal = fault.ok() ? Closed() : Refusal{Rejection::kQueueFull, std::move(fault)};
@@ -149,11 +149,11 @@ ModelRunner::Refusal ModelRunner::Reserve(const Request& request, const RequestL
 bool ModelRunner::OutOfReach(const Request& request, MonoTime now, nanoseconds* needed) const {
   // Of what may be cached, the last token of each row is all that is sure to be computed.
   const bool cached = prepared_.kv.keeps_pages && prepared_.kv.prefix_reuse;
-  const auto rows = static_cast<int64_t>(request.lengths.size());
+  const auto rows = static_cast<int64_t>(request.spec->lengths.size());
   const auto tokens = static_cast<int64_t>(request.tokens.size());
-  const int64_t steps = LaterSteps(request.max_tokens);
+  const int64_t steps = LaterSteps(request.spec->max_tokens);
   const Due due{.deadline = request.deadline,
-                .priority = request.priority,
+                .priority = request.spec->priority,
                 .rows = rows,
                 .tokens = cached ? rows : tokens,
                 .steps = steps,

@@ -210,7 +210,7 @@ absl::Status ModelRunner::MeetStepFault(FaultPoint point, std::span<Row* const> 
   if (!FaultsOn()) return absl::OkStatus();
   return MeetFault(point, [rows](std::string_view id) {
     return std::any_of(rows.begin(), rows.end(),
-                       [id](const Row* row) { return row->owner->request.id == id; });
+                       [id](const Row* row) { return row->owner->request.spec->id == id; });
   });
 }
 
@@ -219,7 +219,7 @@ StepNeeds ModelRunner::Needs(const Step& step) const {
   for (const Row* row : step.rows) {
     const ActiveRequest& active = *row->owner;
     if (active.Wants(kOutputTopCandidates)) {
-      needs.num_top = std::max(needs.num_top, active.request.num_top);
+      needs.num_top = std::max(needs.num_top, active.request.spec->num_top);
     }
   }
   return needs;

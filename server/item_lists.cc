@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/parameters.h"
 #include "server/tensors.h"
 
 namespace sluice {
@@ -32,8 +33,9 @@ absl::StatusOr<IntMatrix> ReadItems(const InputTensor& tensor, int64_t rows, int
   return items;
 }
 
-absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, Request* request) {
-  const auto items = ReadItems(tensor, rows, kMaxCandidates, request->model->config.vocab_size);
+absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, int64_t vocab,
+                            Request* request) {
+  const auto items = ReadItems(tensor, rows, kMaxCandidates, vocab);
   if (!items.ok()) return items.status();
   TokenLists& lists = request->candidates;
   for (int64_t row = 0; row < rows; ++row) {
@@ -48,19 +50,19 @@ absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, Request* re
 
 // `banned` and `excluded` are ascending and distinct.
 absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
-                         const std::vector<int32_t>& banned, const Parameters& parameters,
+                         const std::vector<int32_t>& banned, const RequestSpec& spec,
                          int64_t vocab) {
   const auto count = static_cast<int64_t>(excluded.size());
-  if (parameters.num_top_logprobs + count > vocab) {
+  if (spec.num_top + count > vocab) {
     return InputError("exclude_ids", absl::StrCat("leaves row ", row, " ", vocab - count,
                                                   " tokens, fewer than num_top_logprobs, which is ",
-                                                  parameters.num_top_logprobs));
+                                                  spec.num_top));
   }
   const auto free = [&](int32_t token) {
     return !std::binary_search(excluded.begin(), excluded.end(), token) &&
            !std::binary_search(banned.begin(), banned.end(), token);
   };
-  const std::vector<int32_t>& allowed = parameters.edits.allowed;
+  const std::vector<int32_t>& allowed = spec.edits.allowed;
   bool any = std::any_of(allowed.begin(), allowed.end(), free);
   if (allowed.empty()) {
     const auto both = std::count_if(banned.begin(), banned.end(), [&](int32_t token) {
@@ -72,12 +74,11 @@ absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
   return InputError("exclude_ids", absl::StrCat("leaves row ", row, " no token to be drawn"));
 }
 
-absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Parameters& parameters,
-                          Request* request) {
-  const ModelConfig& config = request->model->config;
+absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const ModelConfig& config,
+                          const RequestSpec& spec, Request* request) {
   const auto items = ReadItems(tensor, rows, kMaxExcluded, config.vocab_size);
   if (!items.ok()) return items.status();
-  const std::vector<int32_t> banned = ForbiddenTokens(parameters, config);
+  const std::vector<int32_t> banned = ForbiddenTokens(spec, config);
   TokenLists& lists = request->excluded;
   std::vector<int32_t> of_row;
   for (int64_t row = 0; row < rows; ++row) {
@@ -87,7 +88,7 @@ absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Paramet
     }
     std::sort(of_row.begin(), of_row.end());
     of_row.erase(std::unique(of_row.begin(), of_row.end()), of_row.end());
-    absl::Status status = CheckChoice(row, of_row, banned, parameters, config.vocab_size);
+    absl::Status status = CheckChoice(row, of_row, banned, spec, config.vocab_size);
     if (!status.ok()) return status;
     lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
     lists.tokens.insert(lists.tokens.end(), of_row.begin(), of_row.end());
@@ -98,14 +99,15 @@ absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Paramet
 
 }  // namespace
 
-absl::Status ReadItemLists(const InputTensors& inputs, int64_t rows, const Parameters& parameters,
-                           Request* request) {
+absl::Status ReadItemLists(const InputTensors& inputs, int64_t rows, const ModelConfig& config,
+                           const RequestSpec& spec, Request* request) {
   if (inputs.has(Input::kCandidateIds)) {
-    absl::Status status = ReadCandidates(inputs.of(Input::kCandidateIds), rows, request);
+    absl::Status status =
+        ReadCandidates(inputs.of(Input::kCandidateIds), rows, config.vocab_size, request);
     if (!status.ok()) return status;
   }
   if (!inputs.has(Input::kExcludeIds)) return absl::OkStatus();
-  return ReadExcluded(inputs.of(Input::kExcludeIds), rows, parameters, request);
+  return ReadExcluded(inputs.of(Input::kExcludeIds), rows, config, spec, request);
 }
 
 }  // namespace sluice

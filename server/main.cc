@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "config/command_line.h"
-#include "config/option.h"
 #include "config/version.h"
 #include "engine/engine.h"
 #include "engine/fault.h"
@@ -31,13 +30,6 @@
 
 namespace sluice {
 namespace {
-
-EngineTraits TraitsOf(const Config& config) {
-  return {.policy = FindOption("engine.batch.policy")->format(config),
-          .strategy = FindOption("engine.ladder.strategy")->format(config),
-          .memory_limit_bytes = config.engine.ladder.memory_limit_bytes,
-          .max_queue_delay_us = config.engine.batch.max_queue_delay_us};
-}
 
 constexpr std::chrono::seconds kTrimInterval{10};
 
@@ -84,7 +76,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
 
   std::optional<Reloader> reloader;  // outlives the server, one of whose calls it serves
   absl::StatusOr<std::unique_ptr<Server>> server =
-      Server::Start(config.server, version, TraitsOf(config),
+      Server::Start(config.server, version, config.engine,
                     {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
                      log->get(), &engine_health});
   if (!server.ok()) return server.status();

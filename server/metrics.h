@@ -10,7 +10,7 @@
 #include "engine/observer.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
-#include "server/edge.h"
+#include "server/observe/refusal_observer.h"
 #include "server/per_model.h"
 
 namespace sluice {

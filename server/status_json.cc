@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/option_names.h"
 #include "nlohmann/json.hpp"
 #include "server/bucket_summary.h"
 #include "server/durations.h"
@@ -169,10 +170,10 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {
-  return {{"version", daemon.version},         {"phase", std::string(PhaseName(daemon.phase))},
-          {"uptime", Seconds(daemon.uptime)},  {"device", daemon.backend.device},
-          {"profile", daemon.backend.profile}, {"policy", daemon.traits.policy},
-          {"strategy", daemon.traits.strategy}};
+  return {{"version", daemon.version},          {"phase", std::string(PhaseName(daemon.phase))},
+          {"uptime", Seconds(daemon.uptime)},   {"device", daemon.backend.device},
+          {"profile", daemon.backend.profile},  {"policy", NameOf(daemon.policy)},
+          {"strategy", NameOf(daemon.strategy)}};
 }
 
 }  // namespace

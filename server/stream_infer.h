@@ -4,13 +4,13 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/edge.h"
+#include "server/inference/frontend.h"
 #include "server/transfer_watch.h"
 
 namespace sluice {
 
-// The handler of the raw method. Never blocks. `edge` and `idle` outlive the call.
+// Handles a call of the raw method. Never blocks. `frontend` and `idle` outlive the call.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartStreamInfer(
-    Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context);
+    InferenceFrontend* frontend, TransferWatch* idle, grpc::CallbackServerContext* context);
 
 }  // namespace sluice

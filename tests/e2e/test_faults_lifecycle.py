@@ -180,7 +180,7 @@ def test_a_stopped_process_expires_only_who_is_late(daemon):
 
 # Who reads the wall clock, and why it may.
 WALL_CLOCK = {
-    "server/edge.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
+    "server/inference/frontend.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
     "server/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes it at once",
     "server/grpc_port.cc": "likewise",
     "server/grpc_port.h": "likewise",

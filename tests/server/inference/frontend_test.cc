@@ -1,4 +1,4 @@
-#include "server/edge.h"
+#include "server/inference/frontend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,105 @@
+// The way from a message to an admitted request, for unary and streamed calls.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/engine.h"
+#include "engine/mutex.h"
+#include "grpcpp/server_context.h"
+#include "server/health.h"
+#include "server/observe/refusal_observer.h"
+#include "server/reply_thread.h"
+#include "server/security/callers.h"
+#include "server/validate.h"
+
+namespace sluice {
+
+// Thread-safe. Owns nothing.
+class InferenceFrontend {
+ public:
+  // `stream_stall_timeout`: see GrpcOptions. `callers`: nullptr where callers are not identified.
+  InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
+                    Clock* clock, ReplyThread* replies, RefusalObserver* refusals,
+                    const Health* health, const Callers* callers = nullptr)
+      : max_rows_(limits.max_rows),
+        max_reply_bytes_(limits.max_reply_bytes),
+        stream_stall_timeout_(stream_stall_timeout),
+        engine_(engine),
+        clock_(clock),
+        replies_(replies),
+        refusals_(refusals),
+        health_(health),
+        callers_(callers) {}
+
+  // Sets the limits of requests and streams that begin from now on; `max_reply_bytes` stays.
+  void SetLimits(const RequestLimits& limits, nanoseconds stream_stall_timeout) {
+    max_rows_ = limits.max_rows;
+    stream_stall_timeout_ = stream_stall_timeout;
+  }
+
+  // Returns the context of a request that arrives now: time, gRPC deadline, trace and a seed.
+  CallContext Arrive(const grpc::CallbackServerContext& context) const;
+
+  // Identifies the caller of a request; nullptr where callers are not identified. Returns the
+  // errors of Callers::Identify, and counts them.
+  absl::StatusOr<std::shared_ptr<const Caller>> Identify(
+      const grpc::CallbackServerContext& context);
+
+  // Counts one more request of the call's caller. Returns the errors of Caller::TakeRequest, and
+  // counts them. To be called before the message is looked at, where that is possible.
+  absl::Status Enter(const CallContext& call);
+
+  // Resolves the model, validates, counts the tokens against the caller's limit and submits. While
+  // models are still being loaded, one that is not there yet is Unavailable and not NotFound. On
+  // error the sink that `make_sink` may have made is never called.
+  using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec)>;
+  absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message, CallContext call,
+                                   MakeSink make_sink);
+
+  // Counts a call whose bytes are not a message.
+  void Refuse(const absl::Status& status);
+
+  // Cancels a request that its caller gave up, and returns the status with which its call ends. A
+  // request whose deadline passed is left to the engine, which ends it as expired: gRPC reports
+  // both in one way, but the counts tell them apart.
+  absl::Status GiveUp(RequestId id, MonoTime deadline);
+
+  // Returns how long a refused caller should wait: the engine's estimate of when its queue is
+  // worked off.
+  absl::Duration Pushback();
+
+  ReplyThread* replies() const { return replies_; }
+  MonoTime Now() const { return clock_->Now(); }
+  nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
+  int32_t max_rows() const { return max_rows_; }
+  int64_t max_reply_bytes() const { return max_reply_bytes_; }
+
+ private:
+  // Takes a request's tokens from its caller's limit. Errors are counted.
+  absl::Status TakeTokens(int64_t tokens, const CallContext& call);
+
+  std::atomic<int32_t> max_rows_;
+  const int64_t max_reply_bytes_;
+  std::atomic<nanoseconds> stream_stall_timeout_;
+  Engine* const engine_;
+  Clock* const clock_;
+  ReplyThread* const replies_;
+  RefusalObserver* const refusals_;
+  const Health* const health_;
+  const Callers* const callers_;
+
+  // The estimate is kept for a while: refusals come in floods, and Stats takes the engine's locks.
+  Mutex mu_;
+  MonoTime estimated_ ABSL_GUARDED_BY(mu_){};
+  absl::Duration pushback_ ABSL_GUARDED_BY(mu_);
+};
+
+// Parses a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>"; all zero when it is malformed.
+TraceContext ParseTraceparent(std::string_view header);
+
+}  // namespace sluice
