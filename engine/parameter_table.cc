@@ -44,22 +44,22 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(sampling.temperature),
      // Below, dividing logits by it would overflow floats.
      .range = {.min = 1e-3, .max = 1e3, .zero_too = true},
-     .default_says = "always the most likely token",
+     .default_means = "always the most likely token",
      .help = "Higher: more varied."},
     {.name = "top_k",
      .field = FIELD(sampling.top_k),
      .range = {.model_max = &ModelConfig::vocab_size},
-     .default_says = "off",
+     .default_means = "off",
      .help = "Sample among the k most likely tokens."},
     {.name = "top_p",
      .field = FIELD(sampling.top_p),
      .range = {.max = 1, .above_min = true},
-     .default_says = "off",
+     .default_means = "off",
      .help = "Sample among the most likely tokens that make up this probability."},
     {.name = "min_p",
      .field = FIELD(sampling.min_p),
      .range = {.max = 1},
-     .default_says = "off",
+     .default_means = "off",
      .help = "Drop tokens less likely than this share of the most likely one."},
     {.name = "seed",
      .field = FIELD(sampling.seed),
@@ -68,18 +68,18 @@ constexpr ParameterInfo kTable[] = {
     {.name = "repetition_penalty",
      .field = FIELD(edits.repetition_penalty),
      .range = {.min = 0.01, .max = 100},
-     .default_says = "off",
+     .default_means = "off",
      .help = "Above 1: tokens of prompt and answer become less likely. Their logits x become x / r "
              "where x > 0, else x * r."},
     {.name = "presence_penalty",
      .field = FIELD(edits.presence_penalty),
      .range = {.min = -100, .max = 100},
-     .default_says = "off",
+     .default_means = "off",
      .help = "Taken from the logit of each token that the answer has already."},
     {.name = "frequency_penalty",
      .field = FIELD(edits.frequency_penalty),
      .range = {.min = -100, .max = 100},
-     .default_says = "off",
+     .default_means = "off",
      .help = "The same, for each time that the answer has it."},
     {.name = "logit_bias",
      .field = FIELD(edits.bias),
@@ -144,8 +144,9 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(timeout_us),
      .range = {.max = kDayUs},
      .microseconds = true,
-     .default_says = "none",
-     .help = "Give up in the server's queue after this long, from arrival; the earlier of it and "
+     .default_means = "none",
+     .help = "Give up in the server's queue after this long, from arrival, at most a day; the "
+             "earlier of it and "
              "the gRPC deadline counts."},
     {.name = "triton_enable_empty_final_response",
      .field = FIELD(empty_final_response),
@@ -174,7 +175,7 @@ std::string NumberText(ParameterKind kind, double number) {
   return absl::StrCat(number);
 }
 
-// Of fields that a request with a value of a few letters fills; empty for the others.
+// Writes the default of a number or a flag; returns "" for other fields.
 struct DefaultWriter {
   RequestSpec& spec;
 
@@ -213,8 +214,9 @@ std::string ParameterInfo::DefaultText() const {
   if (!if_absent.empty()) return std::string(if_absent);
   RequestSpec spec;
   std::string text = std::visit(DefaultWriter{spec}, field);
-  if (default_says.empty()) return text;
-  return absl::StrCat(text, ": ", absl::string_view(default_says.data(), default_says.size()));
+  if (default_means.empty()) return text;
+  return absl::StrCat(text, " (", absl::string_view(default_means.data(), default_means.size()),
+                      ")");
 }
 
 std::span<const ParameterInfo> RequestParameters() { return kTable; }

@@ -65,24 +65,22 @@ struct ParameterInfo {
   ParameterRange range = {};                     // of numbers and lists
   std::span<const std::string_view> words = {};  // of kWord
   bool microseconds = false;                     // the unit of an integer
-  // What leaving the parameter out means; empty: the default of its field, followed by what that
-  // says.
-  std::string_view if_absent = {};
-  std::string_view default_says = {};
+  std::string_view if_absent = {};      // what happens then; empty: the field keeps its default
+  std::string_view default_means = {};  // "off", where a default needs that word
   std::string_view help = {};           // sentences
   std::string_view client_name = name;  // of the client's JSON key and flag; empty: it has none
 
   ParameterKind kind() const;
-  // For people: "[0, vocab]", "0 or [0.001, 1000]", "(0, 1]".
+  // Returns the range of a number for people: "[0, vocab]", "0 or [0.001, 1000]", "(0, 1]".
   std::string RangeText() const;
-  // "0: off".
+  // Returns what leaving the parameter out means, for people: "0 (off)".
   std::string DefaultText() const;
 };
 
-// All of them, in the order of documentation.
+// Returns all of them, in the order of documentation.
 std::span<const ParameterInfo> RequestParameters();
 
-// nullptr: there is no such parameter.
+// Returns nullptr if there is no such parameter.
 const ParameterInfo* FindParameter(std::string_view name);
 
 }  // namespace sluice

@@ -28,7 +28,7 @@ TEST(ParameterTable, NamesOfTheClientAreDistinct) {
 }
 
 TEST(ParameterTable, DefaultsAreThoseOfTheFields) {
-  EXPECT_EQ(DefaultOf("top_p"), "1: off");
+  EXPECT_EQ(DefaultOf("top_p"), "1 (off)");
   EXPECT_EQ(DefaultOf("priority"), "2");
   EXPECT_EQ(DefaultOf("ignore_eos"), "false");
   EXPECT_EQ(DefaultOf("truncate"), "the model's sluice.truncate; without it error");
