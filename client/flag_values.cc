@@ -1,7 +1,7 @@
 #include "client/flag_values.h"
 
 #include "absl/strings/str_join.h"
-#include "config/text.h"
+#include "base/text_wrap.h"
 
 namespace sluice::client {
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
 #include "config/value.h"
 
 namespace sluice::client {

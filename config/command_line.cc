@@ -10,10 +10,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/text_wrap.h"
 #include "config/load.h"
 #include "config/option.h"
 #include "config/render.h"
-#include "config/text.h"
 #include "config/validate.h"
 #include "config/version.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "config/text.h"
+#include "base/text_wrap.h"
 
 namespace sluice {
 namespace {

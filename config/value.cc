@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
 
 namespace sluice {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
 #include "config/value.h"
 
 namespace sluice {

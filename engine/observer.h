@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "engine/backend.h"
-#include "engine/insight.h"
+#include "engine/engine_stats.h"
 #include "engine/request.h"
-#include "engine/watchdog.h"
+#include "engine/runner/hang_detector.h"
 
 namespace sluice {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "engine/model/model.h"
 #include "engine/schedule/queue.h"
 #include "kernels/token_edits.h"

@@ -1,8 +1,8 @@
 #include "engine/schedule/batch_former.h"
 
+#include "base/check.h"
 #include "engine/schedule/baseline_former.h"
 #include "engine/schedule/cut_and_fill.h"
-#include "kernels/check.h"
 
 namespace sluice {
 

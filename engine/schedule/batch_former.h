@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/bucket.h"
-#include "engine/clock.h"
+#include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
-#include "engine/schedule/ladder.h"
 #include "engine/schedule/queue.h"
 
 namespace sluice {

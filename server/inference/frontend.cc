@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/random/random.h"
-#include "server/status.h"
+#include "server/common/status.h"
 
 namespace sluice {
 namespace {

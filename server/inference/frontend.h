@@ -8,14 +8,14 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "engine/engine.h"
-#include "engine/mutex.h"
 #include "grpcpp/server_context.h"
-#include "server/health.h"
+#include "server/calls/reply_thread.h"
+#include "server/inference/health.h"
 #include "server/observe/refusal_observer.h"
-#include "server/reply_thread.h"
+#include "server/protocol/validate.h"
 #include "server/security/callers.h"
-#include "server/validate.h"
 
 namespace sluice {
 

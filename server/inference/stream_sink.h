@@ -1,0 +1,81 @@
+// Collects one request's results on the engine's thread and makes its responses on the reply
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "engine/request.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/calls/reply_thread.h"
+#include "server/protocol/reply.h"
+#include "server/protocol/token_buffer.h"
+
+namespace sluice {
+
+class StreamSession;
+
+// A sink with results is posted to the reply thread, which offers it to the session; the session
+// asks for the next response when it can write one. That response has all results that came until
+// then, so the tokens that wait are bounded by those that the request may generate.
+//
+// The engine calls OnTokens and OnDone; everything else runs on the reply thread. The lock is held
+// for copies of tokens only.
+class StreamSink final : public Sink,
+                         public Delivery,
+                         public std::enable_shared_from_this<StreamSink> {
+ public:
+  using Ticket = uint64_t;  // of a request within its stream
+
+  // A refused request is done at once; its spec needs no more than the id.
+  StreamSink(ReplySpec spec, ReplyThread* replies, std::shared_ptr<StreamSession> session,
+             Ticket ticket);
+
+  Ticket ticket() const { return ticket_; }
+
+  void OnTokens(const GeneratedToken* tokens, int count) override;
+  void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override;
+  void Deliver() override;
+
+  struct Response {
+    grpc::ByteBuffer bytes;
+    bool last = false;          // of this request
+    bool more_at_once = false;  // another response can be made without further results
+  };
+  // Makes the next response. To be called once for each offer, and for each more_at_once.
+  Response Next();
+
+ private:
+  // The results that came since the last call.
+  struct Arrived {
+    bool done = false;
+    absl::Status status;
+  };
+  Arrived Take();
+
+  inference::ModelStreamInferResponse Answer(const Arrived& arrived);
+  inference::ModelStreamInferResponse Error(const absl::Status& status);
+
+  ReplyBuilder builder_;
+  ReplyThread* const replies_;
+  const std::shared_ptr<StreamSession> session_;
+  const Ticket ticket_;
+  const bool streams_;  // responses have each step's tokens, not all of them at the end
+
+  Mutex mu_;
+  TokenBuffer arriving_ ABSL_GUARDED_BY(mu_);
+  bool posted_ ABSL_GUARDED_BY(mu_) = false;  // to the reply thread, and not yet taken
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+  Reply reply_ ABSL_GUARDED_BY(mu_);
+
+  // Used by the reply thread only.
+  TokenBuffer taken_;
+  Reply taken_reply_;
+  bool answered_ = false;  // only the empty final response is left
+};
+
+}  // namespace sluice

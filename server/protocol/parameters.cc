@@ -1,0 +1,149 @@
+#include "server/protocol/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "engine/parameter_table.h"
+#include "server/common/status.h"
+#include "server/protocol/parameter_list.h"
+#include "server/protocol/parameter_value.h"
+
+namespace sluice {
+namespace {
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+absl::Status Unknown(absl::string_view name) {
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("unknown parameter ", Printable(name))),
+                    "parameter");
+}
+
+// Returns the index of the word.
+absl::StatusOr<size_t> ReadWord(const ParameterInfo& info, const inference::InferParameter& value) {
+  const auto found = std::find(info.words.begin(), info.words.end(), value.string_param());
+  const bool text = value.parameter_choice_case() == inference::InferParameter::kStringParam;
+  if (text && found != info.words.end()) return found - info.words.begin();
+  std::string expected = "one of ";
+  for (const std::string_view word : info.words) {
+    absl::StrAppend(&expected, word == info.words.front() ? "" : ", ", View(word));
+  }
+  return Expected(View(info.name), value, expected);
+}
+
+// Reads one parameter's value into its field, by the type of that.
+struct Reading {
+  const ParameterInfo& info;
+  const inference::InferParameter& value;
+  const ModelConfig& config;
+  RequestSpec& spec;
+
+  absl::string_view name() const { return View(info.name); }
+
+  absl::Status operator()(FieldOf<bool> field) const {
+    return ReadFlag(name(), value, &field(spec));
+  }
+  absl::Status operator()(FieldOf<uint64_t> field) const {
+    return ReadInteger(name(), value, &field(spec));
+  }
+  absl::Status operator()(FieldOf<int64_t> field) const {
+    return ReadInteger(name(), value, static_cast<int64_t>(info.range.min),
+                       static_cast<int64_t>(info.range.MaxFor(config)), &field(spec));
+  }
+  absl::Status operator()(FieldOf<int32_t> field) const {
+    int64_t number = 0;
+    absl::Status status = ReadInteger(name(), value, static_cast<int64_t>(info.range.min),
+                                      static_cast<int64_t>(info.range.MaxFor(config)), &number);
+    if (status.ok()) field(spec) = static_cast<int32_t>(number);
+    return status;
+  }
+  absl::Status operator()(FieldOf<float> field) const {
+    return ReadReal(name(), value,
+                    {.min = info.range.min,
+                     .max = info.range.MaxFor(config),
+                     .above_min = info.range.above_min,
+                     .zero_too = info.range.zero_too},
+                    &field(spec));
+  }
+  absl::Status operator()(FieldOf<std::vector<int32_t>> field) const {
+    absl::Status status =
+        ReadTokenIds(name(), value, config.vocab_size,
+                     static_cast<size_t>(info.range.MaxFor(config)), &field(spec));
+    if (status.ok() && info.range.min > 0 && field(spec).empty()) {
+      return ParameterError(name(), "is empty, so that nothing could be drawn");
+    }
+    return status;
+  }
+  absl::Status operator()(FieldOf<std::vector<kernels::TokenBias>> field) const {
+    return ReadTokenBias(name(), value, config.vocab_size, &field(spec));
+  }
+  absl::Status operator()(FieldOf<std::vector<std::string>> field) const {
+    return ReadTexts(name(), value, &field(spec));
+  }
+  absl::Status operator()(StoreWord store) const {
+    const absl::StatusOr<size_t> word = ReadWord(info, value);
+    if (word.ok()) store(spec, *word);
+    return word.status();
+  }
+};
+
+// A draw among no tokens would have no answer.
+absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
+  const std::vector<int32_t> forbidden = ForbiddenTokens(spec, config);
+  const std::vector<int32_t>& allowed = spec.edits.allowed;
+  const auto free = [&](int32_t token) {
+    return !std::binary_search(forbidden.begin(), forbidden.end(), token);
+  };
+  const bool any = allowed.empty() ? static_cast<int64_t>(forbidden.size()) < config.vocab_size
+                                   : std::any_of(allowed.begin(), allowed.end(), free);
+  if (any) return absl::OkStatus();
+  return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
+                        "leaves no token to be drawn; logit_bias bans tokens, and min_tokens those "
+                        "that would end a row");
+}
+
+absl::Status CheckTogether(const RequestSpec& spec, const ModelConfig& config) {
+  const int64_t max_tokens = spec.max_tokens;
+  if (spec.stop.min_tokens > max_tokens) {
+    return ParameterError("min_tokens", absl::StrCat("is ", spec.stop.min_tokens,
+                                                     ", above max_tokens, which is ", max_tokens));
+  }
+  return CheckChoice(spec, config);
+}
+
+}  // namespace
+
+std::vector<int32_t> ForbiddenTokens(const RequestSpec& spec, const ModelConfig& config) {
+  std::vector<int32_t> tokens;
+  for (const kernels::TokenBias& bias : spec.edits.bias) {
+    if (std::isinf(bias.bias)) tokens.push_back(bias.token);
+  }
+  const StopRules& stop = spec.stop;
+  if (stop.min_tokens > 0) {
+    tokens.insert(tokens.end(), stop.ids.begin(), stop.ids.end());
+    if (!stop.ignore_eos) {
+      tokens.insert(tokens.end(), config.eos_token_ids.begin(), config.eos_token_ids.end());
+    }
+  }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, RequestSpec* spec) {
+  spec->truncate = config.serving.truncate;
+  spec->states.pooling = config.serving.pooling;
+  spec->states.normalize = config.serving.normalize;
+  for (const auto& [name, value] : map) {
+    const ParameterInfo* const info = FindParameter(name);
+    if (info == nullptr) return Unknown(name);
+    const absl::Status status = std::visit(Reading{*info, value, config, *spec}, info->field);
+    if (!status.ok()) return status;
+  }
+  return CheckTogether(*spec, config);
+}
+
+}  // namespace sluice

@@ -1,0 +1,59 @@
+// The rows of a request, from tensors or texts to tokens or vectors.
+//
+// Read checks shapes and sizes and does not look at the values. Encode and Cut determine how long
+// each row is. Copy checks each value that is left while it copies it into the request, once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/request.h"
+#include "server/protocol/inputs.h"
+#include "server/protocol/tensors.h"
+
+namespace sluice {
+
+class Prompt {
+ public:
+  static absl::StatusOr<Prompt> Read(const InputTensors& inputs, const Model& model,
+                                     int32_t max_rows);
+
+  int64_t rows() const { return rows_; }
+  bool embeds() const { return floats_.data != nullptr; }
+
+  // Encodes texts as tokens; has no effect on other prompts.
+  absl::Status Encode(const Model& model);
+  // Cuts rows longer than `most` as `truncation` says, or refuses them.
+  absl::Status Cut(Truncation truncation, int64_t most);
+  // Fills the request's tokens or inputs.
+  absl::Status Copy(const Model& model, Request* request) const;
+
+  // After Cut.
+  int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
+  int64_t cut_tokens() const { return cut_tokens_; }  // of all rows
+  // Returns the lengths of the rows; to be called last.
+  std::vector<int32_t> TakeLengths() { return std::move(lengths_); }
+
+ private:
+  absl::Status ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns);
+  absl::Status CopyIds(const Model& model, Request* request) const;
+  absl::Status CopyFloats(Request* request) const;
+  void CopyEncoded(Request* request) const;
+
+  int64_t rows_ = 0;
+  IntMatrix ids_;
+  FloatRows floats_;
+  std::vector<std::string_view> texts_;
+  std::vector<int32_t> encoded_;  // of all texts
+  std::vector<int32_t> lengths_;  // per row
+  std::vector<int32_t> skipped_;  // per row, the tokens cut at its beginning; empty: none
+  std::vector<int32_t> whole_;    // lengths before the cut; empty: as they are
+  int64_t cut_tokens_ = 0;
+};
+
+}  // namespace sluice

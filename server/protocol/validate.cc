@@ -1,0 +1,296 @@
+#include "server/protocol/validate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/common/status.h"
+#include "server/protocol/inputs.h"
+#include "server/protocol/item_lists.h"
+#include "server/protocol/parameter_value.h"
+#include "server/protocol/parameters.h"
+#include "server/protocol/prompt.h"
+
+namespace sluice {
+namespace {
+
+absl::Status OutputError(absl::string_view name, absl::string_view problem) {
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat("output ", Printable(name), " ", problem)), "output");
+}
+
+std::string NamesOf(const Model& model) {
+  std::string names;
+  for (const OutputInfo& info : Outputs()) {
+    if (!Has(model, info)) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ",
+                    absl::string_view(info.name.data(), info.name.size()));
+  }
+  return names;
+}
+
+// The parts of a request, beside its prompt, that outputs depend on.
+struct RequestedExtras {
+  bool top = false;         // num_top_logprobs
+  bool candidates = false;  // candidate_ids
+};
+
+bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) != 0; }
+
+absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
+                        const RequestedExtras& extras) {
+  if (IsTop(info) && !extras.top) return OutputError(name, "needs the parameter num_top_logprobs");
+  if (info.output == Output::kCandidateScores && !extras.candidates) {
+    return OutputError(name, "needs the input candidate_ids");
+  }
+  return absl::OkStatus();
+}
+
+// Returns the outputs of a request that names none.
+std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& extras) {
+  std::vector<Output> outputs;
+  for (const OutputInfo& info : Outputs()) {
+    const bool top = extras.top && IsTop(info) && info.output != Output::kTopScores;
+    const bool candidates = extras.candidates && info.output == Output::kCandidateScores;
+    if (IsDefaultOf(info, model) || (Has(model, info) && (top || candidates))) {
+      outputs.push_back(info.output);
+    }
+  }
+  return outputs;
+}
+
+absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Model& model,
+                         const RequestedExtras& extras, std::vector<Output>* outputs) {
+  for (const auto& requested : message.outputs()) {
+    const OutputInfo* info = FindOutput(requested.name(), model);
+    if (info == nullptr) {
+      return OutputError(requested.name(),
+                         absl::StrCat("is unknown to this model, which has ", NamesOf(model)));
+    }
+    if (!requested.parameters().empty()) {
+      return OutputError(requested.name(), "takes no parameters");
+    }
+    if (std::count(outputs->begin(), outputs->end(), info->output) != 0) {
+      return OutputError(requested.name(), "appears twice");
+    }
+    absl::Status status = CheckNeeds(*info, requested.name(), extras);
+    if (!status.ok()) return status;
+    outputs->push_back(info->output);
+  }
+  if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
+  const bool scored = std::count(outputs->begin(), outputs->end(), Output::kCandidateScores) != 0;
+  if (extras.candidates && !scored) {
+    return InputError("candidate_ids",
+                      "belongs to the output candidate_scores, which is not wanted");
+  }
+  return absl::OkStatus();
+}
+
+uint32_t MaskOf(const std::vector<Output>& outputs) {
+  uint32_t mask = 0;
+  for (const Output output : outputs) mask |= InfoOf(output).mask;
+  return mask;
+}
+
+// The numbers that bound the size of a reply, in floating point: their products may overflow
+// integers.
+struct ReplyExtents {
+  const ModelConfig& config;
+  double rows;
+  double longest;  // prompt
+  double generated;
+  double top;
+  double candidates;
+};
+
+ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, const RequestSpec& spec,
+                       const Request& request) {
+  return {.config = model.config,
+          .rows = static_cast<double>(prompt.rows()),
+          .longest = static_cast<double>(prompt.longest()),
+          .generated = static_cast<double>(spec.max_tokens),
+          .top = static_cast<double>(spec.num_top),
+          .candidates = static_cast<double>(request.candidates.tokens.size())};
+}
+
+// Returns an upper bound of an output's bytes.
+double OutputBytes(Output output, const ReplyExtents& of) {
+  switch (output) {
+    case Output::kOutputIds:
+    case Output::kLogprobs:
+      return 4 * of.rows * of.generated;
+    case Output::kSequenceLength:
+      return 4 * of.rows;
+    case Output::kFinishReason:
+      return 16 * of.rows;
+    case Output::kTextOutput:
+      return of.rows * (4 + 4 * of.generated);
+    case Output::kTopIds:
+    case Output::kTopLogprobs:
+    case Output::kTopScores:
+      return 4 * of.rows * of.generated * of.top;
+    case Output::kLogits:
+      return 4 * of.rows * static_cast<double>(of.config.vocab_size);
+    case Output::kPromptLogprobs:
+      return 4 * of.rows * of.longest;
+    case Output::kEmbedding:
+      return 4 * of.rows * static_cast<double>(of.config.hidden_size);
+    case Output::kScores:
+      return 4 * of.rows * static_cast<double>(of.config.serving.classifier.labels);
+    case Output::kCandidateScores:
+      return 4 * of.candidates;
+    case Output::kXsaCosSim:
+    case Output::kXsaProjFrac:
+      return 4 * of.rows * of.longest * static_cast<double>(of.config.layers) *
+             static_cast<double>(of.config.heads);
+  }
+  return 0;
+}
+
+absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& limits,
+                            ReplySpec* reply) {
+  // Beside the tensors: model name, id and parameters, and of each output name, type and shape.
+  constexpr double kHead = 1024, kOutputHead = 256;
+  double bytes = kHead;
+  for (Output output : reply->outputs) bytes += kOutputHead + OutputBytes(output, extents);
+  if (bytes <= static_cast<double>(limits.max_reply_bytes)) {
+    reply->max_bytes = static_cast<int64_t>(bytes);
+    return absl::OkStatus();
+  }
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(
+          "the reply may need ", bytes, " bytes; the limit is ", limits.max_reply_bytes,
+          " (max_message_bytes): ask for fewer rows, tokens ", "or outputs")),
+      "request");
+}
+
+absl::Status CheckStop(const StopRules& stop, const Model& model) {
+  if (stop.texts.empty() || model.tokenizer != nullptr) return absl::OkStatus();
+  return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
+}
+
+// Returns an error if a row is to generate more tokens than one and they cannot be computed as the
+// prompt's are.
+absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t max_tokens) {
+  if (max_tokens <= 1) return absl::OkStatus();
+  if (model.config.serving.alignment == PositionAlignment::kEnd) {
+    return ParameterError("max_tokens", absl::StrCat("is ", max_tokens,
+                                                     "; the model's windows end at its last "
+                                                     "position, so that it generates 1 at most"));
+  }
+  if (prompt.embeds() && !model.config.embeds_ids()) {
+    return ParameterError("max_tokens",
+                          absl::StrCat("is ", max_tokens,
+                                       "; the model takes vectors only, so that "
+                                       "it cannot go on with tokens and generates 1 at most"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
+  if (max_tokens == 0 || model.generates()) return absl::OkStatus();
+  const absl::string_view why =
+      model.config.has_lm_head ? "its attention runs in both directions" : "it has no head";
+  return ParameterError("max_tokens",
+                        absl::StrCat("is ", max_tokens, "; the model generates no tokens: ", why));
+}
+
+// Checks how many tokens a row may generate, and cuts rows so that there is room for them.
+absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t outputs,
+                       Prompt* prompt) {
+  const int64_t max_tokens = spec.max_tokens;
+  absl::Status status = CheckGenerates(model, max_tokens);
+  if (status.ok()) status = CheckMoreTokens(model, *prompt, max_tokens);
+  if (status.ok() && prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
+    status = OutputError("prompt_logprobs", "is of token ids; inputs_embeds have none");
+  }
+  if (!status.ok()) return status;
+  const int64_t positions = model.config.max_positions;
+  const int64_t limit = positions + 1;
+  const bool cuts = spec.truncate != Truncation::kError;
+  // The last token is drawn at the last position, and is not computed any more.
+  status =
+      prompt->Cut(spec.truncate,
+                  cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions);
+  if (!status.ok()) return status;
+  const int32_t longest = prompt->longest();
+  if (longest + max_tokens <= limit) return absl::OkStatus();
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(
+          "parameter max_tokens is ", max_tokens, " and the longest row has ", longest,
+          " tokens; together they may be at most ", limit, " (the model's max_positions + 1)")),
+      "parameter");
+}
+
+// Replaces the values that stand for a default, once it is known what the defaults depend on.
+void ApplyDefaults(const inference::ModelInferRequest& message, const CallContext& call,
+                   RequestSpec* spec, ReplySpec* reply) {
+  // Where no output is of tokens there may be none, whatever their parameters say.
+  spec->stop.min_tokens = std::min(spec->stop.min_tokens, spec->max_tokens);
+  if ((MaskOf(reply->outputs) & kOutputTopCandidates) == 0) spec->num_top = 0;
+  if (spec->priority == 0) spec->priority = kDefaultPriority;
+  if (spec->sampling.temperature > 0 && !message.parameters().contains("seed")) {
+    spec->sampling.seed = static_cast<uint64_t>(call.fresh_seed);
+    reply->drawn_seed = call.fresh_seed;
+  }
+}
+
+MonoTime DeadlineOf(const CallContext& call, int64_t timeout_us) {
+  if (timeout_us == 0) return call.rpc_deadline;
+  return std::min(call.rpc_deadline, call.received + std::chrono::microseconds(timeout_us));
+}
+
+absl::Status CheckId(const std::string& id) {
+  if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "id has ", id.size(), " bytes; the limit is ", kMaxRequestIdBytes)),
+                    "request");
+}
+
+}  // namespace
+
+absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
+                                      const RequestLimits& limits, const CallContext& call) {
+  if (absl::Status status = CheckId(message.id()); !status.ok()) return status;
+  const Model& model = *call.model;
+  const auto spec = std::make_shared<RequestSpec>();
+  ValidRequest valid;
+  Request& request = valid.request;
+  ReplySpec& reply = valid.reply;
+
+  absl::StatusOr<InputTensors> inputs = ReadInputs(message, model);
+  if (!inputs.ok()) return inputs.status();
+  absl::StatusOr<Prompt> prompt = Prompt::Read(*inputs, model, limits.max_rows);
+  if (!prompt.ok()) return prompt.status();
+  absl::Status status = ReadParameters(message.parameters(), model.config, spec.get());
+  if (!status.ok()) return status;
+  const RequestedExtras extras{.top = spec->num_top > 0,
+                               .candidates = inputs->has(Input::kCandidateIds)};
+  status = ReadOutputs(message, model, extras, &reply.outputs);
+  if (status.ok()) status = prompt->Encode(model);
+  if (status.ok()) status = CheckStop(spec->stop, model);
+  if (!status.ok()) return status;
+  request.outputs = MaskOf(reply.outputs);
+  if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
+    spec->max_tokens = 0;
+  }
+  status = CheckRoom(*spec, model, request.outputs, &*prompt);
+  if (status.ok()) status = ReadItemLists(*inputs, prompt->rows(), model.config, *spec, &request);
+  if (!status.ok()) return status;
+  ApplyDefaults(message, call, spec.get(), &reply);
+  status = CheckReplySize(ExtentsOf(model, *prompt, *spec, request), limits, &reply);
+  if (status.ok()) status = prompt->Copy(model, &request);
+  if (!status.ok()) return status;
+  reply.cut_tokens = prompt->cut_tokens();
+  spec->id = message.id();
+  spec->model = call.model;
+  spec->lengths = prompt->TakeLengths();
+  request.deadline = DeadlineOf(call, spec->timeout_us);
+  request.trace = call.trace;
+  request.spec = reply.request = spec;
+  return valid;
+}
+
+}  // namespace sluice
