@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -65,13 +66,28 @@ class Engine {
                                                                std::string_view version) const = 0;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
-  // `request.model` comes from Resolve. Errors: ResourceExhausted (queue full, or the deadline would
-  // pass in it; the latter with the reason "deadline_unreachable"), Unavailable (draining, or the
-  // model's device hangs), DeadlineExceeded (already passed), InvalidArgument (a row is longer than the
-  // model's positions, hence than the largest bucket, or the request is larger than the queue),
-  // NotFound (the snapshot is no longer served: resolve the name again). `received` starts the request's trace.
+  // Admits a request whose model comes from Resolve. Returns ResourceExhausted (the queue is full, or
+  // the deadline would pass in it; the latter with the reason "deadline_unreachable"), Unavailable
+  // (draining, or the model's device hangs), DeadlineExceeded (already passed), InvalidArgument (a
+  // row is longer than the model's positions, hence than the largest bucket, or the request is
+  // larger than the queue), NotFound (the snapshot is no longer served: resolve the name again).
+  // `received` starts the request's trace.
   virtual absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                            MonoTime received) = 0;
+
+  // A request, and the receiver of its results.
+  struct Submission {
+    Request request;
+    std::shared_ptr<Sink> sink;
+  };
+  using MakeSubmission =
+      absl::FunctionRef<absl::StatusOr<Submission>(const std::shared_ptr<const Model>& model)>;
+  // Resolves the name and submits what `make` returns for the snapshot, with one look-up: the
+  // snapshot takes the request even if it is withdrawn meanwhile. Returns the errors of Resolve, of
+  // `make` and of Submit.
+  virtual absl::StatusOr<RequestId> ResolveAndSubmit(std::string_view name,
+                                                     std::string_view version, MakeSubmission make,
+                                                     MonoTime received);
 
   // Ends the request with Cancelled, soon; no effect when it is unknown or done.
   virtual void Cancel(RequestId id) = 0;

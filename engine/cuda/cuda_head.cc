@@ -88,15 +88,7 @@ cuda::DrawEdits Write(const kernels::LogitEdits& edits, ListWriter* lists) {
 }
 
 cuda::SampleRequest RequestOf(const SampledRow& row) {
-  return {.seed = row.params.seed,
-          .token_index = row.params.token_index,
-          .sample = row.params.sample,
-          .temperature = row.params.temperature,
-          .top_k = row.params.top_k,
-          .top_p = row.params.top_p,
-          .min_p = row.params.min_p,
-          .target = row.target,
-          .num_top = row.num_top};
+  return {.params = row.params, .target = row.target, .num_top = row.num_top};
 }
 
 }  // namespace

@@ -35,13 +35,10 @@ void TimeSampling(Bench& bench, const DrawSizes& s) {
                            Draw{"sampling, top-k 50, top-p 0.9", 1, 50, 0.9f}}) {
     std::vector<cuda::SampleRequest> requests(s.rows);
     for (size_t i = 0; i < requests.size(); ++i) {
-      requests[i] = {.seed = i,
-                     .token_index = 0,
-                     .sample = 0,
-                     .temperature = draw.temperature,
-                     .top_k = draw.top_k,
-                     .top_p = draw.top_p,
-                     .min_p = 0,
+      requests[i] = {.params = {.temperature = draw.temperature,
+                                .top_k = draw.top_k,
+                                .top_p = draw.top_p,
+                                .seed = i},
                      .target = -1,
                      .num_top = 0};
     }

@@ -27,10 +27,11 @@ constexpr size_t kMaxWaitingReviews = 8;
 
 }  // namespace
 
-AdminService::AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
-                           JobQueue* loads, TransferWatch* watch, const Callers* callers)
+AdminService::AdminService(EngineOptions options, Engine* engine, Clock* clock,
+                           const Health* health, JobQueue* loads, TransferWatch* watch,
+                           const Callers* callers)
     : StreamedUnaryService(internal::AdminGrpc::service_full_name(), watch, callers),
-      traits_(std::move(traits)),
+      options_(std::move(options)),
       engine_(engine),
       clock_(clock),
       health_(health),
@@ -53,7 +54,7 @@ absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
   const MonoTime now = clock_->Now();
   for (const ModelStats& stats : engine_->Stats()) {
     if (only != nullptr && only != stats.model) continue;
-    *response->add_models() = DescribeBuckets(stats, engine_->backend_info(), traits_, now);
+    *response->add_models() = DescribeBuckets(stats, engine_->backend_info(), options_, now);
   }
   return absl::OkStatus();
 }

@@ -12,7 +12,6 @@
 #include "base/status_macros.h"
 #include "base/work_queue.h"
 #include "config/command_line.h"
-#include "config/option.h"
 #include "config/version.h"
 #include "engine/engine.h"
 #include "server/calls/reply_thread.h"
@@ -32,13 +31,6 @@
 
 namespace sluice {
 namespace {
-
-EngineTraits TraitsOf(const Config& config) {
-  return {.policy = FindOption("engine.batch.policy")->format(config),
-          .strategy = FindOption("engine.ladder.strategy")->format(config),
-          .memory_limit_bytes = config.engine.ladder.memory_limit_bytes,
-          .max_queue_delay_us = config.engine.batch.max_queue_delay_us};
-}
 
 constexpr std::chrono::seconds kTrimInterval{10};
 
@@ -81,7 +73,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
 
   std::optional<Reloader> reloader;  // outlives the server, one of whose calls it serves
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
-                          Server::Start(config.server, version, TraitsOf(config),
+                          Server::Start(config.server, version, config.engine,
                                         {engine.get(), Clock::Real(), &metrics, &statistics,
                                          &activity, &replies, log.get(), &engine_health}));
   reloader.emplace(config, read, server.get(), &metrics, log.get());

@@ -35,13 +35,13 @@ using RawInfer =
 using RawService = RawServer<RawModel<RawRepository<RawInfer<Grpc::Service>>>>;
 }  // namespace internal
 
-// Who may load and unload models through a service.
+// Whether models may be loaded and unloaded through a service.
 enum class Management { kDenied, kAllowed };
 
-// What a service stands on. Not owned; outlives it.
+// The parts that a service uses. Not owned; they outlive it.
 struct InferenceParts {
   Engine* engine;
-  Edge* edge;
+  InferenceFrontend* frontend;
   Health* health;
   Statistics* statistics;
   ModelManager* models;
@@ -62,7 +62,6 @@ class InferenceService final : public StreamedUnaryService<internal::RawService>
   using Bytes = grpc::ByteBuffer;
   using Unary = grpc::ServerUnaryReactor;
 
-  Unary* ModelInfer(Context* context, const Bytes* request, Bytes* response) override;
   grpc::ServerBidiReactor<Bytes, Bytes>* ModelStreamInfer(Context* context) override;
 
   Unary* ServerLive(Context* context, const Bytes* request, Bytes* response) override;
@@ -85,7 +84,7 @@ class InferenceService final : public StreamedUnaryService<internal::RawService>
   const std::string version_;
   const Management management_;
   Engine* const engine_;
-  Edge* const edge_;
+  InferenceFrontend* const frontend_;
   Health* const health_;
   Statistics* const statistics_;
   ModelManager* const models_;

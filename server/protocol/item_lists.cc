@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "server/protocol/parameters.h"
 #include "server/protocol/tensors.h"
 
 namespace sluice {
@@ -31,9 +32,9 @@ absl::StatusOr<IntMatrix> ReadItems(const InputTensor& tensor, int64_t rows, int
   return items;
 }
 
-absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, Request* request) {
-  SLUICE_ASSIGN_OR_RETURN(
-      const auto items, ReadItems(tensor, rows, kMaxCandidates, request->model->config.vocab_size));
+absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, int64_t vocab,
+                            Request* request) {
+  SLUICE_ASSIGN_OR_RETURN(const auto items, ReadItems(tensor, rows, kMaxCandidates, vocab));
   TokenLists& lists = request->candidates;
   for (int64_t row = 0; row < rows; ++row) {
     lists.begin.push_back(static_cast<int32_t>(row * items.columns));
@@ -47,19 +48,19 @@ absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, Request* re
 
 // `banned` and `excluded` are ascending and distinct.
 absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
-                         const std::vector<int32_t>& banned, const Parameters& parameters,
+                         const std::vector<int32_t>& banned, const RequestSpec& spec,
                          int64_t vocab) {
   const auto count = static_cast<int64_t>(excluded.size());
-  if (parameters.num_top_logprobs + count > vocab) {
+  if (spec.num_top + count > vocab) {
     return InputError("exclude_ids", absl::StrCat("leaves row ", row, " ", vocab - count,
                                                   " tokens, fewer than num_top_logprobs, which is ",
-                                                  parameters.num_top_logprobs));
+                                                  spec.num_top));
   }
   const auto free = [&](int32_t token) {
     return !std::binary_search(excluded.begin(), excluded.end(), token) &&
            !std::binary_search(banned.begin(), banned.end(), token);
   };
-  const std::vector<int32_t>& allowed = parameters.edits.allowed;
+  const std::vector<int32_t>& allowed = spec.edits.allowed;
   bool any = std::any_of(allowed.begin(), allowed.end(), free);
   if (allowed.empty()) {
     const auto both = std::count_if(banned.begin(), banned.end(), [&](int32_t token) {
@@ -71,12 +72,11 @@ absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
   return InputError("exclude_ids", absl::StrCat("leaves row ", row, " no token to be drawn"));
 }
 
-absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Parameters& parameters,
-                          Request* request) {
-  const ModelConfig& config = request->model->config;
+absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const ModelConfig& config,
+                          const RequestSpec& spec, Request* request) {
   SLUICE_ASSIGN_OR_RETURN(const auto items,
                           ReadItems(tensor, rows, kMaxExcluded, config.vocab_size));
-  const std::vector<int32_t> banned = ForbiddenTokens(parameters, config);
+  const std::vector<int32_t> banned = ForbiddenTokens(spec, config);
   TokenLists& lists = request->excluded;
   std::vector<int32_t> of_row;
   for (int64_t row = 0; row < rows; ++row) {
@@ -86,7 +86,7 @@ absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Paramet
     }
     std::sort(of_row.begin(), of_row.end());
     of_row.erase(std::unique(of_row.begin(), of_row.end()), of_row.end());
-    SLUICE_RETURN_IF_ERROR(CheckChoice(row, of_row, banned, parameters, config.vocab_size));
+    SLUICE_RETURN_IF_ERROR(CheckChoice(row, of_row, banned, spec, config.vocab_size));
     lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
     lists.tokens.insert(lists.tokens.end(), of_row.begin(), of_row.end());
   }
@@ -96,13 +96,14 @@ absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Paramet
 
 }  // namespace
 
-absl::Status ReadItemLists(const InputTensors& inputs, int64_t rows, const Parameters& parameters,
-                           Request* request) {
+absl::Status ReadItemLists(const InputTensors& inputs, int64_t rows, const ModelConfig& config,
+                           const RequestSpec& spec, Request* request) {
   if (inputs.has(Input::kCandidateIds)) {
-    SLUICE_RETURN_IF_ERROR(ReadCandidates(inputs.of(Input::kCandidateIds), rows, request));
+    SLUICE_RETURN_IF_ERROR(
+        ReadCandidates(inputs.of(Input::kCandidateIds), rows, config.vocab_size, request));
   }
   if (!inputs.has(Input::kExcludeIds)) return absl::OkStatus();
-  return ReadExcluded(inputs.of(Input::kExcludeIds), rows, parameters, request);
+  return ReadExcluded(inputs.of(Input::kExcludeIds), rows, config, spec, request);
 }
 
 }  // namespace sluice

@@ -118,11 +118,10 @@ absl::Status Prompt::Cut(Truncation truncation, int64_t most) {
   return absl::OkStatus();
 }
 
-absl::Status Prompt::Copy(Request* request) const {
-  request->lengths = lengths_;
+absl::Status Prompt::Copy(const Model& model, Request* request) const {
   request->tokens.reserve(static_cast<size_t>(Sum(lengths_)));
   if (embeds()) return CopyFloats(request);
-  if (texts_.empty()) return CopyIds(*request->model, request);
+  if (texts_.empty()) return CopyIds(model, request);
   CopyEncoded(request);
   return absl::OkStatus();
 }

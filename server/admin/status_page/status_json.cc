@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/quantile.h"
+#include "engine/option_names.h"
 #include "nlohmann/json.hpp"
 #include "server/common/durations.h"
 #include "server/observe/bucket_summary.h"
@@ -170,10 +171,10 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {
-  return {{"version", daemon.version},         {"phase", std::string(PhaseName(daemon.phase))},
-          {"uptime", Seconds(daemon.uptime)},  {"device", daemon.backend.device},
-          {"profile", daemon.backend.profile}, {"policy", daemon.traits.policy},
-          {"strategy", daemon.traits.strategy}};
+  return {{"version", daemon.version},          {"phase", std::string(PhaseName(daemon.phase))},
+          {"uptime", Seconds(daemon.uptime)},   {"device", daemon.backend.device},
+          {"profile", daemon.backend.profile},  {"policy", NameOf(daemon.policy)},
+          {"strategy", NameOf(daemon.strategy)}};
 }
 
 }  // namespace

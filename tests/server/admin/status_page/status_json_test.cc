@@ -65,15 +65,16 @@ TEST(StatusJson, TheDaemon) {
                   .phase = Phase::kDraining,
                   .uptime = milliseconds(1500),
                   .backend = {.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4},
-                  .traits = {.policy = "cut_and_fill", .strategy = "adaptive"}},
+                  .policy = PolicyKind::kFifoPacked,
+                  .strategy = StrategyKind::kHardwareAware},
                  {}, kNow))["daemon"];
   EXPECT_EQ(daemon, json({{"version", "1.2"},
                           {"phase", "draining"},
                           {"uptime", 1.5},
                           {"device", "cpu"},
                           {"profile", "p"},
-                          {"policy", "cut_and_fill"},
-                          {"strategy", "adaptive"}}));
+                          {"policy", "fifo_packed"},
+                          {"strategy", "hardware_aware"}}));
 }
 
 TEST(StatusJson, QueueAndTotalsAreThoseOfTheEngine) {
