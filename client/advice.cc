@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/text_wrap.h"
 #include "client/buckets_view.h"
 #include "client/table.h"
-#include "config/text.h"
 
 namespace sluice::client {
 namespace {

@@ -1,7 +1,7 @@
 #include "client/flag_values.h"
 
 #include "absl/strings/str_join.h"
-#include "config/text.h"
+#include "base/text_wrap.h"
 
 namespace sluice::client {
 
@@ -19,6 +19,11 @@ CLI::App* AddCommand(const char* name, const char* description, CLI::App* app) {
 
 absl::Status FlagError(absl::string_view flag, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", problem));
+}
+
+absl::Status ValueError(absl::string_view flag, absl::string_view expected,
+                        absl::string_view text) {
+  return FlagError(flag, absl::StrCat("expected ", expected, ", got ", Quote(text.substr(0, 80))));
 }
 
 }  // namespace sluice::client

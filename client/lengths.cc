@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "config/value.h"
+#include "base/option_value.h"
 
 namespace sluice::client {
 namespace {

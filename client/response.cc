@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/option_value.h"
 #include "client/table.h"
-#include "config/value.h"
 
 namespace sluice::client {
 namespace {

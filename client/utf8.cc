@@ -1,7 +1,7 @@
 #include "client/utf8.h"
 
 #include "absl/strings/str_cat.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
 
 namespace sluice::client {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "base/enum_names.h"
 #include "engine/backend.h"
 #include "engine/insight.h"
 #include "engine/request.h"
@@ -44,7 +45,17 @@ enum class Rejection {
   kTooLarge,
   kUnknownModel,
 };
-std::string_view RejectionName(Rejection rejection);
+constexpr auto EnumNamesOf(Rejection) {
+  using enum Rejection;
+  return EnumNameTable<Rejection>({{kQueueFull, "queue_full"},
+                                   {kDraining, "draining"},
+                                   {kHung, "hung"},
+                                   {kDeadline, "deadline"},
+                                   {kDeadlineUnreachable, "deadline_unreachable"},
+                                   {kTooLarge, "too_large"},
+                                   {kUnknownModel, "unknown_model"}});
+}
+inline std::string_view RejectionName(Rejection rejection) { return NameOf(rejection); }
 
 // Called from engine threads and submitting threads; implementations are thread-safe and quick, and
 // do not call the engine. OnAdmitted comes before anything else about a request, OnRequestDone before

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/enum_names.h"
 #include "engine/clock.h"
 #include "engine/model/model.h"
 #include "engine/schedule/queue.h"
@@ -120,8 +121,11 @@ struct GeneratedToken {
   const float* top_scores = nullptr;
 };
 
-enum class FinishReason { kNone, kLength, kStop };       // kStop: see StopRules
-std::string_view FinishReasonName(FinishReason reason);  // "", "length", "stop"
+enum class FinishReason { kNone, kLength, kStop };  // kStop: see StopRules
+constexpr auto EnumNamesOf(FinishReason) {
+  using enum FinishReason;
+  return EnumNameTable<FinishReason>({{kNone, ""}, {kLength, "length"}, {kStop, "stop"}});
+}
 
 // What is not a token. Vectors are empty unless asked for.
 struct Reply {

@@ -110,8 +110,7 @@ absl::Status Arm::RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* a
       const std::string reason =
           data.errors.empty() ? "" : data.errors.begin()->second.first_message;
       return absl::InternalError(absl::StrCat(options_.name, ": a request sent alone ended as ",
-                                              std::string(load::OutcomeName(call.outcome)), " ",
-                                              reason));
+                                              std::string(NameOf(call.outcome)), " ", reason));
     }
     left.remove_prefix(std::min(left.size(), data.calls.size()));
   }

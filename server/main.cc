@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "config/command_line.h"
-#include "config/option.h"
 #include "config/version.h"
 #include "engine/engine.h"
 #include "engine/fault.h"
@@ -33,8 +32,8 @@ namespace sluice {
 namespace {
 
 EngineTraits TraitsOf(const Config& config) {
-  return {.policy = FindOption("engine.batch.policy")->format(config),
-          .strategy = FindOption("engine.ladder.strategy")->format(config),
+  return {.policy = std::string(NameOf(config.engine.batch.policy)),
+          .strategy = std::string(NameOf(config.engine.ladder.strategy)),
           .memory_limit_bytes = config.engine.ladder.memory_limit_bytes,
           .max_queue_delay_us = config.engine.batch.max_queue_delay_us};
 }

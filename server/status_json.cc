@@ -95,8 +95,8 @@ json DescribeBatch(const BatchTrace& trace, MonoTime now) {
           {"capacity", trace.bucket.tokens},
           {"tokens", trace.useful_tokens},
           {"sequences", trace.sequences},
-          {"trigger", std::string(TriggerName(trace.trigger))},
-          {"lookup", std::string(LookupName(trace.lookup))},
+          {"trigger", std::string(NameOf(trace.trigger))},
+          {"lookup", std::string(NameOf(trace.lookup))},
           {"replay", Seconds(trace.replay)}};
 }
 
@@ -169,25 +169,13 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {
-  return {{"version", daemon.version},         {"phase", std::string(PhaseName(daemon.phase))},
+  return {{"version", daemon.version},         {"phase", std::string(NameOf(daemon.phase))},
           {"uptime", Seconds(daemon.uptime)},  {"device", daemon.backend.device},
           {"profile", daemon.backend.profile}, {"policy", daemon.traits.policy},
           {"strategy", daemon.traits.strategy}};
 }
 
 }  // namespace
-
-std::string_view PhaseName(Phase phase) {
-  switch (phase) {
-    case Phase::kStarting:
-      return "starting";
-    case Phase::kServing:
-      return "serving";
-    case Phase::kDraining:
-      return "draining";
-  }
-  return "";
-}
 
 double Quantile(std::span<double> values, double share) {
   if (values.empty()) return 0;

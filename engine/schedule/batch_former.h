@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <string_view>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "engine/bucket.h"
 #include "engine/clock.h"
 #include "engine/options.h"
@@ -23,13 +23,23 @@ enum class Trigger {  // why a batch was launched now
   kIdle,              // nothing is gained by waiting
   kDrain,             // shutting down
 };
-std::string_view TriggerName(Trigger trigger);  // "full", "delay", "deadline", "idle", "drain"
+constexpr auto EnumNamesOf(Trigger) {
+  using enum Trigger;
+  return EnumNameTable<Trigger>({{kFull, "full"},
+                                 {kDelay, "delay"},
+                                 {kDeadline, "deadline"},
+                                 {kIdle, "idle"},
+                                 {kDrain, "drain"}});
+}
 
 enum class WaitReason {
   kEmpty,    // nothing waits
   kCompany,  // those expected until wait_until save more device time than the delay costs
 };
-std::string_view WaitReasonName(WaitReason reason);  // "empty", "company"
+constexpr auto EnumNamesOf(WaitReason) {
+  using enum WaitReason;
+  return EnumNameTable<WaitReason>({{kEmpty, "empty"}, {kCompany, "company"}});
+}
 
 // How fast sequences arrive, decayed; all 0 when unknown.
 struct ArrivalRate {

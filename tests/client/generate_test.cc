@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "base/utf8.h"
 #include "client/exit_code.h"
-#include "config/utf8.h"
 #include "tests/client/command_fixture.h"
 
 namespace sluice::client {

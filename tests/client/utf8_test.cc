@@ -5,7 +5,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
 
 namespace sluice::client {
 namespace {

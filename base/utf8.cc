@@ -1,4 +1,4 @@
-#include "config/utf8.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <cstdint>

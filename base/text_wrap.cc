@@ -1,4 +1,4 @@
-#include "config/text.h"
+#include "base/text_wrap.h"
 
 #include <algorithm>
 #include <numeric>
