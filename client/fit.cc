@@ -66,7 +66,8 @@ Ladder Geometric(size_t count, const LadderOptions& base, const LadderLimits& li
   options.max_buckets = static_cast<int32_t>(count);
   const double span = static_cast<double>(limits.max_tokens) / options.min_tokens;
   const double steps = std::max<double>(1, static_cast<double>(count) - 1);
-  options.ratio = std::clamp(std::pow(span, 1 / steps), 1.001, 16.0);
+  options.ratio =
+      std::clamp(std::pow(span, 1 / steps), 1.001, OptionSpecOf<LadderOptions>("ratio").real->max);
   return *BuildLadder(options, limits);
 }
 

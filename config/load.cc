@@ -21,16 +21,7 @@ namespace {
 std::string Shown(const std::string& key) { return absl::CHexEscape(key.substr(0, 80)); }
 
 std::string Got(const YamlNode& node) {
-  switch (node.kind) {
-    case YamlNode::Kind::kNull:
-      return "nothing";
-    case YamlNode::Kind::kList:
-      return "a list";
-    case YamlNode::Kind::kMap:
-      return "a map";
-    case YamlNode::Kind::kScalar:
-      break;
-  }
+  if (node.kind != YamlNode::Kind::kScalar) return std::string(NameOf(node.kind));
   return Quote(node.scalar.substr(0, 80));
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/enum_names.h"
+
 namespace sluice {
 
 // "auto", "cpu" or "cuda:N".
@@ -17,6 +19,10 @@ struct DeviceChoice {
   Kind kind = Kind::kAuto;
   int32_t index = 0;  // of the GPU, for kCuda
 };
+constexpr auto EnumNamesOf(DeviceChoice::Kind) {
+  using enum DeviceChoice::Kind;
+  return EnumNameTable<DeviceChoice::Kind>({{kAuto, "auto"}, {kCpu, "cpu"}, {kCuda, "cuda"}});
+}
 
 struct CudaOptions {
   std::string dtype = "bf16";

@@ -1,6 +1,7 @@
 #include "engine/option_specs.h"
 
-#include "absl/strings/strip.h"
+#include <algorithm>
+#include <optional>
 
 namespace sluice {
 namespace {
@@ -246,13 +247,13 @@ const std::vector<OptionSpec<CudaOptions>>& OptionSpecs<CudaOptions>() {
           "of a batch alone; cublaslt: NVIDIA's library, for all rows of the bucket, "
           "where one of its algorithms gives a row the same bits in any batch; the other "
           "layers stay with the kernel. Part of the numerics profile."),
-      SLUICE_OPTION(algorithms, Path{},
-                    "File of the table that says which algorithm of cublaslt computes which layer, "
-                    "as gpu_bench tune makes it, for this GPU and this version of the library. "
-                    "Empty: the table for them in this binary, if any. A layer that the table does "
-                    "not name takes the first in the library's own order. The table only chooses "
-                    "among the library's own candidates. Its digest is part of the numerics "
-                    "profile."),
+      SLUICE_OPTION(
+          algorithms, Path{},
+          "File of the table that says which algorithm of cublaslt computes which layer, "
+          "as gpu_bench tune makes it, for this GPU and this version of the library. "
+          "Empty: the table for them in this binary, if any. For a layer that the table does "
+          "not name the library's own order decides. The table only chooses among the "
+          "library's own candidates. Its digest is part of the numerics profile."),
       SLUICE_OPTION(poison, Boolean{}, kPoisonHelp),
   }));
   return specs;
@@ -263,30 +264,23 @@ std::string DeviceName::Expected() const {
 }
 
 bool DeviceName::Parse(absl::string_view text, DeviceChoice* value) const {
-  DeviceChoice parsed;
-  if (text == "auto" || text == "cpu") {
-    if (text == "cpu") parsed.kind = DeviceChoice::Kind::kCpu;
-  } else {
-    parsed.kind = DeviceChoice::Kind::kCuda;
-    if (!absl::ConsumePrefix(&text, "cuda")) return false;
-    const bool indexed = absl::ConsumePrefix(&text, ":");
+  using Kind = DeviceChoice::Kind;
+  const size_t colon = std::min(text.find(':'), text.size());
+  const std::optional<Kind> kind = EnumOf<Kind>({text.data(), colon});
+  DeviceChoice parsed{kind.value_or(Kind::kAuto)};
+  if (!kind.has_value()) return false;
+  if (colon < text.size()) {
     const Integer index{0, kMostDeviceIndex};
-    if (indexed ? !index.Parse(text, &parsed.index) : !text.empty()) return false;
+    if (kind != Kind::kCuda || !index.Parse(text.substr(colon + 1), &parsed.index)) return false;
   }
   *value = parsed;
   return true;
 }
 
 std::string DeviceName::Format(const DeviceChoice& value) const {
-  switch (value.kind) {
-    case DeviceChoice::Kind::kAuto:
-      return "auto";
-    case DeviceChoice::Kind::kCpu:
-      return "cpu";
-    case DeviceChoice::Kind::kCuda:
-      break;
-  }
-  return Quote(absl::StrCat("cuda:", value.index));
+  std::string name(NameOf(value.kind));
+  return value.kind == DeviceChoice::Kind::kCuda ? Quote(absl::StrCat(name, ":", value.index))
+                                                 : name;
 }
 
 }  // namespace sluice

@@ -25,8 +25,7 @@ struct ComparisonOptions {
   uint64_t first_seed = 1;
   int seeds = 5;
   double deadline_seconds = 0;  // of every sequence, from its arrival; 0: none
-  std::vector<std::string> policies = {"cut_and_fill", "fifo_packed", "padded_buckets",
-                                       "static_padded"};
+  std::vector<std::string> policies{kNamesOf<PolicyKind>.begin(), kNamesOf<PolicyKind>.end()};
   // fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (reviewed in the first part
   // only), adaptive_live (in both), foreseen (reviewed on the second part itself before it is measured)
   // or oracle (and then searched for, see SearchLadder). Padded policies bring their own.
