@@ -60,10 +60,10 @@ TYPED_TEST(OptionStruct, HasNoPathTwice) {
 
 // Except for a model, whose name and path have no default.
 TYPED_TEST(OptionStruct, HasDefaultsInTheirRanges) {
-  if (std::same_as<TypeParam, ModelSpec>) GTEST_SKIP();
   for (const OptionSpec<TypeParam>& spec : OptionSpecs<TypeParam>()) {
     TypeParam options;
     const OptionValue value = spec.get(options);
+    if (std::same_as<TypeParam, ModelSpec> && value == OptionValue("")) continue;
     EXPECT_TRUE(spec.set(value, &options)) << spec.path;
     EXPECT_EQ(spec.get(options), value) << spec.path;
   }
