@@ -1,7 +1,7 @@
 // Specs of options: everything that is said of an option is said once. Next to an option struct
 // stands the list of its members' specs. YAML, flags, environment, help, the default file,
-// docs/options.md, the journal's JSON and the simulators' flags are made from it. The default is the
-// value that the struct starts with.
+// docs/options.md, the journal's JSON and the simulators' flags are made from it. The default is
+// the value that the struct starts with.
 //
 //   template <>
 //   const std::vector<OptionSpec<QueueOptions>>& OptionSpecs() {

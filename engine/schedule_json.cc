@@ -71,8 +71,8 @@ json Rows(const double (&matrix)[CostModel::kTerms][CostModel::kTerms]) {
   return all;
 }
 
-// Returns the option's value in the object; after an error, which goes to the reader, any value within
-// its range. A number must be there; a switch or a word that is not there is as in `defaults`.
+// Returns the option's value in the object; after an error, which goes to the reader, any value
+// within its range. A missing number is an error; a missing switch or word is as in `defaults`.
 OptionValue ReadOption(const OptionSpec<BatchOptions>& spec, const BatchOptions& defaults,
                        ObjectReader* reader) {
   if (spec.integer.has_value()) {

@@ -17,7 +17,8 @@ namespace sluice {
 
 // {"tokens": [..], "sequences": [..], "positions": [..]}, of one length.
 nlohmann::json BucketsToJson(std::span<const Bucket> buckets);
-// Returns InvalidArgument unless `object` has these keys with the buckets of a Ladder, at most 4096.
+// Returns InvalidArgument unless `object` has these keys with the buckets of a Ladder, at most
+// 4096.
 absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 
 // {"law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above, and for each

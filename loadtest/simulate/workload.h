@@ -13,15 +13,16 @@
 
 namespace sluice::loadtest {
 
-// The inputs of a trace (see load::ParseTrace), those above `cap` cut to it. InvalidArgument names the
-// file and what is wrong with it; a sequence of no tokens is.
+// Returns the input lengths of a trace (see load::ParseTrace), those above `cap` cut to it, or
+// InvalidArgument with the file and the problem. A sequence without tokens is an error.
 absl::StatusOr<std::vector<int32_t>> ReadTraceLengths(const std::string& path, int32_t cap);
 
 // Lengths of the generated workloads; all within [1, cap].
 enum class Lengths {
-  kLogNormal,       // median 600, as prompts of a chat service
-  kDrifting,        // three phases of equal count: short, long, two humps
-  kRecommendation,  // user histories: many short ones, a heavy tail, a hump at the cap of the history
+  kLogNormal,  // median 600, as prompts of a chat service
+  kDrifting,   // three phases of equal count: short, long, two humps
+  // User histories: many short ones, a heavy tail, a hump at the cap of the history.
+  kRecommendation,
 };
 constexpr auto EnumNamesOf(Lengths) {
   using enum Lengths;

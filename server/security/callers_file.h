@@ -60,8 +60,8 @@ struct CallersFile {
   CallersFile() : callers{{std::string(kAnonymous), {}}} {}
 };
 
-// Returns InvalidArgument "FILE:LINE: PROBLEM", which never shows a credential. The numbers of limits
-// have the ranges of RateOptions.
+// Returns InvalidArgument "FILE:LINE: PROBLEM", which never shows a credential. The numbers of
+// limits have the ranges of RateOptions.
 absl::StatusOr<CallersFile> ParseCallers(absl::string_view text, const std::string& file);
 
 }  // namespace sluice
