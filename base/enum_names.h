@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice {
 

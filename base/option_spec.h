@@ -28,9 +28,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "base/check.h"
 #include "base/member_count.h"
 #include "base/option_value.h"
-#include "kernels/check.h"
 
 namespace sluice {
 

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/check.h"
 #include "base/enum_names.h"
-#include "kernels/check.h"
 
 namespace sluice {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/enum_names.h"
 #include "client/buckets_view.h"
-#include "engine/insight.h"
+#include "engine/engine_stats.h"
 #include "engine/schedule/batch_former.h"
 
 namespace sluice::client {

@@ -12,8 +12,8 @@
 #include "client/exit_code.h"
 #include "client/lengths.h"
 #include "engine/option_specs.h"
-#include "engine/schedule/adaptive.h"
-#include "engine/schedule/ladder_trial.h"
+#include "engine/review/adaptive.h"
+#include "engine/review/ladder_trial.h"
 
 namespace sluice::client {
 namespace {

@@ -8,7 +8,7 @@
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/response.h"
-#include "client/utf8.h"
+#include "client/utf8_stream.h"
 
 namespace sluice::client {
 namespace {

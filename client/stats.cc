@@ -8,7 +8,7 @@
 #include "client/exit_code.h"
 #include "client/http_get.h"
 #include "client/table.h"
-#include "server/metric_names.h"
+#include "proto/metric_names.h"
 
 namespace sluice::client {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice::client {
 namespace {

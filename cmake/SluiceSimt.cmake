@@ -1,4 +1,4 @@
-# sluice_simt_kernels(name SOURCES *.cu ...): device code compiled for the emulator of tests/simt, with
+# sluice_simt_kernels(name SOURCES *.cu ...): device code compiled for the emulator of kernels/simt, with
 # a call before every load and store. An object library, so that every kernel is linked into what uses
 # it and none escapes the check that each was launched.
 function(sluice_simt_kernels name)

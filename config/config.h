@@ -10,7 +10,7 @@
 
 #include "engine/device_options.h"
 #include "engine/options.h"
-#include "server/options.h"
+#include "server/common/options.h"
 
 namespace sluice {
 

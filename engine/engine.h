@@ -26,9 +26,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "engine/backend.h"
-#include "engine/clock.h"
-#include "engine/insight.h"
+#include "engine/engine_stats.h"
 #include "engine/observer.h"
 #include "engine/options.h"
 #include "engine/request.h"

@@ -6,9 +6,9 @@
 
 #include "base/enum_names.h"
 #include "engine/backend.h"
-#include "engine/insight.h"
+#include "engine/engine_stats.h"
 #include "engine/request.h"
-#include "engine/watchdog.h"
+#include "engine/runner/hang_detector.h"
 
 namespace sluice {
 

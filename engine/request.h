@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "base/enum_names.h"
-#include "engine/clock.h"
 #include "engine/model/model.h"
 #include "engine/schedule/queue.h"
 #include "kernels/cpu/sample.h"

@@ -30,7 +30,7 @@ def is_checked(source):
     return (source.parts[0] in FOLDERS and source.suffix == ".cc"
             and source.parent != pathlib.Path("kernels/cpu/simd")
             and source not in (pathlib.Path("engine/cuda/cuda_device.cc"),
-                               pathlib.Path("kernels/bench/onednn_bench.cc")))
+                               pathlib.Path("loadtest/bench/kernels/onednn_bench.cc")))
 
 
 def flags_of(command):

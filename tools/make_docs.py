@@ -1,5 +1,5 @@
 """Makes the pages that are tables of the code: docs/options.md of config/sluice.yaml, docs/metrics.md of
-server/metric_names.h. `--check` says which page is not what it would make. A test runs that.
+proto/metric_names.h. `--check` says which page is not what it would make. A test runs that.
 """
 
 import pathlib
@@ -80,7 +80,7 @@ def metrics(text):
 def metrics_page():
     lines = ["# Metrics", "",
              "At `/metrics` of the address `server.metrics.address`, in the text format of Prometheus. Made by",
-             "`tools/make_docs.py` of `server/metric_names.h`. Units are seconds and bytes; names of counters end in `_total`.",
+             "`tools/make_docs.py` of `proto/metric_names.h`. Units are seconds and bytes; names of counters end in `_total`.",
              "Metrics about a served model have the labels `model`, `version` and `device`, and those that the texts name."]
     for heading, rows in metrics((ROOT / "server" / "metric_names.h").read_text()):
         if not rows:

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
 #include "engine/cpu/step.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/cpu/layout.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {

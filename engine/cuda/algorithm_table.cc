@@ -9,8 +9,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "engine/model/json_reader.h"
-#include "engine/stable_hash.h"
+#include "base/json_reader.h"
+#include "base/stable_hash.h"
 
 namespace sluice {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/mutex.h"
 #include "engine/cuda/cublaslt.h"
 #include "engine/cuda/cuda_stream.h"
-#include "engine/mutex.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/projection.h"

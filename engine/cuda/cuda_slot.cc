@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "engine/backend.h"
 #include "engine/cuda/cuda_head.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/lower_cuda.h"
 #include "engine/cuda/step_layout.h"
-#include "engine/mutex.h"
 
 namespace sluice {
 

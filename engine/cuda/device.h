@@ -1,5 +1,5 @@
 // A CUDA device as the engine uses it: memory, streams, events, capture and replay. Implemented over
-// the CUDA runtime (cuda_device.cc) and by the emulator of tests/simt.
+// the CUDA runtime (cuda_device.cc) and by the emulator of kernels/simt.
 //
 // Ownership: a Device outlives all that it made. Threads: Device is thread-safe; a stream, an event
 // and a graph are used by one thread at a time.
@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/cuda/dense_layer.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/dtype.h"
 

@@ -13,7 +13,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/row_tiles.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice {
 

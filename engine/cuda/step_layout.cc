@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <variant>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/kv_cache.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/model/json_reader.h"
+#include "base/json_reader.h"
 #include "engine/model/safetensors.h"
 
 namespace sluice {

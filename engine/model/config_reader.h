@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "base/json_reader.h"
 #include "engine/model/config.h"
-#include "engine/model/json_reader.h"
 
 namespace sluice {
 

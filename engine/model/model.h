@@ -12,7 +12,7 @@
 #include "engine/model/directory.h"
 #include "engine/model/graph.h"
 #include "engine/model/output_heads.h"
-#include "engine/model/tokenizer.h"
+#include "engine/model/tokenizer/tokenizer.h"
 
 namespace sluice {
 

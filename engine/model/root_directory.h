@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/descriptor.h"
+#include "base/descriptor.h"
 
 namespace sluice {
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "engine/model/json_reader.h"
+#include "base/json_reader.h"
 
 namespace sluice {
 namespace {

@@ -1,7 +1,7 @@
 #include "engine/model/serving_config.h"
 
+#include "base/json_reader.h"
 #include "engine/model/config.h"
-#include "engine/model/json_reader.h"
 
 namespace sluice {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "engine/tokenize/unicode.h"
+#include "engine/model/tokenizer/unicode.h"
 
 namespace sluice {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/model/stop_matcher.h"
-#include "engine/model/tokenizer.h"
+#include "engine/model/tokenizer/tokenizer.h"
 
 namespace sluice {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/model/json_reader.h"
-#include "engine/tokenize/hugging_face.h"
-#include "engine/tokenize/sentencepiece.h"
+#include "base/json_reader.h"
+#include "engine/model/tokenizer/hugging_face.h"
+#include "engine/model/tokenizer/sentencepiece.h"
 
 namespace sluice {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/directory.h"
-#include "engine/model/tokenizer.h"
+#include "engine/model/tokenizer/tokenizer.h"
 
 namespace sluice {
 

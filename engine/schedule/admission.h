@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "engine/options.h"
 #include "engine/schedule/scheduler.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/check.h"
 #include "engine/schedule/step_shape.h"
 #include "engine/schedule/waiting.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {

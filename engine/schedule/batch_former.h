@@ -6,12 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/enum_names.h"
 #include "engine/bucket.h"
-#include "engine/clock.h"
+#include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
-#include "engine/schedule/ladder.h"
 #include "engine/schedule/queue.h"
 
 namespace sluice {

@@ -8,9 +8,9 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/schedule/step_shape.h"
 #include "engine/schedule/waiting.h"
-#include "kernels/check.h"
 
 namespace sluice {
 namespace {

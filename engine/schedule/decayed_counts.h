@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "absl/container/btree_map.h"
-#include "engine/clock.h"
+#include "base/clock.h"
 
 namespace sluice {
 

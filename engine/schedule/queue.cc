@@ -1,6 +1,6 @@
 #include "engine/schedule/queue.h"
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice {
 

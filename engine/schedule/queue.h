@@ -10,7 +10,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
-#include "engine/clock.h"
+#include "base/clock.h"
 
 namespace sluice {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice {
 Scheduler::Scheduler(const BatchOptions& options, nanoseconds half_life,

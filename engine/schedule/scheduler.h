@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "engine/ladder/ladder.h"
 #include "engine/schedule/batch_former.h"
 #include "engine/schedule/cost_model.h"
-#include "engine/schedule/ladder.h"
 #include "engine/schedule/queue.h"
 #include "engine/schedule/step_shape.h"
 #include "engine/schedule/traffic.h"

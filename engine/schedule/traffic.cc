@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice {
 

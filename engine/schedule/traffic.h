@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/bucket.h"
-#include "engine/clock.h"
 #include "engine/schedule/batch_former.h"
 #include "engine/schedule/decayed_counts.h"
 

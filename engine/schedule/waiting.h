@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "engine/schedule/batch_former.h"
 
 namespace sluice {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/ceil_div.h"
-#include "kernels/check.h"
+#include "base/ceil_div.h"
+#include "base/check.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "kernels/ceil_div.h"
-#include "kernels/check.h"
+#include "base/ceil_div.h"
+#include "base/check.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/simd/dispatch.h"
 

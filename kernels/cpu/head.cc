@@ -4,8 +4,8 @@
 #include <limits>
 #include <new>
 
-#include "kernels/ceil_div.h"
-#include "kernels/check.h"
+#include "base/ceil_div.h"
+#include "base/check.h"
 #include "kernels/cpu/best.h"
 #include "kernels/cpu/log_sum.h"
 #include "kernels/cpu/simd/dispatch.h"

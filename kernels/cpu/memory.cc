@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "kernels/ceil_div.h"
+#include "base/ceil_div.h"
 
 namespace sluice::kernels {
 

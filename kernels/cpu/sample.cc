@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/log_sum.h"
 #include "kernels/cpu/logit_edits.h"
 #include "kernels/cpu/simd/dispatch.h"

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/cgroup.h"
 
 namespace sluice::kernels {

@@ -2,7 +2,7 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/best.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/simd/dispatch.h"

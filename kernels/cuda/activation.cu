@@ -1,7 +1,7 @@
 #include "kernels/cuda/activation.h"
 
 #include "kernels/cuda/activation_math.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/activation_kind.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
 

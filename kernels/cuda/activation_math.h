@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/activation_kind.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 

@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/bring.h"
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/reduce.h"
-#include "kernels/cuda/simt.h"
 #include "kernels/cuda/xsa_math.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

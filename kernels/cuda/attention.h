@@ -17,8 +17,8 @@
 
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/kv_cache.h"
-#include "kernels/cuda/stream.h"
 #include "kernels/cuda/xsa.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #include "kernels/cuda/attention_tiles.h"
 
 #include "kernels/cuda/reduce.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
 

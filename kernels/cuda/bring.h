@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/bfloat16.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "kernels/cuda/bfloat16.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #include "kernels/cuda/mix.h"
 
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // kernels::Philox for device code: Philox4x32-10 (Salmon et al., SC 2011).
 #pragma once
 
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 

@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/activation_math.h"
-#include "kernels/cuda/simt.h"
 #include "kernels/cuda/tile.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -19,7 +19,7 @@
 #include "kernels/activation_kind.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/row_tiles.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
 

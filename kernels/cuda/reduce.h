@@ -1,7 +1,7 @@
 // Reductions whose order depends on the number of threads alone. Device code only.
 #pragma once
 
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 

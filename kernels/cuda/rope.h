@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
 

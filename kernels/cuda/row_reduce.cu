@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/reduce.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/stream.h"
 #include "kernels/row_group.h"
+#include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
 

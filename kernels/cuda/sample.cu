@@ -3,11 +3,11 @@
 #include <cfloat>
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/philox.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/select.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/rows.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 #include "kernels/token_edits.h"
 
 namespace sluice::kernels::cuda {

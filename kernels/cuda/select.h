@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "kernels/cuda/reduce.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 

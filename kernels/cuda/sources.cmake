@@ -1,4 +1,4 @@
-# The CUDA kernels: one list for nvcc and for the emulator (tests/kernels_cuda), so that none is left
+# The CUDA kernels: one list for nvcc and for the emulator (tests/kernels/cuda), so that none is left
 # out of the tests.
 set(SLUICE_CUDA_KERNELS
   activation.cu

@@ -7,7 +7,7 @@
 #include "kernels/cuda/bring.h"
 #include "kernels/cuda/fragments.h"
 #include "kernels/cuda/row_tiles.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 

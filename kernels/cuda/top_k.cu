@@ -1,7 +1,7 @@
 #include "kernels/cuda/top_k.h"
 
 #include "kernels/cuda/select.h"
-#include "kernels/cuda/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

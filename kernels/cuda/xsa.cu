@@ -1,9 +1,9 @@
 #include "kernels/cuda/xsa.h"
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/reduce.h"
-#include "kernels/cuda/simt.h"
 #include "kernels/cuda/xsa_math.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {

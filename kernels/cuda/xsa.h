@@ -14,7 +14,7 @@
 
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/simt/stream.h"
 #include "kernels/xsa_form.h"
 
 namespace sluice::kernels::cuda {

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "kernels/cuda/simt.h"
 #include "kernels/cuda/xsa.h"
+#include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice::kernels::reference {
 

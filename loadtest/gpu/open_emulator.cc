@@ -1,5 +1,5 @@
+#include "engine/cuda/emulator/simt_device.h"
 #include "loadtest/gpu/open_device.h"
-#include "tests/simt/simt_device.h"
 
 namespace sluice::gpu {
 

@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "engine/mutex.h"
+#include "base/mutex.h"
 #include "loadtest/load/run.h"
 
 namespace sluice::load {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/mutex.h"
+#include "base/mutex.h"
 
 namespace sluice::load {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/mutex.h"
+#include "base/mutex.h"
 
 namespace sluice::load {
 

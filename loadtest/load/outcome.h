@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/enum_names.h"
-#include "engine/mutex.h"
+#include "base/mutex.h"
 #include "loadtest/load/answers.h"
 #include "loadtest/load/transport.h"
 

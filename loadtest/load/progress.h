@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/mutex.h"
+#include "base/mutex.h"
 #include "loadtest/load/run.h"
 
 namespace sluice::load {

@@ -8,8 +8,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "client/stream_error.h"
-#include "engine/mutex.h"
 #include "loadtest/load/transport.h"
 
 namespace sluice::load {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/mutex.h"
+#include "base/mutex.h"
 #include "loadtest/load/delay_line.h"
 #include "proto/inference.grpc.pb.h"
 

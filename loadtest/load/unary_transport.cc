@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "engine/mutex.h"
+#include "base/mutex.h"
 #include "loadtest/load/transport.h"
 
 namespace sluice::load {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/schedule/strategy.h"
+#include "engine/ladder/strategy.h"
 #include "loadtest/scale/replica.h"
 #include "loadtest/scale/signals.h"
 

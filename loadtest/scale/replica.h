@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/container/node_hash_map.h"
+#include "engine/ladder/ladder.h"
 #include "engine/options.h"
-#include "engine/schedule/ladder.h"
 #include "engine/schedule/scheduler.h"
 #include "loadtest/simulate/experiment.h"
 

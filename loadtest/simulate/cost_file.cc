@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "engine/schedule_json.h"
+#include "engine/journal/schedule_json.h"
 #include "nlohmann/json.hpp"
 
 namespace sluice::loadtest {

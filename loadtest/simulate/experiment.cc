@@ -6,11 +6,11 @@
 #include <memory>
 #include <utility>
 
-#include "engine/schedule/adaptive.h"
-#include "engine/schedule/ladder_trial.h"
+#include "engine/review/adaptive.h"
+#include "engine/review/ladder_trial.h"
+#include "engine/review/virtual_run.h"
 #include "engine/schedule/room.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/schedule/virtual_run.h"
 #include "loadtest/simulate/oracle.h"
 
 namespace sluice::loadtest {

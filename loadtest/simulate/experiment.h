@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
-#include "engine/schedule/ladder.h"
 #include "engine/schedule/traffic.h"
 
 namespace sluice::loadtest {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/schedule/ladder_trial.h"
+#include "engine/review/ladder_trial.h"
 
 namespace sluice::loadtest {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <span>
 
+#include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
-#include "engine/schedule/ladder.h"
 #include "engine/schedule/traffic.h"
 
 namespace sluice::loadtest {

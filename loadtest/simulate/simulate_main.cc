@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "CLI/CLI.hpp"
-#include "engine/journal_replay.h"
+#include "engine/journal/journal_replay.h"
 #include "loadtest/simulate/comparison.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/drift.h"

@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "engine/journal_reader.h"
+#include "engine/journal/journal_reader.h"
 #include "loadtest/trace/trace_file.h"
 
 namespace sluice::loadtest {

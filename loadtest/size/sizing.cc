@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/schedule/adaptive.h"
+#include "engine/review/adaptive.h"
+#include "engine/review/virtual_run.h"
 #include "engine/schedule/room.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/schedule/virtual_run.h"
 
 namespace sluice::loadtest {
 namespace {

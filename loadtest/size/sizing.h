@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/ladder/ladder.h"
 #include "engine/options.h"
-#include "engine/schedule/ladder.h"
 #include "engine/schedule/traffic.h"
 #include "loadtest/simulate/experiment.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/option_spec.h"
-#include "server/options.h"
+#include "server/common/options.h"
 
 namespace sluice {
 

@@ -8,11 +8,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "engine/reason.h"
+#include "base/reason.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
+#include "server/common/status.h"
 #include "server/security/secret_file.h"
-#include "server/status.h"
 
 namespace sluice {
 namespace {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/mutex.h"
+#include "base/mutex.h"
+#include "base/token_bucket.h"
 #include "grpcpp/server_context.h"
-#include "server/options.h"
+#include "server/common/options.h"
 #include "server/security/callers_file.h"
-#include "server/security/token_bucket.h"
 
 namespace sluice {
 

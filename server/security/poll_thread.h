@@ -4,8 +4,8 @@
 #include <functional>
 #include <thread>
 
-#include "engine/clock.h"
-#include "engine/mutex.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 
 namespace sluice {
 

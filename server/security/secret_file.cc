@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "engine/descriptor.h"
+#include "base/descriptor.h"
 
 namespace sluice {
 namespace {

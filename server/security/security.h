@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "grpcpp/security/server_credentials.h"
-#include "server/options.h"
+#include "server/common/options.h"
 #include "server/security/callers.h"
 #include "server/security/poll_thread.h"
 #include "server/security/tls_files.h"

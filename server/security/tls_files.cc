@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice {
 namespace {

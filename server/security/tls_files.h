@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "engine/mutex.h"
+#include "base/mutex.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/security/tls_identity.h"
 

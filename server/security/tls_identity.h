@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/options.h"
+#include "server/common/options.h"
 
 namespace sluice {
 

@@ -319,7 +319,7 @@ def test_kserve_serves_the_open_inference_protocol():
 
 
 def test_the_adapter_gives_what_the_autoscaler_asks_for():
-    """That both autoscalers have the same rule is tests/loadtest/scale_autoscaler_test.cc's to show."""
+    """That both autoscalers have the same rule is tests/loadtest/scale/autoscaler_test.cc's to show."""
     adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())
     asked = the("HorizontalPodAutoscaler", overlay("hpa"))["spec"]["metrics"]
     assert [each["pods"]["metric"]["name"] for each in asked] == [

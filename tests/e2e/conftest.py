@@ -44,7 +44,7 @@ def free_port():
 
 class Daemon:
     """A running sluiced; `options` are appended to its command line, `descriptors` is its limit of them;
-    `faults`: see engine/fault.h."""
+    `faults`: see base/fault_injection.h."""
 
     def __init__(self, *options, models=(("demo", DEMO),), ready_within_s=60 * SLOWER, descriptors=None, faults="",
                  grpc=None):

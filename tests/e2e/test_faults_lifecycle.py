@@ -180,16 +180,16 @@ def test_a_stopped_process_expires_only_who_is_late(daemon):
 
 # Who reads the wall clock, and why it may.
 WALL_CLOCK = {
-    "server/edge.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
-    "server/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes it at once",
-    "server/grpc_port.cc": "likewise",
-    "server/grpc_port.h": "likewise",
-    "server/metrics.cc": "when a certificate expires",
-    "server/metrics.h": "likewise",
+    "server/inference/frontend.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
+    "server/net/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes it at once",
+    "server/net/grpc_port.cc": "likewise",
+    "server/net/grpc_port.h": "likewise",
+    "server/observe/metrics.cc": "when a certificate expires",
+    "server/observe/metrics.h": "likewise",
     "server/security/tls_files.cc": "likewise",
     "server/security/tls_identity.cc": "likewise",
     "server/security/tls_identity.h": "likewise",
-    "server/statistics.cc": "the time of the last inference, which the protocol wants to be told",
+    "server/observe/statistics.cc": "the time of the last inference, which the protocol wants to be told",
 }
 
 

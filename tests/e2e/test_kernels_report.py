@@ -1,4 +1,4 @@
-"""The report of kernels/bench/run.py, whose figures the README quotes."""
+"""The report of loadtest/bench/kernels/run.py, whose figures the README quotes."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-#include "engine/schedule_json.h"
+#include "engine/journal/schedule_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

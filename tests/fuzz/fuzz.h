@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "kernels/check.h"
+#include "base/check.h"
 
 // libFuzzer's entry; the result is always 0.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "engine/journal_replay.h"
+#include "engine/journal/journal_replay.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {

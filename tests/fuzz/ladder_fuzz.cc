@@ -1,8 +1,8 @@
 // What of a ladder file, or of a journal's lines, becomes a ladder and costs.
 #include <cmath>
 
-#include "engine/model/json_reader.h"
-#include "engine/schedule_json.h"
+#include "base/json_reader.h"
+#include "engine/journal/schedule_json.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {

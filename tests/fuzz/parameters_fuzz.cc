@@ -5,7 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "server/parameters.h"
+#include "server/protocol/parameters.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {

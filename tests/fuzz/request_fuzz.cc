@@ -4,8 +4,8 @@
 #include <string>
 
 #include "google/protobuf/stubs/logging.h"
-#include "server/validate.h"
-#include "server/wire.h"
+#include "server/calls/wire.h"
+#include "server/protocol/validate.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {

@@ -6,8 +6,8 @@
 
 #include "engine/model/stop_matcher.h"
 #include "engine/model/text_stream.h"
-#include "engine/tokenize/hugging_face.h"
-#include "engine/tokenize/sentencepiece.h"
+#include "engine/model/tokenizer/hugging_face.h"
+#include "engine/model/tokenizer/sentencepiece.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {

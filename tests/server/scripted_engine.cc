@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tests/server/messages.h"
+#include "tests/server/protocol/messages.h"
 
 namespace sluice::testing {
 

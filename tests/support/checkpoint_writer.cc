@@ -13,8 +13,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/check.h"
 #include "engine/model/graph.h"
-#include "kernels/check.h"
 
 namespace sluice::testing {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/backend.h"
-#include "engine/mutex.h"
 
 namespace sluice {
 

@@ -3,8 +3,8 @@
 
 #include <list>
 
-#include "engine/clock.h"
-#include "engine/mutex.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 
 namespace sluice {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice::testing {
 namespace {

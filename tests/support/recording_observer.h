@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/mutex.h"
+#include "base/mutex.h"
 #include "engine/observer.h"
 #include "engine/request.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/attention.h"
 #include "kernels/reference/linear.h"

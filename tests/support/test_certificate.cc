@@ -6,7 +6,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace sluice::testing {
 namespace {

@@ -1,7 +1,7 @@
 #include <numeric>
 
+#include "base/check.h"
 #include "engine/cpu/cpu_backend.h"
-#include "kernels/check.h"
 #include "kernels/cpu/profile.h"
 #include "tests/engine/cpu/runner.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/kv_cache.h"
 
 namespace sluice::testing {

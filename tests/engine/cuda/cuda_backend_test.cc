@@ -10,8 +10,8 @@
 
 #include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/dense_shapes.h"
+#include "engine/cuda/emulator/simt_device.h"
 #include "tests/engine/cpu/runner.h"
-#include "tests/simt/simt_device.h"
 #include "tests/support/checkpoint_writer.h"
 
 namespace sluice::testing {

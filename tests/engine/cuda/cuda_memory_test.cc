@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/cuda/cuda_backend.h"
+#include "engine/cuda/emulator/simt_device.h"
 #include "engine/engine.h"
-#include "tests/simt/simt_device.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/recording_observer.h"

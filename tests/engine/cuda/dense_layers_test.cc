@@ -7,8 +7,8 @@
 #include <optional>
 #include <random>
 
+#include "engine/cuda/emulator/simt_device.h"
 #include "kernels/cuda/bfloat16.h"
-#include "tests/simt/simt_device.h"
 #include "tests/support/device_lab.h"
 
 namespace sluice {

@@ -1,8 +1,8 @@
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "engine/cuda/cuda_backend.h"
-#include "kernels/check.h"
+#include "engine/cuda/emulator/simt_device.h"
 #include "tests/engine/cpu/runner.h"
-#include "tests/simt/simt_device.h"
 
 namespace sluice::testing {
 

@@ -1,9 +1,9 @@
 #include <numeric>
 
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_device.h"
-#include "kernels/check.h"
 #include "tests/engine/cpu/runner.h"
 
 namespace sluice::testing {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/cuda/dense_shapes.h"
-#include "tests/simt/simt_device.h"
+#include "engine/cuda/emulator/simt_device.h"
 #include "tests/support/checkpoint_writer.h"
 
 namespace sluice::testing {

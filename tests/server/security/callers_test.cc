@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
-#include "engine/reason.h"
-#include "server/status.h"
+#include "base/reason.h"
+#include "server/common/status.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {

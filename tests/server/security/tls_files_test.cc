@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/health.h"
+#include "server/inference/health.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_certificate.h"
 

@@ -1,0 +1,178 @@
+#include "base/fault_injection.h"
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "base/mutex.h"
+
+namespace sluice {
+namespace fault_internal {
+std::atomic<bool> on{false};
+}
+
+namespace {
+
+constexpr int64_t kMostDelayMs = 3'600'000;
+
+enum class Action { kDelay, kFail, kHang, kNan };
+
+struct Fault {
+  FaultPoint point = FaultPoint::kAdmit;
+  std::string id;  // empty: any
+  Action action = Action::kDelay;
+  std::chrono::milliseconds delay{0};
+  absl::StatusCode code = absl::StatusCode::kInternal;
+  int64_t left = std::numeric_limits<int64_t>::max();
+};
+
+constexpr std::pair<absl::string_view, absl::StatusCode> kFailures[] = {
+    {"resource_exhausted", absl::StatusCode::kResourceExhausted},
+    {"internal", absl::StatusCode::kInternal},
+    {"unavailable", absl::StatusCode::kUnavailable}};
+
+template <typename T, size_t n>
+bool Find(const std::pair<absl::string_view, T> (&table)[n], absl::string_view name, T* value) {
+  for (const auto& [known, meant] : table) {
+    if (known != name) continue;
+    *value = meant;
+    return true;
+  }
+  return false;
+}
+
+bool ParsePoint(absl::string_view text, Fault* fault) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('@', 1));
+  const bool named = text.find('@') != absl::string_view::npos;
+  fault->id = std::string(parts.second);
+  const std::optional<FaultPoint> point =
+      EnumOf<FaultPoint>({parts.first.data(), parts.first.size()});
+  if (!point.has_value() || named == fault->id.empty()) return false;
+  fault->point = *point;
+  return !named || fault->point < FaultPoint::kLoad;
+}
+
+bool ParseAction(absl::string_view text, Fault* fault) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('=', 1));
+  if (parts.first == "delay") {
+    int64_t ms = 0;
+    fault->action = Action::kDelay;
+    const bool valid = absl::SimpleAtoi(parts.second, &ms) && ms >= 0 && ms <= kMostDelayMs;
+    fault->delay = std::chrono::milliseconds(ms);
+    return valid;
+  }
+  if (parts.first == "fail") {
+    fault->action = Action::kFail;
+    return fault->point != FaultPoint::kDeliver && Find(kFailures, parts.second, &fault->code);
+  }
+  fault->action = text == "hang" ? Action::kHang : Action::kNan;
+  return text == "hang" || (text == "nan" && fault->point == FaultPoint::kDeliver);
+}
+
+absl::StatusOr<Fault> ParseFault(absl::string_view text) {
+  Fault fault;
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits(':', 1));
+  const std::pair<absl::string_view, absl::string_view> action =
+      absl::StrSplit(parts.second, absl::MaxSplits('*', 1));
+  const bool counted = parts.second.find('*') != absl::string_view::npos;
+  if (ParsePoint(parts.first, &fault) && ParseAction(action.first, &fault) &&
+      (!counted || (absl::SimpleAtoi(action.second, &fault.left) && fault.left > 0))) {
+    return fault;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      kFaultsVariable, ": '", text, "' is no fault; expected POINT[@ID]:ACTION[*COUNT]"));
+}
+
+class Faults {
+ public:
+  void Replace(std::vector<Fault> faults) {
+    MutexLock lock(&mu_);
+    faults_ = std::move(faults);
+    ++generation_;
+    changed_.SignalAll();
+    fault_internal::on.store(!faults_.empty(), std::memory_order_relaxed);
+  }
+
+  // The fault that is met, used once.
+  std::optional<Fault> Take(FaultPoint point, bool nan, const Concerns& concerns) {
+    MutexLock lock(&mu_);
+    for (Fault& fault : faults_) {
+      const bool fits = fault.point == point && (fault.action == Action::kNan) == nan;
+      if (!fits || fault.left == 0 || !(fault.id.empty() || concerns(fault.id))) continue;
+      --fault.left;
+      return fault;
+    }
+    return std::nullopt;
+  }
+
+  void Hang() {
+    MutexLock lock(&mu_);
+    const uint64_t generation = generation_;
+    while (generation_ == generation) changed_.Wait(&mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Fault> faults_ ABSL_GUARDED_BY(mu_);
+};
+
+// Never destroyed: a thread may hang in it when the process exits.
+Faults& All() {
+  static Faults* const faults = new Faults;
+  return *faults;
+}
+
+}  // namespace
+
+absl::Status SetFaults(std::string_view text) {
+  std::vector<Fault> faults;
+  for (absl::string_view part :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), ';', absl::SkipEmpty())) {
+    absl::StatusOr<Fault> fault = ParseFault(part);
+    if (!fault.ok()) return fault.status();
+    faults.push_back(*std::move(fault));
+  }
+  All().Replace(std::move(faults));
+  return absl::OkStatus();
+}
+
+absl::Status MeetFault(FaultPoint point, const Concerns& concerns) {
+  const std::optional<Fault> fault = All().Take(point, /*nan=*/false, concerns);
+  if (!fault.has_value()) return absl::OkStatus();
+  switch (fault->action) {
+    case Action::kDelay:
+      std::this_thread::sleep_for(fault->delay);
+      return absl::OkStatus();
+    case Action::kHang:
+      All().Hang();
+      return absl::OkStatus();
+    case Action::kFail:
+      return absl::Status(fault->code, "a test's fault");
+    case Action::kNan:
+      break;
+  }
+  return absl::OkStatus();
+}
+
+bool MeetNan(FaultPoint point, std::string_view id) {
+  return All()
+      .Take(point, /*nan=*/true, [id](std::string_view named) { return named == id; })
+      .has_value();
+}
+
+}  // namespace sluice

@@ -1,0 +1,57 @@
+#include "engine/journal/decision_history.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+std::vector<ExplainedWait> RecentWaits::Since(MonoTime since) const {
+  std::vector<ExplainedWait> waits;
+  for (size_t i = count_ - std::min(count_, kWaits); i < count_; ++i) {
+    if (waits_[i % kWaits].at >= since) waits.push_back(waits_[i % kWaits]);
+  }
+  return waits;
+}
+
+void DecisionHistory::Add(const Request& request, const absl::Status& status,
+                          const RequestTrace& trace, RequestHistory history) {
+  if (capacity_ == 0 || request.id.empty()) return;
+  const size_t hash = std::hash<std::string_view>()(request.id);
+  MutexLock lock(&mu_);
+  if (explanations_.size() < capacity_) {
+    explanations_.emplace_back();
+    hashes_.push_back(0);
+  }
+  hashes_[next_] = hash;
+  Explanation& explanation = explanations_[next_];
+  explanation.request_id = request.id;
+  explanation.model = request.model->name;
+  explanation.version = request.model->version;
+  explanation.status = status;
+  explanation.trace = trace;
+  explanation.waits = std::move(history.waits);
+  explanation.steps = std::move(history.steps);
+  next_ = (next_ + 1) % capacity_;
+}
+
+absl::StatusOr<Explanation> DecisionHistory::Find(std::string_view request_id) const {
+  const size_t hash = std::hash<std::string_view>()(request_id);
+  MutexLock lock(&mu_);
+  const size_t size = explanations_.size();
+  for (size_t age = 1; age <= size; ++age) {
+    const size_t place = (next_ + capacity_ - age) % capacity_;
+    if (hashes_[place] == hash && explanations_[place].request_id == request_id) {
+      return explanations_[place];
+    }
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "no request '", absl::CHexEscape(absl::string_view(request_id.data(), request_id.size())),
+      "' is among the last ", size, " that ended"));
+}
+
+}  // namespace sluice

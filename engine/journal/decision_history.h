@@ -1,0 +1,65 @@
+// How the last requests were scheduled.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "engine/engine_stats.h"
+#include "engine/request.h"
+#include "engine/schedule/batch_former.h"
+
+namespace sluice {
+
+// What was decided about a request so far. Of the scheduling thread.
+struct RequestHistory {
+  static constexpr size_t kSteps = 32;  // the first ones
+
+  void Add(const ExplainedStep& step) {
+    if (steps.size() < kSteps) steps.push_back(step);
+  }
+
+  std::vector<ExplainedWait> waits;
+  std::vector<ExplainedStep> steps;
+};
+
+// The latest decisions to wait. A ring of as many as an explanation lists suffices: what a request
+// saw before its first step are the last ones at that time. Of the scheduling thread.
+class RecentWaits {
+ public:
+  static constexpr size_t kWaits = 16;
+
+  void Add(const ExplainedWait& wait) { waits_[count_++ % kWaits] = wait; }
+  // Those at `since` or later, in order.
+  std::vector<ExplainedWait> Since(MonoTime since) const;
+
+ private:
+  std::array<ExplainedWait, kWaits> waits_;
+  size_t count_ = 0;
+};
+
+// A ring of the requests that ended last. Thread-safe.
+class DecisionHistory {
+ public:
+  // Keeps `requests`; 0: none.
+  explicit DecisionHistory(size_t requests) : capacity_(requests) {}
+
+  // A request that ended; one without an id is not kept.
+  void Add(const Request& request, const absl::Status& status, const RequestTrace& trace,
+           RequestHistory history);
+
+  // The latest with this id; NotFound.
+  absl::StatusOr<Explanation> Find(std::string_view request_id) const;
+
+ private:
+  const size_t capacity_;
+  mutable Mutex mu_;
+  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // place of the next one
+  std::vector<size_t> hashes_ ABSL_GUARDED_BY(mu_);             // of the ids, to search
+  std::vector<Explanation> explanations_ ABSL_GUARDED_BY(mu_);  // likewise placed
+};
+
+}  // namespace sluice

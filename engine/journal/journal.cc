@@ -1,0 +1,261 @@
+#include "engine/journal/journal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "engine/journal/schedule_json.h"
+
+namespace sluice {
+namespace {
+
+// More than any line without lists has.
+constexpr size_t kPlainLine = 512;
+constexpr size_t kNumber = 24;
+
+int64_t Nanoseconds(MonoTime time) { return nanoseconds(time.time_since_epoch()).count(); }
+
+std::string StartLine(const Journal::Start& start) {
+  using nlohmann::json;
+  const json line = {{"op", "start"},
+                     {"format", 2},
+                     {"model", start.model->name},
+                     {"version", start.model->version},
+                     {"device", start.backend->device},
+                     {"profile", start.backend->profile},
+                     {"half_life_ns", start.half_life.count()},
+                     {"batch", BatchOptionsToJson(start.batch)},
+                     {"costs", CostsToJson(start.costs)}};
+  return line.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+// Appends one line to a string without allocating, as long as its capacity suffices.
+class Journal::Line {
+ public:
+  Line(std::string* out, std::string_view op) : out_(out) {
+    out_->append("{\"op\":\"").append(op).append("\"");
+  }
+  ~Line() { out_->append("}\n"); }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  template <typename Number>
+  Line& Add(std::string_view key, Number value) {
+    Key(key);
+    Append(value);
+    return *this;
+  }
+  Line& Add(std::string_view key, bool value) {
+    Key(key);
+    out_->append(value ? "true" : "false");
+    return *this;
+  }
+  // Absent where there is none.
+  Line& AddTime(std::string_view key, MonoTime time) {
+    return time == MonoTime::max() ? *this : Add(key, Nanoseconds(time));
+  }
+  Line& Add(std::string_view key, const Bucket& bucket) {
+    return AddList(key, std::array{bucket.tokens, bucket.sequences, bucket.positions},
+                   [](int32_t value) { return value; });
+  }
+  template <typename List, typename Value>
+  Line& AddList(std::string_view key, const List& list, const Value& value) {
+    Key(key);
+    char separator = '[';
+    for (const auto& element : list) {
+      out_->push_back(std::exchange(separator, ','));
+      Append(value(element));
+    }
+    out_->append(separator == '[' ? "[]" : "]");
+    return *this;
+  }
+
+ private:
+  void Key(std::string_view key) { out_->append(",\"").append(key).append("\":"); }
+
+  // The shortest text that reads back as the same number.
+  template <typename Number>
+  void Append(Number value) {
+    char text[32];
+    const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
+    SLUICE_CHECK(error == std::errc());
+    out_->append(text, end);
+  }
+
+  std::string* const out_;
+};
+
+absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(
+    const std::string& path, const Start& start, std::function<void(std::string_view)> notice) {
+  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) {
+    return absl::UnavailableError(
+        absl::StrCat("history.journal: ", path, ": ", std::strerror(errno)));
+  }
+  std::unique_ptr<Journal> journal(new Journal(file, std::move(notice)));
+  const std::string line = StartLine(start);
+  journal->Append(line.size(), [&](std::string* out) { out->append(line); });
+  return journal;
+}
+
+Journal::Journal(int file, std::function<void(std::string_view)> notice)
+    : file_(file), notice_(std::move(notice)) {
+  buffer_.reserve(kBufferBytes);
+  thread_ = std::thread([this] { Run(); });
+}
+
+Journal::~Journal() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.Signal();
+  }
+  thread_.join();
+  close(file_);
+}
+
+template <typename Write>
+void Journal::Append(size_t most_bytes, const Write& write) {
+  MutexLock lock(&mu_);
+  if (buffer_.capacity() - buffer_.size() < most_bytes + kPlainLine) {
+    ++unwritten_gap_;
+    ++dropped_lines_;
+    return;
+  }
+  const bool idle = buffer_.empty();
+  if (unwritten_gap_ > 0) {
+    Line(&buffer_, "dropped").Add("lines", std::exchange(unwritten_gap_, 0));
+  }
+  write(&buffer_);
+  if (idle) changed_.Signal();
+}
+
+void Journal::OnPush(const WaitingSequence& sequence, bool arrival) {
+  Append(kPlainLine, [&](std::string* out) {
+    Line(out, "push")
+        .Add("arrival", arrival)
+        .Add("ticket", sequence.ticket)
+        .Add("priority", sequence.priority)
+        .Add("first", sequence.first_position)
+        .Add("tokens", sequence.tokens)
+        .Add("later", sequence.later_tokens)
+        .Add("sampled", sequence.sampled_rows)
+        .Add("pages", sequence.pages)
+        .Add("running", sequence.running)
+        .Add("generates", sequence.generates)
+        .Add("steps", sequence.expected_steps)
+        .AddTime("queued", sequence.queued)
+        .AddTime("deadline", sequence.deadline)
+        .Add("overtaken", sequence.overtaken);
+  });
+}
+
+void Journal::OnRemove(const WaitingSequence& sequence) {
+  Append(kPlainLine, [&](std::string* out) { Line(out, "remove").Add("ticket", sequence.ticket); });
+}
+
+void Journal::OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) {
+  Append(kPlainLine, [&](std::string* out) {
+    Line(out, "revise")
+        .Add("ticket", sequence.ticket)
+        .Add("first", next.first_position)
+        .Add("tokens", next.tokens)
+        .Add("later", next.later_tokens)
+        .Add("sampled", next.sampled_rows)
+        .Add("pages", next.pages)
+        .Add("running", next.running);
+  });
+}
+
+void Journal::OnDecide(const DecisionTime& at, const BatchDecision& decision,
+                       std::span<WaitingSequence* const> batch) {
+  Append(kPlainLine + batch.size() * kNumber, [&](std::string* out) {
+    const BatchSize& size = decision.size;
+    Line(out, "decide")
+        .AddTime("now", at.now)
+        .Add("draining", at.draining)
+        .Add("ahead", at.ahead)
+        .Add("pages", at.available_pages)
+        .Add("launch", decision.launch)
+        .AddList("size", std::array{size.tokens, size.sequences, size.longest},
+                 [](int32_t value) { return value; })
+        .Add("bucket", decision.bucket)
+        .Add("trigger", static_cast<int>(decision.trigger))
+        .AddTime("until", decision.wait_until)
+        .Add("reason", static_cast<int>(decision.wait_reason))
+        .AddList("batch", batch, [](const WaitingSequence* sequence) { return sequence->ticket; });
+  });
+}
+
+void Journal::OnObserve(const StepShape& step, double seconds) {
+  Append(kPlainLine, [&](std::string* out) {
+    Line(out, "observe")
+        .Add("bucket", step.bucket)
+        .Add("computed", step.computed_tokens)
+        .Add("context", step.context_tokens)
+        .Add("positions", step.distinct_positions)
+        .Add("sampled", step.sampled_rows)
+        .Add("seconds", seconds);
+  });
+}
+
+void Journal::OnLadder(const Ladder& ladder) {
+  const std::span<const Bucket> buckets = ladder.buckets();
+  Append(kPlainLine + 3 * buckets.size() * kNumber, [&](std::string* out) {
+    Line(out, "ladder")
+        .AddList("tokens", buckets, [](const Bucket& bucket) { return bucket.tokens; })
+        .AddList("sequences", buckets, [](const Bucket& bucket) { return bucket.sequences; })
+        .AddList("positions", buckets, [](const Bucket& bucket) { return bucket.positions; });
+  });
+}
+
+int64_t Journal::dropped_lines() const {
+  MutexLock lock(&mu_);
+  return dropped_lines_;
+}
+
+void Journal::Run() {
+  std::string writing;
+  writing.reserve(kBufferBytes);
+  bool noticed = false;
+  mu_.Lock();
+  while (true) {
+    while (buffer_.empty() && !stopping_) changed_.Wait(&mu_);
+    if (buffer_.empty()) break;
+    writing.swap(buffer_);
+    mu_.Unlock();
+    const bool written = WriteAll(writing);
+    const int64_t lost = written ? 0 : std::count(writing.begin(), writing.end(), '\n');
+    writing.clear();
+    mu_.Lock();
+    unwritten_gap_ += lost;
+    dropped_lines_ += lost;
+    if (dropped_lines_ == 0 || noticed) continue;
+    noticed = true;
+    mu_.Unlock();
+    notice_("the journal loses lines: the disk is full, failing or too slow");
+    mu_.Lock();
+  }
+  mu_.Unlock();
+}
+
+bool Journal::WriteAll(std::string_view bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t written = write(file_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+}  // namespace sluice

@@ -1,0 +1,93 @@
+// A record of everything that a scheduler was told and decided, for the simulator and for sizing.
+//
+// JSON lines, appended. A start line begins a run; the lines after it are, in order, the operations
+// of one Scheduler made from it. Times are nanoseconds of the writer's monotonic clock. Nothing of
+// what requests say is written: sizes, times and priorities only.
+//   {"op":"start","format":2,"model":S,"version":N,"device":S,"profile":S,"half_life_ns":N,
+//    "batch":{see BatchOptionsToJson},"costs":{see CostsToJson}}
+//   {"op":"ladder","tokens":[..],"sequences":[..],"positions":[..]}     first: the initial ladder
+//   {"op":"push","arrival":B,"ticket":N,"priority":N,"first":N,"tokens":N,"later":N,"sampled":N,
+//    "pages":N,"running":B,"generates":B,"steps":N,"queued":N,"deadline":N,"overtaken":N}
+//                                              steps: expected ones; no deadline: absent
+//   {"op":"revise","ticket":N,"first":N,"tokens":N,"later":N,"sampled":N,"pages":N,"running":B}
+//   {"op":"remove","ticket":N}
+//   {"op":"decide","now":N,"draining":B,"ahead":B,"pages":N,"launch":B,
+//    "size":[tokens,sequences,longest],"bucket":[tokens,sequences,positions],"trigger":N,"until":N,
+//    "reason":N,"batch":[tickets]}
+//             pages: available ones; until: absent for ever; trigger, reason: enum values
+//   {"op":"observe","bucket":[3],"computed":N,"context":N,"positions":N,"sampled":N,"seconds":X}
+//   {"op":"dropped","lines":N}      that many are missing here: the run cannot be repeated on
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "engine/backend.h"
+#include "engine/schedule/scheduler.h"
+
+namespace sluice {
+
+// Concurrency contract
+//   * Called under the lock of the scheduler's owner: a call formats a line into a buffer of fixed
+//     size, and neither allocates nor blocks on the disk. What does not fit is dropped and counted.
+//   * One thread writes. After an error it drops what it could not write, counts it, and goes on.
+//   * The destructor writes what is buffered.
+class Journal : public SchedulerObserver {
+ public:
+  static constexpr size_t kBufferBytes = 4 << 20;
+
+  struct Start {
+    const Model* model;  // with backend and half_life: for the start line, not kept
+    const BackendInfo* backend;
+    nanoseconds half_life;
+    BatchOptions batch;
+    CostModel::State costs;
+  };
+  // Opens `path` for appending and writes the start line. `notice` is called on the writing thread,
+  // once, when lines were lost. Unavailable names the path.
+  static absl::StatusOr<std::unique_ptr<Journal>> Open(
+      const std::string& path, const Start& start, std::function<void(std::string_view)> notice);
+  ~Journal() override;
+
+  void OnPush(const WaitingSequence& sequence, bool arrival) override;
+  void OnRemove(const WaitingSequence& sequence) override;
+  void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) override;
+  void OnDecide(const DecisionTime& at, const BatchDecision& decision,
+                std::span<WaitingSequence* const> batch) override;
+  void OnObserve(const StepShape& step, double seconds) override;
+  void OnLadder(const Ladder& ladder) override;
+
+  int64_t dropped_lines() const;
+
+ private:
+  class Line;
+
+  Journal(int file, std::function<void(std::string_view)> notice);
+
+  // Has `write` append a line of at most `most_bytes` to the buffer, or counts it as dropped.
+  template <typename Write>
+  void Append(size_t most_bytes, const Write& write);
+  void Run();
+  bool WriteAll(std::string_view bytes) const;
+
+  const int file_;
+  const std::function<void(std::string_view)> notice_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::string buffer_ ABSL_GUARDED_BY(mu_);         // whole lines, within its capacity
+  int64_t unwritten_gap_ ABSL_GUARDED_BY(mu_) = 0;  // lines lost since the last dropped line
+  int64_t dropped_lines_ ABSL_GUARDED_BY(mu_) = 0;
+
+  std::thread thread_;  // last: starts when all else is built
+};
+
+}  // namespace sluice

@@ -1,0 +1,197 @@
+#include "engine/journal/journal_reader.h"
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/json_reader.h"
+#include "engine/journal/schedule_json.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostDepth = 4;
+constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMostJournalTokens = 1 << 20;
+// Some 73 years: sums with any option stay far from overflow.
+constexpr int64_t kMostTime = int64_t{1} << 61;
+
+int32_t Int32(ObjectReader* reader, const std::string& key, int64_t min, int64_t max = kMost32) {
+  return static_cast<int32_t>(reader->Integer(key, min, max));
+}
+
+// MonoTime::max() when absent.
+MonoTime Time(ObjectReader* reader, const std::string& key) {
+  if (!reader->Has(key)) return MonoTime::max();
+  return MonoTime(nanoseconds(reader->Integer(key, 0, kMostTime)));
+}
+
+// Three numbers.
+std::array<int32_t, 3> Triple(ObjectReader* reader, const std::string& key) {
+  const std::vector<int64_t> values = reader->Integers(key, 0, kMostJournalTokens);
+  if (values.size() != 3) {
+    reader->Fail(key, "is not a list of 3");
+    return {};
+  }
+  return {static_cast<int32_t>(values[0]), static_cast<int32_t>(values[1]),
+          static_cast<int32_t>(values[2])};
+}
+
+Bucket ReadBucket(ObjectReader* reader) {
+  const auto [tokens, sequences, positions] = Triple(reader, "bucket");
+  return {.tokens = tokens, .sequences = sequences, .positions = positions};
+}
+
+absl::StatusOr<JournalEntry> ReadStart(const json& line, ObjectReader* reader) {
+  JournalStart start;
+  reader->Integer("format", 2, 2);
+  start.version = reader->Integer("version", 0, std::numeric_limits<int64_t>::max());
+  start.half_life = nanoseconds(reader->Integer("half_life_ns", 1, kMostTime));
+  for (const auto& [key, text] :
+       {std::pair("model", &start.model), std::pair("device", &start.device),
+        std::pair("profile", &start.profile)}) {
+    absl::StatusOr<std::string> value = StringFromJson(line, key);
+    if (!value.ok()) return value.status();
+    *text = *std::move(value);
+  }
+  const auto batch = line.find("batch");
+  const auto costs = line.find("costs");
+  if (batch == line.end() || !batch->is_object() || costs == line.end() || !costs->is_object()) {
+    return absl::InvalidArgumentError("batch or costs is not an object");
+  }
+  absl::StatusOr<BatchOptions> options = BatchOptionsFromJson(*batch);
+  if (!options.ok()) return options.status();
+  start.batch = *options;
+  absl::StatusOr<CostModel::State> state = CostsFromJson(*costs);
+  if (!state.ok()) return state.status();
+  start.costs = *std::move(state);
+  return start;
+}
+
+JournalEntry ReadPush(ObjectReader* reader) {
+  JournalPush push;
+  push.arrival = reader->Boolean("arrival", false);
+  push.sequence = {
+      .ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
+      .priority = Int32(reader, "priority", 1, kPriorityLevels),
+      .first_position = Int32(reader, "first", 0, kMostJournalTokens),
+      .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
+      .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
+      .sampled_rows = Int32(reader, "sampled", 0),
+      .pages = Int32(reader, "pages", 0),
+      .running = reader->Boolean("running", false),
+      .generates = reader->Boolean("generates", false),
+      .expected_steps = Int32(reader, "steps", 1, kMostJournalTokens),
+      .queued = Time(reader, "queued"),
+      .deadline = Time(reader, "deadline"),
+      .overtaken = Int32(reader, "overtaken", 0),
+  };
+  if (!reader->Has("queued")) reader->Fail("queued", "is missing");
+  return push;
+}
+
+JournalEntry ReadRevise(ObjectReader* reader) {
+  return JournalRevise{.ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
+                       .next = {.first_position = Int32(reader, "first", 0, kMostJournalTokens),
+                                .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
+                                .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
+                                .sampled_rows = Int32(reader, "sampled", 0),
+                                .pages = Int32(reader, "pages", 0),
+                                .running = reader->Boolean("running", false)}};
+}
+
+JournalEntry ReadDecide(ObjectReader* reader) {
+  JournalDecide decide;
+  decide.at = {.now = Time(reader, "now"),
+               .draining = reader->Boolean("draining", false),
+               .ahead = reader->Boolean("ahead", false),
+               .available_pages = Int32(reader, "pages", 0)};
+  if (!reader->Has("now")) reader->Fail("now", "is missing");
+  const auto [tokens, sequences, longest] = Triple(reader, "size");
+  decide.decision = {
+      .launch = reader->Boolean("launch", false),
+      .size = {.tokens = tokens, .sequences = sequences, .longest = longest},
+      .bucket = ReadBucket(reader),
+      .trigger =
+          static_cast<Trigger>(reader->Integer("trigger", 0, std::ssize(kNamesOf<Trigger>) - 1)),
+      .wait_until = Time(reader, "until"),
+      .wait_reason = static_cast<WaitReason>(
+          reader->Integer("reason", 0, std::ssize(kNamesOf<WaitReason>) - 1)),
+  };
+  for (const int64_t ticket : reader->Integers("batch", 0, kMostTime)) {
+    decide.tickets.push_back(static_cast<uint64_t>(ticket));
+  }
+  return decide;
+}
+
+JournalEntry ReadObserve(ObjectReader* reader) {
+  JournalObserve observe;
+  observe.step = {.bucket = ReadBucket(reader),
+                  .computed_tokens = Int32(reader, "computed", 0),
+                  .context_tokens = reader->Integer("context", 0, kMostTime),
+                  .distinct_positions = Int32(reader, "positions", 0),
+                  .sampled_rows = Int32(reader, "sampled", 0)};
+  observe.seconds = reader->Number("seconds", 0, 1e9);
+  return observe;
+}
+
+absl::StatusOr<JournalEntry> ReadLine(const json& line) {
+  if (!line.is_object()) return absl::InvalidArgumentError("it is no object");
+  const absl::StatusOr<std::string> op = StringFromJson(line, "op");
+  if (!op.ok()) return op.status();
+  absl::Status status;
+  ObjectReader reader(line, "", &status);
+  absl::StatusOr<JournalEntry> entry = absl::InvalidArgumentError("op is not a known one");
+  if (*op == "start") {
+    entry = ReadStart(line, &reader);
+  } else if (*op == "ladder") {
+    absl::StatusOr<Ladder> ladder = LadderFromJson(line);
+    if (!ladder.ok()) return ladder.status();
+    entry = JournalLadder{*std::move(ladder)};
+  } else if (*op == "push") {
+    entry = ReadPush(&reader);
+  } else if (*op == "remove") {
+    entry = JournalRemove{static_cast<uint64_t>(reader.Integer("ticket", 0, kMostTime))};
+  } else if (*op == "revise") {
+    entry = ReadRevise(&reader);
+  } else if (*op == "decide") {
+    entry = ReadDecide(&reader);
+  } else if (*op == "observe") {
+    entry = ReadObserve(&reader);
+  } else if (*op == "dropped") {
+    entry = JournalDropped{reader.Integer("lines", 1, kMostTime)};
+  }
+  if (!status.ok()) return status;
+  return entry;
+}
+
+}  // namespace
+
+absl::StatusOr<JournalReader> JournalReader::Open(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
+  return JournalReader(std::move(file));
+}
+
+absl::StatusOr<std::optional<JournalEntry>> JournalReader::Next() {
+  file_.getline(text_.data(), static_cast<std::streamsize>(text_.size()));
+  if (file_.eof() || file_.bad()) return std::nullopt;
+  ++line_;
+  const auto fail = [this](std::string_view what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("line ", line_, ": ", absl::string_view(what.data(), what.size())));
+  };
+  if (file_.fail()) return fail(absl::StrCat("is longer than ", kMostLineBytes, " bytes"));
+  const auto length = static_cast<size_t>(file_.gcount()) - 1;  // without the newline
+  const absl::StatusOr<json> line = ParseJson({text_.data(), length}, kMostDepth);
+  if (!line.ok()) return fail({line.status().message().data(), line.status().message().size()});
+  absl::StatusOr<JournalEntry> entry = ReadLine(*line);
+  if (!entry.ok()) return fail({entry.status().message().data(), entry.status().message().size()});
+  return std::optional<JournalEntry>(*std::move(entry));
+}
+
+}  // namespace sluice

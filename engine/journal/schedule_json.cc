@@ -1,0 +1,200 @@
+#include "engine/journal/schedule_json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/json_reader.h"
+#include "engine/option_specs.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMostTokens = 1 << 20;
+constexpr int64_t kMostSequences = 1 << 16;
+constexpr size_t kMostBuckets = 4096;
+constexpr size_t kMostText = 4096;
+
+// Returns `count` finite numbers that are not negative.
+std::vector<double> Numbers(const json& object, const std::string& key, size_t count,
+                            absl::Status* status) {
+  std::vector<double> numbers(count);
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_array() || it->size() != count) {
+    status->Update(absl::InvalidArgumentError(absl::StrCat(key, " is not a list of ", count)));
+    return numbers;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const json& number = (*it)[i];
+    if (number.is_number()) numbers[i] = number.get<double>();
+    if (!number.is_number() || !std::isfinite(numbers[i]) || numbers[i] < 0) {
+      status->Update(absl::InvalidArgumentError(
+          absl::StrCat(key, "[", i, "] is not a finite number from 0 on")));
+    }
+  }
+  return numbers;
+}
+
+std::vector<Bucket> ReadBuckets(const json& object, absl::Status* status) {
+  ObjectReader reader(object, "", status);
+  const auto tokens = reader.Integers("tokens", 1, kMostTokens);
+  const auto sequences = reader.Integers("sequences", 1, kMostSequences);
+  const auto positions = reader.Integers("positions", 0, kMostTokens);
+  if (tokens.size() > kMostBuckets || sequences.size() != tokens.size() ||
+      positions.size() != tokens.size()) {
+    reader.Fail("tokens",
+                absl::StrCat("must be as many as sequences and positions, at most ", kMostBuckets));
+    return {};
+  }
+  std::vector<Bucket> buckets;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    buckets.push_back({.tokens = static_cast<int32_t>(tokens[i]),
+                       .sequences = static_cast<int32_t>(sequences[i]),
+                       .positions = static_cast<int32_t>(positions[i])});
+    const int64_t rectangle = sequences[i] * positions[i];
+    if (positions[i] > 0 && rectangle != tokens[i]) {
+      reader.Fail("tokens", absl::StrCat("has ", tokens[i], " for ", rectangle, " of a rectangle"));
+    }
+  }
+  return buckets;
+}
+
+json Rows(const double (&matrix)[CostModel::kTerms][CostModel::kTerms]) {
+  json all = json::array();
+  for (const auto& row : matrix) {
+    for (double value : row) all.push_back(value);
+  }
+  return all;
+}
+
+// Returns the option's value in the object; after an error, which goes to the reader, any value
+// within its range. A missing number is an error; a missing switch or word is as in `defaults`.
+OptionValue ReadOption(const OptionSpec<BatchOptions>& spec, const BatchOptions& defaults,
+                       ObjectReader* reader) {
+  if (spec.integer.has_value()) {
+    return reader->Integer(spec.path, spec.integer->min, spec.integer->max);
+  }
+  if (spec.real.has_value()) return reader->Number(spec.path, spec.real->min, spec.real->max);
+  OptionValue value = spec.get(defaults);
+  if (bool* const on = std::get_if<bool>(&value)) {
+    *on = reader->Boolean(spec.path, *on);
+  } else if (reader->Has(spec.path)) {
+    const std::vector<std::string_view> words(spec.words.begin(), spec.words.end());
+    value = spec.words[static_cast<size_t>(reader->Choice(spec.path, words))];
+  }
+  return value;
+}
+
+}  // namespace
+
+json BucketsToJson(std::span<const Bucket> buckets) {
+  json object = {
+      {"tokens", json::array()}, {"sequences", json::array()}, {"positions", json::array()}};
+  for (const Bucket& bucket : buckets) {
+    object["tokens"].push_back(bucket.tokens);
+    object["sequences"].push_back(bucket.sequences);
+    object["positions"].push_back(bucket.positions);
+  }
+  return object;
+}
+
+absl::StatusOr<Ladder> LadderFromJson(const json& object) {
+  absl::Status status;
+  std::vector<Bucket> buckets = ReadBuckets(object, &status);
+  if (status.ok() && buckets.empty()) status = absl::InvalidArgumentError("a ladder is empty");
+  if (!status.ok()) return status;
+  if (const std::optional<size_t> misplaced = FirstOutOfOrder(buckets)) {
+    return absl::InvalidArgumentError(absl::StrCat("bucket ", *misplaced, " does not ascend"));
+  }
+  return Ladder(std::move(buckets));
+}
+
+json CostsToJson(const CostModel::State& costs) {
+  std::vector<Bucket> buckets;
+  json correction = json::array(), weight = json::array(), seconds = json::array();
+  for (const CostModel::BucketCost& cost : costs.buckets) {
+    buckets.push_back(cost.bucket);
+    correction.push_back(cost.correction);
+    weight.push_back(cost.weight);
+    seconds.push_back(cost.mean_seconds);
+  }
+  return {{"law", costs.law},
+          {"moments", Rows(costs.moments)},
+          {"products", costs.products},
+          {"totals", costs.totals},
+          {"buckets", BucketsToJson(buckets)},
+          {"correction", std::move(correction)},
+          {"weight", std::move(weight)},
+          {"seconds", std::move(seconds)}};
+}
+
+absl::StatusOr<CostModel::State> CostsFromJson(const json& object) {
+  constexpr size_t kTerms = CostModel::kTerms;
+  absl::Status status;
+  const auto buckets_at = object.find("buckets");
+  if (buckets_at == object.end() || !buckets_at->is_object()) {
+    return absl::InvalidArgumentError("buckets is missing");
+  }
+  const std::vector<Bucket> buckets = ReadBuckets(*buckets_at, &status);
+  const std::vector<double> law = Numbers(object, "law", kTerms, &status);
+  const std::vector<double> moments = Numbers(object, "moments", kTerms * kTerms, &status);
+  const std::vector<double> products = Numbers(object, "products", kTerms, &status);
+  const std::vector<double> totals = Numbers(object, "totals", kTerms, &status);
+  const std::vector<double> correction = Numbers(object, "correction", buckets.size(), &status);
+  const std::vector<double> weight = Numbers(object, "weight", buckets.size(), &status);
+  const std::vector<double> seconds = Numbers(object, "seconds", buckets.size(), &status);
+  if (!status.ok()) return status;
+  CostModel::State costs;
+  std::copy(law.begin(), law.end(), costs.law);
+  std::copy(products.begin(), products.end(), costs.products);
+  std::copy(totals.begin(), totals.end(), costs.totals);
+  for (size_t i = 0; i < moments.size(); ++i) {
+    costs.moments[i / kTerms][i % kTerms] = moments[i];
+  }
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    costs.buckets.push_back({.bucket = buckets[i],
+                             .correction = correction[i],
+                             .weight = weight[i],
+                             .mean_seconds = seconds[i]});
+  }
+  return costs;
+}
+
+json BatchOptionsToJson(const BatchOptions& options) {
+  json object;
+  for (const OptionSpec<BatchOptions>& spec : OptionSpecs<BatchOptions>()) {
+    std::visit([&](const auto& value) { object[spec.path] = value; }, spec.get(options));
+  }
+  return object;
+}
+
+absl::StatusOr<BatchOptions> BatchOptionsFromJson(const json& object) {
+  absl::Status status;
+  ObjectReader reader(object, "batch.", &status);
+  BatchOptions options;
+  for (const OptionSpec<BatchOptions>& spec : OptionSpecs<BatchOptions>()) {
+    if (!spec.set(ReadOption(spec, options, &reader), &options)) {
+      reader.Fail(spec.path, absl::StrCat("is not ", spec.expected));
+    }
+  }
+  if (!status.ok()) return status;
+  return options;
+}
+
+absl::StatusOr<std::string> StringFromJson(const json& object, const std::string& key) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_string()) {
+    return absl::InvalidArgumentError(absl::StrCat(key, " is not a string"));
+  }
+  const auto& text = it->get_ref<const std::string&>();
+  if (text.size() > kMostText) {
+    return absl::InvalidArgumentError(absl::StrCat(key, " is longer than ", kMostText, " bytes"));
+  }
+  return text;
+}
+
+}  // namespace sluice

@@ -1,0 +1,156 @@
+#include "engine/ladder/ladder.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "engine/option_specs.h"
+
+namespace sluice {
+namespace {
+
+// Keeps `count` of the ascending `capacities`, evenly spaced, ends kept; the last one alone when
+// count is 1.
+std::vector<int32_t> Thin(const std::vector<int32_t>& capacities, size_t count) {
+  if (capacities.size() <= count) return capacities;
+  if (count == 1) return {capacities.back()};
+  std::vector<int32_t> kept(count);
+  for (size_t i = 0; i < count; ++i) {
+    kept[i] = capacities[i * (capacities.size() - 1) / (count - 1)];
+  }
+  return kept;
+}
+
+// May `next` follow `before` in a ladder, the heights of columns aside?
+bool Ascends(const Bucket& before, const Bucket& next) {
+  if (before.padded() != next.padded()) return false;
+  if (!before.padded()) return before.tokens < next.tokens && before.sequences <= next.sequences;
+  return before.positions == next.positions ? before.sequences < next.sequences
+                                            : before.positions < next.positions;
+}
+
+// `highest` and the powers of two below it, ascending.
+std::vector<int32_t> PowersUpTo(int32_t highest) {
+  std::vector<int32_t> powers;
+  for (int32_t power = 1; power < highest; power *= 2) powers.push_back(power);
+  powers.push_back(highest);
+  return powers;
+}
+
+}  // namespace
+
+std::optional<size_t> FirstOutOfOrder(std::span<const Bucket> buckets) {
+  int32_t tallest = INT32_MAX;  // of the column before
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (i > 0 && !Ascends(buckets[i - 1], buckets[i])) return i;
+    if (!buckets[i].padded()) continue;
+    if (i > 0 && buckets[i - 1].positions < buckets[i].positions)
+      tallest = buckets[i - 1].sequences;
+    if (buckets[i].sequences > tallest) return i;
+  }
+  return std::nullopt;
+}
+
+Ladder::Ladder(std::vector<Bucket> buckets) : buckets_(std::move(buckets)) {
+  SLUICE_CHECK(!buckets_.empty() && !FirstOutOfOrder(buckets_));
+  for (const Bucket& bucket : buckets_) max_sequences_ = std::max(max_sequences_, bucket.sequences);
+}
+
+const Bucket* Ladder::Choose(const BatchSize& size) const {
+  auto first = buckets_.begin();
+  auto last = buckets_.end();
+  if (padded()) {
+    first = std::partition_point(
+        first, last, [&](const Bucket& bucket) { return bucket.positions < size.longest; });
+    if (first == last) return nullptr;
+    last = std::partition_point(first, last, [width = first->positions](const Bucket& bucket) {
+      return bucket.positions == width;
+    });
+  }
+  const auto it =
+      std::partition_point(first, last, [&](const Bucket& bucket) { return !bucket.Fits(size); });
+  return it == last ? nullptr : &*it;
+}
+
+Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& limits) {
+  SLUICE_CHECK(limits.max_tokens >= 1 && limits.max_sequences >= 1 && limits.tile_tokens >= 1);
+  std::erase_if(capacities, [&](int32_t tokens) { return tokens >= limits.max_tokens; });
+  capacities.push_back(limits.max_tokens);
+  std::sort(capacities.begin(), capacities.end());
+  capacities.erase(std::unique(capacities.begin(), capacities.end()), capacities.end());
+  SLUICE_CHECK(capacities.front() >= 1);
+
+  std::vector<Bucket> buckets;
+  buckets.reserve(capacities.size());
+  for (const int32_t tokens : capacities) {
+    buckets.push_back({.tokens = tokens, .sequences = std::min(tokens, limits.max_sequences)});
+  }
+  return Ladder(std::move(buckets));
+}
+
+absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLimits& limits) {
+  for (const auto& [path, value] : {std::pair("max_buckets", options.max_buckets),
+                                    std::pair("min_tokens", options.min_tokens)}) {
+    const OptionSpec<LadderOptions>& spec = OptionSpecOf<LadderOptions>(path);
+    if (!spec.integer->Contains(value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " is ", value, ", expected ", spec.expected));
+    }
+  }
+  absl::StatusOr<std::vector<int32_t>> capacities = MakeLadderStrategy(options)->Capacities(limits);
+  if (!capacities.ok()) return capacities.status();
+
+  const Ladder dense = MakePackedLadder(*std::move(capacities), limits);
+  std::vector<int32_t> ascending;
+  for (const Bucket& bucket : dense.buckets()) ascending.push_back(bucket.tokens);
+  return MakePackedLadder(Thin(ascending, static_cast<size_t>(options.max_buckets)), limits);
+}
+
+Ladder BuildPaddedLadder(PolicyKind policy, const LadderLimits& limits, int32_t max_positions) {
+  SLUICE_CHECK(policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded);
+  SLUICE_CHECK(max_positions >= 1 && max_positions <= limits.max_tokens);
+  SLUICE_CHECK(limits.max_sequences >= 1);
+  const std::vector<int32_t> widths = policy == PolicyKind::kStaticPadded
+                                          ? std::vector<int32_t>{max_positions}
+                                          : PowersUpTo(max_positions);
+  std::vector<Bucket> buckets;
+  for (const int32_t positions : widths) {
+    const int32_t tallest = std::min(limits.max_sequences, limits.max_tokens / positions);
+    for (const int32_t sequences : PowersUpTo(tallest)) {
+      buckets.push_back(Bucket::Padded(sequences, positions));
+    }
+  }
+  return Ladder(std::move(buckets));
+}
+
+LadderDiff CompareLadders(const Ladder& before, const Ladder& after) {
+  SLUICE_CHECK(!before.padded() && !after.padded());
+  LadderDiff diff;
+  auto old_bucket = before.buckets().begin();
+  auto new_bucket = after.buckets().begin();
+  const auto old_end = before.buckets().end();
+  const auto new_end = after.buckets().end();
+  while (old_bucket != old_end || new_bucket != new_end) {
+    const auto old_first = old_bucket;
+    const auto new_first = new_bucket;
+    while ((old_bucket != old_end || new_bucket != new_end) &&
+           (old_bucket == old_end || new_bucket == new_end || *old_bucket != *new_bucket)) {
+      const bool old_is_less =
+          new_bucket == new_end || (old_bucket != old_end && *old_bucket < *new_bucket);
+      ++(old_is_less ? old_bucket : new_bucket);
+    }
+    const auto gone = old_bucket - old_first;
+    const auto come = new_bucket - new_first;
+    std::vector<Bucket>& fate = come == 0 || come == gone ? diff.removed
+                                : come < gone             ? diff.merged
+                                                          : diff.split;
+    fate.insert(fate.end(), old_first, old_bucket);
+    diff.added.insert(diff.added.end(), new_first, new_bucket);
+    if (old_bucket != old_end) ++old_bucket, ++new_bucket;  // the one that both have
+  }
+  return diff;
+}
+
+}  // namespace sluice

@@ -1,0 +1,150 @@
+#include "engine/model/tokenizer/added_tokens.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/json_reader.h"
+#include "engine/model/tokenizer/steps.h"
+#include "engine/model/tokenizer/unicode.h"
+#include "engine/model/tokenizer/vocabulary.h"
+
+namespace sluice::tokenize {
+namespace {
+
+constexpr size_t kMaxAddedTokens = 65536;
+
+AddedToken Read(ObjectReader& fields) {
+  AddedToken token;
+  token.id = static_cast<int32_t>(fields.Integer("id", 0, kMaxTokens - 1));
+  token.content = fields.String("content", kMaxAffixBytes);
+  token.special = fields.Boolean("special", false);
+  token.single_word = fields.Boolean("single_word", false);
+  token.lstrip = fields.Boolean("lstrip", false);
+  token.rstrip = fields.Boolean("rstrip", false);
+  token.normalized = fields.Boolean("normalized", !token.special);
+  return token;
+}
+
+// Where the spaces begin that `text` ends with.
+size_t SpacesAtEnd(std::string_view text) {
+  size_t begin = text.size();
+  while (begin > 0) {
+    size_t character = begin - 1;
+    while (character > 0 && (static_cast<unsigned char>(text[character]) & 0xC0) == 0x80) {
+      --character;
+    }
+    size_t at = character;
+    if (!IsSpace(NextCodePoint(text, &at))) break;
+    begin = character;
+  }
+  return begin;
+}
+
+// The bytes of the spaces that `text` begins with.
+size_t SpacesAtBegin(std::string_view text) {
+  size_t end = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (!IsSpace(NextCodePoint(text, &at))) break;
+    end = at;
+  }
+  return end;
+}
+
+bool BeginsWithWord(std::string_view text) {
+  size_t at = 0;
+  return !text.empty() && IsWord(NextCodePoint(text, &at));
+}
+
+bool EndsWithWord(std::string_view text) {
+  if (text.empty()) return false;
+  size_t at = text.size() - 1;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return IsWord(NextCodePoint(text, &at));
+}
+
+}  // namespace
+
+absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
+                                               const Normalizer& normalizer) {
+  AddedTokens added;
+  if (list == nullptr || list->is_null()) return added;
+  if (!list->is_array() || list->size() > kMaxAddedTokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("added_tokens is not a list of at most ", kMaxAddedTokens));
+  }
+  absl::Status status;
+  for (size_t i = 0; i < list->size() && status.ok(); ++i) {
+    const std::string path = absl::StrCat("added_tokens[", i, "]");
+    if (!(*list)[i].is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " is not an object"));
+    }
+    ObjectReader fields((*list)[i], absl::StrCat(path, "."), &status);
+    AddedToken token = Read(fields);
+    if (!added.by_id_.try_emplace(token.id, added.tokens_.size()).second) {
+      fields.Fail("id", absl::StrCat("is ", token.id, " as another's"));
+    }
+    const auto content = token.normalized ? normalizer.Apply(token.content)
+                                          : absl::StatusOr<std::string>(token.content);
+    if (!content.ok()) fields.Fail("content", std::string(content.status().message()));
+    if (content.ok() && !content->empty()) {
+      (token.normalized ? added.normalized_ : added.raw_).Add(*content, static_cast<int32_t>(i));
+    }
+    added.tokens_.push_back(std::move(token));
+  }
+  if (!status.ok()) return status;
+  return added;
+}
+
+const AddedToken* AddedTokens::Get(int32_t id) const {
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : &tokens_[it->second];
+}
+
+void AddedTokens::AddSpecial(int32_t id, std::string content) {
+  const auto index = static_cast<int32_t>(tokens_.size());
+  if (content.empty() || !by_id_.try_emplace(id, tokens_.size()).second) return;
+  raw_.Add(content, index);
+  AddedToken& token = tokens_.emplace_back();
+  token.id = id;
+  token.content = std::move(content);
+  token.special = true;
+  token.normalized = false;
+}
+
+int32_t AddedTokens::IdOf(std::string_view content) const {
+  for (const AddedToken& token : tokens_) {
+    if (token.content == content) return token.id;
+  }
+  return kNoToken;
+}
+
+std::vector<AddedTokens::Part> AddedTokens::Find(const Trie& trie, std::string_view text) const {
+  std::vector<Part> parts;
+  size_t done = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Trie::Match match = trie.Longest(text.substr(at));
+    if (match.bytes == 0) {
+      ++at;
+      continue;
+    }
+    const AddedToken& token = tokens_[static_cast<size_t>(match.value)];
+    size_t begin = at;
+    size_t end = at + match.bytes;
+    at = end;
+    if (token.single_word &&
+        (EndsWithWord(text.substr(0, begin)) || BeginsWithWord(text.substr(end)))) {
+      continue;
+    }
+    if (token.lstrip) begin = done + SpacesAtEnd(text.substr(done, begin - done));
+    if (token.rstrip) end += SpacesAtBegin(text.substr(end));
+    if (done < begin) parts.push_back({text.substr(done, begin - done), kNoToken});
+    parts.push_back({text.substr(begin, end - begin), token.id});
+    done = end;
+    at = std::max(at, end);
+  }
+  if (done < text.size()) parts.push_back({text.substr(done), kNoToken});
+  return parts;
+}
+
+}  // namespace sluice::tokenize

@@ -1,0 +1,178 @@
+#include "engine/model/tokenizer/decoder.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "engine/model/tokenizer/byte_level.h"
+#include "engine/model/tokenizer/steps.h"
+#include "engine/model/tokenizer/unicode.h"
+#include "engine/model/tokenizer/vocabulary.h"
+
+namespace sluice::tokenize {
+namespace {
+
+using DecodeStep = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
+
+void Fuse(std::vector<std::string>* tokens, bool /*keep_bytes*/) {
+  *tokens = {absl::StrJoin(*tokens, "")};
+}
+
+void DecodeByteLevel(std::vector<std::string>* tokens, bool keep_bytes) {
+  std::string bytes;
+  for (const std::string& token : *tokens) {
+    if (!CharactersToBytes(token, &bytes)) bytes += token;
+  }
+  *tokens = {keep_bytes ? bytes : ToValidUtf8(bytes)};
+}
+
+// Bytes in a row that are characters together become these, others U+FFFD each.
+void DecodeBytes(std::vector<std::string>* tokens, bool keep_bytes) {
+  std::vector<std::string> decoded;
+  std::string bytes;
+  const auto flush = [&] {
+    if (bytes.empty()) return;
+    if (keep_bytes || ToValidUtf8(bytes) == bytes) {
+      decoded.push_back(bytes);
+    } else {
+      decoded.insert(decoded.end(), bytes.size(), std::string(kReplacement));
+    }
+    bytes.clear();
+  };
+  for (std::string& token : *tokens) {
+    if (const int byte = ByteOf(token); byte >= 0) {
+      bytes.push_back(static_cast<char>(byte));
+      continue;
+    }
+    flush();
+    decoded.push_back(std::move(token));
+  }
+  flush();
+  *tokens = std::move(decoded);
+}
+
+DecodeStep MakeMetaspaceDecoder(ObjectReader& fields) {
+  const std::string mark = fields.String("replacement", 4, "\xE2\x96\x81");
+  const bool never = fields.Has("prepend_scheme")
+                         ? fields.String("prepend_scheme", kMaxAffixBytes) == "never"
+                         : !fields.Boolean("add_prefix_space", true);
+  if (mark.empty()) fields.Fail("replacement", "is empty");
+  return [mark, never](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
+    bool first = true;
+    for (std::string& token : *tokens) {
+      token = absl::StrReplaceAll(token, {{mark, first && !never ? "" : " "}});
+      first = false;
+    }
+  };
+}
+
+std::string WithoutSpacesBeforeMarks(const std::string& text) {
+  // In this order, one after the other.
+  static constexpr std::pair<const char*, const char*> kChanges[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  std::string clean = text;
+  for (const auto& [from, to] : kChanges) clean = absl::StrReplaceAll(clean, {{from, to}});
+  return clean;
+}
+
+DecodeStep MakeWordPieceDecoder(ObjectReader& fields) {
+  const std::string prefix = fields.String("prefix", kMaxAffixBytes, "##");
+  const bool cleanup = fields.Boolean("cleanup", true);
+  return [prefix, cleanup](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
+    bool first = true;
+    for (std::string& token : *tokens) {
+      if (!first) {
+        token = token.starts_with(prefix) ? token.substr(prefix.size()) : absl::StrCat(" ", token);
+      }
+      if (cleanup) token = WithoutSpacesBeforeMarks(token);
+      first = false;
+    }
+  };
+}
+
+DecodeStep MakeBpeDecoder(ObjectReader& fields) {
+  const std::string suffix = fields.String("suffix", kMaxAffixBytes, "</w>");
+  if (suffix.empty()) fields.Fail("suffix", "is empty");
+  return [suffix](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
+    for (size_t i = 0; i < tokens->size(); ++i) {
+      const char* end = i + 1 < tokens->size() ? " " : "";
+      (*tokens)[i] = absl::StrReplaceAll((*tokens)[i], {{suffix, end}});
+    }
+  };
+}
+
+void Strip(const std::string& content, int64_t start, int64_t stop, std::string* token) {
+  size_t begin = 0;
+  size_t end = token->size();
+  const std::string_view all = *token;
+  for (; start > 0 && all.substr(begin).starts_with(content); --start) begin += content.size();
+  for (; stop > 0 && all.substr(begin, end - begin).ends_with(content); --stop) {
+    end -= content.size();
+  }
+  *token = token->substr(begin, end - begin);
+}
+
+DecodeStep MakeStripDecoder(ObjectReader& fields) {
+  const std::string content = fields.String("content", 4);
+  const int64_t start = fields.Integer("start", 0, kMaxAffixBytes);
+  const int64_t stop = fields.Integer("stop", 0, kMaxAffixBytes);
+  if (CountCodePoints(content) != 1) fields.Fail("content", "is not one character");
+  return [=](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
+    for (std::string& token : *tokens) Strip(content, start, stop, &token);
+  };
+}
+
+// A token on which the expression takes too long stays as it is.
+DecodeStep MakeReplaceDecoder(ObjectReader& fields) {
+  const std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
+  const std::string content = fields.String("content", kMaxAffixBytes);
+  return [pattern, content](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
+    for (std::string& token : *tokens) {
+      const auto spans = pattern->Find(token);
+      if (!spans.ok()) continue;
+      auto replaced = Replace(token, *spans, content);
+      if (replaced.ok()) token = *std::move(replaced);
+    }
+  };
+}
+
+DecodeStep MakeDecodeStep(const std::string& type, ObjectReader& fields) {
+  if (type == "ByteLevel") return DecodeByteLevel;
+  if (type == "Metaspace") return MakeMetaspaceDecoder(fields);
+  if (type == "WordPiece") return MakeWordPieceDecoder(fields);
+  if (type == "BPEDecoder") return MakeBpeDecoder(fields);
+  if (type == "ByteFallback") return DecodeBytes;
+  if (type == "Fuse") return Fuse;
+  if (type == "Strip") return MakeStripDecoder(fields);
+  if (type == "Replace") return MakeReplaceDecoder(fields);
+  fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
+  return nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<Decoder> Decoder::Parse(const nlohmann::json* object) {
+  absl::Status status;
+  Decoder decoder;
+  decoder.spaces_ = object == nullptr;
+  VisitSteps(
+      object, "decoder", "decoders",
+      [&](const std::string& type, ObjectReader& fields) {
+        decoder.steps_.push_back(MakeDecodeStep(type, fields));
+      },
+      &status);
+  if (!status.ok()) return status;
+  return decoder;
+}
+
+std::string Decoder::Apply(std::vector<std::string> tokens, bool keep_bytes) const {
+  for (const DecodeStep& step : steps_) step(&tokens, keep_bytes);
+  return absl::StrJoin(tokens, spaces_ ? " " : "");
+}
+
+}  // namespace sluice::tokenize

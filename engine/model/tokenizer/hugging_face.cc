@@ -1,0 +1,144 @@
+#include "engine/model/tokenizer/hugging_face.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/json_reader.h"
+#include "engine/model/tokenizer/added_tokens.h"
+#include "engine/model/tokenizer/decoder.h"
+#include "engine/model/tokenizer/normalizer.h"
+#include "engine/model/tokenizer/pre_tokenizer.h"
+#include "engine/model/tokenizer/subword_model.h"
+#include "engine/model/tokenizer/unicode.h"
+
+namespace sluice::tokenize {
+namespace {
+
+constexpr int kMaxTokenizerDepth = 32;
+
+struct Parts {
+  Normalizer normalizer;
+  AddedTokens added;
+  PreTokenizer pre_tokenizer;
+  std::unique_ptr<const SubwordModel> model;
+  Frame frame;
+  Decoder decoder;
+};
+
+class HuggingFaceTokenizer final : public Tokenizer {
+ public:
+  explicit HuggingFaceTokenizer(Parts parts) : parts_(std::move(parts)) {}
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+    std::vector<int32_t> ids = parts_.frame.prefix;
+    const std::string valid = ToValidUtf8(text);
+    for (const AddedTokens::Part& part : parts_.added.FindRaw(valid)) {
+      if (part.id != kNoToken) {
+        ids.push_back(part.id);
+        continue;
+      }
+      const bool first = part.text.data() == valid.data();
+      if (absl::Status status = EncodeBetween(part.text, first, &ids); !status.ok()) {
+        return status;
+      }
+    }
+    ids.insert(ids.end(), parts_.frame.suffix.begin(), parts_.frame.suffix.end());
+    return ids;
+  }
+
+  std::string Decode(std::span<const int32_t> ids) const override {
+    return parts_.decoder.Apply(TextsOf(ids), /*keep_bytes=*/false);
+  }
+  std::string DecodeBytes(std::span<const int32_t> ids) const override {
+    return parts_.decoder.Apply(TextsOf(ids), /*keep_bytes=*/true);
+  }
+  bool TextIsUtf8() const override { return true; }
+
+ private:
+  std::vector<std::string> TextsOf(std::span<const int32_t> ids) const {
+    const Vocabulary& vocabulary = parts_.model->vocabulary();
+    std::vector<std::string> tokens;
+    tokens.reserve(ids.size());
+    for (const int32_t id : ids) {
+      if (const AddedToken* added = parts_.added.Get(id)) {
+        if (!added->special) tokens.push_back(added->content);
+      } else if (vocabulary.Has(id)) {
+        tokens.push_back(vocabulary.TextOf(id));
+      }
+    }
+    return tokens;
+  }
+
+  absl::Status EncodeBetween(std::string_view text, bool first, std::vector<int32_t>* ids) const {
+    const absl::StatusOr<std::string> normal = parts_.normalizer.Apply(text);
+    if (!normal.ok()) return normal.status();
+    for (const AddedTokens::Part& part : parts_.added.FindNormalized(*normal)) {
+      if (part.id != kNoToken) {
+        ids->push_back(part.id);
+        continue;
+      }
+      std::vector<Piece> pieces;
+      pieces.push_back({std::string(part.text), first && part.text.data() == normal->data()});
+      absl::Status status = parts_.pre_tokenizer.Apply(&pieces);
+      for (size_t i = 0; i < pieces.size() && status.ok(); ++i) {
+        if (!pieces[i].text.empty()) status = parts_.model->Encode(pieces[i].text, ids);
+      }
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  Parts parts_;
+};
+
+const nlohmann::json* FieldOf(const nlohmann::json& document, const char* key) {
+  const auto it = document.find(key);
+  return it == document.end() || it->is_null() ? nullptr : &*it;
+}
+
+template <typename T>
+void Take(absl::StatusOr<T> parsed, T* part, absl::Status* status) {
+  status->Update(parsed.status());
+  if (parsed.ok()) *part = *std::move(parsed);
+}
+
+int32_t IdOf(const Parts& parts, const std::string& token) {
+  if (token.empty()) return kNoToken;
+  const int32_t added = parts.added.IdOf(token);
+  return added != kNoToken ? added : parts.model->vocabulary().IdOf(token);
+}
+
+// What is special by the files beside it is looked for and left out as if this file said so.
+void AddSpecials(const SpecialTokens& specials, Parts* parts) {
+  for (const std::string& token : specials.all) {
+    const int32_t id = IdOf(*parts, token);
+    if (id != kNoToken && parts->added.Get(id) == nullptr) parts->added.AddSpecial(id, token);
+  }
+  if (specials.add_bos) parts->frame.SetBos(IdOf(*parts, specials.bos), *specials.add_bos);
+  if (specials.add_eos) parts->frame.SetEos(IdOf(*parts, specials.eos), *specials.add_eos);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_view text,
+                                                                  const SpecialTokens& specials) {
+  const auto document = ParseJson(text, kMaxTokenizerDepth);
+  if (!document.ok()) return document.status();
+  if (!document->is_object()) return absl::InvalidArgumentError("is not a JSON object");
+  Parts parts;
+  absl::Status status;
+  Take(Normalizer::Parse(FieldOf(*document, "normalizer")), &parts.normalizer, &status);
+  Take(AddedTokens::Parse(FieldOf(*document, "added_tokens"), parts.normalizer), &parts.added,
+       &status);
+  Take(PreTokenizer::Parse(FieldOf(*document, "pre_tokenizer")), &parts.pre_tokenizer, &status);
+  Take(ParseSubwordModel(FieldOf(*document, "model")), &parts.model, &status);
+  Take(ParseFrame(FieldOf(*document, "post_processor")), &parts.frame, &status);
+  Take(Decoder::Parse(FieldOf(*document, "decoder")), &parts.decoder, &status);
+  if (!status.ok()) return status;
+  AddSpecials(specials, &parts);
+  return std::make_unique<HuggingFaceTokenizer>(std::move(parts));
+}
+
+}  // namespace sluice::tokenize

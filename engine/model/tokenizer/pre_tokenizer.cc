@@ -1,0 +1,175 @@
+#include "engine/model/tokenizer/pre_tokenizer.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/enum_names.h"
+#include "engine/model/tokenizer/byte_level.h"
+#include "engine/model/tokenizer/steps.h"
+#include "engine/model/tokenizer/unicode.h"
+
+namespace sluice::tokenize {
+namespace {
+
+using SplitStep = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
+
+// Words of GPT-2, each with the space before it.
+constexpr char kByteLevelWords[] =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr char kWords[] = R"(\w+|[^\w\s]+)";
+
+struct Cut {
+  std::shared_ptr<const Pattern> pattern;
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  bool invert = false;
+
+  absl::Status operator()(const Piece& piece, std::vector<Piece>* out) const {
+    auto spans = pattern->Find(piece.text);
+    if (!spans.ok()) return spans.status();
+    for (Span& span : *spans) span.match = span.match != invert;
+    for (const std::string_view part : Split(piece.text, *spans, behavior)) {
+      out->push_back({std::string(part), piece.first && part.data() == piece.text.data()});
+    }
+    return absl::OkStatus();
+  }
+};
+
+std::shared_ptr<const Pattern> Builtin(const char* expression) {
+  auto pattern = MakeRegexPattern(expression);
+  return pattern.ok() ? *std::move(pattern) : nullptr;
+}
+
+SplitBehavior ReadBehavior(ObjectReader& fields) {
+  if (!fields.Has("behavior")) return SplitBehavior::kIsolated;
+  return fields.Enum<SplitBehavior>("behavior");
+}
+
+SplitStep MakeByteLevel(ObjectReader& fields) {
+  const bool prefix = fields.Boolean("add_prefix_space", true);
+  const bool words = fields.Boolean("use_regex", true);
+  const Cut cut{Builtin(kByteLevelWords)};
+  return [=](const Piece& piece, std::vector<Piece>* out) {
+    Piece whole = piece;
+    if (prefix && !whole.text.starts_with(' ')) whole.text.insert(0, 1, ' ');
+    const size_t begin = out->size();
+    absl::Status status;
+    if (words) {
+      status = cut(whole, out);
+    } else {
+      out->push_back(std::move(whole));
+    }
+    for (size_t i = begin; i < out->size(); ++i) {
+      (*out)[i].text = BytesToCharacters((*out)[i].text);
+    }
+    return status;
+  };
+}
+
+enum class Prepend { kAlways, kNever, kFirst };
+constexpr auto EnumNamesOf(Prepend) {
+  using enum Prepend;
+  return EnumNameTable<Prepend>({{kAlways, "always"}, {kNever, "never"}, {kFirst, "first"}});
+}
+
+Prepend ReadPrepend(ObjectReader& fields) {
+  if (fields.Has("prepend_scheme")) {
+    return fields.Enum<Prepend>("prepend_scheme");
+  }
+  return fields.Boolean("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
+}
+
+SplitStep MakeMetaspace(ObjectReader& fields) {
+  const std::string mark = fields.String("replacement", 4, "\xE2\x96\x81");
+  const Prepend prepend = ReadPrepend(fields);
+  const bool split = fields.Boolean("split", true);
+  if (CountCodePoints(mark) != 1) fields.Fail("replacement", "is not one character");
+  const std::shared_ptr<const Pattern> space = MakeLiteralPattern(" ");
+  const Cut cut{MakeLiteralPattern(mark), SplitBehavior::kMergedWithNext};
+  return [=](const Piece& piece, std::vector<Piece>* out) -> absl::Status {
+    const auto spans = space->Find(piece.text);
+    auto text = Replace(piece.text, *spans, mark);
+    if (!text.ok()) return text.status();
+    const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && piece.first);
+    Piece marked{*std::move(text), piece.first};
+    if (wanted && !marked.text.starts_with(mark)) marked.text.insert(0, mark);
+    if (split) return cut(marked, out);
+    out->push_back(std::move(marked));
+    return absl::OkStatus();
+  };
+}
+
+SplitStep MakeSplit(ObjectReader& fields) {
+  Cut cut{ReadPattern("pattern", fields)};
+  cut.behavior = ReadBehavior(fields);
+  cut.invert = fields.Boolean("invert", false);
+  return cut;
+}
+
+SplitStep MakeDigits(ObjectReader& fields) {
+  const bool individual = fields.Boolean("individual_digits", false);
+  return Cut{MakeClassPattern(IsNumeric),
+             individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
+}
+
+SplitStep MakeBert() {
+  const Cut words{MakeClassPattern(IsSpace), SplitBehavior::kRemoved};
+  const Cut marks{MakeClassPattern(IsPunctuation)};
+  return [=](const Piece& piece, std::vector<Piece>* out) {
+    std::vector<Piece> parts;
+    absl::Status status = words(piece, &parts);
+    for (const Piece& part : parts) status.Update(marks(part, out));
+    return status;
+  };
+}
+
+void MakeSplitSteps(const std::string& type, ObjectReader& fields, std::vector<SplitStep>* steps) {
+  if (type == "ByteLevel") {
+    steps->push_back(MakeByteLevel(fields));
+  } else if (type == "Metaspace") {
+    steps->push_back(MakeMetaspace(fields));
+  } else if (type == "Whitespace") {
+    steps->push_back(Cut{Builtin(kWords), SplitBehavior::kRemoved, /*invert=*/true});
+  } else if (type == "WhitespaceSplit") {
+    steps->push_back(Cut{MakeClassPattern(IsSpace), SplitBehavior::kRemoved});
+  } else if (type == "BertPreTokenizer") {
+    steps->push_back(MakeBert());
+  } else if (type == "Split") {
+    steps->push_back(MakeSplit(fields));
+  } else if (type == "Punctuation") {
+    steps->push_back(Cut{MakeClassPattern(IsPunctuation), ReadBehavior(fields)});
+  } else if (type == "Digits") {
+    steps->push_back(MakeDigits(fields));
+  } else {
+    fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
+  absl::Status status;
+  PreTokenizer pre_tokenizer;
+  VisitSteps(
+      object, "pre_tokenizer", "pretokenizers",
+      [&](const std::string& type, ObjectReader& fields) {
+        MakeSplitSteps(type, fields, &pre_tokenizer.steps_);
+      },
+      &status);
+  if (!status.ok()) return status;
+  return pre_tokenizer;
+}
+
+absl::Status PreTokenizer::Apply(std::vector<Piece>* pieces) const {
+  for (const SplitStep& step : steps_) {
+    std::vector<Piece> next;
+    for (const Piece& piece : *pieces) {
+      if (absl::Status status = step(piece, &next); !status.ok()) return status;
+    }
+    *pieces = std::move(next);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::tokenize

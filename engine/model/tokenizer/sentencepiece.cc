@@ -1,0 +1,247 @@
+#include "engine/model/tokenizer/sentencepiece.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "engine/model/tokenizer/sentencepiece_file.h"
+#include "engine/model/tokenizer/subword_model.h"
+#include "engine/model/tokenizer/trie.h"
+#include "engine/model/tokenizer/unicode.h"
+
+namespace sluice::tokenize {
+namespace {
+
+using Type = SentencePieceFile::Type;
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581 stands for a space
+
+// What SentencePiece does to a text before it is segmented.
+class SpaceNormalizer {
+ public:
+  explicit SpaceNormalizer(const SentencePieceFile& file)
+      : charsmap_(file.charsmap),
+        dummy_(file.add_dummy_prefix),
+        suffix_(file.space_is_suffix),
+        trims_(file.remove_extra_spaces),
+        space_(file.escape_spaces ? kSpace : " ") {
+    for (int32_t id = 0; id < file.vocabulary.end(); ++id) {
+      if (file.TypeOf(id) == Type::kUserDefined) verbatim_.Add(file.vocabulary.TextOf(id), id);
+    }
+  }
+
+  std::string Apply(std::string_view text) const {
+    while (trims_ && !text.empty() && First(text).replacement == " ") {
+      text.remove_prefix(First(text).bytes);
+    }
+    std::string out;
+    if (text.empty()) return out;
+    if (dummy_ && !suffix_) out += kSpace;
+    bool after_space = trims_;
+    while (!text.empty()) {
+      const Charsmap::Match first = First(text);
+      after_space = Append(first.replacement, after_space, &out) && trims_;
+      text.remove_prefix(first.bytes);
+    }
+    while (trims_ && out.ends_with(space_)) out.resize(out.size() - space_.size());
+    if (dummy_ && suffix_) out += kSpace;
+    return out;
+  }
+
+ private:
+  // What the beginning of `text` becomes.
+  Charsmap::Match First(std::string_view text) const {
+    if (const size_t bytes = verbatim_.Longest(text).bytes; bytes > 0) {
+      return {bytes, text.substr(0, bytes)};
+    }
+    if (charsmap_) {
+      if (const auto match = charsmap_->Longest(text)) return *match;
+    }
+    size_t at = 0;
+    NextCodePoint(text, &at);
+    return {at, text.substr(0, at)};
+  }
+
+  // Says whether what is there then ends with a space.
+  bool Append(std::string_view fresh, bool after_space, std::string* out) const {
+    while (after_space && fresh.starts_with(' ')) fresh.remove_prefix(1);
+    if (fresh.empty()) return after_space;
+    for (const char byte : fresh) {
+      if (byte == ' ') {
+        *out += space_;
+      } else {
+        out->push_back(byte);
+      }
+    }
+    return fresh.ends_with(' ');
+  }
+
+  std::optional<Charsmap> charsmap_;
+  Trie verbatim_;
+  bool dummy_, suffix_, trims_;
+  std::string_view space_;
+};
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  SentencePieceTokenizer(SentencePieceFile file, std::unique_ptr<const SubwordModel> model,
+                         Frame frame)
+      : file_(std::move(file)),
+        normalizer_(file_),
+        model_(std::move(model)),
+        frame_(std::move(frame)) {}
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+    std::vector<int32_t> ids = frame_.prefix;
+    const std::string normal = normalizer_.Apply(ToValidUtf8(text));
+    if (!normal.empty()) {
+      if (absl::Status status = model_->Encode(normal, &ids); !status.ok()) return status;
+    }
+    ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
+    return ids;
+  }
+
+  std::string Decode(std::span<const int32_t> ids) const override {
+    return Join(ids, /*keep_bytes=*/false);
+  }
+  std::string DecodeBytes(std::span<const int32_t> ids) const override {
+    return Join(ids, /*keep_bytes=*/true);
+  }
+  bool TextIsUtf8() const override { return true; }
+
+ private:
+  std::string Join(std::span<const int32_t> ids, bool keep_bytes) const {
+    std::string text;
+    std::string bytes;
+    bool begins = true;  // spaces here are those that encoding put there
+    bool space_dropped = false;
+    for (const int32_t id : ids) {
+      if (!model_->vocabulary().Has(id)) continue;
+      const std::string& piece = model_->vocabulary().TextOf(id);
+      if (file_.TypeOf(id) == Type::kByte) {
+        bytes.push_back(static_cast<char>(ByteOf(piece)));
+        continue;
+      }
+      AppendBytes(keep_bytes, &bytes, &text);
+      if (space_dropped || !text.empty()) begins = false;
+      text += TextOf(id, piece, begins, &space_dropped);
+    }
+    AppendBytes(keep_bytes, &bytes, &text);
+    return text;
+  }
+
+  std::string TextOf(int32_t id, std::string_view piece, bool begins, bool* space_dropped) const {
+    *space_dropped = false;
+    if (file_.TypeOf(id) == Type::kControl) return "";
+    if (file_.TypeOf(id) == Type::kUnknown) return file_.unknown_text;
+    if (begins && (file_.add_dummy_prefix || file_.remove_extra_spaces) &&
+        piece.starts_with(kSpace)) {
+      piece.remove_prefix(kSpace.size());
+      *space_dropped = !file_.remove_extra_spaces;
+    }
+    return absl::StrReplaceAll(absl::string_view(piece.data(), piece.size()),
+                               {{absl::string_view(kSpace.data(), kSpace.size()), " "}});
+  }
+
+  // Bytes in a row: characters where they are some, U+FFFD for each other byte.
+  static void AppendBytes(bool keep_bytes, std::string* bytes, std::string* text) {
+    for (size_t at = 0; at < bytes->size();) {
+      size_t next = at;
+      const std::string_view rest = std::string_view(*bytes).substr(at);
+      const bool valid = NextCodePoint(*bytes, &next) != 0xFFFD || rest.starts_with(kReplacement);
+      if (!valid) next = at + 1;
+      *text += valid || keep_bytes ? rest.substr(0, next - at) : kReplacement;
+      at = next;
+    }
+    bytes->clear();
+  }
+
+  SentencePieceFile file_;
+  SpaceNormalizer normalizer_;
+  std::unique_ptr<const SubwordModel> model_;
+  Frame frame_;
+};
+
+std::vector<bool> OfTypes(const SentencePieceFile& file, std::initializer_list<Type> types) {
+  std::vector<bool> flags;
+  flags.reserve(file.types.size());
+  for (const Type type : file.types) {
+    flags.push_back(std::find(types.begin(), types.end(), type) != types.end());
+  }
+  return flags;
+}
+
+std::unique_ptr<const SubwordModel> MakeBpe(const SentencePieceFile& file) {
+  ScoredPieces pieces;
+  pieces.vocabulary = file.vocabulary;
+  pieces.scores = file.scores;
+  pieces.merged = OfTypes(file, {Type::kNormal, Type::kUserDefined});
+  for (int32_t id = 0; id < file.vocabulary.end(); ++id) {
+    if (file.TypeOf(id) == Type::kUserDefined) pieces.unsplit.push_back(id);
+  }
+  pieces.unknown = file.unknown;
+  pieces.byte_fallback = file.byte_fallback;
+  return MakeScoredBpe(std::move(pieces));
+}
+
+// A user's piece is worth so much that it is always taken.
+std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& file) {
+  UnigramPieces pieces;
+  pieces.vocabulary = file.vocabulary;
+  pieces.scores = file.scores;
+  pieces.segmented = OfTypes(file, {Type::kNormal, Type::kUserDefined});
+  double lowest = 0;
+  double highest = 0;
+  bool any = false;
+  for (size_t id = 0; id < file.scores.size(); ++id) {
+    if (file.types[id] != Type::kNormal) continue;
+    lowest = any ? std::min(lowest, file.scores[id]) : file.scores[id];
+    highest = any ? std::max(highest, file.scores[id]) : file.scores[id];
+    any = true;
+  }
+  for (int32_t id = 0; id < file.vocabulary.end(); ++id) {
+    if (file.TypeOf(id) != Type::kUserDefined) continue;
+    const auto bytes = static_cast<double>(file.vocabulary.TextOf(id).size());
+    pieces.scores[static_cast<size_t>(id)] = bytes * highest - 0.1;
+  }
+  pieces.unknown_score = lowest - kUnknownPenalty;
+  pieces.unknown = file.unknown;
+  pieces.byte_fallback = file.byte_fallback;
+  pieces.single_precision = true;
+  return MakeUnigram(std::move(pieces));
+}
+
+Frame FrameOf(const SentencePieceFile& file, const SpecialTokens& specials) {
+  const auto is = [&](const char* name) {
+    return specials.tokenizer_class.find(name) != std::string::npos;
+  };
+  Frame frame;
+  frame.SetBos(file.vocabulary.IdOf(specials.bos.empty() ? file.bos : specials.bos),
+               specials.add_bos.value_or(is("Llama") || is("Gemma")));
+  frame.SetEos(file.vocabulary.IdOf(specials.eos.empty() ? file.eos : specials.eos),
+               specials.add_eos.value_or(is("T5")));
+  return frame;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseSentencePiece(std::string_view bytes,
+                                                                    const SpecialTokens& specials) {
+  auto file = SentencePieceFile::Parse(bytes);
+  if (!file.ok()) return file.status();
+  for (int32_t id = 0; id < file->vocabulary.end(); ++id) {
+    if (file->TypeOf(id) == Type::kByte && ByteOf(file->vocabulary.TextOf(id)) < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is no byte"));
+    }
+  }
+  Frame frame = FrameOf(*file, specials);
+  std::unique_ptr<const SubwordModel> model =
+      file->model == SentencePieceFile::Model::kBpe ? MakeBpe(*file) : MakeUnigramModel(*file);
+  return std::make_unique<SentencePieceTokenizer>(*std::move(file), std::move(model),
+                                                  std::move(frame));
+}
+
+}  // namespace sluice::tokenize

@@ -1,0 +1,43 @@
+#include "engine/model/tokenizer/subword_model.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "engine/model/tokenizer/steps.h"
+
+namespace sluice::tokenize {
+namespace {
+
+// Files of old have no type: a list of pieces is Unigram's, merges are BPE's.
+std::string TypeOf(ObjectReader& fields) {
+  if (fields.Has("type")) return fields.String("type", kMaxTypeBytes);
+  if (fields.Has("merges")) return "BPE";
+  return fields.Has("vocab") && fields.Find("vocab")->is_array() ? "Unigram" : "WordPiece";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const SubwordModel>> ParseSubwordModel(
+    const nlohmann::json* object) {
+  if (object == nullptr || !object->is_object()) {
+    return absl::InvalidArgumentError("model is not an object");
+  }
+  absl::Status status;
+  ObjectReader fields(*object, "model.", &status);
+  const std::string type = TypeOf(fields);
+  std::unique_ptr<const SubwordModel> model;
+  if (type == "BPE") {
+    model = ReadBpe(fields);
+  } else if (type == "WordPiece") {
+    model = ReadWordPiece(fields);
+  } else if (type == "Unigram") {
+    model = ReadUnigram(fields);
+  } else if (type == "WordLevel") {
+    model = ReadWordLevel(fields);
+  } else {
+    fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
+  }
+  if (!status.ok()) return status;
+  return model;
+}
+
+}  // namespace sluice::tokenize

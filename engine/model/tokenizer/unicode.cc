@@ -1,0 +1,132 @@
+#include "engine/model/tokenizer/unicode.h"
+
+#include <unicode/bytestream.h>
+#include <unicode/normalizer2.h>
+#include <unicode/stringpiece.h>
+#include <unicode/uchar.h>
+#include <unicode/utf8.h>
+
+#include "base/check.h"
+
+namespace sluice::tokenize {
+namespace {
+
+constexpr char32_t kCapitalIWithDot = 0x130;  // the one letter whose lower case is two characters
+
+UChar32 Icu(char32_t point) { return static_cast<UChar32>(point); }
+
+bool IsIn(char32_t point, uint32_t categories) {
+  return (U_GET_GC_MASK(Icu(point)) & categories) != 0;
+}
+
+const icu::Normalizer2* NormalizerOf(NormalForm form) {
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* normalizer = nullptr;
+  switch (form) {
+    case NormalForm::kC:
+      normalizer = icu::Normalizer2::getNFCInstance(error);
+      break;
+    case NormalForm::kD:
+      normalizer = icu::Normalizer2::getNFDInstance(error);
+      break;
+    case NormalForm::kKC:
+      normalizer = icu::Normalizer2::getNFKCInstance(error);
+      break;
+    case NormalForm::kKD:
+      normalizer = icu::Normalizer2::getNFKDInstance(error);
+      break;
+  }
+  SLUICE_CHECK(U_SUCCESS(error));
+  return normalizer;
+}
+
+}  // namespace
+
+char32_t NextCodePoint(std::string_view text, size_t* at) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  UChar32 point;
+  U8_NEXT_OR_FFFD(bytes, *at, text.size(), point);
+  return static_cast<char32_t>(point);
+}
+
+void AppendUtf8(char32_t point, std::string* text) {
+  uint8_t bytes[U8_MAX_LENGTH];
+  size_t size = 0;
+  U8_APPEND_UNSAFE(bytes, size, Icu(point));
+  text->append(reinterpret_cast<const char*>(bytes), size);
+}
+
+std::string ToValidUtf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  for (size_t at = 0; at < text.size();) AppendUtf8(NextCodePoint(text, &at), &valid);
+  return valid;
+}
+
+size_t CountCodePoints(std::string_view text) {
+  size_t count = 0;
+  for (size_t at = 0; at < text.size(); ++count) NextCodePoint(text, &at);
+  return count;
+}
+
+bool IsSpace(char32_t point) { return u_isUWhiteSpace(Icu(point)) != 0; }
+
+bool IsPunctuation(char32_t point) {
+  return IsIn(point, U_GC_P_MASK) || (point < 0x80 && IsIn(point, U_GC_S_MASK));
+}
+
+bool IsNumeric(char32_t point) { return IsIn(point, U_GC_N_MASK); }
+
+bool IsWord(char32_t point) {
+  return u_hasBinaryProperty(Icu(point), UCHAR_ALPHABETIC) != 0 ||
+         u_hasBinaryProperty(Icu(point), UCHAR_JOIN_CONTROL) != 0 ||
+         IsIn(point, U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK);
+}
+
+bool IsMark(char32_t point) { return IsIn(point, U_GC_M_MASK); }
+
+bool IsNonspacingMark(char32_t point) { return IsIn(point, U_GC_MN_MASK); }
+
+bool IsControl(char32_t point) {
+  if (point == '\t' || point == '\n' || point == '\r') return false;
+  return IsIn(point, U_GC_C_MASK);
+}
+
+bool IsIdeograph(char32_t point) {
+  struct Range {
+    char32_t first, last;
+  };
+  constexpr Range kRanges[] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF},
+                               {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF},
+                               {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+  for (const Range& range : kRanges) {
+    if (point >= range.first && point <= range.last) return true;
+  }
+  return false;
+}
+
+std::string ToLower(std::string_view text) {
+  std::string lower;
+  lower.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const char32_t point = NextCodePoint(text, &at);
+    if (point == kCapitalIWithDot) {
+      lower += "i\xCC\x87";  // with the combining dot, U+0307
+    } else {
+      AppendUtf8(static_cast<char32_t>(u_tolower(Icu(point))), &lower);
+    }
+  }
+  return lower;
+}
+
+std::string Normalize(std::string_view text, NormalForm form) {
+  UErrorCode error = U_ZERO_ERROR;
+  std::string normal;
+  icu::StringByteSink<std::string> sink(&normal);
+  const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
+  NormalizerOf(form)->normalizeUTF8(0, piece, sink, nullptr, error);
+  SLUICE_CHECK(U_SUCCESS(error));
+  return normal;
+}
+
+}  // namespace sluice::tokenize

@@ -1,0 +1,76 @@
+#include "engine/model/tokenizer/vocabulary.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace sluice::tokenize {
+
+absl::StatusOr<Vocabulary> Vocabulary::Parse(const nlohmann::json* object,
+                                             const std::string& path) {
+  if (object == nullptr || !object->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not an object"));
+  }
+  Vocabulary vocabulary;
+  for (const auto& [text, id] : object->items()) {
+    const bool valid = id.is_number_unsigned() && id.get<uint64_t>() < kMaxTokens &&
+                       vocabulary.Add(text, id.get<int32_t>());
+    if (valid) continue;
+    return absl::InvalidArgumentError(absl::StrCat(path, ".", absl::CEscape(text.substr(0, 64)),
+                                                   " has no id of its own, an integer below ",
+                                                   kMaxTokens));
+  }
+  return vocabulary;
+}
+
+bool Vocabulary::Add(std::string text, int32_t id) {
+  if (id < 0 || id >= kMaxTokens || text.size() > kMaxTokenBytes || Has(id)) return false;
+  if (!ids_.try_emplace(text, id).second) return false;
+  if (id >= end()) {
+    texts_.resize(static_cast<size_t>(id) + 1);
+    present_.resize(texts_.size());
+  }
+  longest_bytes_ = std::max(longest_bytes_, text.size());
+  present_[static_cast<size_t>(id)] = true;
+  texts_[static_cast<size_t>(id)] = std::move(text);
+  return true;
+}
+
+int32_t Vocabulary::IdOf(std::string_view text) const {
+  const auto it = ids_.find(absl::string_view(text.data(), text.size()));
+  return it == ids_.end() ? kNoToken : it->second;
+}
+
+const std::string& Vocabulary::TextOf(int32_t id) const {
+  static const std::string* const empty = new std::string;
+  return Has(id) ? texts_[static_cast<size_t>(id)] : *empty;
+}
+
+bool Vocabulary::Has(int32_t id) const {
+  return id >= 0 && id < end() && present_[static_cast<size_t>(id)];
+}
+
+bool Vocabulary::AppendBytes(std::string_view text, std::vector<int32_t>* ids) const {
+  const size_t size = ids->size();
+  for (const char byte : text) {
+    const int32_t id = IdOf(absl::StrFormat("<0x%02X>", static_cast<unsigned char>(byte)));
+    if (id == kNoToken) {
+      ids->resize(size);
+      return false;
+    }
+    ids->push_back(id);
+  }
+  return true;
+}
+
+int ByteOf(const std::string& token) {
+  int byte = 0;
+  const bool shaped = token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
+  return shaped && absl::SimpleHexAtoi(token.substr(3, 2), &byte) ? byte : -1;
+}
+
+}  // namespace sluice::tokenize

@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/tokenizer/steps.h"
+#include "engine/model/tokenizer/subword_model.h"
+#include "engine/model/tokenizer/unicode.h"
+
+namespace sluice::tokenize {
+namespace {
+
+constexpr int64_t kMaxWordCharacters = 4096;
+
+class WordPiece final : public SubwordModel {
+ public:
+  WordPiece(Vocabulary vocabulary, std::string prefix, int32_t unknown, int64_t max_characters)
+      : vocabulary_(std::move(vocabulary)),
+        prefix_(std::move(prefix)),
+        unknown_(unknown),
+        max_characters_(static_cast<size_t>(max_characters)) {}
+
+  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
+    const size_t size = ids->size();
+    bool known = CountCodePoints(piece) <= max_characters_;
+    for (size_t at = 0; known && at < piece.size();) {
+      const size_t bytes = AppendLongest(piece.substr(at), at > 0, ids);
+      known = bytes > 0;
+      at += bytes;
+    }
+    if (known) return absl::OkStatus();
+    ids->resize(size);
+    ids->push_back(unknown_);
+    return absl::OkStatus();
+  }
+
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+
+ private:
+  // The bytes of the token that it appends; 0: none begins `rest`.
+  size_t AppendLongest(std::string_view rest, bool inside, std::vector<int32_t>* ids) const {
+    std::string token = inside ? prefix_ : std::string();
+    const size_t before = token.size();
+    token += rest.substr(0, std::min(rest.size(), vocabulary_.longest_bytes()));
+    for (; token.size() > before; token.pop_back()) {
+      const int32_t id = vocabulary_.IdOf(token);
+      if (id == kNoToken) continue;
+      ids->push_back(id);
+      return token.size() - before;
+    }
+    return 0;
+  }
+
+  Vocabulary vocabulary_;
+  std::string prefix_;
+  int32_t unknown_;
+  size_t max_characters_;
+};
+
+class WordLevel final : public SubwordModel {
+ public:
+  WordLevel(Vocabulary vocabulary, int32_t unknown)
+      : vocabulary_(std::move(vocabulary)), unknown_(unknown) {}
+
+  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
+    const int32_t id = vocabulary_.IdOf(piece);
+    if (id == kNoToken && unknown_ == kNoToken) {
+      return absl::FailedPreconditionError("the tokenizer has no token for a word of it");
+    }
+    ids->push_back(id == kNoToken ? unknown_ : id);
+    return absl::OkStatus();
+  }
+
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+
+ private:
+  Vocabulary vocabulary_;
+  int32_t unknown_;
+};
+
+Vocabulary ReadVocabulary(ObjectReader& fields) {
+  auto vocabulary = Vocabulary::Parse(fields.Find("vocab"), "vocab");
+  if (vocabulary.ok()) return *std::move(vocabulary);
+  fields.Fail("vocab", absl::StrCat("is refused: ", vocabulary.status().message()));
+  return Vocabulary();
+}
+
+}  // namespace
+
+std::unique_ptr<const SubwordModel> ReadWordPiece(ObjectReader& fields) {
+  Vocabulary vocabulary = ReadVocabulary(fields);
+  const std::string prefix = fields.String("continuing_subword_prefix", kMaxAffixBytes, "##");
+  const int32_t unknown = vocabulary.IdOf(fields.String("unk_token", kMaxTokenBytes, "[UNK]"));
+  const int64_t most = fields.Integer("max_input_chars_per_word", 1, kMaxWordCharacters, 100);
+  if (unknown == kNoToken) fields.Fail("unk_token", "is not in the vocabulary");
+  return std::make_unique<WordPiece>(std::move(vocabulary), prefix, unknown, most);
+}
+
+std::unique_ptr<const SubwordModel> ReadWordLevel(ObjectReader& fields) {
+  Vocabulary vocabulary = ReadVocabulary(fields);
+  const int32_t unknown = vocabulary.IdOf(fields.String("unk_token", kMaxTokenBytes, "<unk>"));
+  return std::make_unique<WordLevel>(std::move(vocabulary), unknown);
+}
+
+}  // namespace sluice::tokenize

@@ -1,0 +1,150 @@
+#include "engine/plans/ladder_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/json_reader.h"
+#include "base/stable_hash.h"
+#include "engine/journal/schedule_json.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr std::streamsize kMostBytes = 4 << 20;
+constexpr int kMostDepth = 4;
+constexpr size_t kBytesOfTensor = 64;
+
+std::string Fingerprint(const Model& model) {
+  const ModelConfig& config = model.config;
+  StableHash hash;
+  for (const int64_t size :
+       {config.vocab_size, config.hidden_size, config.intermediate_size, config.layers,
+        config.heads, config.kv_heads, config.head_dim, config.max_positions,
+        config.position_wise.max_positions, int64_t{config.causal}, int64_t{config.xsa.Any()}}) {
+    hash.Add(size);
+  }
+  std::vector<std::pair<std::string, const Tensor*>> tensors;
+  for (const auto& [name, tensor] : model.checkpoint.tensors()) tensors.push_back({name, &tensor});
+  std::sort(tensors.begin(), tensors.end());
+  for (const auto& [name, tensor] : tensors) {
+    hash.Add(name);
+    hash.Add(static_cast<int64_t>(tensor->dtype));
+    for (const int64_t extent : tensor->shape) hash.Add(extent);
+    // Two bytes an element at least.
+    const size_t bytes = std::min(kBytesOfTensor, 2 * static_cast<size_t>(tensor->elements()));
+    hash.Add(std::string_view(static_cast<const char*>(tensor->data), bytes));
+  }
+  return absl::StrCat(absl::Hex(hash.value(), absl::kZeroPad16));
+}
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
+  std::string text(static_cast<size_t>(kMostBytes) + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || file.gcount() > kMostBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("unreadable, or over ", kMostBytes, " bytes"));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+absl::Status CheckKey(const json& document,
+                      const std::vector<std::pair<std::string, std::string>>& key) {
+  const auto of = document.find("for");
+  if (of == document.end() || !of->is_object()) {
+    return absl::InvalidArgumentError("\"for\" is not an object");
+  }
+  for (const auto& [name, expected] : key) {
+    const absl::StatusOr<std::string> found = StringFromJson(*of, name);
+    if (!found.ok()) return found.status();
+    if (*found != expected) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("it is for another ", name, ": not ", expected));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Whatever fits into the largest step must fit the ladder. Of a padded one only the costs are of use.
+absl::Status CheckLargest(const Ladder& ladder, const LadderLimits& limits) {
+  if (ladder.max_sequences() > limits.max_sequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", ladder.max_sequences(), " sequences, over ", limits.max_sequences));
+  }
+  const Ladder widest = MakePackedLadder({}, limits);
+  const Bucket& largest = ladder.largest();
+  if (ladder.padded() || largest == widest.largest()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "its largest bucket has ", largest.tokens, " tokens and ", largest.sequences,
+      " sequences, not ", widest.largest().tokens, " and ", widest.largest().sequences));
+}
+
+json ObjectAt(const json& document, const char* key) {
+  const auto it = document.find(key);
+  return it == document.end() || !it->is_object() ? json::object() : *it;
+}
+
+}  // namespace
+
+LadderFile::LadderFile(std::string path, const Model& model, const BackendInfo& info,
+                       const LadderLimits& limits, PolicyKind policy)
+    : path_(std::move(path)), limits_(limits) {
+  key_ = {{"model", model.name},
+          {"version", absl::StrCat(model.version)},
+          {"weights", Fingerprint(model)},
+          {"build", SLUICE_VERSION},
+          {"device", info.device},
+          {"profile", info.profile},
+          {"policy", absl::StrCat(static_cast<int>(policy))},
+          {"max_tokens", absl::StrCat(limits.max_tokens)},
+          {"max_sequences", absl::StrCat(limits.max_sequences)}};
+}
+
+absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
+  const absl::StatusOr<std::string> text = ReadWhole(path_);
+  if (!text.ok()) return text.status();
+  const absl::StatusOr<json> document = ParseJson(*text, kMostDepth);
+  if (!document.ok()) return document.status();
+  if (!document->is_object() || document->value("sluice_ladder", json()) != kFormat) {
+    return absl::InvalidArgumentError("it is no ladder file of this format");
+  }
+  if (absl::Status status = CheckKey(*document, key_); !status.ok()) return status;
+  absl::StatusOr<Ladder> ladder = LadderFromJson(ObjectAt(*document, "ladder"));
+  if (!ladder.ok()) return ladder.status();
+  absl::StatusOr<CostModel::State> costs = CostsFromJson(ObjectAt(*document, "costs"));
+  if (!costs.ok()) return costs.status();
+  if (absl::Status status = CheckLargest(*ladder, limits_); !status.ok()) return status;
+  return Content{*std::move(ladder), *std::move(costs)};
+}
+
+absl::Status LadderFile::Write(const Ladder& ladder, const CostModel::State& costs) const {
+  json key = json::object();
+  for (const auto& [name, value] : key_) key[name] = value;
+  const json document = {{"sluice_ladder", kFormat},
+                         {"for", std::move(key)},
+                         {"ladder", BucketsToJson(ladder.buckets())},
+                         {"costs", CostsToJson(costs)}};
+  const std::string temporary = path_ + ".tmp";
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file << document.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) << '\n';
+  file.close();
+  if (!file || std::rename(temporary.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    std::remove(temporary.c_str());
+    return absl::UnavailableError(absl::StrCat(path_, ": ", std::strerror(error)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

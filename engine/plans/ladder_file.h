@@ -1,0 +1,51 @@
+// Keeps a fitted ladder and the measured costs between runs, so that a new pod starts warm.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/backend.h"
+#include "engine/ladder/ladder.h"
+#include "engine/schedule/cost_model.h"
+
+namespace sluice {
+
+// One JSON object:
+//   {"sluice_ladder": 1,
+//    "for": {"model", "version", "weights", "build", "device", "profile", "policy", "max_tokens",
+//            "max_sequences"},                          all strings
+//    "ladder": see BucketsToJson,
+//    "costs": see CostsToJson}
+// It is only of use where all of "for" is the same. "weights" is a fingerprint of the architecture
+// and of the tensors' names, types, shapes and first bytes, not of their whole content: it tells
+// models apart, and does not defend against someone who means them to be confused.
+class LadderFile {
+ public:
+  LadderFile(std::string path, const Model& model, const BackendInfo& info,
+             const LadderLimits& limits, PolicyKind policy);
+
+  struct Content {
+    Ladder ladder;
+    CostModel::State costs;
+  };
+  // NotFound: there is no file. FailedPrecondition: it was written for something else, which the
+  // message names. InvalidArgument: it is damaged, or its largest bucket is not that of `limits`.
+  absl::StatusOr<Content> Read() const;
+
+  // Replaces the file at once, or not at all.
+  absl::Status Write(const Ladder& ladder, const CostModel::State& costs) const;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+  const LadderLimits limits_;
+  std::vector<std::pair<std::string, std::string>> key_;
+};
+
+}  // namespace sluice

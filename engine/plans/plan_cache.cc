@@ -1,0 +1,177 @@
+#include "engine/plans/plan_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice {
+
+void BucketUse::Record(const BatchTrace& batch) {
+  batches_.fetch_add(1, std::memory_order_relaxed);
+  if (batch.lookup == Lookup::kHit) hits_.fetch_add(1, std::memory_order_relaxed);
+  useful_tokens_.fetch_add(batch.useful_tokens, std::memory_order_relaxed);
+  computed_tokens_.fetch_add(batch.computed_tokens, std::memory_order_relaxed);
+  sequences_.fetch_add(batch.sequences, std::memory_order_relaxed);
+  last_used_.store(batch.start.time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+BucketStats BucketUse::Stats(const Bucket& bucket) const {
+  const int64_t batches = batches_.load(std::memory_order_relaxed);
+  return {.bucket = bucket,
+          .batches = batches,
+          .hits = hits_.load(std::memory_order_relaxed),
+          .useful_tokens = useful_tokens_.load(std::memory_order_relaxed),
+          .computed_tokens = computed_tokens_.load(std::memory_order_relaxed),
+          .bucket_tokens = batches * bucket.tokens,
+          .sequences = sequences_.load(std::memory_order_relaxed),
+          .last_used = MonoTime(MonoTime::duration(last_used_.load(std::memory_order_relaxed)))};
+}
+
+PlanCache::PlanCache(const Model* model, const ExecutableModel* executable, Clock* clock,
+                     Observer* observer)
+    : model_(model), executable_(executable), clock_(clock), observer_(observer) {}
+
+absl::Status PlanCache::Known(const Bucket& bucket) const {
+  const auto it = entries_.find(bucket);
+  if (it == entries_.end() || it->second.withdrawn() ||
+      absl::IsResourceExhausted(it->second.status)) {
+    return absl::FailedPreconditionError("not prepared");
+  }
+  return it->second.status;
+}
+
+absl::Status PlanCache::Prepare(const Bucket& bucket) {
+  MutexLock preparing(&prepare_mu_);
+  {
+    MutexLock lock(&mu_);
+    const absl::Status known = Known(bucket);
+    if (!absl::IsFailedPrecondition(known)) return known;
+  }
+  const MonoTime start = clock_->Now();
+  absl::StatusOr<std::unique_ptr<Plan>> plan = executable_->Prepare(bucket);
+  const nanoseconds duration = clock_->Now() - start;
+  observer_->OnPlan({.model = model_,
+                     .bucket = bucket,
+                     .ok = plan.ok(),
+                     .duration = duration,
+                     .memory_bytes = plan.ok() ? (*plan)->memory_bytes() : 0});
+  MutexLock lock(&mu_);
+  Entry& entry = entries_[bucket];
+  entry.prepare_time = duration;
+  entry.status = plan.status();
+  if (!plan.ok()) return entry.status;
+  entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
+  Publish();
+  return absl::OkStatus();
+}
+
+absl::Status PlanCache::PublishEager(const Bucket& bucket) {
+  absl::StatusOr<std::unique_ptr<Plan>> plan = executable_->Eager(bucket);
+  if (!plan.ok()) return plan.status();
+  MutexLock lock(&mu_);
+  Entry& entry = entries_[bucket];
+  entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
+  Publish();
+  return absl::OkStatus();
+}
+
+void PlanCache::Withdraw(const Bucket& bucket) {
+  MutexLock lock(&mu_);
+  const auto it = entries_.find(bucket);
+  SLUICE_CHECK(it != entries_.end() && it->second.plan != nullptr);
+  it->second.plan = nullptr;
+  it->second.status = absl::OkStatus();
+  ForgetLongestUnused();
+  Publish();
+}
+
+void PlanCache::ForgetLongestUnused() {
+  auto oldest = entries_.end();
+  size_t withdrawn = 0;
+  MonoTime oldest_use = MonoTime::max();
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    if (!it->second.withdrawn()) continue;
+    ++withdrawn;
+    const MonoTime used = it->second.use->Stats(it->first).last_used;
+    if (used >= oldest_use) continue;
+    oldest_use = used;
+    oldest = it;
+  }
+  if (withdrawn > kMostWithdrawn) entries_.erase(oldest);
+}
+
+std::vector<BucketStats> PlanCache::Stats() const {
+  MutexLock lock(&mu_);
+  std::vector<BucketStats> stats;
+  stats.reserve(entries_.size());
+  for (const auto& [bucket, entry] : entries_) {
+    BucketStats& of_bucket = stats.emplace_back(entry.use->Stats(bucket));
+    of_bucket.prepare_time = entry.prepare_time;
+    of_bucket.ready = entry.plan != nullptr;
+    if (of_bucket.ready) of_bucket.memory_bytes = entry.plan->plan().memory_bytes();
+  }
+  return stats;
+}
+
+int64_t PlanCache::memory_bytes() const {
+  MutexLock lock(&mu_);
+  int64_t bytes = 0;
+  for (const auto& cached : snapshot_->plans) bytes += cached->plan().memory_bytes();
+  return bytes;
+}
+
+void PlanCache::Publish() {
+  auto snapshot = std::make_shared<Snapshot>();
+  for (const auto& [bucket, entry] : entries_) {
+    if (entry.plan != nullptr) snapshot->plans.push_back(entry.plan);
+    if (entry.withdrawn()) snapshot->withdrawn.push_back(bucket);
+  }
+  snapshot_ = std::move(snapshot);
+  version_.fetch_add(1, std::memory_order_release);
+}
+
+void PlanCache::Reader::Refresh() {
+  if (!stale()) return;
+  MutexLock lock(&cache_->mu_);
+  snapshot_ = cache_->snapshot_;
+  version_ = cache_->version_.load(std::memory_order_relaxed);
+}
+
+PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& needs, Cost cost) {
+  Refresh();
+  if (snapshot_ == nullptr) return {};
+  const auto& plans = snapshot_->plans;
+  const auto it = std::partition_point(plans.begin(), plans.end(), [&](const auto& cached) {
+    return cached->plan().bucket() < wanted;
+  });
+  if (it != plans.end() && (*it)->plan().bucket() == wanted) {
+    const Plan& plan = (*it)->plan();
+    const Lookup lookup = plan.eager() ? Lookup::kMissMemory : Lookup::kHit;
+    if (plan.Accepts(needs)) return {.plan = it->get(), .lookup = lookup};
+    return Fallback(needs, cost, Lookup::kMissGuard);
+  }
+  const auto& withdrawn = snapshot_->withdrawn;
+  const bool evicted = std::binary_search(withdrawn.begin(), withdrawn.end(), wanted);
+  return Fallback(needs, cost, evicted ? Lookup::kMissEvicted : Lookup::kMissNotCaptured);
+}
+
+PlanCache::Found PlanCache::Reader::Fallback(const StepNeeds& needs, Cost cost, Lookup miss) const {
+  Found found{.plan = nullptr, .lookup = Lookup::kMissOverCapacity};
+  std::pair<double, int32_t> least;
+  for (const auto& cached : snapshot_->plans) {
+    const Bucket& bucket = cached->plan().bucket();
+    if (!bucket.Fits(needs.size)) continue;
+    if (!cached->plan().Accepts(needs)) {
+      if (found.plan == nullptr) found.lookup = Lookup::kMissGuard;
+      continue;
+    }
+    const std::pair<double, int32_t> price(cost(bucket), bucket.tokens);
+    if (found.plan != nullptr && price >= least) continue;
+    found = {.plan = cached.get(), .lookup = miss};
+    least = price;
+  }
+  return found;
+}
+
+}  // namespace sluice

@@ -1,0 +1,266 @@
+#include "engine/review/adaptive.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iterator>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "engine/review/ladder_fitter.h"
+#include "engine/review/ladder_trial.h"
+#include "engine/schedule/room.h"
+
+namespace sluice {
+namespace {
+
+// The totals of the batches of a ladder this dense are nearly free of its boundaries.
+constexpr double kDenseRatio = 1.05;
+constexpr int32_t kDenseBuckets = 128;
+constexpr int kRounds = 3;
+// Arrivals that are older than this many half-lives are not replayed.
+constexpr int kHalfLives = 4;
+// Nor more arrivals than take so many steps: each is replayed several times.
+constexpr int64_t kMostSteps = 4 * static_cast<int64_t>(Traffic::kRecentArrivals);
+
+// Boundaries suit the arrivals that they were fitted to better than those to come. On stationary
+// traffic that alone seemed to gain, in most reviews, less than this over the root of the arrivals.
+constexpr double kOptimism = 0.5;
+constexpr double kAssumedLoads[] = {0.5, 0.85};
+constexpr uint64_t kSeed = 1;
+
+LadderOptions GeometricOptions(const LadderOptions& options) {
+  LadderOptions geometric = options;
+  geometric.strategy = StrategyKind::kGeometric;
+  return geometric;
+}
+
+Ladder DenseLadder(const LadderOptions& options, const LadderLimits& limits) {
+  LadderOptions dense = GeometricOptions(options);
+  dense.ratio = kDenseRatio;
+  dense.cap_tokens = 0;
+  dense.max_buckets = std::max(options.max_buckets, kDenseBuckets);
+  return *BuildLadder(dense, limits);
+}
+
+double SpanSeconds(std::span<const Arrival> arrivals) {
+  const auto [first, last] = std::ranges::minmax(arrivals, {}, &Arrival::at);
+  return std::chrono::duration<double>(last.at - first.at).count();
+}
+
+struct Candidate {
+  Ladder ladder;
+  LadderTrial trial;
+  double seconds;  // of the device, captures included
+
+  // Device time alone is blind where the device is busy: the time that tight buckets save goes into
+  // smaller batches that start earlier. What they are worth shows in the latency then.
+  double Cost() const { return std::sqrt(seconds * trial.mean_latency_seconds); }
+};
+
+// Looks for the ladder of least cost for the recent arrivals.
+class Search {
+ public:
+  Search(const LadderOptions& options, const BatchOptions& batch_options,
+         const LadderLimits& limits, const CostModel& law, const Ladder& present,
+         std::span<const Arrival> arrivals, const PlanPrices& plan_prices)
+      : options_(options),
+        batch_options_(batch_options),
+        limits_(limits),
+        law_(law),
+        present_(present),
+        arrivals_(arrivals),
+        capture_share_(std::min(
+            SpanSeconds(arrivals) * 1e6 / static_cast<double>(options.review.half_life_us), 1.0)),
+        plan_prices_(plan_prices),
+        prices_{.seconds = [this](const Bucket& bucket) { return CaptureSeconds(bucket); },
+                .memory_bytes = plan_prices.memory_bytes},
+        fitter_(options, limits, law_, prices_) {}
+
+  Candidate Try(Ladder ladder) const {
+    LadderTrial trial = TryLadder(ladder, arrivals_, batch_options_, law_);
+    double seconds = trial.device_seconds;
+    for (const Bucket& bucket : ladder.buckets()) seconds += CaptureSeconds(bucket);
+    return {std::move(ladder), std::move(trial), seconds};
+  }
+
+  // The best of `start` and of those fitted to the arrivals. All respect max_buckets and the memory.
+  Candidate Best(Candidate start) const {
+    Candidate best = std::move(start);
+    const auto consider = [&best](Candidate candidate) {
+      if (candidate.Cost() < best.Cost()) best = std::move(candidate);
+    };
+    consider(
+        Try(fitter_.Prune(*BuildLadder(GeometricOptions(options_), limits_), best.trial.totals)));
+    // Boundaries change the batches that they are fitted to.
+    std::vector<std::vector<WeightedSize>> seen = {
+        TryLadder(DenseLadder(options_, limits_), arrivals_, batch_options_, law_).totals};
+    for (int round = 0; round < kRounds; ++round) {
+      Candidate fitted = Try(fitter_.Fit(Pool(seen)));
+      seen.push_back(fitted.trial.totals);
+      consider(std::move(fitted));
+    }
+    return best;
+  }
+
+  const LadderFitter& fitter() const { return fitter_; }
+
+ private:
+  double CaptureSeconds(const Bucket& bucket) const {
+    return std::ranges::binary_search(present_.buckets(), bucket)
+               ? 0
+               : capture_share_ * plan_prices_.capture_seconds(bucket);
+  }
+
+  const LadderOptions& options_;
+  const BatchOptions& batch_options_;
+  const LadderLimits& limits_;
+  const CostModel& law_;
+  const Ladder& present_;
+  const std::span<const Arrival> arrivals_;
+  // A ladder is expected to last a half-life; the recent arrivals pay their part of its captures.
+  const double capture_share_;
+  const PlanPrices& plan_prices_;
+  const BucketPrices prices_;
+  const LadderFitter fitter_;
+};
+
+// Those of the last few half-lives, the latest ones.
+std::vector<Arrival> FreshArrivals(const Traffic& traffic, const ReviewOptions& options,
+                                   int32_t chunk_tokens) {
+  std::vector<Arrival> arrivals = traffic.RecentArrivals();
+  if (arrivals.empty()) return arrivals;
+  const nanoseconds memory = kHalfLives * std::chrono::microseconds(options.half_life_us);
+  std::erase_if(arrivals, [oldest = arrivals.back().at - memory](const Arrival& arrival) {
+    return arrival.at < oldest;
+  });
+  int64_t steps = 0;
+  auto first = arrivals.end();
+  for (; first != arrivals.begin() && steps < kMostSteps; --first) {
+    Arrival& arrival = *std::prev(first);
+    arrival.steps = static_cast<int32_t>(std::min<int64_t>(arrival.steps, kMostSteps - steps));
+    steps += arrival.steps + (arrival.tokens - 1) / chunk_tokens;
+  }
+  arrivals.erase(arrivals.begin(), first);
+  return arrivals;
+}
+
+std::vector<WeightedSize> RanTotals(const Traffic& traffic, const LadderLimits& limits) {
+  std::vector<WeightedSize> totals;
+  for (const DecayedHistogram::Entry& entry : traffic.batch_tokens().Entries()) {
+    if (entry.tokens <= limits.max_tokens) totals.push_back({entry.tokens, entry.weight});
+  }
+  return totals;
+}
+
+// The law of `costs`; one where a step costs as much as a sixteenth of the largest bucket's tokens
+// when nothing was measured.
+CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
+  CostModel law = LawOf(costs);
+  if (law.Estimate({.bucket = {.tokens = limits.max_tokens, .sequences = 1}}) > 0) return law;
+  constexpr double kSecondsPerToken = 1e-7;
+  CostModel::State assumed;
+  assumed.law[0] = kSecondsPerToken * limits.max_tokens / 16;
+  assumed.law[1] = kSecondsPerToken;
+  law.Restore(assumed);
+  return law;
+}
+
+// Poisson arrivals of at most kRecentArrivals of these lengths in random order, at this share of what
+// full batches of the largest bucket would bear.
+std::vector<Arrival> ArrivalsOf(std::span<const int32_t> lengths, double load,
+                                const LadderLimits& limits, const CostModel& law) {
+  std::mt19937_64 random(kSeed);
+  std::vector<int32_t> drawn;
+  std::ranges::sample(lengths, std::back_inserter(drawn), Traffic::kRecentArrivals, random);
+  std::ranges::shuffle(drawn, random);
+
+  const Bucket largest{.tokens = limits.max_tokens, .sequences = limits.max_sequences};
+  const double seconds_per_token =
+      law.Estimate({.bucket = largest, .computed_tokens = limits.max_tokens}) / limits.max_tokens /
+      load;
+  std::exponential_distribution<double> gap(1);
+  double mean_tokens = 0;
+  for (const int32_t tokens : drawn) mean_tokens += tokens / static_cast<double>(drawn.size());
+
+  std::vector<Arrival> arrivals;
+  double seconds = 0;
+  for (const int32_t tokens : drawn) {
+    seconds += gap(random) * mean_tokens * seconds_per_token;
+    arrivals.push_back(
+        {.at = MonoTime(nanoseconds(std::llround(seconds * 1e9))), .tokens = tokens});
+  }
+  return arrivals;
+}
+
+LadderReview Stays(std::string reason) {
+  LadderReview review;
+  review.reason = std::move(reason);
+  return review;
+}
+
+}  // namespace
+
+LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
+                          const LadderLimits& limits, const Ladder& present, const CostModel& costs,
+                          const Traffic& traffic, const PlanPrices& prices, bool force) {
+  SLUICE_CHECK(!present.padded());
+  const CostModel law = LawOf(costs);
+  const std::vector<Arrival> arrivals = FreshArrivals(
+      traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
+  if (arrivals.empty()) return Stays("nothing arrived yet");
+  if (law.Estimate({.bucket = present.largest()}) <= 0) return Stays("no step was measured yet");
+
+  const Search search(ladder_options, batch_options, limits, law, present, arrivals, prices);
+  const bool adaptive = ladder_options.strategy == StrategyKind::kAdaptive;
+  const Ladder pruned = search.fitter().Prune(present, RanTotals(traffic, limits));
+  const Candidate before = search.Try(present);
+  Candidate after = search.Try(pruned);
+  if (adaptive) after = search.Best(std::move(after));
+
+  LadderReview review;
+  review.gain = 1 - after.Cost() / before.Cost();
+  review.efficiency_before = before.trial.efficiency;
+  review.efficiency_after = after.trial.efficiency;
+  const double min_gain = force ? 0
+                                : ladder_options.review.min_gain +
+                                      kOptimism / std::sqrt(static_cast<double>(arrivals.size()));
+  const bool must_change = pruned != present;
+  if (after.ladder == present) {
+    review.reason = "no better ladder was found";
+  } else if (!must_change && review.gain <= min_gain) {
+    review.reason = absl::StrFormat("the best other ladder would gain %.2f%%, not more than %.2f%%",
+                                    100 * review.gain, 100 * min_gain);
+  } else {
+    review.diff = CompareLadders(present, after.ladder);
+    review.reason = absl::StrFormat("%s %.2f%% on the last %d arrivals",
+                                    must_change ? "buckets had to go; gains" : "gains",
+                                    100 * review.gain, arrivals.size());
+    review.ladder = std::make_shared<const Ladder>(std::move(after.ladder));
+  }
+  return review;
+}
+
+Ladder FitLadder(std::span<const int32_t> lengths, const LadderOptions& ladder_options,
+                 const BatchOptions& batch_options, const LadderLimits& limits,
+                 const CostModel& costs) {
+  const CostModel law = LawOrAssumed(costs, limits);
+  const BucketPrices free{.seconds = [](const Bucket&) { return 0.0; },
+                          .memory_bytes = [](const Bucket&) { return int64_t{0}; }};
+  const LadderFitter fitter(ladder_options, limits, law, free);
+  std::vector<std::vector<WeightedSize>> seen;
+  Ladder ladder = DenseLadder(ladder_options, limits);
+  for (int round = 0; round <= kRounds; ++round) {
+    for (const double load : kAssumedLoads) {
+      seen.push_back(
+          TryLadder(ladder, ArrivalsOf(lengths, load, limits, law), batch_options, law).totals);
+    }
+    ladder = fitter.Fit(Pool(seen));
+  }
+  return ladder;
+}
+
+}  // namespace sluice

@@ -1,0 +1,102 @@
+#include "engine/review/fit.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+// Sizes are numbered from 1; number 0 stands before the first. A capacity at size j that follows one
+// at size i serves the sizes (i, j].
+class Fitter {
+ public:
+  Fitter(std::span<const WeightedSize> sizes, int32_t maximum,
+         const std::function<double(int32_t)>& cost, const std::function<double(int32_t)>& price) {
+    Append(0, 0, 0, 0);
+    for (const WeightedSize& size : sizes) {
+      SLUICE_CHECK(size.tokens > tokens_.back() && size.tokens <= maximum && size.weight > 0);
+      Append(size.tokens, size.weight, cost(size.tokens), price(size.tokens));
+    }
+    if (tokens_.back() < maximum) Append(maximum, 0, cost(maximum), price(maximum));
+  }
+
+  std::vector<int32_t> Fit(int count) {
+    const auto n = static_cast<int32_t>(tokens_.size()) - 1;
+    best_.assign(tokens_.size(), std::numeric_limits<double>::infinity());
+    best_[0] = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (int32_t used = 1; used <= std::min(count, n); ++used) {
+      next_.assign(tokens_.size(), std::numeric_limits<double>::infinity());
+      before_.emplace_back(tokens_.size());
+      Extend(used, n, used - 1, n - 1);
+      best_.swap(next_);
+      // The least cost of exactly `used` capacities is convex in it, for the segment cost is Monge.
+      if (!(best_[static_cast<size_t>(n)] < least)) {
+        before_.pop_back();
+        break;
+      }
+      least = best_[static_cast<size_t>(n)];
+    }
+    return Path(n);
+  }
+
+ private:
+  void Append(int32_t tokens, double weight, double cost, double price) {
+    tokens_.push_back(tokens);
+    cumulated_.push_back((cumulated_.empty() ? 0 : cumulated_.back()) + weight);
+    cost_.push_back(cost);
+    price_.push_back(price);
+  }
+
+  // Fills next_ for the last capacity within [first, last], given that the one before it is within
+  // [low, high]. The best predecessor never descends as the last capacity grows.
+  void Extend(int32_t first, int32_t last, int32_t low, int32_t high) {
+    if (first > last) return;
+    const int32_t middle = first + (last - first) / 2;
+    const auto m = static_cast<size_t>(middle);
+    double least = std::numeric_limits<double>::infinity();
+    int32_t argument = low;
+    for (int32_t i = low; i <= std::min(high, middle - 1); ++i) {
+      const double total = best_[static_cast<size_t>(i)] +
+                           (cumulated_[m] - cumulated_[static_cast<size_t>(i)]) * cost_[m];
+      if (total < least) {
+        least = total;
+        argument = i;
+      }
+    }
+    next_[m] = least + price_[m];
+    before_.back()[m] = argument;
+    Extend(first, middle - 1, low, argument);
+    Extend(middle + 1, last, argument, high);
+  }
+
+  std::vector<int32_t> Path(int32_t last) const {
+    std::vector<int32_t> capacities(before_.size());
+    for (size_t used = before_.size(); used > 0; --used) {
+      capacities[used - 1] = tokens_[static_cast<size_t>(last)];
+      last = before_[used - 1][static_cast<size_t>(last)];
+    }
+    return capacities;
+  }
+
+  std::vector<int32_t> tokens_;
+  std::vector<double> cumulated_;  // weight of the sizes up to this one
+  std::vector<double> cost_;
+  std::vector<double> price_;
+  std::vector<double> best_;  // least cost when the last of as many capacities as done is here
+  std::vector<double> next_;
+  std::vector<std::vector<int32_t>> before_;  // the capacity before it then, per number used
+};
+
+}  // namespace
+
+std::vector<int32_t> FitCapacities(std::span<const WeightedSize> sizes, int32_t maximum, int count,
+                                   const std::function<double(int32_t)>& cost,
+                                   const std::function<double(int32_t)>& price) {
+  SLUICE_CHECK(count >= 1 && maximum >= 1);
+  return Fitter(sizes, maximum, cost, price).Fit(count);
+}
+
+}  // namespace sluice

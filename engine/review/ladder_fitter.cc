@@ -1,0 +1,149 @@
+#include "engine/review/ladder_fitter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr double kFloorRatio = 8;
+// Where the device does not feel padding at all, tight buckets are still preferred to wide ones.
+constexpr double kIndifference = 1e-3;
+
+// A bucket is unused only if its least share would have been this many batches.
+constexpr double kEvidence = 4;
+
+// Its batches go to the next one.
+template <typename Rung>
+void Drop(std::vector<Rung>* rungs, size_t index) {
+  (*rungs)[index + 1].weight += (*rungs)[index].weight;
+  rungs->erase(rungs->begin() + static_cast<ptrdiff_t>(index));
+}
+
+}  // namespace
+
+// At most half of the buckets are spent on the floor.
+double LadderFitter::FloorRatio() const {
+  const double range = static_cast<double>(limits_.max_tokens) / options_.min_tokens;
+  return std::max(kFloorRatio, std::pow(range, 2.0 / options_.max_buckets));
+}
+
+double LadderFitter::PaddingCost(int32_t capacity) const {
+  const Bucket bucket{.tokens = capacity, .sequences = std::min(capacity, limits_.max_sequences)};
+  return law_.Estimate({.bucket = bucket}) +
+         kIndifference * law_.Estimate({.bucket = bucket, .computed_tokens = capacity});
+}
+
+std::vector<int32_t> LadderFitter::WithFloor(std::span<const int32_t> capacities) const {
+  std::vector<int32_t> dense;
+  double previous = std::min(options_.min_tokens, limits_.max_tokens);
+  for (const int32_t capacity : capacities) {
+    const double gap = capacity / previous;
+    const double steps = std::ceil(std::log(gap) / std::log(FloorRatio()) - 1e-9);
+    for (double step = 1; step < steps; ++step) {
+      dense.push_back(static_cast<int32_t>(previous * std::pow(gap, step / steps)));
+    }
+    dense.push_back(capacity);
+    previous = capacity;
+  }
+  return dense;
+}
+
+Ladder LadderFitter::Fit(std::span<const WeightedSize> totals) const {
+  std::map<int32_t, double> raised;
+  for (const WeightedSize& total : totals) {
+    raised[std::clamp(total.tokens, std::min(options_.min_tokens, limits_.max_tokens),
+                      limits_.max_tokens)] += total.weight;
+  }
+  std::vector<WeightedSize> sizes;
+  sizes.reserve(raised.size());
+  for (const auto& [tokens, weight] : raised) sizes.push_back({tokens, weight});
+
+  std::vector<int32_t> capacities;
+  int count = options_.max_buckets;
+  do {
+    capacities = WithFloor(FitCapacities(
+        sizes, limits_.max_tokens, count, [this](int32_t tokens) { return PaddingCost(tokens); },
+        [this](int32_t tokens) {
+          return prices_.seconds(
+              {.tokens = tokens, .sequences = std::min(tokens, limits_.max_sequences)});
+        }));
+  } while (capacities.size() > static_cast<size_t>(options_.max_buckets) && --count > 0);
+  return Prune(MakePackedLadder(std::move(capacities), limits_), totals);
+}
+
+Ladder LadderFitter::Prune(const Ladder& ladder, std::span<const WeightedSize> totals) const {
+  std::vector<Rung> rungs = Rungs(ladder, totals);
+  DropUnused(&rungs);
+  DropToMemory(&rungs);
+  std::vector<Bucket> kept;
+  kept.reserve(rungs.size());
+  for (const Rung& rung : rungs) kept.push_back(rung.bucket);
+  return Ladder(std::move(kept));
+}
+
+std::vector<LadderFitter::Rung> LadderFitter::Rungs(const Ladder& ladder,
+                                                    std::span<const WeightedSize> totals) const {
+  std::vector<Rung> rungs;
+  auto total = totals.begin();
+  for (const Bucket& bucket : ladder.buckets()) {
+    double weight = 0;
+    for (; total != totals.end() && total->tokens <= bucket.tokens; ++total) {
+      weight += total->weight;
+    }
+    rungs.push_back({bucket, weight, prices_.memory_bytes(bucket)});
+  }
+  return rungs;
+}
+
+void LadderFitter::DropUnused(std::vector<Rung>* rungs) const {
+  double least = 0;
+  for (const Rung& rung : *rungs) least += options_.min_bucket_usage * rung.weight;
+  if (least < kEvidence) return;
+  for (size_t i = 0; i + 1 < rungs->size();) {
+    if ((*rungs)[i].weight < least) {
+      Drop(rungs, i);
+    } else {
+      ++i;
+    }
+  }
+}
+
+void LadderFitter::DropToMemory(std::vector<Rung>* rungs) const {
+  if (options_.memory_limit_bytes == 0) return;
+  int64_t bytes = 0;
+  for (const Rung& rung : *rungs) bytes += rung.bytes;
+  while (bytes > options_.memory_limit_bytes && rungs->size() > 1) {
+    // Benefit per byte; of equals the one of most bytes goes first.
+    const auto rank = [&](size_t i) {
+      const Rung& rung = (*rungs)[i];
+      const double benefit = rung.weight * (PaddingCost((*rungs)[i + 1].bucket.tokens) -
+                                            PaddingCost(rung.bucket.tokens));
+      return std::pair(benefit / static_cast<double>(std::max<int64_t>(rung.bytes, 1)),
+                       -rung.bytes);
+    };
+    size_t least = 0;
+    for (size_t i = 1; i + 1 < rungs->size(); ++i) {
+      if (rank(i) < rank(least)) least = i;
+    }
+    bytes -= (*rungs)[least].bytes;
+    Drop(rungs, least);
+  }
+}
+
+std::vector<WeightedSize> Pool(std::span<const std::vector<WeightedSize>> histograms) {
+  std::map<int32_t, double> sums;
+  for (const std::vector<WeightedSize>& histogram : histograms) {
+    for (const WeightedSize& size : histogram) sums[size.tokens] += size.weight;
+  }
+  std::vector<WeightedSize> mean;
+  mean.reserve(sums.size());
+  for (const auto& [tokens, weight] : sums) {
+    mean.push_back({tokens, weight / static_cast<double>(histograms.size())});
+  }
+  return mean;
+}
+
+}  // namespace sluice

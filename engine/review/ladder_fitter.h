@@ -1,0 +1,64 @@
+// Ladders for known batch totals, within the bounds of the options.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/ladder/ladder.h"
+#include "engine/options.h"
+#include "engine/review/fit.h"
+#include "engine/schedule/cost_model.h"
+
+namespace sluice {
+
+// What it costs to have a bucket.
+struct BucketPrices {
+  // To come by it, as a share of the traffic that the totals stand for.
+  std::function<double(const Bucket&)> seconds;
+  std::function<int64_t(const Bucket&)> memory_bytes;
+};
+
+// Pure. `totals` ascend in tokens, are at most the maximum, and count batches.
+class LadderFitter {
+ public:
+  // References outlive it.
+  LadderFitter(const LadderOptions& options, const LadderLimits& limits, const CostModel& law,
+               const BucketPrices& prices)
+      : options_(options), limits_(limits), law_(law), prices_(prices) {}
+
+  // The ladder of least device time for these batches, pruned. Below its largest bucket no capacity
+  // is more than FloorRatio() times the one before it, or min_tokens for the first: whatever the
+  // traffic turns to before the next review is padded by no more than that.
+  Ladder Fit(std::span<const WeightedSize> totals) const;
+
+  // Without the buckets that serve less than min_bucket_usage of the batches, once these are enough to
+  // tell, and without those of the least benefit per byte while all need more than memory_limit_bytes;
+  // never without the largest.
+  Ladder Prune(const Ladder& ladder, std::span<const WeightedSize> totals) const;
+
+ private:
+  double FloorRatio() const;
+  double PaddingCost(int32_t capacity) const;
+  std::vector<int32_t> WithFloor(std::span<const int32_t> capacities) const;
+  // A bucket with the weight of the batches that it serves.
+  struct Rung {
+    Bucket bucket;
+    double weight;
+    int64_t bytes;
+  };
+  std::vector<Rung> Rungs(const Ladder& ladder, std::span<const WeightedSize> totals) const;
+  void DropUnused(std::vector<Rung>* rungs) const;
+  void DropToMemory(std::vector<Rung>* rungs) const;
+
+  const LadderOptions& options_;
+  const LadderLimits& limits_;
+  const CostModel& law_;
+  const BucketPrices& prices_;
+};
+
+// The mean of several histograms, as one.
+std::vector<WeightedSize> Pool(std::span<const std::vector<WeightedSize>> histograms);
+
+}  // namespace sluice

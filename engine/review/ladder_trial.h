@@ -1,0 +1,31 @@
+// What the batch former would make of known arrivals with another ladder.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/ladder/ladder.h"
+#include "engine/options.h"
+#include "engine/review/fit.h"
+#include "engine/schedule/cost_model.h"
+#include "engine/schedule/traffic.h"
+
+namespace sluice {
+
+// The law of `costs` alone. Ladders that are compared are priced by one law: corrections exist only
+// for the buckets that ran, and their noise would decide.
+CostModel LawOf(const CostModel& costs);
+
+struct LadderTrial {
+  std::vector<WeightedSize> totals;  // useful tokens of the batches, ascending
+  double device_seconds = 0;
+  double mean_latency_seconds = 0;
+  double efficiency = 0;  // padding efficiency
+};
+
+// Runs a scheduler over the arrivals, at their times and in any order, but without their deadlines:
+// so each ladder does the same work. Deterministic.
+LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
+                      const BatchOptions& options, const CostModel& law);
+
+}  // namespace sluice

@@ -1,0 +1,170 @@
+#include "engine/review/virtual_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+class VirtualRun {
+ public:
+  VirtualRun(std::span<const Arrival> arrivals, const VirtualRunOptions& options,
+             Scheduler* scheduler)
+      : arrivals_(arrivals), options_(options), scheduler_(*scheduler), live_(arrivals.size()) {
+    const bool generates = std::any_of(arrivals.begin(), arrivals.end(),
+                                       [](const Arrival& arrival) { return arrival.steps > 1; });
+    if (generates && !options.recompute) chunk_tokens_ = options.chunk_tokens;
+  }
+
+  VirtualResult Run() {
+    if (arrivals_.empty()) return result_;
+    now_ = arrivals_.front().at;
+    if (options_.on_timer) timer_ = now_;
+    AdvanceTo(now_);
+    while (Busy()) Step();
+    result_.span_seconds = Seconds(last_end_ - arrivals_.front().at);
+    return result_;
+  }
+
+ private:
+  struct Live {
+    WaitingSequence sequence;
+    int32_t steps_left = 0;
+  };
+
+  bool Busy() const { return next_ < arrivals_.size() || !scheduler_.queue().empty(); }
+
+  MonoTime NextArrival() const {
+    return next_ < arrivals_.size() ? arrivals_[next_].at : MonoTime::max();
+  }
+
+  // Lets everything happen that happens up to `time`, in order of time.
+  void AdvanceTo(MonoTime time) {
+    while (std::min(NextArrival(), timer_) <= time) {
+      if (timer_ < NextArrival()) {
+        const MonoTime next = options_.on_timer(timer_, &scheduler_);
+        SLUICE_CHECK(next > timer_);
+        timer_ = next;
+      } else {
+        Arrive();
+      }
+    }
+    now_ = time;
+  }
+
+  void Arrive() {
+    const Arrival& arrival = arrivals_[next_];
+    SLUICE_CHECK(next_ == 0 || arrivals_[next_ - 1].at <= arrival.at);
+    live_[next_] = {.sequence = {.ticket = next_,
+                                 .priority = arrival.priority,
+                                 .generates = arrival.steps > 1 && !options_.recompute,
+                                 .expected_steps = arrival.steps,
+                                 .queued = arrival.at,
+                                 .deadline = arrival.deadline},
+                    .steps_left = arrival.steps};
+    WaitingSequence* const sequence = &live_[next_++].sequence;
+    SetNextChunk(arrival.tokens, sequence);
+    scheduler_.Arrive(sequence);
+  }
+
+  void Step() {
+    while (const WaitingSequence* expired = scheduler_.queue().Expired(now_)) {
+      scheduler_.Remove(expired);
+      Expire(*expired);
+    }
+    const BatchDecision decision = scheduler_.Decide({.now = now_}, &batch_);
+    if (decision.launch) {
+      RunBatch(decision);
+    } else if (Busy()) {
+      AdvanceTo(std::min(
+          {decision.wait_until, NextArrival(), timer_, scheduler_.queue().EarliestDeadline()}));
+    }
+  }
+
+  void RunBatch(const BatchDecision& decision) {
+    const StepShape shape = ShapeOf(batch_, decision.bucket);
+    const double seconds = options_.cost(shape);
+    const MonoTime start = now_;
+    const MonoTime end = start + nanoseconds(std::max<int64_t>(std::llround(seconds * 1e9), 1));
+    ++result_.batches;
+    result_.useful_tokens += decision.size.tokens;
+    result_.bucket_tokens += decision.bucket.tokens;
+    result_.computed_tokens += shape.computed_tokens;
+    result_.busy_seconds += Seconds(end - start);
+    if (options_.on_batch) {
+      options_.on_batch({.start = start, .end = end, .decision = decision, .sequences = batch_});
+    }
+    AdvanceTo(end);
+    scheduler_.Observe(shape, seconds);
+    for (WaitingSequence* sequence : batch_) EndStep(sequence);
+    last_end_ = end;
+  }
+
+  // Of what is left of the prompt.
+  void SetNextChunk(int32_t left, WaitingSequence* sequence) const {
+    sequence->tokens = chunk_tokens_ == 0 ? left : std::min(left, chunk_tokens_);
+    sequence->later_tokens = left - sequence->tokens;
+    sequence->sampled_rows = sequence->later_tokens > 0 ? 0 : 1;
+  }
+
+  void EndStep(WaitingSequence* sequence) {
+    Live& live = live_[sequence->ticket];
+    if (sequence->later_tokens == 0 && --live.steps_left == 0) {
+      ++result_.sequences;
+      result_.latency_sum_seconds += Seconds(now_ - sequence->queued);
+      if (options_.on_done) options_.on_done(sequence->ticket, now_, true);
+    } else if (sequence->deadline <= now_) {
+      Expire(*sequence);
+    } else {
+      SetNextStep(sequence);
+      scheduler_.Return(sequence);
+    }
+  }
+
+  void SetNextStep(WaitingSequence* sequence) const {
+    const int32_t computed = sequence->first_position + sequence->tokens;
+    sequence->running = !options_.recompute;
+    sequence->first_position = options_.recompute ? 0 : computed;
+    if (sequence->later_tokens > 0) {
+      SetNextChunk(sequence->later_tokens, sequence);
+    } else {
+      sequence->tokens = options_.recompute ? computed + 1 : 1;
+    }
+  }
+
+  void Expire(const WaitingSequence& sequence) {
+    ++result_.expired;
+    if (options_.on_done) options_.on_done(sequence.ticket, now_, false);
+  }
+
+  const std::span<const Arrival> arrivals_;
+  const VirtualRunOptions& options_;
+  Scheduler& scheduler_;
+  int32_t chunk_tokens_ = 0;  // 0: whole prompts
+  std::vector<Live> live_;    // by ticket, which is the arrival's index
+  size_t next_ = 0;           // arrival
+  MonoTime now_{};
+  MonoTime timer_ = MonoTime::max();
+  MonoTime last_end_{};
+  std::vector<WaitingSequence*> batch_;
+  VirtualResult result_;
+};
+
+}  // namespace
+
+double VirtualResult::padding_efficiency() const {
+  return bucket_tokens == 0
+             ? 0
+             : static_cast<double>(useful_tokens) / static_cast<double>(bucket_tokens);
+}
+
+VirtualResult RunVirtually(std::span<const Arrival> arrivals, const VirtualRunOptions& options,
+                           Scheduler* scheduler) {
+  SLUICE_CHECK(scheduler->queue().empty());
+  return VirtualRun(arrivals, options, scheduler).Run();
+}
+
+}  // namespace sluice

@@ -1,0 +1,82 @@
+#include "engine/rows/row_edits.h"
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+bool PenalisesGenerated(const EditRules& rules) {
+  return rules.repetition_penalty != 1.0f || rules.presence_penalty != 0.0f ||
+         rules.frequency_penalty != 0.0f;
+}
+
+// The penalties of generated tokens leave the prompt's as they are.
+bool PenalisesPrompt(const EditRules& rules) { return rules.repetition_penalty != 1.0f; }
+
+std::vector<int32_t> EndingTokens(const Request& request) {
+  std::vector<int32_t> tokens = request.stop.ids;
+  if (!request.stop.ignore_eos) {
+    const std::vector<int32_t>& eos = request.model->config.eos_token_ids;
+    tokens.insert(tokens.end(), eos.begin(), eos.end());
+  }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+}  // namespace
+
+bool RowEdits::Wanted(const Request& request) {
+  return PenalisesGenerated(request.edits) || !request.edits.bias.empty() ||
+         !request.edits.allowed.empty() || request.stop.min_tokens > 0;
+}
+
+RowEdits::RowEdits(const Request& request, std::span<const int32_t> prompt, int32_t max_generated)
+    : request_(request) {
+  const EditRules& rules = request.edits;
+  edits_.repetition = rules.repetition_penalty;
+  edits_.presence = rules.presence_penalty;
+  edits_.frequency = rules.frequency_penalty;
+  edits_.bias = rules.bias;
+  edits_.allowed = rules.allowed;
+  if (request.stop.min_tokens > 0) ending_ = EndingTokens(request);
+  if (PenalisesPrompt(rules)) {
+    for (const int32_t token : prompt) See(token, 0);
+  }
+  if (PenalisesGenerated(rules)) {
+    const size_t room = seen_.size() + static_cast<size_t>(max_generated);
+    seen_.reserve(room);
+    places_.reserve(room);
+  }
+}
+
+void RowEdits::See(int32_t token, int32_t generated) {
+  const auto [place, fresh] = places_.try_emplace(token, static_cast<int32_t>(seen_.size()));
+  if (fresh) {
+    seen_.push_back({.token = token, .generated = generated});
+  } else {
+    seen_[static_cast<size_t>(place->second)].generated += generated;
+  }
+}
+
+void RowEdits::Keep(int32_t token) {
+  if (PenalisesGenerated(request_.edits)) See(token, 1);
+}
+
+const kernels::LogitEdits* RowEdits::At(int32_t index) {
+  edits_.seen = seen_;
+  edits_.banned = {};
+  if (index < request_.stop.min_tokens) edits_.banned = ending_;
+  const bool edits_any = !edits_.seen.empty() || !edits_.bias.empty() || !edits_.banned.empty() ||
+                         !edits_.allowed.empty();
+  return edits_any ? &edits_ : nullptr;
+}
+
+bool Ends(const Request& request, int32_t token) {
+  const StopRules& stop = request.stop;
+  if (std::binary_search(stop.ids.begin(), stop.ids.end(), token)) return true;
+  const std::vector<int32_t>& eos = request.model->config.eos_token_ids;
+  return !stop.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end();
+}
+
+}  // namespace sluice

@@ -1,0 +1,143 @@
+#include "engine/rows/row_states.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "engine/model/output_heads.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kOfStates = kOutputEmbedding | kOutputScores | kOutputCandidates;
+
+// As PyTorch's normalize has it.
+constexpr double kLeastLength = 1e-12;
+
+void Rescale(ScoreScale scale, std::span<double> scores) {
+  switch (scale) {
+    case ScoreScale::kRaw:
+      return;
+    case ScoreScale::kSoftmax:
+      return Softmax(scores);
+    case ScoreScale::kSigmoid:
+      return Sigmoid(scores);
+    case ScoreScale::kLogSoftmax:
+      return LogSoftmax(scores);
+  }
+}
+
+// Rounds to float. False: one is NaN or +inf.
+bool Write(std::span<const double> values, float* out) {
+  for (const double value : values) {
+    *out = static_cast<float>(value);
+    if (std::isnan(*out) || *out == std::numeric_limits<float>::infinity()) return false;
+    ++out;
+  }
+  return true;
+}
+
+}  // namespace
+
+StatePool::StatePool(Pooling pooling, int32_t length, int64_t width)
+    : first_(pooling == Pooling::kLast ? length - 1 : 0),
+      count_(pooling == Pooling::kMean ? length : 1),
+      sum_(static_cast<size_t>(width)) {}
+
+bool StatePool::Wants(int32_t position) const {
+  return position >= first_ + added_ && position < first_ + count_;
+}
+
+void StatePool::Add(std::span<const float> state) {
+  for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += state[i];
+  ++added_;
+}
+
+std::span<const double> StatePool::Mean() {
+  SLUICE_CHECK(complete());
+  if (count_ > 1) {
+    for (double& value : sum_) value /= count_;
+  }
+  return sum_;
+}
+
+bool RowStates::Wanted(const Request& request) { return (request.outputs & kOfStates) != 0; }
+
+int64_t RowStates::Bytes(const Request& request) {
+  constexpr int64_t kPools = 3;
+  const ModelConfig& config = request.model->config;
+  return static_cast<int64_t>(sizeof(RowStates)) +
+         kPools * config.hidden_size * static_cast<int64_t>(sizeof(double)) +
+         (config.hidden_size + config.serving.classifier.labels) *
+             static_cast<int64_t>(sizeof(float));
+}
+
+RowStates::RowStates(const Request& request, int32_t length) : request_(request) {
+  const ModelConfig& config = request.model->config;
+  const auto want = [&](std::optional<StatePool>* pool, OutputMask output, Pooling pooling) {
+    if ((request.outputs & output) == 0) return;
+    pool->emplace(pooling, length, config.hidden_size);
+    only_last_ &= pooling == Pooling::kLast;
+  };
+  want(&embedding_, kOutputEmbedding, request.states.pooling);
+  want(&classified_, kOutputScores, config.serving.classifier.pooling);
+  want(&last_, kOutputCandidates, Pooling::kLast);
+}
+
+bool RowStates::Wants(int32_t position) const {
+  const auto wants = [position](const std::optional<StatePool>& pool) {
+    return pool && pool->Wants(position);
+  };
+  return wants(embedding_) || wants(classified_) || wants(last_);
+}
+
+bool RowStates::Take(int32_t position, std::span<const float> state) {
+  if (!std::all_of(state.begin(), state.end(), [](float x) { return std::isfinite(x); })) {
+    return false;
+  }
+  for (std::optional<StatePool>* pool : {&embedding_, &classified_, &last_}) {
+    if (*pool && (*pool)->Wants(position)) (*pool)->Add(state);
+  }
+  return true;
+}
+
+bool RowStates::Finish(int32_t row, Reply* reply) {
+  if (finished_) return true;
+  finished_ = true;
+  return (!embedding_ || WriteEmbedding(row, reply)) && (!classified_ || WriteScores(row, reply)) &&
+         (!last_ || WriteCandidates(row, reply));
+}
+
+bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
+  const std::span<const double> mean = embedding_->Mean();
+  std::vector<double> state(mean.begin(), mean.end());
+  if (request_.states.normalize) {
+    double squares = 0;
+    for (const double value : state) squares += value * value;
+    const double length = std::max(std::sqrt(squares), kLeastLength);
+    for (double& value : state) value /= length;
+  }
+  return Write(state, reply->embedding.data() + static_cast<size_t>(row) * state.size());
+}
+
+bool RowStates::WriteScores(int32_t row, Reply* reply) {
+  std::vector<double> scores;
+  request_.model->classifier->Score(classified_->Mean(), &scores);
+  Rescale(request_.states.scores, scores);
+  return Write(scores, reply->scores.data() + static_cast<size_t>(row) * scores.size());
+}
+
+bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
+  const std::span<const double> state = last_->Mean();
+  std::vector<double> scores;
+  for (const int32_t id : request_.candidates.Of(row)) {
+    scores.push_back(id < 0 ? -std::numeric_limits<double>::infinity()
+                            : request_.model->items->Score(id, state));
+  }
+  Rescale(request_.states.candidates, scores);
+  return Write(
+      scores, reply->candidate_scores.data() + request_.candidates.begin[static_cast<size_t>(row)]);
+}
+
+}  // namespace sluice

@@ -1,0 +1,85 @@
+#include "engine/runner/delivery.h"
+
+#include "base/fault_injection.h"
+
+namespace sluice {
+namespace {
+
+void Finish(Row* row, FinishReason reason) {
+  row->outcome = Row::Outcome::kFinished;
+  row->owner->reply.finish[static_cast<size_t>(row->index)] = reason;
+}
+
+// Is a text that ends the row complete with this token?
+bool EndsText(Row* row, int32_t token, std::string* text) {
+  if (row->text == nullptr) return false;
+  text->clear();
+  row->text->Append(token, text);
+  return row->text->stopped();
+}
+
+}  // namespace
+
+StepDelivery::StepDelivery(size_t most_rows) {
+  tokens_.reserve(most_rows);
+  parts_.reserve(most_rows);
+}
+
+// Decides the row's outcome and appends the token that it keeps.
+void StepDelivery::CollectRow(size_t i, Row* row, ExecutionSlot* slot) {
+  const ExecutionSlot::Result result = slot->Collect(i);
+  const bool spoiled = FaultsOn() && MeetNan(FaultPoint::kDeliver, row->owner->request.id);
+  if (!result.finite || spoiled) {
+    row->outcome = Row::Outcome::kNotFinite;
+    return;
+  }
+  if (!result.at_end) {
+    row->outcome = Row::Outcome::kContinues;
+    return;
+  }
+  if (result.drawn == nullptr) return Finish(row, FinishReason::kNone);
+  const int32_t token = result.drawn->token;
+  if (Ends(row->owner->request, token)) return Finish(row, FinishReason::kStop);
+  const bool candidates = !row->top_ids.empty();
+  tokens_.push_back({.row = row->index,
+                     .index = row->generated,
+                     .token = token,
+                     .logprob = result.drawn->logprob,
+                     .top_ids = candidates ? row->top_ids.data() : nullptr,
+                     .top_logprobs = candidates ? row->top_logprobs.data() : nullptr,
+                     .top_scores = row->top_scores.empty() ? nullptr : row->top_scores.data()});
+  row->outcome = Row::Outcome::kContinues;
+  const bool more = row->Keep(token);
+  if (EndsText(row, token, &text_)) return Finish(row, FinishReason::kStop);
+  if (!more) Finish(row, FinishReason::kLength);
+}
+
+void StepDelivery::Collect(std::span<Row* const> rows, MonoTime now, ExecutionSlot* slot) {
+  tokens_.clear();
+  parts_.clear();
+  for (size_t i = 0; i < rows.size();) {
+    ActiveRequest* const request = rows[i]->owner;
+    const size_t before = tokens_.size();
+    for (; i < rows.size() && rows[i]->owner == request; ++i) {
+      if (rows[i]->outcome != Row::Outcome::kDropped) CollectRow(i, rows[i], slot);
+    }
+    const size_t count = tokens_.size() - before;
+    if (count == 0) continue;
+    parts_.push_back({request, count});
+    RequestTrace& trace = request->trace;
+    if (trace.generated_tokens == 0) trace.first_token = now;
+    trace.generated_tokens += static_cast<int64_t>(count);
+  }
+}
+
+void StepDelivery::Send() {
+  const GeneratedToken* tokens = tokens_.data();
+  for (const Part& part : parts_) {
+    if ((part.request->request.outputs & (kOutputTokens | kOutputTopCandidates)) != 0) {
+      part.request->sink->OnTokens(tokens, static_cast<int>(part.count));
+    }
+    tokens += part.count;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,40 @@
+// From the results of a step to what its requests receive.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/runner/active_request.h"
+#include "engine/runner/execution_slot.h"
+
+namespace sluice {
+
+// What a step drew for its requests. Kept from one step to the next, so that only the largest one yet
+// allocates.
+class StepDelivery {
+ public:
+  explicit StepDelivery(size_t most_rows);
+
+  // Collects each row of the step, `rows` as assigned to `slot`, except those marked kDropped: keeps the
+  // drawn token, decides the row's outcome and its finish reason. `now` is the time of a first token.
+  void Collect(std::span<Row* const> rows, MonoTime now, ExecutionSlot* slot);
+
+  // Calls OnTokens once for each request (whose rows are adjacent) that wants tokens and got some. The
+  // requests live, and no later step of their rows was finished.
+  void Send();
+
+ private:
+  struct Part {
+    ActiveRequest* request;
+    size_t count;  // of tokens_, behind those of the parts before
+  };
+
+  void CollectRow(size_t i, Row* row, ExecutionSlot* slot);
+
+  std::vector<GeneratedToken> tokens_;
+  std::vector<Part> parts_;
+  std::string text_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,199 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "engine/runner/model_table.h"
+
+namespace sluice {
+namespace {
+
+// For messages: printable whatever the bytes.
+std::string Quoted(std::string_view text) {
+  return absl::StrCat("'", absl::CHexEscape(absl::string_view(text.data(), text.size())), "'");
+}
+
+absl::StatusOr<int64_t> ParseVersion(std::string_view text) {
+  int64_t version = 0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, version);
+  if (error != std::errc() || parsed != end || text.front() == '-') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model version ", Quoted(text), " is not a decimal number below 2^63"));
+  }
+  return version;
+}
+
+// Each served model has files of its own: the first one the path given, the others that and their
+// slot.
+std::string PathOf(const std::string& path, size_t slot) {
+  return path.empty() || slot == 0 ? path : absl::StrCat(path, ".", slot);
+}
+
+// Lock order: exchange_mu_, the table's, a runner's own.
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(const EngineOptions& options, Backend* backend, Clock* clock, Observer* observer)
+      : options_(options), backend_(backend), clock_(clock), observer_(observer) {}
+
+  ~EngineImpl() override { Drain(clock_->Now()); }
+
+  absl::Status Exchange(const ModelChange& change) override {
+    MutexLock exchanging(&exchange_mu_);  // one warm-up at a time
+    std::vector<ModelTable::Addition> added;
+    absl::Status status;
+    for (const std::shared_ptr<const Model>& model : change.serve) {
+      status =
+          draining_ ? absl::UnavailableError("the engine is draining") : Prepare(model, &added);
+      if (!status.ok()) break;
+    }
+    std::vector<ModelTable::Place> places;
+    places.reserve(added.size());
+    for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
+    if (status.ok()) status = table_.Exchange(std::move(added), change.withdraw);
+    if (!status.ok()) {
+      added.clear();  // before their places are given to others
+      for (const ModelTable::Place& place : places) table_.Return(place);
+    }
+    if (draining_) StopAdmission();  // it may have begun while this one warmed up
+    return status;
+  }
+
+  absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
+                                                       std::string_view version) const override {
+    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
+    if (!served.ok()) return served.status();
+    return (*served)->model();
+  }
+
+  std::vector<std::shared_ptr<const Model>> Models() const override {
+    std::vector<std::shared_ptr<const Model>> models;
+    for (const ModelTable::Lease& served : table_.Served()) models.push_back(served->model());
+    return models;
+  }
+
+  absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
+                                   MonoTime received) override {
+    const ModelTable::Lease served = table_.FindSnapshot(request.model.get());
+    if (served == nullptr) {
+      observer_->OnRejected(request.model ? request.model->name : "", Rejection::kUnknownModel);
+      return absl::NotFoundError("the request's model is not served");
+    }
+    return served->runner().Submit(std::move(request), std::move(sink), received);
+  }
+
+  void Cancel(RequestId id) override {
+    if (const ModelTable::Lease served = table_.FindRequest(id)) served->runner().Cancel(id);
+  }
+
+  void Drain(MonoTime deadline) override {
+    draining_ = true;
+    StopAdmission();
+    for (const ModelTable::Lease& served : table_.All()) served->runner().AwaitIdle(deadline);
+  }
+
+  std::vector<ModelStats> Stats() const override {
+    std::vector<ModelStats> stats;
+    const std::vector<ModelTable::Lease> all = table_.All();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!HasSuccessor(all, i)) stats.push_back(all[i]->Stats());
+    }
+    return stats;
+  }
+
+  absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
+                                          bool force) override {
+    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
+    if (!served.ok()) return served.status();
+    return (*served)->reviewer().Review(force);
+  }
+
+  absl::StatusOr<Explanation> Explain(std::string_view request_id) const override {
+    absl::StatusOr<Explanation> latest = absl::NotFoundError("no model is served");
+    for (const ModelTable::Lease& served : table_.All()) {
+      absl::StatusOr<Explanation> found = served->runner().Explain(request_id);
+      const bool later = found.ok() && latest.ok() && found->trace.done > latest->trace.done;
+      if (!latest.ok() || later) latest = std::move(found);
+    }
+    return latest;
+  }
+
+  const BackendInfo& backend_info() const override { return backend_->info(); }
+
+ private:
+  // Warms up, beside all that serves.
+  absl::Status Prepare(const std::shared_ptr<const Model>& model,
+                       std::vector<ModelTable::Addition>* added) {
+    const ModelTable::Place place = table_.Reserve();
+    EngineOptions options = options_;
+    options.ladder.file = PathOf(options_.ladder.file, place.slot);
+    options.history.journal = PathOf(options_.history.journal, place.slot);
+    absl::StatusOr<std::unique_ptr<ServedModel>> served =
+        ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_);
+    if (!served.ok()) {
+      table_.Return(place);
+      return absl::Status(served.status().code(),
+                          absl::StrCat("model ", Quoted(model->name), " version ", model->version,
+                                       ": ", served.status().message()));
+    }
+    added->push_back({place, *std::move(served)});
+    return absl::OkStatus();
+  }
+
+  void StopAdmission() {
+    for (const ModelTable::Lease& served : table_.All()) served->runner().StopAdmission();
+  }
+
+  // Does a later one have its name and version?
+  static bool HasSuccessor(const std::vector<ModelTable::Lease>& all, size_t index) {
+    const Model& model = *all[index]->model();
+    return std::any_of(all.begin() + static_cast<std::ptrdiff_t>(index) + 1, all.end(),
+                       [&](const ModelTable::Lease& later) {
+                         return later->model()->name == model.name &&
+                                later->model()->version == model.version;
+                       });
+  }
+
+  // As Resolve.
+  absl::StatusOr<ModelTable::Lease> Named(std::string_view name, std::string_view version) const {
+    ModelTable::Lease served;
+    if (version.empty()) {
+      served = table_.FindHighest(name);
+    } else {
+      const absl::StatusOr<int64_t> number = ParseVersion(version);
+      if (!number.ok()) return number.status();
+      served = table_.Find(name, *number);
+      if (served == nullptr && table_.FindHighest(name) != nullptr) {
+        return absl::NotFoundError(
+            absl::StrCat("model ", Quoted(name), " has no version ", *number));
+      }
+    }
+    if (served == nullptr) return absl::NotFoundError(absl::StrCat("no model ", Quoted(name)));
+    return served;
+  }
+
+  const EngineOptions options_;
+  Backend* const backend_;
+  Clock* const clock_;
+  Observer* const observer_;
+
+  Mutex exchange_mu_;
+  std::atomic<bool> draining_ = false;
+  ModelTable table_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::Create(const EngineOptions& options, Backend* backend, Clock* clock,
+                                       Observer* observer) {
+  return std::make_unique<EngineImpl>(options, backend, clock, observer);
+}
+
+}  // namespace sluice

@@ -1,0 +1,266 @@
+#include "engine/runner/execution_slot.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/rows/padding.h"
+
+namespace sluice {
+namespace {
+
+// A draw that reports nothing but its result.
+SampledRow SampledAt(int32_t sequence, int32_t position) {
+  SampledRow row{};
+  row.sequence = sequence;
+  row.position = position;
+  row.target = -1;
+  return row;
+}
+
+}  // namespace
+
+Bucket ExecutionSlot::CapacityOf(const Ladder& ladder) {
+  Bucket capacity;
+  for (const Bucket& bucket : ladder.buckets()) {
+    capacity.tokens = std::max(capacity.tokens, bucket.tokens);
+    capacity.sequences = std::max(capacity.sequences, bucket.sequences);
+  }
+  return capacity;
+}
+
+absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
+    const ExecutableModel* executable, const Model* model, const Ladder& ladder,
+    const Options& options) {
+  const Bucket capacity = CapacityOf(ladder);
+  SLUICE_CHECK(options.pages >= MostPages(capacity, options.page_tokens));
+  absl::StatusOr<std::unique_ptr<Slot>> slot = executable->CreateSlot(capacity, options.pages);
+  if (!slot.ok()) return slot.status();
+  return std::unique_ptr<ExecutionSlot>(
+      new ExecutionSlot(executable, model, capacity, options, *std::move(slot)));
+}
+
+std::unique_ptr<ExecutionSlot> ExecutionSlot::Beside() const {
+  return std::unique_ptr<ExecutionSlot>(
+      new ExecutionSlot(executable_, model_, capacity_, options_, slot_));
+}
+
+ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* model,
+                             const Bucket& capacity, const Options& options,
+                             std::shared_ptr<Slot> slot)
+    : executable_(executable),
+      model_(model),
+      capacity_(capacity),
+      options_(options),
+      slot_(std::move(slot)),
+      batch_(capacity.tokens, capacity.sequences, static_cast<int32_t>(model->config.max_positions),
+             options.page_tokens, static_cast<int32_t>(model->config.input_width)) {
+  const auto sequences = static_cast<size_t>(capacity.sequences);
+  const auto tokens = static_cast<size_t>(capacity.tokens);
+  padded_.reserve(tokens);
+  step_pages_.resize(static_cast<size_t>(MostPages(capacity, options.page_tokens)));
+  std::iota(step_pages_.begin(), step_pages_.end(), 0);
+  sequences_.reserve(sequences);
+  sampled_.reserve(sequences + tokens);
+  sampled_begin_.reserve(sequences + 1);
+  results_.resize(sequences + tokens);
+  states_.reserve(sequences + tokens);
+  states_begin_.reserve(sequences + 1);
+}
+
+void ExecutionSlot::Assign(std::span<Row* const> rows, const Bucket& bucket) {
+  pages_given_ = 0;
+  padded_.clear();
+  sequences_.clear();
+  sampled_.clear();
+  sampled_begin_.assign(1, 0);
+  states_.clear();
+  states_begin_.assign(1, 0);
+  rows_ = rows;
+  useful_tokens_ = 0;
+  diagnostics_wanted_ = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Row* const row = rows[i];
+    AddRow(*row, bucket);
+    AppendSampledRows(row, static_cast<int32_t>(i));
+    sampled_begin_.push_back(sampled_.size());
+    AppendStates(*row, static_cast<int32_t>(i));
+    states_begin_.push_back(states_.size());
+    useful_tokens_ += row->tokens;
+    diagnostics_wanted_ |= row->generated == 0 && !row->owner->reply.xsa_cos_sim.empty();
+  }
+  while (bucket.padded() && sequences_.size() < static_cast<size_t>(bucket.sequences)) {
+    Place(Padded(nullptr, bucket.positions), bucket.positions);
+  }
+  const auto width = static_cast<size_t>(model_->config.hidden_size);
+  if (state_values_.size() < states_.size() * width)
+    state_values_.resize(states_.capacity() * width);
+  for (size_t s = 0; s < states_.size(); ++s) states_[s].out = state_values_.data() + s * width;
+  batch_.Assign(sequences_, sampled_, executable_->row_order(), states_);
+  if (diagnostics_wanted_) AttachDiagnostics();
+}
+
+void ExecutionSlot::AddRow(const Row& row, const Bucket& bucket) {
+  if (bucket.padded()) {
+    Place(Padded(&row, bucket.positions), bucket.positions);
+  } else if (row.kv.ids.empty()) {
+    Place(row.history.data(), row.tokens);
+  } else {
+    sequences_.push_back({.first_position = row.first_position,
+                          .count = row.tokens,
+                          .tokens = row.history.data() + row.first_position,
+                          .pages = row.kv.ids.data()});
+  }
+  Describe(row);
+}
+
+void ExecutionSlot::Describe(const Row& row) {
+  StepSequence& sequence = sequences_.back();
+  sequence.position_offset = row.position_offset;
+  const std::vector<float>& inputs = row.owner->request.inputs;
+  if (inputs.empty()) return;
+  const int32_t live = std::min(row.step_end(), row.prompt_length) - sequence.first_position;
+  sequence.input_count = std::max(live, 0);
+  sequence.inputs =
+      inputs.data() + static_cast<size_t>(row.prompt_offset + sequence.first_position) *
+                          static_cast<size_t>(model_->config.input_width);
+}
+
+const int32_t* ExecutionSlot::Padded(const Row* row, int32_t positions) {
+  const size_t begin = padded_.size();
+  const auto size = static_cast<size_t>(positions);
+  SLUICE_CHECK(begin + size <= padded_.capacity());  // pointers to earlier sequences stay valid
+  padded_.resize(begin + size);                      // with zeros
+  const std::span<int32_t> tokens = std::span(padded_).subspan(begin);
+  if (row != nullptr) {
+    std::copy(row->history.begin(), row->history.end(), tokens.begin());
+    Pad(options_.padding, row->length(), tokens);
+  }
+  return tokens.data();
+}
+
+void ExecutionSlot::Place(const int32_t* tokens, int32_t count) {
+  const int32_t* const pages = step_pages_.data() + pages_given_;
+  pages_given_ += static_cast<size_t>((count + options_.page_tokens - 1) / options_.page_tokens);
+  SLUICE_CHECK(pages_given_ <= step_pages_.size());
+  sequences_.push_back({.first_position = 0, .count = count, .tokens = tokens, .pages = pages});
+}
+
+void ExecutionSlot::AppendSampledRow(const SampledRow& sampled) {
+  SLUICE_CHECK(sampled_.size() < results_.size());
+  sampled_.push_back(sampled);
+  sampled_.back().result = &results_[sampled_.size() - 1];
+}
+
+void ExecutionSlot::AppendSampledRows(Row* row, int32_t sequence) {
+  if (row->scored) {
+    const int32_t end = std::min(row->step_end(), row->prompt_length - 1);
+    for (int32_t position = row->first_position; position < end; ++position) {
+      SampledRow scored = SampledAt(sequence, position);
+      scored.target = row->history[static_cast<size_t>(position) + 1];
+      AppendSampledRow(scored);
+    }
+  }
+  if (row->step_end() == row->length()) AppendDraw(row, sequence);
+}
+
+// What is wanted of the last position.
+void ExecutionSlot::AppendDraw(Row* row, int32_t sequence) {
+  ActiveRequest& active = *row->owner;
+  const Request& request = active.request;
+  const bool logits = row->generated == 0 && active.Wants(kOutputLogits);
+  if (row->max_generated == 0 && !logits) return;
+  SampledRow last = SampledAt(sequence, row->length() - 1);
+  last.params = request.sampling;
+  last.params.token_index = static_cast<uint64_t>(row->generated);
+  last.params.sample = static_cast<uint32_t>(row->index);
+  if (row->edits != nullptr) last.edits = row->edits->At(row->generated);
+  if (logits) {
+    last.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
+  }
+  last.excluded = request.excluded.Of(row->index);
+  if (!row->top_ids.empty()) {
+    last.num_top = request.num_top;
+    last.top_ids = row->top_ids.data();
+    last.top_logprobs = row->top_logprobs.data();
+    if (!row->top_scores.empty()) last.top_scores = row->top_scores.data();
+  }
+  AppendSampledRow(last);
+}
+
+void ExecutionSlot::AppendStates(const Row& row, int32_t sequence) {
+  if (row.states == nullptr) return;
+  const int32_t end = std::min(row.step_end(), row.prompt_length);
+  for (int32_t position = row.first_position; position < end; ++position) {
+    if (row.states->Wants(position)) states_.push_back({sequence, position, nullptr});
+  }
+}
+
+void ExecutionSlot::AttachDiagnostics() {
+  const ModelConfig& config = model_->config;
+  const size_t most = static_cast<size_t>(config.layers * capacity_.tokens * config.heads);
+  const size_t live = static_cast<size_t>(config.layers * batch_.tokens() * config.heads);
+  for (std::vector<float>* buffer : {&xsa_cos_sim_, &xsa_proj_frac_}) {
+    buffer->reserve(most);
+    buffer->assign(live, 0.0f);  // layers without XSA leave theirs as they are
+  }
+  batch_.xsa_cos_sim = xsa_cos_sim_.data();
+  batch_.xsa_proj_frac = xsa_proj_frac_.data();
+}
+
+ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
+  Row* const row = rows_[i];
+  Reply& reply = row->owner->reply;
+  const size_t begin = sampled_begin_[i];
+  const size_t end = sampled_begin_[i + 1];
+  for (size_t s = begin; s < end; ++s) {
+    if (results_[s].token < 0) return {.finite = false};
+  }
+  if (!CollectStates(i)) return {.finite = false};
+  Result result{.at_end = row->step_end() == row->length()};
+  for (size_t s = begin; s < end; ++s) {
+    if (sampled_[s].target >= 0) {
+      reply.prompt_logprobs[static_cast<size_t>(row->prompt_offset + sampled_[s].position + 1)] =
+          results_[s].logprob;
+    } else if (row->max_generated > 0) {
+      result.drawn = &results_[s];
+    }
+  }
+  if (row->generated == 0 && !reply.xsa_cos_sim.empty()) {
+    ScatterDiagnostics(i, xsa_cos_sim_.data(), &reply.xsa_cos_sim);
+    ScatterDiagnostics(i, xsa_proj_frac_.data(), &reply.xsa_proj_frac);
+  }
+  return result;
+}
+
+bool ExecutionSlot::CollectStates(size_t i) {
+  Row* const row = rows_[i];
+  const auto width = static_cast<size_t>(model_->config.hidden_size);
+  for (size_t s = states_begin_[i]; s < states_begin_[i + 1]; ++s) {
+    if (!row->states->Take(states_[s].position, std::span(states_[s].out, width))) return false;
+  }
+  if (row->states != nullptr && row->step_end() == row->prompt_length) {
+    return row->states->Finish(row->index, &row->owner->reply);
+  }
+  return true;
+}
+
+void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
+                                       std::vector<float>* reply) const {
+  const ModelConfig& config = model_->config;
+  const Row& row = *rows_[i];
+  const auto steps = batch_.sequence_rows().subspan(
+      static_cast<size_t>(batch_.sequences()[i].rows_offset), static_cast<size_t>(row.tokens));
+  // [layers, length, heads] of the row
+  float* const of_row = reply->data() + config.layers * config.heads * row.prompt_offset;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const float* of_layer = source + layer * batch_.tokens() * config.heads;  // [tokens, heads]
+    float* out = of_row + (layer * row.prompt_length + row.first_position) * config.heads;
+    for (int32_t step_row : steps) {
+      out = std::copy_n(of_layer + step_row * config.heads, config.heads, out);
+    }
+  }
+}
+
+}  // namespace sluice

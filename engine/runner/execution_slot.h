@@ -1,0 +1,109 @@
+// One place in which a step runs: the backend's slot, its KV pages, and the buffers around it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/backend.h"
+#include "engine/ladder/ladder.h"
+#include "engine/options.h"
+#include "engine/runner/active_request.h"
+#include "engine/step_batch.h"
+
+namespace sluice {
+
+// Turns rows into a step batch, runs it, and brings the results back to the rows and their replies.
+// A row's step computes its positions [first_position, step_end()) in the KV pages that it holds; rows
+// that hold none, which compute all of theirs, are given pages for this step only, from 0 on. In a
+// padded bucket it fills up the rectangle: each row to its positions, and sequences of nobody's below
+// the last row, so that the device computes what a padded layout costs. Storage is allocated at
+// construction (that of diagnostics and states when first asked for). One thread uses it, and those
+// beside it.
+class ExecutionSlot {
+ public:
+  struct Options {
+    PaddingKind padding = PaddingKind::kZeros;
+    int32_t page_tokens = 0;
+    int32_t pages = 0;  // at least MostPages of CapacityOf(ladder)
+  };
+  // The most tokens and the most sequences of any bucket.
+  static Bucket CapacityOf(const Ladder& ladder);
+  // For every bucket of `ladder`. Both pointers outlive the slot. Errors are the backend's.
+  static absl::StatusOr<std::unique_ptr<ExecutionSlot>> Create(const ExecutableModel* executable,
+                                                               const Model* model,
+                                                               const Ladder& ladder,
+                                                               const Options& options);
+  // Another one in the same place, with buffers of its own: for a step that is laid out and started
+  // while this one's runs.
+  std::unique_ptr<ExecutionSlot> Beside() const;
+
+  // Lays the rows' steps out for `bucket`, with all that their requests want of these. The rows fit
+  // it and stay as they are until they were collected.
+  void Assign(std::span<Row* const> rows, const Bucket& bucket);
+
+  // As ExecutableModel's.
+  void Start(const Plan& plan) { executable_->Start(plan, *slot_, batch_); }
+  absl::Status Finish() { return executable_->Finish(*slot_); }
+  absl::Status Replay(const Plan& plan) { return executable_->Replay(plan, *slot_, batch_); }
+
+  struct Result {
+    bool finite = true;                            // false: nothing of the row may be used
+    bool at_end = true;                            // false: more of its prompt is to be computed
+    const kernels::SampleResult* drawn = nullptr;  // nullptr: no token was asked for
+  };
+  // After a Finish without error: what came of row `i`. Writes prompt log-probabilities, diagnostics
+  // and what is made of states to its request's reply (logits and candidates are there already).
+  Result Collect(size_t i);
+
+  int32_t useful_tokens() const { return useful_tokens_; }
+  int32_t computed_tokens() const { return batch_.tokens(); }
+  int64_t memory_bytes() const { return slot_->memory_bytes(); }
+
+ private:
+  ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
+                const Options& options, std::shared_ptr<Slot> slot);
+
+  // The tokens of a row's history, extended to `positions`; nullptr: a sequence of nobody's.
+  const int32_t* Padded(const Row* row, int32_t positions);
+  // Adds a sequence in pages for this step only.
+  void Place(const int32_t* tokens, int32_t count);
+  void AddRow(const Row& row, const Bucket& bucket);
+  // Of the row's sequence, which is the last one: what is not its tokens and pages.
+  void Describe(const Row& row);
+  void AppendSampledRows(Row* row, int32_t sequence);
+  void AppendDraw(Row* row, int32_t sequence);
+  void AppendSampledRow(const SampledRow& sampled);
+  void AppendStates(const Row& row, int32_t sequence);
+  bool CollectStates(size_t i);
+  void AttachDiagnostics();
+  void ScatterDiagnostics(size_t i, const float* source, std::vector<float>* reply) const;
+
+  const ExecutableModel* const executable_;
+  const Model* const model_;
+  const Bucket capacity_;
+  const Options options_;
+  const std::shared_ptr<Slot> slot_;
+  StepBatch batch_;
+
+  std::span<Row* const> rows_;  // assigned
+  bool diagnostics_wanted_ = false;
+  int32_t useful_tokens_ = 0;
+  std::vector<int32_t> padded_;      // tokens of padded sequences, one after another
+  std::vector<int32_t> step_pages_;  // 0, 1, ..: given for one step, sequence after sequence
+  size_t pages_given_ = 0;
+  std::vector<StepSequence> sequences_;
+  std::vector<SampledRow> sampled_;
+  std::vector<size_t> sampled_begin_;  // [rows + 1], into sampled_ and results_
+  std::vector<kernels::SampleResult> results_;
+  std::vector<StateRow> states_;
+  std::vector<size_t> states_begin_;  // [rows + 1], into states_
+  std::vector<float> state_values_;   // [states, hidden]
+  std::vector<float> xsa_cos_sim_;    // [layers, tokens, heads] by row of the step
+  std::vector<float> xsa_proj_frac_;  // likewise
+};
+
+}  // namespace sluice

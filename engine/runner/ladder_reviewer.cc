@@ -1,0 +1,196 @@
+#include "engine/runner/ladder_reviewer.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "engine/review/adaptive.h"
+
+namespace sluice {
+namespace {
+
+bool ReviewsByItself(const EngineOptions& options) {
+  const LadderOptions& ladder = options.ladder;
+  const bool changes = ladder.strategy == StrategyKind::kAdaptive || ladder.min_bucket_usage > 0;
+  return changes && ladder.review.interval_us > 0 && !IsPadded(options.batch.policy);
+}
+
+// What `value` says of a bucket that was prepared, and in between by the number of tokens.
+double Interpolate(const std::vector<BucketStats>& known, int32_t tokens,
+                   double (*value)(const BucketStats&)) {
+  const auto above = std::partition_point(
+      known.begin(), known.end(), [&](const BucketStats& at) { return at.bucket.tokens < tokens; });
+  if (above == known.end()) return value(known.back());
+  if (above == known.begin() || above->bucket.tokens == tokens) return value(*above);
+  const BucketStats& below = *std::prev(above);
+  const double share = static_cast<double>(tokens - below.bucket.tokens) /
+                       (above->bucket.tokens - below.bucket.tokens);
+  return value(below) + share * (value(*above) - value(below));
+}
+
+PlanPrices PricesFrom(std::vector<BucketStats> stats) {
+  std::erase_if(stats, [](const BucketStats& bucket) { return !bucket.ready; });
+  SLUICE_CHECK(!stats.empty());  // the maximum is always ready
+  const auto known = std::make_shared<const std::vector<BucketStats>>(std::move(stats));
+  return {.capture_seconds =
+              [known](const Bucket& bucket) {
+                return Interpolate(*known, bucket.tokens, [](const BucketStats& at) {
+                  return std::chrono::duration<double>(at.prepare_time).count();
+                });
+              },
+          .memory_bytes =
+              [known](const Bucket& bucket) {
+                return static_cast<int64_t>(Interpolate(
+                    *known, bucket.tokens,
+                    [](const BucketStats& at) { return static_cast<double>(at.memory_bytes); }));
+              }};
+}
+
+std::vector<Bucket> BucketsOf(const Ladder& ladder) {
+  return {ladder.buckets().begin(), ladder.buckets().end()};
+}
+
+// A review may compute for a second: the serving threads come first. On Linux the nice value belongs
+// to the thread; failing to change it does no harm.
+void LowerPriority() {
+  constexpr int kNice = 10;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+}
+
+bool Has(const Ladder& ladder, const Bucket& bucket) {
+  return std::binary_search(ladder.buckets().begin(), ladder.buckets().end(), bucket);
+}
+
+}  // namespace
+
+LadderReviewer::LadderReviewer(ModelRunner* runner, const EngineOptions& options,
+                               std::optional<LadderFile> file, Clock* clock, Observer* observer)
+    : runner_(runner),
+      options_(options),
+      file_(std::move(file)),
+      clock_(clock),
+      observer_(observer) {
+  if (ReviewsByItself(options_)) thread_ = std::thread([this] { Run(); });
+}
+
+LadderReviewer::~LadderReviewer() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    wake_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  Save();
+}
+
+void LadderReviewer::Run() {
+  LowerPriority();
+  uint64_t reviewed = 0;
+  while (AwaitNextReview()) {
+    const uint64_t arrivals = runner_->Arrivals();
+    if (std::exchange(reviewed, arrivals) == arrivals) continue;
+    const absl::StatusOr<OptimizeReport> report = Review(/*force=*/false);
+    SLUICE_CHECK(report.ok());  // the layout is packed
+  }
+}
+
+bool LadderReviewer::AwaitNextReview() {
+  const MonoTime next =
+      clock_->Now() + std::chrono::microseconds(options_.ladder.review.interval_us);
+  MutexLock lock(&mu_);
+  while (!stopping_ && clock_->Now() < next) clock_->WaitUntil(&wake_, &mu_, next);
+  return !stopping_;
+}
+
+absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
+  if (IsPadded(options_.batch.policy)) {
+    return absl::FailedPreconditionError("the ladder of a padded policy is fixed");
+  }
+  MutexLock turn(&turn_mu_);
+  const ModelRunner::ReviewState state = runner_->StateForReview();
+  // Where it is eager, memory may have come free. It serves either way.
+  runner_->plans()->Prepare(state.ladder->largest()).IgnoreError();
+  const PlanPrices prices = PricesFrom(runner_->plans()->Stats());
+  LadderReview review = ReviewLadder(options_.ladder, options_.batch, runner_->limits(),
+                                     *state.ladder, state.costs, state.traffic, prices, force);
+  OptimizeReport report;
+  report.before = report.after = BucketsOf(*state.ladder);
+  report.gain = review.gain;
+  report.efficiency_before = review.efficiency_before;
+  report.efficiency_after = review.efficiency_after;
+  report.reason = std::move(review.reason);
+  bool over_limit = false;
+  if (review.ladder != nullptr) {
+    const absl::Status prepared = Prepare(*state.ladder, *review.ladder);
+    if (prepared.ok()) {
+      report.changed = true;
+      report.after = BucketsOf(*review.ladder);
+      report.diff = std::move(review.diff);
+      const int64_t limit = options_.ladder.memory_limit_bytes;
+      over_limit = limit > 0 && runner_->plans()->memory_bytes() > limit;
+      runner_->SetLadder(review.ladder);
+      Withdraw(*state.ladder, *review.ladder);
+    } else {
+      report.reason = absl::StrCat("a plan could not be prepared: ", prepared.message());
+    }
+  }
+  Count(report, over_limit);
+  observer_->OnReview(*runner_->model(), report);
+  if (report.changed) Save();
+  return report;
+}
+
+absl::Status LadderReviewer::Prepare(const Ladder& present, const Ladder& ladder) {
+  std::vector<Bucket> prepared;
+  for (const Bucket& bucket : ladder.buckets()) {
+    if (Has(present, bucket)) continue;
+    const absl::Status status = runner_->plans()->Prepare(bucket);
+    if (!status.ok()) {
+      for (const Bucket& unused : prepared) runner_->plans()->Withdraw(unused);
+      return status;
+    }
+    prepared.push_back(bucket);
+  }
+  return absl::OkStatus();
+}
+
+void LadderReviewer::Withdraw(const Ladder& former, const Ladder& ladder) {
+  for (const Bucket& bucket : former.buckets()) {
+    if (!Has(ladder, bucket)) runner_->plans()->Withdraw(bucket);
+  }
+  runner_->LetGoOfPlans();
+}
+
+void LadderReviewer::Count(const OptimizeReport& report, bool over_memory_limit) {
+  MutexLock lock(&mu_);
+  ++changes_.reviews;
+  changes_.added += static_cast<int64_t>(report.diff.added.size());
+  changes_.removed += static_cast<int64_t>(report.diff.removed.size());
+  changes_.merged += static_cast<int64_t>(report.diff.merged.size());
+  changes_.split += static_cast<int64_t>(report.diff.split.size());
+  if (over_memory_limit) changes_.evicted += static_cast<int64_t>(report.diff.removed.size());
+}
+
+LadderChanges LadderReviewer::changes() const {
+  MutexLock lock(&mu_);
+  return changes_;
+}
+
+void LadderReviewer::Save() {
+  if (!file_) return;
+  const ModelRunner::ReviewState state = runner_->StateForReview();
+  const absl::Status written = file_->Write(*state.ladder, state.costs.state());
+  if (!written.ok()) {
+    observer_->OnNotice(*runner_->model(),
+                        absl::StrCat("the ladder file was not written: ", written.message()));
+  }
+}
+
+}  // namespace sluice

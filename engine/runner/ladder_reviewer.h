@@ -1,0 +1,65 @@
+// Keeps a model's ladder fitted to its traffic.
+#pragma once
+
+#include <optional>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "engine/engine_stats.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/plans/ladder_file.h"
+#include "engine/runner/model_runner.h"
+
+namespace sluice {
+
+// Concurrency contract
+//   * A thread of low priority reviews every review.interval_us, if anything arrived since, where
+//     the strategy or min_bucket_usage asks for it and the layout is packed; Review may be called
+//     beside it from any thread. Reviews take turns.
+//   * A review copies what it decides from under the runner's lock, and decides and prepares plans
+//     without it. Only when every plan of the changed ladder is ready does the runner switch to it;
+//     then the plans that nobody needs are withdrawn. While both exist they may exceed
+//     memory_limit_bytes.
+//
+// Lock order: turn_mu_, then the runner's or the plan cache's; mu_ is a leaf.
+class LadderReviewer {
+ public:
+  // Nothing is owned; all outlive the reviewer. Without a `file` nothing is written.
+  LadderReviewer(ModelRunner* runner, const EngineOptions& options, std::optional<LadderFile> file,
+                 Clock* clock, Observer* observer);
+  // Waits for a review that is under way, and writes the ladder and the costs to the file.
+  ~LadderReviewer();
+
+  // Returns when the changed ladder is in use. FailedPrecondition for a padded policy.
+  absl::StatusOr<OptimizeReport> Review(bool force);
+
+  LadderChanges changes() const;
+
+ private:
+  void Run();
+  bool AwaitNextReview();
+  // Prepares what `ladder` has and the present one has not; withdraws that again after an error.
+  absl::Status Prepare(const Ladder& present, const Ladder& ladder);
+  void Withdraw(const Ladder& former, const Ladder& ladder);
+  void Count(const OptimizeReport& report, bool over_memory_limit);
+  void Save();
+
+  ModelRunner* const runner_;
+  const EngineOptions options_;
+  const std::optional<LadderFile> file_;
+  Clock* const clock_;
+  Observer* const observer_;
+
+  Mutex turn_mu_;  // held for a whole review
+
+  mutable Mutex mu_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  LadderChanges changes_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;  // last: starts when all else is built
+};
+
+}  // namespace sluice

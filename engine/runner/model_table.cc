@@ -1,0 +1,205 @@
+#include "engine/runner/model_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+// A request's id names its model in the high bits: a million loads, and years of requests of each,
+// before a number comes again.
+constexpr int kSerialBits = 44;
+constexpr uint64_t kNumbers = uint64_t{1} << (64 - kSerialBits);
+
+uint64_t NumberOf(RequestId id) { return id >> kSerialBits; }
+
+}  // namespace
+
+ModelTable::ModelTable() : thread_([this] { Run(); }) {}
+
+ModelTable::~ModelTable() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    withdrawn_changed_.Signal();
+  }
+  thread_.join();
+}
+
+ModelTable::Place ModelTable::Reserve() {
+  MutexLock lock(&mu_);
+  const auto free = std::find(slots_.begin(), slots_.end(), false);
+  const auto slot = static_cast<size_t>(free - slots_.begin());
+  if (free == slots_.end()) slots_.push_back(false);
+  slots_[slot] = true;
+  return {(next_number_++ % kNumbers) << kSerialBits, slot};
+}
+
+void ModelTable::Return(const Place& place) {
+  MutexLock lock(&mu_);
+  slots_[place.slot] = false;
+}
+
+void ModelTable::Lend(Entry* entry) {
+  // Shared, because whoever waits for it may be gone before Return returns.
+  const auto loan = std::make_shared<Loan>();
+  entry->loan = loan;
+  entry->lease = Lease(entry->model.get(), [loan](ServedModel*) { loan->Return(); });
+}
+
+void ModelTable::Loan::Return() {
+  MutexLock lock(&mu_);
+  returned_ = true;
+  changed_.Signal();
+}
+
+void ModelTable::Loan::AwaitReturn() {
+  MutexLock lock(&mu_);
+  while (!returned_) changed_.Wait(&mu_);
+}
+
+absl::Status ModelTable::Exchange(std::vector<Addition> added,
+                                  const std::vector<std::shared_ptr<const Model>>& withdrawn) {
+  MutexLock lock(&mu_);
+  if (absl::Status status = CheckServed(withdrawn); !status.ok()) return status;
+  for (const auto& entry : entries_) {
+    const Model& model = *entry->model->model();
+    const bool replaced = std::any_of(added.begin(), added.end(), [&](const Addition& addition) {
+      const Model& other = *addition.model->model();
+      return other.name == model.name && other.version == model.version;
+    });
+    const bool named =
+        std::find(withdrawn.begin(), withdrawn.end(), entry->model->model()) != withdrawn.end();
+    if (!entry->withdrawn && (replaced || named)) Withdraw(entry.get());
+  }
+  for (Addition& addition : added) {
+    auto entry = std::make_unique<Entry>();
+    entry->place = addition.place;
+    entry->model = std::move(addition.model);
+    Lend(entry.get());
+    entries_.push_back(std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelTable::CheckServed(
+    const std::vector<std::shared_ptr<const Model>>& models) const {
+  for (const std::shared_ptr<const Model>& model : models) {
+    const bool served = std::any_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
+      return !entry->withdrawn && entry->model->model() == model;
+    });
+    if (!served) {
+      return absl::NotFoundError(absl::StrCat("this snapshot of version ", model->version,
+                                              " of model '", model->name, "' is not served"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void ModelTable::Withdraw(Entry* entry) {
+  entry->withdrawn = true;
+  withdrawn_.push_back(entry);
+  withdrawn_changed_.Signal();
+}
+
+template <typename Match>
+ModelTable::Lease ModelTable::Where(const Match& match) const {
+  MutexLock lock(&mu_);
+  for (const auto& entry : entries_) {
+    if (match(*entry)) return entry->lease;
+  }
+  return nullptr;
+}
+
+ModelTable::Lease ModelTable::Find(std::string_view name, int64_t version) const {
+  return Where([&](const Entry& entry) {
+    const Model& model = *entry.model->model();
+    return !entry.withdrawn && model.name == name && model.version == version;
+  });
+}
+
+ModelTable::Lease ModelTable::FindHighest(std::string_view name) const {
+  MutexLock lock(&mu_);
+  const Entry* highest = nullptr;
+  for (const auto& entry : entries_) {
+    const Model& model = *entry->model->model();
+    if (entry->withdrawn || model.name != name) continue;
+    if (highest == nullptr || model.version > highest->model->model()->version) {
+      highest = entry.get();
+    }
+  }
+  return highest == nullptr ? nullptr : highest->lease;
+}
+
+ModelTable::Lease ModelTable::FindSnapshot(const Model* model) const {
+  return Where([model](const Entry& entry) {
+    return !entry.withdrawn && entry.model->model().get() == model;
+  });
+}
+
+ModelTable::Lease ModelTable::FindRequest(RequestId id) const {
+  return Where([id](const Entry& entry) { return NumberOf(entry.place.first_id) == NumberOf(id); });
+}
+
+std::vector<ModelTable::Lease> ModelTable::Served() const {
+  MutexLock lock(&mu_);
+  std::vector<Lease> leases;
+  for (const auto& entry : entries_) {
+    if (!entry->withdrawn) leases.push_back(entry->lease);
+  }
+  return leases;
+}
+
+std::vector<ModelTable::Lease> ModelTable::All() const {
+  MutexLock lock(&mu_);
+  std::vector<Lease> leases;
+  leases.reserve(entries_.size());
+  for (const auto& entry : entries_) leases.push_back(entry->lease);
+  return leases;
+}
+
+void ModelTable::Run() {
+  for (;;) {
+    Entry* entry = nullptr;
+    {
+      MutexLock lock(&mu_);
+      while (withdrawn_.empty() && !stopping_) withdrawn_changed_.Wait(&mu_);
+      if (withdrawn_.empty()) return;
+      entry = withdrawn_.front();
+      withdrawn_.pop_front();
+    }
+    AwaitEnd(entry);
+    std::unique_ptr<Entry> removed = Remove(entry);
+    removed->lease = nullptr;
+    removed->loan->AwaitReturn();  // for those who found it by a request's id, or looked at all
+    const Place place = removed->place;
+    removed = nullptr;
+    Return(place);
+  }
+}
+
+void ModelTable::AwaitEnd(Entry* entry) {
+  std::shared_ptr<Loan> found;
+  {
+    MutexLock lock(&mu_);
+    found = entry->loan;
+    const Lease former = std::move(entry->lease);
+    Lend(entry);
+  }
+  found->AwaitReturn();  // whoever had found it by name has submitted to it, or not
+  entry->model->runner().StopAdmission();
+  entry->model->runner().AwaitIdle(MonoTime::max());
+}
+
+std::unique_ptr<ModelTable::Entry> ModelTable::Remove(Entry* entry) {
+  MutexLock lock(&mu_);
+  const auto at = std::find_if(entries_.begin(), entries_.end(),
+                               [entry](const auto& each) { return each.get() == entry; });
+  std::unique_ptr<Entry> removed = std::move(*at);
+  entries_.erase(at);
+  return removed;
+}
+
+}  // namespace sluice

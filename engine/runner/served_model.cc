@@ -1,0 +1,65 @@
+#include "engine/runner/served_model.h"
+
+#include <chrono>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const std::shared_ptr<const Model>& model,
+                                                     const EngineOptions& options,
+                                                     const BackendInfo& info,
+                                                     const PreparedModel& prepared,
+                                                     Observer* observer) {
+  if (options.history.journal.empty()) return nullptr;
+  return Journal::Open(
+      options.history.journal,
+      {.model = model.get(),
+       .backend = &info,
+       .half_life = std::chrono::microseconds(options.ladder.review.half_life_us),
+       .batch = options.batch,
+       .costs = prepared.costs.state()},
+      [model, observer](std::string_view notice) { observer->OnNotice(*model, notice); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(RequestId first_id,
+                                                                 std::shared_ptr<const Model> model,
+                                                                 const EngineOptions& options,
+                                                                 Backend* backend, Clock* clock,
+                                                                 Observer* observer) {
+  absl::StatusOr<PreparedModel> prepared = WarmUp(model, options, backend, clock, observer);
+  if (!prepared.ok()) return prepared.status();
+  absl::StatusOr<std::unique_ptr<Journal>> journal =
+      OpenJournal(model, options, backend->info(), *prepared, observer);
+  if (!journal.ok()) return journal.status();
+  std::optional<LadderFile> file = std::move(prepared->file);
+  return std::unique_ptr<ServedModel>(
+      new ServedModel(first_id, std::move(model), *std::move(prepared), std::move(file),
+                      *std::move(journal), options, backend->info(), clock, observer));
+}
+
+ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
+                         PreparedModel prepared, std::optional<LadderFile> file,
+                         std::unique_ptr<Journal> journal, const EngineOptions& options,
+                         const BackendInfo& info, Clock* clock, Observer* observer)
+    : journal_(std::move(journal)),
+      runner_(first_id, std::move(model), std::move(prepared), options, info, clock, observer,
+              journal_.get()),
+      reviewer_(&runner_, options, std::move(file), clock, observer) {
+  if (options.watchdog.hang_us == 0) return;
+  watchdog_.emplace(std::chrono::microseconds(options.watchdog.hang_us), &runner_.pulse(), clock,
+                    [this, observer](const Hang& hang) {
+                      observer->OnHang(*runner_.model(), hang);
+                      runner_.GiveUp(hang);
+                    });
+}
+
+ModelStats ServedModel::Stats() const {
+  ModelStats stats = runner_.Stats();
+  stats.ladder_changes = reviewer_.changes();
+  return stats;
+}
+
+}  // namespace sluice

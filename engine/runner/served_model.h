@@ -1,0 +1,47 @@
+// All that serves one model: its runner, the reviews of its ladder, its journal, its watchdog.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "engine/journal/journal.h"
+#include "engine/runner/hang_detector.h"
+#include "engine/runner/ladder_reviewer.h"
+#include "engine/runner/model_runner.h"
+
+namespace sluice {
+
+class ServedModel {
+ public:
+  // Warms up and starts serving; as the runner's constructor and Engine::Serve. Unavailable if the
+  // journal cannot be opened.
+  static absl::StatusOr<std::unique_ptr<ServedModel>> Create(RequestId first_id,
+                                                             std::shared_ptr<const Model> model,
+                                                             const EngineOptions& options,
+                                                             Backend* backend, Clock* clock,
+                                                             Observer* observer);
+  // Stops the scheduling thread before the reviews, so that they may use the runner to their end.
+  ~ServedModel() { runner_.Stop(); }
+
+  const std::shared_ptr<const Model>& model() const { return runner_.model(); }
+  ModelRunner& runner() { return runner_; }
+  const ModelRunner& runner() const { return runner_; }
+  LadderReviewer& reviewer() { return reviewer_; }
+
+  ModelStats Stats() const;
+
+ private:
+  ServedModel(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
+              std::optional<LadderFile> file, std::unique_ptr<Journal> journal,
+              const EngineOptions& options, const BackendInfo& info, Clock* clock,
+              Observer* observer);
+
+  // Destroyed in the reverse order, users before what they use.
+  const std::unique_ptr<Journal> journal_;  // nullptr: none
+  ModelRunner runner_;
+  LadderReviewer reviewer_;
+  std::optional<Watchdog> watchdog_;  // while the runner stops, too
+};
+
+}  // namespace sluice

@@ -1,0 +1,256 @@
+#include "engine/runner/warm_up.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/fault_injection.h"
+#include "engine/option_specs.h"
+#include "engine/schedule/scheduler.h"
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kDefaultBatchTokens = 4096;
+constexpr int64_t kMostPages = 1 << 26;
+
+// Returns the tokens of the largest bucket, so that every sequence of the model fits it.
+absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelConfig& config) {
+  const int64_t limit = options.max_batch_tokens == 0
+                            ? std::max<int64_t>(kDefaultBatchTokens, config.max_positions)
+                            : options.max_batch_tokens;
+  if (limit < config.max_positions) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch.max_batch_tokens is ", limit, ", below the model's max_positions of ",
+                     config.max_positions, ": a sequence must fit in a batch"));
+  }
+  const int64_t most = OptionSpecOf<BatchOptions>("max_batch_tokens").integer->max;
+  if (limit < 1 || limit > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch.max_batch_tokens (or the model's "
+                     "max_positions) is ",
+                     limit, ", must be within [1, ", most, "]"));
+  }
+  return static_cast<int32_t>(limit);
+}
+
+// Prepares the maximum and then the others from the smallest on, until the limit is reached or the
+// device has no memory left. Returns the ladder of those that are kept.
+absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, const Model& model,
+                                    PlanCache* plans, Observer* observer) {
+  absl::Status status = plans->Prepare(wanted.largest());
+  if (absl::IsResourceExhausted(status)) {
+    observer->OnNotice(model, absl::StrCat("the ladder's maximum runs without a plan, op by op: ",
+                                           status.message()));
+    status = plans->PublishEager(wanted.largest());
+  }
+  if (!status.ok()) return status;
+  std::vector<Bucket> kept;
+  for (const Bucket& bucket : wanted.buckets().first(wanted.buckets().size() - 1)) {
+    status = plans->Prepare(bucket);
+    if (absl::IsResourceExhausted(status)) {
+      observer->OnNotice(model, absl::StrCat("the ladder is cut short at ", bucket.tokens,
+                                             " tokens, but for the maximum: ", status.message()));
+      break;
+    }
+    if (!status.ok()) return status;
+    if (limit_bytes > 0 && plans->memory_bytes() > limit_bytes) {
+      plans->Withdraw(bucket);
+      break;
+    }
+    kept.push_back(bucket);
+  }
+  kept.push_back(wanted.largest());
+  return Ladder(std::move(kept));
+}
+
+// A request of rows of at most `longest` tokens, `tokens` of them or as many as the bucket's
+// sequences allow.
+Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
+             const std::shared_ptr<const Model>& model) {
+  Request request;
+  request.model = model;
+  if (!model->generates()) request.max_tokens = 0;
+  int32_t left = tokens;
+  while (left > 0 && request.rows() < bucket.sequences) {
+    request.lengths.push_back(std::min(left, longest));
+    left -= request.lengths.back();
+  }
+  request.tokens.resize(static_cast<size_t>(tokens - left));
+  for (size_t i = 0; i < request.tokens.size(); ++i) {
+    request.tokens[i] = static_cast<int32_t>(static_cast<int64_t>(i) % model->config.vocab_size);
+  }
+  return request;
+}
+
+absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
+                      PreparedModel* prepared) {
+  ActiveRequest active(std::move(request), nullptr, clock->Now(), clock->Now());
+  std::vector<Row*> rows;
+  std::vector<WaitingSequence*> batch;
+  for (Row& row : active.rows) {
+    row.tokens = row.length();
+    row.sampled_rows = row.sampled_end ? 1 : 0;
+    rows.push_back(&row);
+    batch.push_back(&row);
+  }
+  ExecutionSlot& slot = *prepared->slots.front();
+  slot.Assign(rows, bucket);
+  PlanCache::Reader reader(prepared->plans.get());
+  const Plan& plan = reader.Find(bucket, {}).plan->plan();
+
+  // The first run touches memory for the first time; the second one is timed.
+  absl::Status status = slot.Replay(plan);
+  if (!status.ok()) return status;
+  const MonoTime start = clock->Now();
+  status = slot.Replay(plan);
+  if (!status.ok()) return status;
+  const std::chrono::duration<double> seconds = clock->Now() - start;
+  prepared->costs.Observe(ShapeOf(batch, bucket), seconds.count());
+  return absl::OkStatus();
+}
+
+// Times the bucket filled by the fewest rows, which have the most context, and half filled by as
+// many as it holds, which sample the most: so that the terms of the cost law can be told apart.
+absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& model, Clock* clock,
+                      PreparedModel* prepared) {
+  const auto longest = static_cast<int32_t>(
+      bucket.padded() ? bucket.positions
+                      : std::min<int64_t>(bucket.tokens, model->config.max_positions));
+  absl::Status status =
+      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, prepared);
+  if (!status.ok() || bucket.tokens < 2) return status;
+  const int32_t half = bucket.tokens / 2;
+  const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
+  return TimeStep(Rows(half, even, bucket, model), bucket, clock, prepared);
+}
+
+absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLimits& limits,
+                                    const ModelConfig& config) {
+  if (!IsPadded(options.batch.policy)) return BuildLadder(options.ladder, limits);
+  if (!config.causal) {
+    return absl::InvalidArgumentError(
+        "a padded batch.policy needs a causal model: padding is masked by causality alone");
+  }
+  return BuildPaddedLadder(options.batch.policy, limits,
+                           static_cast<int32_t>(config.max_positions));
+}
+
+// How many KV pages there are, and whether sequences keep them from one step to the next: attention in
+// both directions needs all of a sequence in one step.
+absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
+                                                  const ModelConfig& config, const Ladder& ladder,
+                                                  const BackendInfo& info, int64_t free_memory,
+                                                  int64_t page_bytes) {
+  const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
+  const int64_t least = MostPages(capacity, info.page_tokens);
+  PagedScheduler::Options kv{
+      .keeps_pages = options.batch.policy == PolicyKind::kCutAndFill && config.causal,
+      .pages = static_cast<int32_t>(least),
+      .step_pages = static_cast<int32_t>(least),
+      .page_tokens = info.page_tokens,
+      .prefix_reuse = options.kv.prefix_reuse};
+  if (!kv.keeps_pages) return kv;
+  const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
+  int64_t pages = options.kv.memory_bytes / page_bytes;
+  if (options.kv.memory_bytes == 0) {
+    pages = std::max(std::min(free_memory / 4 / page_bytes, capacity.sequences * sequence), least);
+  }
+  if (pages < least) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages, " pages of ",
+                     page_bytes, " bytes; the largest step of ", capacity.tokens, " tokens takes ",
+                     least, ", ", least * page_bytes, " bytes"));
+  }
+  kv.pages = static_cast<int32_t>(std::min<int64_t>(pages, kMostPages));
+  return kv;
+}
+
+// Replaces the ladder and the costs by what an earlier run wrote, where that applies.
+void ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
+              Observer* observer, Ladder* ladder, CostModel* costs) {
+  absl::StatusOr<LadderFile::Content> content = file.Read();
+  const auto most_buckets = static_cast<size_t>(options.ladder.max_buckets);
+  if (content.ok() && content->ladder.buckets().size() > most_buckets) {
+    content = absl::FailedPreconditionError(
+        absl::StrCat("it has more than ladder.max_buckets of ", most_buckets, " buckets"));
+  }
+  if (!content.ok()) {
+    if (absl::IsNotFound(content.status())) return;  // the first run
+    observer->OnNotice(model, absl::StrCat("the ladder file ", file.path(),
+                                           " is ignored: ", content.status().message()));
+    return;
+  }
+  costs->Restore(content->costs);
+  const bool fitted = options.ladder.strategy == StrategyKind::kAdaptive;
+  if (fitted && !content->ladder.padded() && !IsPadded(options.batch.policy)) {
+    *ladder = std::move(content->ladder);
+  }
+}
+
+absl::Status MeetStartFault(FaultPoint point) {
+  if (!FaultsOn()) return absl::OkStatus();
+  return MeetFault(point, [](std::string_view) { return false; });
+}
+
+}  // namespace
+
+bool IsPadded(PolicyKind policy) {
+  return policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded;
+}
+
+absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
+                                     const EngineOptions& options, Backend* backend, Clock* clock,
+                                     Observer* observer) {
+  const BackendInfo& info = backend->info();
+  const absl::StatusOr<int32_t> max_tokens = MaxBatchTokens(options.batch, model->config);
+  if (!max_tokens.ok()) return max_tokens.status();
+  PreparedModel prepared;
+  prepared.limits = {.max_tokens = *max_tokens,
+                     .max_sequences = options.batch.max_batch_sequences,
+                     .tile_tokens = info.tile_tokens};
+  absl::StatusOr<Ladder> wanted = ChooseLadder(options, prepared.limits, model->config);
+  if (!wanted.ok()) return wanted.status();
+  if (!options.ladder.file.empty()) {
+    prepared.file.emplace(options.ladder.file, *model, info, prepared.limits, options.batch.policy);
+    ReadFile(*prepared.file, options, *model, observer, &*wanted, &prepared.costs);
+  }
+
+  if (absl::Status fault = MeetStartFault(FaultPoint::kLoad); !fault.ok()) return fault;
+  absl::StatusOr<std::unique_ptr<ExecutableModel>> executable = backend->Load(model);
+  if (!executable.ok()) return executable.status();
+  prepared.executable = *std::move(executable);
+  for (const std::string& notice : prepared.executable->notices()) {
+    observer->OnNotice(*model, notice);
+  }
+  prepared.plans =
+      std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
+  const absl::StatusOr<PagedScheduler::Options> kv =
+      PlanPages(options, model->config, *wanted, info, backend->FreeMemory(),
+                prepared.executable->page_bytes());
+  if (!kv.ok()) return kv.status();
+  prepared.kv = *kv;
+  if (absl::Status fault = MeetStartFault(FaultPoint::kAllocate); !fault.ok()) return fault;
+  // Before the plans: a device prepares them for the slots that there are.
+  absl::StatusOr<std::unique_ptr<ExecutionSlot>> slot = ExecutionSlot::Create(
+      prepared.executable.get(), model.get(), *wanted,
+      {.padding = options.batch.padding, .page_tokens = kv->page_tokens, .pages = kv->pages});
+  if (!slot.ok()) return slot.status();
+  prepared.slots.push_back(*std::move(slot));
+  for (int32_t i = 0; i < info.steps_ahead; ++i) {
+    prepared.slots.push_back(prepared.slots.front()->Beside());
+  }
+  absl::StatusOr<Ladder> ladder = PreparePlans(*wanted, options.ladder.memory_limit_bytes, *model,
+                                               prepared.plans.get(), observer);
+  if (!ladder.ok()) return ladder.status();
+  prepared.ladder = std::make_shared<const Ladder>(*std::move(ladder));
+  for (const Bucket& bucket : prepared.ladder->buckets()) {
+    const absl::Status status = TimePlan(bucket, model, clock, &prepared);
+    if (!status.ok()) return status;
+  }
+  return prepared;
+}
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// From a loaded model to one that can serve: packed weights, a ladder whose plans are all prepared
+// and timed, and a slot to run them in.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "engine/backend.h"
+#include "engine/ladder/ladder.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/plans/ladder_file.h"
+#include "engine/plans/plan_cache.h"
+#include "engine/runner/execution_slot.h"
+#include "engine/schedule/cost_model.h"
+
+namespace sluice {
+
+// Members are destroyed in the reverse order, users before what they use.
+struct PreparedModel {
+  std::unique_ptr<ExecutableModel> executable;
+  LadderLimits limits;
+  std::shared_ptr<const Ladder> ladder;
+  std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder
+  PagedScheduler::Options kv;
+  std::vector<std::unique_ptr<ExecutionSlot>> slots;  // side by side: one for each step under way
+  CostModel costs;                 // has seen each bucket filled, and otherwise, once
+  std::optional<LadderFile> file;  // where the options name one
+};
+
+// Does the policy compute rectangles? Its ladder is fixed then.
+bool IsPadded(PolicyKind policy);
+
+// Takes seconds. Begins with the ladder and the costs of the ladder file where that applies (the
+// ladder: to kAdaptive); one that does not is ignored with a notice to the observer. Errors: the
+// backend's, or InvalidArgument that names the option out of its range.
+// Nothing is owned; all outlive the result.
+absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
+                                     const EngineOptions& options, Backend* backend, Clock* clock,
+                                     Observer* observer);
+
+}  // namespace sluice

@@ -1,0 +1,179 @@
+#include "engine/schedule/kv_cache.h"
+
+#include <algorithm>
+
+#include "absl/hash/hash.h"
+#include "absl/types/span.h"
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+// So many slots that the set never grows: at most this many live pages per slot, where it cleans up in
+// place what was erased.
+constexpr size_t kSlotsPerPage = 2;
+
+}  // namespace
+
+KvCache::KvCache(int32_t pages, int32_t page_tokens, bool reuse)
+    : page_tokens_(page_tokens),
+      reuse_(reuse),
+      pages_(static_cast<size_t>(pages)),
+      index_(0, KeyHash{this}, KeyEqual{this}) {
+  SLUICE_CHECK(pages >= 0 && page_tokens >= 1);
+  if (reuse_) {
+    tokens_.resize(TokensBegin(pages));
+    index_.reserve(kSlotsPerPage * pages_.size());
+  }
+  for (int32_t page = pages - 1; page >= 0; --page) Free(page);
+}
+
+size_t KvCache::Hash(const Key& key) const {
+  return absl::HashOf(key.parent,
+                      absl::MakeConstSpan(key.tokens, static_cast<size_t>(page_tokens_)));
+}
+
+bool KvCache::Equal(const Key& a, const Key& b) const {
+  return a.parent == b.parent && std::equal(a.tokens, a.tokens + page_tokens_, b.tokens);
+}
+
+int32_t KvCache::Lookup(const Key& key) const {
+  const auto found = index_.find(key);
+  return found == index_.end() ? kNone : *found;
+}
+
+// Where a page is published so are those ahead of it, which are evicted later; and where one is held so
+// are those ahead of it: of what was found before only the last page is looked at, and the idle ones
+// are counted back from the end.
+KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
+                              const Prefix& before) const {
+  SLUICE_CHECK(root < kMostRoots);
+  Prefix prefix;
+  if (!reuse_) return prefix;
+  prefix.content = root;
+  if (before.pages > 0 && At(before.last).content == before.content) {
+    prefix = before;
+    prefix.idle = 0;
+  }
+  size_t found = TokensBegin(prefix.pages);
+  for (; found + static_cast<size_t>(page_tokens_) < tokens.size(); ++prefix.pages) {
+    const int32_t page = Lookup({.parent = prefix.content, .tokens = &tokens[found]});
+    if (page == kNone) break;
+    prefix.last = page;
+    prefix.content = At(page).content;
+    found += static_cast<size_t>(page_tokens_);
+  }
+  for (int32_t page = prefix.last; page != kNone && At(page).holders == 0; page = At(page).ahead) {
+    ++prefix.idle;
+  }
+  return prefix;
+}
+
+void KvCache::Attach(const Prefix& found, SequencePages* pages) {
+  SLUICE_CHECK(pages->ids.empty());
+  SLUICE_CHECK(found.pages == 0 || At(found.last).content == found.content);
+  auto left = static_cast<size_t>(found.pages);
+  pages->ids.resize(left);
+  for (int32_t page = found.last; page != kNone; page = At(page).ahead) {
+    Hold(page);
+    pages->ids[--left] = page;
+  }
+  pages->published = found.pages;
+  pages->content = found.content;
+}
+
+bool KvCache::Extend(int32_t positions, SequencePages* pages) {
+  const auto wanted = static_cast<size_t>(PagesFor(positions));
+  if (wanted > pages->ids.size() + static_cast<size_t>(available())) return false;
+  while (pages->ids.size() < wanted) pages->ids.push_back(Take());
+  return true;
+}
+
+void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages) {
+  if (!reuse_) return;
+  SLUICE_CHECK(static_cast<size_t>(computed) <= tokens.size());
+  SLUICE_CHECK(static_cast<size_t>(PagesFor(computed)) <= pages->ids.size());
+  if (pages->published == 0) pages->content = pages->root;
+  for (; pages->published < computed / page_tokens_; ++pages->published) {
+    const auto index = static_cast<size_t>(pages->published);
+    int32_t& id = pages->ids[index];
+    const Key key{.parent = pages->content, .tokens = &tokens[TokensBegin(pages->published)]};
+    const int32_t equal = Lookup(key);
+    if (equal != kNone) {
+      LetGo(id);
+      Hold(equal);
+      id = equal;
+    } else {
+      At(id).ahead = index == 0 ? kNone : pages->ids[index - 1];
+      At(id).parent = key.parent;
+      At(id).content = ++last_content_;
+      std::copy_n(key.tokens, page_tokens_, &tokens_[TokensBegin(id)]);
+      index_.insert(id);
+      ++version_;
+    }
+    pages->content = At(id).content;
+  }
+}
+
+// The last first, so that a page is never idle for longer than those that follow it: what was evicted
+// leaves no page behind that nobody can find.
+void KvCache::Release(SequencePages* pages) {
+  for (; !pages->ids.empty(); pages->ids.pop_back()) LetGo(pages->ids.back());
+  pages->published = 0;
+}
+
+void KvCache::Hold(int32_t page) {
+  if (At(page).holders++ == 0) RemoveIdle(page);
+}
+
+void KvCache::LetGo(int32_t page) {
+  SLUICE_CHECK(At(page).holders > 0);
+  if (--At(page).holders > 0) return;
+  if (At(page).content == 0) {
+    Free(page);
+  } else {
+    AppendIdle(page);
+  }
+}
+
+int32_t KvCache::Take() {
+  int32_t page = first_free_;
+  if (page != kNone) {
+    first_free_ = At(page).next;
+    --free_count_;
+  } else {
+    page = first_idle_;
+    RemoveIdle(page);
+    index_.erase(page);
+    At(page).content = 0;
+    ++evicted_;
+  }
+  At(page).holders = 1;
+  return page;
+}
+
+void KvCache::Free(int32_t page) {
+  At(page).next = first_free_;
+  first_free_ = page;
+  ++free_count_;
+}
+
+void KvCache::AppendIdle(int32_t page) {
+  At(page).previous = last_idle_;
+  At(page).next = kNone;
+  (last_idle_ == kNone ? first_idle_ : At(last_idle_).next) = page;
+  last_idle_ = page;
+  ++idle_count_;
+  ++version_;
+}
+
+void KvCache::RemoveIdle(int32_t page) {
+  const int32_t previous = At(page).previous;
+  const int32_t next = At(page).next;
+  (previous == kNone ? first_idle_ : At(previous).next) = next;
+  (next == kNone ? last_idle_ : At(next).previous) = previous;
+  --idle_count_;
+  ++version_;
+}
+
+}  // namespace sluice

@@ -1,0 +1,226 @@
+#include "engine/schedule/paged_scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/schedule/room.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kLeastWindow = 1024;
+
+PagedSequence* Paged(WaitingSequence* sequence) { return static_cast<PagedSequence*>(sequence); }
+
+BatchSize SizeOf(std::span<WaitingSequence* const> batch) {
+  BatchSize size;
+  for (const WaitingSequence* sequence : batch) {
+    size.tokens += sequence->tokens;
+    ++size.sequences;
+    size.longest = std::max(size.longest, sequence->tokens);
+  }
+  return size;
+}
+
+}  // namespace
+
+PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options,
+                               nanoseconds half_life, std::shared_ptr<const Ladder> ladder,
+                               CostModel costs, SchedulerObserver* observer)
+    : keeps_pages_(options.keeps_pages),
+      prefix_reuse_(options.keeps_pages && options.prefix_reuse),
+      chunk_tokens_(options.keeps_pages ? RunLimitsOf(batch, ladder->largest()).chunk_tokens
+                                        : std::numeric_limits<int32_t>::max()),
+      whole_tokens_(options.keeps_pages ? ladder->largest().tokens : chunk_tokens_),
+      step_pages_(options.step_pages),
+      window_(std::max(kLeastWindow, 2 * static_cast<size_t>(batch.max_batch_sequences))),
+      kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_),
+      scheduler_(batch, half_life, std::move(ladder), std::move(costs), observer) {
+  front_.reserve(window_);
+}
+
+void PagedScheduler::Arrive(PagedSequence* sequence) {
+  SLUICE_CHECK(sequence->kv.ids.empty() && !(sequence->reuse && sequence->scored));
+  sequence->found = {};
+  if (sequence->generates && generating_++ == 0) recut_ = true;
+  Set(Begin(sequence), sequence);
+  scheduler_.Arrive(sequence);
+}
+
+void PagedScheduler::Remove(PagedSequence* sequence) {
+  scheduler_.Remove(sequence);
+  End(sequence);
+}
+
+BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
+                                     std::vector<WaitingSequence*>* batch, bool ahead) {
+  DecisionTime at{.now = now, .draining = draining, .ahead = ahead};
+  if (!keeps_pages_) return scheduler_.Decide(at, batch);
+  if (ahead && MissesPages()) {
+    batch->clear();
+    return {};
+  }
+  Preempt();
+  ReviseWaiting();
+  while (true) {
+    at.available_pages = kv_.available();
+    BatchDecision decision = scheduler_.Decide(at, batch);
+    if (!decision.launch) return decision;
+    Hold(&decision, batch);
+    if (!batch->empty()) return decision;
+  }
+}
+
+void PagedScheduler::Computed(PagedSequence* sequence) {
+  sequence->first_position += sequence->tokens;
+  if (!keeps_pages_ || !sequence->reuse) return;
+  kv_.Publish(sequence->history, sequence->first_position, &sequence->kv);
+}
+
+void PagedScheduler::Return(PagedSequence* sequence) {
+  Set(keeps_pages_ ? Continue(*sequence) : Begin(sequence), sequence);
+  scheduler_.Return(sequence);
+}
+
+void PagedScheduler::End(PagedSequence* sequence) {
+  kv_.Release(&sequence->kv);
+  sequence->running = false;
+  if (sequence->generates && --generating_ == 0) recut_ = true;
+}
+
+// Somebody might have to yield, or the head to wait, for pages that will soon be free.
+bool PagedScheduler::MissesPages() const {
+  return kv_.available() < step_pages_ || scheduler_.MustYield(kv_.available()) != nullptr;
+}
+
+void PagedScheduler::Preempt() {
+  while (WaitingSequence* waiting = scheduler_.MustYield(kv_.available())) {
+    PagedSequence* const sequence = Paged(waiting);
+    kv_.Release(&sequence->kv);
+    scheduler_.Revise(sequence, Begin(sequence));
+    ++sequence->preemptions;
+    ++counts_.preemptions;
+  }
+}
+
+// What those that wait could begin with, as far as a batch may reach: who moves into the window later
+// keeps an estimate that may be old. All of the queue when prompts are cut otherwise than before.
+void PagedScheduler::ReviseWaiting() {
+  if (recut_) {
+    Revise(scheduler_.queue().size());
+  } else if (revised_at_ != kv_.version()) {
+    Revise(window_);
+  }
+  recut_ = false;
+  revised_at_ = kv_.version();
+}
+
+void PagedScheduler::Revise(size_t count) {
+  scheduler_.queue().Front(count, &front_);
+  for (WaitingSequence* waiting : front_) {
+    PagedSequence* const sequence = Paged(waiting);
+    const NextStep next = waiting->running ? Continue(*sequence) : Begin(sequence);
+    if (next.first_position == waiting->first_position && next.pages == waiting->pages &&
+        next.tokens == waiting->tokens) {
+      continue;
+    }
+    scheduler_.Revise(waiting, next);
+  }
+}
+
+// Has the batch hold its pages. Prefixes first, since what is taken for one may be what another was
+// found to begin with. Those whose step was decided from an old estimate go back to the queue.
+void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch) {
+  size_t kept = 0;
+  for (WaitingSequence* sequence : *batch) {
+    if (sequence->running || Attach(Paged(sequence))) {
+      (*batch)[kept++] = sequence;
+    } else {
+      PutBack(Paged(sequence));
+    }
+  }
+  if (kept == 0) return batch->clear();
+  if (kept < batch->size()) {
+    batch->resize(kept);
+    decision->size = SizeOf(*batch);
+    decision->bucket = *scheduler_.ladder()->Choose(decision->size);
+  }
+  for (WaitingSequence* sequence : *batch) {
+    const bool extended =
+        kv_.Extend(sequence->first_position + sequence->tokens, &Paged(sequence)->kv);
+    SLUICE_CHECK(extended);
+  }
+}
+
+// Has it hold its prefix; false when that is another one than was decided with.
+bool PagedScheduler::Attach(PagedSequence* sequence) {
+  const NextStep next = Begin(sequence);
+  if (next.first_position != sequence->first_position || next.pages > sequence->pages) return false;
+  if (!sequence->reuse) return true;
+  kv_.Attach(sequence->found, &sequence->kv);
+  if (sequence->preemptions == 0 && prefix_reuse_) {
+    sequence->reused_tokens = next.first_position;
+    counts_.prefix_tokens += static_cast<int64_t>(sequence->history.size());
+    counts_.reused_tokens += next.first_position;
+  }
+  return true;
+}
+
+void PagedScheduler::PutBack(PagedSequence* sequence) {
+  const int32_t overtaken = sequence->overtaken;
+  Set(Begin(sequence), sequence);
+  scheduler_.Return(sequence);
+  sequence->overtaken = overtaken;
+}
+
+PagedScheduler::NextStep PagedScheduler::Continue(const PagedSequence& sequence) const {
+  NextStep next = StepFrom(sequence.first_position,
+                           {.pages = static_cast<int32_t>(sequence.kv.ids.size())}, sequence);
+  next.running = true;
+  return next;
+}
+
+PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
+  KvCache::Prefix& found = sequence->found;
+  if (sequence->reuse) found = kv_.Find(sequence->history, sequence->kv.root, found);
+  return StepFrom(found.pages * kv_.page_tokens(), found, *sequence);
+}
+
+// Of a sequence whose positions [0, first) are in the pages `held`, the idle ones of which it does not
+// hold yet. It asks for the pages of all its tokens, though its next step takes but those of a chunk:
+// a prompt begun without them is soon preempted, and most of what was computed of it was in vain.
+PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
+                                                  const PagedSequence& sequence) const {
+  const auto length = static_cast<int32_t>(sequence.history.size());
+  SLUICE_CHECK(first < length);
+  const int32_t tokens = std::min(length - first, ChunkTokens());
+  const int32_t end = first + tokens;
+  NextStep next{.first_position = first,
+                .tokens = tokens,
+                .later_tokens = length - end,
+                .sampled_rows = sequence.scored ? tokens : 0,
+                .pages = 0,
+                .running = false};
+  if (end == length && sequence.scored != sequence.sampled_end) {
+    next.sampled_rows += sequence.sampled_end ? 1 : -1;
+  }
+  if (keeps_pages_) {
+    SLUICE_CHECK(kv_.PagesFor(length) <= kv_.pages());
+    next.pages = kv_.PagesFor(length) - held.pages + held.idle;
+  }
+  return next;
+}
+
+void PagedScheduler::Set(const NextStep& next, PagedSequence* sequence) {
+  sequence->first_position = next.first_position;
+  sequence->tokens = next.tokens;
+  sequence->later_tokens = next.later_tokens;
+  sequence->sampled_rows = next.sampled_rows;
+  sequence->pages = next.pages;
+  sequence->running = next.running;
+}
+
+}  // namespace sluice

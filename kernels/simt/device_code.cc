@@ -1,0 +1,153 @@
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+#include "kernels/simt/machine.h"
+#include "kernels/simt/simt.h"
+
+// Calls that the compiler puts beside every load and store of device code (-fsanitize=thread); host
+// code compiled so passes through.
+namespace {
+void Touch(uintptr_t address, size_t bytes, sluice::simt::Access access) {
+  sluice::simt::Machine* machine = sluice::simt::Machine::Current();
+  if (machine != nullptr) machine->Touch(address, bytes, access);
+}
+}  // namespace
+
+#define SLUICE_ACCESS(name, bytes, access)                  \
+  extern "C" void __tsan_##name##bytes(uintptr_t address) { \
+    Touch(address, bytes, sluice::simt::Access::access);    \
+  }
+#define SLUICE_ACCESSES(bytes)                \
+  SLUICE_ACCESS(read, bytes, kRead)           \
+  SLUICE_ACCESS(write, bytes, kWrite)         \
+  SLUICE_ACCESS(unaligned_read, bytes, kRead) \
+  SLUICE_ACCESS(unaligned_write, bytes, kWrite)
+SLUICE_ACCESSES(1)
+SLUICE_ACCESSES(2)
+SLUICE_ACCESSES(4)
+SLUICE_ACCESSES(8)
+SLUICE_ACCESSES(16)
+extern "C" void __tsan_read_range(uintptr_t address, size_t bytes) {
+  Touch(address, bytes, sluice::simt::Access::kRead);
+}
+extern "C" void __tsan_write_range(uintptr_t address, size_t bytes) {
+  Touch(address, bytes, sluice::simt::Access::kWrite);
+}
+extern "C" void __tsan_init() {}
+
+namespace sluice::simt {
+namespace {
+
+using kernels::cuda::CallSite;
+
+Machine& Here() {
+  Machine* machine = Machine::Current();
+  SLUICE_CHECK(machine != nullptr);
+  return *machine;
+}
+
+struct ExchangeIn {
+  uint64_t bits;
+  int32_t from;
+};
+
+void ExchangeLanes(const void* const in[32], void* const out[32]) {
+  for (int i = 0; i < 32; ++i) {
+    const int32_t from = static_cast<const ExchangeIn*>(in[i])->from;
+    *static_cast<uint64_t*>(out[i]) = static_cast<const ExchangeIn*>(in[from])->bits;
+  }
+}
+
+void GatherVotes(const void* const in[32], void* const out[32]) {
+  uint32_t votes = 0;
+  for (int i = 0; i < 32; ++i) {
+    votes |= static_cast<uint32_t>(*static_cast<const bool*>(in[i])) << i;
+  }
+  for (int i = 0; i < 32; ++i) *static_cast<uint32_t*>(out[i]) = votes;
+}
+
+struct Fragments {
+  uint32_t a[4], b[2];
+};
+
+float BFloat16At(const uint32_t* words, int word, int half) {
+  return std::bit_cast<float>(half == 0 ? words[word] << 16 : words[word] & 0xFFFF0000u);
+}
+
+// Sums in fp32 with k ascending. The order within a GPU's instruction is its own affair.
+void MultiplyAddLanes(const void* const in[32], void* const out[32]) {
+  float a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& fragments = *static_cast<const Fragments*>(in[lane]);
+    const int g = lane / 4, t = lane % 4;
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 4; ++i) {
+        a[g + i % 2 * 8][2 * t + i / 2 * 8 + half] = BFloat16At(fragments.a, i, half);
+      }
+      for (int i = 0; i < 2; ++i) b[2 * t + i * 8 + half][g] = BFloat16At(fragments.b, i, half);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    float* d = static_cast<float*>(out[lane]);
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      for (int k = 0; k < 16; ++k) d[i] = std::fma(a[row][k], b[k][column], d[i]);
+    }
+  }
+}
+
+}  // namespace
+
+int32_t ThreadIndex() { return Here().thread(); }
+int32_t BlockThreads() { return Here().shape().threads; }
+int32_t BlockIndex() { return Here().block(); }
+int32_t GridBlocks() { return Here().shape().blocks; }
+
+void Barrier(const CallSite& site) { Here().Barrier(site.file, site.line); }
+
+void WarpBarrier(const CallSite& site) {
+  Here().Collective(nullptr, nullptr, nullptr, site.file, site.line);
+}
+
+uint64_t Exchange(uint64_t bits, int32_t from, const CallSite& site) {
+  if (from < 0 || from >= 32) Here().Fail("shuffles with lane " + std::to_string(from));
+  const ExchangeIn in = {bits, from};
+  uint64_t out;
+  Here().Collective(&ExchangeLanes, &in, &out, site.file, site.line);
+  return out;
+}
+
+uint32_t Vote(bool predicate, const CallSite& site) {
+  uint32_t out;
+  Here().Collective(&GatherVotes, &predicate, &out, site.file, site.line);
+  return out;
+}
+
+std::byte* Shared(size_t bytes) { return Here().Shared(bytes); }
+
+uint64_t AddAtomically(void* address, size_t bytes, uint64_t value) {
+  Here().Touch(reinterpret_cast<uintptr_t>(address), bytes, Access::kAtomic);
+  uint64_t before = 0;
+  std::memcpy(&before, address, bytes);
+  const uint64_t after = before + value;
+  std::memcpy(address, &after, bytes);
+  return before;
+}
+
+void CopyAsync(void* shared, const void* global, int32_t bytes) {
+  Here().CopyAsync(shared, global, bytes);
+}
+void CommitCopies() { Here().CommitCopies(); }
+void WaitCopies(int pending_groups) { Here().WaitCopies(pending_groups); }
+
+void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b, const CallSite& site) {
+  Fragments in;
+  std::memcpy(in.a, a, sizeof(in.a));
+  std::memcpy(in.b, b, sizeof(in.b));
+  Here().Collective(&MultiplyAddLanes, &in, d, site.file, site.line);
+}
+
+}  // namespace sluice::simt

@@ -1,0 +1,103 @@
+// kernels/simt/simt.h in the emulator; included by it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/simt/kernel_registry.h"
+
+namespace sluice::simt {
+
+// The machine's functions, for device code (kernels/simt/machine.h).
+int32_t ThreadIndex();
+int32_t BlockThreads();
+int32_t BlockIndex();
+int32_t GridBlocks();
+void Barrier(const kernels::cuda::CallSite& site);
+void WarpBarrier(const kernels::cuda::CallSite& site);
+// Every lane gives `bits` and gets those of lane `from`; a `from` outside of the warp is a fault.
+uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& site);
+uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
+std::byte* Shared(size_t bytes);
+uint64_t AddAtomically(void* address, size_t bytes, uint64_t value);
+void CopyAsync(void* shared, const void* global, int32_t bytes);
+void CommitCopies();
+void WaitCopies(int pending_groups);
+void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b,
+                 const kernels::cuda::CallSite& site);
+
+}  // namespace sluice::simt
+
+namespace sluice::kernels::cuda {
+
+template <typename Argument>
+Kernel KernelOf(const char* name, void (*function)(Argument)) {
+  const Kernel kernel = {
+      name, reinterpret_cast<const void*>(function),
+      // The argument lies in the launch's record, which device code may not touch otherwise.
+      [] __attribute__((no_sanitize("thread"))) (
+          const void* code, const void* argument){reinterpret_cast<void (*)(Argument)>(
+          const_cast<void*>(code))(*static_cast<const Argument*>(argument));
+}
+};  // namespace sluice::kernels::cuda
+simt::RegisterKernel(kernel, __PRETTY_FUNCTION__);
+return kernel;
+}
+
+inline int32_t ThreadIndex() { return simt::ThreadIndex(); }
+inline int32_t BlockThreads() { return simt::BlockThreads(); }
+inline int32_t BlockIndex() { return simt::BlockIndex(); }
+inline int32_t GridBlocks() { return simt::GridBlocks(); }
+
+inline void SyncBlock(CallSite site) { simt::Barrier(site); }
+inline void SyncWarp(CallSite site) { simt::WarpBarrier(site); }
+
+template <typename T>
+T Shuffle(T value, int32_t lane, CallSite site) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = simt::Exchange(bits, lane, site);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+template <typename T>
+T ShuffleXor(T value, int32_t mask, CallSite site) {
+  return Shuffle(value, Lane() ^ mask, site);
+}
+template <typename T>
+T ShuffleUp(T value, int32_t delta, CallSite site) {
+  return Shuffle(value, Lane() < delta ? Lane() : Lane() - delta, site);
+}
+inline uint32_t Ballot(bool predicate, CallSite site) { return simt::Vote(predicate, site); }
+
+template <typename T>
+T& SharedMemory() {
+  static_assert(alignof(T) <= 16);
+  return *reinterpret_cast<T*>(simt::Shared(sizeof(T)));
+}
+
+inline int32_t AtomicAdd(int32_t* address, int32_t value) {
+  return static_cast<int32_t>(
+      simt::AddAtomically(address, sizeof(value), static_cast<uint32_t>(value)));
+}
+inline uint64_t AtomicAdd(uint64_t* address, uint64_t value) {
+  return simt::AddAtomically(address, sizeof(value), value);
+}
+
+inline void CopyAsync(void* shared, const void* global, int32_t bytes) {
+  simt::CopyAsync(shared, global, bytes);
+}
+inline void CommitCopies() { simt::CommitCopies(); }
+template <int kPending>
+void WaitCopies() {
+  simt::WaitCopies(kPending);
+}
+
+inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                        CallSite site) {
+  simt::MultiplyAdd(d, a, b, site);
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,297 @@
+#include "kernels/simt/machine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "kernels/simt/kernel_registry.h"
+
+namespace sluice::simt {
+namespace {
+
+constexpr int32_t kWarp = 32;
+constexpr int32_t kCopyBytes = 16;
+
+thread_local Machine* current_machine = nullptr;
+
+// The emulator's own code is no device code, though a fiber runs it.
+class OutsideDeviceCode {
+ public:
+  OutsideDeviceCode() : machine_(current_machine) { current_machine = nullptr; }
+  ~OutsideDeviceCode() { current_machine = machine_; }
+
+ private:
+  Machine* machine_;
+};
+
+}  // namespace
+
+struct Machine::Thread {
+  enum class State { kRunnable, kAtBarrier, kAtCollective, kDone };
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    int32_t bytes;
+    int64_t group;
+    std::byte seen[kCopyBytes];  // the source when the copy was asked for
+  };
+
+  Fiber fiber;
+  State state;
+  const char* file;  // where it waits
+  int line;
+  WarpFunction function;
+  const void* in;
+  void* out;
+  std::deque<Copy> copies;
+  int64_t groups;  // committed
+
+  bool WaitsWith(const Thread& other) const {
+    return state == other.state && line == other.line && function == other.function &&
+           std::strcmp(file, other.file) == 0;
+  }
+};
+
+Machine::Machine(Memory& memory, uint64_t seed) : memory_(memory), random_(seed) {}
+Machine::~Machine() {
+  if (shared_ != nullptr) memory_.Free(shared_);
+}
+
+Machine* Machine::Current() { return current_machine; }
+
+std::string Machine::Run(const LaunchRecord& launch) {
+  const kernels::cuda::LaunchShape& shape = launch.shape;
+  SLUICE_CHECK(shape.blocks >= 1 && shape.threads >= kWarp && shape.threads <= 1024);
+  SLUICE_CHECK(shape.threads % kWarp == 0 && shape.shared_bytes >= 0);
+  NoteLaunched(launch.kernel);
+  ++launches_;
+  launch_ = &launch;
+  fault_.clear();
+  while (threads_.size() < static_cast<size_t>(shape.threads)) {
+    threads_.push_back(std::make_unique<Thread>());
+  }
+  shared_ = static_cast<std::byte*>(memory_.Recycle(shared_, shape.shared_bytes));
+  std::vector<int32_t> blocks(shape.blocks);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  std::shuffle(blocks.begin(), blocks.end(), random_);
+  for (int32_t block : blocks) {
+    block_ = block;
+    RunBlock();
+    if (!fault_.empty()) break;
+  }
+  return fault_;
+}
+
+void Machine::RunBlock() {
+  const int32_t threads = shape().threads;
+  memory_.Poison(shared_, shape().shared_bytes);
+  block_epoch_ = 0;
+  at_barrier_ = 0;
+  warps_.assign(threads / kWarp, WarpState{});
+  runnable_.resize(threads);
+  for (int32_t t = 0; t < threads; ++t) {
+    Thread& thread = *threads_[t];
+    thread.state = Thread::State::kRunnable;
+    thread.copies.clear();
+    thread.groups = 0;
+    thread.fiber.Start(&EntryPoint, this);
+    runnable_[t] = t;
+  }
+  while (!runnable_.empty() && fault_.empty()) {
+    std::swap(runnable_[random_() % runnable_.size()], runnable_.back());
+    current_ = runnable_.back();
+    runnable_.pop_back();
+    threads_[current_]->fiber.Resume();
+    if (fault_.empty()) AfterResume(current_);
+  }
+  if (fault_.empty()) ReportStuck();
+}
+
+void Machine::EntryPoint(void* argument) {
+  auto* machine = static_cast<Machine*>(argument);
+  const LaunchRecord& launch = *machine->launch_;
+  current_machine = machine;
+  launch.kernel.run_thread(launch.kernel.function, launch.argument.get());
+  current_machine = nullptr;  // what follows is not its code
+  Thread& thread = *machine->threads_[machine->current_];
+  if (!thread.copies.empty()) machine->Fail("ends before its asynchronous copies have arrived");
+  thread.state = Thread::State::kDone;
+  machine->Park();
+}
+
+// The scheduler does not resume a fiber that is done or has failed.
+void Machine::Park() {
+  current_machine = nullptr;
+  threads_[current_]->fiber.Suspend();
+  SLUICE_CHECK(false);
+  std::abort();
+}
+
+void Machine::Fail(const std::string& what) {
+  fault_ = absl::StrCat(Where(current_), " ", what);
+  Park();
+}
+
+void Machine::AfterResume(int32_t t) {
+  switch (threads_[t]->state) {
+    case Thread::State::kAtBarrier:
+      if (++at_barrier_ == shape().threads) ReleaseBlock();
+      break;
+    case Thread::State::kAtCollective:
+      if (++warps_[t / kWarp].arrived == kWarp) Gather(t / kWarp);
+      break;
+    default:
+      break;
+  }
+}
+
+// All lanes of the warp have come to a collective.
+void Machine::Gather(int32_t warp) {
+  const void* in[kWarp];
+  void* out[kWarp];
+  const Thread& first = *threads_[warp * kWarp];
+  for (int32_t lane = 0; lane < kWarp; ++lane) {
+    const Thread& thread = *threads_[warp * kWarp + lane];
+    if (!thread.WaitsWith(first)) return ReportStuck();
+    in[lane] = thread.in;
+    out[lane] = thread.out;
+  }
+  warps_[warp].arrived = 0;
+  if (first.function != nullptr) {
+    first.function(in, out);
+  } else {
+    ++warps_[warp].epoch;
+  }
+  Wake(warp * kWarp, kWarp);
+}
+
+// All threads of the block have come to a barrier.
+void Machine::ReleaseBlock() {
+  for (int32_t t = 0; t < shape().threads; ++t) {
+    if (!threads_[t]->WaitsWith(*threads_[0])) return ReportStuck();
+  }
+  at_barrier_ = 0;
+  ++block_epoch_;
+  Wake(0, shape().threads);
+}
+
+void Machine::Wake(int32_t first, int32_t count) {
+  for (int32_t t = first; t < first + count; ++t) {
+    threads_[t]->state = Thread::State::kRunnable;
+    runnable_.push_back(t);
+  }
+}
+
+// Some threads wait for ever, unless all are done.
+void Machine::ReportStuck() {
+  const auto waits = [this](int32_t t) { return threads_[t]->state != Thread::State::kDone; };
+  int32_t stuck = 0;
+  while (stuck < shape().threads && !waits(stuck)) ++stuck;
+  if (stuck == shape().threads) return;
+  const Thread& thread = *threads_[stuck];
+  // A collective concerns its warp, a barrier the block.
+  const bool warp = thread.state == Thread::State::kAtCollective;
+  const int32_t begin = warp ? stuck / kWarp * kWarp : 0;
+  const int32_t end = warp ? begin + kWarp : shape().threads;
+  int32_t other = begin;
+  while (other < end && threads_[other]->WaitsWith(thread)) ++other;
+  const auto place = [](const Thread& t) { return absl::StrCat(t.file, ":", t.line); };
+  fault_ = absl::StrCat(Where(stuck), " waits at the ", warp ? "collective" : "barrier", " of ",
+                        place(thread), ", to which thread ", other, " does not come: it ",
+                        waits(other) ? absl::StrCat("waits at ", place(*threads_[other]))
+                                     : std::string("has returned"));
+}
+
+Actor Machine::ActorOf(int32_t t) const {
+  return {.launch = launches_,
+          .block = static_cast<uint32_t>(block_),
+          .block_epoch = block_epoch_,
+          .warp_epoch = warps_[t / kWarp].epoch,
+          .thread = static_cast<uint32_t>(t)};
+}
+
+std::string Machine::Where(int32_t t) const {
+  return absl::StrCat("kernel ", launch_->kernel.name, ", block ", block_, ", thread ", t);
+}
+
+void Machine::Touch(uintptr_t address, size_t bytes, Access access) {
+  if (threads_[current_]->fiber.OnStack(address)) return;
+  OutsideDeviceCode outside;
+  const std::string wrong = memory_.Note(address, bytes, access, ActorOf(current_));
+  if (!wrong.empty()) Fail(wrong);
+}
+
+void Machine::Barrier(const char* file, int line) {
+  OutsideDeviceCode outside;
+  Thread& thread = *threads_[current_];
+  thread.state = Thread::State::kAtBarrier;
+  thread.function = nullptr;
+  thread.file = file;
+  thread.line = line;
+  thread.fiber.Suspend();
+}
+
+void Machine::Collective(WarpFunction function, const void* in, void* out, const char* file,
+                         int line) {
+  OutsideDeviceCode outside;
+  Thread& thread = *threads_[current_];
+  thread.state = Thread::State::kAtCollective;
+  thread.function = function;
+  thread.in = in;
+  thread.out = out;
+  thread.file = file;
+  thread.line = line;
+  thread.fiber.Suspend();
+}
+
+std::byte* Machine::Shared(size_t bytes) {
+  OutsideDeviceCode outside;
+  if (bytes > static_cast<size_t>(shape().shared_bytes)) {
+    Fail(absl::StrCat("wants ", bytes, " bytes of shared memory, the launch has ",
+                      shape().shared_bytes));
+  }
+  return shared_;
+}
+
+void Machine::CopyAsync(void* shared, const void* global, int32_t bytes) {
+  OutsideDeviceCode outside;
+  const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
+  if (to % kCopyBytes != 0 || from % kCopyBytes != 0) Fail("copies from or to an odd address");
+  if (bytes < 0 || bytes > kCopyBytes) Fail(absl::StrCat("copies ", bytes, " bytes"));
+  if (bytes > 0) Touch(from, bytes, Access::kRead);
+  Touch(to, kCopyBytes, Access::kCopy);
+  Thread& thread = *threads_[current_];
+  Thread::Copy& copy =
+      thread.copies.emplace_back(Thread::Copy{.to = static_cast<std::byte*>(shared),
+                                              .from = static_cast<const std::byte*>(global),
+                                              .bytes = bytes,
+                                              .group = thread.groups,
+                                              .seen = {}});
+  std::memcpy(copy.seen, copy.from, bytes);
+}
+
+void Machine::CommitCopies() { ++threads_[current_]->groups; }
+
+void Machine::WaitCopies(int pending_groups) {
+  OutsideDeviceCode outside;
+  Thread& thread = *threads_[current_];
+  while (!thread.copies.empty() && thread.copies.front().group < thread.groups - pending_groups) {
+    FinishCopy(thread);
+  }
+}
+
+void Machine::FinishCopy(Thread& thread) {
+  const Thread::Copy& copy = thread.copies.front();
+  if (copy.bytes > 0 && std::memcmp(copy.seen, copy.from, copy.bytes) != 0) {
+    Fail("copies asynchronously from what changes before it waits");
+  }
+  std::memset(copy.to, 0, kCopyBytes);
+  std::memcpy(copy.to, copy.from, copy.bytes);
+  memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), kCopyBytes, ActorOf(current_));
+  thread.copies.pop_front();
+}
+
+}  // namespace sluice::simt

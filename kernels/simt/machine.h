@@ -1,0 +1,96 @@
+// Runs launches of device code on the CPU, one block after another, each block's threads as fibers
+// in a random order that a seed gives.
+//
+// A fault ends the launch where it happens, before it does harm: an access that Memory rejects, a
+// barrier or collective that some threads do not reach or reach elsewhere, a bad asynchronous copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/simt/fiber.h"
+#include "kernels/simt/memory.h"
+#include "kernels/simt/stream.h"
+
+namespace sluice::simt {
+
+// A launch with its argument by value, as a stream or a graph keeps it.
+struct LaunchRecord {
+  kernels::cuda::Kernel kernel;
+  kernels::cuda::LaunchShape shape;
+  std::unique_ptr<std::byte[]> argument;
+};
+
+// What a collective computes, once all lanes have come: from the 32 lanes' inputs their outputs.
+using WarpFunction = void (*)(const void* const in[32], void* const out[32]);
+
+class Machine {
+ public:
+  Machine(Memory& memory, uint64_t seed);
+  ~Machine();
+
+  // Empty, or the first fault: kernel, block, thread and what it did.
+  std::string Run(const LaunchRecord& launch);
+
+  // The machine whose device code the calling thread is in; null outside of device code, and inside
+  // the functions below.
+  static Machine* Current();
+
+  // Called by device code. None returns after a fault.
+  [[noreturn]] void Fail(const std::string& what);
+  int32_t thread() const { return current_; }
+  int32_t block() const { return block_; }
+  const kernels::cuda::LaunchShape& shape() const { return launch_->shape; }
+  void Touch(uintptr_t address, size_t bytes, Access access);
+  void Barrier(const char* file, int line);
+  // `function` null: a barrier of the warp.
+  void Collective(WarpFunction function, const void* in, void* out, const char* file, int line);
+  std::byte* Shared(size_t bytes);
+  void CopyAsync(void* shared, const void* global, int32_t bytes);
+  void CommitCopies();
+  void WaitCopies(int pending_groups);
+
+ private:
+  struct Thread;
+
+  static void EntryPoint(void* machine);
+  [[noreturn]] void Park();
+  void RunBlock();
+  void AfterResume(int32_t thread);
+  void Gather(int32_t warp);
+  void ReleaseBlock();
+  void Wake(int32_t first, int32_t count);
+  void ReportStuck();
+  void FinishCopy(Thread& thread);
+  Actor ActorOf(int32_t thread) const;
+  std::string Where(int32_t thread) const;
+
+  Memory& memory_;
+  std::mt19937_64 random_;
+  uint32_t launches_ = 0;
+  std::vector<std::unique_ptr<Thread>> threads_;
+
+  std::byte* shared_ = nullptr;  // a buffer of memory_, kept from launch to launch
+
+  // The launch under way.
+  const LaunchRecord* launch_ = nullptr;
+  std::string fault_;
+
+  // The block under way.
+  int32_t block_ = 0;
+  int32_t current_ = 0;  // thread
+  std::vector<int32_t> runnable_;
+  int32_t at_barrier_ = 0;
+  uint32_t block_epoch_ = 0;
+  struct WarpState {
+    int32_t arrived = 0;
+    uint32_t epoch = 0;
+  };
+  std::vector<WarpState> warps_;
+};
+
+}  // namespace sluice::simt

@@ -1,0 +1,71 @@
+// kernels/simt/simt.h on a GPU; included by it.
+#pragma once
+
+namespace sluice::kernels::cuda {
+
+template <typename Argument>
+Kernel KernelOf(const char* name, void (*function)(Argument)) {
+  return {name, reinterpret_cast<const void*>(function)};
+}
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+__device__ inline int32_t ThreadIndex() { return static_cast<int32_t>(threadIdx.x); }
+__device__ inline int32_t BlockThreads() { return static_cast<int32_t>(blockDim.x); }
+__device__ inline int32_t BlockIndex() { return static_cast<int32_t>(blockIdx.x); }
+__device__ inline int32_t GridBlocks() { return static_cast<int32_t>(gridDim.x); }
+
+__device__ inline void SyncBlock(CallSite) { __syncthreads(); }
+__device__ inline void SyncWarp(CallSite) { __syncwarp(); }
+
+template <typename T>
+__device__ inline T Shuffle(T value, int32_t lane, CallSite) {
+  return __shfl_sync(kAllLanes, value, lane);
+}
+template <typename T>
+__device__ inline T ShuffleXor(T value, int32_t mask, CallSite) {
+  return __shfl_xor_sync(kAllLanes, value, mask);
+}
+template <typename T>
+__device__ inline T ShuffleUp(T value, int32_t delta, CallSite) {
+  return __shfl_up_sync(kAllLanes, value, delta);
+}
+__device__ inline uint32_t Ballot(bool predicate, CallSite) {
+  return __ballot_sync(kAllLanes, predicate);
+}
+
+template <typename T>
+__device__ inline T& SharedMemory() {
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  return *reinterpret_cast<T*>(shared_memory);
+}
+
+__device__ inline int32_t AtomicAdd(int32_t* address, int32_t value) {
+  return atomicAdd(address, value);
+}
+__device__ inline uint64_t AtomicAdd(uint64_t* address, uint64_t value) {
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+  return atomicAdd(reinterpret_cast<unsigned long long*>(address), value);
+}
+
+__device__ inline void CopyAsync(void* shared, const void* global, int32_t bytes) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
+               : "memory");
+}
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ inline void WaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                   CallSite) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,143 @@
+// sluice-bench: the benchmarks that need a running daemon.
+#include <fstream>
+#include <iostream>
+
+#include "CLI/CLI.hpp"
+#include "loadtest/bench/daemon/bare_server.h"
+#include "loadtest/bench/daemon/benchmarks.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice::loadtest {
+
+namespace {
+
+int Report(const absl::StatusOr<nlohmann::json>& report, const std::string& out) {
+  if (!report.ok()) {
+    std::cerr << "sluice-bench: " << report.status().message() << "\n";
+    return 1;
+  }
+  const std::string text = report->dump(2) + "\n";
+  std::cout << text;
+  if (!out.empty() && !(std::ofstream(out) << text)) {
+    std::cerr << "sluice-bench: cannot write " << out << "\n";
+    return 1;
+  }
+  return 0;
+}
+
+// Each command adds its flags, and runs with `out` when it was chosen.
+struct Edge {
+  EdgeOptions options;
+  double seconds = 3;
+
+  CLI::App* AddTo(CLI::App& app) {
+    CLI::App* command =
+        app.add_subcommand("edge", "server CPU per small request, against a bare gRPC server");
+    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    command->add_option("--model", options.model, "directory of a tiny model")->required();
+    command->add_option("--tokens", options.tokens, "tokens of a request")->capture_default_str();
+    command->add_option("--outstanding", options.outstanding, "calls in flight")
+        ->capture_default_str();
+    command->add_option("--rounds", options.rounds, "interleaved rounds")->capture_default_str();
+    command->add_option("--seconds", seconds, "length of a round")->capture_default_str();
+    return command;
+  }
+
+  absl::StatusOr<nlohmann::json> Run() {
+    options.round = absl::Seconds(seconds);
+    return RunEdge(options);
+  }
+};
+
+struct Generate {
+  GenerateOptions options;
+  double seconds = 8;
+
+  CLI::App* AddTo(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "generate", "streamed answers: continuous against static batches, and by concurrency");
+    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    command->add_option("--model", options.model, "model directory, 248 positions or more")
+        ->required();
+    command->add_option("--outstanding", options.outstanding, "requests in flight, compared")
+        ->capture_default_str();
+    command->add_option("--concurrency", options.concurrency, "requests in flight, by themselves")
+        ->delimiter(',')
+        ->capture_default_str();
+    command->add_option("--rounds", options.rounds, "interleaved rounds")->capture_default_str();
+    command->add_option("--seconds", seconds, "length of a phase")->capture_default_str();
+    command->add_option("--seed", options.seed, "of lengths, arrivals and contents")
+        ->capture_default_str();
+    command->add_option("--table", options.table, "also write the figures as Markdown");
+    return command;
+  }
+
+  absl::StatusOr<nlohmann::json> Run() {
+    options.phase = absl::Seconds(seconds);
+    return RunGenerate(options);
+  }
+};
+
+struct Buckets {
+  BucketsOptions options;
+  double seconds = 4;
+
+  CLI::App* AddTo(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "buckets", "padded and packed policies and ladders on the lengths of a trace");
+    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    command->add_option("--model", options.model, "model directory")->required();
+    command->add_option("--trace", options.trace, "CSV with arrival_s and input_tokens")
+        ->required();
+    command->add_option("--cap", options.cap, "traced tokens that become the model's positions")
+        ->capture_default_str();
+    command->add_option("--outstanding", options.outstanding, "calls in flight at the peak")
+        ->capture_default_str();
+    command->add_option("--rounds", options.rounds, "interleaved rounds")->capture_default_str();
+    command->add_option("--seconds", seconds, "length of a phase")->capture_default_str();
+    command->add_option("--seed", options.seed, "of arrivals and contents")->capture_default_str();
+    command->add_option("--table", options.table, "also write the figures as Markdown");
+    return command;
+  }
+
+  absl::StatusOr<nlohmann::json> Run() {
+    options.phase = absl::Seconds(seconds);
+    return RunBuckets(options);
+  }
+};
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Benchmarks of the running daemon. Prints a JSON report."};
+  app.require_subcommand(1);
+  Edge edge;
+  edge.options.self = argv[0];
+  Generate generate;
+  Buckets buckets;
+  const CLI::App* edge_command = edge.AddTo(app);
+  const CLI::App* generate_command = generate.AddTo(app);
+  const CLI::App* buckets_command = buckets.AddTo(app);
+  std::string out;
+  for (CLI::App* command : app.get_subcommands({})) {
+    command->add_option("--out", out, "also write the report to this file");
+  }
+
+  std::string address;
+  int response_bytes = 0;
+  CLI::App* bare_command = app.add_subcommand("bare-server", "the yardstick of `edge`");
+  bare_command->add_option("--address", address, "HOST:PORT")->required();
+  bare_command->add_option("--response-bytes", response_bytes, "size of each answer")->required();
+
+  CLI11_PARSE(app, argc, argv);
+  if (*edge_command) return Report(edge.Run(), out);
+  if (*generate_command) return Report(generate.Run(), out);
+  if (*buckets_command) return Report(buckets.Run(), out);
+  const absl::Status served = ServeBare(address, response_bytes);
+  if (served.ok()) return 0;
+  std::cerr << "sluice-bench: " << served.message() << "\n";
+  return 1;
+}
+
+}  // namespace
+}  // namespace sluice::loadtest
+
+int main(int argc, char** argv) { return sluice::loadtest::Main(argc, argv); }

@@ -1,0 +1,133 @@
+#include "loadtest/bench/daemon/buckets_arm.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/http_get.h"
+#include "loadtest/load/run.h"
+#include "loadtest/load/stats.h"
+
+namespace sluice::loadtest {
+namespace {
+
+std::vector<std::string> Flags(const ArmOptions& options) {
+  return {"--engine.batch.policy",
+          std::string(NameOf(options.policy)),
+          "--engine.batch.max-queue-delay-us",
+          absl::StrCat(options.max_queue_delay_us),
+          "--engine.ladder.strategy",
+          std::string(NameOf(options.strategy)),
+          "--engine.ladder.review.interval-us",
+          "0"};
+}
+
+}  // namespace
+
+std::vector<ArmOptions> BucketArms() {
+  constexpr int64_t kDelayUs = 5000;
+  using enum PolicyKind;
+  using enum StrategyKind;
+  return {
+      {"static_padded", "static_padded", kStaticPadded, kGeometric},
+      {"static_padded_5ms", "static_padded", kStaticPadded, kGeometric, kDelayUs},
+      {"padded_buckets", "padded_buckets", kPaddedBuckets, kGeometric},
+      {"padded_buckets_5ms", "padded_buckets", kPaddedBuckets, kGeometric, kDelayUs},
+      {"fifo_geometric", "fifo_geometric", kFifoPacked, kGeometric},
+      {"packed_geometric", "packed_geometric", kCutAndFill, kGeometric},
+      {"packed_adaptive", "packed_adaptive", kCutAndFill, kAdaptive},
+  };
+}
+
+absl::StatusOr<std::unique_ptr<Arm>> Arm::Start(const ArmOptions& options,
+                                                const std::string& sluiced,
+                                                const std::string& model) {
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(sluiced, model, Flags(options));
+  if (!daemon.ok()) return daemon.status();
+  return std::unique_ptr<Arm>(new Arm(options, *std::move(daemon)));
+}
+
+Arm::Arm(ArmOptions options, std::unique_ptr<Daemon> daemon)
+    : options_(std::move(options)), daemon_(std::move(daemon)) {}
+
+absl::StatusOr<Arm::Account> Arm::Read() const {
+  const absl::StatusOr<std::string> page =
+      client::HttpGet(daemon_->metrics_address(), "/metrics", absl::Seconds(10));
+  if (!page.ok()) return page.status();
+  absl::StatusOr<load::Reading> reading = load::ParseReading(*page, kModel);
+  if (!reading.ok()) return reading.status();
+  const absl::StatusOr<absl::Duration> cpu = daemon_->process().CpuTime();
+  if (!cpu.ok()) return cpu.status();
+  return Account{*std::move(reading), *cpu};
+}
+
+absl::StatusOr<Measurement> Arm::Measure(const load::PayloadPool& pool, const Traffic& traffic,
+                                         load::nanoseconds warm_up, load::AnswerBook* answers) {
+  const absl::StatusOr<Account> before = Read();
+  if (!before.ok()) return before.status();
+  load::Live live;
+  const load::PhaseData data =
+      traffic.outstanding > 0
+          ? load::RunClosedLoop({}, daemon_->channels(), pool, traffic.payloads,
+                                traffic.outstanding, traffic.duration, answers, &live)
+          : load::RunOpenLoop({}, daemon_->channels(), pool, traffic.arrivals, traffic.payloads,
+                              traffic.duration, answers, &live);
+  const absl::StatusOr<Account> after = Read();
+  if (!after.ok()) return after.status();
+
+  const load::PhaseStats stats = load::Analyse(data, warm_up, load::Objective());
+  Measurement result;
+  result.ran = true;
+  result.sequences_per_s = stats.answered_per_s;
+  result.tokens_per_s = stats.tokens_per_s;
+  const auto ms = [](load::nanoseconds time) { return 1e-6 * static_cast<double>(time.count()); };
+  result.p50_ms = ms(stats.latency.p50);
+  result.p99_ms = ms(stats.latency.p99);
+  result.lateness_p99_ms = ms(stats.lateness.p99);
+  result.calls = static_cast<int64_t>(data.calls.size());
+  for (const load::CallRecord& call : data.calls) {
+    result.failed += call.outcome == load::Outcome::kOk ? 0 : 1;
+  }
+  result.wrong = stats.wrong;
+  result.batches = after->reading.batches - before->reading.batches;
+  result.useful_tokens = after->reading.useful_tokens - before->reading.useful_tokens;
+  result.computed_tokens = after->reading.computed_tokens - before->reading.computed_tokens;
+  result.bucket_tokens = after->reading.bucket_tokens - before->reading.bucket_tokens;
+  result.captures = after->reading.captures - before->reading.captures;
+  result.cpu_s = absl::ToDoubleSeconds(after->cpu - before->cpu);
+  return result;
+}
+
+absl::Status Arm::RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* answers) {
+  std::vector<uint32_t> all(pool.payloads().size());
+  std::iota(all.begin(), all.end(), 0);
+  absl::Span<const uint32_t> left = all;
+  while (!left.empty()) {
+    load::Live live;
+    const load::PhaseData data = load::RunClosedLoop({}, daemon_->channels(), pool, left, 1,
+                                                     std::chrono::seconds(1), answers, &live);
+    for (const load::CallRecord& call : data.calls) {
+      if (call.outcome == load::Outcome::kOk) continue;
+      const std::string reason =
+          data.errors.empty() ? "" : data.errors.begin()->second.first_message;
+      return absl::InternalError(absl::StrCat(options_.name, ": a request sent alone ended as ",
+                                              std::string(NameOf(call.outcome)), " ", reason));
+    }
+    left.remove_prefix(std::min(left.size(), data.calls.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<admin::v1::OptimizeBucketsResponse> Arm::Review() const {
+  return connection().Optimize(kModel, "", /*force=*/false);
+}
+
+absl::StatusOr<admin::v1::ModelBuckets> Arm::Buckets() const {
+  const absl::StatusOr<admin::v1::GetBucketsResponse> buckets = connection().Buckets(kModel, "");
+  if (!buckets.ok()) return buckets.status();
+  if (buckets->models_size() != 1) return absl::InternalError("GetBuckets lacks the model");
+  return buckets->models(0);
+}
+
+}  // namespace sluice::loadtest

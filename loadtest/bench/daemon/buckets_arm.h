@@ -1,0 +1,80 @@
+// One of the daemons that `sluice-bench buckets` compares.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/options.h"
+#include "loadtest/bench/daemon/buckets_workload.h"
+#include "loadtest/bench/daemon/daemon.h"
+#include "loadtest/load/answers.h"
+#include "loadtest/load/daemon_metrics.h"
+
+namespace sluice::loadtest {
+
+struct ArmOptions {
+  std::string name;
+  std::string group;  // arms of one group are settings of one contestant: its best one counts
+  PolicyKind policy;
+  StrategyKind strategy;
+  int64_t max_queue_delay_us = 0;
+};
+
+// The contestants: each baseline with and without a delay, and cut and fill on either ladder.
+std::vector<ArmOptions> BucketArms();
+
+// What one phase of traffic came to.
+struct Measurement {
+  bool ran = false;  // false: the load is beyond what the arm bears
+  double sequences_per_s = 0;
+  double tokens_per_s = 0;  // useful ones: of the prompts that were answered
+  double p50_ms = 0, p99_ms = 0;
+  int64_t calls = 0;
+  int64_t failed = 0;          // not answered well, wrong ones included
+  int64_t wrong = 0;           // answered otherwise than one by one
+  double lateness_p99_ms = 0;  // of the client
+  // By the daemon's account.
+  double batches = 0, useful_tokens = 0, computed_tokens = 0, bucket_tokens = 0;
+  double captures = 0;
+  double cpu_s = 0;
+};
+
+class Arm {
+ public:
+  // Starts `sluiced` with the model in directory `model`. Reviews of the ladder happen only when
+  // asked for, so that none runs while another arm is measured.
+  static absl::StatusOr<std::unique_ptr<Arm>> Start(const ArmOptions& options,
+                                                    const std::string& sluiced,
+                                                    const std::string& model);
+
+  // Figures are of what was due after `warm_up`; the daemon's account is of the whole phase.
+  // `answers` knows the pool's payloads.
+  absl::StatusOr<Measurement> Measure(const load::PayloadPool& pool, const Traffic& traffic,
+                                      load::nanoseconds warm_up, load::AnswerBook* answers);
+
+  // Sends every payload of the pool, one at a time.
+  absl::Status RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* answers);
+
+  absl::StatusOr<admin::v1::OptimizeBucketsResponse> Review() const;
+  absl::StatusOr<admin::v1::ModelBuckets> Buckets() const;
+
+  const ArmOptions& options() const { return options_; }
+  const client::Connection& connection() const { return daemon_->connection(); }
+
+ private:
+  struct Account {
+    load::Reading reading;
+    absl::Duration cpu;
+  };
+
+  Arm(ArmOptions options, std::unique_ptr<Daemon> daemon);
+  absl::StatusOr<Account> Read() const;
+
+  const ArmOptions options_;
+  const std::unique_ptr<Daemon> daemon_;
+};
+
+}  // namespace sluice::loadtest

@@ -1,0 +1,275 @@
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/model/model.h"
+#include "loadtest/bench/daemon/benchmarks.h"
+#include "loadtest/bench/daemon/buckets_arm.h"
+#include "loadtest/bench/daemon/buckets_reference.h"
+#include "loadtest/bench/daemon/buckets_report.h"
+#include "loadtest/bench/daemon/buckets_workload.h"
+#include "loadtest/load/commit.h"
+#include "loadtest/load/report_json.h"
+
+namespace sluice::loadtest {
+namespace {
+
+using nlohmann::json;
+
+load::nanoseconds ToChrono(absl::Duration duration) { return absl::ToChronoNanoseconds(duration); }
+
+// Shares of a peak that the open loop offers. The slowest arm's as well as the best one's count, so
+// that the padded arms are seen where they work, and the packed ones where they do.
+constexpr double kShares[] = {0.4, 0.8};
+// An arm is not sent more than this share of its own peak: its queue would only grow. Above 1, as the
+// peaks were measured once, on a machine that may have had other work just then.
+constexpr double kMostShare = 1.25;
+// Reviews until the adaptive ladder must have settled.
+constexpr int kMostReviews = 8;
+
+class BucketsBench {
+ public:
+  BucketsBench(const BucketsOptions& options, std::shared_ptr<const Model> model,
+               std::vector<load::TraceRow> trace)
+      : options_(options),
+        model_(std::move(model)),
+        workload_(std::move(trace), static_cast<int32_t>(model_->config.max_positions),
+                  static_cast<int32_t>(model_->config.vocab_size), options.seed) {}
+
+  absl::Status Run();
+  json Report() const;
+  std::string Tables() const { return BucketsTables(result_); }
+
+ private:
+  absl::Status StartArms();
+  // Fills the book with the answers to requests sent one by one.
+  absl::Status LearnAnswers();
+  // Reviews the adaptive ladder under the traffic of a round until it stays.
+  absl::Status Settle();
+  absl::Status FindLoads();
+  absl::Status RunRound(int round);
+  absl::StatusOr<Traffic> MakeTraffic(double rate);
+  absl::StatusOr<Measurement> Measure(size_t arm, const Traffic& traffic);
+  absl::Status Finish();
+
+  const BucketsOptions& options_;
+  const std::shared_ptr<const Model> model_;
+  BucketsWorkload workload_;
+  std::vector<std::unique_ptr<Arm>> arms_;
+  load::AnswerBook answers_;
+  std::vector<double> peaks_;  // requests per second of each arm, before the rounds
+  BucketsResult result_;
+  json settling_ = json::array();
+  std::vector<json> buckets_;  // of each arm, at the end
+  ReferenceError reference_;
+};
+
+absl::Status BucketsBench::Run() {
+  for (const auto step : {&BucketsBench::StartArms, &BucketsBench::LearnAnswers,
+                          &BucketsBench::FindLoads, &BucketsBench::Settle}) {
+    if (absl::Status status = (this->*step)(); !status.ok()) return status;
+  }
+  for (int round = 0; round < options_.rounds; ++round) {
+    if (absl::Status status = RunRound(round); !status.ok()) return status;
+  }
+  return Finish();
+}
+
+absl::Status BucketsBench::StartArms() {
+  for (const ArmOptions& options : BucketArms()) {
+    absl::StatusOr<std::unique_ptr<Arm>> arm =
+        Arm::Start(options, options_.sluiced, options_.model);
+    if (!arm.ok()) return arm.status();
+    arms_.push_back(*std::move(arm));
+    result_.arms.push_back(options);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BucketsBench::LearnAnswers() {
+  // As many requests as it takes to meet every length of the trace.
+  const absl::StatusOr<Traffic> all = workload_.Open(20'000, std::chrono::seconds(1));
+  if (!all.ok()) return all.status();
+  answers_.Prepare(workload_.pool().payloads());
+  return arms_.back()->RunOneByOne(workload_.pool(), &answers_);
+}
+
+absl::StatusOr<Traffic> BucketsBench::MakeTraffic(double rate) {
+  const load::nanoseconds duration = ToChrono(options_.warm_up + options_.phase);
+  absl::StatusOr<Traffic> traffic =
+      rate > 0 ? workload_.Open(rate, duration) : workload_.Closed(options_.outstanding, duration);
+  if (traffic.ok()) answers_.Prepare(workload_.pool().payloads());
+  return traffic;
+}
+
+absl::StatusOr<Measurement> BucketsBench::Measure(size_t arm, const Traffic& traffic) {
+  const absl::StatusOr<Measurement> measured =
+      arms_[arm]->Measure(workload_.pool(), traffic, ToChrono(options_.warm_up), &answers_);
+  if (!measured.ok()) return measured.status();
+  std::cerr << absl::StrFormat("%-20s %8.1f/s  %8.1f/s  %8.0f tokens/s  p50 %7.2f  p99 %7.2f ms\n",
+                               arms_[arm]->options().name, traffic.rate, measured->sequences_per_s,
+                               measured->tokens_per_s, measured->p50_ms, measured->p99_ms);
+  return measured;
+}
+
+absl::Status BucketsBench::FindLoads() {
+  const absl::StatusOr<Traffic> traffic = MakeTraffic(0);
+  if (!traffic.ok()) return traffic.status();
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    const absl::StatusOr<Measurement> measured = Measure(arm, *traffic);
+    if (!measured.ok()) return measured.status();
+    peaks_.push_back(measured->sequences_per_s);
+  }
+  const auto [slowest, best] = std::minmax_element(peaks_.begin(), peaks_.end());
+  result_.loads.emplace_back();
+  for (double peak : {*slowest, *best}) {
+    for (double share : kShares) {
+      result_.loads.emplace_back();
+      result_.loads.back().rate = std::max(1.0, std::round(share * peak));
+    }
+  }
+  for (LoadResult& load : result_.loads) load.arms.resize(arms_.size());
+  return absl::OkStatus();
+}
+
+absl::Status BucketsBench::Settle() {
+  for (int review = 0; review < kMostReviews; ++review) {
+    for (const LoadResult& load : result_.loads) {
+      const absl::StatusOr<Traffic> traffic = MakeTraffic(load.rate);
+      if (!traffic.ok()) return traffic.status();
+      const absl::StatusOr<Measurement> measured = Measure(arms_.size() - 1, *traffic);
+      if (!measured.ok()) return measured.status();
+    }
+    const absl::StatusOr<admin::v1::OptimizeBucketsResponse> reviewed = arms_.back()->Review();
+    if (!reviewed.ok()) return reviewed.status();
+    std::cerr << "review: " << reviewed->reason() << "\n";
+    settling_.push_back({{"changed", reviewed->changed()},
+                         {"gain", reviewed->gain()},
+                         {"reason", reviewed->reason()}});
+    if (!reviewed->changed()) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BucketsBench::RunRound(int round) {
+  for (LoadResult& load : result_.loads) {
+    const absl::StatusOr<Traffic> traffic = MakeTraffic(load.rate);
+    if (!traffic.ok()) return traffic.status();
+    for (size_t i = 0; i < arms_.size(); ++i) {
+      // Every arm has other neighbours in time from round to round.
+      const size_t arm = (i + static_cast<size_t>(round)) % arms_.size();
+      load.arms[arm].emplace_back();
+      if (load.rate > kMostShare * peaks_[arm]) continue;
+      const absl::StatusOr<Measurement> measured = Measure(arm, *traffic);
+      if (!measured.ok()) return measured.status();
+      load.arms[arm].back() = *measured;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BucketsBench::Finish() {
+  for (const auto& arm : arms_) {
+    const absl::StatusOr<admin::v1::ModelBuckets> buckets = arm->Buckets();
+    if (!buckets.ok()) return buckets.status();
+    json capacities = json::array();
+    for (const auto& use : buckets->buckets()) {
+      if (use.in_ladder()) capacities.push_back(use.bucket().tokens());
+    }
+    const auto& law = buckets->cost_law();
+    buckets_.push_back({{"profile", buckets->profile()},
+                        {"memory_overhead", buckets->memory_overhead()},
+                        {"padding_efficiency", buckets->padding_efficiency()},
+                        {"executed_efficiency", buckets->executed_efficiency()},
+                        {"hit_rate", buckets->hit_rate()},
+                        {"plan_memory_bytes", buckets->plan_memory_bytes()},
+                        {"slot_memory_bytes", buckets->slot_memory_bytes()},
+                        {"shape_entropy_bits", buckets->shape_entropy_bits()},
+                        {"ladder_tokens", capacities},
+                        {"cost_law",
+                         {{"base", law.base()},
+                          {"per_bucket_token", law.per_bucket_token()},
+                          {"per_computed_token", law.per_computed_token()},
+                          {"per_context_token", law.per_context_token()},
+                          {"per_distinct_position", law.per_distinct_position()},
+                          {"per_sampled_row", law.per_sampled_row()}}}});
+  }
+  const auto longest = static_cast<int32_t>(model_->config.max_positions);
+  const absl::StatusOr<ReferenceError> error =
+      CompareWithReference(arms_.back()->connection(), *model_,
+                           {1, 2, 7, longest / 8, longest / 4, longest}, options_.seed);
+  if (!error.ok()) return error.status();
+  reference_ = *error;
+  return absl::OkStatus();
+}
+
+json BucketsBench::Report() const {
+  json host = load::HostJson();
+  host.erase("name");
+  json report = {{"benchmark", "buckets"},
+                 {"commit", std::string(load::kCommit)},
+                 {"host", host},
+                 {"rounds", options_.rounds},
+                 {"phase_s", absl::ToDoubleSeconds(options_.phase)},
+                 {"warm_up_s", absl::ToDoubleSeconds(options_.warm_up)},
+                 {"outstanding", options_.outstanding},
+                 {"seed", options_.seed},
+                 {"lengths",
+                  {{"cap", options_.cap},
+                   {"positions", model_->config.max_positions},
+                   {"distinct", workload_.DistinctLengths()},
+                   {"mean", workload_.MeanLength()}}},
+                 {"distinct_requests", workload_.pool().payloads().size()},
+                 {"settling", settling_},
+                 {"comparison", ComparisonJson(result_)},
+                 {"reference",
+                  {{"values", reference_.values},
+                   {"largest_absolute_error", reference_.absolute},
+                   {"largest_relative_error", reference_.relative}}}};
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    report["arms"].push_back(ArmJson(result_, arm));
+    report["arms"].back()["buckets"] = buckets_[arm];
+  }
+  return report;
+}
+
+absl::StatusOr<std::vector<load::TraceRow>> ReadScaled(const std::string& path, int32_t cap,
+                                                       int64_t positions) {
+  const absl::StatusOr<std::string> text = load::ReadFile(path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<std::vector<load::TraceRow>> trace = load::ParseTrace(*text);
+  if (!trace.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", trace.status().message()));
+  }
+  if (positions > cap) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cap is ", cap, ", must be at least the model's ", positions, " positions"));
+  }
+  return ScaleTrace(*std::move(trace), cap, static_cast<int32_t>(positions));
+}
+
+}  // namespace
+
+absl::StatusOr<json> RunBuckets(const BucketsOptions& options) {
+  if (options.rounds < 1 || options.outstanding < 1 || options.phase <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("rounds, outstanding and seconds must be above 0");
+  }
+  absl::StatusOr<std::shared_ptr<const Model>> model = LoadModel("model", 1, options.model);
+  if (!model.ok()) return model.status();
+  absl::StatusOr<std::vector<load::TraceRow>> trace =
+      ReadScaled(options.trace, options.cap, (*model)->config.max_positions);
+  if (!trace.ok()) return trace.status();
+  BucketsBench bench(options, *std::move(model), *std::move(trace));
+  if (absl::Status status = bench.Run(); !status.ok()) return status;
+  if (!options.table.empty() && !(std::ofstream(options.table) << bench.Tables())) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.table));
+  }
+  return bench.Report();
+}
+
+}  // namespace sluice::loadtest

@@ -1,0 +1,182 @@
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/model/model.h"
+#include "loadtest/bench/daemon/benchmarks.h"
+#include "loadtest/bench/daemon/daemon.h"
+#include "loadtest/bench/daemon/generate_report.h"
+#include "loadtest/bench/daemon/generate_workload.h"
+#include "loadtest/load/commit.h"
+#include "loadtest/load/report_json.h"
+#include "loadtest/load/run.h"
+
+namespace sluice::loadtest {
+namespace {
+
+using nlohmann::json;
+
+// The open loop offers this share of what static batches can bear, so that both arms bear it.
+constexpr double kOpenShare = 0.7;
+
+class GenerateBench {
+ public:
+  GenerateBench(const GenerateOptions& options, const ModelConfig& config)
+      : options_(options),
+        warm_up_(absl::ToChronoNanoseconds(options.warm_up)),
+        duration_(absl::ToChronoNanoseconds(options.warm_up + options.phase)),
+        workload_(static_cast<int32_t>(config.max_positions),
+                  static_cast<int32_t>(config.vocab_size), options.seed) {}
+
+  absl::Status Run();
+  json Report() const;
+  std::string Tables() const { return GenerateTables(result_); }
+
+ private:
+  absl::Status StartArms();
+  // Decides the open loop's rate.
+  absl::Status PlanLoads();
+  absl::Status RunRound(int round);
+  absl::Status Compare(int round, BatchingResult* result);
+  absl::StatusOr<GenerateFigures> Measure(const char* name, const Daemon& daemon,
+                                          const Traffic& traffic);
+
+  const GenerateOptions& options_;
+  const load::nanoseconds warm_up_, duration_;
+  GenerateWorkload workload_;
+  std::unique_ptr<Daemon> fixed_, continuous_;
+  GenerateResult result_;
+};
+
+absl::Status GenerateBench::Run() {
+  if (absl::Status status = StartArms(); !status.ok()) return status;
+  if (absl::Status status = PlanLoads(); !status.ok()) return status;
+  for (int round = 0; round < options_.rounds; ++round) {
+    if (absl::Status status = RunRound(round); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GenerateBench::StartArms() {
+  for (const auto& [arm, continuous] :
+       {std::pair(&fixed_, "false"), std::pair(&continuous_, "true")}) {
+    // Reviews of the ladder would fall into one arm's phases and not into the other's.
+    absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(
+        options_.sluiced, options_.model,
+        {"--engine.batch.continuous", continuous, "--engine.ladder.review.interval-us", "0"});
+    if (!daemon.ok()) return daemon.status();
+    *arm = *std::move(daemon);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GenerateBench::PlanLoads() {
+  const absl::StatusOr<Traffic> traffic = workload_.Closed(options_.outstanding, duration_);
+  if (!traffic.ok()) return traffic.status();
+  const absl::StatusOr<GenerateFigures> peak = Measure("static, first", *fixed_, *traffic);
+  if (!peak.ok()) return peak.status();
+  const double rate = std::max(1.0, std::round(kOpenShare * peak->requests_per_s));
+  result_.batching = {{.outstanding = options_.outstanding}, {.rate = rate}};
+  for (const int outstanding : options_.concurrency) result_.concurrency.push_back({outstanding});
+  return absl::OkStatus();
+}
+
+absl::Status GenerateBench::RunRound(int round) {
+  for (BatchingResult& each : result_.batching) {
+    if (absl::Status status = Compare(round, &each); !status.ok()) return status;
+  }
+  for (ConcurrencyResult& each : result_.concurrency) {
+    const absl::StatusOr<Traffic> traffic = workload_.Closed(each.outstanding, duration_);
+    if (!traffic.ok()) return traffic.status();
+    const absl::StatusOr<GenerateFigures> figures =
+        Measure(absl::StrCat("at a time: ", each.outstanding).c_str(), *continuous_, *traffic);
+    if (!figures.ok()) return figures.status();
+    each.rounds.push_back(*figures);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GenerateBench::Compare(int round, BatchingResult* result) {
+  const absl::StatusOr<Traffic> traffic = result->rate > 0
+                                              ? workload_.Open(result->rate, duration_)
+                                              : workload_.Closed(result->outstanding, duration_);
+  if (!traffic.ok()) return traffic.status();
+  for (int i = 0; i < 2; ++i) {
+    // Each arm comes first in every other round.
+    const bool continuous = (i + round) % 2 == 1;
+    const absl::StatusOr<GenerateFigures> figures = Measure(
+        continuous ? "continuous" : "static", continuous ? *continuous_ : *fixed_, *traffic);
+    if (!figures.ok()) return figures.status();
+    (continuous ? result->continuous : result->fixed).push_back(*figures);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GenerateFigures> GenerateBench::Measure(const char* name, const Daemon& daemon,
+                                                       const Traffic& traffic) {
+  load::RunOptions run;
+  run.streaming = true;
+  load::Live live;
+  const absl::StatusOr<absl::Duration> before = daemon.process().CpuTime();
+  if (!before.ok()) return before.status();
+  const load::PhaseData data =
+      traffic.outstanding > 0
+          ? load::RunClosedLoop(run, daemon.channels(), workload_.pool(), traffic.payloads,
+                                traffic.outstanding, traffic.duration, nullptr, &live)
+          : load::RunOpenLoop(run, daemon.channels(), workload_.pool(), traffic.arrivals,
+                              traffic.payloads, traffic.duration, nullptr, &live);
+  const absl::StatusOr<absl::Duration> after = daemon.process().CpuTime();
+  if (!after.ok()) return after.status();
+  if (!data.errors.empty()) {
+    const load::ErrorSample& error = data.errors.begin()->second;
+    return absl::InternalError(
+        absl::StrCat(name, ": ", error.count, " requests failed, one with ", error.first_message));
+  }
+  const GenerateFigures figures =
+      FiguresOf(data, workload_.answer_tokens(), warm_up_, absl::ToDoubleSeconds(*after - *before));
+  std::cerr << absl::StrFormat(
+      "%-16s %6.1f/s  %8.0f tokens/s  first token p50 %8.1f  p99 %8.1f ms\n", name, traffic.rate,
+      figures.tokens_per_s, figures.first_p50_ms, figures.first_p99_ms);
+  return figures;
+}
+
+json GenerateBench::Report() const {
+  json host = load::HostJson();
+  host.erase("name");
+  json report = GenerateJson(result_);
+  report["benchmark"] = "generate";
+  report["commit"] = std::string(load::kCommit);
+  report["host"] = host;
+  report["rounds"] = options_.rounds;
+  report["phase_s"] = absl::ToDoubleSeconds(options_.phase);
+  report["warm_up_s"] = absl::ToDoubleSeconds(options_.warm_up);
+  report["seed"] = options_.seed;
+  return report;
+}
+
+}  // namespace
+
+absl::StatusOr<json> RunGenerate(const GenerateOptions& options) {
+  if (options.rounds < 1 || options.outstanding < 1 || options.phase <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("rounds, outstanding and seconds must be above 0");
+  }
+  const absl::StatusOr<std::shared_ptr<const Model>> model = LoadModel("model", 1, options.model);
+  if (!model.ok()) return model.status();
+  constexpr int64_t kPositions = 248;
+  if ((*model)->config.max_positions < kPositions) {
+    return absl::InvalidArgumentError(absl::StrCat("the model has ", (*model)->config.max_positions,
+                                                   " positions, needs ", kPositions));
+  }
+  GenerateBench bench(options, (*model)->config);
+  if (absl::Status status = bench.Run(); !status.ok()) return status;
+  if (!options.table.empty() && !(std::ofstream(options.table) << bench.Tables())) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.table));
+  }
+  return bench.Report();
+}
+
+}  // namespace sluice::loadtest

@@ -1,0 +1,62 @@
+#include "loadtest/bench/daemon/generate_workload.h"
+
+#include <random>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::loadtest {
+namespace {
+
+constexpr int32_t kLeastPrompt = 8, kMostPrompt = 48;
+constexpr int32_t kLeastAnswer = 8, kMostAnswer = 200;
+constexpr double kMeanBeyondLeast = 56;
+
+load::PayloadOptions AnswerRequests(int32_t vocab, uint64_t seed) {
+  load::PayloadOptions options;
+  options.model = kModel;
+  options.vocab = vocab;
+  options.variants = 16;
+  options.outputs = {"output_ids"};
+  options.parameters = {{"ignore_eos", "true"}};
+  options.seed = seed;
+  return options;
+}
+
+}  // namespace
+
+std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<int32_t> prompt(kLeastPrompt, kMostPrompt);
+  std::geometric_distribution<int32_t> more(1 / (1 + kMeanBeyondLeast));
+  std::vector<load::TraceRow> rows(static_cast<size_t>(count));
+  for (load::TraceRow& row : rows) {
+    row.input_tokens = prompt(random);
+    // What is too long is drawn again: a cut would heap answers up at the limit.
+    do {
+      row.output_tokens = kLeastAnswer + more(random);
+    } while (row.output_tokens > kMostAnswer);
+  }
+  return rows;
+}
+
+GenerateWorkload::GenerateWorkload(int32_t positions, int32_t vocab, uint64_t seed)
+    : Workload(positions, AnswerRequests(vocab, seed)) {
+  SLUICE_CHECK(positions >= kMostPrompt + kMostAnswer);
+}
+
+std::vector<load::TraceRow> GenerateWorkload::Lengths(load::WorkloadOptions* options) {
+  constexpr int kConversations = 10'000;
+  options->max_tokens_from_trace = true;
+  return DrawConversations(kConversations, options->seed);
+}
+
+void GenerateWorkload::OnPhase(const std::vector<load::Arrival>& arrivals,
+                               const std::vector<uint32_t>& payloads) {
+  answer_tokens_.resize(pool().payloads().size());
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    answer_tokens_[payloads[i]] = arrivals[i].max_tokens;
+  }
+}
+
+}  // namespace sluice::loadtest

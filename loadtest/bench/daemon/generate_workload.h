@@ -1,0 +1,32 @@
+// The requests of `sluice-bench generate`: short prompts, answers of very different lengths.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loadtest/bench/daemon/workload.h"
+
+namespace sluice::loadtest {
+
+// `count` prompts of 8 to 48 tokens, each length alike, and answers of 8 to 200: 8 and a geometric
+// number, so that most are short and a few are long.
+std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed);
+
+// Every request generates exactly its tokens, greedily, and streams them. Each phase has others.
+class GenerateWorkload : public Workload {
+ public:
+  // The model has at least 248 positions.
+  GenerateWorkload(int32_t positions, int32_t vocab, uint64_t seed);
+
+  // Tokens that each payload of the pool generates.
+  const std::vector<int32_t>& answer_tokens() const { return answer_tokens_; }
+
+ private:
+  std::vector<load::TraceRow> Lengths(load::WorkloadOptions* options) override;
+  void OnPhase(const std::vector<load::Arrival>& arrivals,
+               const std::vector<uint32_t>& payloads) override;
+
+  std::vector<int32_t> answer_tokens_;
+};
+
+}  // namespace sluice::loadtest

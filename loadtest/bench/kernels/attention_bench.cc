@@ -1,0 +1,152 @@
+// Attention with the best profile of the machine, head size 64. Decode: one query row a sequence over
+// long contexts, beyond the caches, whose keys and values are read once. Prefill: whole sequences,
+// causal, without and with XSA in turns.
+#include <benchmark/benchmark.h>
+
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/attention.h"
+#include "loadtest/bench/kernels/roofline.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr int32_t kAttentionHeadDim = 64;
+constexpr int kAttentionRounds = 25;
+
+struct Shape {
+  int32_t sequences, context, first_position, q_heads, kv_heads;
+
+  int32_t rows_each() const { return context - first_position; }
+  int64_t rows() const { return int64_t{sequences} * rows_each(); }
+  size_t kv_floats() const {
+    return static_cast<size_t>(int64_t{sequences} * context * kv_heads * kAttentionHeadDim);
+  }
+};
+
+std::vector<float> RandomFloats(std::mt19937_64& random, size_t count) {
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(count);
+  for (float& value : values) value = uniform(random);
+  return values;
+}
+
+// Random queries, keys and values of a shape, and what a run of it takes.
+class Attending {
+ public:
+  Attending(const Context& context, const Shape& shape)
+      : context_(context),
+        shape_(shape),
+        q_(RandomFloats(random_,
+                        static_cast<size_t>(shape.rows() * shape.q_heads * kAttentionHeadDim))),
+        k_(RandomFloats(random_, shape.kv_floats())),
+        v_(RandomFloats(random_, shape.kv_floats())),
+        out_(q_.size()),
+        scratch_(static_cast<size_t>(context.pool->threads() *
+                                     AttentionScratchFloats(shape.context, kAttentionHeadDim))),
+        rows_(static_cast<size_t>(shape.rows())) {
+    const int32_t pages_each = shape.context / kPageTokens;
+    pages_.resize(static_cast<size_t>(shape.sequences * pages_each));
+    std::iota(rows_.begin(), rows_.end(), 0);
+    std::iota(pages_.begin(), pages_.end(), 0);
+    sequences_.reserve(static_cast<size_t>(shape.sequences));
+    for (int32_t i = 0; i < shape.sequences; ++i) {
+      sequences_.push_back({shape.first_position, shape.rows_each(),
+                            rows_.data() + i * shape.rows_each(), pages_.data() + i * pages_each});
+    }
+  }
+
+  void Run(XsaForm xsa) {
+    const AttentionArgs args = {q_.data(), out_.data(), shape_.q_heads, 0.125f,  true,
+                                xsa,       1e-6f,       nullptr,        nullptr, nullptr};
+    const KvLayer kv = {k_.data(), v_.data(), shape_.kv_heads, kAttentionHeadDim};
+    Attention(context_, args, kv, sequences_, shape_.context, scratch_.data());
+  }
+
+  // Of scores and sums over the visible keys.
+  double Flops() const {
+    const double keys = static_cast<double>(shape_.rows()) *
+                        (static_cast<double>(shape_.first_position + shape_.context + 1) / 2);
+    return 4.0 * shape_.q_heads * kAttentionHeadDim * keys;
+  }
+  // Of queries, keys, values and what comes out, each touched once.
+  double Bytes() const {
+    return sizeof(float) * static_cast<double>(q_.size() + out_.size() + k_.size() + v_.size());
+  }
+
+ private:
+  std::mt19937_64 random_{1};
+  const Context context_;
+  const Shape shape_;
+  std::vector<float> q_, k_, v_, out_, scratch_;
+  std::vector<int32_t> rows_, pages_;
+  std::vector<AttentionSequence> sequences_;
+};
+
+void Describe(benchmark::State& state, const Context& context, const Attending& attending) {
+  state.counters["MB"] = attending.Bytes() / 1e6;
+  state.counters["MFLOP"] = attending.Flops() / 1e6;
+  state.SetLabel(std::string(ProfileName(context.profile)));
+}
+
+Shape ShapeOf(const benchmark::State& state) {
+  return {.sequences = static_cast<int32_t>(state.range(1)),
+          .context = static_cast<int32_t>(state.range(2)),
+          .first_position = 0,
+          .q_heads = static_cast<int32_t>(state.range(3)),
+          .kv_heads = static_cast<int32_t>(state.range(4))};
+}
+
+void BM_Decode(benchmark::State& state) {
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  const Context context = {BestProfile(), &pool};
+  Shape shape = ShapeOf(state);
+  shape.first_position = shape.context - 1;
+  Attending attending(context, shape);
+  Roofline roofline(context);
+  Series times;
+  for (auto _ : state) {
+    Measure(context, times, [&] { attending.Run(XsaForm::kOff); });
+    roofline.Probe();
+  }
+  roofline.Report(state);
+  roofline.Report(state, "decode", times, attending.Flops(), attending.Bytes());
+  Describe(state, context, attending);
+}
+
+void BM_Prefill(benchmark::State& state) {
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  const Context context = {BestProfile(), &pool};
+  Attending attending(context, ShapeOf(state));
+  Roofline roofline(context);
+  Series plain, xsa;
+  for (auto _ : state) {
+    Measure(context, plain, [&] { attending.Run(XsaForm::kOff); });
+    Measure(context, xsa, [&] { attending.Run(XsaForm::kNorm); });
+    roofline.Probe();
+  }
+  roofline.Report(state);
+  roofline.Report(state, "plain", plain, attending.Flops(), attending.Bytes());
+  roofline.Report(state, "xsa", xsa, attending.Flops(), attending.Bytes());
+  state.counters["xsa_over_plain"] = xsa.Median() / plain.Median();
+  Describe(state, context, attending);
+}
+
+#define SLUICE_ATTENTION_BENCH(function) \
+  BENCHMARK(function)                    \
+      ->Iterations(kAttentionRounds)     \
+      ->ArgNames({"threads", "sequences", "context", "q_heads", "kv_heads"})
+
+SLUICE_ATTENTION_BENCH(BM_Decode)
+    ->ArgsProduct({{1, 2}, {16}, {4096}, {8, 2}, {2}})
+    ->ArgsProduct({{1, 2}, {1}, {65536}, {8}, {2}})
+    ->ArgsProduct({{1, 2}, {1}, {4096}, {8}, {2}});
+SLUICE_ATTENTION_BENCH(BM_Prefill)
+    ->ArgsProduct({{1, 2}, {16}, {64, 256}, {8}, {2}})
+    ->ArgsProduct({{1}, {4}, {1024}, {8}, {2}});
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,83 @@
+// GEMM over bf16 panels against f32 panels of the same values, run in turns. Arguments: profile,
+// threads, rows of each group, k, n, matrices (a group each). With one matrix it is a dense layer; as
+// many as exceed the caches make a position-wise projection or a decode step through many layers.
+#include <benchmark/benchmark.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/gemm.h"
+#include "loadtest/bench/kernels/roofline.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr int kGemmRounds = 25;
+
+PackedWeights Pack(const Context& context, DType dtype, int64_t matrices, int64_t k, int64_t n) {
+  const size_t count = static_cast<size_t>(matrices * k * n);
+  const std::vector<uint16_t> halves(dtype == DType::kBF16 ? count : 0, 0x3C23);  // 0.00995
+  const std::vector<float> floats(dtype == DType::kF32 ? count : 0, 0.00995f);
+  const void* data =
+      dtype == DType::kBF16 ? static_cast<const void*>(halves.data()) : floats.data();
+  return PackedWeights::Pack(context, {data, dtype, matrices, k, n, false});
+}
+
+void BM_Gemm(benchmark::State& state) {
+  const Profile profile = kProfiles[state.range(0)];
+  const int32_t rows = static_cast<int32_t>(state.range(2));
+  const int64_t k = state.range(3), n = state.range(4), matrices = state.range(5);
+  if (!ProfileSupported(profile)) {
+    state.SkipWithError("this machine lacks the instructions");
+    return;
+  }
+  ThreadPool pool(static_cast<int>(state.range(1)));
+  const Context context = {profile, &pool};
+  const PackedWeights bf16 = Pack(context, DType::kBF16, matrices, k, n);
+  const PackedWeights f32 = Pack(context, DType::kF32, matrices, k, n);
+  std::vector<RowGroup> groups;
+  groups.reserve(static_cast<size_t>(matrices));
+  for (int32_t i = 0; i < matrices; ++i) groups.push_back({i, i * rows, rows});
+  const std::vector<float> x(static_cast<size_t>(matrices * rows * k), 0.5f);
+  std::vector<float> out(static_cast<size_t>(matrices * rows * n));
+  const GemmArgs args = {x.data(), k, nullptr, 0, out.data(), n, false};
+
+  Roofline roofline(context);
+  Series times_bf16, times_f32;
+  for (auto _ : state) {
+    Measure(context, times_bf16, [&] { GroupedGemm(context, bf16, groups, args); });
+    Measure(context, times_f32, [&] { GroupedGemm(context, f32, groups, args); });
+    roofline.Probe();
+  }
+  const double flops = 2.0 * static_cast<double>(matrices * rows * k * n);
+  const double activations = 4.0 * static_cast<double>(x.size() + out.size());
+  const double bytes_bf16 = activations + static_cast<double>(bf16.bytes());
+  const double bytes_f32 = activations + static_cast<double>(f32.bytes());
+  roofline.Report(state);
+  roofline.Report(state, "bf16", times_bf16, flops, bytes_bf16);
+  roofline.Report(state, "f32", times_f32, flops, bytes_f32);
+  state.counters["MB_bf16"] = bytes_bf16 / 1e6;
+  state.counters["MB_f32"] = bytes_f32 / 1e6;
+  state.counters["MFLOP"] = flops / 1e6;
+  state.counters["f32_over_bf16"] = times_f32.Median() / times_bf16.Median();
+  state.SetLabel(std::string(ProfileName(profile)));
+}
+
+#define SLUICE_GEMM_BENCH(name) \
+  BENCHMARK(BM_Gemm)            \
+      ->Name(name)              \
+      ->Iterations(kGemmRounds) \
+      ->ArgNames({"profile", "threads", "rows", "k", "n", "matrices"})
+
+SLUICE_GEMM_BENCH("Cached")->ArgsProduct(
+    {{0, 1, 2, 3, 4}, {1}, {1, 4, 16, 64, 256}, {512}, {512}, {1}});
+SLUICE_GEMM_BENCH("Dense")->ArgsProduct(
+    {{1, 2, 3, 4}, {1, 2}, {1, 2, 4, 8, 16, 64}, {2048}, {2048}, {20}});
+SLUICE_GEMM_BENCH("Large")->ArgsProduct(
+    {{1, 2, 3, 4}, {1, 2}, {64, 256, 1024}, {2048}, {2048}, {1}});
+SLUICE_GEMM_BENCH("Head")->ArgsProduct({{1, 2, 3, 4}, {1, 2}, {1, 4, 8}, {512}, {32768}, {4}});
+SLUICE_GEMM_BENCH("PositionWise")
+    ->ArgsProduct({{1, 2, 3, 4}, {1, 2}, {1, 4, 8, 64}, {512}, {512}, {64, 256}});
+
+}  // namespace
+}  // namespace sluice::kernels

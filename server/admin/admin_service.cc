@@ -1,0 +1,116 @@
+#include "server/admin/admin_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/calls/answer.h"
+#include "server/calls/answer_later.h"
+#include "server/protocol/admin_messages.h"
+#include "server/protocol/validate.h"
+
+namespace sluice {
+namespace {
+
+using admin::v1::ExplainRequest;
+using admin::v1::ExplainResponse;
+using admin::v1::GetBucketsRequest;
+using admin::v1::GetBucketsResponse;
+using admin::v1::OptimizeBucketsRequest;
+using admin::v1::OptimizeBucketsResponse;
+using admin::v1::ReloadRequest;
+using admin::v1::ReloadResponse;
+
+// Reviews take turns, so that more would only wait; callers try again.
+constexpr size_t kMaxWaitingReviews = 8;
+
+}  // namespace
+
+AdminService::AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
+                           WorkThread* loads, TransferWatch* watch, const Callers* callers)
+    : StreamedUnaryService(internal::AdminGrpc::service_full_name(), watch, callers),
+      traits_(std::move(traits)),
+      engine_(engine),
+      clock_(clock),
+      health_(health),
+      loads_(loads),
+      optimizer_(kMaxWaitingReviews) {
+  Stream("GetBuckets", &AdminService::GetBuckets);
+  Stream("OptimizeBuckets", &AdminService::OptimizeBuckets);
+  Stream("Explain", &AdminService::Explain);
+  Stream("Reload", &AdminService::Reload);
+}
+
+absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
+                                       GetBucketsResponse* response) const {
+  std::shared_ptr<const Model> only;
+  if (!request.model_name().empty()) {
+    auto model = engine_->Resolve(request.model_name(), request.model_version());
+    if (!model.ok()) return model.status();
+    only = *std::move(model);
+  } else if (!request.model_version().empty()) {
+    return absl::InvalidArgumentError("model_version: given without model_name");
+  }
+  const MonoTime now = clock_->Now();
+  for (const ModelStats& stats : engine_->Stats()) {
+    if (only != nullptr && only != stats.model) continue;
+    *response->add_models() = DescribeBuckets(stats, engine_->backend_info(), traits_, now);
+  }
+  return absl::OkStatus();
+}
+
+AdminService::Unary* AdminService::GetBuckets(Context* context, const Bytes* request,
+                                              Bytes* response) {
+  return Answer<GetBucketsRequest, GetBucketsResponse>(
+      context, *request, response,
+      [this](const auto& message, auto* answer) { return FillBuckets(message, answer); });
+}
+
+absl::Status AdminService::Ready() const {
+  return health_->ready() ? absl::OkStatus() : absl::UnavailableError("not ready, or draining");
+}
+
+AdminService::Unary* AdminService::OptimizeBuckets(Context* context, const Bytes* request,
+                                                   Bytes* response) {
+  return AnswerLater<OptimizeBucketsRequest, OptimizeBucketsResponse>(
+      context, *request, response, Ready(), &optimizer_,
+      [engine = engine_](const auto& message, auto* answer) {
+        const absl::StatusOr<OptimizeReport> report =
+            engine->Optimize(message.model_name(), message.model_version(), message.force());
+        if (report.ok()) *answer = DescribeReview(*report);
+        return report.status();
+      });
+}
+
+AdminService::Unary* AdminService::Reload(Context* context, const Bytes* request, Bytes* response) {
+  absl::Status admitted = Ready();
+  if (reload_ == nullptr) admitted = absl::UnavailableError("nothing to reload");
+  return AnswerLater<ReloadRequest, ReloadResponse>(
+      context, *request, response, admitted, loads_,
+      [reload = reload_](const auto& message, auto* answer) {
+        const absl::StatusOr<ReloadReport> report = reload();
+        if (!report.ok()) return report.status();
+        for (const std::string& path : report->applied) answer->add_applied(path);
+        for (const std::string& path : report->needs_restart) answer->add_needs_restart(path);
+        return absl::OkStatus();
+      });
+}
+
+AdminService::Unary* AdminService::Explain(Context* context, const Bytes* request,
+                                           Bytes* response) {
+  return Answer<ExplainRequest, ExplainResponse>(
+      context, *request, response,
+      [this](const ExplainRequest& message, ExplainResponse* answer) -> absl::Status {
+        const std::string& id = message.request_id();
+        if (id.empty()) return absl::InvalidArgumentError("request_id: empty");
+        if (id.size() > kMaxRequestIdBytes) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              "request_id: has ", id.size(), " bytes; the limit is ", kMaxRequestIdBytes));
+        }
+        const absl::StatusOr<Explanation> explanation = engine_->Explain(id);
+        if (explanation.ok()) *answer = DescribeRequest(*explanation);
+        return explanation.status();
+      });
+}
+
+}  // namespace sluice

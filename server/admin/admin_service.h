@@ -1,0 +1,69 @@
+// sluice.admin.v1.Admin: insight into the engine's buckets and decisions, and reloads of the
+// configuration. Methods are raw, as the inference service's are.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "proto/admin.grpc.pb.h"
+#include "server/calls/work_thread.h"
+#include "server/common/options.h"
+#include "server/inference/health.h"
+#include "server/net/grpc_1_51/streamed_unary.h"
+
+namespace sluice {
+
+namespace internal {
+using AdminGrpc = admin::v1::Admin;
+using RawAdmin = AdminGrpc::WithRawCallbackMethod_GetBuckets<
+    AdminGrpc::WithRawCallbackMethod_OptimizeBuckets<AdminGrpc::WithRawCallbackMethod_Explain<
+        AdminGrpc::WithRawCallbackMethod_Reload<AdminGrpc::Service>>>>;
+}  // namespace internal
+
+// What a reload did: paths of changed options, as messages and logs name them.
+struct ReloadReport {
+  std::vector<std::string> applied;
+  std::vector<std::string> needs_restart;
+};
+using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // blocks
+
+// Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time; few
+// may wait, more are RESOURCE_EXHAUSTED. What it is given outlives it, and gRPC has finished all its
+// calls before it goes.
+class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
+ public:
+  // Reloads run on `loads`. `watch` bounds how long the messages of its calls may take.
+  // `callers`: see MakeStreamedUnary.
+  AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
+               WorkThread* loads, TransferWatch* watch, const Callers* callers = nullptr);
+
+  // Before the server is ready; without it reloads are UNAVAILABLE.
+  void SetReload(sluice::Reload reload) { reload_ = std::move(reload); }
+
+  using Context = grpc::CallbackServerContext;
+  using Bytes = grpc::ByteBuffer;
+  using Unary = grpc::ServerUnaryReactor;
+
+  Unary* GetBuckets(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* OptimizeBuckets(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* Explain(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* Reload(Context* context, const Bytes* request, Bytes* response) override;
+
+ private:
+  absl::Status FillBuckets(const admin::v1::GetBucketsRequest& request,
+                           admin::v1::GetBucketsResponse* response) const;
+  absl::Status Ready() const;
+
+  const EngineTraits traits_;
+  Engine* const engine_;
+  Clock* const clock_;
+  const Health* const health_;
+  WorkThread* const loads_;
+  sluice::Reload reload_;
+  WorkThread optimizer_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,109 @@
+#include "server/admin/status_page/http.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "civetweb.h"
+#include "server/admin/status_page/status_page.h"
+
+namespace sluice {
+namespace {
+
+// A peer that says nothing holds a thread for the timeout: so many for so short that thousands of them
+// delay a probe by a minute at most.
+constexpr char kThreads[] = "16";
+constexpr char kRequestTimeoutMs[] = "1000";
+
+constexpr char kTextType[] = "text/plain; charset=utf-8";
+constexpr char kPageType[] = "text/html; charset=utf-8";
+constexpr char kJsonType[] = "application/json";
+constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+// `more` are header lines, each with its end.
+int Answer(mg_connection* connection, int status, const char* type, std::string_view body,
+           const std::string& more = "") {
+  const bool head = std::string_view(mg_get_request_info(connection)->request_method) == "HEAD";
+  mg_printf(connection,
+            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+            "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n%s"
+            "Connection: close\r\n\r\n",
+            status, mg_get_response_code_text(connection, status), type, body.size(), more.c_str());
+  if (!head) mg_write(connection, body.data(), body.size());
+  return status;
+}
+
+// Answers and returns true when the method is neither GET nor HEAD.
+bool RefuseMethod(mg_connection* connection) {
+  const std::string_view method = mg_get_request_info(connection)->request_method;
+  if (method == "GET" || method == "HEAD") return false;
+  Answer(connection, 405, kTextType, "only GET and HEAD are served\n");
+  return true;
+}
+
+int IgnoreMessage(const mg_connection* connection, const char* message) { return 1; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address,
+                                                              HttpHandlers handlers) {
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(handlers)));
+  const char* options[] = {
+      "listening_ports", address.c_str(),     "num_threads", kThreads, "request_timeout_ms",
+      kRequestTimeoutMs, "enable_keep_alive", "no",          nullptr};
+  mg_callbacks callbacks{};
+  callbacks.log_message = &IgnoreMessage;  // what callers do wrong is no news
+  mg_init_data init{&callbacks, nullptr, options};
+  char text[256] = "";
+  mg_error_data error{nullptr, text, sizeof(text)};
+  server->context_ = mg_start2(&init, &error);
+  if (server->context_ == nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address, " for HTTP; is the port taken? (", text, ")"));
+  }
+  mg_server_port port{};
+  if (mg_get_server_ports(server->context_, 1, &port) == 1) server->port_ = port.port;
+  mg_set_request_handler(server->context_, "/metrics$", &HttpServer::Metrics, server.get());
+  mg_set_request_handler(server->context_, "/livez$", &HttpServer::Live, server.get());
+  mg_set_request_handler(server->context_, "/readyz$", &HttpServer::Ready, server.get());
+  if (server->handlers_.status) {
+    mg_set_request_handler(server->context_, "/$", &HttpServer::Page, server.get());
+    mg_set_request_handler(server->context_, "/status.json$", &HttpServer::Status, server.get());
+  }
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  if (context_ != nullptr) mg_stop(context_);
+}
+
+int HttpServer::Metrics(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  return Answer(connection, 200, kMetricsType, static_cast<HttpServer*>(self)->handlers_.metrics());
+}
+
+int HttpServer::Live(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  const bool live = static_cast<HttpServer*>(self)->handlers_.live();
+  return Answer(connection, live ? 200 : 503, kTextType, live ? "live\n" : "hung\n");
+}
+
+int HttpServer::Ready(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  const bool ready = static_cast<HttpServer*>(self)->handlers_.ready();
+  return Answer(connection, ready ? 200 : 503, kTextType, ready ? "ready\n" : "not ready\n");
+}
+
+int HttpServer::Page(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  return Answer(connection, 200, kPageType, kStatusPage,
+                absl::StrCat("Content-Security-Policy: ", kStatusPagePolicy,
+                             "\r\nReferrer-Policy: no-referrer\r\n"));
+}
+
+int HttpServer::Status(mg_connection* connection, void* self) {
+  if (RefuseMethod(connection)) return 405;
+  return Answer(connection, 200, kJsonType, static_cast<HttpServer*>(self)->handlers_.status());
+}
+
+}  // namespace sluice

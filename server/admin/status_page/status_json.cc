@@ -1,0 +1,196 @@
+#include "server/admin/status_page/status_json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "server/common/durations.h"
+#include "server/observe/bucket_summary.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+json Age(MonoTime then, MonoTime now) { return std::max(0.0, Seconds(now - then)); }
+
+json DescribeBucket(const BucketStats& stats, MonoTime now) {
+  const BucketSummary summary = Summarize({&stats, 1});
+  const bool used = stats.last_used != MonoTime{};
+  return {{"bucket", BucketLabel(stats.bucket)},
+          {"tokens", stats.bucket.tokens},
+          {"ready", stats.ready},
+          {"in_ladder", stats.in_ladder},
+          {"batches", stats.batches},
+          {"hit_rate", summary.hit_rate},
+          {"padding_efficiency", summary.padding_efficiency},
+          {"executed_efficiency", summary.executed_efficiency},
+          {"row_efficiency", summary.row_efficiency},
+          {"cost", stats.cost_seconds},
+          {"memory_bytes", stats.memory_bytes},
+          {"last_used_age", used ? Age(stats.last_used, now) : json()}};
+}
+
+json DescribeAllBuckets(std::span<const BucketStats> buckets) {
+  const BucketSummary summary = Summarize(buckets);
+  int64_t useful = 0;
+  for (const BucketStats& bucket : buckets) useful += bucket.useful_tokens;
+  return {{"count", summary.batches},
+          {"useful_tokens", useful},
+          {"hit_rate", summary.hit_rate},
+          {"padding_efficiency", summary.padding_efficiency},
+          {"executed_efficiency", summary.executed_efficiency},
+          {"row_efficiency", summary.row_efficiency},
+          {"memory_overhead", summary.memory_overhead}};
+}
+
+json Sizes(std::span<const DecayedHistogram::Entry> entries) {
+  json sizes = json::array();
+  for (const DecayedHistogram::Entry& entry : Coarsen(entries, kMaxStatusSizes)) {
+    sizes.push_back({entry.tokens, entry.weight});
+  }
+  return sizes;
+}
+
+json Quantiles(std::vector<double> values) {
+  if (values.empty()) return nullptr;
+  return {{"requests", values.size()},
+          {"p50", Quantile(values, 0.5)},
+          {"p90", Quantile(values, 0.9)},
+          {"p99", Quantile(values, 0.99)}};
+}
+
+json DescribeLatency(std::span<const RecentActivity::Latency> requests) {
+  std::vector<double> total, queue, first_token, inter_token;
+  for (const RecentActivity::Latency& request : requests) {
+    total.push_back(request.total);
+    queue.push_back(request.queue);
+    if (request.first_token) first_token.push_back(*request.first_token);
+    if (request.inter_token) inter_token.push_back(*request.inter_token);
+  }
+  return {{"total", Quantiles(std::move(total))},
+          {"queue", Quantiles(std::move(queue))},
+          {"first_token", Quantiles(std::move(first_token))},
+          {"inter_token", Quantiles(std::move(inter_token))}};
+}
+
+json DescribeKv(const KvStats& kv) {
+  if (kv.pages == 0) return nullptr;
+  return {{"pages", kv.pages},
+          {"page_tokens", kv.page_tokens},
+          {"held", kv.held},
+          {"idle", kv.idle},
+          {"free", kv.pages - kv.held - kv.idle},
+          {"evicted", kv.evicted},
+          {"preemptions", kv.preemptions},
+          {"prefix_tokens", kv.prefix_tokens},
+          {"reused_tokens", kv.reused_tokens}};
+}
+
+json DescribeBatch(const BatchTrace& trace, MonoTime now) {
+  return {{"age", Age(trace.start, now)},
+          {"bucket", BucketLabel(trace.bucket)},
+          {"capacity", trace.bucket.tokens},
+          {"tokens", trace.useful_tokens},
+          {"sequences", trace.sequences},
+          {"trigger", std::string(NameOf(trace.trigger))},
+          {"lookup", std::string(NameOf(trace.lookup))},
+          {"replay", Seconds(trace.replay)}};
+}
+
+json LabelArray(std::span<const Bucket> buckets) {
+  json labels = json::array();
+  for (const Bucket& bucket : buckets) labels.push_back(BucketLabel(bucket));
+  return labels;
+}
+
+json DescribeReview(const std::optional<RecentActivity::Review>& review, MonoTime now) {
+  if (!review) return nullptr;
+  const OptimizeReport& report = review->report;
+  return {{"age", Age(review->at, now)},
+          {"adopted", report.changed},
+          {"reason", report.reason},
+          {"gain", report.gain},
+          {"efficiency_before", report.efficiency_before},
+          {"efficiency_after", report.efficiency_after},
+          {"added", LabelArray(report.diff.added)},
+          {"removed", LabelArray(report.diff.removed)},
+          {"merged", LabelArray(report.diff.merged)},
+          {"split", LabelArray(report.diff.split)}};
+}
+
+json DescribeLadder(const LadderChanges& changes) {
+  return {{"added", changes.added}, {"removed", changes.removed}, {"merged", changes.merged},
+          {"split", changes.split}, {"evicted", changes.evicted}, {"reviews", changes.reviews}};
+}
+
+json DescribeQueue(const ModelStats& stats) {
+  return {{"requests_waiting", stats.waiting_requests},
+          {"requests_running", stats.running_requests},
+          {"sequences_waiting", stats.waiting_sequences},
+          {"sequences_running", stats.running_sequences},
+          {"tokens", stats.queued_tokens},
+          {"bytes", stats.queued_bytes},
+          {"oldest_age", Seconds(stats.oldest_age)},
+          {"drain", Seconds(stats.estimated_drain)}};
+}
+
+json DescribeModel(const ModelStatus& model, MonoTime now) {
+  const ModelStats& stats = model.stats;
+  json buckets = json::array(), decisions = json::array();
+  for (const BucketStats& bucket : stats.buckets) buckets.push_back(DescribeBucket(bucket, now));
+  for (const BatchTrace& batch : model.recent.batches) {
+    decisions.push_back(DescribeBatch(batch, now));
+  }
+  return {{"name", stats.model->name},
+          {"version", stats.model->version},
+          {"ok", model.ok},
+          {"failed", model.failed},
+          {"steps", stats.steps},
+          {"queue", DescribeQueue(stats)},
+          {"batches", DescribeAllBuckets(stats.buckets)},
+          {"buckets", std::move(buckets)},
+          {"lengths", Sizes(stats.traffic.lengths)},
+          {"batch_tokens", Sizes(stats.traffic.batch_tokens)},
+          {"entropy_bits", stats.traffic.shape_entropy_bits},
+          {"sequences_per_second", stats.traffic.arrivals.sequences_per_second},
+          {"tokens_per_second", stats.traffic.arrivals.tokens_per_second},
+          {"latency", DescribeLatency(model.recent.requests)},
+          {"kv", DescribeKv(stats.kv)},
+          {"decisions", std::move(decisions)},
+          {"ladder", DescribeLadder(stats.ladder_changes)},
+          {"review", DescribeReview(model.recent.review, now)},
+          {"memory",
+           {{"weights", stats.weight_bytes},
+            {"plans", stats.plan_memory_bytes},
+            {"slots", stats.slot_memory_bytes}}}};
+}
+
+json DescribeDaemon(const DaemonStatus& daemon) {
+  return {{"version", daemon.version},         {"phase", std::string(NameOf(daemon.phase))},
+          {"uptime", Seconds(daemon.uptime)},  {"device", daemon.backend.device},
+          {"profile", daemon.backend.profile}, {"policy", daemon.traits.policy},
+          {"strategy", daemon.traits.strategy}};
+}
+
+}  // namespace
+
+double Quantile(std::span<double> values, double share) {
+  if (values.empty()) return 0;
+  const double rank = std::ceil(share * static_cast<double>(values.size()));
+  const size_t at = std::min(values.size(), static_cast<size_t>(std::max(rank, 1.0))) - 1;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+std::string StatusJson(const DaemonStatus& daemon, std::span<const ModelStatus> models,
+                       MonoTime now) {
+  json all = json::array();
+  for (const ModelStatus& model : models) all.push_back(DescribeModel(model, now));
+  const json status = {{"daemon", DescribeDaemon(daemon)}, {"models", std::move(all)}};
+  return status.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+}
+
+}  // namespace sluice

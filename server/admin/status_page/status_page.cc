@@ -1,0 +1,42 @@
+#include "server/admin/status_page/status_page.h"
+
+#include <utility>
+#include <vector>
+
+namespace sluice {
+
+StatusSource::StatusSource(std::string version, EngineTraits traits, Parts parts)
+    : version_(std::move(version)),
+      traits_(std::move(traits)),
+      parts_(std::move(parts)),
+      start_(parts_.clock->Now()) {}
+
+std::string StatusSource::Json() {
+  MutexLock lock(&mu_);
+  const MonoTime now = parts_.clock->Now();
+  if (json_.empty() || now - described_ >= kMaxAge) {
+    json_ = Describe(now);
+    described_ = now;
+  }
+  return json_;
+}
+
+std::string StatusSource::Describe(MonoTime now) const {
+  std::vector<ModelStatus> models;
+  for (ModelStats& stats : parts_.engine->Stats()) {
+    const inference::ModelStatistics ended = parts_.statistics->Describe(stats);
+    RecentActivity::View recent = parts_.activity->Of(*stats.model);
+    models.push_back({.stats = std::move(stats),
+                      .recent = std::move(recent),
+                      .ok = ended.inference_stats().success().count(),
+                      .failed = ended.inference_stats().fail().count()});
+  }
+  return StatusJson({.version = version_,
+                     .phase = parts_.phase(),
+                     .uptime = now - start_,
+                     .backend = parts_.engine->backend_info(),
+                     .traits = traits_},
+                    models, now);
+}
+
+}  // namespace sluice

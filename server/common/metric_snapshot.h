@@ -1,0 +1,39 @@
+// Metrics that are read at a scrape rather than counted as they happen.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "proto/metric_names.h"
+
+namespace sluice {
+
+// Families in the order of their first sample.
+class MetricSnapshot {
+ public:
+  using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+  void Gauge(const metric::Metric& metric, const Labels& labels, double value) {
+    Add(metric, prometheus::MetricType::Gauge, labels).gauge.value = value;
+  }
+  void Counter(const metric::Metric& metric, const Labels& labels, double value) {
+    Add(metric, prometheus::MetricType::Counter, labels).counter.value = value;
+  }
+  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  prometheus::ClientMetric& Add(const metric::Metric& metric, prometheus::MetricType type,
+                                const Labels& labels) {
+    size_t at = 0;
+    while (at < families_.size() && families_[at].name != metric.name) ++at;
+    if (at == families_.size()) families_.push_back({metric.name, metric.help, type, {}});
+    families_[at].metric.emplace_back().label = labels;
+    return families_[at].metric.back();
+  }
+
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,141 @@
+// The composition root of sluiced: the only place that knows every part.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/fault_injection.h"
+#include "config/command_line.h"
+#include "config/version.h"
+#include "engine/engine.h"
+#include "server/calls/reply_thread.h"
+#include "server/calls/work_thread.h"
+#include "server/common/log.h"
+#include "server/daemon/device.h"
+#include "server/daemon/engine_health.h"
+#include "server/daemon/lifecycle.h"
+#include "server/daemon/reloader.h"
+#include "server/daemon/server.h"
+#include "server/daemon/tuning.h"
+#include "server/observe/access_log.h"
+#include "server/observe/engine_log.h"
+#include "server/observe/metrics.h"
+#include "server/observe/observers.h"
+#include "server/observe/recent_activity.h"
+#include "server/observe/statistics.h"
+#include "server/security/poll_thread.h"
+
+namespace sluice {
+namespace {
+
+EngineTraits TraitsOf(const Config& config) {
+  return {.policy = std::string(NameOf(config.engine.batch.policy)),
+          .strategy = std::string(NameOf(config.engine.ladder.strategy)),
+          .memory_limit_bytes = config.engine.ladder.memory_limit_bytes,
+          .max_queue_delay_us = config.engine.batch.max_queue_delay_us};
+}
+
+constexpr std::chrono::seconds kTrimInterval{10};
+
+// From the signal: after the drain come the last answers and what else goes with the process.
+nanoseconds LongestEnd(const LifecycleOptions& lifecycle) {
+  return std::chrono::microseconds(lifecycle.drain_delay_us + lifecycle.drain_timeout_us) +
+         std::chrono::seconds(5);
+}
+
+absl::Status ReadFaults() {
+  const char* const faults = std::getenv(kFaultsVariable);
+  return faults == nullptr ? absl::OkStatus() : SetFaults(faults);
+}
+
+// Destruction in reverse order is what the contracts ask for: server, engine, then what they use.
+// `read` gives the configuration as it is on disk.
+absl::Status Run(const Config& config, const Reloader::Read& read) {
+  absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
+  if (!log.ok()) return log.status();
+  (*log)->CaptureGrpc();
+  if (FaultsOn()) {
+    (*log)->Warn("TEST FAULTS ARE ON: this daemon fails on purpose",
+                 {{"variable", kFaultsVariable}});
+  }
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      MakeBackend(config.device, config.cpu, config.cuda);
+  if (!backend.ok()) return backend.status();
+  (*log)->Info("device",
+               {{"device", (*backend)->info().device}, {"profile", (*backend)->info().profile}});
+
+  const std::string version(Version());
+  Metrics metrics((*backend)->info().device, version);
+  Statistics statistics;
+  AccessLog access(config.server.log.access_sample, log->get());
+  EngineLog engine_log(log->get());
+  RecentActivity activity(Clock::Real());
+  const auto grace = std::chrono::microseconds(config.engine.watchdog.grace_us);
+  EngineHealth engine_health(config.engine.watchdog.failed_steps, log->get(),
+                             [grace] { ExitAfter(grace); });
+  Observers observers({&metrics, &statistics, &activity, &access, &engine_log, &engine_health});
+  ReplyThread replies;
+  const std::unique_ptr<Engine> engine =
+      Engine::Create(config.engine, backend->get(), Clock::Real(), &observers);
+
+  std::optional<Reloader> reloader;  // outlives the server, one of whose calls it serves
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(config.server, version, TraitsOf(config),
+                    {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
+                     log->get(), &engine_health});
+  if (!server.ok()) return server.status();
+  reloader.emplace(config, read, server->get(), &metrics, log->get());
+  if (absl::Status status = reloader->LoadModels(); !status.ok()) return status;
+  const PollThread trims(kTrimInterval, Clock::Real(), TrimHeaps);
+  WorkThread hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
+  const Reload reload = [&reloader] { return reloader->Reload(); };
+  (*server)->SetReload(reload);
+  (*server)->SetReady();
+  std::printf("sluiced %s ready: gRPC on port %d, HTTP on port %d\n", version.c_str(),
+              (*server)->grpc_port(), (*server)->http_port());
+  std::fflush(stdout);
+
+  const int signal =
+      WaitForTermination([&] { hangups.Post([&] { reload().status().IgnoreError(); }); });
+  (*log)->Info("draining", {{"signal", signal}});
+  ExitAfter(LongestEnd((*server)->lifecycle()));
+  (*server)->Drain();
+  (*log)->Info("drained");
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  sluice::TuneProcess();
+  sluice::BlockSignals();
+  const auto read = [argc, argv] {
+    return sluice::ParseCommandLine(
+        argc, argv, [](const char* name) -> const char* { return std::getenv(name); });
+  };
+  absl::StatusOr<sluice::CommandLine> command = read();
+  if (!command.ok()) {
+    std::fprintf(stderr, "sluiced: %s\n", std::string(command.status().message()).c_str());
+    return 2;
+  }
+  if (command->action == sluice::CommandLine::Action::kPrint) {
+    std::fputs(command->text.c_str(), stdout);
+    return 0;
+  }
+  const auto read_config = [read]() -> absl::StatusOr<sluice::Config> {
+    absl::StatusOr<sluice::CommandLine> line = read();
+    if (!line.ok()) return line.status();
+    return std::move(line->config);
+  };
+  absl::Status status = sluice::ReadFaults();
+  if (status.ok()) status = sluice::Run(command->config, read_config);
+  if (!status.ok()) {
+    std::fprintf(stderr, "sluiced: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,71 @@
+#include "server/daemon/reloader.h"
+
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "config/option.h"
+
+namespace sluice {
+namespace {
+
+bool SameModels(const std::vector<ModelSpec>& a, const std::vector<ModelSpec>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const ModelSpec& x, const ModelSpec& y) {
+                      return x.name == y.name && x.path == y.path && x.version == y.version;
+                    });
+}
+
+}  // namespace
+
+Reloader::Reloader(Config running, Read read, Server* server, Metrics* metrics, Log* log)
+    : read_(std::move(read)),
+      server_(server),
+      metrics_(metrics),
+      log_(log),
+      running_(std::move(running)) {}
+
+absl::Status Reloader::LoadModels() {
+  MutexLock lock(&mu_);
+  return server_->models().Apply(running_.models, running_.model_repository);
+}
+
+absl::StatusOr<ReloadReport> Reloader::Reload() {
+  MutexLock lock(&mu_);
+  absl::StatusOr<ReloadReport> report = TryReload();
+  metrics_->OnReload(report.ok());
+  if (!report.ok()) {
+    log_->Error("reload failed; everything stays as it was",
+                {{"reason", std::string(report.status().message())}});
+    return report;
+  }
+  log_->Info("reloaded", {{"applied", absl::StrJoin(report->applied, " ")}});
+  if (!report->needs_restart.empty()) {
+    log_->Warn("changed options need a restart",
+               {{"options", absl::StrJoin(report->needs_restart, " ")}});
+  }
+  return report;
+}
+
+absl::StatusOr<ReloadReport> Reloader::TryReload() {
+  const absl::StatusOr<Config> loaded = read_();
+  if (!loaded.ok()) return loaded.status();
+  Config next = running_;
+  ReloadReport report;
+  for (const Option& option : Options()) {
+    if (option.format(*loaded) == option.format(running_)) continue;
+    if (option.live) option.copy(*loaded, &next);
+    (option.live ? report.applied : report.needs_restart).push_back(option.path);
+  }
+  next.models = loaded->models;
+  if (!SameModels(next.models, running_.models)) report.applied.emplace_back("models");
+  // All that can fail comes before anything that changes what others see.
+  const absl::StatusOr<std::function<void()>> apply = server_->Prepare(next.server);
+  if (!apply.ok()) return apply.status();
+  absl::Status status = server_->models().Apply(next.models, next.model_repository);
+  if (!status.ok()) return status;
+  (*apply)();
+  running_ = std::move(next);
+  return report;
+}
+
+}  // namespace sluice

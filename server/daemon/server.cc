@@ -1,0 +1,188 @@
+#include "server/daemon/server.h"
+
+#include <chrono>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+namespace sluice {
+namespace {
+
+// After the engine has drained, only replies on the wire are left.
+constexpr std::chrono::seconds kReplyGrace{1};
+
+// Both take turns, so that more would only wait; callers try again.
+constexpr size_t kMaxWaitingLoads = 8;
+constexpr size_t kMaxWaitingLookups = 64;
+
+RequestLimits LimitsOf(const GrpcOptions& options) {
+  return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
+}
+
+std::chrono::microseconds StallTimeoutOf(const GrpcOptions& options) {
+  return std::chrono::microseconds(options.stream_stall_timeout_us);
+}
+
+SecurityEvents TellOf(Metrics* metrics, Log* log) {
+  return {.certificate =
+              [metrics, log](const absl::Status& outcome, const TlsIdentity& shown) {
+                metrics->OnSecretRead("certificate", outcome.ok());
+                metrics->SetCertificateExpiry(shown.expires);
+                if (!outcome.ok()) {
+                  return log->Error("TLS files refused; the last good ones stay in use",
+                                    {{"reason", std::string(outcome.message())}});
+                }
+                log->Info("TLS files read",
+                          {{"expires", absl::FormatTime(absl::FromChrono(shown.expires))}});
+              },
+          .callers =
+              [metrics, log](const absl::Status& outcome) {
+                metrics->OnSecretRead("callers", outcome.ok());
+                if (outcome.ok()) return log->Info("file of callers read");
+                log->Error("file of callers refused; the last good one stays in use",
+                           {{"reason", std::string(outcome.message())}});
+              }};
+}
+
+}  // namespace
+
+Server::Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
+               const ServerParts& parts, std::unique_ptr<Security> security)
+    : options_(options),
+      parts_(parts),
+      security_(std::move(security)),
+      collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
+      edge_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
+            parts.replies, parts.metrics, &health_, callers()),
+      admin_edge_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
+                  parts.replies, parts.metrics, &health_, admin_callers()),
+      models_(parts.engine, parts.log),
+      loads_(kMaxWaitingLoads),
+      lookups_(kMaxWaitingLookups),
+      transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us),
+                 "server.grpc.transfer_timeout_us", parts.clock),
+      idle_streams_(std::chrono::microseconds(options.grpc.stream_idle_timeout_us),
+                    "server.grpc.stream_idle_timeout_us", parts.clock),
+      service_(traits.max_queue_delay_us, version, Management::kDenied, Parts(&edge_, callers())),
+      admin_service_(traits.max_queue_delay_us, version, Management::kAllowed,
+                     Parts(&admin_edge_, admin_callers())),
+      admin_(traits, parts.engine, parts.clock, &health_, &loads_, &transfers_, admin_callers()),
+      status_(version, traits,
+              {.engine = parts.engine,
+               .clock = parts.clock,
+               .statistics = parts.statistics,
+               .activity = parts.activity,
+               .phase = [this] { return phase(); }}),
+      lifecycle_(options.lifecycle),
+      edge_collector_(&ports_, callers(), &transfers_, &idle_streams_) {
+  if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
+}
+
+// Whoever may infer there may not manage for being at the right address alone.
+const Callers* Server::admin_callers() const {
+  return options_.admin.secured || options_.admin.on_grpc_address ? callers() : nullptr;
+}
+
+InferenceParts Server::Parts(Edge* edge, const Callers* callers) {
+  return {.engine = parts_.engine,
+          .edge = edge,
+          .health = &health_,
+          .statistics = parts_.statistics,
+          .models = &models_,
+          .loads = &loads_,
+          .lookups = &lookups_,
+          .transfers = &transfers_,
+          .idle_streams = &idle_streams_,
+          .callers = callers};
+}
+
+absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
+  if (absl::Status status = security_->Look(); !status.ok()) return status;
+  return [this, options] {
+    for (Edge* edge : {&edge_, &admin_edge_}) {
+      edge->SetLimits(LimitsOf(options.grpc), StallTimeoutOf(options.grpc));
+    }
+    security_->callers()->SetRates(options.rate);
+    parts_.log->SetLevel(options.log.level);
+    MutexLock lock(&mu_);
+    lifecycle_ = options.lifecycle;
+  };
+}
+
+Phase Server::phase() const {
+  if (health_.ready()) return Phase::kServing;
+  return draining_ ? Phase::kDraining : Phase::kStarting;
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
+                                                      const std::string& version,
+                                                      const EngineTraits& traits,
+                                                      const ServerParts& parts) {
+  auto security = Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log));
+  if (!security.ok()) return security.status();
+  std::unique_ptr<Server> server(new Server(options, version, traits, parts, *std::move(security)));
+  absl::Status status = server->StartHttp();
+  if (status.ok()) status = server->StartGrpc();
+  if (!status.ok()) return status;
+  return server;
+}
+
+absl::Status Server::StartHttp() {
+  if (options_.metrics.address.empty()) return absl::OkStatus();
+  const auto render = [this] {
+    std::vector<prometheus::MetricFamily> snapshots = collector_.Collect();
+    std::vector<prometheus::MetricFamily> edge = edge_collector_.Collect();
+    std::move(edge.begin(), edge.end(), std::back_inserter(snapshots));
+    return parts_.metrics->Render(std::move(snapshots));
+  };
+  HttpHandlers handlers{.metrics = render,
+                        .ready = [this] { return health_.ready(); },
+                        .live = [this] { return health_.live(); }};
+  if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
+  auto http = HttpServer::Start(options_.metrics.address, std::move(handlers));
+  if (!http.ok()) return http.status();
+  http_ = *std::move(http);
+  return absl::OkStatus();
+}
+
+absl::Status Server::StartGrpc() {
+  return ports_.Start(options_,
+                      {.inference = {&service_, &health_},
+                       .admin = {&admin_service_, &admin_, &health_},
+                       .health = {&health_}},
+                      *security_, parts_.log);
+}
+
+void Server::StopGrpc(nanoseconds grace) {
+  ports_.Stop(grace, [this] { health_.EndWatches(); });
+}
+
+Server::~Server() {
+  if (parts_.engine_health != nullptr) parts_.engine_health->Attach(nullptr);
+  StopGrpc(nanoseconds(0));
+}
+
+LifecycleOptions Server::lifecycle() {
+  MutexLock lock(&mu_);
+  return lifecycle_;
+}
+
+void Server::Drain() {
+  draining_ = true;
+  health_.SetReady(false);
+  const LifecycleOptions lifecycle = this->lifecycle();
+  {
+    Mutex mu;
+    CondVar never;
+    MutexLock lock(&mu);
+    const MonoTime end = parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_delay_us);
+    while (parts_.clock->Now() < end) parts_.clock->WaitUntil(&never, &mu, end);
+  }
+  parts_.engine->Drain(parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_timeout_us));
+  StopGrpc(kReplyGrace);
+}
+
+}  // namespace sluice

@@ -1,0 +1,125 @@
+// The listening daemon: gRPC and HTTP on an engine.
+//
+// Order of life: whoever composes the daemon creates Log, Metrics, Statistics, RecentActivity and
+// ReplyThread, then
+// the Engine on them, then a Server. The server goes first, then the engine, then the rest.
+//
+// Order of drain (Drain): not ready -> drain_delay, while requests are still accepted -> the engine
+// stops admission and finishes what it has accepted -> health watches end -> gRPC stops. gRPC's
+// shutdown returns when every call has finished; those that have not by its deadline are cancelled,
+// which finishes them.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "server/admin/admin_service.h"
+#include "server/admin/status_page/http.h"
+#include "server/admin/status_page/status_page.h"
+#include "server/calls/reply_thread.h"
+#include "server/calls/work_thread.h"
+#include "server/common/log.h"
+#include "server/common/options.h"
+#include "server/daemon/engine_health.h"
+#include "server/inference/health.h"
+#include "server/inference/service.h"
+#include "server/models/model_manager.h"
+#include "server/net/grpc_1_51/transfer_watch.h"
+#include "server/net/grpc_ports.h"
+#include "server/observe/edge_collector.h"
+#include "server/observe/engine_collector.h"
+#include "server/observe/metrics.h"
+#include "server/observe/recent_activity.h"
+#include "server/observe/statistics.h"
+#include "server/security/security.h"
+
+namespace sluice {
+
+// What a server stands on. Not owned; outlives it.
+struct ServerParts {
+  Engine* engine;
+  Clock* clock;
+  Metrics* metrics;
+  Statistics* statistics;
+  RecentActivity* activity;
+  ReplyThread* replies;
+  Log* log;
+  EngineHealth* engine_health = nullptr;  // told of the server's health while it lives
+};
+
+class Server {
+ public:
+  // Listens, not ready yet. Unavailable when a port is taken, naming the address; errors of files as of
+  // Security::Open. `version` is the daemon's.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       const std::string& version,
+                                                       const EngineTraits& traits,
+                                                       const ServerParts& parts);
+  ~Server();  // without drain: what is left is cancelled
+
+  void SetReady() { health_.SetReady(true); }
+
+  ModelManager& models() { return models_; }
+
+  // What Admin.Reload does; before it is set that is UNAVAILABLE. To be set before SetReady.
+  void SetReload(Reload reload) { admin_.SetReload(std::move(reload)); }
+
+  // As it is configured now.
+  LifecycleOptions lifecycle();
+
+  // Validates changed options, those that a reload applies, and returns what applies them. The files
+  // of TLS and of callers are read again, which is an error when they are wrong.
+  absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
+
+  // See above. Blocks for up to drain_delay + drain_timeout and a second.
+  void Drain();
+
+  // 0: there is none.
+  int grpc_port() const { return ports_.inference(); }
+  int admin_port() const { return ports_.admin(); }
+  int health_port() const { return ports_.health(); }
+  int http_port() const { return http_ == nullptr ? 0 : http_->port(); }
+
+ private:
+  Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
+         const ServerParts& parts, std::unique_ptr<Security> security);
+
+  // Who is asked who they are, at the address of inference and at that of the admin API.
+  const Callers* callers() const { return security_->callers(); }
+  const Callers* admin_callers() const;
+  InferenceParts Parts(Edge* edge, const Callers* callers);
+  Phase phase() const;
+  absl::Status StartGrpc();
+  absl::Status StartHttp();
+  void StopGrpc(nanoseconds grace);
+
+  const ServerOptions options_;  // but for what Prepare changes
+  const ServerParts parts_;
+  const std::unique_ptr<Security> security_;
+  EngineCollector collector_;
+  Health health_;
+  Edge edge_;
+  Edge admin_edge_;
+  ModelManager models_;
+  WorkThread loads_;    // models and configuration
+  WorkThread lookups_;  // on disk
+  TransferWatch transfers_;
+  TransferWatch idle_streams_;
+  InferenceService service_;
+  InferenceService admin_service_;  // the same for those who may manage models
+  AdminService admin_;
+  StatusSource status_;
+  Mutex mu_;
+  LifecycleOptions lifecycle_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> draining_ = false;
+  GrpcPorts ports_;
+  EdgeCollector edge_collector_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace sluice

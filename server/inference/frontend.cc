@@ -1,0 +1,153 @@
+#include "server/inference/frontend.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "server/common/status.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::Duration kMinPushback = absl::Milliseconds(10);
+constexpr absl::Duration kMaxPushback = absl::Seconds(10);
+constexpr std::chrono::milliseconds kPushbackAge{50};
+constexpr int kMaxResolutions = 3;
+// The deadline travels as a duration: the daemon's copy lies later by the way and by rounding.
+constexpr std::chrono::milliseconds kDeadlineSlack{20};
+
+// gRPC tells the deadline on the wall clock. It is read at once, so that only a step of that clock
+// within these few instructions could falsify it.
+MonoTime ToMonotonic(std::chrono::system_clock::time_point deadline, MonoTime now) {
+  const auto wall = std::chrono::system_clock::now();
+  // Beyond a year it is no deadline; this also keeps the sum from overflowing.
+  if (deadline - wall > std::chrono::hours(24 * 365)) return MonoTime::max();
+  return now + std::chrono::duration_cast<nanoseconds>(std::max(deadline - wall, {}));
+}
+
+int64_t DrawSeed() {
+  thread_local absl::BitGen generator;  // seeded from the system's entropy
+  return absl::Uniform<int64_t>(absl::IntervalClosed, generator, 0, INT64_MAX);
+}
+
+// Its prompts', and the most that it lets them generate.
+int64_t TokensOf(const Request& request) {
+  const int64_t prompts =
+      std::accumulate(request.lengths.begin(), request.lengths.end(), int64_t{0});
+  return prompts + int64_t{request.rows()} * request.max_tokens;
+}
+
+bool ParseHex(std::string_view text, uint8_t* bytes) {
+  for (size_t i = 0; i < text.size(); i += 2) {
+    const char* end = text.data() + i + 2;
+    if (std::from_chars(text.data() + i, end, bytes[i / 2], 16).ptr != end) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TraceContext ParseTraceparent(std::string_view header) {
+  TraceContext trace;
+  const bool shaped =
+      header.size() == 55 && header.substr(0, 3) == "00-" && header[35] == '-' && header[52] == '-';
+  if (shaped && ParseHex(header.substr(3, 32), trace.trace_id) &&
+      ParseHex(header.substr(36, 16), trace.parent_id) &&
+      ParseHex(header.substr(53, 2), &trace.flags)) {
+    return trace;
+  }
+  return TraceContext{};
+}
+
+CallFacts Edge::Arrive(const grpc::CallbackServerContext& context) const {
+  CallFacts arrival;
+  arrival.received = clock_->Now();
+  arrival.rpc_deadline = ToMonotonic(context.deadline(), arrival.received);
+  arrival.fresh_seed = DrawSeed();
+  const auto traceparent = context.client_metadata().find("traceparent");
+  if (traceparent != context.client_metadata().end()) {
+    const grpc::string_ref value = traceparent->second;
+    arrival.trace = ParseTraceparent({value.data(), value.size()});
+  }
+  return arrival;
+}
+
+absl::Status Edge::Enter(const grpc::CallbackServerContext& context, CallFacts* arrival) {
+  if (callers_ == nullptr) return absl::OkStatus();
+  absl::StatusOr<std::shared_ptr<const Caller>> caller = callers_->Identify(context);
+  absl::Status status = caller.status();
+  if (status.ok()) {
+    arrival->caller = *std::move(caller);
+    status = arrival->caller->TakeRequest(arrival->received);
+  }
+  if (!status.ok()) Refuse(status);
+  return status;
+}
+
+absl::StatusOr<RequestId> Edge::Submit(const inference::ModelInferRequest& message,
+                                       const CallFacts& arrival, const MakeSink& make_sink) {
+  const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
+  absl::StatusOr<RequestId> id;
+  // A model that is replaced after its name was resolved takes no more: its successor does.
+  for (int tries = 0; tries < kMaxResolutions; ++tries) {
+    absl::StatusOr<std::shared_ptr<const Model>> model =
+        engine_->Resolve(message.model_name(), message.model_version());
+    if (!model.ok()) {
+      const absl::Status status =
+          health_->ready() ? model.status()
+                           : absl::UnavailableError("not ready: models are being loaded");
+      refusals_->OnRefused("", ReasonOf(status));
+      return status;
+    }
+    absl::StatusOr<ValidRequest> valid = Validate(message, *model, limits, arrival);
+    if (!valid.ok()) {
+      refusals_->OnRefused((*model)->name, ReasonOf(valid.status()));
+      return valid.status();
+    }
+    id = SubmitValid(*std::move(valid), arrival, make_sink);
+    if (!absl::IsNotFound(id.status())) break;
+  }
+  return id;
+}
+
+absl::StatusOr<RequestId> Edge::SubmitValid(ValidRequest valid, const CallFacts& arrival,
+                                            const MakeSink& make_sink) {
+  const int64_t tokens = TokensOf(valid.request);
+  if (arrival.caller != nullptr) {
+    valid.request.caller = arrival.caller->name();
+    if (absl::Status status = arrival.caller->TakeTokens(tokens, arrival.received); !status.ok()) {
+      refusals_->OnRefused(valid.request.model->name, ReasonOf(status));
+      return status;
+    }
+  }
+  absl::StatusOr<RequestId> id = engine_->Submit(
+      std::move(valid.request), make_sink(std::move(valid.reply)), arrival.received);
+  if (!id.ok() && arrival.caller != nullptr) arrival.caller->ReturnTokens(tokens);
+  return id;
+}
+
+void Edge::Refuse(const absl::Status& status) { refusals_->OnRefused("", ReasonOf(status)); }
+
+absl::Status Edge::GiveUp(RequestId id, MonoTime deadline) {
+  if (deadline != MonoTime::max() && clock_->Now() + kDeadlineSlack >= deadline) {
+    return absl::DeadlineExceededError("the deadline passed");
+  }
+  engine_->Cancel(id);
+  return absl::CancelledError("cancelled by the caller");
+}
+
+absl::Duration Edge::Pushback() {
+  MutexLock lock(&mu_);
+  const MonoTime now = clock_->Now();
+  if (estimated_ != MonoTime{} && now - estimated_ < kPushbackAge) return pushback_;
+  nanoseconds drain{0};
+  for (const ModelStats& stats : engine_->Stats()) drain = std::max(drain, stats.estimated_drain);
+  pushback_ = std::clamp(absl::FromChrono(drain), kMinPushback, kMaxPushback);
+  estimated_ = now;
+  return pushback_;
+}
+
+}  // namespace sluice

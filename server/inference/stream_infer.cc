@@ -1,0 +1,37 @@
+#include "server/inference/stream_infer.h"
+
+#include <memory>
+
+#include "server/inference/stream_session.h"
+
+namespace sluice {
+namespace {
+
+// Owned by gRPC until its OnDone.
+class StreamInfer final : public StreamSession::Reactor {
+ public:
+  StreamInfer(Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context)
+      : session_(std::make_shared<StreamSession>(edge, idle, context, this)) {
+    session_->Start();
+  }
+
+  void OnReadDone(bool ok) override { session_->OnRead(ok); }
+  void OnWriteDone(bool ok) override { session_->OnWritten(ok); }
+  void OnCancel() override { session_->OnCancel(); }
+  void OnDone() override {
+    session_->OnDone();
+    delete this;
+  }
+
+ private:
+  const std::shared_ptr<StreamSession> session_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartStreamInfer(
+    Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context) {
+  return new StreamInfer(edge, idle, context);
+}
+
+}  // namespace sluice

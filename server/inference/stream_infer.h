@@ -1,0 +1,16 @@
+// ModelStreamInfer: one reactor per stream, any number of requests on it. See stream_session.h.
+#pragma once
+
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/inference/frontend.h"
+#include "server/net/grpc_1_51/transfer_watch.h"
+
+namespace sluice {
+
+// The handler of the raw method. Never blocks. `edge` and `idle` outlive the call.
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartStreamInfer(
+    Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context);
+
+}  // namespace sluice

@@ -1,0 +1,225 @@
+#include "server/inference/stream_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/calls/wire.h"
+#include "server/common/status.h"
+
+namespace sluice {
+
+void StreamSession::Start() {
+  MutexLock lock(&mu_);
+  ReadMore();
+}
+
+void StreamSession::OnRead(bool ok) {
+  Ticket ticket;
+  {
+    MutexLock lock(&mu_);
+    EndRest();
+    if (!ok) {
+      reading_ = false;
+      half_closed_ = true;
+      return FinishIfComplete();
+    }
+    if (reactor_ == nullptr) return;
+    ticket = next_ticket_++;
+    running_.emplace(ticket, Running{});
+  }
+  std::string id;
+  const absl::Status status = Submit(ticket, edge_->Arrive(*context_), &id);
+  if (!status.ok()) {
+    ReplySpec refused;
+    refused.id = std::move(id);
+    std::make_shared<StreamSink>(std::move(refused), edge_->replies(), shared_from_this(), ticket)
+        ->OnDone(status, {}, {});
+  }
+  MutexLock lock(&mu_);
+  reading_ = false;  // not before incoming_ was parsed: a response that ends meanwhile reads on
+  ReadMore();
+}
+
+absl::Status StreamSession::Submit(Ticket ticket, CallFacts arrival, std::string* id) {
+  inference::ModelInferRequest message;
+  if (absl::Status status = Parse(incoming_, &message); !status.ok()) {
+    edge_->Refuse(status);
+    return status;
+  }
+  *id = message.id();
+  if (absl::Status status = edge_->Enter(*context_, &arrival); !status.ok()) return status;
+  const auto make_sink = [&](ReplySpec spec) {
+    Expect(ticket, spec.most_bytes);
+    return std::make_shared<StreamSink>(std::move(spec), edge_->replies(), shared_from_this(),
+                                        ticket);
+  };
+  absl::StatusOr<RequestId> admitted = edge_->Submit(message, arrival, make_sink);
+  if (admitted.ok()) Admitted(ticket, *admitted);
+  return admitted.status();
+}
+
+void StreamSession::Admitted(Ticket ticket, RequestId id) {
+  MutexLock lock(&mu_);
+  const auto running = running_.find(ticket);
+  if (running == running_.end()) return;  // answered already
+  running->second.id = id;
+  // The caller left while Submit ran, when GiveUp could not know the id.
+  if (reactor_ == nullptr) edge_->GiveUp(id, deadline_).IgnoreError();
+}
+
+void StreamSession::Offer(std::shared_ptr<StreamSink> sink) {
+  {
+    MutexLock lock(&mu_);
+    if (reactor_ == nullptr || !running_.contains(sink->ticket())) return;
+    ready_.push_back(std::move(sink));
+  }
+  WriteNext();
+}
+
+absl::Duration StreamSession::Pushback() {
+  MutexLock lock(&mu_);
+  return reactor_ == nullptr ? absl::ZeroDuration() : edge_->Pushback();
+}
+
+void StreamSession::Deliver() {
+  Watch();
+  WriteNext();
+}
+
+void StreamSession::WatchUntil(MonoTime time) {
+  watch_until_ = time;
+  edge_->replies()->PostAt(time, weak_from_this());
+}
+
+void StreamSession::Watch() {
+  MutexLock lock(&mu_);
+  // Without a reactor there may be no edge, but gRPC waits for a call that is not done.
+  if (done_ || !watch_until_ || edge_->Now() < *watch_until_) return;
+  watch_until_.reset();
+  if (stalled_) return context_->TryCancel();
+  if (reactor_ == nullptr || !writing_since_) return;
+  const MonoTime given_up = *writing_since_ + edge_->stream_stall_timeout();
+  if (edge_->Now() < given_up) return WatchUntil(given_up);
+  GiveUpStalled();
+}
+
+std::shared_ptr<StreamSink> StreamSession::ClaimWrite() {
+  MutexLock lock(&mu_);
+  if (reactor_ == nullptr || writing_ || ready_.empty()) return nullptr;
+  writing_ = true;
+  std::shared_ptr<StreamSink> sink = std::move(ready_.front());
+  ready_.pop_front();
+  return sink;
+}
+
+void StreamSession::WriteNext() {
+  const std::shared_ptr<StreamSink> sink = ClaimWrite();
+  if (sink != nullptr) StartWrite(sink, sink->Next());
+}
+
+void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
+                               const StreamSink::Response& response) {
+  MutexLock lock(&mu_);
+  if (reactor_ == nullptr) return;
+  outgoing_ = response.bytes;  // shares the slices; a ByteBuffer has no move
+  if (response.more_at_once) ready_.push_back(sink);
+  if (response.last) Answered(sink->ticket());
+  writing_since_ = edge_->Now();
+  if (!watch_until_) WatchUntil(*writing_since_ + edge_->stream_stall_timeout());
+  reactor_->StartWrite(&outgoing_);
+  ReadMore();
+}
+
+void StreamSession::OnWritten(bool ok) {
+  MutexLock lock(&mu_);
+  writing_ = false;
+  writing_since_.reset();
+  outgoing_.Clear();
+  if (!ok) return GiveUp();
+  if (reactor_ == nullptr) return;
+  // Responses are made on the reply thread.
+  if (!ready_.empty()) edge_->replies()->Post(shared_from_this());
+  FinishIfComplete();
+  RestIfIdle();
+}
+
+// Its reply may be so large.
+void StreamSession::Expect(Ticket ticket, int64_t reply_bytes) {
+  MutexLock lock(&mu_);
+  running_[ticket].reply_bytes = reply_bytes;
+  reply_bytes_ += reply_bytes;
+}
+
+void StreamSession::Answered(Ticket ticket) {
+  const auto running = running_.find(ticket);
+  if (running == running_.end()) return;
+  reply_bytes_ -= running->second.reply_bytes;
+  running_.erase(running);
+}
+
+void StreamSession::ReadMore() {
+  if (reactor_ == nullptr || reading_ || half_closed_) return;
+  if (running_.size() >= kMaxPipelined || reply_bytes_ >= edge_->max_reply_bytes()) return;
+  reading_ = true;
+  reactor_->StartRead(&incoming_);
+  RestIfIdle();
+}
+
+void StreamSession::RestIfIdle() {
+  if (reactor_ == nullptr || resting_ || !reading_ || writing_ || !running_.empty()) return;
+  resting_ = true;
+  idle_->Begin(context_->c_call(), "nothing was in progress and no message arrived in whole",
+               &rest_);
+}
+
+void StreamSession::EndRest() {
+  resting_ = false;
+  idle_->End(&rest_);
+}
+
+void StreamSession::FinishIfComplete() {
+  if (reactor_ == nullptr || !half_closed_ || !running_.empty() || writing_) return;
+  std::exchange(reactor_, nullptr)->Finish(grpc::Status::OK);
+}
+
+void StreamSession::OnCancel() {
+  MutexLock lock(&mu_);
+  GiveUp();
+}
+
+void StreamSession::OnDone() {
+  MutexLock lock(&mu_);
+  EndRest();
+  done_ = true;
+}
+
+absl::Status StreamSession::CancelAll() {
+  absl::Status status = absl::CancelledError("cancelled by the caller");
+  for (const auto& [ticket, running] : running_) {
+    if (running.id != 0) status = edge_->GiveUp(running.id, deadline_);
+  }
+  ready_.clear();
+  return status;
+}
+
+void StreamSession::GiveUp() {
+  if (reactor_ == nullptr) return;
+  const absl::Status status = CancelAll();
+  std::exchange(reactor_, nullptr)->Finish(ToGrpc(status));
+}
+
+void StreamSession::GiveUpStalled() {
+  CancelAll().IgnoreError();
+  stalled_ = true;
+  WatchUntil(edge_->Now() + edge_->stream_stall_timeout());
+  const absl::Duration pushback = edge_->Pushback();
+  const absl::Status status =
+      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                     "the caller took no response for ",
+                     absl::FormatDuration(absl::FromChrono(edge_->stream_stall_timeout())),
+                     " (server.grpc.stream_stall_timeout_us)")),
+                 "stream_stalled");
+  std::exchange(reactor_, nullptr)->Finish(FinishStatus(status, pushback, context_));
+}
+
+}  // namespace sluice

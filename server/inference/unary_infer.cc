@@ -1,0 +1,122 @@
+#include "server/inference/unary_infer.h"
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "server/calls/wire.h"
+#include "server/common/status.h"
+#include "server/protocol/reply.h"
+#include "server/protocol/token_buffer.h"
+
+namespace sluice {
+namespace {
+
+class UnaryInfer;
+
+// Collects on the engine's thread, answers on the reply thread.
+class UnarySink final : public Sink,
+                        public Delivery,
+                        public std::enable_shared_from_this<UnarySink> {
+ public:
+  UnarySink(ReplySpec spec, ReplyThread* replies, UnaryInfer* call)
+      : builder_(std::move(spec)), replies_(replies), call_(call) {}
+
+  void OnTokens(const GeneratedToken* tokens, int count) override {
+    tokens_.Append(tokens, count, builder_.spec().num_top);
+  }
+
+  void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override {
+    status_ = status;
+    reply_ = std::move(reply);
+    replies_->Post(shared_from_this());
+  }
+
+  void Deliver() override;
+
+  // The right to call Finish, or nullptr when somebody else has it.
+  UnaryInfer* Claim() { return call_.exchange(nullptr); }
+
+ private:
+  ReplyBuilder builder_;
+  ReplyThread* const replies_;
+  TokenBuffer tokens_;
+  absl::Status status_;
+  Reply reply_;
+  std::atomic<UnaryInfer*> call_;
+};
+
+class UnaryInfer final : public grpc::ServerUnaryReactor {
+ public:
+  UnaryInfer(Edge* edge, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+      : edge_(edge), context_(context), response_(response) {}
+
+  // gRPC calls OnCancel only after the handler returned, so nothing here races with it.
+  void Start(const grpc::ByteBuffer& bytes) {
+    CallFacts arrival = edge_->Arrive(*context_);
+    deadline_ = arrival.rpc_deadline;
+    if (absl::Status status = edge_->Enter(*context_, &arrival); !status.ok()) return End(status);
+    inference::ModelInferRequest message;
+    if (absl::Status status = Parse(bytes, &message); !status.ok()) {
+      edge_->Refuse(status);
+      return End(status);
+    }
+    const auto make_sink = [this](ReplySpec spec) {
+      sink_ = std::make_shared<UnarySink>(std::move(spec), edge_->replies(), this);
+      return sink_;
+    };
+    absl::StatusOr<RequestId> id = edge_->Submit(message, arrival, make_sink);
+    if (!id.ok()) {
+      sink_.reset();
+      return End(id.status());
+    }
+    id_ = *id;
+  }
+
+  // For the one who claimed the call.
+  void End(const absl::Status& status) {
+    const bool refused = status.code() == absl::StatusCode::kResourceExhausted;
+    const absl::Duration pushback = refused ? edge_->Pushback() : absl::ZeroDuration();
+    Finish(FinishStatus(status, pushback, context_));
+  }
+
+  grpc::ByteBuffer* response() { return response_; }
+
+  void OnCancel() override {
+    if (sink_ == nullptr) return;  // refused: finished in Start
+    const absl::Status status = edge_->GiveUp(id_, deadline_);
+    if (UnaryInfer* call = sink_->Claim()) call->End(status);
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  Edge* const edge_;
+  grpc::CallbackServerContext* const context_;
+  grpc::ByteBuffer* const response_;
+  // Written by Start only.
+  std::shared_ptr<UnarySink> sink_;
+  RequestId id_ = 0;
+  MonoTime deadline_ = MonoTime::max();
+};
+
+void UnarySink::Deliver() {
+  UnaryInfer* call = Claim();
+  if (call == nullptr) return;
+  if (!status_.ok()) return call->End(status_);
+  inference::ModelInferResponse response;
+  builder_.Build(tokens_, &reply_, &response);
+  call->End(Serialize(response, call->response()));
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StartUnaryInfer(Edge* edge, grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) {
+  auto* call = new UnaryInfer(edge, context, response);
+  call->Start(*request);
+  return call;
+}
+
+}  // namespace sluice

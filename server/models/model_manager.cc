@@ -1,0 +1,240 @@
+#include "server/models/model_manager.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "server/common/status.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kLoading[] = "loading";
+constexpr char kNotLoaded[] = "not loaded";
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+absl::Status NoModel(const std::string& name, std::optional<int64_t> version, const char* where) {
+  return absl::NotFoundError(absl::StrCat("no model ", Printable(name),
+                                          version ? absl::StrCat(" with version ", *version) : "",
+                                          " ", where));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spec) {
+  absl::StatusOr<Directory> folder = Directory::Open(spec.path);
+  absl::StatusOr<std::string> fingerprint = folder.ok() ? folder->Fingerprint() : folder.status();
+  if (!fingerprint.ok()) {
+    return absl::Status(fingerprint.status().code(),
+                        absl::StrCat("model ", spec.name, ": ", Text(fingerprint.status())));
+  }
+  return Target{{spec.name, spec.version}, spec.path, *std::move(folder), *std::move(fingerprint)};
+}
+
+absl::StatusOr<ModelManager::Target> ModelManager::FromRepository(
+    const ModelRepository& repository, const ModelRepository::Found& found, int64_t version) {
+  absl::StatusOr<Directory> folder = repository.Folder(found, version);
+  absl::StatusOr<std::string> fingerprint = folder.ok() ? folder->Fingerprint() : folder.status();
+  if (!fingerprint.ok()) return fingerprint.status();
+  return Target{
+      {found.name, version}, "the repository", *std::move(folder), *std::move(fingerprint)};
+}
+
+absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
+    const std::vector<ModelSpec>& models, const std::optional<ModelRepository>& repository) {
+  std::vector<Target> targets;
+  std::set<std::string> names;
+  for (const ModelSpec& spec : models) {
+    absl::StatusOr<Target> target = FromSpec(spec);
+    if (!target.ok()) return target.status();
+    targets.push_back(*std::move(target));
+    names.insert(spec.name);
+  }
+  if (!repository.has_value()) return targets;
+  const absl::StatusOr<std::vector<ModelRepository::Found>> list = repository->List();
+  if (!list.ok()) return list.status();
+  for (const ModelRepository::Found& found : *list) {
+    if (!found.status.ok()) {
+      log_->Warn("not a model", {{"name", found.name}, {"reason", Text(found.status)}});
+      continue;
+    }
+    if (names.contains(found.name)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "model ", found.name, " is in the list of models and in the model repository"));
+    }
+    absl::StatusOr<Target> target = FromRepository(*repository, found, found.versions.back());
+    if (!target.ok()) return target.status();
+    targets.push_back(*std::move(target));
+  }
+  return targets;
+}
+
+absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
+                                 const std::string& repository) {
+  MutexLock turn(&turn_mu_);
+  std::optional<ModelRepository> opened;
+  if (!repository.empty()) {
+    absl::StatusOr<ModelRepository> root = ModelRepository::Open(repository);
+    if (!root.ok()) {
+      return absl::Status(root.status().code(),
+                          absl::StrCat("model_repository: ", Text(root.status())));
+    }
+    opened = *std::move(root);
+  }
+  absl::StatusOr<std::vector<Target>> targets = Targets(models, opened);
+  if (!targets.ok()) return targets.status();
+  std::vector<std::shared_ptr<const Model>> withdraw = engine_->Models();
+  std::erase_if(withdraw, [&](const std::shared_ptr<const Model>& model) {
+    return std::any_of(targets->begin(), targets->end(), [&](const Target& target) {
+      return target.key == Key(model->name, model->version);
+    });
+  });
+  std::erase_if(*targets, [this](const Target& target) {
+    const auto loaded = fingerprints_.find(target.key);
+    return loaded != fingerprints_.end() && loaded->second == target.fingerprint &&
+           Served(target.key) != nullptr;
+  });
+  if (absl::Status status = Serve(*targets, std::move(withdraw)); !status.ok()) return status;
+  models_ = models;
+  MutexLock lock(&mu_);
+  repository_ = std::move(opened);
+  return absl::OkStatus();
+}
+
+absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version) {
+  MutexLock turn(&turn_mu_);
+  absl::StatusOr<Target> target = Named(name, version);
+  if (!target.ok()) return target.status();
+  std::vector<std::shared_ptr<const Model>> withdraw;
+  if (!version.has_value()) {
+    for (const std::shared_ptr<const Model>& model : engine_->Models()) {
+      if (model->name == name && model->version != target->key.second) withdraw.push_back(model);
+    }
+  }
+  std::vector<Target> targets;
+  targets.push_back(*std::move(target));
+  return Serve(targets, std::move(withdraw));
+}
+
+absl::StatusOr<ModelManager::Target> ModelManager::Named(const std::string& name,
+                                                         std::optional<int64_t> version) {
+  const ModelSpec* spec = nullptr;
+  bool configured = false;
+  for (const ModelSpec& each : models_) {
+    if (each.name != name) continue;
+    configured = true;
+    if (version.has_value() && each.version != *version) continue;
+    if (spec == nullptr || each.version > spec->version) spec = &each;
+  }
+  if (spec != nullptr) return FromSpec(*spec);
+  const std::optional<ModelRepository> repository = this->repository();
+  if (configured || !repository.has_value()) return NoModel(name, version, "is configured");
+  const absl::StatusOr<ModelRepository::Found> found = repository->Find(name);
+  if (!found.ok()) return found.status();
+  const int64_t wanted = version.value_or(found->versions.back());
+  if (!std::binary_search(found->versions.begin(), found->versions.end(), wanted)) {
+    return NoModel(name, version, "is in the model repository");
+  }
+  return FromRepository(*repository, *found, wanted);
+}
+
+absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t> version) {
+  MutexLock turn(&turn_mu_);
+  ModelChange change;
+  for (const std::shared_ptr<const Model>& model : engine_->Models()) {
+    const bool meant = model->name == name && (!version || model->version == *version);
+    if (meant) change.withdraw.push_back(model);
+  }
+  if (change.withdraw.empty()) return NoModel(name, version, "is served");
+  if (absl::Status status = engine_->Exchange(change); !status.ok()) return status;
+  LogChange(change);
+  return absl::OkStatus();
+}
+
+absl::Status ModelManager::Serve(const std::vector<Target>& targets,
+                                 std::vector<std::shared_ptr<const Model>> withdraw) {
+  if (targets.empty() && withdraw.empty()) return absl::OkStatus();
+  for (const Target& target : targets) Note(target.key, kLoading);
+  ModelChange change{.serve = {}, .withdraw = std::move(withdraw)};
+  absl::Status status = LoadAll(targets, &change);
+  if (status.ok()) status = engine_->Exchange(change);
+  for (const Target& target : targets) {
+    Note(target.key, status.ok() ? "" : absl::StrCat("the last load failed: ", Text(status)));
+    if (status.ok()) fingerprints_[target.key] = target.fingerprint;
+  }
+  if (status.ok()) LogChange(change);
+  return status;
+}
+
+absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChange* change) {
+  for (const Target& target : targets) {
+    absl::StatusOr<std::shared_ptr<const Model>> model =
+        LoadModel(target.key.first, target.key.second, target.folder);
+    if (!model.ok()) {
+      return absl::Status(model.status().code(),
+                          absl::StrCat("model ", target.key.first, " version ", target.key.second,
+                                       " from ", target.place, ": ", Text(model.status())));
+    }
+    change->serve.push_back(*std::move(model));
+  }
+  return absl::OkStatus();
+}
+
+void ModelManager::LogChange(const ModelChange& change) {
+  const auto log_each = [this](const char* message, const auto& models) {
+    for (const std::shared_ptr<const Model>& model : models) {
+      log_->Info(message, {{"model", model->name}, {"version", model->version}});
+    }
+  };
+  log_each("model ready", change.serve);
+  log_each("model unloaded", change.withdraw);
+}
+
+void ModelManager::Note(const Key& key, const std::string& reason) {
+  MutexLock lock(&mu_);
+  if (reason.empty()) {
+    notes_.erase(key);
+  } else {
+    notes_[key] = reason;
+  }
+}
+
+std::optional<ModelRepository> ModelManager::repository() const {
+  MutexLock lock(&mu_);
+  return repository_;
+}
+
+std::shared_ptr<const Model> ModelManager::Served(const Key& key) const {
+  for (std::shared_ptr<const Model>& model : engine_->Models()) {
+    if (Key(model->name, model->version) == key) return std::move(model);
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::vector<ModelManager::Entry>> ModelManager::Index() {
+  std::map<Key, Entry> entries;
+  if (const std::optional<ModelRepository> repository = this->repository()) {
+    const absl::StatusOr<std::vector<ModelRepository::Found>> list = repository->List();
+    if (!list.ok()) return list.status();
+    for (const ModelRepository::Found& found : *list) {
+      if (!found.status.ok()) entries[{found.name, 0}] = {found.name, 0, false, Text(found.status)};
+      for (const int64_t version : found.versions) {
+        entries[{found.name, version}] = {found.name, version, false, kNotLoaded};
+      }
+    }
+  }
+  MutexLock lock(&mu_);
+  for (const auto& [key, reason] : notes_) entries[key] = {key.first, key.second, false, reason};
+  for (const std::shared_ptr<const Model>& model : engine_->Models()) {
+    const Key key(model->name, model->version);
+    const auto note = notes_.find(key);
+    entries[key] = {key.first, key.second, true, note == notes_.end() ? "" : note->second};
+  }
+  std::vector<Entry> index;
+  index.reserve(entries.size());
+  for (auto& [key, entry] : entries) index.push_back(std::move(entry));
+  return index;
+}
+
+}  // namespace sluice

@@ -1,0 +1,91 @@
+#include "server/models/repository_calls.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/common/status.h"
+
+namespace sluice {
+namespace {
+
+using Parameter = inference::ModelRepositoryParameter;
+using Parameters = google::protobuf::Map<std::string, Parameter>;
+
+absl::Status CheckRepository(const std::string& repository) {
+  if (repository.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("repository_name must be empty: there is one repository");
+}
+
+absl::StatusOr<int64_t> ReadVersion(const Parameter& parameter) {
+  int64_t version = parameter.int64_param();
+  const bool number =
+      parameter.has_int64_param() ||
+      (parameter.has_string_param() && absl::SimpleAtoi(parameter.string_param(), &version));
+  if (number && version >= 1 && version <= std::numeric_limits<int32_t>::max()) return version;
+  return absl::InvalidArgumentError(absl::StrCat("parameter version: expected a number from 1 to ",
+                                                 std::numeric_limits<int32_t>::max(),
+                                                 ", as int64 or string"));
+}
+
+absl::StatusOr<std::optional<int64_t>> VersionIn(const Parameters& parameters) {
+  std::optional<int64_t> version;
+  for (const auto& [name, value] : parameters) {
+    if (name == "unload_dependents") continue;
+    if (name != "version") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown parameter ", Printable(name), "; known: version"));
+    }
+    const absl::StatusOr<int64_t> number = ReadVersion(value);
+    if (!number.ok()) return number.status();
+    version = *number;
+  }
+  return version;
+}
+
+// `request` is a load or an unload; `act` is called with the name and the version.
+template <typename Request, typename Act>
+absl::Status WithModelOf(const Request& request, const Act& act) {
+  if (absl::Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
+  const absl::StatusOr<std::optional<int64_t>> version = VersionIn(request.parameters());
+  if (!version.ok()) return version.status();
+  if (!IsRepositoryName(request.model_name())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model_name: ", Printable(request.model_name()), " is no model name"));
+  }
+  return act(request.model_name(), *version);
+}
+
+}  // namespace
+
+absl::Status LoadModelOf(const inference::RepositoryModelLoadRequest& request,
+                         ModelManager* models) {
+  return WithModelOf(request,
+                     [&](const auto& name, auto version) { return models->Load(name, version); });
+}
+
+absl::Status UnloadModelOf(const inference::RepositoryModelUnloadRequest& request,
+                           ModelManager* models) {
+  return WithModelOf(request,
+                     [&](const auto& name, auto version) { return models->Unload(name, version); });
+}
+
+absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelManager* models,
+                        inference::RepositoryIndexResponse* response) {
+  if (absl::Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
+  const absl::StatusOr<std::vector<ModelManager::Entry>> index = models->Index();
+  if (!index.ok()) return index.status();
+  for (const ModelManager::Entry& entry : *index) {
+    if (request.ready() && !entry.ready) continue;
+    auto* model = response->add_models();
+    model->set_name(entry.name);
+    if (entry.version != 0) model->set_version(absl::StrCat(entry.version));
+    model->set_state(entry.ready ? "READY" : "UNAVAILABLE");
+    model->set_reason(entry.reason);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

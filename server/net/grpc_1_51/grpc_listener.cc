@@ -1,0 +1,181 @@
+#include "server/net/grpc_1_51/grpc_listener.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/fault_injection.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::chrono::milliseconds kRetry{100};
+// Looking through the connections takes about a microsecond for each: under a flood, not at every one.
+constexpr std::chrono::milliseconds kForgetInterval{50};
+// Logs, model files, HTTP, epoll and what libraries open.
+constexpr int64_t kOwnDescriptors = 256;
+
+// As accept4.
+int Accept(int listener) {
+  if (FaultsOn() && !MeetFault(FaultPoint::kAccept, [](std::string_view) { return false; }).ok()) {
+    errno = EIO;
+    return -1;
+  }
+  return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+// 0: closed.
+ino_t InodeOf(int fd) {
+  struct stat status {};
+  return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+// As gRPC writes it; empty when nobody is connected.
+std::string PeerOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(v4->sin_port));
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(v6->sin6_port));
+  }
+  inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6->sin6_port));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Bind(const std::string& address,
+                                                                 int64_t max_connections) {
+  absl::StatusOr<ListeningSockets> sockets = ListenOn(address);
+  if (!sockets.ok()) return sockets.status();
+  Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (stop.get() < 0) return absl::UnavailableError("no descriptor left for eventfd");
+  return std::unique_ptr<GrpcListener>(
+      new GrpcListener(*std::move(sockets), std::move(stop), max_connections));
+}
+
+void GrpcListener::Start(std::unique_ptr<Acceptor> acceptor) {
+  acceptor_ = std::move(acceptor);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void GrpcListener::Stop() {
+  if (thread_.joinable()) {
+    SLUICE_CHECK(eventfd_write(stop_.get(), 1) == 0);
+    thread_.join();
+  }
+  sockets_.sockets.clear();
+}
+
+void GrpcListener::Run() {
+  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
+  for (const Descriptor& socket : sockets_.sockets) polled.push_back({socket.get(), POLLIN, 0});
+  bool resting = false;  // after a failure, so as not to spin on a socket that stays readable
+  for (;;) {
+    const nfds_t count = resting ? 1 : polled.size();
+    const int ready = poll(polled.data(), count, resting ? static_cast<int>(kRetry.count()) : -1);
+    resting = false;
+    if (ready < 0) continue;  // a signal
+    if (polled[0].revents != 0) return;
+    for (size_t i = 1; i < count; ++i) {
+      if (polled[i].revents != 0 && !AcceptAll(polled[i].fd)) resting = true;
+    }
+  }
+}
+
+bool GrpcListener::AcceptAll(int listener) {
+  for (;;) {
+    Descriptor connection(Accept(listener));
+    if (connection.get() >= 0) {
+      Take(listener, std::move(connection));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return true;
+    } else if (errno != ECONNABORTED && errno != EINTR) {
+      failed_accepts_.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+  }
+}
+
+void GrpcListener::Take(int listener, Descriptor connection) {
+  {
+    MutexLock lock(&mu_);
+    // One that had this descriptor has ended.
+    connections_.erase(connection.get());
+    if (!HasRoom()) {
+      refused_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    connections_.emplace(connection.get(), InodeOf(connection.get()));
+  }
+  Acceptor::NewConnectionParameters parameters;
+  parameters.listener_fd = listener;
+  parameters.fd = connection.Release();
+  acceptor_->HandleNewConnection(&parameters);
+}
+
+bool GrpcListener::HasRoom() {
+  const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return static_cast<int64_t>(connections_.size()) < max_connections_;
+  };
+  if (has_room()) return true;
+  const MonoTime now = Clock::Real()->Now();
+  if (now - forgot_ < kForgetInterval) return false;
+  forgot_ = now;
+  Forget();
+  return has_room();
+}
+
+void GrpcListener::Forget() const {
+  absl::erase_if(connections_, [](const auto& each) { return InodeOf(each.first) != each.second; });
+}
+
+void GrpcListener::Close(const std::string& peer) {
+  MutexLock lock(&mu_);
+  for (const auto& [fd, inode] : connections_) {
+    if (InodeOf(fd) != inode || PeerOf(fd) != peer) continue;
+    shutdown(fd, SHUT_RDWR);
+    broken_off_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+}
+
+int64_t GrpcListener::open() const {
+  MutexLock lock(&mu_);
+  Forget();
+  return static_cast<int64_t>(connections_.size());
+}
+
+int64_t ReserveDescriptors(int64_t connections) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;
+  const rlim_t wanted = static_cast<rlim_t>(connections + kOwnDescriptors);
+  if (limit.rlim_cur < wanted) {
+    limit.rlim_cur = std::min(wanted, limit.rlim_max);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (limit.rlim_cur >= wanted) return connections;
+  return std::max<int64_t>(static_cast<int64_t>(limit.rlim_cur) - kOwnDescriptors, 1);
+}
+
+}  // namespace sluice

@@ -1,0 +1,91 @@
+#include "server/net/grpc_1_51/streamed_unary.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "grpcpp/impl/codegen/server_callback_handlers.h"
+#include "server/common/status.h"
+
+namespace sluice {
+namespace {
+
+using Bytes = grpc::ByteBuffer;
+using Stream = grpc::ServerBidiReactor<Bytes, Bytes>;
+
+// Two faces: gRPC's stream sees a reactor, and the reactor of the handler sees its call. gRPC deletes
+// nothing here; the stream's OnDone, which comes after all other reactions, ends both.
+//
+// The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises.
+class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
+ public:
+  StreamedUnary(const UnaryHandler* handler, TransferWatch* watch,
+                grpc::CallbackServerContext* context)
+      : handler_(handler), watch_(watch), context_(context) {}
+
+  void Start(const Callers* callers) {
+    if (callers != nullptr) {
+      const absl::Status known = callers->Identify(*context_).status();
+      if (!known.ok()) return Finish(FinishStatus(known, {}, context_));
+    }
+    watch_->Begin(context_->c_call(), "the call's message did not arrive", &wait_);
+    StartRead(&request_);
+  }
+
+  void OnReadDone(bool ok) override {
+    watch_->End(&wait_);
+    if (!ok) {
+      return Stream::Finish(FinishStatus(
+          absl::InvalidArgumentError("the call ended without a message"), {}, context_));
+    }
+    unary_ = (*handler_)(context_, &request_, &response_);
+    BindReactor(unary_);
+    if (bound_or_cancelled_.exchange(true)) unary_->OnCancel();
+  }
+
+  void OnCancel() override {
+    if (bound_or_cancelled_.exchange(true)) unary_->OnCancel();
+  }
+
+  void OnDone() override {
+    watch_->End(&wait_);
+    if (unary_ != nullptr) unary_->OnDone();
+    delete this;
+  }
+
+ private:
+  void Finish(grpc::Status status) override {
+    watch_->Begin(context_->c_call(), "the call's answer was not taken", &wait_);
+    if (!status.ok()) return Stream::Finish(std::move(status));
+    StartWriteAndFinish(&response_, grpc::WriteOptions(), std::move(status));
+  }
+  void SendInitialMetadata() override { StartSendInitialMetadata(); }
+  // Nobody counts this call's conditions but the stream.
+  grpc::internal::ServerReactor* reactor() override { return unary_; }
+  void CallOnDone() override {}
+
+  const UnaryHandler* const handler_;
+  TransferWatch* const watch_;
+  grpc::CallbackServerContext* const context_;
+  TransferWatch::Wait wait_;
+  Bytes request_;
+  Bytes response_;
+  grpc::ServerUnaryReactor* unary_ = nullptr;     // written by OnReadDone
+  std::atomic<bool> bound_or_cancelled_ = false;  // the second of both tells unary_
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(UnaryHandler handler,
+                                                                 TransferWatch* watch,
+                                                                 const Callers* callers) {
+  const auto shared = std::make_shared<const UnaryHandler>(std::move(handler));
+  return std::make_unique<grpc::internal::CallbackBidiHandler<Bytes, Bytes>>(
+      [shared, watch, callers](grpc::CallbackServerContext* context) {
+        auto* call = new StreamedUnary(shared.get(), watch, context);
+        call->Start(callers);
+        return call;
+      });
+}
+
+}  // namespace sluice

@@ -1,0 +1,74 @@
+#include "server/net/grpc_limits.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "grpc/impl/codegen/compression_types.h"
+#include "grpcpp/resource_quota.h"
+#include "kernels/cpu/cgroup.h"
+
+namespace sluice {
+namespace {
+
+// Pings beyond the permitted ones before a connection is closed: a late packet makes one early.
+constexpr int kPingStrikes = 2;
+
+// What gRPC counts of the memory that it takes: the rest is overhead of allocation.
+constexpr int64_t kCountedPercent = 80;
+
+// Rounded up; 0 is gRPC's "never".
+int Milliseconds(int64_t us) {
+  if (us == 0) return INT_MAX;
+  return static_cast<int>(std::min<int64_t>((us + 999) / 1000, INT_MAX - 1));
+}
+
+void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
+  // A message limit alone does not bound memory: data is buffered before its length is checked.
+  grpc::ResourceQuota quota("sluice");
+  const int64_t bytes =
+      options.memory_quota_bytes > 0 ? options.memory_quota_bytes : DefaultMemoryQuota();
+  quota.Resize(bytes / 100 * kCountedPercent);
+  builder->SetResourceQuota(quota);
+  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  builder->SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
+                              static_cast<int>(options.max_metadata_bytes));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+}
+
+void LimitConnections(const ConnectionOptions& options, grpc::ServerBuilder* builder) {
+  const auto set = [builder](const char* argument, int value) {
+    builder->AddChannelArgument(argument, value);
+  };
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(options.handshake_timeout_us));
+  set(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(options.idle_timeout_us));
+  set(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(options.max_age_us));
+  set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, Milliseconds(options.age_grace_us));
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time_us));
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout_us));
+  // Without calls too: otherwise gRPC counts any second ping within two hours as a strike.
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      Milliseconds(options.min_ping_interval_us));
+  set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kPingStrikes);
+}
+
+}  // namespace
+
+void ApplyLimits(const GrpcOptions& options, grpc::ServerBuilder* builder) {
+  LimitMemory(options, builder);
+  LimitConnections(options.connection, builder);
+  // Otherwise two daemons share a port in silence.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+}
+
+int64_t DefaultMemoryQuota() {
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  return std::min(machine, kernels::CgroupMemory(kernels::ReadSystemFile).value_or(machine)) / 4;
+}
+
+}  // namespace sluice

@@ -1,0 +1,73 @@
+#include "server/net/grpc_port.h"
+
+#include <utility>
+
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/impl/server_builder_option.h"
+#include "grpcpp/security/server_credentials.h"
+#include "server/net/grpc_1_51/call_guard.h"
+#include "server/net/grpc_limits.h"
+
+namespace sluice {
+namespace {
+
+// A peer's streams end before the daemon is done with their calls, by far when it resets many: only one
+// that has so many times its streams is hostile.
+constexpr int64_t kLiveCallsPerStream = 2;
+
+// gRPC's library gives reflection to every server of a process that links it.
+class Reflection final : public grpc::ServerBuilderOption {
+ public:
+  explicit Reflection(bool wanted) : wanted_(wanted) {}
+
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return dynamic_cast<grpc::reflection::ProtoServerReflectionPlugin*>(plugin.get()) != nullptr;
+    });
+    if (!wanted_) return;
+    plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
+  }
+
+ private:
+  const bool wanted_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options) {
+  auto listener = GrpcListener::Bind(options.address, options.max_connections);
+  if (!listener.ok()) return listener.status();
+  std::unique_ptr<GrpcPort> port(new GrpcPort(*std::move(listener), options.credentials));
+  grpc::ServerBuilder builder;
+  ApplyLimits(options.limits, &builder);
+  auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, port->credentials_);
+  port->GuardCalls(options.limits, &builder);
+  builder.SetOption(std::make_unique<Reflection>(options.reflection));
+  for (grpc::Service* service : options.services) builder.RegisterService(service);
+  port->server_ = builder.BuildAndStart();
+  if (port->server_ == nullptr) return absl::InternalError("gRPC did not start");
+  port->listener_->Start(std::move(acceptor));
+  return port;
+}
+
+void GrpcPort::GuardCalls(const GrpcOptions& limits, grpc::ServerBuilder* builder) {
+  const CallGuard::Limits guarded = {.max_calls = kLiveCallsPerStream * limits.max_streams,
+                                     .max_metadata_bytes = limits.max_metadata_bytes};
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
+  guards.push_back(std::make_unique<CallGuard>(
+      guarded,
+      [listener = listener_.get()](const CallGuard::Peer& peer) { listener->Close(peer); }));
+  builder->experimental().SetInterceptorCreators(std::move(guards));
+}
+
+void GrpcPort::Shutdown(std::chrono::system_clock::time_point deadline) {
+  listener_->Stop();
+  if (server_ == nullptr) return;
+  server_->Shutdown(deadline);
+  server_->Wait();
+  server_ = nullptr;
+}
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+// A gRPC server at one address, held to the daemon's limits.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "server/common/options.h"
+#include "server/net/grpc_1_51/grpc_listener.h"
+
+namespace sluice {
+
+// Start, StopAccepting and Shutdown are called by one thread.
+class GrpcPort {
+ public:
+  struct Options {
+    std::string address;
+    const GrpcOptions& limits;
+    int64_t max_connections;
+    bool reflection;
+    std::shared_ptr<grpc::ServerCredentials> credentials;
+    std::vector<grpc::Service*> services;  // not owned; outlive it; may be at several ports
+  };
+  // Listens and serves. Errors as of GrpcListener::Bind.
+  static absl::StatusOr<std::unique_ptr<GrpcPort>> Start(const Options& options);
+  ~GrpcPort() { Shutdown(std::chrono::system_clock::now()); }
+
+  int port() const { return listener_->port(); }
+  const GrpcListener& listener() const { return *listener_; }
+
+  void StopAccepting() { listener_->Stop(); }
+
+  // Returns when all calls have ended; those that are left at `deadline` are cancelled.
+  void Shutdown(std::chrono::system_clock::time_point deadline);
+
+ private:
+  GrpcPort(std::unique_ptr<GrpcListener> listener,
+           std::shared_ptr<grpc::ServerCredentials> credentials)
+      : listener_(std::move(listener)), credentials_(std::move(credentials)) {}
+  // Has the listener break off the connections of peers that keep to no limit.
+  void GuardCalls(const GrpcOptions& limits, grpc::ServerBuilder* builder);
+
+  // The server uses both.
+  const std::unique_ptr<GrpcListener> listener_;
+  const std::shared_ptr<grpc::ServerCredentials> credentials_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,93 @@
+#include "server/net/grpc_ports.h"
+
+#include <chrono>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMaxAdminConnections = 256;
+constexpr int64_t kMaxProbeConnections = 64;
+
+// As many as are configured, or as descriptors allow.
+int64_t ConnectionsFor(const ConnectionOptions& options, Log* log) {
+  const int64_t connections = ReserveDescriptors(options.max);
+  if (connections < options.max) {
+    log->Warn("fewer connections than configured: descriptors are limited (ulimit -n)",
+              {{"connections", connections}, {"server.grpc.connection.max", options.max}});
+  }
+  return connections;
+}
+
+}  // namespace
+
+absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& services,
+                              const Security& security, Log* log) {
+  const AdminOptions& admin = options.admin;
+  absl::Status status =
+      Open({.address = options.grpc.address,
+            .limits = options.grpc,
+            .max_connections = ConnectionsFor(options.grpc.connection, log),
+            .reflection = admin.on_grpc_address && admin.reflection,
+            .credentials = security.Credentials(),
+            .services = admin.on_grpc_address ? services.admin : services.inference},
+           "grpc", &inference_);
+  if (status.ok() && !admin.address.empty()) {
+    status = Open(
+        {.address = admin.address,
+         .limits = options.grpc,
+         .max_connections = kMaxAdminConnections,
+         .reflection = admin.reflection,
+         .credentials = admin.secured ? security.Credentials() : grpc::InsecureServerCredentials(),
+         .services = services.admin},
+        "admin", &admin_);
+  }
+  if (status.ok() && !options.grpc.health_address.empty()) {
+    status = Open({.address = options.grpc.health_address,
+                   .limits = options.grpc,
+                   .max_connections = kMaxProbeConnections,
+                   .reflection = false,
+                   .credentials = grpc::InsecureServerCredentials(),
+                   .services = services.health},
+                  "health", &health_);
+  }
+  return status;
+}
+
+absl::Status GrpcPorts::Open(const GrpcPort::Options& options, const char* name,
+                             std::unique_ptr<GrpcPort>* port) {
+  absl::StatusOr<std::unique_ptr<GrpcPort>> started = GrpcPort::Start(options);
+  if (!started.ok()) return started.status();
+  *port = *std::move(started);
+  MutexLock lock(&mu_);
+  open_.emplace_back(name, port->get());
+  return absl::OkStatus();
+}
+
+void GrpcPorts::Stop(nanoseconds grace, const std::function<void()>& end_watches) {
+  const auto deadline = std::chrono::system_clock::now() + grace;
+  const auto ports = {inference_.get(), admin_.get(), health_.get()};
+  for (GrpcPort* port : ports) {
+    if (port != nullptr) port->StopAccepting();
+  }
+  end_watches();
+  for (GrpcPort* port : ports) {
+    if (port != nullptr) port->Shutdown(deadline);
+  }
+}
+
+std::vector<ListenerStats> GrpcPorts::Stats() const {
+  MutexLock lock(&mu_);
+  std::vector<ListenerStats> all;
+  for (const auto& [name, port] : open_) {
+    const GrpcListener& listener = port->listener();
+    all.push_back({.listener = name,
+                   .open = listener.open(),
+                   .refused = listener.refused(),
+                   .failed_accepts = listener.failed_accepts(),
+                   .broken_off = listener.broken_off()});
+  }
+  return all;
+}
+
+}  // namespace sluice

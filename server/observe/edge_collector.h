@@ -1,0 +1,29 @@
+// What the edge of the network counts by itself, as metrics.
+#pragma once
+
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "server/net/grpc_1_51/transfer_watch.h"
+#include "server/net/grpc_ports.h"
+#include "server/security/callers.h"
+
+namespace sluice {
+
+// Thread-safe. Read at each scrape; what it is given outlives it.
+class EdgeCollector {
+ public:
+  EdgeCollector(const GrpcPorts* ports, const Callers* callers, const TransferWatch* transfers,
+                const TransferWatch* idle_streams)
+      : ports_(ports), callers_(callers), transfers_(transfers), idle_streams_(idle_streams) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  const GrpcPorts* const ports_;
+  const Callers* const callers_;
+  const TransferWatch* const transfers_;
+  const TransferWatch* const idle_streams_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,128 @@
+#include "server/observe/engine_collector.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/metric_names.h"
+#include "server/common/durations.h"
+#include "server/common/metric_snapshot.h"
+#include "server/observe/bucket_summary.h"
+
+namespace sluice {
+namespace {
+
+using Labels = MetricSnapshot::Labels;
+
+Labels With(Labels labels, const std::string& name, const std::string& value) {
+  labels.push_back({name, value});
+  return labels;
+}
+
+void AddBucket(const BucketStats& stats, const Labels& model, MetricSnapshot* snapshot) {
+  const Labels labels = With(model, "bucket", BucketLabel(stats.bucket));
+  snapshot->Gauge(metric::kBucketTokens, labels, stats.bucket.tokens);
+  snapshot->Gauge(metric::kBucketRows, labels, stats.bucket.sequences);
+  snapshot->Counter(metric::kBucketBatches, labels, static_cast<double>(stats.batches));
+  snapshot->Gauge(metric::kBucketMemory, labels, static_cast<double>(stats.memory_bytes));
+  snapshot->Gauge(metric::kBucketReady, labels, stats.ready ? 1 : 0);
+  if (stats.batches == 0) return;
+  const BucketSummary summary = Summarize({&stats, 1});
+  snapshot->Gauge(metric::kBucketPadding, labels, summary.padding_efficiency);
+  snapshot->Gauge(metric::kBucketRowPadding, labels, summary.row_efficiency);
+  snapshot->Gauge(metric::kBucketExecuted, labels, summary.executed_efficiency);
+  snapshot->Gauge(metric::kBucketHits, labels, summary.hit_rate);
+  snapshot->Gauge(metric::kBucketCost, labels, stats.cost_seconds);
+}
+
+void AddLadder(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
+  const LadderChanges& changes = stats.ladder_changes;
+  const auto changed = [&](const char* kind, int64_t count) {
+    snapshot->Counter(metric::kLadderChanges, With(labels, "kind", kind),
+                      static_cast<double>(count));
+  };
+  changed("added", changes.added);
+  changed("removed", changes.removed);
+  changed("merged", changes.merged);
+  changed("split", changes.split);
+  snapshot->Counter(metric::kLadderEvictions, labels, static_cast<double>(changes.evicted));
+  snapshot->Counter(metric::kLadderReviews, labels, static_cast<double>(changes.reviews));
+  snapshot->Gauge(metric::kMemoryOverhead, labels, Summarize(stats.buckets).memory_overhead);
+  for (const BucketStats& bucket : stats.buckets) AddBucket(bucket, labels, snapshot);
+}
+
+void AddTraffic(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
+  const TrafficStats& traffic = stats.traffic;
+  snapshot->Gauge(metric::kShapeEntropy, labels, traffic.shape_entropy_bits);
+  snapshot->Gauge(metric::kArrivalSequences, labels, traffic.arrivals.sequences_per_second);
+  snapshot->Gauge(metric::kArrivalTokens, labels, traffic.arrivals.tokens_per_second);
+  constexpr const char* kTerms[CostModel::kTerms] = {
+      "base",          "bucket_token",      "computed_token",
+      "context_token", "distinct_position", "sampled_row"};
+  for (int i = 0; i < CostModel::kTerms; ++i) {
+    snapshot->Gauge(metric::kCostLaw, With(labels, "term", kTerms[i]), stats.costs.law[i]);
+  }
+}
+
+void AddKv(const KvStats& kv, const Labels& labels, MetricSnapshot* snapshot) {
+  const auto pages = [&](const char* state, int64_t count) {
+    snapshot->Gauge(metric::kKvPages, With(labels, "state", state), static_cast<double>(count));
+  };
+  pages("held", kv.held);
+  pages("idle", kv.idle);
+  pages("free", kv.pages - kv.held - kv.idle);
+  snapshot->Gauge(metric::kKvPageTokens, labels, static_cast<double>(kv.page_tokens));
+  snapshot->Counter(metric::kKvEvicted, labels, static_cast<double>(kv.evicted));
+  const auto prefix = [&](const char* result, int64_t tokens) {
+    snapshot->Counter(metric::kPrefixTokens, With(labels, "result", result),
+                      static_cast<double>(tokens));
+  };
+  prefix("hit", kv.reused_tokens);
+  prefix("miss", kv.prefix_tokens - kv.reused_tokens);
+  snapshot->Counter(metric::kPreemptions, labels, static_cast<double>(kv.preemptions));
+}
+
+void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
+  const auto gauge = [&](const metric::Metric& metric, auto value) {
+    snapshot->Gauge(metric, labels, static_cast<double>(value));
+  };
+  gauge(metric::kWaiting, stats.waiting_requests);
+  gauge(metric::kRunning, stats.running_requests);
+  gauge(metric::kSequencesWaiting, stats.waiting_sequences);
+  gauge(metric::kSequencesRunning, stats.running_sequences);
+  gauge(metric::kQueuedTokens, stats.queued_tokens);
+  gauge(metric::kQueueBytes, stats.queued_bytes);
+  gauge(metric::kOldestAge, Seconds(stats.oldest_age));
+  gauge(metric::kDrain, Seconds(stats.estimated_drain));
+  gauge(metric::kPlanMemory, stats.plan_memory_bytes);
+  snapshot->Counter(metric::kSteps, labels, static_cast<double>(stats.steps));
+  const auto memory = [&](const char* state, int64_t bytes) {
+    snapshot->Gauge(metric::kDeviceMemory, With(labels, "state", state),
+                    static_cast<double>(bytes));
+  };
+  memory("weights", stats.weight_bytes);
+  memory("plans", stats.plan_memory_bytes);
+  memory("slots", stats.slot_memory_bytes);
+  AddKv(stats.kv, labels, snapshot);
+  AddLadder(stats, labels, snapshot);
+  AddTraffic(stats, labels, snapshot);
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> EngineCollector::Collect() const {
+  MetricSnapshot snapshot;
+  snapshot.Counter(metric::kLogDropped, {}, static_cast<double>(log_dropped_()));
+  const BackendInfo& backend = engine_->backend_info();
+  snapshot.Gauge(metric::kBackendInfo, {{"device", backend.device}, {"profile", backend.profile}},
+                 1);
+  for (const ModelStats& stats : engine_->Stats()) {
+    const Labels labels = {{"model", stats.model->name},
+                           {"version", absl::StrCat(stats.model->version)},
+                           {"device", backend.device}};
+    AddModel(stats, labels, &snapshot);
+  }
+  return snapshot.Take();
+}
+
+}  // namespace sluice

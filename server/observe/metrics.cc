@@ -1,0 +1,263 @@
+#include "server/observe/metrics.h"
+
+#include <array>
+#include <atomic>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/text_serializer.h"
+#include "proto/metric_names.h"
+#include "server/common/durations.h"
+#include "server/common/status.h"
+
+namespace sluice {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::Labels;
+
+constexpr int kCodes = 17;
+constexpr int kTriggers = CountEnumerators<Trigger>();
+constexpr int kLookups = CountEnumerators<Lookup>();
+
+// 1-2.5-5 steps from 0.1 ms; generation may take minutes.
+const Histogram::BucketBoundaries kShort = {1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2,
+                                            5e-2, 0.1,    0.25, 0.5,  1,      2.5,  5,    10};
+const Histogram::BucketBoundaries kLong = [] {
+  Histogram::BucketBoundaries all = kShort;
+  for (double more : {25.0, 50.0, 100.0, 250.0, 600.0}) all.push_back(more);
+  return all;
+}();
+
+Histogram::BucketBoundaries PowersOfTwo(int last) {
+  Histogram::BucketBoundaries powers;
+  for (int i = 0; i <= last; ++i) powers.push_back(static_cast<double>(int64_t{1} << i));
+  return powers;
+}
+
+Labels With(Labels labels, const std::string& name, std::string_view value) {
+  labels[name] = std::string(value);
+  return labels;
+}
+
+std::string_view StageOf(const RequestTrace& trace) {
+  return trace.first_run == MonoTime{} ? "queue" : "run";
+}
+
+}  // namespace
+
+struct Metrics::Families {
+  explicit Families(prometheus::Registry* all) : registry(all) {}
+
+  prometheus::Family<Counter>& AddCounter(const metric::Metric& metric) {
+    return prometheus::BuildCounter().Name(metric.name).Help(metric.help).Register(*registry);
+  }
+  prometheus::Family<Gauge>& AddGauge(const metric::Metric& metric) {
+    return prometheus::BuildGauge().Name(metric.name).Help(metric.help).Register(*registry);
+  }
+  prometheus::Family<Histogram>& AddHistogram(const metric::Metric& metric) {
+    return prometheus::BuildHistogram().Name(metric.name).Help(metric.help).Register(*registry);
+  }
+
+  prometheus::Registry* const registry;
+  prometheus::Family<Counter>& admitted = AddCounter(metric::kAdmitted);
+  prometheus::Family<Counter>& requests = AddCounter(metric::kRequests);
+  prometheus::Family<Counter>& rejected = AddCounter(metric::kRejected);
+  prometheus::Family<Counter>& cancelled = AddCounter(metric::kCancelled);
+  prometheus::Family<Counter>& deadline_missed = AddCounter(metric::kDeadlineMissed);
+  prometheus::Family<Histogram>& request_duration = AddHistogram(metric::kRequestDuration);
+  prometheus::Family<Histogram>& queue_duration = AddHistogram(metric::kQueueDuration);
+  prometheus::Family<Histogram>& inference_duration = AddHistogram(metric::kInferenceDuration);
+  prometheus::Family<Histogram>& first_token = AddHistogram(metric::kFirstToken);
+  prometheus::Family<Histogram>& inter_token = AddHistogram(metric::kInterToken);
+  prometheus::Family<Histogram>& stage_duration = AddHistogram(metric::kStageDuration);
+  prometheus::Family<Counter>& tokens = AddCounter(metric::kTokens);
+  prometheus::Family<Counter>& batches = AddCounter(metric::kBatches);
+  prometheus::Family<Histogram>& batch_rows = AddHistogram(metric::kBatchRows);
+  prometheus::Family<Histogram>& batch_tokens = AddHistogram(metric::kBatchTokens);
+  prometheus::Family<Counter>& backend_errors = AddCounter(metric::kBackendErrors);
+  prometheus::Family<Counter>& plan_lookups = AddCounter(metric::kPlanLookups);
+  prometheus::Family<Counter>& plan_captures = AddCounter(metric::kPlanCaptures);
+  prometheus::Family<Histogram>& plan_capture_seconds = AddHistogram(metric::kPlanCaptureSeconds);
+  prometheus::Family<Counter>& reloads = AddCounter(metric::kReloads);
+  Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
+  prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
+  prometheus::Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
+};
+
+// The series of one model.
+struct Metrics::Series {
+  Series(Families* all, const Labels& base) : families(*all), labels(base) {
+    for (int i = 0; i < kTriggers; ++i) {
+      batches[i] = &families.batches.Add(With(base, "trigger", NameOf(Trigger{i})));
+    }
+    for (int i = 0; i < kLookups; ++i) {
+      const bool hit = Lookup{i} == Lookup::kHit;
+      const Labels result = With(base, "result", hit ? "hit" : "miss");
+      lookups[i] = &families.plan_lookups.Add(With(result, "reason", hit ? "" : NameOf(Lookup{i})));
+    }
+    requests[0] = &families.requests.Add(With(base, "code", "OK"));
+  }
+
+  // Most codes never occur, so their series are made when they do.
+  Counter& Requests(absl::StatusCode code) {
+    std::atomic<Counter*>& cached = requests[static_cast<int>(code) % kCodes];
+    Counter* counter = cached.load(std::memory_order_acquire);
+    if (counter == nullptr) {
+      counter = &families.requests.Add(With(labels, "code", CodeName(code)));
+      cached.store(counter, std::memory_order_release);
+    }
+    return *counter;
+  }
+
+  Histogram& Stage(std::string_view stage) {
+    return families.stage_duration.Add(With(labels, "stage", stage), kShort);
+  }
+
+  Counter& Tokens(std::string_view kind) { return families.tokens.Add(With(labels, "kind", kind)); }
+
+  Families& families;
+  const Labels labels;
+  Counter& admitted = families.admitted.Add(labels);
+  std::array<std::atomic<Counter*>, kCodes> requests{};
+  Histogram& request_duration = families.request_duration.Add(labels, kLong);
+  Histogram& queue_duration = families.queue_duration.Add(labels, kShort);
+  Histogram& inference_duration = families.inference_duration.Add(labels, kLong);
+  Histogram& first_token = families.first_token.Add(labels, kLong);
+  Histogram& inter_token = families.inter_token.Add(labels, kShort);
+  Histogram& admit = Stage("admit");
+  Histogram& form = Stage("form");
+  Histogram& replay = Stage("replay");
+  Histogram& deliver = Stage("deliver");
+  Counter& useful = Tokens("useful");
+  Counter& computed = Tokens("computed");
+  Counter& bucket = Tokens("bucket");
+  Histogram& batch_rows = families.batch_rows.Add(labels, PowersOfTwo(16));
+  Histogram& batch_tokens = families.batch_tokens.Add(labels, PowersOfTwo(20));
+  std::array<Counter*, kTriggers> batches;
+  std::array<Counter*, kLookups> lookups;
+  Histogram& capture_seconds = families.plan_capture_seconds.Add(labels, kLong);
+};
+
+Metrics::Metrics(const std::string& device, const std::string& version)
+    : device_(device), families_(std::make_unique<Families>(&registry_)) {
+  families_->reload_success.Set(1);
+  prometheus::BuildGauge()
+      .Name(metric::kBuildInfo.name)
+      .Help(metric::kBuildInfo.help)
+      .Register(registry_)
+      .Add({{"version", version}})
+      .Set(1);
+}
+
+Metrics::~Metrics() = default;
+
+void Metrics::OnReload(bool ok) {
+  families_->reload_success.Set(ok ? 1 : 0);
+  families_->reloads.Add({{"result", ok ? "ok" : "error"}}).Increment();
+}
+
+void Metrics::OnSecretRead(std::string_view kind, bool ok) {
+  families_->secret_reads.Add({{"kind", std::string(kind)}, {"result", ok ? "ok" : "error"}})
+      .Increment();
+}
+
+void Metrics::SetCertificateExpiry(std::chrono::system_clock::time_point expires) {
+  families_->certificate_expiry.Add({}).Set(
+      std::chrono::duration<double>(expires.time_since_epoch()).count());
+}
+
+Metrics::Series& Metrics::For(const Model& model) {
+  return series_.Get(model, [&] {
+    return std::make_unique<Series>(
+        families_.get(),
+        Labels{
+            {"model", model.name}, {"version", absl::StrCat(model.version)}, {"device", device_}});
+  });
+}
+
+std::string Metrics::Render(std::vector<prometheus::MetricFamily> more) const {
+  std::vector<prometheus::MetricFamily> all = registry_.Collect();
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, all);
+  return text.str();
+}
+
+void Metrics::OnAdmitted(const Request& request) { For(*request.model).admitted.Increment(); }
+
+void Metrics::OnRejected(std::string_view model, Rejection reason) {
+  // An unknown model's name is the caller's invention and no label.
+  OnRefused(reason == Rejection::kUnknownModel ? "" : model, NameOf(reason));
+}
+
+void Metrics::OnRefused(std::string_view model, std::string_view reason) {
+  families_->rejected.Add({{"model", std::string(model)}, {"reason", std::string(reason)}})
+      .Increment();
+}
+
+void Metrics::OnRequestDone(const Request& request, const absl::Status& status,
+                            const RequestTrace& trace) {
+  Series& series = For(*request.model);
+  series.Requests(status.code()).Increment();
+  series.admit.Observe(Seconds(trace.queued - trace.received));
+  if (status.code() == absl::StatusCode::kCancelled) {
+    families_->cancelled.Add(With(series.labels, "stage", StageOf(trace))).Increment();
+  } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {
+    families_->deadline_missed.Add(With(series.labels, "stage", StageOf(trace))).Increment();
+  }
+  if (!status.ok()) return;
+  series.request_duration.Observe(Seconds(trace.done - trace.received));
+  series.queue_duration.Observe(Seconds(trace.first_run - trace.queued));
+  series.inference_duration.Observe(Seconds(trace.compute));
+  if (trace.first_token == MonoTime{}) return;
+  series.first_token.Observe(Seconds(trace.first_token - trace.received));
+  if (const auto pause = InterTokenSeconds(request, trace)) series.inter_token.Observe(*pause);
+}
+
+void Metrics::OnBatch(const BatchTrace& trace) {
+  Series& series = For(*trace.model);
+  series.useful.Increment(static_cast<double>(trace.useful_tokens));
+  series.computed.Increment(static_cast<double>(trace.computed_tokens));
+  series.bucket.Increment(trace.bucket.tokens);
+  series.batches[static_cast<int>(trace.trigger)]->Increment();
+  series.lookups[static_cast<int>(trace.lookup)]->Increment();
+  series.batch_rows.Observe(trace.sequences);
+  series.batch_tokens.Observe(static_cast<double>(trace.useful_tokens));
+  series.form.Observe(Seconds(trace.form));
+  series.replay.Observe(Seconds(trace.replay));
+  series.deliver.Observe(Seconds(trace.deliver));
+}
+
+void Metrics::OnNoPlan(const Model& model, Lookup lookup) {
+  For(model).lookups[static_cast<int>(lookup)]->Increment();
+}
+
+void Metrics::OnPlan(const PlanTrace& trace) {
+  Series& series = For(*trace.model);
+  families_->plan_captures.Add(With(series.labels, "result", trace.ok ? "ok" : "error"))
+      .Increment();
+  series.capture_seconds.Observe(Seconds(trace.duration));
+}
+
+void Metrics::CountError(const Model& model, const std::string& kind) {
+  families_->backend_errors.Add(With(For(model).labels, "kind", kind)).Increment();
+}
+
+void Metrics::OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {
+  const std::string_view code = CodeName(status.code());
+  CountError(model, absl::AsciiStrToLower(absl::string_view(code.data(), code.size())));
+}
+
+void Metrics::OnHang(const Model& model, const Hang& hang) { CountError(model, "hang"); }
+
+}  // namespace sluice

@@ -1,0 +1,59 @@
+// Prometheus metrics: an observer of traces, and the text of /metrics. Names: metric_names.h.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/observer.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/registry.h"
+#include "server/common/per_model.h"
+#include "server/inference/frontend.h"
+
+namespace sluice {
+
+// Thread-safe. Handles to a model's series are cached when the model is first
+// seen, because Family::Add costs more than counting does.
+class Metrics final : public Observer, public RefusalObserver {
+ public:
+  // `device` labels everything about models; `version` is the daemon's.
+  Metrics(const std::string& device, const std::string& version);
+  ~Metrics() override;
+
+  // Everything counted here and `more`, in the Prometheus text format, version 0.0.4.
+  std::string Render(std::vector<prometheus::MetricFamily> more) const;
+
+  void OnAdmitted(const Request& request) override;
+  void OnRejected(std::string_view model, Rejection reason) override;
+  void OnRefused(std::string_view model, std::string_view reason) override;
+  void OnRequestDone(const Request& request, const absl::Status& status,
+                     const RequestTrace& trace) override;
+  void OnBatch(const BatchTrace& trace) override;
+  void OnPlan(const PlanTrace& trace) override;
+  void OnNoPlan(const Model& model, Lookup lookup) override;
+  void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
+  void OnHang(const Model& model, const Hang& hang) override;
+  void OnReload(bool ok);
+  // `kind`: certificate or callers.
+  void OnSecretRead(std::string_view kind, bool ok);
+  void SetCertificateExpiry(std::chrono::system_clock::time_point expires);
+  // Counted in Engine::Stats.
+  void OnReview(const Model& model, const OptimizeReport& report) override {}
+
+ private:
+  struct Families;
+  struct Series;
+
+  Series& For(const Model& model);
+  void CountError(const Model& model, const std::string& kind);
+
+  const std::string device_;
+  prometheus::Registry registry_;
+  const std::unique_ptr<Families> families_;
+  PerModel<Series> series_;
+};
+
+}  // namespace sluice

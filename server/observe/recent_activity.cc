@@ -1,0 +1,50 @@
+#include "server/observe/recent_activity.h"
+
+#include <memory>
+#include <utility>
+
+#include "server/common/durations.h"
+
+namespace sluice {
+
+RecentActivity::OfModel& RecentActivity::For(const Model& model) {
+  return models_.Get(model, [] { return std::make_unique<OfModel>(); });
+}
+
+RecentActivity::View RecentActivity::Of(const Model& model) {
+  OfModel& recent = For(model);
+  MutexLock lock(&recent.mu);
+  return {recent.batches.Latest(), recent.requests.Latest(), recent.review};
+}
+
+void RecentActivity::OnRequestDone(const Request& request, const absl::Status& status,
+                                   const RequestTrace& trace) {
+  if (!status.ok()) return;
+  Latency latency;
+  latency.total = Seconds(trace.done - trace.received);
+  latency.queue = Seconds(trace.first_run - trace.queued);
+  latency.inter_token = InterTokenSeconds(request, trace);
+  if (trace.first_token != MonoTime{}) {
+    latency.first_token = Seconds(trace.first_token - trace.received);
+  }
+  OfModel& recent = For(*request.model);
+  MutexLock lock(&recent.mu);
+  recent.requests.Add(latency);
+}
+
+void RecentActivity::OnBatch(const BatchTrace& trace) {
+  BatchTrace kept = trace;
+  kept.model = nullptr;  // which may end before what is kept here
+  OfModel& recent = For(*trace.model);
+  MutexLock lock(&recent.mu);
+  recent.batches.Add(kept);
+}
+
+void RecentActivity::OnReview(const Model& model, const OptimizeReport& report) {
+  Review review{clock_->Now(), report};
+  OfModel& recent = For(model);
+  MutexLock lock(&recent.mu);
+  recent.review = std::move(review);
+}
+
+}  // namespace sluice

@@ -1,0 +1,55 @@
+// Counts and durations for ModelStatistics, as an observer of traces.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "base/mutex.h"
+#include "engine/engine.h"
+#include "engine/observer.h"
+#include "proto/inference.pb.h"
+#include "server/common/per_model.h"
+
+namespace sluice {
+
+// Thread-safe.
+class Statistics final : public Observer {
+ public:
+  // What was counted for the model of `stats`, and its memory. All zero for a model never seen.
+  inference::ModelStatistics Describe(const ModelStats& stats);
+
+  void OnAdmitted(const Request& request) override {}
+  void OnRejected(std::string_view model, Rejection reason) override {}
+  void OnRequestDone(const Request& request, const absl::Status& status,
+                     const RequestTrace& trace) override;
+  void OnBatch(const BatchTrace& trace) override;
+  void OnPlan(const PlanTrace& trace) override {}
+  void OnReview(const Model& model, const OptimizeReport& report) override {}
+
+ private:
+  struct Total {
+    uint64_t count = 0;
+    nanoseconds time{0};
+
+    void Add(nanoseconds duration);
+    void Write(inference::StatisticDuration* out) const;
+  };
+  struct OfBatchSize {
+    Total input, infer, output;
+  };
+  struct OfModel {
+    Mutex mu;
+    uint64_t last_inference_ms ABSL_GUARDED_BY(mu) = 0;
+    uint64_t rows ABSL_GUARDED_BY(mu) = 0;
+    uint64_t batches ABSL_GUARDED_BY(mu) = 0;
+    Total success ABSL_GUARDED_BY(mu), fail ABSL_GUARDED_BY(mu), queue ABSL_GUARDED_BY(mu),
+        input ABSL_GUARDED_BY(mu), infer ABSL_GUARDED_BY(mu), output ABSL_GUARDED_BY(mu);
+    std::map<int32_t, OfBatchSize> by_batch_size ABSL_GUARDED_BY(mu);
+  };
+
+  OfModel& For(const Model& model);
+
+  PerModel<OfModel> models_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,22 @@
+// What the engine says about itself, as messages of sluice.admin.v1. Pure.
+#pragma once
+
+#include "engine/backend.h"
+#include "engine/engine_stats.h"
+#include "proto/admin.pb.h"
+#include "server/common/options.h"
+
+namespace sluice {
+
+// The histograms are coarsened to this many sizes each.
+inline constexpr size_t kMaxReportedSizes = 1024;
+
+admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& backend,
+                                        const EngineTraits& traits, MonoTime now);
+
+admin::v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report);
+
+// Times are after the request's arrival.
+admin::v1::ExplainResponse DescribeRequest(const Explanation& explanation);
+
+}  // namespace sluice

@@ -1,0 +1,90 @@
+#include "server/protocol/inputs.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+constexpr InputInfo kTable[] = {
+    {Input::kInputIds, "input_ids", "INT32", "INT32, INT64", "[n, length]", true},
+    {Input::kInputsEmbeds, "inputs_embeds", "FP32", "FP32, BF16", "[n, length, width]", true},
+    {Input::kInputLengths, "input_lengths", "INT32", "INT32", "[n, 1]", true},
+    {Input::kTextInput, "text_input", "BYTES", "BYTES", "[n, 1]", true},
+    {Input::kCandidateIds, "candidate_ids", "INT32", "INT32, INT64", "[n, c]", false},
+    {Input::kExcludeIds, "exclude_ids", "INT32", "INT32, INT64", "[n, x]", false},
+};
+static_assert(std::size(kTable) == kInputs);
+
+absl::string_view Name(Input input) {
+  const std::string_view name = kTable[static_cast<int>(input)].name;
+  return {name.data(), name.size()};
+}
+
+// Of those that the model takes, exactly one.
+absl::Status CheckPrompt(const InputTensors& inputs, const Model& model) {
+  std::vector<absl::string_view> possible, given;
+  for (const Input input : {Input::kInputIds, Input::kTextInput, Input::kInputsEmbeds}) {
+    if (Takes(model, kTable[static_cast<int>(input)])) possible.push_back(Name(input));
+    if (inputs.has(input)) given.push_back(Name(input));
+  }
+  if (given.empty()) {
+    std::string problem = "is missing";
+    for (size_t i = 1; i < possible.size(); ++i) {
+      absl::StrAppend(&problem, ", and so is ", possible[i]);
+    }
+    return InputError(possible.front(), problem);
+  }
+  if (given.size() == 1) return absl::OkStatus();
+  return InputError(given[1], absl::StrCat("excludes ", given[0], "; give one of them"));
+}
+
+}  // namespace
+
+std::span<const InputInfo> Inputs() { return kTable; }
+
+bool Takes(const Model& model, const InputInfo& info) {
+  const bool ids = model.config.embeds_ids();
+  switch (info.input) {
+    case Input::kInputIds:
+      return ids;
+    case Input::kTextInput:
+      return ids && model.tokenizer != nullptr;
+    case Input::kInputsEmbeds:
+      return model.config.input_width > 0;
+    case Input::kInputLengths:
+      return true;
+    case Input::kCandidateIds:
+      return model.config.has_lm_head;
+    case Input::kExcludeIds:
+      return model.generates();
+  }
+  return false;
+}
+
+absl::StatusOr<InputTensors> ReadInputs(const inference::ModelInferRequest& message,
+                                        const Model& model) {
+  std::vector<absl::string_view> names;
+  std::vector<Input> taken;
+  for (const InputInfo& info : kTable) {
+    if (!Takes(model, info)) continue;
+    names.push_back(Name(info.input));
+    taken.push_back(info.input);
+  }
+  absl::StatusOr<std::vector<InputTensor>> found = FindInputs(message, names);
+  if (!found.ok()) return found.status();
+  InputTensors inputs;
+  for (size_t i = 0; i < taken.size(); ++i) {
+    inputs.tensors[static_cast<int>(taken[i])] = (*found)[i];
+  }
+  if (absl::Status status = CheckPrompt(inputs, model); !status.ok()) return status;
+  if (inputs.has(Input::kTextInput) && inputs.has(Input::kInputLengths)) {
+    return InputError("input_lengths", "belongs to input_ids, which is absent");
+  }
+  return inputs;
+}
+
+}  // namespace sluice

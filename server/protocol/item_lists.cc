@@ -1,0 +1,111 @@
+#include "server/protocol/item_lists.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/protocol/tensors.h"
+
+namespace sluice {
+namespace {
+
+// Every element in [-1, vocab).
+absl::Status CheckItems(absl::string_view name, const IntMatrix& items, int64_t vocab) {
+  for (int64_t row = 0; row < items.rows; ++row) {
+    for (int64_t i = 0; i < items.columns; ++i) {
+      const int64_t id = items.At(row, i);
+      if (id >= -1 && id < vocab) continue;
+      return InputError(name, absl::StrCat("[", row, ", ", i, "] is ", id, "; expected 0 to ",
+                                           vocab - 1, ", or -1 for none"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<IntMatrix> ReadItems(const InputTensor& tensor, int64_t rows, int64_t most,
+                                    int64_t vocab) {
+  absl::StatusOr<IntMatrix> items =
+      ReadInts(tensor, /*int64_allowed=*/true, {rows, rows}, {1, most});
+  if (!items.ok()) return items.status();
+  absl::Status status = CheckItems(tensor.header->name(), *items, vocab);
+  if (!status.ok()) return status;
+  return items;
+}
+
+absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, Request* request) {
+  const auto items = ReadItems(tensor, rows, kMaxCandidates, request->model->config.vocab_size);
+  if (!items.ok()) return items.status();
+  TokenLists& lists = request->candidates;
+  for (int64_t row = 0; row < rows; ++row) {
+    lists.begin.push_back(static_cast<int32_t>(row * items->columns));
+    for (int64_t i = 0; i < items->columns; ++i) {
+      lists.tokens.push_back(static_cast<int32_t>(items->At(row, i)));
+    }
+  }
+  lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
+  return absl::OkStatus();
+}
+
+// `banned` and `excluded` are ascending and distinct.
+absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
+                         const std::vector<int32_t>& banned, const Parameters& parameters,
+                         int64_t vocab) {
+  const auto count = static_cast<int64_t>(excluded.size());
+  if (parameters.num_top_logprobs + count > vocab) {
+    return InputError("exclude_ids", absl::StrCat("leaves row ", row, " ", vocab - count,
+                                                  " tokens, fewer than num_top_logprobs, which is ",
+                                                  parameters.num_top_logprobs));
+  }
+  const auto free = [&](int32_t token) {
+    return !std::binary_search(excluded.begin(), excluded.end(), token) &&
+           !std::binary_search(banned.begin(), banned.end(), token);
+  };
+  const std::vector<int32_t>& allowed = parameters.edits.allowed;
+  bool any = std::any_of(allowed.begin(), allowed.end(), free);
+  if (allowed.empty()) {
+    const auto both = std::count_if(banned.begin(), banned.end(), [&](int32_t token) {
+      return !std::binary_search(excluded.begin(), excluded.end(), token);
+    });
+    any = both + count < vocab;
+  }
+  if (any) return absl::OkStatus();
+  return InputError("exclude_ids", absl::StrCat("leaves row ", row, " no token to be drawn"));
+}
+
+absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Parameters& parameters,
+                          Request* request) {
+  const ModelConfig& config = request->model->config;
+  const auto items = ReadItems(tensor, rows, kMaxExcluded, config.vocab_size);
+  if (!items.ok()) return items.status();
+  const std::vector<int32_t> banned = ForbiddenTokens(parameters, config);
+  TokenLists& lists = request->excluded;
+  std::vector<int32_t> of_row;
+  for (int64_t row = 0; row < rows; ++row) {
+    of_row.clear();
+    for (int64_t i = 0; i < items->columns; ++i) {
+      if (items->At(row, i) >= 0) of_row.push_back(static_cast<int32_t>(items->At(row, i)));
+    }
+    std::sort(of_row.begin(), of_row.end());
+    of_row.erase(std::unique(of_row.begin(), of_row.end()), of_row.end());
+    absl::Status status = CheckChoice(row, of_row, banned, parameters, config.vocab_size);
+    if (!status.ok()) return status;
+    lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
+    lists.tokens.insert(lists.tokens.end(), of_row.begin(), of_row.end());
+  }
+  lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadItemLists(const InputTensors& inputs, int64_t rows, const Parameters& parameters,
+                           Request* request) {
+  if (inputs.has(Input::kCandidateIds)) {
+    absl::Status status = ReadCandidates(inputs.of(Input::kCandidateIds), rows, request);
+    if (!status.ok()) return status;
+  }
+  if (!inputs.has(Input::kExcludeIds)) return absl::OkStatus();
+  return ReadExcluded(inputs.of(Input::kExcludeIds), rows, parameters, request);
+}
+
+}  // namespace sluice

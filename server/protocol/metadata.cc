@@ -1,0 +1,94 @@
+#include "server/protocol/metadata.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/protocol/inputs.h"
+#include "server/protocol/outputs.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kPlatform[] = "sluice_safetensors";
+constexpr char kBackend[] = "sluice";
+
+// Inputs of a prompt, all of them optional in ModelConfig: a request has one of several. Shapes are
+// without the row dimension.
+bool Lists(const Model& model, const InputInfo& info) {
+  return info.of_prompt && Takes(model, info);
+}
+
+std::vector<int64_t> ShapeOf(const Model& model, const InputInfo& info) {
+  switch (info.input) {
+    case Input::kInputLengths:
+    case Input::kTextInput:
+      return {1};
+    case Input::kInputsEmbeds:
+      return {-1, model.config.input_width};
+    default:
+      return {-1};
+  }
+}
+
+inference::DataType TypeOf(std::string_view datatype) {
+  if (datatype == "INT32") return inference::TYPE_INT32;
+  if (datatype == "FP32") return inference::TYPE_FP32;
+  return inference::TYPE_STRING;
+}
+
+}  // namespace
+
+inference::ModelMetadataResponse DescribeModel(const Model& model,
+                                               const std::vector<int64_t>& versions) {
+  inference::ModelMetadataResponse response;
+  response.set_name(model.name);
+  for (int64_t version : versions) response.add_versions(absl::StrCat(version));
+  response.set_platform(kPlatform);
+  const auto describe = [](auto* tensor, std::string_view name, std::string_view datatype,
+                           const std::vector<int64_t>& shape) {
+    tensor->set_name(std::string(name));
+    tensor->set_datatype(std::string(datatype));
+    tensor->add_shape(-1);
+    for (const int64_t size : shape) tensor->add_shape(size);
+  };
+  for (const InputInfo& info : Inputs()) {
+    if (!Lists(model, info)) continue;
+    describe(response.add_inputs(), info.name, info.datatype, ShapeOf(model, info));
+  }
+  for (const OutputInfo& info : Outputs()) {
+    if (!IsDefaultOf(info, model)) continue;
+    describe(response.add_outputs(), info.name, info.datatype, {ColumnsOf(info, model)});
+  }
+  return response;
+}
+
+inference::ModelConfig ConfigureModel(const Model& model, const ModelTraits& traits) {
+  inference::ModelConfig config;
+  config.set_name(model.name);
+  config.set_platform(kPlatform);
+  config.set_backend(kBackend);
+  config.set_max_batch_size(traits.max_rows);
+  config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(traits.max_queue_delay_us);
+  // Streams do give several responses, but perf_analyzer refuses unary requests to a decoupled model.
+  config.mutable_model_transaction_policy()->set_decoupled(false);
+  const auto configure = [](auto* tensor, std::string_view name, std::string_view datatype,
+                            const std::vector<int64_t>& shape) {
+    tensor->set_name(std::string(name));
+    tensor->set_data_type(TypeOf(datatype));
+    for (const int64_t size : shape) tensor->add_dims(size);
+  };
+  for (const InputInfo& info : Inputs()) {
+    if (!Lists(model, info)) continue;
+    inference::ModelInput* input = config.add_input();
+    configure(input, info.name, info.datatype, ShapeOf(model, info));
+    input->set_optional(true);
+  }
+  for (const OutputInfo& info : Outputs()) {
+    if (!IsDefaultOf(info, model)) continue;
+    configure(config.add_output(), info.name, info.datatype, {ColumnsOf(info, model)});
+  }
+  return config;
+}
+
+}  // namespace sluice

@@ -1,0 +1,96 @@
+#include "server/protocol/outputs.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "engine/request.h"
+
+namespace sluice {
+namespace {
+
+// Which candidates belong to which row follows from the tokens.
+constexpr uint32_t kTop = kOutputTopCandidates | kOutputTokens;
+
+constexpr OutputInfo kOutputs[] = {
+    {Output::kOutputIds, "output_ids", "INT32", "[n, t]", kOutputTokens, Provider::kTokens},
+    {Output::kSequenceLength, "sequence_length", "INT32", "[n, 1]", kOutputTokens,
+     Provider::kTokens},
+    {Output::kLogprobs, "logprobs", "FP32", "[n, t]", kOutputTokens, Provider::kTokens},
+    {Output::kFinishReason, "finish_reason", "BYTES", "[n, 1]", kOutputTokens, Provider::kTokens},
+    {Output::kTextOutput, "text_output", "BYTES", "[n, 1]", kOutputTokens, Provider::kText},
+    {Output::kScores, "scores", "FP32", "[n, labels]", kOutputScores, Provider::kClassifier},
+    {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kAnyModel},
+    {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
+    {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
+    {Output::kTopScores, "top_scores", "FP32", "[n, t, k]", kTop | kOutputTopScores,
+     Provider::kTokens},
+    {Output::kCandidateScores, "candidate_scores", "FP32", "[n, c]", kOutputCandidates,
+     Provider::kHead},
+    {Output::kLogits, "logits", "FP32", "[n, vocab]", kOutputLogits, Provider::kHead},
+    {Output::kPromptLogprobs, "prompt_logprobs", "FP32", "[n, length]", kOutputPromptLogprobs,
+     Provider::kTokenIds},
+    {Output::kXsaCosSim, "xsa_cos_sim", "FP32", "[n, layers, length, heads]", kOutputDiagnostics,
+     Provider::kXsa},
+    {Output::kXsaProjFrac, "xsa_proj_frac", "FP32", "[n, layers, length, heads]",
+     kOutputDiagnostics, Provider::kXsa},
+};
+
+}  // namespace
+
+std::span<const OutputInfo> Outputs() { return kOutputs; }
+
+const OutputInfo& InfoOf(Output output) {
+  return *std::find_if(std::begin(kOutputs), std::end(kOutputs),
+                       [output](const OutputInfo& info) { return info.output == output; });
+}
+
+bool Has(const Model& model, const OutputInfo& info) {
+  switch (info.provider) {
+    case Provider::kTokens:
+      return model.generates();
+    case Provider::kText:
+      return model.generates() && model.tokenizer != nullptr;
+    case Provider::kTokenIds:
+      return model.generates() && model.config.embeds_ids();
+    case Provider::kHead:
+      return model.config.has_lm_head;
+    case Provider::kXsa:
+      return model.config.xsa.Any();
+    case Provider::kClassifier:
+      return model.config.serving.classifier.labels > 0;
+    case Provider::kAnyModel:
+      return true;
+  }
+  return false;
+}
+
+const OutputInfo* FindOutput(std::string_view name, const Model& model) {
+  for (const OutputInfo& info : kOutputs) {
+    if (info.name == name) return Has(model, info) ? &info : nullptr;
+  }
+  return nullptr;
+}
+
+bool IsDefaultOf(const OutputInfo& info, const Model& model) {
+  const bool scores = model.config.serving.classifier.labels > 0;
+  if (info.output == Output::kScores) return scores;
+  if (info.output == Output::kEmbedding) return !scores && !model.generates();
+  return !scores && info.mask == kOutputTokens && Has(model, info);
+}
+
+int64_t ColumnsOf(const OutputInfo& info, const Model& model) {
+  switch (info.output) {
+    case Output::kSequenceLength:
+    case Output::kFinishReason:
+    case Output::kTextOutput:
+      return 1;
+    case Output::kScores:
+      return model.config.serving.classifier.labels;
+    case Output::kEmbedding:
+      return model.config.hidden_size;
+    default:
+      return -1;
+  }
+}
+
+}  // namespace sluice

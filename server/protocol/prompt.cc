@@ -1,0 +1,177 @@
+#include "server/protocol/prompt.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+// No tokenizer makes tokens longer than this, so that longer texts are refused before encoding.
+constexpr int64_t kMaxBytesPerToken = 256;
+
+// Longer rows than the model has positions may be cut; beyond this no message reaches.
+constexpr int64_t kMaxColumns = int64_t{1} << 28;
+
+absl::Status TokenError(int64_t row, int64_t position, int64_t id, int64_t vocab) {
+  return InputError("input_ids", absl::StrCat("[", row, ", ", position, "] is ", id,
+                                              "; expected 0 to ", vocab - 1));
+}
+
+int64_t Sum(const std::vector<int32_t>& values) {
+  int64_t sum = 0;
+  for (const int32_t value : values) sum += value;
+  return sum;
+}
+
+}  // namespace
+
+absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& model,
+                                    int32_t max_rows) {
+  const Extent rows{1, max_rows};
+  const Extent columns{1, kMaxColumns};
+  Prompt prompt;
+  if (inputs.has(Input::kTextInput)) {
+    absl::StatusOr<std::vector<std::string_view>> texts =
+        ReadStrings(inputs.of(Input::kTextInput), rows);
+    if (!texts.ok()) return texts.status();
+    prompt.texts_ = *std::move(texts);
+    prompt.rows_ = static_cast<int64_t>(prompt.texts_.size());
+    return prompt;
+  }
+  int64_t length = 0;
+  if (inputs.has(Input::kInputsEmbeds)) {
+    absl::StatusOr<FloatRows> floats =
+        ReadFloats(inputs.of(Input::kInputsEmbeds), rows, columns, model.config.input_width);
+    if (!floats.ok()) return floats.status();
+    prompt.floats_ = *floats;
+    prompt.rows_ = floats->rows;
+    length = floats->columns;
+  } else {
+    absl::StatusOr<IntMatrix> ids =
+        ReadInts(inputs.of(Input::kInputIds), /*int64_allowed=*/true, rows, columns);
+    if (!ids.ok()) return ids.status();
+    prompt.ids_ = *ids;
+    prompt.rows_ = ids->rows;
+    length = ids->columns;
+  }
+  absl::Status status = prompt.ReadLengths(inputs.of(Input::kInputLengths), prompt.rows_, length);
+  if (!status.ok()) return status;
+  return prompt;
+}
+
+absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns) {
+  lengths_.assign(rows, static_cast<int32_t>(columns));
+  if (tensor.header == nullptr) return absl::OkStatus();
+  absl::StatusOr<IntMatrix> lengths =
+      ReadInts(tensor, /*int64_allowed=*/false, {rows, rows}, {1, 1});
+  if (!lengths.ok()) return lengths.status();
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t length = lengths->At(row, 0);
+    if (length < 1 || length > columns) {
+      return InputError("input_lengths",
+                        absl::StrCat("[", row, "] is ", length, "; expected 1 to ", columns));
+    }
+    lengths_[row] = static_cast<int32_t>(length);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prompt::Encode(const Model& model) {
+  const int64_t most_bytes = model.config.max_positions * kMaxBytesPerToken;
+  for (size_t row = 0; row < texts_.size(); ++row) {
+    if (static_cast<int64_t>(texts_[row].size()) > most_bytes) {
+      return InputError("text_input", absl::StrCat("[", row, "] has ", texts_[row].size(),
+                                                   " bytes; the limit is ", most_bytes));
+    }
+    const absl::StatusOr<std::vector<int32_t>> tokens = model.tokenizer->Encode(texts_[row]);
+    if (!tokens.ok()) {
+      return InputError("text_input",
+                        absl::StrCat("[", row, "] is refused: ", tokens.status().message()));
+    }
+    if (tokens->empty()) {
+      return InputError("text_input",
+                        absl::StrCat("[", row, "] has 0 tokens; expected 1 to ",
+                                     model.config.max_positions, " (the model's max_positions)"));
+    }
+    encoded_.insert(encoded_.end(), tokens->begin(), tokens->end());
+    lengths_.push_back(static_cast<int32_t>(tokens->size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prompt::Cut(Truncation truncation, int64_t most) {
+  const auto longest = std::max_element(lengths_.begin(), lengths_.end());
+  if (*longest <= most) return absl::OkStatus();
+  if (truncation == Truncation::kError) {
+    const absl::string_view name =
+        !texts_.empty() ? "text_input" : (embeds() ? "inputs_embeds" : "input_ids");
+    return InputError(name, absl::StrCat("[", longest - lengths_.begin(), "] has ", *longest,
+                                         " tokens; expected 1 to ", most,
+                                         " (the model's max_positions; the parameter truncate has "
+                                         "longer rows cut)"));
+  }
+  whole_ = lengths_;
+  skipped_.assign(lengths_.size(), 0);
+  for (size_t row = 0; row < lengths_.size(); ++row) {
+    const int64_t cut = std::max<int64_t>(lengths_[row] - most, 0);
+    cut_tokens_ += cut;
+    lengths_[row] -= static_cast<int32_t>(cut);
+    if (truncation == Truncation::kLeft) skipped_[row] = static_cast<int32_t>(cut);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prompt::Copy(Request* request) const {
+  request->lengths = lengths_;
+  request->tokens.reserve(static_cast<size_t>(Sum(lengths_)));
+  if (embeds()) return CopyFloats(request);
+  if (texts_.empty()) return CopyIds(*request->model, request);
+  CopyEncoded(request);
+  return absl::OkStatus();
+}
+
+absl::Status Prompt::CopyIds(const Model& model, Request* request) const {
+  const int64_t vocab = model.config.vocab_size;
+  for (int64_t row = 0; row < rows_; ++row) {
+    const int32_t first = skipped_.empty() ? 0 : skipped_[row];
+    for (int32_t position = first; position < first + lengths_[row]; ++position) {
+      const int64_t id = ids_.At(row, position);
+      if (id < 0 || id >= vocab) return TokenError(row, position, id, vocab);
+      request->tokens.push_back(static_cast<int32_t>(id));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prompt::CopyFloats(Request* request) const {
+  const auto width = static_cast<size_t>(floats_.width);
+  const auto total = static_cast<size_t>(Sum(lengths_));
+  request->tokens.assign(total, 0);
+  request->inputs.resize(total * width);
+  float* out = request->inputs.data();
+  for (int64_t row = 0; row < rows_; ++row) {
+    const int32_t first = skipped_.empty() ? 0 : skipped_[row];
+    for (int32_t position = first; position < first + lengths_[row]; ++position, out += width) {
+      floats_.Read(row, position, out);
+      const float* bad = std::find_if(out, out + width, [](float x) { return !std::isfinite(x); });
+      if (bad == out + width) continue;
+      return InputError("inputs_embeds",
+                        absl::StrCat("[", row, ", ", position, ", ", bad - out, "] is not finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Prompt::CopyEncoded(Request* request) const {
+  auto text = encoded_.begin();
+  for (size_t row = 0; row < lengths_.size(); ++row) {
+    const auto first = text + (skipped_.empty() ? 0 : skipped_[row]);
+    request->tokens.insert(request->tokens.end(), first, first + lengths_[row]);
+    text += whole_.empty() ? lengths_[row] : whole_[row];
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,111 @@
+#include "engine/journal/decision_history.h"
+
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(RecentWaits, KeepsTheLastInOrder) {
+  RecentWaits waits;
+  EXPECT_TRUE(waits.Since(MonoTime()).empty());
+  for (int i = 1; i <= 20; ++i) waits.Add({.at = MonoTime(milliseconds(i))});
+  const std::vector<ExplainedWait> all = waits.Since(MonoTime());
+  ASSERT_EQ(all.size(), RecentWaits::kWaits);
+  EXPECT_EQ(all.front().at, MonoTime(milliseconds(5)));
+  EXPECT_EQ(all.back().at, MonoTime(milliseconds(20)));
+  EXPECT_EQ(waits.Since(MonoTime(milliseconds(19))).size(), 2u);
+  EXPECT_TRUE(waits.Since(MonoTime(milliseconds(21))).empty());
+}
+
+class DecisionHistoryTest : public ::testing::Test {
+ protected:
+  void Add(DecisionHistory* history, const std::string& id, int64_t prompt_tokens) {
+    Request request;
+    request.id = id;
+    request.model = model_;
+    history->Add(request, absl::OkStatus(), {.prompt_tokens = prompt_tokens}, {});
+  }
+
+  const std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
+};
+
+TEST_F(DecisionHistoryTest, FindsTheLatestOfAnIdAmongTheLast) {
+  DecisionHistory history(3);
+  Add(&history, "a", 1);
+  Add(&history, "b", 2);
+  Add(&history, "a", 3);
+  EXPECT_EQ(history.Find("a")->trace.prompt_tokens, 3);
+  EXPECT_EQ(history.Find("b")->trace.prompt_tokens, 2);
+  Add(&history, "c", 4);
+  Add(&history, "d", 5);  // the first "a" and "b" are gone
+  EXPECT_EQ(history.Find("b").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(history.Find("a")->trace.prompt_tokens, 3);
+  Add(&history, "e", 6);
+  EXPECT_FALSE(history.Find("a").ok());
+}
+
+TEST_F(DecisionHistoryTest, KeepsNothingWithoutRoomOrId) {
+  DecisionHistory none(0), some(2);
+  Add(&none, "a", 1);
+  EXPECT_FALSE(none.Find("a").ok());
+  Add(&some, "", 1);
+  EXPECT_FALSE(some.Find("").ok());
+}
+
+TEST(Explain, TellsOfEveryStepAndOfTheCompany) {
+  Gate gate;
+  Harness harness;
+  harness.HoldReplaysAt(&gate);
+  const auto first = harness.Submit(harness.MakeRequest({{1}}));
+  gate.AwaitArrivals(1);
+  Request request = harness.MakeRequest({{1, 2, 3}, {4, 5}}, /*max_tokens=*/2);
+  request.id = "the one";
+  const auto sink = harness.Submit(request);
+  request = harness.MakeRequest({{6, 7, 8, 9}});
+  request.id = "mate";
+  const auto mate = harness.Submit(request);
+  gate.Open();
+  for (const auto& waited : {first, sink, mate}) waited->AwaitDone();
+  const absl::StatusOr<Explanation> explained = harness.engine->Explain("the one");
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  EXPECT_EQ(explained->model, "fake");
+  EXPECT_EQ(explained->version, 1);
+  EXPECT_TRUE(explained->status.ok());
+  EXPECT_EQ(explained->trace.prompt_tokens, 5);
+  ASSERT_EQ(explained->steps.size(), 2u);
+  const ExplainedStep& step = explained->steps[0];
+  EXPECT_EQ(step.step, 2);
+  EXPECT_EQ(step.own_tokens, 5);
+  EXPECT_EQ(step.batch, (BatchSize{.tokens = 9, .sequences = 3, .longest = 4}));
+  EXPECT_EQ(step.bucket.tokens, harness.observer.batches()[1].bucket.tokens);
+  EXPECT_EQ(step.lookup, Lookup::kHit);
+  EXPECT_EQ(explained->steps[1].own_tokens, 2);
+  EXPECT_EQ(harness.engine->Explain("mate")->steps[0].own_tokens, 4);
+  EXPECT_EQ(harness.engine->Explain("nobody").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Explain, ARequestThatNeverRanHasItsStatus) {
+  Gate gate;
+  Harness harness;
+  harness.HoldReplaysAt(&gate);
+  const auto running = harness.Submit(harness.MakeRequest({{1}}));
+  gate.AwaitArrivals(1);
+  Request request = harness.MakeRequest({{2}});
+  request.id = "gone";
+  RequestId id = 0;
+  const auto cancelled = harness.Submit(request, &id);
+  harness.engine->Cancel(id);
+  gate.Open();
+  cancelled->AwaitDone();
+  running->AwaitDone();
+  const absl::StatusOr<Explanation> explained = harness.engine->Explain("gone");
+  ASSERT_TRUE(explained.ok());
+  EXPECT_EQ(explained->status.code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(explained->steps.empty());
+}
+
+}  // namespace
+}  // namespace sluice

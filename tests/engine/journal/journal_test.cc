@@ -1,0 +1,267 @@
+#include "engine/journal/journal.h"
+
+#include <random>
+
+#include "engine/journal/journal_reader.h"
+#include "engine/journal/journal_replay.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::HasSubstr;
+
+absl::StatusOr<JournalReplay> Replay(const std::string& path) {
+  absl::StatusOr<JournalReader> reader = JournalReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  return ReplayJournal(&*reader);
+}
+
+// Serves random requests, some cancelled or too late, with a journal and changes of the ladder. How many
+// sequences were admitted: a deadline may be out of reach.
+int ServeWithJournal(uint64_t seed, const EngineOptions& options) {
+  Harness harness(options);
+  std::mt19937_64 random(seed);
+  harness.backend.OnReplay([&](const RecordedBatch& batch) {
+    harness.clock.Advance(microseconds(50 + batch.bucket.tokens));
+    return absl::OkStatus();
+  });
+  for (int i = 0; i < 120; ++i) {
+    Request request = harness.MakeRequest(
+        {std::vector<int32_t>(1 + random() % 20, 3), std::vector<int32_t>(1 + random() % 60, 4)},
+        static_cast<int32_t>(random() % 3));
+    request.priority = 1 + static_cast<int>(random() % kPriorityLevels);
+    if (random() % 4 == 0) {
+      request.deadline = harness.clock.Now() + microseconds(1 + random() % 2000);
+    }
+    const auto id =
+        harness.engine->Submit(request, std::make_shared<RecordingSink>(), harness.clock.Now());
+    if (random() % 6 == 0 && id.ok()) harness.engine->Cancel(*id);
+    if (i % 30 == 29) {
+      EXPECT_TRUE(harness.engine->Optimize("fake", "", /*force=*/true).ok());
+    }
+  }
+  harness.engine->Drain(MonoTime::max());
+  return 2 * harness.observer.admitted();
+}
+
+TEST(Journal, AFreshSchedulerDecidesTheSame) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    TemporaryDirectory directory;
+    EngineOptions options = SmallOptions();
+    options.ladder.strategy = StrategyKind::kAdaptive;
+    options.ladder.review.interval_us = 0;
+    options.batch.max_batch_sequences = 1 + static_cast<int32_t>(seed);
+    options.batch.max_queue_delay_us = seed % 2 == 0 ? 0 : 300;
+    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kCutAndFill;
+    options.history.journal = directory.File("journal");
+    int sequences = ServeWithJournal(seed, options);
+    sequences += ServeWithJournal(seed + 100, options);  // appended: a run of its own
+    const absl::StatusOr<JournalReplay> replayed = Replay(options.history.journal);
+    ASSERT_TRUE(replayed.ok()) << replayed.status();
+    EXPECT_EQ(replayed->runs, 2);
+    EXPECT_EQ(replayed->arrivals, sequences);
+    EXPECT_GT(sequences, 400);
+    EXPECT_GT(replayed->batches, 20);
+  }
+}
+
+TEST(Journal, APaddedPolicyIsReplayedToo) {
+  TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kPaddedBuckets;
+  options.history.journal = directory.File("journal");
+  {
+    Harness harness(options);
+    for (int32_t i = 1; i < 40; ++i) {
+      harness.Submit(harness.MakeRequest({std::vector<int32_t>(static_cast<size_t>(i), 1)}));
+    }
+    harness.engine->Drain(MonoTime::max());
+  }
+  const absl::StatusOr<JournalReplay> replayed = Replay(options.history.journal);
+  ASSERT_TRUE(replayed.ok()) << replayed.status();
+  EXPECT_EQ(replayed->arrivals, 39);
+}
+
+TEST(Journal, HoldsNoTokens) {
+  TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  {
+    Harness harness(options);
+    Request request = harness.MakeRequest({{777000777, 777000778}});
+    request.id = "a secret id";
+    harness.Submit(request)->AwaitDone();
+  }
+  const std::string text = ReadTestFile(options.history.journal);
+  EXPECT_THAT(text, HasSubstr("\"op\":\"push\""));
+  EXPECT_EQ(text.find("777000777"), std::string::npos);
+  EXPECT_EQ(text.find("secret"), std::string::npos);
+}
+
+TEST(Journal, EachModelHasItsOwnFile) {
+  TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  {
+    Harness harness(options);
+    ASSERT_TRUE(harness.engine->Serve(FakeModel(FakeConfig(), "other")).ok());
+  }
+  EXPECT_THAT(ReadTestFile(options.history.journal), HasSubstr("\"model\":\"fake\""));
+  EXPECT_THAT(ReadTestFile(options.history.journal + ".1"), HasSubstr("\"model\":\"other\""));
+}
+
+TEST(Journal, AnUnusablePathIsAnErrorOfServe) {
+  EngineOptions options = SmallOptions();
+  options.history.journal = "/no/such/directory/journal";
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend;
+  const auto engine = Engine::Create(options, &backend, &clock, &observer);
+  const absl::Status status = engine->Serve(FakeModel(FakeConfig()));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/directory/journal"));
+}
+
+// /dev/full fails every write.
+TEST(Journal, ADiskThatIsFullLosesLinesAndNothingElse) {
+  EngineOptions options = SmallOptions();
+  options.history.journal = "/dev/full";
+  Harness harness(options);
+  for (int32_t i = 0; i < 50; ++i) {
+    const auto sink = harness.Submit(harness.MakeRequest({{i}}));
+    sink->AwaitDone();
+    EXPECT_TRUE(sink->status().ok());
+  }
+  harness.engine.reset();
+  ASSERT_EQ(harness.observer.notices().size(), 1u);
+  EXPECT_THAT(harness.observer.notices()[0], HasSubstr("journal"));
+}
+
+class JournalFileTest : public ::testing::Test {
+ protected:
+  // The lines of a small run.
+  std::vector<std::string> Lines() {
+    EngineOptions options = SmallOptions();
+    options.history.journal = directory_.File("journal");
+    {
+      Harness harness(options);
+      for (int32_t i = 0; i < 4; ++i)
+        harness.Submit(harness.MakeRequest({{1, 2}, {3}}))->AwaitDone();
+    }
+    std::stringstream text(ReadTestFile(options.history.journal));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    return lines;
+  }
+
+  absl::StatusOr<JournalReplay> ReplayLines(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    WriteTestFile(directory_.File("edited"), text);
+    return Replay(directory_.File("edited"));
+  }
+
+  static size_t IndexOf(const std::vector<std::string>& lines, const std::string& op) {
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (lines[i].find("\"op\":\"" + op + "\"") != std::string::npos) return i;
+    }
+    ADD_FAILURE() << "no " << op;
+    return 0;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(JournalFileTest, AChangedDecisionIsNoticed) {
+  std::vector<std::string> lines = Lines();
+  ASSERT_TRUE(ReplayLines(lines).ok());
+  std::string& decision = lines[IndexOf(lines, "decide")];
+  const size_t at = decision.find("\"trigger\":");
+  ASSERT_NE(at, std::string::npos);
+  char& trigger = decision[at + 10];
+  trigger = trigger == '0' ? '1' : '0';
+  const absl::Status status = ReplayLines(lines).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("decides otherwise"));
+}
+
+TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsOfTheirLine) {
+  const std::vector<std::string> good = Lines();
+  const size_t push = IndexOf(good, "push");
+  const auto with = [&](const std::string& line) {
+    std::vector<std::string> lines = good;
+    lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(push) + 1, line);
+    return ReplayLines(lines).status();
+  };
+  const std::vector<std::string> bad = {
+      good[push],  // a ticket twice
+      R"({"op":"remove","ticket":999999})",
+      R"({"op":"push","ticket":77,"priority":2,"first":0,"tokens":65,"sampled":1,"queued":1,"overtaken":0})",
+      R"({"op":"push","ticket":77,"priority":4,"first":0,"tokens":5,"sampled":1,"queued":1,"overtaken":0})",
+      R"({"op":"push","ticket":77,"priority":2,"first":0,"tokens":5,"sampled":1,"overtaken":0})",
+      R"({"op":"push","ticket":-1,"priority":2,"first":0,"tokens":5,"sampled":1,"queued":1,"overtaken":0})",
+      R"({"op":"ladder","tokens":[8,32],"sequences":[4,4],"positions":[0,0]})",
+      R"({"op":"ladder","tokens":[32,8],"sequences":[4,4],"positions":[0,0]})",
+      R"({"op":"observe","bucket":[8,4],"computed":1,"context":1,"positions":1,"sampled":1,"seconds":1})",
+      R"({"op":"observe","bucket":[8,4,0],"computed":1,"context":1,"positions":1,"sampled":1})",
+      R"({"op":"decide","draining":false})",
+      R"({"op":"fly"})",
+      R"({"op":3})",
+      R"([1])",
+      R"({"op":"remove","ticket":1)",
+      "",
+      std::string(JournalReader::kMostLineBytes + 1, ' '),
+  };
+  for (size_t i = 0; i < bad.size(); ++i) {
+    const absl::Status status = with(bad[i]);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << i << " " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("line " + std::to_string(push + 2))) << i;
+  }
+  EXPECT_EQ(with(R"({"op":"dropped","lines":3})").code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReplayLines({good[push]}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Replay(directory_.File("absent")).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JournalFileTest, ALineCutShortAtTheEndIsLeftOut) {
+  std::vector<std::string> lines = Lines();
+  const int64_t decisions = ReplayLines(lines)->decisions;
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  WriteTestFile(directory_.File("edited"), text + R"({"op":"rem)");
+  EXPECT_EQ(Replay(directory_.File("edited"))->decisions, decisions);
+}
+
+// Whatever a line's bytes: an error or an entry, no crash.
+TEST_F(JournalFileTest, MangledLinesNeverCrashTheReader) {
+  const std::vector<std::string> good = Lines();
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::vector<std::string> lines = good;
+    for (uint64_t edits = 1 + random() % 4; edits > 0; --edits) {
+      std::string& line = lines[random() % lines.size()];
+      if (line.empty()) continue;
+      const size_t at = random() % line.size();
+      switch (random() % 3) {
+        case 0:
+          line[at] = static_cast<char>('0' + random() % 10);
+          break;
+        case 1:
+          line.erase(at, 1 + random() % 8);
+          break;
+        default:
+          line.insert(at, line.substr(random() % line.size(), 6));
+      }
+    }
+    (void)ReplayLines(lines);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

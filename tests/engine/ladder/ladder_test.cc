@@ -1,0 +1,235 @@
+#include "engine/ladder/ladder.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 8, .tile_tokens = 1};
+
+std::vector<int32_t> Tokens(std::span<const Bucket> buckets) {
+  std::vector<int32_t> tokens;
+  for (const Bucket& bucket : buckets) tokens.push_back(bucket.tokens);
+  return tokens;
+}
+
+// Compares Choose with a scan in the documented order, which the buckets are in.
+void ExpectFirstThatFits(const Ladder& ladder, const BatchSize& size) {
+  const Bucket* expected = nullptr;
+  for (const Bucket& bucket : ladder.buckets()) {
+    if (!bucket.Fits(size)) continue;
+    expected = &bucket;
+    break;
+  }
+  ASSERT_EQ(ladder.Choose(size), expected)
+      << size.tokens << " tokens, " << size.sequences << " sequences, longest " << size.longest;
+}
+
+TEST(Ladder, PackedChoosesTheSmallestThatFits) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::vector<Bucket> buckets;
+    Bucket next;
+    for (uint64_t n = 1 + random() % 20; n > 0; --n) {
+      next.tokens += 1 + static_cast<int32_t>(random() % 50);
+      next.sequences += static_cast<int32_t>(random() % 5);
+      buckets.push_back(next);
+    }
+    const Ladder ladder(buckets);
+    EXPECT_FALSE(ladder.padded());
+    EXPECT_EQ(ladder.max_sequences(), next.sequences);
+    for (int32_t tokens = 0; tokens <= next.tokens + 1; ++tokens) {
+      for (int32_t sequences = 0; sequences <= next.sequences + 1; ++sequences) {
+        ExpectFirstThatFits(ladder,
+                            {.tokens = tokens, .sequences = sequences, .longest = tokens + 7});
+      }
+    }
+  }
+}
+
+// Columns of random widths and rows; each at most as tall as the one before it.
+Ladder RandomPaddedLadder(std::mt19937_64& random) {
+  std::vector<Bucket> buckets;
+  int32_t tallest = 40;
+  int32_t positions = 0;
+  for (uint64_t columns = 1 + random() % 6; columns > 0; --columns) {
+    positions += 1 + static_cast<int32_t>(random() % 20);
+    tallest = 1 + static_cast<int32_t>(random() % static_cast<uint64_t>(tallest));
+    std::set<int32_t> rows = {tallest};
+    for (uint64_t n = random() % 5; n > 0; --n) {
+      rows.insert(1 + static_cast<int32_t>(random() % static_cast<uint64_t>(tallest)));
+    }
+    for (const int32_t sequences : rows) buckets.push_back(Bucket::Padded(sequences, positions));
+  }
+  return Ladder(std::move(buckets));
+}
+
+TEST(Ladder, PaddedChoosesTheShortestOfTheNarrowest) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Ladder ladder = RandomPaddedLadder(random);
+    EXPECT_TRUE(ladder.padded());
+    for (int32_t longest = 0; longest <= ladder.largest().positions + 1; ++longest) {
+      for (int32_t sequences = 0; sequences <= ladder.max_sequences() + 1; ++sequences) {
+        ExpectFirstThatFits(
+            ladder, {.tokens = longest * sequences, .sequences = sequences, .longest = longest});
+      }
+    }
+  }
+}
+
+TEST(LadderOrder, NamesTheFirstThatIsOutOfIt) {
+  const struct {
+    std::vector<Bucket> buckets;
+    std::optional<size_t> misplaced;
+  } cases[] = {
+      {{}, std::nullopt},
+      {{{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}}, std::nullopt},
+      {{{.tokens = 8, .sequences = 1}, {.tokens = 8, .sequences = 2}}, 1},
+      {{{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 1}}, 1},
+      {{{.tokens = 8, .sequences = 2}, Bucket::Padded(2, 8)}, 1},
+      {{Bucket::Padded(1, 4), Bucket::Padded(2, 4), Bucket::Padded(2, 8)}, std::nullopt},
+      {{Bucket::Padded(2, 8), Bucket::Padded(1, 8)}, 1},
+      {{Bucket::Padded(1, 8), Bucket::Padded(1, 4)}, 1},
+      {{Bucket::Padded(1, 8), Bucket::Padded(2, 9)}, 1},  // taller than a narrower one
+      {{Bucket::Padded(1, 8), Bucket::Padded(1, 9), Bucket::Padded(2, 9)}, 2},
+  };
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    EXPECT_EQ(FirstOutOfOrder(cases[i].buckets), cases[i].misplaced) << i;
+  }
+}
+
+TEST(LadderDeathTest, OutOfOrder) {
+  EXPECT_DEATH(Ladder({}), "empty");
+  EXPECT_DEATH(Ladder({Bucket::Padded(1, 8), Bucket::Padded(2, 9)}), "FirstOutOfOrder");
+}
+
+TEST(MakePackedLadder, SortsAndClosesWithTheMaximum) {
+  EXPECT_THAT(
+      MakePackedLadder({700, 5, 700, 1000, 4000}, kLimits).buckets(),
+      ElementsAre(Bucket{.tokens = 5, .sequences = 5}, Bucket{.tokens = 700, .sequences = 8},
+                  Bucket{.tokens = 1000, .sequences = 8}));
+  EXPECT_THAT(Tokens(MakePackedLadder({}, kLimits).buckets()), ElementsAre(1000));
+}
+
+TEST(BuildPaddedLadder, Tables) {
+  const LadderLimits limits{.max_tokens = 24, .max_sequences = 5, .tile_tokens = 1};
+  EXPECT_THAT(BuildPaddedLadder(PolicyKind::kStaticPadded, limits, 6).buckets(),
+              ElementsAre(Bucket::Padded(1, 6), Bucket::Padded(2, 6), Bucket::Padded(4, 6)));
+  EXPECT_THAT(BuildPaddedLadder(PolicyKind::kPaddedBuckets, limits, 12).buckets(),
+              ElementsAre(Bucket::Padded(1, 1), Bucket::Padded(2, 1), Bucket::Padded(4, 1),
+                          Bucket::Padded(5, 1), Bucket::Padded(1, 2), Bucket::Padded(2, 2),
+                          Bucket::Padded(4, 2), Bucket::Padded(5, 2), Bucket::Padded(1, 4),
+                          Bucket::Padded(2, 4), Bucket::Padded(4, 4), Bucket::Padded(5, 4),
+                          Bucket::Padded(1, 8), Bucket::Padded(2, 8), Bucket::Padded(3, 8),
+                          Bucket::Padded(1, 12), Bucket::Padded(2, 12)));
+}
+
+TEST(BuildPaddedLadder, TakesWhateverTheLimitsAllow) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const auto draw = [&](int32_t high) { return 1 + static_cast<int32_t>(random() % high); };
+    const LadderLimits limits{
+        .max_tokens = draw(5000), .max_sequences = draw(70), .tile_tokens = 1};
+    const int32_t max_positions = draw(limits.max_tokens);
+    for (const PolicyKind policy : {PolicyKind::kPaddedBuckets, PolicyKind::kStaticPadded}) {
+      const Ladder ladder = BuildPaddedLadder(policy, limits, max_positions);
+      EXPECT_EQ(ladder.largest().positions, max_positions);
+      for (const Bucket& bucket : ladder.buckets()) {
+        EXPECT_LE(bucket.tokens, limits.max_tokens);
+        EXPECT_LE(bucket.sequences, limits.max_sequences);
+      }
+      const int32_t longest = draw(max_positions);
+      const Bucket* chosen = ladder.Choose({.tokens = longest, .sequences = 1, .longest = longest});
+      ASSERT_NE(chosen, nullptr);
+      EXPECT_EQ(chosen->sequences, 1);
+      EXPECT_LT(chosen->positions,
+                policy == PolicyKind::kStaticPadded ? max_positions + 1 : 2 * longest);
+    }
+  }
+}
+
+LadderDiff Compare(std::vector<int32_t> before, std::vector<int32_t> after) {
+  return CompareLadders(MakePackedLadder(std::move(before), kLimits),
+                        MakePackedLadder(std::move(after), kLimits));
+}
+
+TEST(CompareLadders, Table) {
+  struct Case {
+    std::vector<int32_t> before{}, after{}, added{}, removed{}, merged{}, split{};
+  };
+  const Case cases[] = {
+      {.before = {100, 200}, .after = {100, 200}},
+      {.before = {100}, .after = {100, 200}, .added = {200}},
+      {.before = {100, 200}, .after = {100}, .removed = {200}},
+      {.before = {100, 200, 300}, .after = {}, .removed = {100, 200, 300}},
+      {.before = {100, 200}, .after = {150}, .added = {150}, .merged = {100, 200}},
+      {.before = {100}, .after = {50, 120}, .added = {50, 120}, .split = {100}},
+      {.before = {100}, .after = {120}, .added = {120}, .removed = {100}},
+      {.before = {100, 500, 600},
+       .after = {50, 100, 550},
+       .added = {50, 550},
+       .merged = {500, 600}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(::testing::PrintToString(c.before) + " -> " + ::testing::PrintToString(c.after));
+    const LadderDiff diff = Compare(c.before, c.after);
+    EXPECT_EQ(Tokens(diff.added), c.added);
+    EXPECT_EQ(Tokens(diff.removed), c.removed);
+    EXPECT_EQ(Tokens(diff.merged), c.merged);
+    EXPECT_EQ(Tokens(diff.split), c.split);
+    EXPECT_EQ(diff.empty(), c.before == c.after);
+  }
+}
+
+// Where the two ladders do not share it, even the largest bucket has its class.
+TEST(CompareLadders, DifferentMaximum) {
+  const Ladder small({{.tokens = 8, .sequences = 2}});
+  const Ladder large({{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}});
+  EXPECT_THAT(Tokens(CompareLadders(small, large).added), ElementsAre(9));
+  EXPECT_THAT(Tokens(CompareLadders(large, small).removed), ElementsAre(9));
+  // The same tokens for other sequences is another bucket.
+  const LadderDiff diff = CompareLadders(small, Ladder({{.tokens = 8, .sequences = 3}}));
+  EXPECT_THAT(Tokens(diff.added), ElementsAre(8));
+  EXPECT_THAT(Tokens(diff.removed), ElementsAre(8));
+}
+
+TEST(CompareLadders, EveryDifferingBucketIsInExactlyOneClass) {
+  for (uint64_t seed = 1; seed <= 5000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::set<int32_t> before, after;
+    for (uint64_t n = random() % 12; n > 0; --n)
+      before.insert(1 + static_cast<int32_t>(random() % 30));
+    for (uint64_t n = random() % 12; n > 0; --n)
+      after.insert(1 + static_cast<int32_t>(random() % 30));
+    const LadderDiff diff = Compare({before.begin(), before.end()}, {after.begin(), after.end()});
+    std::map<int32_t, int> gone, come;
+    for (const auto* fate : {&diff.removed, &diff.merged, &diff.split}) {
+      for (const Bucket& bucket : *fate) ++gone[bucket.tokens];
+      EXPECT_TRUE(std::is_sorted(fate->begin(), fate->end()));
+    }
+    for (const Bucket& bucket : diff.added) ++come[bucket.tokens];
+    for (int32_t tokens = 1; tokens <= 1000; ++tokens) {
+      const bool was = before.contains(tokens) || tokens == 1000;
+      const bool is = after.contains(tokens) || tokens == 1000;
+      EXPECT_EQ(gone[tokens], was && !is ? 1 : 0) << tokens;
+      EXPECT_EQ(come[tokens], is && !was ? 1 : 0) << tokens;
+    }
+    EXPECT_LE(diff.split.size() + (diff.split.empty() ? 0 : 1), diff.added.size());
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,155 @@
+#include "engine/ladder/strategy.h"
+
+#include <random>
+
+#include "engine/ladder/ladder.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int32_t> Tokens(const Ladder& ladder) {
+  std::vector<int32_t> tokens;
+  for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
+  return tokens;
+}
+
+std::vector<int32_t> Build(const LadderOptions& options, const LadderLimits& limits) {
+  const absl::StatusOr<Ladder> ladder = BuildLadder(options, limits);
+  EXPECT_TRUE(ladder.ok()) << ladder.status();
+  return ladder.ok() ? Tokens(*ladder) : std::vector<int32_t>{};
+}
+
+TEST(PowerOfTwoCapacity, EqualsTheLoop) {
+  constexpr int32_t kFloor = 1 << 13;
+  constexpr int32_t kCap = 1 << 18;
+  for (int32_t m = 0; m <= 1 << 19; ++m) {
+    int32_t expected = kFloor;
+    while (expected < m && expected < kCap) expected *= 2;
+    ASSERT_EQ(PowerOfTwoCapacity(m, kFloor, kCap), expected) << m;
+  }
+}
+
+TEST(PowerOfTwoCapacity, IsWhatTheGeometricLadderChooses) {
+  constexpr int32_t kFloor = 1 << 13;
+  constexpr int32_t kCap = 1 << 18;
+  const LadderOptions options{
+      .strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = kFloor};
+  const absl::StatusOr<Ladder> ladder =
+      BuildLadder(options, {.max_tokens = kCap, .max_sequences = 1, .tile_tokens = 1});
+  ASSERT_TRUE(ladder.ok());
+  for (int32_t m = 1; m <= kCap; m += 37) {
+    ASSERT_EQ(ladder->Choose({.tokens = m, .sequences = 1, .longest = m})->tokens,
+              PowerOfTwoCapacity(m, kFloor, kCap))
+        << m;
+  }
+}
+
+TEST(Strategy, Tables) {
+  const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 48};
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = 100}, limits),
+      ElementsAre(100, 128, 256, 512, 1000));
+  EXPECT_THAT(Build({.strategy = StrategyKind::kGeometric,
+                     .ratio = 2.0,
+                     .min_tokens = 100,
+                     .cap_tokens = 300},
+                    limits),
+              ElementsAre(100, 128, 256, 300, 1000));
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kGeometric, .min_tokens = 100, .cap_tokens = 5000}, limits),
+      ElementsAre(100, 142, 201, 285, 404, 572, 809, 1000));
+  EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, limits),
+            Build({.strategy = StrategyKind::kGeometric}, limits));
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kGeometric, .ratio = 3.0, .min_tokens = 100}, limits),
+      ElementsAre(100, 300, 900, 1000));
+  EXPECT_THAT(Build({.strategy = StrategyKind::kMemoryOptimal, .min_tokens = 101}, limits),
+              ElementsAre(101, 152, 228, 342, 513, 770, 1000));
+  EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 400}}, limits),
+              ElementsAre(7, 400, 1000));
+  EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}}, limits),
+              ElementsAre(7, 1000));
+  LadderOptions hardware{.strategy = StrategyKind::kHardwareAware, .min_tokens = 1};
+  for (const int32_t max_buckets : {6, 8}) {  // 8 are one too few for half octaves
+    hardware.max_buckets = max_buckets;
+    EXPECT_THAT(Build(hardware, limits), ElementsAre(48, 96, 192, 336, 624, 1000));
+  }
+  hardware.max_buckets = 9;
+  EXPECT_THAT(Build(hardware, limits), ElementsAre(48, 96, 144, 240, 336, 480, 624, 912, 1000));
+}
+
+TEST(Strategy, ThinningKeepsTheEnds) {
+  const LadderLimits limits{.max_tokens = 4096, .max_sequences = 64, .tile_tokens = 8};
+  const auto thinned = [&](int32_t count) {
+    return Build({.ratio = 2.0, .min_tokens = 16, .max_buckets = count}, limits);
+  };
+  EXPECT_THAT(thinned(3), ElementsAre(16, 256, 4096));
+  EXPECT_THAT(thinned(2), ElementsAre(16, 4096));
+  EXPECT_THAT(thinned(1), ElementsAre(4096));
+}
+
+TEST(Strategy, RefusesOptionsOutOfRange) {
+  const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 8};
+  struct Case {
+    LadderOptions options;
+    const char* names;
+  };
+  const Case cases[] = {
+      {{.ratio = 1.0}, "ratio"},
+      {{.ratio = 16.5}, "ratio"},
+      {{.ratio = std::numeric_limits<double>::quiet_NaN()}, "ratio"},
+      {{.min_tokens = 0}, "min_tokens"},
+      {{.min_tokens = 16, .cap_tokens = 15}, "cap_tokens"},
+      {{.max_buckets = 0}, "max_buckets"},
+      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}}, "fixed_tokens"},
+      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 8}}, "fixed_tokens"},
+      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {0, 8}}, "fixed_tokens"},
+  };
+  for (const Case& c : cases) {
+    const absl::StatusOr<Ladder> ladder = BuildLadder(c.options, limits);
+    ASSERT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument) << c.names;
+    EXPECT_THAT(std::string(ladder.status().message()), HasSubstr(c.names));
+  }
+}
+
+TEST(Strategy, EveryLadderIsSound) {
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const auto draw = [&](int64_t low, int64_t high) {
+      return static_cast<int32_t>(low + static_cast<int64_t>(random() % (high - low + 1)));
+    };
+    const LadderLimits limits{.max_tokens = 1 << draw(0, 20) | draw(0, 1),
+                              .max_sequences = draw(1, 300),
+                              .tile_tokens = draw(1, 130)};
+    LadderOptions options;
+    options.strategy = StrategyKind(draw(1, 4));
+    options.ratio = 1.0 + static_cast<double>(draw(1, 15000)) / 1000;
+    options.min_tokens = draw(1, 5000);
+    if (draw(0, 1) == 1) options.cap_tokens = options.min_tokens + draw(0, 5000);
+    options.max_buckets = draw(1, 64);
+    const absl::StatusOr<Ladder> ladder = BuildLadder(options, limits);
+    ASSERT_TRUE(ladder.ok()) << ladder.status();
+    const auto buckets = ladder->buckets();
+    ASSERT_LE(buckets.size(), static_cast<size_t>(options.max_buckets));
+    EXPECT_EQ(ladder->largest().tokens, limits.max_tokens);
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      EXPECT_GE(buckets[i].tokens, std::min(options.min_tokens, limits.max_tokens));
+      EXPECT_EQ(buckets[i].sequences, std::min(buckets[i].tokens, limits.max_sequences));
+      if (i > 0) {
+        EXPECT_LT(buckets[i - 1].tokens, buckets[i].tokens);
+      }
+      if (options.strategy == StrategyKind::kHardwareAware && i + 1 < buckets.size()) {
+        EXPECT_EQ(buckets[i].tokens % limits.tile_tokens, 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,249 @@
+// Files that are refused, texts that are, and files that somebody altered.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "engine/model/tokenizer/hugging_face.h"
+#include "engine/model/tokenizer/pattern.h"
+#include "engine/model/tokenizer/sentencepiece.h"
+
+namespace sluice::tokenize {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+json Small() {
+  return json::parse(R"({
+    "added_tokens": [{"id": 4, "content": "<s>", "special": true}],
+    "normalizer": {"type": "Lowercase"},
+    "pre_tokenizer": {"type": "Whitespace"},
+    "post_processor": null,
+    "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "?": 3}, "merges": ["a b"],
+              "unk_token": "?"}})");
+}
+
+struct Change {
+  const char* pointer;
+  const char* value;
+  const char* error;
+};
+
+const Change kChanges[] = {
+    {"/normalizer/type", R"("Nmt")", "normalizer.type \"Nmt\" is not supported"},
+    {"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "X"}]})",
+     "normalizer.normalizers[1].type \"X\" is not supported"},
+    {"/normalizer", R"({"type": "Sequence", "normalizers": 1})",
+     "normalizer.normalizers is not a list"},
+    {"/normalizer", "3", "normalizer is not an object"},
+    {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "(a"}, "content": ""})",
+     "normalizer.pattern.Regex is not a regular expression"},
+    {"/normalizer", R"({"type": "Replace", "pattern": {"String": ""}, "content": ""})",
+     "normalizer.pattern.String is empty"},
+    {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "!"})",
+     "normalizer.precompiled_charsmap is not base64"},
+    {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "/////wAA"})",
+     "normalizer.precompiled_charsmap has an array of 4294967295 bytes in 2"},
+    {"/pre_tokenizer/type", R"("UnicodeScripts")",
+     "pre_tokenizer.type \"UnicodeScripts\" is not supported"},
+    {"/pre_tokenizer", R"({"type": "Split", "pattern": {"String": " "}, "behavior": "Maybe"})",
+     "pre_tokenizer.behavior is not supported"},
+    {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "__"})",
+     "pre_tokenizer.replacement is not one character"},
+    {"/post_processor", R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})",
+     "post_processor.single has the text 0 times"},
+    {"/post_processor",
+     R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}},
+        {"Sequence": {"id": "A"}}], "special_tokens": {}})",
+     "post_processor.special_tokens.x has no list of ids"},
+    {"/post_processor", R"({"type": "BertProcessing", "sep": ["x", -1], "cls": ["y", 1]})",
+     "post_processor.sep is not a token and its id"},
+    {"/decoder/type", R"("CTC")", "decoder.type \"CTC\" is not supported"},
+    {"/decoder", R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})",
+     "decoder.start is -1, must be in [0, 1024]"},
+    {"/model/type", R"("Neural")", "model.type \"Neural\" is not supported"},
+    {"/model/dropout", "0.1", "model.dropout makes encoding random"},
+    {"/model/merges", R"(["a c"])", "model.merges[0] is not two tokens that make a token"},
+    {"/model/merges", R"([["a"]])", "model.merges[0] is not two tokens that make a token"},
+    {"/model/vocab/a", "5000000", "has no id of its own, an integer below 4194304"},
+    {"/model/vocab/a", "1", "has no id of its own"},
+    {"/model/vocab/a", "-1", "has no id of its own"},
+    {"/model/unk_token", R"("!")", "model.unk_token is not in the vocabulary"},
+    {"/model", R"({"type": "Unigram", "vocab": [["a", "x"]]})", "model.vocab[0] is not a piece"},
+    {"/model", R"({"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 1})",
+     "model.unk_id is 1, must be in [0, 0]"},
+    {"/model", R"({"type": "WordPiece", "vocab": {"a": 0}})",
+     "model.unk_token is not in the vocabulary"},
+    {"/added_tokens", R"([{"id": 1, "content": "x"}, {"id": 1, "content": "y"}])",
+     "added_tokens[1].id is 1 as another's"},
+    {"/added_tokens/0/id", "-2", "added_tokens[0].id is -2, must be in [0, 4194303]"},
+};
+
+TEST(RefusalTest, NamesWhatIsWrong) {
+  ASSERT_TRUE(ParseHuggingFace(Small().dump(), {}).ok());
+  for (const Change& change : kChanges) {
+    json changed = Small();
+    changed[json::json_pointer(change.pointer)] = json::parse(change.value);
+    const auto tokenizer = ParseHuggingFace(changed.dump(), {});
+    ASSERT_FALSE(tokenizer.ok()) << change.pointer << " " << change.value;
+    EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(change.error));
+  }
+}
+
+TEST(RefusalTest, AsManyStepsAsFitATextAndNoMore) {
+  json many = Small();
+  json& steps = many["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};
+  for (int i = 0; i < 64; ++i) steps["normalizers"].push_back({{"type", "NFC"}});
+  EXPECT_TRUE(ParseHuggingFace(many.dump(), {}).ok());
+  steps["normalizers"].push_back({{"type", "NFC"}});
+  EXPECT_THAT(std::string(ParseHuggingFace(many.dump(), {}).status().message()),
+              HasSubstr("more than 64 steps"));
+  std::string deep = R"({"type": "NFC"})";
+  for (int i = 0; i < 40; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";
+  EXPECT_THAT(
+      std::string(ParseHuggingFace(R"({"normalizer": )" + deep + "}", {}).status().message()),
+      HasSubstr("nested deeper than 32"));
+}
+
+TEST(RefusalTest, TextsThatGrowOrTakeTooLong) {
+  json grows = Small();
+  json step = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
+  grows["normalizer"] = {{"type", "Sequence"}, {"normalizers", {step, step, step}}};
+  auto tokenizer = ParseHuggingFace(grows.dump(), {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Encode("a").status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_TRUE((*tokenizer)->Encode("b").ok());
+
+  json slow = Small();
+  slow["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "(x|xx)+y"}}}, {"behavior", "Isolated"}};
+  tokenizer = ParseHuggingFace(slow.dump(), {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Encode(std::string(200, 'x')).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*tokenizer)->Encode("xxy").ok());
+}
+
+TEST(RefusalTest, WordsWithoutTokenWhereNoneStandsForThem) {
+  json words = Small();
+  words["model"] = {{"type", "WordLevel"}, {"vocab", {{"a", 0}}}};
+  const auto tokenizer = ParseHuggingFace(words.dump(), {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->Encode("a A").value(), ElementsAre(0, 0));
+  EXPECT_EQ((*tokenizer)->Encode("b").status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// A text of a million times the same letter: what compares all pairs would take hours.
+TEST(RefusalTest, LongWordsTakeNoLonger) {
+  json it = Small();
+  it["pre_tokenizer"] = nullptr;
+  const auto tokenizer = ParseHuggingFace(it.dump(), {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::string text;
+  for (int i = 0; i < 500000; ++i) text += "ab";
+  EXPECT_EQ((*tokenizer)->Encode(text)->size(), 500000u);
+}
+
+TEST(RefusalTest, FilesBesideItDecideOverTheFrame) {
+  SpecialTokens specials;
+  specials.bos = "<s>";
+  specials.add_bos = true;
+  specials.all = {"<s>", "?"};
+  const auto tokenizer = ParseHuggingFace(Small().dump(), specials);
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_THAT((*tokenizer)->Encode("ab").value(), ElementsAre(4, 2));
+  EXPECT_EQ((*tokenizer)->Decode(std::vector<int32_t>{4, 2, 3, 99, -1}), "ab")
+      << "what is special or no token decodes to nothing";
+}
+
+std::vector<std::filesystem::path> GoldenFiles() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(SLUICE_SOURCE_DIR) +
+                                                               "/tests/goldens/tokenizers")) {
+    const auto& path = entry.path();
+    const bool cases = path.filename() == "cases.json";
+    if (!cases && (path.extension() == ".json" || path.extension() == ".model"))
+      files.push_back(path);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string Altered(std::string bytes, std::mt19937_64& random) {
+  for (uint64_t changes = 1 + random() % 4; changes > 0 && !bytes.empty(); --changes) {
+    const size_t at = random() % bytes.size();
+    switch (random() % 4) {
+      case 0:
+        bytes[at] = static_cast<char>(random());
+        break;
+      case 1:
+        bytes.erase(at, 1 + random() % 8);
+        break;
+      case 2:
+        bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 16));
+        break;
+      default:
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+    }
+  }
+  return bytes;
+}
+
+// Whatever a file says, it is refused or gives a tokenizer that works on any text and any ids.
+TEST(RefusalTest, AlteredFiles) {
+  int accepted = 0;
+  for (const std::filesystem::path& path : GoldenFiles()) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream bytes;
+    bytes << file.rdbuf();
+    for (uint64_t seed = 0; seed < 80; ++seed) {
+      SCOPED_TRACE(::testing::Message() << path << " seed " << seed);
+      std::mt19937_64 random(seed);
+      const std::string altered = Altered(bytes.str(), random);
+      const auto tokenizer = path.extension() == ".json" ? ParseHuggingFace(altered, {})
+                                                         : ParseSentencePiece(altered, {});
+      if (!tokenizer.ok()) continue;
+      ++accepted;
+      const auto ids = (*tokenizer)->Encode("A text, ﬁne … 1\xFF 你好 <mask> e\u0301");
+      if (!ids.ok()) continue;
+      for (const int32_t id : *ids) ASSERT_GE(id, 0);
+      (*tokenizer)->Decode(*ids);
+      std::vector<int32_t> drawn(20);
+      for (int32_t& id : drawn) id = static_cast<int32_t>(random() % 800) - 10;
+      (*tokenizer)->Decode(drawn);
+    }
+  }
+  EXPECT_GT(accepted, 50);
+}
+
+TEST(RefusalTest, BrokenSentencePieceFiles) {
+  const auto refused = [](std::string_view bytes) {
+    const auto tokenizer = ParseSentencePiece(bytes, {});
+    EXPECT_FALSE(tokenizer.ok());
+    return std::string(tokenizer.status().message());
+  };
+  EXPECT_EQ(refused(""), "has no unknown piece");
+  EXPECT_EQ(refused("\x0A\x05"
+                    "abc"),
+            "the file is not a message of SentencePiece");
+  EXPECT_EQ(refused(std::string_view("\x0A\x05\x0A\x01"
+                                     "a\x18\x05",
+                                     7)),
+            "piece 0 has type 5, not supported");
+  EXPECT_EQ(refused(std::string_view("\x12\x02\x18\x03", 4)),
+            "the model type is neither unigram nor bpe");
+  EXPECT_EQ(refused(std::string_view("\x1A\x06\x12\x04\xFF\xFF\xFF\xFF", 8)),
+            "precompiled_charsmap has an array of 4294967295 bytes in 0");
+}
+
+}  // namespace
+}  // namespace sluice::tokenize

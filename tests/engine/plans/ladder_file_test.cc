@@ -1,0 +1,204 @@
+#include "engine/plans/ladder_file.h"
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr LadderLimits kLimits{.max_tokens = 64, .max_sequences = 4, .tile_tokens = 8};
+
+CostModel SomeCosts() {
+  CostModel costs;
+  for (int32_t tokens = 1; tokens <= 64; ++tokens) {
+    costs.Observe({.bucket = {.tokens = tokens <= 16 ? 16 : 64, .sequences = 4},
+                   .computed_tokens = tokens,
+                   .context_tokens = tokens * tokens,
+                   .distinct_positions = tokens,
+                   .sampled_rows = 1 + tokens % 4},
+                  1e-5 * tokens + 1e-4 / 3);
+  }
+  return costs;
+}
+
+class LadderFileTest : public ::testing::Test {
+ protected:
+  LadderFile FileFor(const Model& model, const LadderLimits& limits = kLimits,
+                     PolicyKind policy = PolicyKind::kCutAndFill) {
+    return LadderFile(directory_.File("ladder.json"), model, backend_.info(), limits, policy);
+  }
+
+  // Has `change` edit a good file, and reads it.
+  absl::Status ReadChanged(const std::function<void(json*)>& change) {
+    const LadderFile file = FileFor(*model_);
+    EXPECT_TRUE(file.Write(ladder_, costs_.state()).ok());
+    json document = json::parse(ReadTestFile(file.path()));
+    change(&document);
+    WriteTestFile(file.path(), document.dump());
+    return file.Read().status();
+  }
+
+  TemporaryDirectory directory_;
+  FakeBackend backend_;
+  const std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
+  const Ladder ladder_{{{.tokens = 16, .sequences = 4}, {.tokens = 64, .sequences = 4}}};
+  const CostModel costs_ = SomeCosts();
+};
+
+TEST_F(LadderFileTest, ReadsWhatItWroteToTheLastBit) {
+  const LadderFile file = FileFor(*model_);
+  EXPECT_EQ(file.Read().status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(file.Write(ladder_, costs_.state()).ok());
+  ASSERT_TRUE(file.Write(ladder_, costs_.state()).ok());
+  const absl::StatusOr<LadderFile::Content> content = file.Read();
+  ASSERT_TRUE(content.ok()) << content.status();
+  EXPECT_EQ(content->ladder, ladder_);
+  CostModel restored;
+  restored.Restore(content->costs);
+  for (int32_t tokens = 1; tokens <= 64; ++tokens) {
+    const StepShape step{.bucket = ladder_.buckets()[tokens <= 16 ? 0 : 1],
+                         .computed_tokens = tokens,
+                         .context_tokens = tokens,
+                         .distinct_positions = 1,
+                         .sampled_rows = 1};
+    EXPECT_EQ(restored.Estimate(step), costs_.Estimate(step));
+  }
+}
+
+TEST_F(LadderFileTest, RefusesWhatIsForSomethingElse) {
+  ASSERT_TRUE(FileFor(*model_).Write(ladder_, costs_.state()).ok());
+  ModelConfig wider = FakeConfig();
+  wider.vocab_size = 98;
+  const std::vector<std::pair<const char*, LadderFile>> others = {
+      {"model", FileFor(*FakeModel(FakeConfig(), "other"))},
+      {"version", FileFor(*FakeModel(FakeConfig(), "fake", 2))},
+      {"weights", FileFor(*FakeModel(wider))},
+      {"policy", FileFor(*model_, kLimits, PolicyKind::kFifoPacked)},
+      {"max_tokens", FileFor(*model_, {.max_tokens = 65, .max_sequences = 4, .tile_tokens = 8})},
+      {"max_sequences", FileFor(*model_, {.max_tokens = 64, .max_sequences = 5, .tile_tokens = 8})},
+  };
+  for (const auto& [what, file] : others) {
+    const absl::Status status = file.Read().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << what;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("another ") + what));
+  }
+}
+
+TEST_F(LadderFileTest, RefusesWhatIsDamaged) {
+  const std::vector<std::function<void(json*)>> damages = {
+      [](json* d) { *d = json::array(); },
+      [](json* d) { (*d)["sluice_ladder"] = 2; },
+      [](json* d) { d->erase("for"); },
+      [](json* d) { (*d)["for"]["model"] = 3; },
+      [](json* d) { d->erase("ladder"); },
+      [](json* d) { (*d)["ladder"] = 7; },
+      [](json* d) {
+        (*d)["ladder"]["tokens"] = {64, 16};
+      },
+      [](json* d) {
+        (*d)["ladder"]["tokens"] = {16, 63};
+      },
+      [](json* d) { (*d)["ladder"]["tokens"] = {16}; },
+      [](json* d) {
+        (*d)["ladder"]["tokens"] = {16, int64_t{1} << 40};
+      },
+      [](json* d) {
+        (*d)["ladder"]["tokens"] = {16, "64"};
+      },
+      [](json* d) {
+        (*d)["ladder"]["sequences"] = {4, 3};
+      },
+      [](json* d) {
+        (*d)["ladder"]["sequences"] = {3, 3};  // fewer than the largest step may have
+      },
+      [](json* d) {
+        (*d)["ladder"]["sequences"] = {4, 9};
+      },
+      [](json* d) {  // the wider column is taller
+        (*d)["ladder"] = {{"tokens", {4, 16}}, {"sequences", {1, 2}}, {"positions", {4, 8}}};
+      },
+      [](json* d) {
+        (*d)["ladder"]["positions"] = {4, 0};
+      },
+      [](json* d) {
+        (*d)["costs"]["law"] = {1, 2};
+      },
+      [](json* d) { (*d)["costs"]["law"][0] = -1; },
+      [](json* d) { (*d)["costs"]["moments"] = 3; },
+      [](json* d) { (*d)["costs"].erase("buckets"); },
+      [](json* d) { (*d)["costs"]["weight"] = {1}; },
+  };
+  EXPECT_TRUE(ReadChanged([](json*) {}).ok());
+  for (size_t i = 0; i < damages.size(); ++i) {
+    EXPECT_EQ(ReadChanged(damages[i]).code(), absl::StatusCode::kInvalidArgument) << i;
+  }
+  const LadderFile file = FileFor(*model_);
+  for (const char* text : {"", "{", "nonsense", "[[[[[[[[1]]]]]]]]"}) {
+    WriteTestFile(file.path(), text);
+    EXPECT_EQ(file.Read().status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST_F(LadderFileTest, AFailedWriteLeavesTheOldFile) {
+  const LadderFile nowhere(directory_.File("no/such/directory"), *model_, backend_.info(), kLimits,
+                           PolicyKind::kCutAndFill);
+  EXPECT_EQ(nowhere.Write(ladder_, costs_.state()).code(), absl::StatusCode::kUnavailable);
+  const LadderFile file = FileFor(*model_);
+  ASSERT_TRUE(file.Write(ladder_, costs_.state()).ok());
+  const std::string before = ReadTestFile(file.path());
+  std::filesystem::create_directory(file.path() + ".tmp");  // the temporary cannot be opened
+  EXPECT_FALSE(file.Write(Ladder({{.tokens = 64, .sequences = 4}}), costs_.state()).ok());
+  EXPECT_EQ(ReadTestFile(file.path()), before);
+}
+
+EngineOptions OptionsWith(const std::string& file) {
+  EngineOptions options = SmallOptions();
+  options.ladder.strategy = StrategyKind::kAdaptive;
+  options.ladder.review.interval_us = 0;
+  options.ladder.file = file;
+  return options;
+}
+
+TEST_F(LadderFileTest, AnEngineBeginsWithIt) {
+  const EngineOptions options = OptionsWith(directory_.File("ladder.json"));
+  const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});
+  ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());
+  {
+    Harness harness(options);
+    const ModelStats stats = harness.engine->Stats()[0];
+    ASSERT_EQ(stats.buckets.size(), 2u);
+    EXPECT_EQ(stats.buckets[0].bucket.tokens, 11);
+    EXPECT_GT(stats.costs.law[0] + stats.costs.law[1], 0);  // the fake clock stood still
+    EXPECT_TRUE(harness.observer.notices().empty());
+    WriteTestFile(options.ladder.file, "damaged");
+  }
+  EXPECT_EQ(FileFor(*model_).Read()->ladder, fitted);  // written at the end
+  WriteTestFile(options.ladder.file, "damaged");
+  Harness harness(options);
+  EXPECT_GT(harness.engine->Stats()[0].buckets.size(), 2u);
+  ASSERT_EQ(harness.observer.notices().size(), 1u);
+  EXPECT_THAT(harness.observer.notices()[0], HasSubstr("is ignored"));
+}
+
+TEST_F(LadderFileTest, AFixedLadderTakesTheCostsOnly) {
+  EngineOptions options = OptionsWith(directory_.File("ladder.json"));
+  const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});
+  ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());
+  options.ladder.strategy = StrategyKind::kFixed;
+  options.ladder.fixed_tokens = {32};
+  Harness harness(options);
+  const ModelStats stats = harness.engine->Stats()[0];
+  EXPECT_EQ(stats.buckets[0].bucket.tokens, 32);
+  EXPECT_GT(stats.costs.law[0] + stats.costs.law[1], 0);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,299 @@
+#include "engine/plans/plan_cache.h"
+
+#include <atomic>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "tests/support/fake_backend.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/recording_observer.h"
+
+namespace sluice {
+namespace {
+
+constexpr Bucket kSmall{.tokens = 16, .sequences = 4};
+constexpr Bucket kMiddle{.tokens = 64, .sequences = 8};
+constexpr Bucket kLarge{.tokens = 256, .sequences = 8};
+
+class PlanCacheTest : public ::testing::Test {
+ protected:
+  explicit PlanCacheTest(const FakeBackend::Options& options = {}) : backend_(options) {}
+
+  // A lookup for a step that fills `wanted`.
+  static PlanCache::Found Find(PlanCache::Reader* reader, const Bucket& wanted,
+                               int32_t num_top = 0) {
+    return reader->Find(wanted, {.size = {.tokens = wanted.tokens,
+                                          .sequences = wanted.sequences,
+                                          .longest = wanted.positions},
+                                 .num_top = num_top});
+  }
+
+  FakeClock clock_;
+  RecordingObserver observer_;
+  FakeBackend backend_;
+  std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
+  std::unique_ptr<ExecutableModel> executable_ = *backend_.Load(model_);
+  std::unique_ptr<PlanCache> cache_ =
+      std::make_unique<PlanCache>(model_.get(), executable_.get(), &clock_, &observer_);
+};
+
+class GuardedPlanCacheTest : public PlanCacheTest {
+ protected:
+  GuardedPlanCacheTest() : PlanCacheTest({.top_needs_tokens = kMiddle.tokens}) {}
+};
+
+// It is a miss, and gives way to the plan when there is memory for that.
+TEST_F(PlanCacheTest, WithoutMemoryAnEagerPlanServes) {
+  backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("full"); });
+  PlanCache::Reader reader(cache_.get());
+  EXPECT_TRUE(absl::IsResourceExhausted(cache_->Prepare(kLarge)));
+  EXPECT_EQ(Find(&reader, kLarge).plan, nullptr);
+  ASSERT_TRUE(cache_->PublishEager(kLarge).ok());
+  for (int i = 0; i < 2; ++i) {
+    const PlanCache::Found found = Find(&reader, kLarge);
+    ASSERT_NE(found.plan, nullptr);
+    EXPECT_TRUE(found.plan->plan().eager());
+    EXPECT_EQ(found.lookup, Lookup::kMissMemory);
+    EXPECT_TRUE(absl::IsResourceExhausted(cache_->Prepare(kLarge))) << "tried again, in vain";
+  }
+  backend_.OnPrepare(nullptr);
+  EXPECT_TRUE(cache_->Prepare(kLarge).ok());
+  EXPECT_FALSE(Find(&reader, kLarge).plan->plan().eager());
+  EXPECT_EQ(Find(&reader, kLarge).lookup, Lookup::kHit);
+  EXPECT_EQ(backend_.live_plans(), 1);
+}
+
+TEST_F(PlanCacheTest, FindsTheWantedOrTheNextLargerReadyPlan) {
+  PlanCache::Reader reader(cache_.get());
+  EXPECT_EQ(Find(&reader, kSmall).plan, nullptr);
+  EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kMissOverCapacity);
+
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  PlanCache::Found found = Find(&reader, kSmall);
+  ASSERT_NE(found.plan, nullptr);
+  EXPECT_EQ(found.plan->plan().bucket(), kLarge);
+  EXPECT_EQ(found.lookup, Lookup::kMissNotCaptured);
+
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  found = Find(&reader, kSmall);
+  EXPECT_EQ(found.plan->plan().bucket(), kSmall);
+  EXPECT_EQ(found.lookup, Lookup::kHit);
+  EXPECT_EQ(Find(&reader, kMiddle).plan->plan().bucket(), kLarge);
+  EXPECT_EQ(Find(&reader, {.tokens = 16, .sequences = 5}).plan->plan().bucket(), kLarge);
+  EXPECT_EQ(Find(&reader, {.tokens = 257, .sequences = 1}).plan, nullptr);
+}
+
+TEST_F(PlanCacheTest, PreparesEachBucketOnceAndReportsIt) {
+  backend_.OnPrepare([this](const Bucket&) {
+    clock_.Advance(std::chrono::milliseconds(70));
+    return absl::OkStatus();
+  });
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  }
+  const std::vector<PlanTrace> plans = observer_.plans();
+  ASSERT_EQ(plans.size(), 1u);
+  EXPECT_EQ(plans[0].model, model_.get());
+  EXPECT_EQ(plans[0].bucket, kSmall);
+  EXPECT_TRUE(plans[0].ok);
+  EXPECT_EQ(plans[0].duration, std::chrono::milliseconds(70));
+  EXPECT_EQ(plans[0].memory_bytes, 160);
+  EXPECT_EQ(cache_->memory_bytes(), 160);
+}
+
+TEST_F(PlanCacheTest, AFailedPreparationIsReportedAndNotTriedAgain) {
+  backend_.OnPrepare([](const Bucket&) { return absl::InternalError("cannot be built"); });
+  EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kInternal);
+  ASSERT_EQ(observer_.plans().size(), 1u);
+  EXPECT_FALSE(observer_.plans()[0].ok);
+  ASSERT_EQ(cache_->Stats().size(), 1u);
+  EXPECT_FALSE(cache_->Stats()[0].ready);
+}
+
+TEST_F(PlanCacheTest, AMissingPlanComesOnceThereIsMemory) {
+  backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("no memory"); });
+  EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(cache_->Stats()[0].ready);
+  backend_.OnPrepare([](const Bucket&) { return absl::OkStatus(); });
+  EXPECT_TRUE(cache_->Prepare(kSmall).ok());
+  ASSERT_EQ(cache_->Stats().size(), 1u);
+  EXPECT_TRUE(cache_->Stats()[0].ready);
+}
+
+TEST_F(PlanCacheTest, LookupsGoOnWhileAPlanIsPrepared) {
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  Gate gate;
+  backend_.OnPrepare([&](const Bucket&) {
+    gate.Pass();
+    return absl::OkStatus();
+  });
+  std::thread preparing([&] { EXPECT_TRUE(cache_->Prepare(kSmall).ok()); });
+  gate.AwaitArrivals(1);
+  PlanCache::Reader reader(cache_.get());
+  const PlanCache::Found found = Find(&reader, kSmall);
+  EXPECT_EQ(found.plan->plan().bucket(), kLarge);
+  EXPECT_EQ(found.lookup, Lookup::kMissNotCaptured);
+  gate.Open();
+  preparing.join();
+  EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kHit);
+}
+
+TEST_F(PlanCacheTest, FallsBackToTheSmallestRectangleThatFits) {
+  const Bucket wide = Bucket::Padded(2, 64), tall = Bucket::Padded(8, 16);
+  ASSERT_TRUE(cache_->Prepare(wide).ok());
+  ASSERT_TRUE(cache_->Prepare(tall).ok());
+  ASSERT_TRUE(cache_->Prepare(Bucket::Padded(8, 32)).ok());
+  PlanCache::Reader reader(cache_.get());
+  EXPECT_EQ(Find(&reader, tall).lookup, Lookup::kHit);
+  EXPECT_EQ(Find(&reader, Bucket::Padded(2, 40)).plan->plan().bucket(), wide);
+  EXPECT_EQ(Find(&reader, Bucket::Padded(4, 20)).plan->plan().bucket(), Bucket::Padded(8, 32));
+  EXPECT_EQ(Find(&reader, Bucket::Padded(4, 40)).lookup, Lookup::kMissOverCapacity);
+}
+
+TEST_F(PlanCacheTest, FallsBackToWhatCostsLeast) {
+  constexpr Bucket kHuge{.tokens = 512, .sequences = 8};
+  for (const Bucket& bucket : {kMiddle, kLarge, kHuge}) ASSERT_TRUE(cache_->Prepare(bucket).ok());
+  PlanCache::Reader reader(cache_.get());
+  const auto fallback = [&](std::map<int32_t, double> costs) {
+    const auto cost = [&](const Bucket& bucket) { return costs.at(bucket.tokens); };
+    return reader.Find(kSmall, {.size = {.tokens = 16, .sequences = 4}}, cost)
+        .plan->plan()
+        .bucket();
+  };
+  EXPECT_EQ(fallback({{64, 2}, {256, 1}, {512, 3}}), kLarge);
+  EXPECT_EQ(fallback({{64, 2}, {256, 2}, {512, 1}}), kHuge);
+  EXPECT_EQ(fallback({{64, 0}, {256, 0}, {512, 0}}), kMiddle);  // nothing was measured
+}
+
+TEST_F(GuardedPlanCacheTest, AGuardSendsTheStepToAPlanThatAcceptsIt) {
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  PlanCache::Reader reader(cache_.get());
+  EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kHit);
+  PlanCache::Found found = Find(&reader, kSmall, /*num_top=*/3);
+  EXPECT_EQ(found.plan, nullptr);
+  EXPECT_EQ(found.lookup, Lookup::kMissGuard);
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  found = Find(&reader, kSmall, /*num_top=*/3);
+  EXPECT_EQ(found.plan->plan().bucket(), kLarge);
+  EXPECT_EQ(found.lookup, Lookup::kMissGuard);
+}
+
+TEST_F(PlanCacheTest, AWithdrawnBucketKeepsItsHistoryAndMayComeBack) {
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  PlanCache::Reader reader(cache_.get());
+  BatchTrace batch{};
+  batch.useful_tokens = 10;
+  Find(&reader, kSmall).plan->use().Record(batch);
+  cache_->Withdraw(kSmall);
+  EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kMissEvicted);
+  ASSERT_EQ(cache_->Stats().size(), 2u);
+  EXPECT_FALSE(cache_->Stats()[0].ready);
+  EXPECT_EQ(cache_->Stats()[0].memory_bytes, 0);
+  EXPECT_EQ(cache_->Stats()[0].useful_tokens, 10);
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  Find(&reader, kSmall).plan->use().Record(batch);
+  EXPECT_EQ(cache_->Stats()[0].useful_tokens, 20);
+  EXPECT_EQ(observer_.plans().size(), 3u);
+}
+
+TEST_F(PlanCacheTest, ForgetsTheLongestUnusedOfManyWithdrawn) {
+  const auto bucket = [](size_t i) {
+    return Bucket{.tokens = 1 + static_cast<int32_t>(i), .sequences = 1};
+  };
+  PlanCache::Reader reader(cache_.get());
+  for (size_t i = 0; i <= PlanCache::kMostWithdrawn; ++i) {
+    ASSERT_TRUE(cache_->Prepare(bucket(i)).ok());
+    BatchTrace batch{};
+    batch.start = clock_.Now() - std::chrono::seconds(i == 7 ? 1 : 0);
+    Find(&reader, bucket(i)).plan->use().Record(batch);
+  }
+  for (size_t i = 0; i <= PlanCache::kMostWithdrawn; ++i) cache_->Withdraw(bucket(i));
+  const std::vector<BucketStats> stats = cache_->Stats();
+  EXPECT_EQ(stats.size(), PlanCache::kMostWithdrawn);
+  for (const BucketStats& left : stats) EXPECT_NE(left.bucket, bucket(7));
+}
+
+TEST_F(PlanCacheTest, AWithdrawnPlanServesItsReaderUntilTheNextCall) {
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  PlanCache::Reader reader(cache_.get());
+  const PlanCache::Found found = Find(&reader, kSmall);
+  cache_->Withdraw(kSmall);
+  EXPECT_TRUE(reader.stale());
+  EXPECT_EQ(found.plan->plan().bucket(), kSmall);
+  EXPECT_EQ(Find(&reader, kSmall).plan->plan().bucket(), kLarge);
+  EXPECT_FALSE(reader.stale());
+  EXPECT_EQ(cache_->memory_bytes(), 2560);
+}
+
+TEST_F(PlanCacheTest, CountsBatchesByBucket) {
+  ASSERT_TRUE(cache_->Prepare(kSmall).ok());
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  PlanCache::Reader reader(cache_.get());
+  BatchTrace batch{};
+  batch.useful_tokens = 10;
+  batch.computed_tokens = 12;
+  batch.sequences = 3;
+  batch.start = clock_.Now();
+  batch.lookup = Lookup::kHit;
+  Find(&reader, kSmall).plan->use().Record(batch);
+  batch.lookup = Lookup::kMissNotCaptured;
+  Find(&reader, kSmall).plan->use().Record(batch);
+  const std::vector<BucketStats> stats = cache_->Stats();
+  ASSERT_EQ(stats.size(), 2u);
+  EXPECT_EQ(stats[0].bucket, kSmall);
+  EXPECT_TRUE(stats[0].ready);
+  EXPECT_EQ(stats[0].batches, 2);
+  EXPECT_EQ(stats[0].hits, 1);
+  EXPECT_EQ(stats[0].useful_tokens, 20);
+  EXPECT_EQ(stats[0].computed_tokens, 24);
+  EXPECT_EQ(stats[0].bucket_tokens, 32);
+  EXPECT_EQ(stats[0].sequences, 6);
+  EXPECT_EQ(stats[0].last_used, clock_.Now());
+  EXPECT_EQ(stats[1].last_used, MonoTime());
+  EXPECT_EQ(stats[1].batches, 0);
+}
+
+// Readers see plans appear one by one while two threads ask for them and remove some; what they
+// find always fits, and a bucket's own plan is found once its preparation was awaited.
+TEST_F(PlanCacheTest, PublishesBesideReaders) {
+  ASSERT_TRUE(cache_->Prepare({.tokens = 1000, .sequences = 8}).ok());
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> threads;
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937_64 random(seed);
+      PlanCache::Reader reader(cache_.get());
+      while (!stop) {
+        const Bucket wanted{.tokens = 1 + static_cast<int32_t>(random() % 999), .sequences = 8};
+        const PlanCache::Found found = Find(&reader, wanted);
+        ASSERT_NE(found.plan, nullptr);
+        const Bucket& bucket = found.plan->plan().bucket();
+        ASSERT_TRUE(bucket.Fits({wanted.tokens, wanted.sequences, 1}));
+        ASSERT_EQ(found.lookup == Lookup::kHit, bucket == wanted);
+      }
+    });
+  }
+  std::thread other([&] {
+    for (int32_t tokens = 900; tokens > 0; tokens -= 7) {
+      ASSERT_TRUE(cache_->Prepare({.tokens = tokens, .sequences = 7}).ok());
+    }
+  });
+  PlanCache::Reader reader(cache_.get());
+  for (int32_t tokens = 3; tokens < 900; tokens += 30) {
+    const Bucket bucket{.tokens = tokens, .sequences = 8};
+    ASSERT_TRUE(cache_->Prepare(bucket).ok());
+    EXPECT_EQ(Find(&reader, bucket).lookup, Lookup::kHit);
+    if (tokens % 60 == 3) cache_->Withdraw(bucket);
+  }
+  other.join();
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,125 @@
+#include "engine/review/ladder_fitter.h"
+
+#include <random>
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 1};
+
+CostModel TokenCosts() {
+  CostModel::State state;
+  state.law[1] = 1e-6;
+  CostModel costs;
+  costs.Restore(state);
+  return costs;
+}
+
+std::vector<int32_t> Tokens(const Ladder& ladder) {
+  std::vector<int32_t> tokens;
+  for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
+  return tokens;
+}
+
+class LadderFitterTest : public ::testing::Test {
+ protected:
+  std::vector<int32_t> Fit(const std::vector<WeightedSize>& totals) const {
+    return Tokens(LadderFitter(options_, kLimits, costs_, prices_).Fit(totals));
+  }
+  std::vector<int32_t> Prune(const std::vector<int32_t>& capacities,
+                             const std::vector<WeightedSize>& totals) const {
+    return Tokens(LadderFitter(options_, kLimits, costs_, prices_)
+                      .Prune(MakePackedLadder(capacities, kLimits), totals));
+  }
+
+  LadderOptions options_;
+  const CostModel costs_ = TokenCosts();
+  BucketPrices prices_{.seconds = [](const Bucket&) { return 0.0; },
+                       .memory_bytes = [](const Bucket& bucket) { return bucket.tokens; }};
+};
+
+TEST_F(LadderFitterTest, FitsTheTotalsAndKeepsTheFloor) {
+  options_.min_tokens = 16;
+  options_.max_buckets = 4;
+  EXPECT_THAT(Fit({{90, 5}, {500, 5}, {700, 5}}), ElementsAre(90, 500, 700, 1000));
+  options_.max_buckets = 3;
+  EXPECT_THAT(Fit({{90, 5}, {500, 5}, {700, 5}}), ElementsAre(90, 700, 1000));
+  // 16 * 8 < 990 and 16 * 8 * 8 > 990.
+  options_.max_buckets = 16;
+  EXPECT_THAT(Fit({{990, 5}}), ElementsAre(125, 990, 1000));
+  EXPECT_THAT(Fit({}), ElementsAre(126, 1000));
+}
+
+TEST_F(LadderFitterTest, TotalsBelowTheSmallestCapacityAreRaised) {
+  options_.min_tokens = 200;
+  EXPECT_THAT(Fit({{3, 5}, {90, 5}, {500, 5}}), ElementsAre(200, 500, 1000));
+  options_.min_tokens = 5000;
+  EXPECT_THAT(Fit({{3, 5}, {90, 5}}), ElementsAre(1000));
+}
+
+TEST_F(LadderFitterTest, BucketsMustPayTheirPrice) {
+  prices_.seconds = [](const Bucket& bucket) { return bucket.tokens == 700 ? 0.0 : 1e-3; };
+  EXPECT_THAT(Fit({{690, 5}, {700, 1}}), ElementsAre(105, 700, 1000));
+}
+
+TEST_F(LadderFitterTest, NoGapIsWiderThanTheFloor) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    options_.min_tokens = 1 + static_cast<int32_t>(random() % 40);
+    options_.max_buckets = 6 + static_cast<int32_t>(random() % 20);
+    std::set<int32_t> tokens;
+    for (uint64_t n = random() % 30; n > 0; --n)
+      tokens.insert(1 + static_cast<int32_t>(random() % 1000));
+    std::vector<WeightedSize> totals;
+    for (const int32_t t : tokens) totals.push_back({t, 1.0 + static_cast<double>(random() % 9)});
+    const std::vector<int32_t> fitted = Fit(totals);
+    ASSERT_LE(fitted.size(), static_cast<size_t>(options_.max_buckets));
+    int32_t previous = options_.min_tokens;
+    for (const int32_t capacity : fitted) {
+      // Capacities of the floor are rounded down.
+      EXPECT_LE(capacity, 10.0 * (previous + 1)) << previous;
+      previous = capacity;
+    }
+  }
+}
+
+TEST_F(LadderFitterTest, DropsWhatServesTooLittle) {
+  options_.min_bucket_usage = 0.1;
+  const std::vector<WeightedSize> totals = {{50, 6}, {150, 5}, {250, 80}, {800, 9}};
+  // 100 gives its batches to 200, which then serves enough.
+  EXPECT_THAT(Prune({100, 200, 300, 900}, totals), ElementsAre(200, 300, 1000));
+  // Too few batches to tell.
+  EXPECT_THAT(Prune({100, 200}, {{50, 1}, {950, 30}}), ElementsAre(100, 200, 1000));
+}
+
+TEST_F(LadderFitterTest, DropsTheLeastBenefitPerByteUntilMemorySuffices) {
+  const std::vector<WeightedSize> totals = {{100, 10}, {400, 1}, {600, 30}};
+  EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 400, 600, 1000));
+  options_.memory_limit_bytes = 2099;
+  EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 600, 1000));
+  options_.memory_limit_bytes = 1500;
+  EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 1000));
+  options_.memory_limit_bytes = 1;  // the largest stays whatever it needs
+  EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(1000));
+  // Nothing is known of the traffic: the largest first.
+  options_.memory_limit_bytes = 1600;
+  EXPECT_THAT(Prune({100, 400, 600}, {}), ElementsAre(100, 400, 1000));
+}
+
+TEST(Pool, IsTheMean) {
+  const std::vector<WeightedSize> pooled = Pool({{{{5, 2}, {7, 4}}, {{7, 2}, {9, 2}}}});
+  ASSERT_EQ(pooled.size(), 3u);
+  EXPECT_EQ(pooled[0].weight, 1);
+  EXPECT_EQ(pooled[1].tokens, 7);
+  EXPECT_EQ(pooled[1].weight, 3);
+}
+
+}  // namespace
+}  // namespace sluice

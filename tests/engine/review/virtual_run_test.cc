@@ -1,0 +1,227 @@
+#include "engine/review/virtual_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/schedule/room.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::chrono::minutes kHalfLife(5);
+
+MonoTime At(int64_t us) { return MonoTime(std::chrono::microseconds(us)); }
+
+double Cost(const StepShape& step) { return 60e-6 + 0.04e-6 * step.bucket.tokens; }
+
+struct Scenario {
+  BatchOptions batch;
+  std::shared_ptr<const Ladder> ladder;
+  std::vector<Arrival> arrivals;
+  bool recompute = false;
+  int32_t chunk_tokens = 0;
+};
+
+// Anything that may happen: policies, bounds, priorities, deadlines, several steps, over- and
+// underload.
+Scenario RandomScenario(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Scenario scenario;
+  scenario.batch.policy = static_cast<PolicyKind>(random() % 4);
+  scenario.batch.max_overtakes = static_cast<int32_t>(random() % 3 == 0 ? 0 : random() % 20);
+  scenario.batch.max_queue_delay_us = random() % 2 == 0 ? 0 : static_cast<int64_t>(random() % 2000);
+  scenario.batch.priority_step_us = static_cast<int64_t>(random() % 5000);
+  const LadderLimits limits{.max_tokens = 2048,
+                            .max_sequences = 1 + static_cast<int32_t>(random() % 64),
+                            .tile_tokens = 32};
+  const bool padded = scenario.batch.policy == PolicyKind::kPaddedBuckets ||
+                      scenario.batch.policy == PolicyKind::kStaticPadded;
+  scenario.ladder = std::make_shared<const Ladder>(
+      padded ? BuildPaddedLadder(scenario.batch.policy, limits, 1024)
+             : *BuildLadder({.strategy = StrategyKind::kGeometric, .ratio = 2}, limits));
+  const bool deadlines = random() % 2 == 0;
+  const bool steps = random() % 2 == 0;
+  scenario.recompute = random() % 2 == 0;
+  scenario.batch.prefill_tokens = random() % 3 == 0 ? 0 : 1 + static_cast<int32_t>(random() % 600);
+  scenario.batch.continuous = random() % 4 != 0;
+  if (scenario.batch.policy == PolicyKind::kCutAndFill) {
+    scenario.chunk_tokens = RunLimitsOf(scenario.batch, scenario.ladder->largest()).chunk_tokens;
+  }
+  std::exponential_distribution<double> gap(static_cast<double>(1 + random() % 100) * 1e-3);
+  double now_us = 0;
+  for (size_t i = 0; i < 300 + random() % 200; ++i) {
+    now_us += gap(random);
+    Arrival& arrival = scenario.arrivals.emplace_back();
+    arrival.at = At(static_cast<int64_t>(now_us));
+    arrival.tokens = 1 + static_cast<int32_t>(random() % (random() % 4 == 0 ? 1000 : 200));
+    if (steps) arrival.steps = 1 + static_cast<int32_t>(random() % 6);
+    arrival.priority = 1 + static_cast<int>(random() % kPriorityLevels);
+    if (deadlines && random() % 2 == 0) {
+      arrival.deadline = arrival.at + std::chrono::microseconds(1 + random() % 20'000);
+    }
+  }
+  return scenario;
+}
+
+// Expects the invariants of every batch and every end; remembers both for comparison.
+class Witness {
+ public:
+  explicit Witness(const Scenario& scenario)
+      : scenario_(scenario), ends_(scenario.arrivals.size()) {}
+
+  VirtualResult Run() {
+    Scheduler scheduler(scenario_.batch, kHalfLife, scenario_.ladder, CostModel(), nullptr);
+    const VirtualRunOptions options{
+        .cost = Cost,
+        .recompute = scenario_.recompute,
+        .chunk_tokens = scenario_.chunk_tokens,
+        .on_batch = [this](const VirtualBatch& batch) { OnBatch(batch); },
+        .on_done = [this](size_t arrival, MonoTime end, bool ran) { OnDone(arrival, end, ran); }};
+    const VirtualResult result = RunVirtually(scenario_.arrivals, options, &scheduler);
+    EXPECT_TRUE(scheduler.queue().empty());
+    for (const std::vector<MonoTime>& ends : ends_) EXPECT_EQ(ends.size(), 1u);
+    EXPECT_EQ(result.sequences + result.expired, static_cast<int64_t>(scenario_.arrivals.size()));
+    return result;
+  }
+
+  const std::vector<std::vector<MonoTime>>& ends() const { return ends_; }
+  const std::vector<uint64_t>& tickets() const { return tickets_; }
+
+ private:
+  void OnBatch(const VirtualBatch& batch) {
+    BatchSize size{};
+    for (const WaitingSequence* sequence : batch.sequences) {
+      size.tokens += sequence->tokens;
+      ++size.sequences;
+      size.longest = std::max(size.longest, sequence->tokens);
+      EXPECT_GE(batch.start, sequence->queued);
+      EXPECT_GT(sequence->deadline, batch.start);
+      EXPECT_TRUE(ends_[sequence->ticket].empty());
+      // Whoever has a deadline may be given up and run nevertheless, since the estimate erred; running
+      // ones pass whom they like.
+      if (sequence->deadline == MonoTime::max() && !AnyRuns()) {
+        EXPECT_LE(sequence->overtaken, MaxOvertakes());
+      }
+      tickets_.push_back(sequence->ticket);
+    }
+    EXPECT_EQ(size, batch.decision.size);
+    EXPECT_TRUE(batch.decision.bucket.Fits(size));
+    EXPECT_GE(batch.start, last_end_);
+    EXPECT_GT(batch.end, batch.start);
+    last_end_ = batch.end;
+  }
+
+  void OnDone(size_t arrival, MonoTime end, bool ran) {
+    ends_[arrival].push_back(end);
+    if (!ran) {
+      EXPECT_GE(end, scenario_.arrivals[arrival].deadline);
+    }
+  }
+
+  bool AnyRuns() const {
+    return scenario_.batch.policy == PolicyKind::kCutAndFill && !scenario_.recompute;
+  }
+  int32_t MaxOvertakes() const {
+    const bool in_order = scenario_.batch.policy == PolicyKind::kFifoPacked ||
+                          scenario_.batch.policy == PolicyKind::kStaticPadded;
+    return in_order ? 0 : scenario_.batch.max_overtakes;
+  }
+
+  const Scenario& scenario_;
+  std::vector<std::vector<MonoTime>> ends_;  // by arrival: exactly one
+  std::vector<uint64_t> tickets_;
+  MonoTime last_end_{};
+};
+
+// Thousands of seeds of about 300 sequences each: a million.
+TEST(RunVirtually, KeepsItsInvariants) {
+  int64_t sequences = 0;
+  for (uint64_t seed = 1; seed <= 3300; ++seed) {
+    SCOPED_TRACE(seed);
+    const Scenario scenario = RandomScenario(seed);
+    sequences += static_cast<int64_t>(scenario.arrivals.size());
+    Witness witness(scenario);
+    witness.Run();
+    if (HasFailure()) return;
+    if (seed % 10 != 0) continue;
+    Witness again(scenario);
+    again.Run();
+    ASSERT_EQ(witness.tickets(), again.tickets());
+    ASSERT_EQ(witness.ends(), again.ends());
+  }
+  EXPECT_GT(sequences, 1'000'000);
+}
+
+TEST(RunVirtually, CountsWhatRan) {
+  const std::vector<Arrival> arrivals = {{.at = At(0), .tokens = 100},
+                                         {.at = At(10), .tokens = 50, .steps = 2},
+                                         {.at = At(20), .tokens = 1, .deadline = At(30)}};
+  for (const bool recompute : {false, true}) {
+    Scheduler scheduler({.policy = PolicyKind::kFifoPacked}, kHalfLife,
+                        std::make_shared<const Ladder>(Ladder(
+                            {{.tokens = 128, .sequences = 8}, {.tokens = 256, .sequences = 8}})),
+                        CostModel(), nullptr);
+    const VirtualResult result = RunVirtually(
+        arrivals, {.cost = [](const StepShape&) { return 100e-6; }, .recompute = recompute},
+        &scheduler);
+    EXPECT_EQ(result.sequences, 2);
+    EXPECT_EQ(result.expired, 1);  // while the first batch ran
+    EXPECT_EQ(result.batches, 3);
+    EXPECT_EQ(result.useful_tokens, 100 + 50 + (recompute ? 51 : 1));
+    EXPECT_EQ(result.bucket_tokens, 3 * 128);
+    EXPECT_DOUBLE_EQ(result.span_seconds, 300e-6);
+    EXPECT_DOUBLE_EQ(result.busy_seconds, 300e-6);
+    EXPECT_DOUBLE_EQ(result.latency_sum_seconds, 100e-6 + 290e-6);
+  }
+}
+
+TEST(RunVirtually, APromptInChunksIsOneStep) {
+  const std::vector<Arrival> arrivals = {{.at = At(0), .tokens = 100, .steps = 3},
+                                         {.at = At(5), .tokens = 30}};
+  Scheduler scheduler({.prefill_tokens = 40}, kHalfLife,
+                      std::make_shared<const Ladder>(Ladder({{.tokens = 128, .sequences = 8}})),
+                      CostModel(), nullptr);
+  std::vector<std::vector<int32_t>> batches;
+  const VirtualResult result =
+      RunVirtually(arrivals,
+                   {.cost = [](const StepShape&) { return 10e-6; },
+                    .chunk_tokens = 40,
+                    .on_batch =
+                        [&](const VirtualBatch& batch) {
+                          auto& tokens = batches.emplace_back();
+                          for (const auto* sequence : batch.sequences) {
+                            tokens.push_back(sequence->tokens);
+                            EXPECT_EQ(sequence->running, sequence->first_position > 0);
+                          }
+                        }},
+                   &scheduler);
+  EXPECT_EQ(batches, (std::vector<std::vector<int32_t>>{{40}, {40, 30}, {20}, {1}, {1}}));
+  EXPECT_EQ(result.sequences, 2);
+  EXPECT_EQ(result.useful_tokens, 132);
+}
+
+TEST(RunVirtually, TimersFireAtTheirTimes) {
+  const std::vector<Arrival> arrivals = {{.at = At(5), .tokens = 10}, {.at = At(95), .tokens = 10}};
+  std::vector<MonoTime> fired;
+  Scheduler scheduler({}, kHalfLife,
+                      std::make_shared<const Ladder>(Ladder({{.tokens = 16, .sequences = 8}})),
+                      CostModel(), nullptr);
+  RunVirtually(arrivals,
+               {.cost = [](const StepShape&) { return 10e-6; },
+                .on_timer =
+                    [&](MonoTime now, Scheduler*) {
+                      fired.push_back(now);
+                      return fired.size() == 3 ? MonoTime::max()
+                                               : now + std::chrono::microseconds(40);
+                    }},
+               &scheduler);
+  EXPECT_EQ(fired, (std::vector<MonoTime>{At(5), At(45), At(85)}));
+}
+
+}  // namespace
+}  // namespace sluice

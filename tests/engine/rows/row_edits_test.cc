@@ -1,0 +1,161 @@
+#include "engine/rows/row_edits.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kEos = 2, kOtherEos = 9;
+
+Request MakeRequest() {
+  auto model = std::make_shared<Model>();
+  model->config.vocab_size = 100;
+  model->config.eos_token_ids = {kEos, kOtherEos};
+  Request request;
+  request.model = std::move(model);
+  return request;
+}
+
+std::vector<int32_t> BannedAt(RowEdits* edits, int32_t index) {
+  const kernels::LogitEdits* now = edits->At(index);
+  if (now == nullptr) return {};
+  std::vector<int32_t> banned(now->banned.begin(), now->banned.end());
+  std::sort(banned.begin(), banned.end());
+  return banned;
+}
+
+std::map<int32_t, int32_t> SeenAt(RowEdits* edits, int32_t index) {
+  std::map<int32_t, int32_t> counts;
+  const kernels::LogitEdits* now = edits->At(index);
+  if (now == nullptr) return counts;
+  for (const kernels::SeenToken& seen : now->seen) {
+    EXPECT_TRUE(counts.emplace(seen.token, seen.generated).second) << seen.token << " comes twice";
+  }
+  return counts;
+}
+
+TEST(RowEditsTest, DefaultsWantNone) {
+  Request request = MakeRequest();
+  EXPECT_FALSE(RowEdits::Wanted(request));
+  request.stop.ids = {5};
+  request.stop.texts = {"x"};
+  request.stop.ignore_eos = true;
+  EXPECT_FALSE(RowEdits::Wanted(request)) << "what ends a row edits nothing";
+  RowEdits edits(request, std::vector<int32_t>{1, 2}, 4);
+  EXPECT_EQ(edits.At(0), nullptr);
+  edits.Keep(7);
+  EXPECT_EQ(edits.At(1), nullptr);
+}
+
+TEST(RowEditsTest, EachRuleWantsThem) {
+  const auto wanted = [](auto change) {
+    Request request = MakeRequest();
+    change(&request);
+    RowEdits edits(request, std::vector<int32_t>{1}, 4);
+    edits.Keep(3);
+    const bool at = edits.At(1) != nullptr;
+    EXPECT_EQ(at, RowEdits::Wanted(request));
+    return at;
+  };
+  EXPECT_TRUE(wanted([](Request* r) { r->edits.repetition_penalty = 0.9f; }));
+  EXPECT_TRUE(wanted([](Request* r) { r->edits.presence_penalty = -1; }));
+  EXPECT_TRUE(wanted([](Request* r) { r->edits.frequency_penalty = 1; }));
+  EXPECT_TRUE(wanted([](Request* r) { r->edits.bias = {{4, 1}}; }));
+  EXPECT_TRUE(wanted([](Request* r) { r->edits.allowed = {4}; }));
+  EXPECT_TRUE(wanted([](Request* r) { r->stop.min_tokens = 2; }));
+}
+
+TEST(RowEditsTest, HandsTheRulesOn) {
+  Request request = MakeRequest();
+  request.edits = {.repetition_penalty = 1.5f,
+                   .presence_penalty = 0.25f,
+                   .frequency_penalty = -0.5f,
+                   .bias = {{4, 1.0f}, {1, -2.0f}},
+                   .allowed = {1, 4, 8}};
+  RowEdits edits(request, std::vector<int32_t>{1}, 1);
+  const kernels::LogitEdits* at = edits.At(0);
+  ASSERT_NE(at, nullptr);
+  EXPECT_EQ(at->repetition, 1.5f);
+  EXPECT_EQ(at->presence, 0.25f);
+  EXPECT_EQ(at->frequency, -0.5f);
+  ASSERT_EQ(at->bias.size(), 2u);
+  EXPECT_EQ(at->bias[1].token, 1);
+  EXPECT_EQ(at->bias[1].bias, -2.0f);
+  EXPECT_EQ(std::vector<int32_t>(at->allowed.begin(), at->allowed.end()), request.edits.allowed);
+  EXPECT_TRUE(at->banned.empty());
+}
+
+TEST(RowEditsTest, EndingTokensAreBannedUntilThereAreEnough) {
+  Request request = MakeRequest();
+  request.stop.ids = {5, kOtherEos};
+  request.stop.min_tokens = 2;
+  RowEdits both(request, {}, 4);
+  const std::vector<int32_t> ending = {kEos, 5, kOtherEos};
+  EXPECT_EQ(BannedAt(&both, 0), ending);
+  EXPECT_EQ(BannedAt(&both, 1), ending);
+  EXPECT_EQ(both.At(2), nullptr);
+  request.stop.ignore_eos = true;
+  RowEdits ignoring(request, {}, 4);
+  EXPECT_EQ(BannedAt(&ignoring, 0), (std::vector<int32_t>{5, kOtherEos}));
+  request.stop.ids.clear();
+  RowEdits nothing(request, {}, 4);
+  EXPECT_EQ(nothing.At(0), nullptr) << "nothing ends this row";
+}
+
+TEST(RowEditsTest, CountsWhatWasSeen) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    Request request = MakeRequest();
+    if (seed % 3 != 0) request.edits.repetition_penalty = 1.2f;
+    if (seed % 3 != 1) request.edits.presence_penalty = 0.5f;
+    std::vector<int32_t> prompt(random() % 30);
+    for (int32_t& token : prompt) token = static_cast<int32_t>(random() % 20);
+    constexpr int32_t kGenerated = 40;
+    RowEdits edits(request, prompt, kGenerated);
+    std::map<int32_t, int32_t> expected;
+    // Without the repetition penalty, the prompt has no effect.
+    if (seed % 3 != 0) {
+      for (int32_t token : prompt) expected[token] = 0;
+    }
+    const kernels::LogitEdits* first = nullptr;
+    const kernels::SeenToken* storage = nullptr;
+    for (int32_t i = 0; i < kGenerated; ++i) {
+      ASSERT_EQ(SeenAt(&edits, i), expected) << "after " << i;
+      if (const kernels::LogitEdits* at = edits.At(i); at != nullptr) {
+        if (first == nullptr) storage = at->seen.data();
+        first = at;
+        ASSERT_EQ(at->seen.data(), storage) << "room was not reserved";
+      }
+      const auto token = static_cast<int32_t>(random() % 60);
+      edits.Keep(token);
+      ++expected[token];
+    }
+    EXPECT_EQ(SeenAt(&edits, kGenerated), expected);
+  }
+}
+
+TEST(EndsTest, EosAndStopIds) {
+  Request request = MakeRequest();
+  request.stop.ids = {5, 7};
+  const auto ending = [&] {
+    std::vector<int32_t> tokens;
+    for (int32_t token = 0; token < 100; ++token) {
+      if (Ends(request, token)) tokens.push_back(token);
+    }
+    return tokens;
+  };
+  EXPECT_EQ(ending(), (std::vector<int32_t>{kEos, 5, 7, kOtherEos}));
+  request.stop.ignore_eos = true;
+  EXPECT_EQ(ending(), (std::vector<int32_t>{5, 7}));
+  request.stop.ids = {kEos, 5};
+  EXPECT_EQ(ending(), (std::vector<int32_t>{kEos, 5}))
+      << "named by the request, an eos does end it";
+}
+
+}  // namespace
+}  // namespace sluice

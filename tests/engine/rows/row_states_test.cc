@@ -1,0 +1,128 @@
+#include "engine/rows/row_states.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/support/fake_backend.h"
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kLength = 7;
+
+Request RequestFor(uint32_t outputs, Pooling pooling, bool normalize = false) {
+  Request request;
+  request.model = FakeModel(FakeConfig());
+  request.outputs = outputs;
+  request.states.pooling = pooling;
+  request.states.normalize = normalize;
+  return request;
+}
+
+// [kLength, hidden_size]
+std::vector<std::vector<float>> RandomStates(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<float>> states(kLength, std::vector<float>(FakeConfig().hidden_size));
+  for (auto& state : states) {
+    for (float& value : state) value = normal(random);
+  }
+  return states;
+}
+
+// Feeds [begin, end) as a step that computes it would.
+void Feed(const std::vector<std::vector<float>>& states, int32_t begin, int32_t end,
+          RowStates* row) {
+  for (int32_t position = begin; position < end; ++position) {
+    if (!row->Wants(position)) continue;
+    EXPECT_TRUE(row->Take(position, states[static_cast<size_t>(position)]));
+  }
+}
+
+std::vector<float> EmbeddingOf(RowStates* row) {
+  Reply reply;
+  reply.embedding.resize(FakeConfig().hidden_size);
+  EXPECT_TRUE(row->Finish(0, &reply));
+  return reply.embedding;
+}
+
+std::vector<float> MeanOf(const std::vector<std::vector<float>>& states) {
+  std::vector<float> mean;
+  for (size_t i = 0; i < states[0].size(); ++i) {
+    double sum = 0;
+    for (const auto& state : states) sum += state[i];
+    mean.push_back(static_cast<float>(sum / kLength));
+  }
+  return mean;
+}
+
+TEST(RowStatesTest, PoolsWhatItIsToldTo) {
+  const auto states = RandomStates(1);
+  const std::pair<Pooling, std::vector<float>> cases[] = {
+      {Pooling::kMean, MeanOf(states)}, {Pooling::kCls, states[0]}, {Pooling::kLast, states[6]}};
+  for (const auto& [pooling, expected] : cases) {
+    SCOPED_TRACE(static_cast<int>(pooling));
+    const Request request = RequestFor(kOutputEmbedding, pooling);
+    RowStates row(request, kLength);
+    EXPECT_EQ(row.OnlyLast(), pooling == Pooling::kLast);
+    Feed(states, 0, kLength, &row);
+    EXPECT_EQ(EmbeddingOf(&row), expected);
+  }
+}
+
+TEST(RowStatesTest, CutsAndRecomputationsChangeNoBit) {
+  const uint64_t seed = 77;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const auto states = RandomStates(2);
+  for (int round = 0; round < 200; ++round) {
+    for (const Pooling pooling : {Pooling::kMean, Pooling::kCls, Pooling::kLast}) {
+      const Request request = RequestFor(kOutputEmbedding, pooling);
+      RowStates whole(request, kLength), cut(request, kLength);
+      Feed(states, 0, kLength, &whole);
+      int32_t at = 0;
+      while (at < kLength) {
+        if (random() % 3 == 0) at = 0;  // preempted: all of it again
+        const auto end = at + 1 + static_cast<int32_t>(random() % (kLength - at));
+        Feed(states, at, end, &cut);
+        at = end;
+      }
+      ASSERT_EQ(EmbeddingOf(&whole), EmbeddingOf(&cut));
+    }
+  }
+}
+
+TEST(RowStatesTest, ANormalizedEmbeddingHasLengthOneAndZeroStaysZero) {
+  const Request request = RequestFor(kOutputEmbedding, Pooling::kMean, true);
+  RowStates row(request, kLength);
+  Feed(RandomStates(3), 0, kLength, &row);
+  double squares = 0;
+  for (const float value : EmbeddingOf(&row)) squares += double{value} * value;
+  EXPECT_NEAR(squares, 1, 1e-6);
+  RowStates zero(request, kLength);
+  Feed(std::vector<std::vector<float>>(kLength, std::vector<float>(5)), 0, kLength, &zero);
+  EXPECT_EQ(EmbeddingOf(&zero), std::vector<float>(5));
+}
+
+TEST(RowStatesTest, WhatIsNotFiniteIsNoResult) {
+  const Request request = RequestFor(kOutputEmbedding, Pooling::kMean);
+  RowStates row(request, kLength);
+  std::vector<float> state(5, 1.0f);
+  state[3] = INFINITY;
+  EXPECT_FALSE(row.Take(0, state));
+}
+
+TEST(RowStatesTest, NothingIsWantedTwice) {
+  const Request request = RequestFor(kOutputEmbedding, Pooling::kMean);
+  RowStates row(request, kLength);
+  const auto states = RandomStates(4);
+  Feed(states, 0, 3, &row);
+  EXPECT_FALSE(row.Wants(0) || row.Wants(2));
+  EXPECT_TRUE(row.Wants(3) && row.Wants(6));
+  EXPECT_FALSE(row.Wants(7)) << "behind the prompt";
+}
+
+}  // namespace
+}  // namespace sluice

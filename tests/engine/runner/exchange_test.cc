@@ -1,0 +1,157 @@
+// Models that are replaced and withdrawn while they serve.
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+std::shared_ptr<const Model> ModelWithVocabulary(int64_t size, const std::string& name = "fake",
+                                                 int64_t version = 1) {
+  ModelConfig config = FakeConfig();
+  config.vocab_size = size;
+  return FakeModel(config, name, version);
+}
+
+constexpr int32_t kHeld = 90;  // no warm-up has this token
+
+// Has the batches of sequences that begin with kHeld wait at the gate.
+void HoldAt(Gate* gate, Harness* harness) {
+  harness->backend.OnReplay([gate](const RecordedBatch& batch) {
+    if (Ran({batch}, {kHeld})) gate->Pass();
+    return absl::OkStatus();
+  });
+}
+
+TEST(Exchange, RequestsFinishOnTheModelThatTheyStartedWith) {
+  Gate gate;
+  Harness harness;
+  HoldAt(&gate, &harness);
+  const auto before = harness.Submit(harness.MakeRequest({{kHeld, 2}}, /*max_tokens=*/5));
+  gate.AwaitArrivals(1);
+  const auto successor = ModelWithVocabulary(13);
+  ASSERT_TRUE(harness.engine->Serve(successor).ok()) << "it does not wait for the other's requests";
+  EXPECT_EQ(*harness.engine->Resolve("fake", "1"), successor);
+  Request request = harness.MakeRequest({{1, 2}}, /*max_tokens=*/5);
+  request.model = successor;
+  const auto after = harness.Submit(request);
+  gate.Open();
+  before->AwaitDone();
+  after->AwaitDone();
+  EXPECT_EQ(before->row_tokens(0), Greedy({kHeld, 2}, 5));
+  EXPECT_EQ(after->row_tokens(0), Greedy({1, 2}, 5, 13));
+}
+
+TEST(Exchange, AWithdrawnModelTakesNothingAndCanStillBeCancelled) {
+  Gate gate;
+  Harness harness;
+  const int plans = harness.backend.live_plans();
+  HoldAt(&gate, &harness);
+  RequestId id = 0;
+  const auto running = harness.Submit(harness.MakeRequest({{kHeld}}, /*max_tokens=*/9), &id);
+  gate.AwaitArrivals(1);
+  ASSERT_TRUE(harness.engine->Exchange({.serve = {}, .withdraw = {harness.model}}).ok());
+  EXPECT_THAT(harness.engine->Models(), IsEmpty());
+  EXPECT_EQ(harness.engine->Resolve("fake", "").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(harness.engine
+                ->Submit(harness.MakeRequest({{1}}), std::make_shared<RecordingSink>(),
+                         harness.clock.Now())
+                .status()
+                .code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(harness.backend.live_plans(), plans) << "something runs on it";
+  harness.engine->Cancel(id);
+  gate.Open();
+  running->AwaitDone();
+  EXPECT_EQ(running->status().code(), absl::StatusCode::kCancelled);
+  harness.backend.AwaitLivePlans(0);
+}
+
+TEST(Exchange, IsAllOrNothing) {
+  Harness harness;
+  const auto second = FakeModel(FakeConfig(), "second");
+  const auto broken = FakeModel(FakeConfig(), "broken");
+  const int plans = harness.backend.live_plans();
+  int prepared = 0;
+  harness.backend.OnPrepare([&](const Bucket&) {
+    return ++prepared > plans ? absl::DataLossError("broken") : absl::OkStatus();
+  });
+  const ModelChange change = {.serve = {second, broken}, .withdraw = {harness.model}};
+  EXPECT_EQ(harness.engine->Exchange(change).code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(harness.engine->Models(), UnorderedElementsAre(harness.model));
+  EXPECT_EQ(harness.backend.live_plans(), plans);
+  harness.backend.OnPrepare([](const Bucket&) { return absl::OkStatus(); });
+  ASSERT_TRUE(harness.engine->Exchange(change).ok());
+  EXPECT_THAT(harness.engine->Models(), UnorderedElementsAre(second, broken));
+}
+
+TEST(Exchange, AnUnknownSnapshotChangesNothing) {
+  Harness harness;
+  const auto twin = FakeModel(FakeConfig());  // has the name and version of the one that is served
+  const absl::Status status =
+      harness.engine->Exchange({.serve = {FakeModel(FakeConfig(), "new")}, .withdraw = {twin}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'fake'"));
+  EXPECT_THAT(harness.engine->Models(), UnorderedElementsAre(harness.model));
+}
+
+TEST(Exchange, FilesOfModelsThatExistAtATimeDiffer) {
+  EngineOptions options = SmallOptions();
+  options.history.journal = ::testing::TempDir() + "/exchange_journal";
+  Gate gate;
+  Harness harness(options);
+  HoldAt(&gate, &harness);
+  const auto running = harness.Submit(harness.MakeRequest({{kHeld}}));
+  gate.AwaitArrivals(1);
+  // The first one's journal is still open.
+  EXPECT_TRUE(harness.engine->Serve(FakeModel(FakeConfig())).ok());
+  gate.Open();
+  running->AwaitDone();
+}
+
+// Whoever resolves and submits again after NotFound is always served, however models come and go.
+TEST(Exchange, LosesNoRequest) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  Harness harness;
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> callers;
+  for (uint64_t caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&, random = std::mt19937_64(seed + caller)]() mutable {
+      while (!stop) {
+        const auto first = static_cast<int32_t>(random() % 13);
+        absl::StatusOr<RequestId> id = absl::NotFoundError("");
+        const auto sink = std::make_shared<RecordingSink>();
+        int64_t vocabulary = 0;
+        for (int tries = 0; tries < 5 && absl::IsNotFound(id.status()); ++tries) {
+          Request request = harness.MakeRequest({{first}}, /*max_tokens=*/2);
+          request.model = *harness.engine->Resolve("fake", "");
+          vocabulary = request.model->config.vocab_size;
+          id = harness.engine->Submit(std::move(request), sink, harness.clock.Now());
+        }
+        ASSERT_TRUE(id.ok()) << id.status();
+        sink->AwaitDone();
+        ASSERT_TRUE(sink->status().ok()) << sink->status();
+        ASSERT_EQ(sink->row_tokens(0), Greedy({first}, 2, vocabulary));
+      }
+    });
+  }
+  for (int64_t round = 0; round < 40; ++round) {
+    ASSERT_TRUE(harness.engine->Serve(ModelWithVocabulary(13 + round)).ok());
+  }
+  stop = true;
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(harness.observer.admitted(), harness.observer.done());
+  EXPECT_EQ(harness.engine->Stats().size(), 1u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,200 @@
+// What becomes of requests when the device fails, hangs or has no memory.
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/reason.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// Has steps of more than `most` sequences, and any with a sequence that begins with `never`, fail for
+// want of memory.
+void LimitMemory(Harness* harness, size_t most, int32_t never = -1) {
+  harness->backend.OnReplay([most, never](const RecordedBatch& batch) {
+    for (const std::vector<int32_t>& sequence : batch.sequences) {
+      if (sequence[0] == never) return absl::ResourceExhaustedError("out of pages");
+    }
+    return batch.sequences.size() > most ? absl::ResourceExhaustedError("out of pages")
+                                         : absl::OkStatus();
+  });
+}
+
+EngineOptions Wide() {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_sequences = 16;
+  return options;
+}
+
+// Submits while the first replay is held, so that the requests ride together.
+std::vector<std::shared_ptr<RecordingSink>> RideTogether(
+    Harness* harness, const std::vector<std::vector<std::vector<int32_t>>>& requests,
+    const std::function<void()>& then) {
+  Gate gate;
+  harness->HoldReplaysAt(&gate);
+  const auto first = harness->Submit(harness->MakeRequest({{1}}));
+  gate.AwaitArrivals(1);
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (const auto& rows : requests) {
+    sinks.push_back(harness->Submit(harness->MakeRequest(rows, /*max_tokens=*/3)));
+  }
+  then();
+  gate.Open();
+  first->AwaitDone();
+  for (const auto& sink : sinks) sink->AwaitDone();
+  return sinks;
+}
+
+TEST(FailingDevice, AStepWithoutMemoryRunsInParts) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    Harness harness(Wide());
+    std::vector<std::vector<std::vector<int32_t>>> requests(1 + random() % 12);
+    for (auto& rows : requests) {
+      rows.resize(1 + random() % 3);
+      for (auto& row : rows) row.assign(1 + random() % 6, static_cast<int32_t>(2 + random() % 90));
+    }
+    const size_t most = 1 + random() % 4;
+    const auto sinks = RideTogether(&harness, requests, [&] { LimitMemory(&harness, most); });
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      EXPECT_TRUE(sinks[i]->status().ok()) << sinks[i]->status();
+      for (size_t row = 0; row < requests[i].size(); ++row) {
+        EXPECT_EQ(sinks[i]->row_tokens(static_cast<int32_t>(row)), Greedy(requests[i][row], 3));
+      }
+    }
+    EXPECT_EQ(harness.engine->Stats()[0].estimated_drain, nanoseconds(0));
+    EXPECT_EQ(harness.engine->Stats()[0].kv.held, 0);
+  }
+}
+
+TEST(FailingDevice, WhatHasNoMemoryAloneFailsAlone) {
+  Harness harness(Wide());
+  const auto sinks = RideTogether(&harness, {{{2}}, {{3}, {4}}, {{5}}, {{6}}},
+                                  [&] { LimitMemory(&harness, 16, /*never=*/4); });
+  EXPECT_EQ(sinks[1]->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(AttachedReason(sinks[1]->status()), "device_memory");
+  EXPECT_THAT(std::string(sinks[1]->status().message()), HasSubstr("out of pages"));
+  EXPECT_EQ(sinks[0]->row_tokens(0), Greedy({2}, 3));
+  EXPECT_EQ(sinks[2]->row_tokens(0), Greedy({5}, 3));
+  EXPECT_EQ(sinks[3]->row_tokens(0), Greedy({6}, 3));
+  EXPECT_EQ(harness.observer.done(absl::StatusCode::kResourceExhausted), 1);
+}
+
+TEST(FailingDevice, FailedStepsAreCountedUntilOneSucceeds) {
+  Harness harness;
+  harness.backend.OnReplay([](const RecordedBatch&) { return absl::InternalError("lost"); });
+  for (int i = 0; i < 3; ++i) harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+  EXPECT_THAT(harness.observer.step_failures(), ::testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(harness.observer.recoveries(), 0);
+  harness.backend.OnReplay(nullptr);
+  for (int i = 0; i < 2; ++i) harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+  EXPECT_EQ(harness.observer.recoveries(), 1);
+  LimitMemory(&harness, 0);
+  harness.Submit(harness.MakeRequest({{1}, {2}}))->AwaitDone();
+  // The whole, which was split, and two rows.
+  EXPECT_THAT(harness.observer.step_failures(), ::testing::ElementsAre(1, 2, 3, 0, 1, 2));
+}
+
+EngineOptions Watched() {
+  EngineOptions options = SmallOptions();
+  options.watchdog.hang_us = 80'000;
+  options.watchdog.factor = 1;
+  return options;
+}
+
+// Advances as the watchdog looks, until it has found the hang.
+void Outlast(Harness* harness) {
+  while (harness->observer.hangs().empty()) {
+    harness->clock.Advance(milliseconds(5));
+  }
+}
+
+TEST(FailingDevice, AHungReplayEndsEveryRequestOfItsModelAndNoOther) {
+  Gate gate;
+  {
+    Harness harness(Watched());
+    const auto other = FakeModel(FakeConfig(), "other");
+    ASSERT_TRUE(harness.engine->Serve(other).ok());
+    harness.backend.OnReplay([&gate](const RecordedBatch& batch) {
+      if (batch.sequences[0][0] == 1) gate.Pass();
+      return absl::OkStatus();
+    });
+    RequestId id = 0;
+    const auto hung = harness.Submit(harness.MakeRequest({{1}, {1, 2}}, /*max_tokens=*/5), &id);
+    gate.AwaitArrivals(1);
+    const auto waiting = harness.Submit(harness.MakeRequest({{3}}));
+    Outlast(&harness);
+    hung->AwaitDone();
+    waiting->AwaitDone();
+    for (const auto& sink : {hung, waiting}) {
+      EXPECT_EQ(sink->status().code(), absl::StatusCode::kUnavailable);
+      EXPECT_EQ(AttachedReason(sink->status()), "hung");
+    }
+    EXPECT_EQ(harness.observer.hangs(), std::vector<std::string>{"fake"});
+    const auto refused = harness.engine->Submit(harness.MakeRequest({{4}}),
+                                                std::make_shared<RecordingSink>(), MonoTime());
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(harness.observer.rejected(Rejection::kHung), 1);
+    harness.engine->Cancel(id);  // unknown
+    const ModelStats stats = harness.engine->Stats()[0];
+    EXPECT_EQ(stats.waiting_requests + stats.running_requests, 0);
+    EXPECT_EQ(stats.queued_bytes, 0);
+
+    Request request = harness.MakeRequest({{5}});
+    request.model = other;
+    const auto served = harness.Submit(request);
+    served->AwaitDone();
+    EXPECT_EQ(served->row_tokens(0), Greedy({5}, 1));
+    gate.Open();  // it comes back, late: nobody hears of it
+  }
+}
+
+TEST(FailingDevice, AnyThingElseThatHangsIsReported) {
+  class HangingSink : public RecordingSink {
+   public:
+    explicit HangingSink(Gate* gate) : gate_(gate) {}
+    void OnTokens(const GeneratedToken* tokens, int count) override { gate_->Pass(); }
+
+   private:
+    Gate* const gate_;
+  };
+  Gate gate;
+  Harness harness(Watched());
+  const auto sink = std::make_shared<HangingSink>(&gate);
+  ASSERT_TRUE(harness.engine->Submit(harness.MakeRequest({{1}}), sink, harness.clock.Now()).ok());
+  gate.AwaitArrivals(1);
+  Outlast(&harness);
+  EXPECT_EQ(sink->done_calls(), 0);
+  gate.Open();
+  sink->AwaitDone();
+}
+
+TEST(FailingDevice, SlownessThatWasExpectedIsNoHang) {
+  EngineOptions options = Watched();
+  options.watchdog.factor = 100;
+  Harness harness(options);
+  // Each look of the watchdog counts for 20 ms at most, so that two seconds take a hundred.
+  bool slow = false;
+  harness.backend.OnReplay([&](const RecordedBatch&) {
+    harness.clock.Advance(milliseconds(20));
+    for (int i = 0; slow && i < 5; ++i) {
+      harness.clock.AwaitWaiter(harness.clock.Now() + milliseconds(10));
+      harness.clock.Advance(milliseconds(10));
+    }
+    return absl::OkStatus();
+  });
+  for (int i = 0; i < 50; ++i) harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+  slow = true;
+  harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+  EXPECT_TRUE(harness.observer.hangs().empty());
+}
+
+}  // namespace
+}  // namespace sluice

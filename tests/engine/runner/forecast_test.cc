@@ -1,0 +1,107 @@
+// What was seen of requests that ended is in the forecasts by which later ones are refused.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kGenerated = 8;
+
+// Lets the background request's steps take long outside replays, where the costs of plans do not see it.
+class DelayingSink : public RecordingSink {
+ public:
+  DelayingSink(FakeClock* clock, nanoseconds delay) : clock_(clock), delay_(delay) {}
+  void OnTokens(const GeneratedToken* tokens, int count) override {
+    RecordingSink::OnTokens(tokens, count);
+    clock_->Advance(delay_);
+  }
+
+ private:
+  FakeClock* const clock_;
+  const nanoseconds delay_;
+};
+
+// A server whose step takes 1 ms and 0.1 ms for each token of its bucket.
+class ForecastTest : public ::testing::Test {
+ protected:
+  ForecastTest() {
+    harness_.backend.OnReplay([this](const RecordedBatch& batch) {
+      if (Gate* gate = gate_.load(); gate != nullptr) gate->Pass();
+      harness_.clock.Advance(std::chrono::milliseconds(1) +
+                             batch.bucket.tokens * std::chrono::microseconds(100));
+      return absl::OkStatus();
+    });
+  }
+
+  // Rows that share their prefix with no other.
+  Request Generation(int32_t prompt_length, int rows = 1) {
+    std::vector<std::vector<int32_t>> prompts;
+    for (; rows > 0; --rows, ++made_) {
+      prompts.emplace_back(static_cast<size_t>(prompt_length), 1);
+      prompts.back()[0] = made_ % 97;
+      prompts.back()[1] = made_ / 97 % 97;
+    }
+    return harness_.MakeRequest(prompts, kGenerated);
+  }
+
+  void ServeOneByOne(int32_t prompt_length, int count) {
+    for (int i = 0; i < count; ++i) harness_.Submit(Generation(prompt_length))->AwaitDone();
+  }
+
+  // The least patience, within a tenth, with which a request is admitted beside one of three rows that runs. Both are
+  // then served, the one that runs with `delay` after each token.
+  nanoseconds LeastPatience(nanoseconds delay = nanoseconds(0)) {
+    Gate gate;
+    gate_ = &gate;
+    const auto running = std::make_shared<DelayingSink>(&harness_.clock, delay);
+    EXPECT_TRUE(
+        harness_.engine->Submit(Generation(2, /*rows=*/3), running, harness_.clock.Now()).ok());
+    gate.AwaitArrivals(1);
+    nanoseconds patience = std::chrono::milliseconds(1);
+    auto sink = std::make_shared<RecordingSink>();
+    for (;; patience = patience * 11 / 10) {
+      Request request = Generation(2);
+      request.deadline = harness_.clock.Now() + patience;
+      if (harness_.engine->Submit(std::move(request), sink, harness_.clock.Now()).ok()) break;
+    }
+    gate_ = nullptr;
+    gate.Open();
+    running->AwaitDone();
+    sink->AwaitDone();
+    return patience;
+  }
+
+  Harness harness_;
+
+ private:
+  std::atomic<Gate*> gate_ = nullptr;
+  int32_t made_ = 0;
+};
+
+TEST_F(ForecastTest, PromptsOfThoseWhoComeAfterCount) {
+  ServeOneByOne(/*prompt_length=*/40, 200);
+  ServeOneByOne(/*prompt_length=*/2, 200);
+  const nanoseconds among_short = LeastPatience();
+  ServeOneByOne(/*prompt_length=*/40, 200);
+  EXPECT_GT(LeastPatience(), among_short * 5 / 4);
+}
+
+TEST_F(ForecastTest, MissesRaiseThemAndSuccessLowersThem) {
+  ServeOneByOne(/*prompt_length=*/2, 200);
+  const nanoseconds first = LeastPatience();
+  nanoseconds last{};
+  for (int i = 0; i < 100; ++i) last = LeastPatience(/*delay=*/std::chrono::milliseconds(10));
+  EXPECT_GT(last, 2 * first);
+  for (int i = 0; i < 1000; ++i) last = LeastPatience();
+  EXPECT_LT(last, first * 3 / 2);
+}
+
+}  // namespace
+}  // namespace sluice

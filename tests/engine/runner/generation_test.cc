@@ -1,0 +1,259 @@
+// What a request receives: scores, tokens, candidates, and where generation stops.
+#include <atomic>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+TEST(Generation, ScoresAndDrawsOneToken) {
+  Harness harness;
+  Request request = harness.MakeRequest({{1, 2, 3}, {4, 5}});
+  request.outputs = kOutputTokens | kOutputPromptLogprobs;
+  const auto sink = harness.Submit(request);
+  sink->AwaitDone();
+  ASSERT_TRUE(sink->status().ok()) << sink->status();
+  EXPECT_EQ(sink->row_tokens(0), Greedy({1, 2, 3}, 1));
+  EXPECT_EQ(sink->row_tokens(1), Greedy({4, 5}, 1));
+  EXPECT_EQ(sink->reply().prompt_logprobs.size(), 5u);
+  EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kLength, FinishReason::kLength));
+}
+
+TEST(Generation, ScoresOnlyInOneStep) {
+  Harness harness;
+  for (const uint32_t outputs : {0u, uint32_t{kOutputTokens}, uint32_t{kOutputLogits}}) {
+    SCOPED_TRACE(outputs);
+    Request request = harness.MakeRequest({{1, 2, 3}}, /*max_tokens=*/0);
+    request.outputs = outputs;
+    const auto sink = harness.Submit(request);
+    sink->AwaitDone();
+    EXPECT_TRUE(sink->status().ok());
+    EXPECT_TRUE(sink->tokens().empty());
+    EXPECT_EQ(sink->trace().steps, 1);
+    EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kNone));
+    EXPECT_EQ(sink->reply().logits.size(), outputs == kOutputLogits ? 97u : 0u);
+  }
+}
+
+TEST(Generation, GeneratesWhatOneAtATimeDoes) {
+  Harness harness;
+  const std::vector<std::vector<int32_t>> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10}};
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (const auto& prompt : prompts) {
+    sinks.push_back(harness.Submit(harness.MakeRequest({prompt, {42}}, /*max_tokens=*/9)));
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    sinks[i]->AwaitDone();
+    EXPECT_EQ(sinks[i]->row_tokens(0), Greedy(prompts[i], 9));
+    EXPECT_EQ(sinks[i]->row_tokens(1), Greedy({42}, 9));
+    EXPECT_EQ(sinks[i]->trace().generated_tokens, 18);
+    EXPECT_GE(sinks[i]->trace().steps, 9);
+  }
+}
+
+TEST(Generation, SeedsEveryDrawByItsOwnIndexAndRow) {
+  Harness harness;
+  Request request = harness.MakeRequest({{1, 2}, {1, 2}}, /*max_tokens=*/3);
+  request.sampling.temperature = 1.0f;
+  request.sampling.seed = 77;
+  const auto sink = harness.Submit(request);
+  sink->AwaitDone();
+  for (int32_t row = 0; row < 2; ++row) {
+    std::vector<int32_t> sequence = {1, 2};
+    kernels::SampleParams params = request.sampling;
+    params.sample = static_cast<uint32_t>(row);
+    for (params.token_index = 0; params.token_index < 3; ++params.token_index) {
+      sequence.push_back(fake::Draw(sequence, params, 97).token);
+    }
+    EXPECT_THAT(sink->row_tokens(row), ElementsAreArray(sequence.begin() + 2, sequence.end()));
+  }
+}
+
+TEST(Generation, StopsAtAnEosAndDoesNotReturnIt) {
+  const std::vector<int32_t> generated = Greedy({1, 2, 3}, 3);
+  ASSERT_THAT(generated, ::testing::Each(::testing::Not(generated[0] == generated[2])));
+  ModelConfig config = FakeConfig();
+  config.eos_token_ids = {1000, generated[2]};
+  Harness harness(SmallOptions(), config);
+  Request request = harness.MakeRequest({{1, 2, 3}}, /*max_tokens=*/10);
+  request.outputs = kOutputTokens | kOutputTopCandidates;
+  request.num_top = 2;
+  const auto sink = harness.Submit(request);
+  sink->AwaitDone();
+  EXPECT_THAT(sink->row_tokens(0), ElementsAre(generated[0], generated[1]));
+  EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kStop));
+  EXPECT_EQ(sink->row_top_ids(0).size(), 4u);
+  EXPECT_EQ(sink->row_top_logprobs(0).size(), 4u);
+  EXPECT_EQ(sink->trace().steps, 3);
+  EXPECT_EQ(sink->trace().generated_tokens, 2);
+}
+
+TEST(Generation, StopsWhereThePositionsEnd) {
+  Harness harness;
+  const std::vector<int32_t> prompt(62, 9);
+  const auto sink = harness.Submit(harness.MakeRequest({prompt}, /*max_tokens=*/50));
+  sink->AwaitDone();
+  EXPECT_EQ(sink->row_tokens(0), Greedy(prompt, 3));  // after 62, 63 and 64 positions
+  EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kLength));
+}
+
+TEST(Generation, EndsAtTheRequestsOwnIdsAndIgnoresEosWhereTold) {
+  const std::vector<int32_t> generated = Greedy({1, 2, 3}, 6);
+  ModelConfig config = FakeConfig();
+  config.eos_token_ids = {generated[2]};
+  Harness harness(SmallOptions(), config);
+  Request request = harness.MakeRequest({{1, 2, 3}}, /*max_tokens=*/6);
+  request.stop.ignore_eos = true;
+  auto sink = harness.Submit(request);
+  sink->AwaitDone();
+  EXPECT_EQ(sink->row_tokens(0), generated);
+  EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kLength));
+
+  request.stop.ids = {generated[4]};
+  sink = harness.Submit(request);
+  sink->AwaitDone();
+  EXPECT_THAT(sink->row_tokens(0), ElementsAreArray(generated.begin(), generated.begin() + 4));
+  EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kStop));
+}
+
+TEST(Generation, EndsWithTheTokenThatCompletesAText) {
+  auto model = std::make_shared<Model>();
+  model->name = "fake";
+  model->config = FakeConfig();
+  model->tokenizer = MakeByteTokenizer(-1);
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend;
+  const auto engine = Engine::Create(SmallOptions(), &backend, &clock, &observer);
+  ASSERT_TRUE(engine->Serve(model).ok());
+  const std::vector<int32_t> generated = Greedy({7}, 20);
+  Request request;
+  request.model = model;
+  request.tokens = {7};
+  request.lengths = {1};
+  request.max_tokens = 20;
+  request.stop.texts = {"no such text", std::string{static_cast<char>(generated[5]),
+                                                    static_cast<char>(generated[6])}};
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine->Submit(request, sink, clock.Now()).ok());
+  sink->AwaitDone();
+  EXPECT_THAT(sink->row_tokens(0), ElementsAreArray(generated.begin(), generated.begin() + 7));
+  EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kStop));
+}
+
+// Everything that a step of one token needs of earlier positions is in the pages.
+TEST(Generation, ComputesEachTokenOnce) {
+  Harness harness;
+  const auto sink = harness.Submit(harness.MakeRequest({{1, 2, 3, 4, 5}}, /*max_tokens=*/6));
+  sink->AwaitDone();
+  std::vector<int64_t> useful;
+  for (const BatchTrace& batch : harness.observer.batches()) useful.push_back(batch.useful_tokens);
+  EXPECT_THAT(useful, ElementsAre(5, 1, 1, 1, 1, 1));
+}
+
+TEST(Generation, OtherPoliciesComputeTheWholeSequenceInEachStep) {
+  EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kFifoPacked;
+  Harness harness(options);
+  const auto sink = harness.Submit(harness.MakeRequest({{1, 2, 3, 4, 5}}, /*max_tokens=*/3));
+  sink->AwaitDone();
+  EXPECT_EQ(sink->row_tokens(0), Greedy({1, 2, 3, 4, 5}, 3));
+  std::vector<int64_t> useful;
+  for (const BatchTrace& batch : harness.observer.batches()) useful.push_back(batch.useful_tokens);
+  EXPECT_THAT(useful, ElementsAre(5, 6, 7));
+  EXPECT_EQ(harness.engine->Stats()[0].kv.pages, 0);
+}
+
+// The tokens are those of the sequence alone, whatever the pages, the chunks and what is reused.
+TEST(Generation, ChunksPressureAndReuseChangeNoToken) {
+  std::mt19937_64 random(11);
+  std::vector<std::vector<int32_t>> prompts;
+  for (int i = 0; i < 12; ++i) {
+    std::vector<int32_t> prompt(8, 3);  // shared
+    for (uint64_t own = random() % 12; own > 0; --own) {
+      prompt.push_back(static_cast<int32_t>(random() % 97));
+    }
+    prompts.push_back(prompt);
+  }
+  int64_t preemptions = 0, reused = 0;
+  for (const int32_t chunk : {0, 1, 3, 4, 5, 7}) {
+    for (const bool reuse : {false, true}) {
+      for (const int64_t pages : {19, 64}) {
+        SCOPED_TRACE(absl::StrCat(chunk, " ", reuse, " ", pages));
+        EngineOptions options = SmallOptions();
+        options.batch.prefill_tokens = chunk;
+        options.kv = {.memory_bytes = pages * 4, .prefix_reuse = reuse};
+        Harness harness(options);
+        std::vector<std::shared_ptr<RecordingSink>> sinks;
+        for (const auto& prompt : prompts) {
+          sinks.push_back(harness.Submit(harness.MakeRequest({prompt, {42}}, /*max_tokens=*/30)));
+        }
+        for (size_t i = 0; i < prompts.size(); ++i) {
+          sinks[i]->AwaitDone();
+          ASSERT_TRUE(sinks[i]->status().ok()) << sinks[i]->status();
+          ASSERT_EQ(sinks[i]->row_tokens(0), Greedy(prompts[i], 30));
+          ASSERT_EQ(sinks[i]->row_tokens(1), Greedy({42}, 30));
+        }
+        const KvStats kv = harness.engine->Stats()[0].kv;
+        EXPECT_EQ(kv.pages, pages);
+        EXPECT_EQ(kv.held, 0);
+        EXPECT_EQ(kv.reused_tokens > 0, reuse);
+        preemptions += kv.preemptions;
+        reused += kv.reused_tokens;
+        for (const BatchTrace& batch : harness.observer.batches()) {
+          ASSERT_TRUE(chunk == 0 || batch.useful_tokens <= 4 * chunk) << batch.useful_tokens;
+        }
+      }
+    }
+  }
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(reused, 0);
+}
+
+TEST(Generation, ReusesWholePagesOfEarlierPromptsButNotWhereAllOfThemAreReported) {
+  Harness harness;
+  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  harness.Submit(harness.MakeRequest({prompt}))->AwaitDone();
+  const auto again = harness.Submit(harness.MakeRequest({prompt}));
+  again->AwaitDone();
+  EXPECT_EQ(again->row_tokens(0), Greedy(prompt, 1));
+  EXPECT_EQ(again->trace().reused_tokens, 8);
+  for (const uint32_t outputs : {kOutputPromptLogprobs, kOutputDiagnostics}) {
+    Request request = harness.MakeRequest({prompt});
+    request.outputs |= outputs;
+    const auto sink = harness.Submit(request);
+    sink->AwaitDone();
+    EXPECT_EQ(sink->trace().reused_tokens, 0);
+    EXPECT_EQ(sink->row_tokens(0), Greedy(prompt, 1));
+  }
+}
+
+TEST(Generation, PagesAreFreeOnceARequestIsCancelled) {
+  Harness harness;
+  Gate gate;
+  RequestId id = 0;
+  std::atomic<int> replays = 0;
+  harness.backend.OnReplay([&](const RecordedBatch&) {
+    if (++replays == 3) gate.Pass();
+    return absl::OkStatus();
+  });
+  const auto sink = harness.Submit(harness.MakeRequest({{1, 2, 3, 4, 5, 6, 7}}, 40), &id);
+  gate.AwaitArrivals(1);
+  EXPECT_EQ(harness.engine->Stats()[0].kv.held, 3);  // of 7 + 2 tokens
+  harness.engine->Cancel(id);
+  gate.Open();
+  sink->AwaitDone();
+  EXPECT_TRUE(absl::IsCancelled(sink->status()));
+  EXPECT_EQ(harness.engine->Stats()[0].kv.held, 0);
+  EXPECT_EQ(harness.engine->Stats()[0].running_sequences, 0);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,173 @@
+// Reviews of the ladder while it serves. Through the engine.
+#include "engine/runner/ladder_reviewer.h"
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+EngineOptions AdaptiveOptions() {
+  EngineOptions options = SmallOptions();
+  options.ladder.strategy = StrategyKind::kAdaptive;
+  options.ladder.min_tokens = 8;
+  options.ladder.review.interval_us = 0;
+  return options;
+}
+
+// A device whose steps cost what their bucket does, from the warm-up on.
+class ReviewedEngine {
+ public:
+  explicit ReviewedEngine(const EngineOptions& options) {
+    backend.OnReplay([this](const RecordedBatch& batch) {
+      clock.Advance(microseconds(100 + 20 * batch.bucket.tokens));
+      return absl::OkStatus();
+    });
+    engine = Engine::Create(options, &backend, &clock, &observer);
+    EXPECT_TRUE(engine->Serve(model).ok());
+  }
+
+  // Requests of this length, one after another.
+  void Serve(int32_t length, int count) {
+    for (int i = 0; i < count; ++i) {
+      Request request;
+      request.model = model;
+      request.tokens.assign(static_cast<size_t>(length), i % 90);
+      request.lengths = {length};
+      const auto sink = std::make_shared<RecordingSink>();
+      ASSERT_TRUE(engine->Submit(request, sink, clock.Now()).ok());
+      sink->AwaitDone();
+      ASSERT_TRUE(sink->status().ok());
+      EXPECT_EQ(sink->row_tokens(0), Greedy(request.tokens, 1));
+    }
+  }
+
+  bool HasBucket(int32_t tokens) const {
+    const std::vector<BucketStats> buckets = engine->Stats()[0].buckets;
+    return std::any_of(buckets.begin(), buckets.end(), [&](const BucketStats& bucket) {
+      return bucket.bucket.tokens == tokens && bucket.in_ladder && bucket.ready;
+    });
+  }
+
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend;
+  const std::shared_ptr<const Model> model = FakeModel(FakeConfig());
+  std::unique_ptr<Engine> engine;
+};
+
+TEST(LadderReviewer, FitsTheLadderToTheTraffic) {
+  ReviewedEngine served(AdaptiveOptions());
+  ASSERT_FALSE(served.HasBucket(37));
+  served.Serve(37, 400);
+  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "", true);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->changed) << report->reason;
+  EXPECT_GT(report->gain, 0);
+  EXPECT_TRUE(served.HasBucket(37));
+  EXPECT_TRUE(served.HasBucket(64));
+  ASSERT_EQ(served.observer.reviews().size(), 1u);
+  const size_t batches = served.observer.batches().size();
+  const size_t plans = served.observer.plans().size();
+  served.Serve(37, 20);
+  for (const BatchTrace& batch : served.observer.batches()) {
+    EXPECT_EQ(batch.lookup, Lookup::kHit);
+  }
+  EXPECT_EQ(served.observer.batches()[batches].bucket.tokens, 37);
+  EXPECT_EQ(served.observer.plans().size(), plans);  // nothing is captured while serving
+  const LadderChanges changes = served.engine->Stats()[0].ladder_changes;
+  EXPECT_EQ(changes.reviews, 1);
+  EXPECT_GT(changes.added + changes.merged + changes.split, 0);
+}
+
+TEST(LadderReviewer, WithdrawnBucketsAreNotReadyAndKeepTheirHistory) {
+  EngineOptions options = AdaptiveOptions();
+  options.ladder.max_buckets = 3;
+  ReviewedEngine served(options);
+  served.Serve(37, 400);
+  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "1", true);
+  ASSERT_TRUE(report.ok() && report->changed);
+  const ModelStats stats = served.engine->Stats()[0];
+  int64_t batches = 0, memory = 0;
+  for (const BucketStats& bucket : stats.buckets) {
+    EXPECT_EQ(bucket.in_ladder, bucket.ready);
+    EXPECT_EQ(bucket.in_ladder,
+              std::count(report->after.begin(), report->after.end(), bucket.bucket) == 1);
+    batches += bucket.batches;
+    memory += bucket.memory_bytes;
+  }
+  EXPECT_EQ(batches, 400);
+  EXPECT_EQ(memory, stats.plan_memory_bytes);
+  EXPECT_LE(report->after.size(), 3u);
+}
+
+TEST(LadderReviewer, ReviewsByItselfOnTheInjectedClock) {
+  EngineOptions options = AdaptiveOptions();
+  options.ladder.review.interval_us = 10'000'000;
+  ReviewedEngine served(options);
+  served.Serve(37, 400);
+  EXPECT_TRUE(served.observer.reviews().empty());  // 400 steps of less than a millisecond
+  served.clock.Advance(seconds(10));
+  served.observer.AwaitReviews(1);
+  EXPECT_TRUE(served.HasBucket(37));
+}
+
+TEST(LadderReviewer, AnIdleModelIsNotReviewedAgain) {
+  EngineOptions options = AdaptiveOptions();
+  options.ladder.review.interval_us = 10'000'000;
+  ReviewedEngine served(options);
+  served.Serve(37, 1);
+  // The reviewer's first wait may begin after any of these.
+  while (served.observer.reviews().empty()) served.clock.Advance(seconds(10));
+  for (int i = 0; i < 1000; ++i) served.clock.Advance(seconds(10));
+  EXPECT_EQ(served.observer.reviews().size(), 1u);
+}
+
+TEST(LadderReviewer, AnUnpreparableLadderIsNotAdopted) {
+  ReviewedEngine served(AdaptiveOptions());
+  served.Serve(37, 400);
+  const int64_t memory = served.engine->Stats()[0].plan_memory_bytes;
+  served.backend.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("memory"); });
+  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "", true);
+  ASSERT_TRUE(report.ok());
+  EXPECT_FALSE(report->changed);
+  EXPECT_THAT(report->reason, HasSubstr("memory"));
+  EXPECT_EQ(report->before, report->after);
+  EXPECT_EQ(served.engine->Stats()[0].plan_memory_bytes, memory);
+  served.Serve(37, 3);
+}
+
+TEST(LadderReviewer, APaddedLadderIsFixed) {
+  EngineOptions options = AdaptiveOptions();
+  options.batch.policy = PolicyKind::kPaddedBuckets;
+  Harness harness(options);
+  EXPECT_EQ(harness.engine->Optimize("fake", "", true).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(harness.engine->Optimize("other", "", true).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(harness.engine->Optimize("fake", "9", true).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+// A plan that is withdrawn while nothing is served dies without waiting for the next request.
+TEST(LadderReviewer, AnIdleEngineLetsGoOfWithdrawnPlans) {
+  EngineOptions options = AdaptiveOptions();
+  options.ladder.max_buckets = 3;
+  ReviewedEngine served(options);
+  const int prepared = served.backend.live_plans();
+  served.Serve(37, 400);
+  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "", true);
+  ASSERT_TRUE(report.ok() && report->changed);
+  served.backend.AwaitLivePlans(static_cast<int>(report->after.size()));
+  EXPECT_GT(prepared, 0);
+}
+
+}  // namespace
+}  // namespace sluice

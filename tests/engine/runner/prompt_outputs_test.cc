@@ -1,0 +1,142 @@
+// What the engine makes of prompts beside tokens: embeddings, vectors as inputs, aligned windows.
+#include <gtest/gtest.h>
+
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+namespace {
+
+std::vector<int32_t> Prompt(int32_t length, int32_t first = 1) {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < length; ++i) prompt.push_back((first + 7 * i) % 97);
+  return prompt;
+}
+
+// Of the fake model's states.
+std::vector<float> Mean(const std::vector<int32_t>& prompt) {
+  std::vector<float> mean;
+  for (int64_t i = 0; i < FakeConfig().hidden_size; ++i) {
+    double sum = 0;
+    for (size_t n = 1; n <= prompt.size(); ++n) sum += fake::State(std::span(prompt).first(n), i);
+    mean.push_back(static_cast<float>(sum / static_cast<double>(prompt.size())));
+  }
+  return mean;
+}
+
+Request EmbeddingOf(const Harness& harness, const std::vector<std::vector<int32_t>>& rows) {
+  Request request = harness.MakeRequest(rows, /*max_tokens=*/0);
+  request.outputs = kOutputEmbedding;
+  request.states.pooling = Pooling::kMean;
+  return request;
+}
+
+TEST(PromptOutputs, EmbeddingsOfRowsOfAllLengths) {
+  Harness harness;
+  const std::vector<std::vector<int32_t>> rows = {Prompt(3), Prompt(1, 5), Prompt(64, 9)};
+  const auto sink = harness.Submit(EmbeddingOf(harness, rows));
+  sink->AwaitDone();
+  ASSERT_TRUE(sink->status().ok()) << sink->status();
+  std::vector<float> expected;
+  for (const auto& row : rows) {
+    const std::vector<float> mean = Mean(row);
+    expected.insert(expected.end(), mean.begin(), mean.end());
+  }
+  EXPECT_EQ(sink->reply().embedding, expected);
+  EXPECT_TRUE(sink->tokens().empty());
+  for (const BatchTrace& batch : harness.observer.batches()) EXPECT_EQ(batch.sampled_rows, 0);
+}
+
+TEST(PromptOutputs, AnEmbeddingIsTheSameWhenItsPromptIsCut) {
+  EngineOptions options = SmallOptions();
+  options.batch.prefill_tokens = 8;
+  Harness harness(options);
+  Gate gate;
+  harness.HoldReplaysAt(&gate);
+  const auto other = harness.Submit(harness.MakeRequest({{4, 5}}, /*max_tokens=*/40));
+  gate.AwaitArrivals(1);
+  const auto sink = harness.Submit(EmbeddingOf(harness, {Prompt(50)}));
+  gate.Open();
+  sink->AwaitDone();
+  other->AwaitDone();
+  ASSERT_TRUE(sink->status().ok()) << sink->status();
+  EXPECT_GT(sink->trace().steps, 1) << "it was computed at once";
+  EXPECT_EQ(sink->reply().embedding, Mean(Prompt(50)));
+}
+
+TEST(PromptOutputs, OnlyTheLastStateAllowsForAPrefix) {
+  Harness harness;
+  for (const Pooling pooling : {Pooling::kLast, Pooling::kCls, Pooling::kMean}) {
+    SCOPED_TRACE(static_cast<int>(pooling));
+    Request request = EmbeddingOf(harness, {Prompt(20, 3)});
+    request.states.pooling = pooling;
+    harness.Submit(request)->AwaitDone();
+    const auto again = harness.Submit(request);
+    again->AwaitDone();
+    EXPECT_EQ(again->trace().reused_tokens > 0, pooling == Pooling::kLast);
+  }
+}
+
+TEST(PromptOutputs, VectorsStandWhereTokensWouldAndTokensFollow) {
+  ModelConfig config = FakeConfig();
+  config.input = InputKind::kBoth;
+  config.input_width = 2;
+  Harness harness(SmallOptions(), config);
+  Request request = harness.MakeRequest({{0, 0, 0}, {0}}, /*max_tokens=*/4);
+  request.inputs = {1, 2, 3, 4, 5, 6, 7, 8};
+  const auto sink = harness.Submit(request);
+  const auto ids = harness.Submit(harness.MakeRequest({{9, 8}}, /*max_tokens=*/4));
+  sink->AwaitDone();
+  ids->AwaitDone();
+  const auto token = [&](size_t at) {
+    return fake::TokenOf(std::span<const float>(request.inputs).subspan(2 * at, 2));
+  };
+  EXPECT_EQ(sink->row_tokens(0), Greedy({token(0), token(1), token(2)}, 4));
+  EXPECT_EQ(sink->row_tokens(1), Greedy({token(3)}, 4));
+  EXPECT_EQ(ids->row_tokens(0), Greedy({9, 8}, 4));
+  EXPECT_EQ(sink->trace().reused_tokens, 0);
+}
+
+TEST(PromptOutputs, WindowsThatEndTogetherShareAPrefixOnlyAtEqualLength) {
+  ModelConfig config = FakeConfig();
+  config.serving.alignment = PositionAlignment::kEnd;
+  Harness harness(SmallOptions(), config);
+  harness.Submit(harness.MakeRequest({Prompt(20)}))->AwaitDone();
+  const auto longer = harness.Submit(harness.MakeRequest({Prompt(24)}));
+  longer->AwaitDone();
+  EXPECT_EQ(longer->trace().reused_tokens, 0) << "its positions are others";
+  const auto equal = harness.Submit(harness.MakeRequest({Prompt(20)}));
+  equal->AwaitDone();
+  EXPECT_GT(equal->trace().reused_tokens, 0);
+  EXPECT_EQ(equal->row_tokens(0), Greedy(Prompt(20), 1));
+}
+
+// Padding takes no part in anything, vectors and aligned windows included.
+TEST(PromptOutputs, APaddedLayoutGivesTheSame) {
+  EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kPaddedBuckets;
+  ModelConfig config = FakeConfig();
+  config.input = InputKind::kBoth;
+  config.input_width = 1;
+  config.serving.alignment = PositionAlignment::kEnd;
+  Harness harness(options, config);
+  const std::vector<std::vector<int32_t>> rows = {Prompt(3), Prompt(30, 2), Prompt(64, 9)};
+  const auto sink = harness.Submit(EmbeddingOf(harness, rows));
+  Request vectors = EmbeddingOf(harness, {{0, 0}});
+  vectors.inputs = {0.5f, 2.0f};
+  const auto other = harness.Submit(vectors);
+  sink->AwaitDone();
+  other->AwaitDone();
+  ASSERT_TRUE(sink->status().ok()) << sink->status();
+  std::vector<float> expected;
+  for (const auto& row : rows) {
+    const std::vector<float> mean = Mean(row);
+    expected.insert(expected.end(), mean.begin(), mean.end());
+  }
+  EXPECT_EQ(sink->reply().embedding, expected);
+  const std::span<const float> values(vectors.inputs);
+  EXPECT_EQ(other->reply().embedding,
+            Mean({fake::TokenOf(values.first(1)), fake::TokenOf(values.subspan(1))}));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,227 @@
+#include "engine/runner/warm_up.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class WarmUpTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<PreparedModel> Run(const EngineOptions& options) {
+    return WarmUp(model_, options, &backend_, &clock_, &observer_);
+  }
+
+  static std::vector<int32_t> Tokens(const Ladder& ladder) {
+    std::vector<int32_t> tokens;
+    for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
+    return tokens;
+  }
+
+  FakeClock clock_;
+  RecordingObserver observer_;
+  FakeBackend backend_;
+  std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
+};
+
+// Each bucket twice, once for the memory and once for the time, in two shapes.
+TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
+  backend_.OnReplay([this](const RecordedBatch& batch) {
+    clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens));
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 200;
+  const absl::StatusOr<PreparedModel> prepared = Run(options);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(Tokens(*prepared->ladder), ElementsAre(8, 16, 32, 64, 128, 200));
+  EXPECT_EQ(observer_.plans().size(), 6u);
+  const std::vector<RecordedBatch> batches = backend_.batches();
+  ASSERT_EQ(batches.size(), 4u * 6u);
+  for (size_t b = 0; b < batches.size(); ++b) {
+    const Bucket& bucket = batches[b].bucket;
+    EXPECT_EQ(bucket, prepared->ladder->buckets()[b / 4]);
+    int32_t tokens = 0;
+    for (const auto& sequence : batches[b].sequences) {
+      tokens += static_cast<int32_t>(sequence.size());
+      EXPECT_LE(sequence.size(), 64u);  // max_positions
+    }
+    const bool filled = b % 4 < 2;
+    EXPECT_EQ(tokens, filled ? bucket.tokens : bucket.tokens / 2);
+    EXPECT_EQ(batches[b].sequences.size(),
+              filled ? static_cast<size_t>((bucket.tokens + 63) / 64) : 4u);
+  }
+  const CostModel::State costs = prepared->costs.state();
+  ASSERT_EQ(costs.buckets.size(), 6u);
+  for (const CostModel::BucketCost& cost : costs.buckets) {
+    EXPECT_NEAR(cost.mean_seconds, cost.bucket.tokens * 1e-3, 1e-9);
+  }
+}
+
+TEST_F(WarmUpTest, FillsWhatTheSequencesAllow) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 4096;  // 4 sequences of 64 positions fill 256
+  ASSERT_TRUE(Run(options).ok());
+  EXPECT_EQ(backend_.batches().back().bucket.tokens, 4096);
+  EXPECT_EQ(backend_.batches().back().sequences.size(), 4u);
+}
+
+TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 256;
+  options.batch.policy = PolicyKind::kStaticPadded;
+  const absl::StatusOr<PreparedModel> fixed = Run(options);
+  ASSERT_TRUE(fixed.ok()) << fixed.status();
+  for (const Bucket& bucket : fixed->ladder->buckets()) EXPECT_EQ(bucket.positions, 64);
+  EXPECT_EQ(fixed->ladder->largest(), Bucket::Padded(4, 64));
+  options.batch.policy = PolicyKind::kPaddedBuckets;
+  const absl::StatusOr<PreparedModel> columns = Run(options);
+  ASSERT_TRUE(columns.ok()) << columns.status();
+  EXPECT_NE(columns->ladder->Choose({.tokens = 8, .sequences = 4, .longest = 2}), nullptr);
+  for (const RecordedBatch& batch : backend_.batches()) {
+    EXPECT_EQ(batch.sequences.size(), static_cast<size_t>(batch.bucket.sequences));
+  }
+  ModelConfig config = FakeConfig();
+  config.causal = false;
+  model_ = FakeModel(config);
+  EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(WarmUpTest, TheMemoryLimitDropsTheLargestButTheMaximum) {
+  EngineOptions options = SmallOptions();  // 8, 16, 32, 64 at 10 bytes a token
+  const std::vector<std::pair<int64_t, std::vector<int32_t>>> cases = {
+      {0, {8, 16, 32, 64}}, {1200, {8, 16, 32, 64}}, {1199, {8, 16, 64}}, {880, {8, 16, 64}},
+      {879, {8, 64}},       {720, {8, 64}},          {719, {64}},         {1, {64}},
+  };
+  for (const auto& [limit, expected] : cases) {
+    SCOPED_TRACE(limit);
+    options.ladder.memory_limit_bytes = limit;
+    const absl::StatusOr<PreparedModel> prepared = Run(options);
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    EXPECT_EQ(Tokens(*prepared->ladder), expected);
+    size_t ready = 0;
+    for (const BucketStats& bucket : prepared->plans->Stats()) ready += bucket.ready ? 1 : 0;
+    EXPECT_EQ(ready, expected.size());
+    if (limit >= 640) {
+      EXPECT_LE(prepared->plans->memory_bytes(), limit);
+    }
+  }
+}
+
+TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequence) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 4096);
+  ModelConfig config = FakeConfig();
+  config.max_positions = 5000;
+  model_ = FakeModel(config);
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
+}
+
+TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 63;
+  absl::Status status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_batch_tokens is 63"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions of 64"));
+
+  options = SmallOptions();
+  options.ladder.strategy = StrategyKind::kGeometric;
+  options.ladder.ratio = 0.5;
+  EXPECT_THAT(std::string(Run(options).status().message()), HasSubstr("ratio"));
+
+  ModelConfig config = FakeConfig();
+  config.max_positions = int64_t{1} << 40;
+  model_ = FakeModel(config);
+  options.batch.max_batch_tokens = 0;
+  status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions"));
+}
+
+TEST_F(WarmUpTest, PassesTheBackendsErrorsOn) {
+  backend_.OnPrepare([](const Bucket& bucket) {
+    return bucket.tokens == 32 ? absl::InternalError("32") : absl::OkStatus();
+  });
+  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kInternal);
+  backend_.OnPrepare(nullptr);
+  backend_.OnReplay([](const RecordedBatch&) { return absl::DataLossError("broken"); });
+  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// The maximum alone is needed, and runs without a plan where it must: what else there is no memory for is
+// left out, and said.
+TEST_F(WarmUpTest, WithoutMemoryForAPlanTheLadderIsShorter) {
+  const auto fails_from = [this](int32_t first, int32_t last) {
+    backend_.OnPrepare([=](const Bucket& bucket) {
+      return bucket.tokens >= first && bucket.tokens <= last
+                 ? absl::ResourceExhaustedError("no memory")
+                 : absl::OkStatus();
+    });
+  };
+  fails_from(16, 32);
+  const absl::StatusOr<PreparedModel> prepared = Run(SmallOptions());
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(Tokens(*prepared->ladder), ElementsAre(8, 64));
+  EXPECT_THAT(observer_.notices(), ElementsAre(HasSubstr("cut short at 16 tokens")));
+  fails_from(0, 64);
+  const absl::StatusOr<PreparedModel> eager = Run(SmallOptions());
+  ASSERT_TRUE(eager.ok()) << eager.status();
+  EXPECT_THAT(Tokens(*eager->ladder), ElementsAre(64));
+  EXPECT_THAT(observer_.notices(),
+              ElementsAre(HasSubstr("cut short at 16"), HasSubstr("maximum runs without a plan"),
+                          HasSubstr("cut short at 8")));
+}
+
+// SmallOptions: steps of 64 tokens and 4 sequences, so of up to 19 pages of 4 tokens; the fake model's
+// longest sequence takes 16 of 4 bytes.
+TEST_F(WarmUpTest, KvPagesFollowMemory) {
+  EngineOptions options = SmallOptions();
+  EXPECT_EQ(Run(options)->kv.pages, 4 * 16);  // as many as ever used, of much free memory
+  options.kv.memory_bytes = 30 * 4 + 3;
+  const auto prepared = Run(options);
+  EXPECT_EQ(prepared->kv.pages, 30);
+  EXPECT_TRUE(prepared->kv.keeps_pages);
+  options.kv.memory_bytes = 18 * 4;
+  const absl::Status status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("kv.memory_bytes of 72 holds 18 pages of 4 bytes"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes 19, 76 bytes"));
+}
+
+TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend(FakeBackend::Options{.free_memory = 4 * 4 * 25});
+  const auto pages = [&](const EngineOptions& options) {
+    return WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, &observer)->kv.pages;
+  };
+  EXPECT_EQ(pages(SmallOptions()), 25);
+  FakeBackend full(FakeBackend::Options{.free_memory = 0});
+  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &full, &clock, &observer)->kv.pages,
+            19);
+}
+
+TEST_F(WarmUpTest, OnlyCausalModelsUnderCutAndFillKeepPages) {
+  EngineOptions options = SmallOptions();
+  options.kv.memory_bytes = 1;  // ignored then
+  options.batch.policy = PolicyKind::kFifoPacked;
+  EXPECT_FALSE(Run(options)->kv.keeps_pages);
+  EXPECT_EQ(Run(options)->kv.pages, 19);
+  options = SmallOptions();
+  ModelConfig config = FakeConfig();
+  config.causal = false;
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend;
+  EXPECT_FALSE(WarmUp(FakeModel(config), options, &backend, &clock, &observer)->kv.keeps_pages);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,398 @@
+// Random generation on virtual time: arrivals, lengths, shared beginnings, cancellations, failing and
+// very long steps, little memory. A simulated device shows that pages hold what they should.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "engine/schedule/paged_scheduler.h"
+#include "engine/schedule/room.h"
+#include "engine/schedule/step_shape.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+struct Sequence : PagedSequence {
+  std::vector<int32_t> all;     // behind `history`
+  std::vector<uint64_t> names;  // of all tokens up to each position
+  int32_t to_draw = 0;          // 0: its prompt is all
+
+  bool in_step = false;
+  bool ends = false;  // with the step that it is in, beside which another one was decided
+  bool cancelled = false;
+  int64_t arrived_at = 0;    // step
+  int64_t steps_of_all = 0;  // that it and all that lived in the meantime take alone
+  int32_t passed_steps = 0;  // since it last rode, in which one that stood behind it began
+
+  void Append(int32_t token) {
+    const uint64_t before = names.empty() ? kv.root : names.back();
+    names.push_back((before ^ static_cast<uint64_t>(token)) * 0x9E3779B97F4A7C15u + 1);
+    all.push_back(token);
+    history = all;
+  }
+};
+
+Sequence* Own(WaitingSequence* sequence) { return static_cast<Sequence*>(sequence); }
+
+// All KV memory: for each position of each page the name of what was written there.
+class Memory {
+ public:
+  explicit Memory(const PagedScheduler::Options& options)
+      : page_tokens_(static_cast<size_t>(options.page_tokens)),
+        slots_(static_cast<size_t>(options.pages) * page_tokens_) {}
+
+  void ExpectComputed(const Sequence& sequence) {
+    for (size_t p = 0; p < static_cast<size_t>(sequence.first_position); ++p) {
+      ASSERT_EQ(Slot(sequence, p), sequence.names[p])
+          << "ticket " << sequence.ticket << " at " << p;
+    }
+  }
+  void Compute(const Sequence& sequence) {
+    const auto first = static_cast<size_t>(sequence.first_position);
+    for (size_t p = first; p < first + static_cast<size_t>(sequence.tokens); ++p) {
+      Slot(sequence, p) = sequence.names[p];
+    }
+  }
+
+ private:
+  uint64_t& Slot(const Sequence& sequence, size_t position) {
+    const auto page = static_cast<size_t>(sequence.kv.ids[position / page_tokens_]);
+    return slots_[page * page_tokens_ + position % page_tokens_];
+  }
+
+  const size_t page_tokens_;
+  std::vector<uint64_t> slots_;
+};
+
+struct Load {
+  BatchOptions batch;
+  PagedScheduler::Options paged;
+  std::shared_ptr<const Ladder> ladder;
+  int32_t longest = 0;  // tokens of a sequence
+  int arrivals = 0;
+  int64_t gap_us = 0;  // most between two
+
+  explicit Load(std::mt19937_64* random) {
+    const auto one_of = [&](std::initializer_list<int32_t> values) {
+      return *(values.begin() + (*random)() % values.size());
+    };
+    paged.page_tokens = one_of({1, 2, 4, 8});
+    longest = one_of({12, 40});
+    const int32_t least = (longest + paged.page_tokens - 1) / paged.page_tokens;
+    paged.pages = least * one_of({1, 1, 2, 4, 16});
+    paged.step_pages = least;
+    paged.prefix_reuse = one_of({0, 1, 1}) == 1;
+    batch.max_batch_sequences = one_of({1, 3, 8, 16});
+    batch.prefill_tokens = one_of({0, 1, 3, 7, 16});
+    batch.max_overtakes = one_of({0, 2, 64});
+    batch.continuous = one_of({0, 1, 1}) == 1;
+    batch.max_queue_delay_us = one_of({0, 500});
+    ladder = std::make_shared<const Ladder>(
+        *BuildLadder({.strategy = StrategyKind::kGeometric, .min_tokens = 4},
+                     {.max_tokens = one_of({40, 64}),
+                      .max_sequences = batch.max_batch_sequences,
+                      .tile_tokens = 4}));
+    arrivals = one_of({10, 60});
+    gap_us = one_of({100, 1000, 10000});
+  }
+};
+
+// What happened, over all runs: what never happens is not tested.
+struct Coverage {
+  int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0,
+          ahead = 0;
+};
+
+class Simulation {
+ public:
+  Simulation(uint64_t seed, Coverage* coverage)
+      : random_(seed),
+        load_(&random_),
+        limits_(RunLimitsOf(load_.batch, load_.ladder->largest())),
+        scheduler_(load_.batch, load_.paged, std::chrono::minutes(1), load_.ladder, CostModel(),
+                   nullptr),
+        memory_(load_.paged),
+        coverage_(*coverage) {
+    for (int32_t i = 0; i < 3; ++i) beginnings_.push_back(RandomTokens(load_.longest));
+  }
+
+  void Run() {
+    while (load_.arrivals > 0 || !live_.empty()) {
+      Arrivals();
+      CancelSome();
+      Step();
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    EXPECT_TRUE(scheduler_.scheduler().queue().empty());
+    EXPECT_EQ(scheduler_.kv().available(), load_.paged.pages);
+    coverage_.preemptions += scheduler_.counts().preemptions;
+    coverage_.reused += scheduler_.counts().reused_tokens;
+    coverage_.evicted += scheduler_.kv().evicted();
+  }
+
+ private:
+  int32_t Below(int32_t limit) {
+    return static_cast<int32_t>(random_() % static_cast<uint64_t>(limit));
+  }
+  bool OneIn(int32_t n) { return Below(n) == 0; }
+  std::vector<int32_t> RandomTokens(int32_t count) {
+    std::vector<int32_t> tokens(static_cast<size_t>(count));
+    for (int32_t& token : tokens) token = Below(1000);
+    return tokens;
+  }
+
+  void Arrivals() {
+    for (; load_.arrivals > 0 && next_arrival_ <= now_; --load_.arrivals) {
+      Arrive();
+      next_arrival_ += std::chrono::microseconds(Below(static_cast<int32_t>(load_.gap_us)));
+    }
+  }
+
+  void Arrive() {
+    Sequence& sequence = live_.emplace_back();
+    sequence.ticket = ++tickets_;
+    sequence.priority = OneIn(4) ? 1 + Below(kPriorityLevels) : kDefaultPriority;
+    sequence.queued = next_arrival_;
+    sequence.kv.root = OneIn(8) ? 1 : 0;
+    const int32_t prompt = 1 + Below(load_.longest);
+    const int32_t shared = Below(prompt + 1);
+    const std::vector<int32_t>& beginning = beginnings_[static_cast<size_t>(Below(3))];
+    for (int32_t i = 0; i < prompt; ++i) {
+      sequence.Append(i < shared ? beginning[static_cast<size_t>(i)] : Below(1000));
+    }
+    sequence.to_draw = OneIn(4) ? 0 : 1 + Below(load_.longest - prompt + 1);
+    sequence.generates = sequence.to_draw > 1;
+    sequence.sampled_end = sequence.to_draw > 0;
+    sequence.reuse = !OneIn(4);
+    sequence.scored = !sequence.reuse && OneIn(2);
+    sequence.arrived_at = steps_;
+    const int32_t total = prompt + sequence.to_draw;
+    const int64_t alone = total / limits_.chunk_tokens + 1 + sequence.to_draw;
+    for (Sequence& other : live_) {
+      if (&other == &sequence) continue;
+      other.steps_of_all += alone;
+      sequence.steps_of_all += alone_[other.ticket];
+    }
+    sequence.steps_of_all += alone_[sequence.ticket] = alone;
+    scheduler_.Arrive(&sequence);
+  }
+
+  void CancelSome() {
+    if (live_.empty() || !OneIn(10)) return;
+    auto it = std::next(live_.begin(), Below(static_cast<int32_t>(live_.size())));
+    if (it->in_step) {
+      it->cancelled = true;
+      return;
+    }
+    scheduler_.Remove(&*it);
+    live_.erase(it);
+    ++coverage_.removed;
+  }
+
+  void Step() {
+    const BatchDecision decision = scheduler_.Decide(now_, load_.arrivals == 0, &batch_);
+    for (WaitingSequence* sequence : batch_) Own(sequence)->in_step = true;
+    CheckPages();
+    if (::testing::Test::HasFatalFailure()) return;
+    if (decision.launch) {
+      RunStep(decision);
+      while (ahead_.launch && !::testing::Test::HasFatalFailure()) {
+        batch_.swap(batch_ahead_);
+        RunStep(std::exchange(ahead_, {}), /*was_ahead=*/true);
+      }
+    } else {
+      for (const Sequence& sequence : live_) ASSERT_FALSE(sequence.running);
+      ASSERT_TRUE(load_.arrivals > 0 || live_.empty());
+      now_ = std::min(decision.wait_until, next_arrival_);
+    }
+  }
+
+  // While a step runs from which nobody returns.
+  void DecideAhead() {
+    const bool all_end = std::all_of(batch_.begin(), batch_.end(), [](const auto* sequence) {
+      return !sequence->generates && sequence->later_tokens == 0;
+    });
+    if (!all_end || OneIn(4)) return;
+    ahead_ = scheduler_.Decide(now_, load_.arrivals == 0, &batch_ahead_, /*ahead=*/true);
+    for (WaitingSequence* sequence : batch_ahead_) Own(sequence)->in_step = true;
+    CheckPages();
+    if (!ahead_.launch) return;
+    ++coverage_.ahead;
+    ASSERT_EQ(ahead_.trigger, Trigger::kFull);
+    for (WaitingSequence* sequence : batch_) Own(sequence)->ends = true;
+    CheckBudget(ahead_, batch_ahead_);
+  }
+
+  void RunStep(const BatchDecision& decision, bool was_ahead = false) {
+    ++steps_;
+    if (!was_ahead) CheckBudget(decision, batch_);
+    CheckNobodyStarves(was_ahead ? steps_ - 1 : steps_);
+    for (WaitingSequence* sequence : batch_) memory_.ExpectComputed(*Own(sequence));
+    for (WaitingSequence* sequence : batch_) memory_.Compute(*Own(sequence));
+    if (::testing::Test::HasFatalFailure()) return;
+    const StepShape shape = ShapeOf(batch_, decision.bucket);
+    DecideAhead();
+    if (::testing::Test::HasFatalFailure()) return;
+    const int64_t stall = OneIn(50) ? 100 : 1;
+    now_ += std::chrono::microseconds(stall * (100 + 10 * decision.size.tokens));
+    Arrivals();
+    CancelSome();
+    const bool failed = OneIn(100);
+    if (failed) ++coverage_.failed;
+    if (!failed) scheduler_.Observe(shape, 1e-4 + 1e-5 * shape.computed_tokens);
+    for (WaitingSequence* sequence : batch_) EndStep(Own(sequence), failed);
+  }
+
+  void EndStep(Sequence* sequence, bool failed) {
+    sequence->in_step = false;
+    if (sequence->cancelled) ++coverage_.cancelled;
+    if (failed || sequence->cancelled) return End(sequence);
+    scheduler_.Computed(sequence);
+    if (sequence->later_tokens == 0) {
+      sequence->scored = false;
+      if (sequence->to_draw == 0 || --sequence->to_draw == 0) return End(sequence);
+      sequence->Append(Below(1000));
+    }
+    scheduler_.Return(sequence);
+  }
+
+  void End(Sequence* sequence) {
+    scheduler_.End(sequence);
+    live_.remove_if([&](const Sequence& other) { return &other == sequence; });
+  }
+
+  // A page that is written to has one holder, one that is shared was published, and those that wait
+  // to begin have none.
+  void CheckPages() {
+    std::map<int32_t, int32_t> holders;
+    for (const Sequence& sequence : live_) {
+      for (const int32_t page : sequence.kv.ids) ++holders[page];
+      ASSERT_TRUE(sequence.running || sequence.in_step || sequence.kv.ids.empty());
+    }
+    ASSERT_EQ(scheduler_.kv().available() + static_cast<int32_t>(holders.size()),
+              load_.paged.pages);
+    for (const Sequence& sequence : live_) {
+      ASSERT_TRUE(sequence.reuse || sequence.kv.published == 0);
+      ASSERT_LE(sequence.kv.published * load_.paged.page_tokens, sequence.first_position);
+      const auto published = static_cast<size_t>(sequence.kv.published);
+      for (size_t i = published; i < sequence.kv.ids.size(); ++i) {
+        ASSERT_EQ(holders[sequence.kv.ids[i]], 1);
+      }
+    }
+  }
+
+  void CheckBudget(const BatchDecision& decision, std::span<WaitingSequence* const> batch) {
+    const bool generating = std::any_of(live_.begin(), live_.end(),
+                                        [](const Sequence& other) { return other.generates; });
+    const int32_t most = generating ? limits_.chunk_tokens : decision.bucket.tokens;
+    BatchSize size{};
+    int32_t prompt_tokens = 0;
+    for (WaitingSequence* sequence : batch) {
+      size.tokens += sequence->tokens;
+      ++size.sequences;
+      size.longest = std::max(size.longest, sequence->tokens);
+      if (!IsDecode(*sequence)) prompt_tokens += sequence->tokens;
+      ASSERT_LE(sequence->tokens, most);
+      const int32_t end = sequence->first_position + sequence->tokens;
+      ASSERT_EQ(Own(sequence)->kv.ids.size(), static_cast<size_t>(scheduler_.kv().PagesFor(end)));
+    }
+    ASSERT_EQ(size, decision.size);
+    ASSERT_TRUE(decision.bucket.Fits(size));
+    if (prompt_tokens < size.tokens && load_.batch.prefill_tokens > 0) {
+      ASSERT_LE(prompt_tokens, load_.batch.prefill_tokens);
+    }
+    CheckRunning();
+    CheckPagesToCome();
+  }
+
+  // All that was begun can go on to the end of its prompt.
+  void CheckPagesToCome() {
+    int32_t wanted = 0;
+    for (const Sequence& sequence : live_) {
+      if (!sequence.running && !sequence.in_step) continue;
+      const auto length = static_cast<int32_t>(sequence.history.size());
+      wanted += scheduler_.kv().PagesFor(length) - static_cast<int32_t>(sequence.kv.ids.size());
+    }
+    ASSERT_LE(wanted, scheduler_.kv().available());
+  }
+
+  void CheckRunning() {
+    int32_t running = 0, old = 0, fresh = 0;
+    for (const Sequence& sequence : live_) {
+      if (sequence.ends) continue;
+      const bool stays = sequence.later_tokens > 0 || sequence.generates;
+      running += sequence.running || (sequence.in_step && stays) ? 1 : 0;
+      old += sequence.running ? 1 : 0;
+      fresh += sequence.in_step && !sequence.running ? 1 : 0;
+    }
+    ASSERT_LE(running, limits_.sequences);
+    ASSERT_TRUE(load_.batch.continuous || old == 0 || fresh == 0);
+  }
+
+  // Decodes ride in every step. Of the others a running one waits only for one ahead of it, and those
+  // that begin pass nobody in more than max_overtakes steps. So each ends within the steps that it and
+  // all who lived in the meantime take alone, twice, since what was preempted is computed again.
+  void CheckNobodyStarves(int64_t decided_at) {
+    const SequenceQueue& queue = scheduler_.scheduler().queue();
+    for (Sequence& sequence : live_) {
+      ASSERT_LE(steps_ - sequence.arrived_at, 2 * sequence.steps_of_all + 1);
+      if (sequence.arrived_at >= decided_at) continue;
+      if (sequence.in_step) {
+        sequence.passed_steps = 0;
+        continue;
+      }
+      ASSERT_FALSE(IsDecode(sequence));
+      bool passed = false, waits = false;
+      for (const WaitingSequence* member : batch_) {
+        if (IsDecode(*member)) continue;
+        const bool ahead = queue.Before(*member, sequence);
+        waits |= ahead;
+        passed |= !ahead && !member->running;
+      }
+      sequence.passed_steps += passed ? 1 : 0;
+      ASSERT_LE(sequence.passed_steps, load_.batch.max_overtakes);
+      ASSERT_TRUE(waits || !sequence.running);
+    }
+  }
+
+  std::mt19937_64 random_;
+  Load load_;
+  const RunLimits limits_;
+  PagedScheduler scheduler_;
+  Memory memory_;
+  Coverage& coverage_;
+  std::vector<std::vector<int32_t>> beginnings_;
+  std::list<Sequence> live_;
+  std::map<uint64_t, int64_t> alone_;  // steps by ticket
+  std::vector<WaitingSequence*> batch_, batch_ahead_;
+  BatchDecision ahead_;  // of batch_ahead_
+  MonoTime now_{std::chrono::seconds(1)};
+  MonoTime next_arrival_ = now_;
+  uint64_t tickets_ = 0;
+  int64_t steps_ = 0;
+};
+
+TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
+  Coverage coverage;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE(seed);
+    Simulation(seed, &coverage).Run();
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(coverage.preemptions, 100);
+  EXPECT_GT(coverage.reused, 1000);
+  EXPECT_GT(coverage.evicted, 1000);
+  EXPECT_GT(coverage.removed, 100);
+  EXPECT_GT(coverage.cancelled, 100);
+  EXPECT_GT(coverage.failed, 100);
+  EXPECT_GT(coverage.ahead, 100);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,383 @@
+#include "engine/schedule/kv_cache.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/support/allocation_counter.h"
+
+namespace sluice {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// A sequence that has computed all of `tokens`.
+SequencePages Computed(KvCache* cache, const Tokens& tokens, uint64_t root = 0) {
+  SequencePages pages;
+  pages.root = root;
+  cache->Attach(cache->Find(tokens, root, {}), &pages);
+  EXPECT_TRUE(cache->Extend(static_cast<int32_t>(tokens.size()), &pages));
+  cache->Publish(tokens, static_cast<int32_t>(tokens.size()), &pages);
+  return pages;
+}
+
+int32_t Found(const KvCache& cache, const Tokens& tokens, uint64_t root = 0) {
+  return cache.Find(tokens, root, {}).pages;
+}
+
+TEST(KvCache, FindsFullPagesAndLeavesATokenToCompute) {
+  KvCache cache(8, 2, true);
+  SequencePages first = Computed(&cache, {1, 2, 3, 4, 5});
+  EXPECT_EQ(Found(cache, {1, 2, 3, 4, 5}), 2);
+  EXPECT_EQ(Found(cache, {1, 2, 3, 4, 9}), 2);
+  EXPECT_EQ(Found(cache, {1, 2, 3, 4}), 1);
+  EXPECT_EQ(Found(cache, {1, 2, 3, 9, 9}), 1);
+  EXPECT_EQ(Found(cache, {1, 9, 3, 4, 5}), 0);
+  EXPECT_EQ(Found(cache, {3, 4, 5}), 0);  // the same tokens elsewhere
+  EXPECT_EQ(Found(cache, {1, 2}), 0);
+  EXPECT_EQ(Found(cache, {}), 0);
+  EXPECT_EQ(Found(cache, {1, 2, 3, 4, 5}, /*root=*/1), 0);
+  cache.Release(&first);
+}
+
+TEST(KvCache, PagesAreSharedUntilTheLastLetsGo) {
+  KvCache cache(8, 2, true);
+  SequencePages first = Computed(&cache, {1, 2, 3, 4, 5});
+  SequencePages second = Computed(&cache, {1, 2, 3, 4, 6, 7});
+  ASSERT_EQ(first.ids.size(), 3u);
+  ASSERT_EQ(second.ids.size(), 3u);
+  EXPECT_EQ(first.ids[0], second.ids[0]);
+  EXPECT_EQ(first.ids[1], second.ids[1]);
+  EXPECT_NE(first.ids[2], second.ids[2]);
+  EXPECT_EQ(cache.available(), 4);
+  cache.Release(&first);
+  EXPECT_EQ(cache.available(), 5);
+  EXPECT_EQ(cache.idle(), 0);
+  cache.Release(&second);
+  EXPECT_EQ(cache.available(), 8);
+  EXPECT_EQ(cache.idle(), 3);
+  cache.Release(&second);
+  EXPECT_EQ(cache.available(), 8);
+  EXPECT_EQ(cache.Find(Tokens{1, 2, 3, 4, 5}, 0, {}).idle, 2);
+}
+
+TEST(KvCache, EqualPagesComputedApartBecomeOne) {
+  KvCache cache(8, 2, true);
+  SequencePages first, second;
+  const Tokens tokens{1, 2, 3, 4, 5};
+  for (SequencePages* pages : {&first, &second}) {
+    cache.Attach(cache.Find(tokens, 0, {}), pages);
+    ASSERT_TRUE(cache.Extend(5, pages));
+  }
+  cache.Publish(tokens, 3, &first);
+  cache.Publish(tokens, 4, &second);
+  EXPECT_EQ(first.ids[0], second.ids[0]);
+  EXPECT_EQ(cache.available(), 3);
+  cache.Publish(tokens, 5, &first);
+  EXPECT_EQ(first.ids[1], second.ids[1]);
+  EXPECT_EQ(cache.available(), 4);
+  cache.Release(&first);
+  cache.Release(&second);
+  EXPECT_EQ(cache.available(), 8);
+}
+
+TEST(KvCache, TakesFreePagesThenTheLongestIdleFromTheEnd) {
+  KvCache cache(6, 1, true);
+  SequencePages older = Computed(&cache, {1, 2, 3});
+  SequencePages newer = Computed(&cache, {4, 5});
+  cache.Release(&older);
+  cache.Release(&newer);
+  SequencePages taking;
+  ASSERT_TRUE(cache.Extend(1, &taking));
+  EXPECT_EQ(cache.evicted(), 0);
+  ASSERT_TRUE(cache.Extend(2, &taking));
+  EXPECT_EQ(cache.evicted(), 1);
+  EXPECT_EQ(Found(cache, {1, 2, 3, 9}), 2);
+  ASSERT_TRUE(cache.Extend(3, &taking));
+  EXPECT_EQ(Found(cache, {1, 2, 3, 9}), 1);
+  EXPECT_EQ(Found(cache, {4, 5, 9}), 2);
+  EXPECT_FALSE(cache.Extend(7, &taking));
+  EXPECT_EQ(taking.ids.size(), 3u);
+  ASSERT_TRUE(cache.Extend(6, &taking));
+  EXPECT_EQ(cache.available(), 0);
+  EXPECT_EQ(Found(cache, {4, 5, 9}), 0);
+  cache.Release(&taking);
+  EXPECT_EQ(cache.idle(), 0);
+}
+
+TEST(KvCache, WhatIsBegunWithAgainIsNoLongerTheLongestIdle) {
+  KvCache cache(4, 1, true);
+  SequencePages older = Computed(&cache, {1, 2});
+  SequencePages newer = Computed(&cache, {3, 4});
+  cache.Release(&older);
+  cache.Release(&newer);
+  SequencePages again;
+  cache.Attach(cache.Find(Tokens{1, 2, 9}, 0, {}), &again);
+  cache.Release(&again);
+  SequencePages taking;
+  ASSERT_TRUE(cache.Extend(2, &taking));
+  EXPECT_EQ(Found(cache, {1, 2, 9}), 2);
+  EXPECT_EQ(Found(cache, {3, 4, 9}), 0);
+}
+
+TEST(KvCache, WithoutReuseNothingIsFound) {
+  KvCache cache(4, 2, false);
+  SequencePages pages = Computed(&cache, {1, 2, 3, 4, 5});
+  EXPECT_EQ(pages.published, 0);
+  EXPECT_EQ(Found(cache, {1, 2, 3, 4, 5}), 0);
+  cache.Release(&pages);
+  EXPECT_EQ(cache.available(), 4);
+  EXPECT_EQ(cache.idle(), 0);
+}
+
+// What the cache should do, in terms of whole prefixes.
+class Model {
+ public:
+  Model(int32_t pages, int32_t page_tokens) : page_tokens_(page_tokens), holders_(pages, 0) {}
+
+  Tokens PrefixOf(const Tokens& tokens, int32_t pages) const {
+    return {tokens.begin(), tokens.begin() + pages * page_tokens_};
+  }
+  KvCache::Prefix Find(const Tokens& tokens) const {
+    KvCache::Prefix prefix;
+    while ((prefix.pages + 1) * page_tokens_ < static_cast<int32_t>(tokens.size())) {
+      const auto found = published_.find(PrefixOf(tokens, prefix.pages + 1));
+      if (found == published_.end()) break;
+      ++prefix.pages;
+      if (holders_[found->second] == 0) ++prefix.idle;
+    }
+    return prefix;
+  }
+
+  void Hold(int32_t page) {
+    ++holders_[page];
+    std::erase(idle_, page);
+  }
+  void LetGo(int32_t page) {
+    if (--holders_[page] == 0 && IsPublished(page)) idle_.push_back(page);
+  }
+  // The cache gave `page` to a sequence.
+  void Take(int32_t page) {
+    ASSERT_EQ(holders_[page], 0);
+    if (static_cast<size_t>(Free()) > 0) {
+      ASSERT_FALSE(IsPublished(page));
+    } else {
+      ASSERT_EQ(page, idle_.front());
+      std::erase_if(published_, [&](const auto& entry) { return entry.second == page; });
+    }
+    Hold(page);
+  }
+  // The page under which `prefix` is published, from now on at the latest.
+  int32_t Publish(const Tokens& prefix, int32_t page) {
+    return published_.try_emplace(prefix, page).first->second;
+  }
+
+  int32_t Idle() const { return static_cast<int32_t>(idle_.size()); }
+  int32_t Free() const {
+    return static_cast<int32_t>(std::count(holders_.begin(), holders_.end(), 0)) - Idle();
+  }
+  int32_t holders(int32_t page) const { return holders_[page]; }
+  const std::map<Tokens, int32_t>& published() const { return published_; }
+
+ private:
+  bool IsPublished(int32_t page) const {
+    return std::any_of(published_.begin(), published_.end(),
+                       [&](const auto& entry) { return entry.second == page; });
+  }
+
+  const int32_t page_tokens_;
+  std::vector<int32_t> holders_;
+  std::vector<int32_t> idle_;  // the longest idle first
+  std::map<Tokens, int32_t> published_;
+};
+
+// Random sequences that begin alike, on the cache and on the model.
+class ModelTest {
+ public:
+  explicit ModelTest(uint64_t seed)
+      : random_(seed),
+        page_tokens_(1 + Below(4)),
+        pages_(1 + Below(24)),
+        cache_(pages_, page_tokens_, true),
+        model_(pages_, page_tokens_) {
+    for (int i = 0; i < 12; ++i) probes_.push_back(RandomTokens());
+  }
+
+  void Run() {
+    for (int step = 0; step < 400 && !::testing::Test::HasFatalFailure(); ++step) {
+      const std::vector<std::pair<int32_t, int32_t>> before = Probe();
+      const uint64_t version = cache_.version();
+      Step();
+      Check();
+      if (Probe() != before) {
+        ASSERT_NE(cache_.version(), version);
+      }
+    }
+    while (!sequences_.empty()) Release(0);
+    Check();
+    EXPECT_EQ(cache_.available(), pages_);
+  }
+
+ private:
+  struct Sequence {
+    Tokens tokens;
+    int32_t computed = 0;
+    SequencePages pages;
+  };
+
+  int32_t Below(uint64_t limit) { return static_cast<int32_t>(random_() % limit); }
+
+  // Two tokens in use, mostly the same one, so that prefixes are often equal.
+  Tokens RandomTokens() {
+    Tokens tokens(1 + static_cast<size_t>(Below(20)));
+    for (int32_t& token : tokens) token = Below(8) == 0 ? 1 : 0;
+    return tokens;
+  }
+
+  void Step() {
+    const int32_t action = Below(4);
+    if (action == 0 || sequences_.empty()) {
+      Begin();
+    } else if (action == 3) {
+      Release(static_cast<size_t>(Below(sequences_.size())));
+    } else {
+      Compute(&sequences_[static_cast<size_t>(Below(sequences_.size()))]);
+    }
+  }
+
+  void Begin() {
+    Sequence& sequence = sequences_.emplace_back();
+    sequence.tokens = RandomTokens();
+    const int32_t found = model_.Find(sequence.tokens).pages;
+    cache_.Attach(cache_.Find(sequence.tokens, 0, {}), &sequence.pages);
+    ASSERT_EQ(sequence.pages.ids.size(), static_cast<size_t>(found));
+    for (int32_t i = 0; i < found; ++i) {
+      const int32_t page = sequence.pages.ids[static_cast<size_t>(i)];
+      ASSERT_EQ(page, model_.published().at(model_.PrefixOf(sequence.tokens, i + 1)));
+      model_.Hold(page);
+    }
+    sequence.computed = found * page_tokens_;
+  }
+
+  void Compute(Sequence* sequence) {
+    const auto length = static_cast<int32_t>(sequence->tokens.size());
+    const int32_t end = sequence->computed + Below(static_cast<uint64_t>(length) + 1);
+    if (end > length) return;
+    const auto held = static_cast<int32_t>(sequence->pages.ids.size());
+    const int32_t wanted = std::max(cache_.PagesFor(end) - held, 0);
+    const bool enough = wanted <= model_.Free() + model_.Idle();
+    ASSERT_EQ(cache_.Extend(end, &sequence->pages), enough);
+    if (!enough) return;
+    ASSERT_EQ(sequence->pages.ids.size(), static_cast<size_t>(held + wanted));
+    for (int32_t i = held; i < held + wanted; ++i) {
+      model_.Take(sequence->pages.ids[static_cast<size_t>(i)]);
+    }
+    Publish(sequence, end);
+  }
+
+  void Publish(Sequence* sequence, int32_t end) {
+    Tokens expected = sequence->pages.ids;
+    for (int32_t i = sequence->pages.published; i < end / page_tokens_; ++i) {
+      int32_t& page = expected[static_cast<size_t>(i)];
+      const int32_t equal = model_.Publish(model_.PrefixOf(sequence->tokens, i + 1), page);
+      if (equal == page) continue;
+      model_.LetGo(page);
+      model_.Hold(equal);
+      page = equal;
+    }
+    cache_.Publish(sequence->tokens, end, &sequence->pages);
+    ASSERT_EQ(sequence->pages.ids, expected);
+    ASSERT_EQ(sequence->pages.published, end / page_tokens_);
+    sequence->computed = end;
+  }
+
+  void Release(size_t index) {
+    std::swap(sequences_[index], sequences_.back());
+    Tokens ids = sequences_.back().pages.ids;
+    std::reverse(ids.begin(), ids.end());
+    for (const int32_t page : ids) model_.LetGo(page);
+    cache_.Release(&sequences_.back().pages);
+    sequences_.pop_back();
+  }
+
+  void Check() {
+    ASSERT_EQ(cache_.available(), model_.Free() + model_.Idle());
+    ASSERT_EQ(cache_.idle(), model_.Idle());
+    std::map<int32_t, int32_t> holders;
+    for (const Sequence& sequence : sequences_) {
+      for (size_t i = 0; i < sequence.pages.ids.size(); ++i) {
+        const int32_t page = sequence.pages.ids[i];
+        ++holders[page];
+        ASSERT_TRUE(model_.holders(page) == 1 || i < static_cast<size_t>(sequence.pages.published));
+      }
+    }
+    ASSERT_EQ(cache_.available() + static_cast<int32_t>(holders.size()), pages_);
+    for (const auto& [page, count] : holders) ASSERT_EQ(count, model_.holders(page));
+    // What can be found can be reached: nothing lost the page ahead of it.
+    for (const auto& [prefix, page] : model_.published()) {
+      const Tokens ahead(prefix.begin(), prefix.end() - page_tokens_);
+      ASSERT_TRUE(ahead.empty() || model_.published().contains(ahead));
+    }
+  }
+
+  // Pages and idle ones of what is found for each of the probes, afresh and from what was found before.
+  std::vector<std::pair<int32_t, int32_t>> Probe() {
+    std::vector<std::pair<int32_t, int32_t>> answers;
+    found_.resize(probes_.size());
+    for (size_t i = 0; i < probes_.size(); ++i) {
+      const KvCache::Prefix expected = model_.Find(probes_[i]);
+      const KvCache::Prefix again = cache_.Find(probes_[i], 0, found_[i]);
+      if (Below(4) == 0) found_[i] = again;
+      for (const KvCache::Prefix& found : {cache_.Find(probes_[i], 0, {}), again}) {
+        EXPECT_EQ(found.pages, expected.pages);
+        EXPECT_EQ(found.idle, expected.idle);
+      }
+      answers.emplace_back(again.pages, again.idle);
+    }
+    return answers;
+  }
+
+  std::mt19937_64 random_;
+  const int32_t page_tokens_, pages_;
+  KvCache cache_;
+  Model model_;
+  std::vector<Tokens> probes_;
+  std::vector<KvCache::Prefix> found_;  // for these, at some time
+  std::vector<Sequence> sequences_;
+};
+
+TEST(KvCache, DoesAsAModelOfWholePrefixes) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    ModelTest(seed).Run();
+    if (HasFailure()) return;
+  }
+}
+
+TEST(KvCache, AllocatesNothing) {
+  constexpr int32_t kPages =
+      112;  // a reserve of just as many would leave the index no room to clean up
+  constexpr size_t kSequences = 12;
+  std::mt19937_64 random(1);
+  KvCache cache(kPages, 4, true);
+  std::vector<Tokens> tokens(kSequences, Tokens(64));
+  std::vector<SequencePages> pages(kSequences);
+  for (SequencePages& sequence : pages) sequence.ids.reserve(16);
+  const int64_t before = Allocations();
+  for (int round = 0; round < 2000; ++round) {
+    const size_t i = random() % kSequences;
+    cache.Release(&pages[i]);
+    for (int32_t& token : tokens[i]) token = static_cast<int32_t>(random() % 1000);
+    cache.Attach(cache.Find(tokens[i], 0, {}), &pages[i]);
+    if (cache.Extend(64, &pages[i])) cache.Publish(tokens[i], 64, &pages[i]);
+  }
+  EXPECT_EQ(Allocations() - before, 0);
+  EXPECT_GT(cache.evicted(), 1000);
+}
+
+}  // namespace
+}  // namespace sluice

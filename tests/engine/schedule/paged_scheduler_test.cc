@@ -1,0 +1,355 @@
+#include "engine/schedule/paged_scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Tokens = std::vector<int32_t>;
+
+Tokens Counting(int32_t first, size_t count) {
+  Tokens tokens(count);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// A sequence with the storage of its history.
+struct Sequence : PagedSequence {
+  Tokens all;
+};
+
+class PagedSchedulerTest : public ::testing::Test {
+ protected:
+  void Make(const PagedScheduler::Options& options, const BatchOptions& batch,
+            int32_t sequences = 8) {
+    const auto ladder = std::make_shared<const Ladder>(
+        std::vector<Bucket>{{.tokens = 4, .sequences = std::min(sequences, 4)},
+                            {.tokens = 64, .sequences = sequences}});
+    scheduler_ = std::make_unique<PagedScheduler>(batch, options, std::chrono::minutes(1), ladder,
+                                                  CostModel(), nullptr);
+  }
+
+  // Stands behind those of its priority that were made before.
+  Sequence* New(Tokens tokens) {
+    Sequence* const sequence = &sequences_.emplace_back();
+    sequence->all = std::move(tokens);
+    sequence->all.reserve(64);
+    sequence->history = sequence->all;
+    sequence->ticket = sequences_.size();
+    sequence->generates = generates_;
+    return sequence;
+  }
+  Sequence* Arrive(Tokens tokens) {
+    Sequence* const sequence = New(std::move(tokens));
+    scheduler_->Arrive(sequence);
+    return sequence;
+  }
+
+  std::vector<WaitingSequence*> Decide() {
+    std::vector<WaitingSequence*> batch;
+    decision_ = scheduler_->Decide(MonoTime(), /*draining=*/true, &batch);
+    EXPECT_EQ(decision_.launch, !batch.empty());
+    return batch;
+  }
+
+  // Its step ended; it comes back, with `token` if one was drawn.
+  void Return(Sequence* sequence) {
+    scheduler_->Computed(sequence);
+    scheduler_->Return(sequence);
+  }
+  void Return(Sequence* sequence, int32_t token) {
+    scheduler_->Computed(sequence);
+    sequence->all.push_back(token);
+    sequence->history = sequence->all;
+    scheduler_->Return(sequence);
+  }
+  // Runs alone to the end of its history and ends.
+  void RunToEnd(Sequence* sequence) {
+    scheduler_->Arrive(sequence);
+    while (true) {
+      ASSERT_THAT(Decide(), ElementsAre(sequence));
+      if (sequence->later_tokens == 0) break;
+      Return(sequence);
+    }
+    scheduler_->Computed(sequence);
+    scheduler_->End(sequence);
+  }
+
+  bool generates_ = false;  // those that arrive from here on
+  std::unique_ptr<PagedScheduler> scheduler_;
+  std::deque<Sequence> sequences_;
+  BatchDecision decision_;
+};
+
+// first_position, tokens, later_tokens, sampled_rows, pages, running
+std::vector<int32_t> StepOf(const WaitingSequence& sequence) {
+  return {sequence.first_position, sequence.tokens, sequence.later_tokens,
+          sequence.sampled_rows,   sequence.pages,  sequence.running ? 1 : 0};
+}
+
+TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
+  generates_ = true;
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 5});
+  Sequence* const sequence = Arrive(Counting(0, 12));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 5, 7, 0, 3, 0));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_EQ(sequence->kv.ids.size(), 2u);
+  Return(sequence);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(5, 5, 2, 0, 1, 1));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  Return(sequence);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(10, 2, 0, 1, 0, 1));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  Return(sequence, 12);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(12, 1, 0, 1, 1, 1));
+  EXPECT_EQ(scheduler_->kv().available(), 5);
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  scheduler_->End(sequence);
+  EXPECT_EQ(scheduler_->kv().available(), 8);
+}
+
+TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
+  Make({.pages = 16, .page_tokens = 4}, {.prefill_tokens = 5});
+  Sequence* const scored = Arrive(Counting(0, 12));
+  EXPECT_THAT(StepOf(*scored), ElementsAre(0, 12, 0, 1, 3, 0));
+  generates_ = true;
+  Sequence* const other = Arrive(Counting(100, 3));
+  EXPECT_THAT(Decide(), ElementsAre(scored, other));
+  EXPECT_THAT(StepOf(*scored), ElementsAre(0, 5, 7, 0, 3, 0));
+  Return(scored);
+  EXPECT_EQ(scored->tokens, 5);
+  scheduler_->End(other);
+  EXPECT_THAT(Decide(), ElementsAre(scored));
+  EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
+}
+
+// A prompt that came back while nothing generated is cut again.
+TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
+  Make({.pages = 16, .page_tokens = 4}, {.prefill_tokens = 5});
+  Sequence* const scored = Arrive(Counting(0, 20));
+  generates_ = true;
+  Sequence* const first = Arrive(Counting(100, 3));
+  EXPECT_THAT(Decide(), ElementsAre(scored, first));
+  scheduler_->End(first);
+  Return(scored);
+  EXPECT_EQ(scored->tokens, 15);
+  Arrive(Counting(200, 3));
+  Decide();
+  EXPECT_EQ(scored->tokens, 5);
+}
+
+TEST_F(PagedSchedulerTest, CountsTheRowsThatAreSampled) {
+  const struct {
+    bool scored, sampled_end;
+    std::vector<int32_t> expected;  // of the three steps of a prompt
+  } cases[] = {{false, true, {0, 0, 1}},
+               {false, false, {0, 0, 0}},
+               {true, true, {4, 4, 2}},
+               {true, false, {4, 4, 1}}};
+  for (const auto& c : cases) {
+    generates_ = true;
+    Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
+    Sequence* const sequence = New(Counting(0, 10));
+    sequence->reuse = false;
+    sequence->scored = c.scored;
+    sequence->sampled_end = c.sampled_end;
+    scheduler_->Arrive(sequence);
+    std::vector<int32_t> rows;
+    for (int step = 0; step < 3; ++step) {
+      if (step > 0) Return(sequence);
+      rows.push_back(sequence->sampled_rows);
+      ASSERT_THAT(Decide(), ElementsAre(sequence));
+    }
+    EXPECT_EQ(rows, c.expected) << c.scored << c.sampled_end;
+    scheduler_->End(sequence);
+  }
+}
+
+TEST_F(PagedSchedulerTest, WithoutPagesEachStepComputesTheWholeHistory) {
+  Make({.keeps_pages = false}, {.policy = PolicyKind::kFifoPacked, .prefill_tokens = 4});
+  Sequence* const sequence = Arrive(Counting(0, 10));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 10, 0, 1, 0, 0));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  Return(sequence, 10);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(0, 11, 0, 1, 0, 0));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_THAT(sequence->kv.ids, IsEmpty());
+  scheduler_->Computed(sequence);
+  scheduler_->End(sequence);
+}
+
+TEST_F(PagedSchedulerTest, BeginsWithWhatIsFound) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0});
+  RunToEnd(New(Counting(0, 12)));
+  // Two of its three pages: one token must be left. They are idle, so that holding them takes two more.
+  Sequence* const sequence = Arrive(Counting(0, 12));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(8, 4, 0, 1, 3, 0));
+  Sequence* const unlike = New(Counting(0, 12));
+  unlike->reuse = false;
+  scheduler_->Arrive(unlike);
+  EXPECT_THAT(StepOf(*unlike), ElementsAre(0, 12, 0, 1, 3, 0));
+  Decide();
+  EXPECT_EQ(sequence->reused_tokens, 8);
+  EXPECT_EQ(scheduler_->counts().prefix_tokens, 24);
+  EXPECT_EQ(scheduler_->counts().reused_tokens, 8);
+  // Held, they cost nothing.
+  EXPECT_THAT(StepOf(*Arrive(Counting(0, 12))), ElementsAre(8, 4, 0, 1, 1, 0));
+}
+
+TEST_F(PagedSchedulerTest, BeginsWithWhatWasPublishedWhileItWaited) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/1);
+  Sequence* const first = Arrive(Counting(0, 12));
+  Sequence* const second = Arrive(Counting(0, 12));
+  EXPECT_THAT(Decide(), ElementsAre(first));
+  EXPECT_EQ(second->first_position, 0);
+  scheduler_->Computed(first);
+  scheduler_->End(first);
+  EXPECT_THAT(Decide(), ElementsAre(second));
+  EXPECT_THAT(StepOf(*second), ElementsAre(8, 4, 0, 1, 3, 0));
+  EXPECT_EQ(second->kv.ids.size(), 3u);
+}
+
+TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
+  Make({.pages = 6, .page_tokens = 4}, {.prefill_tokens = 0});
+  Sequence* const first = Arrive(Counting(0, 4));
+  Sequence* const last = Arrive(Counting(100, 7));
+  first->generates = last->generates = true;
+  for (int32_t token = 0; token < 6; ++token) {
+    ASSERT_THAT(Decide(), ElementsAre(first, last));
+    Return(first, 50 + token);
+    Return(last, 150 + token);
+  }
+  EXPECT_EQ(scheduler_->kv().available(), 0);
+  EXPECT_THAT(Decide(), ElementsAre(first));
+  EXPECT_EQ(last->preemptions, 1);
+  EXPECT_EQ(scheduler_->counts().preemptions, 1);
+  EXPECT_THAT(last->kv.ids, IsEmpty());
+  // Its full pages are still found.
+  EXPECT_THAT(StepOf(*last), ElementsAre(12, 1, 0, 1, 4, 0));
+  scheduler_->Computed(first);
+  scheduler_->End(first);
+  EXPECT_THAT(Decide(), ElementsAre(last));
+  EXPECT_EQ(last->kv.ids.size(), 4u);
+  EXPECT_EQ(last->reused_tokens, 0);
+  EXPECT_EQ(scheduler_->counts().prefix_tokens, 11);
+  scheduler_->End(last);
+  EXPECT_EQ(scheduler_->kv().available(), 6);
+}
+
+TEST_F(PagedSchedulerTest, BeginsNoPromptThatTheOthersLeaveNoPagesFor) {
+  generates_ = true;
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
+  Sequence* const first = Arrive(Counting(0, 16));
+  Sequence* const second = Arrive(Counting(100, 16));
+  for (int chunk = 0; chunk < 4; ++chunk) {
+    if (chunk > 0) Return(first);
+    ASSERT_THAT(Decide(), ElementsAre(first));
+  }
+  scheduler_->End(first);
+  EXPECT_THAT(Decide(), ElementsAre(second));
+}
+
+TEST_F(PagedSchedulerTest, RemovedWhileItWaitsItLetsGoOfItsPages) {
+  generates_ = true;
+  Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 4});
+  Sequence* const sequence = Arrive(Counting(0, 10));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  Return(sequence);
+  EXPECT_EQ(scheduler_->kv().available(), 3);
+  scheduler_->Remove(sequence);
+  EXPECT_EQ(scheduler_->kv().available(), 4);
+  EXPECT_EQ(scheduler_->kv().idle(), 1);
+  EXPECT_TRUE(scheduler_->scheduler().queue().empty());
+}
+
+// More wait than are looked up again before a decision, so that the last one's estimate grows old.
+class OldEstimateTest : public PagedSchedulerTest {
+ protected:
+  static constexpr size_t kAhead = 1100;
+
+  Sequence* ArriveWith(int priority, bool reuse, Tokens tokens) {
+    Sequence* const sequence = New(std::move(tokens));
+    sequence->priority = priority;
+    sequence->reuse = reuse;
+    scheduler_->Arrive(sequence);
+    return sequence;
+  }
+  Sequence* ArriveLast() { return ArriveWith(3, true, Counting(0, 12)); }
+
+  void ArriveAhead() {
+    for (size_t i = 0; i < kAhead; ++i) ahead_.push_back(ArriveWith(1, false, {1}));
+  }
+  // Looks up what those ahead begin with, runs two of them, and drops all the others but `left`.
+  void DropAhead(size_t left) {
+    EXPECT_THAT(Decide(), ElementsAre(ahead_[0], ahead_[1]));
+    for (size_t i = 0; i < 2; ++i) scheduler_->End(ahead_[i]);
+    for (size_t i = 2; i < kAhead - left; ++i) scheduler_->Remove(ahead_[i]);
+  }
+  // The pages that the last one was to begin with are gone.
+  Sequence* ArriveAndEvict() {
+    Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/2);
+    RunToEnd(New(Counting(0, 12)));
+    Sequence* const last = ArriveLast();
+    Sequence* const evicting = ArriveWith(1, false, Counting(200, 15));
+    ArriveAhead();
+    EXPECT_THAT(Decide(), ElementsAre(evicting));
+    scheduler_->End(evicting);
+    return last;
+  }
+
+  std::vector<Sequence*> ahead_;
+};
+
+TEST_F(OldEstimateTest, IsCorrectedBeforeItsSequenceRuns) {
+  Sequence* const last = ArriveAndEvict();
+  DropAhead(/*left=*/0);
+  EXPECT_EQ(last->first_position, 8);
+  EXPECT_THAT(Decide(), ElementsAre(last));
+  EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
+  EXPECT_EQ(decision_.size.tokens, 12);
+  EXPECT_EQ(last->kv.ids.size(), 3u);
+}
+
+TEST_F(OldEstimateTest, DoesNotHoldTheOthersUp) {
+  Sequence* const last = ArriveAndEvict();
+  DropAhead(/*left=*/1);
+  EXPECT_EQ(last->first_position, 8);
+  EXPECT_THAT(Decide(), ElementsAre(ahead_.back()));
+  EXPECT_EQ(decision_.size, (BatchSize{.tokens = 1, .sequences = 1, .longest = 1}));
+  EXPECT_EQ(decision_.bucket.tokens, 4);  // not what both would have taken
+  EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
+  EXPECT_THAT(last->kv.ids, IsEmpty());
+  EXPECT_EQ(scheduler_->scheduler().queue().size(), 1u);
+}
+
+TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/2);
+  Sequence* const holding = Arrive(Counting(0, 12));
+  EXPECT_THAT(Decide(), ElementsAre(holding));
+  Return(holding, 12);
+  Sequence* const last = ArriveLast();
+  ArriveAhead();
+  EXPECT_EQ(last->pages, 1);
+  scheduler_->Remove(holding);  // holding its prefix takes two pages more
+  DropAhead(/*left=*/0);
+  EXPECT_EQ(last->pages, 1);
+  Sequence* const large = ArriveWith(1, false, Counting(200, 28));
+  EXPECT_THAT(Decide(), ElementsAre(large));
+  EXPECT_THAT(StepOf(*last), ElementsAre(8, 4, 0, 1, 3, 0));
+  EXPECT_THAT(last->kv.ids, IsEmpty());
+}
+
+}  // namespace
+}  // namespace sluice

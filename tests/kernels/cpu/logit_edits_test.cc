@@ -1,0 +1,195 @@
+#include "kernels/cpu/logit_edits.h"
+
+#include <bit>
+
+#include "kernels/cpu/sample.h"
+#include "kernels/reference/activation.h"
+#include "kernels/reference/sample.h"
+#include "tests/kernels/cpu/op_test.h"
+#include "tests/support/random_edits.h"
+
+namespace sluice::kernels {
+namespace {
+
+std::vector<uint32_t> Bits(std::span<const float> x) {
+  std::vector<uint32_t> bits;
+  for (const float value : x) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+SampleParams RandomParams(std::mt19937_64& random, int64_t n) {
+  SampleParams params;
+  params.seed = random();
+  params.token_index = random();
+  if (random() % 3 == 0) return params;  // greedy
+  params.temperature = 0.2f * static_cast<float>(RandomInt(random, 1, 10));
+  if (random() % 2 == 0) params.top_k = static_cast<int32_t>(RandomInt(random, 1, n + 1));
+  if (random() % 2 == 0) params.top_p = 0.1f * static_cast<float>(RandomInt(random, 1, 9));
+  if (random() % 2 == 0) params.min_p = 0.04f * static_cast<float>(RandomInt(random, 1, 9));
+  return params;
+}
+
+class LogitEditsTest : public OpTest {
+ protected:
+  // Leaves the logits as they were.
+  SampleResult Draw(const std::vector<float>& logits, const SampleParams& params,
+                    const LogitEdits* edits, int32_t num_top = 0) {
+    std::vector<float> x = logits;
+    const auto n = static_cast<int64_t>(x.size());
+    std::vector<uint64_t> scratch(SampleScratch(n), ~uint64_t{0});
+    top_ids_.assign(num_top, -7);
+    top_logprobs_.assign(num_top, kPoison);
+    const SampleResult result = Sample(
+        GetParam(), params, {x.data(), n, num_top, top_ids_.data(), top_logprobs_.data(), edits},
+        scratch.data());
+    EXPECT_EQ(Bits(x), Bits(logits)) << "the row changed";
+    return result;
+  }
+
+  std::vector<int32_t> top_ids_;
+  std::vector<float> top_logprobs_;
+};
+
+TEST_P(LogitEditsTest, DrawsTheTokensOfTheReferenceAndReportsTheUneditedRow) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    std::mt19937_64 random(seed);
+    for (unsigned kinds = 0; kinds < kAllEditKinds; ++kinds) {
+      for (const int64_t n : {1, 2, 37, 1500}) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed << ", edits " << kinds << ", n " << n);
+        const bool exact = random() % 2 == 0;
+        std::vector<float> x = RandomFloats(random, n, 5.0f);
+        if (exact) {
+          for (float& value : x) value = std::round(value);  // many ties
+        }
+        const auto spared = static_cast<int32_t>(RandomInt(random, 0, n - 1));
+        for (int32_t i = 0; i < n; ++i) {
+          if (i != spared && random() % 20 == 0) x[i] = -kInfinity;
+        }
+        const OwnedEdits owned = RandomEdits(random, n, kinds, exact, spared);
+        const LogitEdits edits = owned.view();
+        const SampleParams params = RandomParams(random, n);
+        const auto num_top = static_cast<int32_t>(std::min<int64_t>(n, 3));
+        const SampleResult result = Draw(x, params, &edits, num_top);
+        ASSERT_EQ(result.token, reference::Sample(reference::Edit(Widen(x), edits), params));
+        const std::vector<double> logprobs = reference::LogSoftmax(Widen(x));
+        ASSERT_NEAR(result.logprob, logprobs[result.token], 2e-6);
+        ASSERT_EQ(top_ids_, reference::TopK(Widen(x), num_top));
+        // -inf where the candidate is.
+        ASSERT_TRUE(top_logprobs_[0] == logprobs[top_ids_[0]] ||
+                    std::abs(top_logprobs_[0] - logprobs[top_ids_[0]]) < 2e-6);
+      }
+    }
+  }
+}
+
+TEST_P(LogitEditsTest, EditsThatChangeNoLogitChangeNoBit) {
+  std::mt19937_64 random(5);
+  const int64_t n = 3000;
+  std::vector<float> x = RandomFloats(random, n, 4.0f);
+  x[7] = -0.0f;
+  x[8] = -kInfinity;
+  OwnedEdits owned = RandomEdits(random, n, 0, false, 0);
+  for (const int32_t token : DistinctTokens(random, n, 50)) owned.bias.push_back({token, 0.0f});
+  owned.allowed = DistinctTokens(random, n, n);
+  const LogitEdits edits = owned.view(), none;
+  for (int i = 0; i < 200; ++i) {
+    const SampleParams params = RandomParams(random, n);
+    const SampleResult plain = Draw(x, params, nullptr);
+    for (const LogitEdits* idle : {&edits, &none}) {
+      const SampleResult edited = Draw(x, params, idle);
+      ASSERT_EQ(edited.token, plain.token) << "draw " << i;
+      ASSERT_EQ(Bits({&edited.logprob, 1}), Bits({&plain.logprob, 1})) << "draw " << i;
+    }
+  }
+}
+
+TEST_P(LogitEditsTest, ARowWithNothingLeftHasNoToken) {
+  const std::vector<float> x = {1.0f, 3.0f, -kInfinity, 2.0f};
+  OwnedEdits banned, biased, allowed, dead;
+  banned.banned = {0, 1, 3};
+  biased.bias = {{0, -kInfinity}, {1, -kInfinity}, {3, -kInfinity}};
+  allowed.allowed = {1, 3};
+  allowed.banned = {1};
+  allowed.bias = {{3, -kInfinity}};
+  dead.allowed = {2};
+  for (const OwnedEdits& owned : {banned, biased, allowed, dead}) {
+    const LogitEdits edits = owned.view();
+    for (const SampleParams& params : {SampleParams{}, SampleParams{.temperature = 1},
+                                       SampleParams{.temperature = 1, .top_k = 2},
+                                       SampleParams{.temperature = 1, .top_p = 0.5f}}) {
+      const SampleResult result = Draw(x, params, &edits, 2);
+      EXPECT_EQ(result.token, -1);
+      EXPECT_TRUE(std::isnan(result.logprob));
+      EXPECT_EQ(top_ids_, (std::vector<int32_t>{1, 3})) << "candidates are those before the edits";
+    }
+  }
+}
+
+TEST_P(LogitEditsTest, ARowThatOverflowsHasNoToken) {
+  const std::vector<float> x = {1.0f, 3.0f, -kInfinity, 2.0f};
+  OwnedEdits repetition, presence, bias, nan;
+  repetition.seen = presence.seen = {{1, 2}};
+  repetition.repetition = 1e-39f;
+  presence.presence = presence.frequency = -3e38f;
+  bias = presence;
+  bias.presence = -3e38f;
+  bias.frequency = 0;
+  bias.bias = {{1, 3e38f}};
+  nan.seen = {{2, 2}};
+  nan.frequency = -3e38f;  // -inf + inf
+  for (const OwnedEdits& owned : {repetition, presence, bias, nan}) {
+    const LogitEdits edits = owned.view();
+    for (const float temperature : {0.0f, 1.0f}) {
+      SampleParams params;
+      params.temperature = temperature;
+      EXPECT_EQ(Draw(x, params, &edits).token, -1);
+    }
+  }
+}
+
+SLUICE_EVERY_F32_PROFILE(LogitEditsTest);
+
+struct EditCase {
+  const char* name;
+  float x;
+  LogitEdits edits;  // with `seen` as `generated` says
+  int32_t generated;
+  float expected;
+};
+
+TEST(ApplyEditsTest, EachLogitByTheFormula) {
+  const TokenBias up[] = {{1, 3.0f}};
+  const TokenBias ban[] = {{1, -kInfinity}};
+  const int32_t banned[] = {1};
+  const EditCase cases[] = {
+      {"repetition divides what is positive", 4, {.repetition = 2}, 0, 2},
+      {"and multiplies what is not", -4, {.repetition = 2}, 0, -8},
+      {"below 1 it rewards", 4, {.repetition = 0.5f}, 0, 8},
+      {"either way", -4, {.repetition = 0.5f}, 1, -2},
+      {"banned stays banned", -kInfinity, {.repetition = 0.5f}, 0, -kInfinity},
+      {"zero stays zero", 0, {.repetition = 2}, 0, 0},
+      {"presence leaves the prompt alone", 4, {.presence = 1}, 0, 4},
+      {"presence counts once", 4, {.presence = 1}, 3, 3},
+      {"frequency counts each time", 4, {.frequency = 0.5f}, 3, 2.5f},
+      {"negative ones reward", 4, {.presence = -1, .frequency = -0.5f}, 2, 6},
+      {"repetition comes before presence", 4, {.repetition = 2, .presence = 3}, 1, -1},
+      {"bias comes after repetition", -1, {.repetition = 2, .bias = up}, 0, 1},
+      {"bias may ban", 4, {.bias = ban}, 0, -kInfinity},
+      {"a ban is final", 4, {.bias = up, .banned = banned}, 1, -kInfinity},
+  };
+  for (const EditCase& c : cases) {
+    const SeenToken seen[] = {{1, c.generated}};
+    LogitEdits edits = c.edits;
+    edits.seen = seen;
+    std::vector<float> x = {-0.0f, c.x, kPoison}, saved(3, kPoison);
+    const std::vector<uint32_t> before = Bits(x);
+    EXPECT_TRUE(ApplyEdits(edits, x.data(), saved.data())) << c.name;
+    EXPECT_EQ(x[1], c.expected) << c.name;
+    EXPECT_EQ(reference::Edit(std::vector<double>{0, c.x, 0}, edits)[1], c.expected) << c.name;
+    UndoEdits(edits, saved.data(), x.data());
+    EXPECT_EQ(Bits(x), before) << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels

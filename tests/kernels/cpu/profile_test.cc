@@ -1,0 +1,64 @@
+#include "kernels/cpu/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "tests/kernels/cpu/op_test.h"
+
+namespace sluice::kernels {
+namespace {
+
+TEST(ProfileTest, SaysWhichProfilesTheTestsOfThisBinaryLeaveOut) {
+  for (Profile profile : kProfiles) {
+    if (ProfileSupported(profile)) continue;
+    std::printf("NOT TESTED HERE: %s (this machine lacks the instructions)\n",
+                std::string(ProfileName(profile)).c_str());
+  }
+  EXPECT_TRUE(ProfileSupported(Profile::kPortableF32));
+}
+
+TEST(ProfileTest, ParsesTheNamesThatItPrints) {
+  for (Profile profile : kProfiles) {
+    const absl::StatusOr<Profile> parsed = ParseProfile(ProfileName(profile));
+    if (ProfileSupported(profile)) {
+      ASSERT_TRUE(parsed.ok()) << parsed.status();
+      EXPECT_EQ(*parsed, profile);
+    } else {
+      EXPECT_EQ(parsed.status().code(), absl::StatusCode::kFailedPrecondition);
+    }
+  }
+}
+
+TEST(ProfileTest, AutoIsTheLastSupportedThatComputesInF32) {
+  const Profile best = ParseProfile("auto").value();
+  EXPECT_EQ(best, BestProfile());
+  EXPECT_FALSE(MultipliesInBf16(best));
+  for (const Profile profile : SupportedProfiles()) {
+    EXPECT_TRUE(profile <= best || MultipliesInBf16(profile)) << ProfileName(profile);
+  }
+}
+
+TEST(ProfileTest, BF16IsTheLastSupportedIfThatMultipliesInIt) {
+  const absl::StatusOr<Profile> profile = ParseProfile("bf16");
+  const Profile last = SupportedProfiles().back();
+  if (MultipliesInBf16(last)) {
+    EXPECT_EQ(profile.value(), last);
+  } else {
+    EXPECT_EQ(profile.status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(ProfileTest, AnUnknownNameListsTheKnownOnes) {
+  const absl::Status status = ParseProfile("cpu-avx3").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const std::string message(status.message());
+  for (const char* word : {"cpu-avx3", "auto", "cpu-portable-f32", "cpu-avx2-f32", "cpu-avx512-f32",
+                           "cpu-avx512-bf16", "cpu-amx-bf16"}) {
+    EXPECT_NE(message.find(word), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels

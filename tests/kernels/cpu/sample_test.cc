@@ -1,0 +1,226 @@
+#include "kernels/cpu/sample.h"
+
+#include <map>
+
+#include "kernels/reference/activation.h"
+#include "kernels/reference/sample.h"
+#include "tests/kernels/cpu/op_test.h"
+
+namespace sluice::kernels {
+namespace {
+
+class SampleTest : public OpTest {
+ protected:
+  SampleResult Draw(std::vector<float> x, const SampleParams& params, int32_t num_top = 0) {
+    const int64_t n = static_cast<int64_t>(x.size());
+    std::vector<uint64_t> scratch(SampleScratch(n), ~uint64_t{0});
+    top_ids.assign(num_top, -7);
+    top_logprobs.assign(num_top, kPoison);
+    return Sample(GetParam(), params, {x.data(), n, num_top, top_ids.data(), top_logprobs.data()},
+                  scratch.data());
+  }
+
+  std::vector<int32_t> top_ids;
+  std::vector<float> top_logprobs;
+};
+
+std::vector<SampleParams> FilterCases() {
+  std::vector<SampleParams> cases;
+  for (float temperature : {0.3f, 1.0f, 2.5f}) {
+    for (int32_t top_k : {0, 1, 5, 100}) {
+      for (float top_p : {1.0f, 0.9f, 0.35f}) {
+        for (float min_p : {0.0f, 0.2f}) {
+          SampleParams params;
+          params.temperature = temperature;
+          params.top_k = top_k;
+          params.top_p = top_p;
+          params.min_p = min_p;
+          cases.push_back(params);
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+TEST_P(SampleTest, DrawsTheTokensOfTheReference) {
+  std::mt19937_64 random(81);
+  for (int64_t n : {1, 2, 40, 1500}) {
+    const std::vector<float> x = RandomFloats(random, n, 5.0f);
+    for (SampleParams params : FilterCases()) {
+      params.seed = random();
+      for (params.token_index = 0; params.token_index < 30; ++params.token_index) {
+        params.sample = static_cast<uint32_t>(params.token_index % 3);
+        const SampleResult result = Draw(x, params);
+        ASSERT_EQ(result.token, reference::Sample(Widen(x), params))
+            << "n " << n << " temperature " << params.temperature << " top_k " << params.top_k
+            << " top_p " << params.top_p << " min_p " << params.min_p << " seed " << params.seed
+            << " token " << params.token_index;
+        ASSERT_NEAR(result.logprob, reference::LogSoftmax(Widen(x))[result.token], 2e-6);
+      }
+    }
+  }
+}
+
+// Pearson's statistic against the reference's probabilities; outcomes of small expectation pooled.
+TEST_P(SampleTest, DrawsFollowTheDistribution) {
+  std::mt19937_64 random(82);
+  const std::vector<float> x = RandomFloats(random, 30, 2.0f);
+  for (SampleParams params : FilterCases()) {
+    params.seed = 1234;
+    constexpr int kDraws = 4000;
+    std::map<int32_t, int> counts;
+    for (int i = 0; i < kDraws; ++i) {
+      params.token_index = static_cast<uint64_t>(i);
+      ++counts[Draw(x, params).token];
+    }
+    const reference::Distribution expected = reference::Filter(Widen(x), params);
+    double total = 0, statistic = 0, rest_expected = 0, rest_seen = 0;
+    for (double w : expected.weights) total += w;
+    int cells = 0, seen = 0;
+    const auto add = [&](double wanted, double got) {
+      statistic += (got - wanted) * (got - wanted) / wanted;
+      ++cells;
+    };
+    for (size_t i = 0; i < expected.ids.size(); ++i) {
+      const double wanted = kDraws * expected.weights[i] / total;
+      const int got = counts[expected.ids[i]];
+      seen += got;
+      EXPECT_TRUE(wanted > 0 || got == 0) << "a token of weight 0 was drawn";
+      if (wanted >= 8) {
+        add(wanted, got);
+      } else {
+        rest_expected += wanted;
+        rest_seen += got;
+      }
+    }
+    if (rest_expected >= 8) add(rest_expected, rest_seen);
+    EXPECT_EQ(seen, kDraws) << "a token outside the filters was drawn";
+    // Mean cells - 1, variance twice that; five deviations for a fixed seed.
+    const double freedom = std::max(cells - 1, 0);
+    EXPECT_LE(statistic, freedom + 5 * std::sqrt(2 * freedom) + 1e-9)
+        << "temperature " << params.temperature << " top_k " << params.top_k << " top_p "
+        << params.top_p << " min_p " << params.min_p;
+  }
+}
+
+TEST_P(SampleTest, TheNucleusIsExactWithoutTopKEvenWhenItIsNearlyTheWholeRow) {
+  std::mt19937_64 random(83);
+  const std::vector<float> x = RandomFloats(random, 6000, 0.5f);
+  SampleParams params;
+  params.temperature = 1.0f;
+  for (float top_p : {0.01f, 0.5f, 0.99f, 0.99999f}) {
+    params.top_p = top_p;
+    for (params.token_index = 0; params.token_index < 20; ++params.token_index) {
+      ASSERT_EQ(Draw(x, params).token, reference::Sample(Widen(x), params)) << top_p;
+    }
+  }
+}
+
+TEST_P(SampleTest, GreedyIgnoresTheFiltersAndBreaksTiesByIndex) {
+  SampleParams params;
+  params.top_k = 3;
+  params.top_p = 0.1f;
+  params.min_p = 1.0f;
+  EXPECT_EQ(Draw({0.5f, 2.0f, -1.0f, 2.0f}, params).token, 1);
+  EXPECT_EQ(Draw({7.0f}, params).token, 0);
+  EXPECT_EQ(Draw({7.0f}, params).logprob, 0.0f);
+}
+
+TEST_P(SampleTest, ReportsCandidatesOfTheFullDistribution) {
+  std::mt19937_64 random(84);
+  std::vector<float> x = RandomFloats(random, 700, 4.0f);
+  x[600] = x[3] = 9.0f;
+  for (float temperature : {0.0f, 0.7f}) {
+    SampleParams params;
+    params.temperature = temperature;
+    params.top_k = 2;
+    for (int32_t num_top : {0, 1, 8, 700}) {
+      const SampleResult result = Draw(x, params, num_top);
+      EXPECT_TRUE(result.token == 3 || result.token == 600);
+      const std::vector<double> logprobs = reference::LogSoftmax(Widen(x));
+      EXPECT_EQ(top_ids, reference::TopK(Widen(x), num_top));
+      for (int32_t i = 0; i < num_top; ++i)
+        EXPECT_NEAR(top_logprobs[i], logprobs[top_ids[i]], 2e-6);
+    }
+  }
+}
+
+TEST_P(SampleTest, ExtremeParametersDrawARealToken) {
+  const std::vector<float> x = {1.0f, 3.0f, -kInfinity, 3.0f, -50.0f, -kInfinity};
+  for (float temperature : {1e-45f, 1e-30f, 1.0f, 1e30f, 3.4e38f, kInfinity}) {
+    for (float top_p : {1e-30f, 0.5f, 1.0f}) {
+      for (float min_p : {0.0f, 1e-30f, 1.0f}) {
+        for (int32_t top_k : {0, 1, 4, 5, 6, 1 << 30}) {
+          SampleParams params = {temperature, top_k, top_p, min_p};
+          for (params.token_index = 0; params.token_index < 10; ++params.token_index) {
+            const SampleResult result = Draw(x, params);
+            ASSERT_TRUE(result.token >= 0 && result.token < 6 && std::isfinite(x[result.token]))
+                << temperature << " " << top_k << " " << top_p << " " << min_p;
+            if (temperature < 1e-20f || (min_p == 1.0f && temperature <= 1.0f)) {
+              ASSERT_EQ(x[result.token], 3.0f);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SampleTest, ARowThatIsNotFiniteHasNoToken) {
+  for (const std::vector<float>& x :
+       {std::vector<float>{1.0f, kPoison, 2.0f}, std::vector<float>{1.0f, kInfinity},
+        std::vector<float>{-kInfinity, -kInfinity}, std::vector<float>(2000, kPoison)}) {
+    for (float temperature : {0.0f, 1.0f}) {
+      SampleParams params;
+      params.temperature = temperature;
+      const SampleResult result = Draw(x, params, 1);
+      EXPECT_EQ(result.token, -1);
+      EXPECT_TRUE(std::isnan(result.logprob));
+      EXPECT_EQ(top_ids[0], -7) << "left unwritten";
+    }
+  }
+}
+
+TEST_P(SampleTest, SeedTokenAndSampleEachChangeTheDraw) {
+  const std::vector<float> x(1000, 0.0f);
+  SampleParams base;
+  base.temperature = 1.0f;
+  SampleParams seed = base, high_seed = base, token = base, high_token = base, sample = base;
+  seed.seed = 1;
+  high_seed.seed = uint64_t{1} << 40;
+  token.token_index = 1;
+  high_token.token_index = uint64_t{1} << 40;
+  sample.sample = 1;
+  std::map<int32_t, int> tokens;
+  for (const SampleParams& params : {base, seed, high_seed, token, high_token, sample}) {
+    ++tokens[Draw(x, params).token];
+    EXPECT_EQ(Draw(x, params).token, Draw(x, params).token);
+  }
+  EXPECT_EQ(tokens.size(), 6u);
+}
+
+SLUICE_EVERY_F32_PROFILE(SampleTest);
+
+// Known answers published with the Random123 library.
+TEST(PhiloxTest, GivesTheKnownAnswers) {
+  struct Answer {
+    uint64_t key;
+    std::vector<uint32_t> counter, words;
+  };
+  for (const Answer& answer :
+       std::vector<Answer>{{0, {0, 0, 0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+                           {~uint64_t{0},
+                            {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+                            {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+                           {0x299f31d0a4093822,
+                            {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                            {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}}) {
+    std::vector<uint32_t> words(4);
+    Philox(answer.key, answer.counter.data(), words.data());
+    EXPECT_EQ(words, answer.words);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,9 @@
+#include "engine/cuda/cuda_device.h"
+
+#include "tests/kernels/cuda/device_under_test.h"
+
+namespace sluice {
+
+std::unique_ptr<Device> MakeDeviceUnderTest(uint64_t) { return MakeCudaDevice(0).value(); }
+
+}  // namespace sluice

@@ -1,0 +1,10 @@
+#include "engine/cuda/emulator/simt_device.h"
+#include "tests/kernels/cuda/device_under_test.h"
+
+namespace sluice {
+
+std::unique_ptr<Device> MakeDeviceUnderTest(uint64_t seed) {
+  return simt::MakeSimtDevice({.seed = seed});
+}
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+#include "kernels/cuda/logits.h"
+
+#include "tests/kernels/cuda/op_test.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+using FinishLogitsTest = OpTest;
+
+TEST_F(FinishLogitsTest, CapsAndExcludes) {
+  for (const auto& [rows, n, cap] : {std::tuple(1, 1, 0.0f), {3, 40, 2.5f}, {9, 700, 0.0f}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows of " << n << ", cap " << cap);
+    const auto x = RandomValues<float>(random_, rows * n, 4.0f);
+    std::vector<int32_t> begin = {0}, excluded;
+    std::vector<float> expected = x;
+    for (float& value : expected) value = cap == 0 ? value : cap * std::tanh(value / cap);
+    for (int32_t r = 0; r < rows; ++r) {
+      for (int32_t id = r; id < n && n > 1; id += 3 + r) {
+        excluded.push_back(id);
+        expected[static_cast<size_t>(r * n + id)] = -INFINITY;
+      }
+      begin.push_back(static_cast<int32_t>(excluded.size()));
+    }
+    excluded.push_back(0);  // an empty array has no place
+    float* logits = lab_.Put(x);
+    FinishLogits(lab_.stream(), {.logits = logits,
+                                 .n = n,
+                                 .soft_cap = cap,
+                                 .excluded = lab_.Put(excluded),
+                                 .begin = lab_.Put(begin),
+                                 .rows = Live(rows)});
+    const auto got = lab_.Get(logits, rows * n);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (std::isinf(expected[i])) {
+        ASSERT_EQ(got[i], expected[i]) << i;
+      } else {
+        ASSERT_NEAR(got[i], expected[i], 1e-6) << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,262 @@
+#include "kernels/cuda/projection.h"
+
+#include <numeric>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/reference/linear.h"
+#include "tests/kernels/cuda/op_test.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+// Groups of the given sizes at ascending positions, with gaps.
+std::vector<RowGroup> Groups(std::mt19937_64& random, const std::vector<int32_t>& counts,
+                             int32_t* matrices) {
+  std::vector<RowGroup> groups;
+  int32_t position = -1, row = 0;
+  for (int32_t count : counts) {
+    position += RandomInt(random, 1, 2);
+    groups.push_back({position, row, count});
+    row += count;
+  }
+  *matrices = position + 1;
+  return groups;
+}
+
+std::vector<int32_t> PositionsOf(const std::vector<RowGroup>& groups) {
+  std::vector<int32_t> positions;
+  for (const RowGroup& group : groups) {
+    positions.insert(positions.end(), group.count, group.position);
+  }
+  return positions;
+}
+
+RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t rows) {
+  auto* tiles = lab.Room<RowGroup>(rows);
+  auto* count = lab.Room<int32_t>(1);
+  BuildRowTiles(lab.stream(),
+                {.groups = lab.Put(groups),
+                 .group_count = lab.Put<int32_t>({static_cast<int32_t>(groups.size())}),
+                 .tiles = tiles,
+                 .tile_count = count});
+  return {tiles, count, rows};
+}
+
+class RowTilesTest : public OpTest {};
+
+TEST_F(RowTilesTest, CutGroupsIntoTilesInOrder) {
+  int32_t matrices;
+  for (int32_t groups : {0, 1, 3, 300}) {
+    std::vector<int32_t> counts(groups);
+    for (int32_t& count : counts) count = RandomInt(random_, 1, groups == 3 ? 200 : 70);
+    const std::vector<RowGroup> in = Groups(random_, counts, &matrices);
+    std::vector<RowGroup> expected;
+    for (const RowGroup& group : in) {
+      for (int32_t first = 0; first < group.count; first += kTileRows) {
+        expected.push_back(
+            {group.position, group.first_row + first, std::min(kTileRows, group.count - first)});
+      }
+    }
+    const RowTiles tiles = TilesOn(lab_, in, std::max<int32_t>(1, expected.size()));
+    ASSERT_EQ(lab_.Get(tiles.count, 1)[0], static_cast<int32_t>(expected.size()));
+    if (!expected.empty()) {
+      EXPECT_TRUE(SameBits(lab_.Get(tiles.tiles, expected.size()), expected));
+    }
+  }
+}
+
+enum class Bias { kNone, kShared, kByPosition };
+
+template <typename T>
+class ProjectionTest : public OpTest {
+ protected:
+  void ExpectReference(const std::vector<int32_t>& counts, int32_t k, int32_t n, Bias bias_kind,
+                       bool accumulate) {
+    SCOPED_TRACE(testing::Message() << counts.size() << " groups, k " << k << ", n " << n);
+    int32_t matrices;
+    const std::vector<RowGroup> groups = Groups(random_, counts, &matrices);
+    const int32_t rows = std::accumulate(counts.begin(), counts.end(), 0);
+    const auto x = RandomValues<T>(random_, rows * k);
+    const auto weight = RandomValues<T>(random_, int64_t{matrices} * k * n);
+    const auto bias = RandomValues<T>(random_, bias_kind == Bias::kNone     ? 0
+                                               : bias_kind == Bias::kShared ? n
+                                                                            : matrices * n);
+    const auto before = RandomValues<T>(random_, rows * n);
+    const ProjectionArgs<T> args = {
+        .x = lab_.Put(x),
+        .weight = lab_.Put(weight),
+        .bias = bias.empty() ? nullptr : lab_.Put(bias),
+        .bias_stride = bias_kind == Bias::kByPosition ? n : 0,
+        .k = k,
+        .n = n,
+        .tiles = TilesOn(lab_, groups, rows + 5),
+        .accumulate = accumulate,
+        .out = accumulate ? lab_.Put(before) : lab_.template Room<T>(rows * n)};
+    Project(lab_.stream(), args);
+    std::vector<double> expected =
+        reference::PositionWise(ToDouble(x), PositionsOf(groups), ToDouble(weight), ToDouble(bias),
+                                bias_kind == Bias::kByPosition, k, n);
+    for (size_t i = 0; accumulate && i < expected.size(); ++i) expected[i] += Widen(before[i]);
+    EXPECT_TRUE(Matches(Op::kProjection, lab_.Get(args.out, rows * n), expected));
+  }
+};
+TYPED_TEST_SUITE(ProjectionTest, DTypes);
+
+TYPED_TEST(ProjectionTest, EqualsTheReferenceForGroupsOfAllSizes) {
+  this->ExpectReference({1}, 8, 8, Bias::kNone, false);
+  this->ExpectReference({1, 2, 15, 16, 17, 1}, 64, 64, Bias::kShared, false);
+  this->ExpectReference({64, 65, 3}, 40, 72, Bias::kByPosition, false);
+  this->ExpectReference({130}, 200, 136, Bias::kShared, true);
+}
+
+TYPED_TEST(ProjectionTest, EqualsTheReferenceForOddSizes) {
+  this->ExpectReference({1}, 1, 1, Bias::kNone, true);
+  this->ExpectReference({5, 20}, 33, 70, Bias::kByPosition, false);
+  this->ExpectReference({3}, 64, 7, Bias::kShared, false);
+  this->ExpectReference({3}, 7, 64, Bias::kShared, false);
+}
+
+TYPED_TEST(ProjectionTest, AnActivationHasTheBitsOfItsOwnKernel) {
+  using T = TypeParam;
+  const int32_t k = 24;
+  for (const auto& [rows, n] : {std::pair(1, 7), {70, 72}}) {
+    for (int kind = 0; kind < kActivations; ++kind) {
+      for (const bool gated : {false, true}) {
+        SCOPED_TRACE(testing::Message() << rows << " rows of " << n << ", activation " << kind
+                                        << ", gated " << gated << ", seed " << this->kSeed);
+        const auto before = RandomValues<T>(this->random_, rows * n);
+        // One wide of what weights reach, where functions are flat, and a NaN.
+        auto x = RandomValues<T>(this->random_, rows * k, 4.0f);
+        x[0] = Narrow<T>(std::numeric_limits<float>::quiet_NaN());
+        ProjectionArgs<T> args = {.x = this->lab_.Put(x),
+                                  .weight = this->lab_.Put(RandomValues<T>(this->random_, k * n)),
+                                  .bias = this->lab_.Put(RandomValues<T>(this->random_, n)),
+                                  .bias_stride = 0,
+                                  .k = k,
+                                  .n = n,
+                                  .tiles = TilesOn(this->lab_, {{0, 0, rows}}, rows + 5),
+                                  .accumulate = kind % 2 == 0,
+                                  .out = this->lab_.Put(before)};
+        const T* gate =
+            gated ? this->lab_.Put(RandomValues<T>(this->random_, rows * n, 4.0f)) : nullptr;
+        Project(this->lab_.stream(), args);
+        Activate<T>(this->lab_.stream(), {.activation = static_cast<Activation>(kind),
+                                          .in = gated ? gate : args.out,
+                                          .up = gated ? args.out : nullptr,
+                                          .dim = n,
+                                          .rows = this->Live(rows),
+                                          .out = args.out});
+        const std::vector<T> expected = this->lab_.Get(args.out, rows * n);
+        args.out = this->lab_.Put(before);
+        args.activate = true;
+        args.activation = static_cast<Activation>(kind);
+        args.gate = gate;
+        Project(this->lab_.stream(), args);
+        EXPECT_TRUE(SameBits(this->lab_.Get(args.out, rows * n), expected));
+        EXPECT_TRUE(std::isnan(Widen(expected[0])));
+        this->lab_.Clear();
+      }
+    }
+  }
+}
+
+// As the head does: logits in float from bfloat16 rows.
+TEST(LogitsTest, KeepTheirPrecision) {
+  std::mt19937_64 random(7);
+  DeviceLab lab(MakeDeviceUnderTest(7));
+  const int32_t rows = 5;
+  for (const auto& [k, n] : {std::pair(64, 72), {33, 5}}) {
+    const auto x = RandomValues<BFloat16>(random, rows * k);
+    const auto weight = RandomValues<BFloat16>(random, k * n);
+    float* out = lab.Room<float>(rows * n);
+    Project<BFloat16, float>(lab.stream(), {.x = lab.Put(x),
+                                            .weight = lab.Put(weight),
+                                            .bias = nullptr,
+                                            .bias_stride = 0,
+                                            .k = k,
+                                            .n = n,
+                                            .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
+                                            .accumulate = false,
+                                            .out = out});
+    const std::vector<int32_t> positions(rows, 0);
+    EXPECT_TRUE(Matches(
+        Op::kProjection, lab.Get(out, rows * n),
+        reference::PositionWise(ToDouble(x), positions, ToDouble(weight), {}, false, k, n)));
+  }
+}
+
+// The same row in groups of every size, at every place of the tile.
+TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroup) {
+  using T = TypeParam;
+  const int32_t k = 72, n = 24, matrices = 3, position = 1;
+  const auto weight = RandomValues<T>(this->random_, matrices * k * n);
+  const auto x = RandomValues<T>(this->random_, 70 * k);
+  const T* weight_on_device = this->lab_.Put(weight);
+  const auto project = [&](const std::vector<int32_t>& rows) {
+    std::vector<T> in;
+    for (int32_t row : rows) in.insert(in.end(), &x[row * k], &x[row * k] + k);
+    const int32_t count = static_cast<int32_t>(rows.size());
+    T* out = this->lab_.template Room<T>(rows.size() * n);
+    Project<T, T>(this->lab_.stream(), {.x = this->lab_.Put(in),
+                                        .weight = weight_on_device,
+                                        .bias = nullptr,
+                                        .bias_stride = 0,
+                                        .k = k,
+                                        .n = n,
+                                        .tiles = TilesOn(this->lab_, {{position, 0, count}}, count),
+                                        .accumulate = false,
+                                        .out = out});
+    return this->lab_.Get(out, rows.size() * n);
+  };
+  std::vector<std::vector<T>> alone;
+  for (int32_t row = 0; row < 70; ++row) alone.push_back(project({row}));
+  for (int32_t size : {2, 7, 8, 9, 16, 17, 33, 64, 65, 70}) {
+    std::vector<int32_t> rows(size);
+    for (int32_t& row : rows) row = RandomInt(this->random_, 0, 69);
+    const std::vector<T> together = project(rows);
+    for (int32_t i = 0; i < size; ++i) {
+      EXPECT_TRUE(SameBits({&together[i * n], &together[i * n] + n}, alone[rows[i]]))
+          << "row " << rows[i] << " at place " << i << " of " << size;
+    }
+  }
+}
+
+// One capture serves steps of any groups within the bucket.
+TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
+  using T = TypeParam;
+  const int32_t k = 16, n = 16, capacity = 40, matrices = 6;
+  const auto x = RandomValues<T>(this->random_, capacity * k);
+  const auto weight = RandomValues<T>(this->random_, matrices * k * n);
+  auto* groups = this->lab_.template Room<RowGroup>(matrices);
+  auto* group_count = this->lab_.template Room<int32_t>(1);
+  auto* tiles = this->lab_.template Room<RowGroup>(capacity);
+  auto* tile_count = this->lab_.template Room<int32_t>(1);
+  const ProjectionArgs<T> args = {.x = this->lab_.Put(x),
+                                  .weight = this->lab_.Put(weight),
+                                  .bias = nullptr,
+                                  .bias_stride = 0,
+                                  .k = k,
+                                  .n = n,
+                                  .tiles = {tiles, tile_count, capacity},
+                                  .accumulate = false,
+                                  .out = this->lab_.template Room<T>(capacity * n)};
+  this->lab_.stream().BeginCapture();
+  BuildRowTiles(this->lab_.stream(), {groups, group_count, tiles, tile_count});
+  Project(this->lab_.stream(), args);
+  auto graph = this->lab_.stream().EndCapture().value();
+  for (const std::vector<RowGroup>& step :
+       {std::vector<RowGroup>{{2, 0, 3}}, {{0, 0, 20}, {1, 20, 1}, {5, 21, 19}}, {{4, 0, 40}}}) {
+    this->lab_.template Write<RowGroup>(groups, step);
+    this->lab_.template Write<int32_t>(group_count,
+                                       std::vector<int32_t>{static_cast<int32_t>(step.size())});
+    this->lab_.stream().Run(*graph);
+    const std::vector<int32_t> positions = PositionsOf(step);
+    const auto live = std::span(x).first(positions.size() * k);
+    EXPECT_TRUE(Matches(
+        Op::kProjection, this->lab_.Get(args.out, positions.size() * n),
+        reference::PositionWise(ToDouble(live), positions, ToDouble(weight), {}, false, k, n)));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cuda

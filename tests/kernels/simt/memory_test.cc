@@ -1,0 +1,116 @@
+#include "kernels/simt/memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace sluice::simt {
+namespace {
+
+using testing::HasSubstr;
+
+class MemoryTest : public testing::Test {
+ protected:
+  MemoryTest() : buffer_(static_cast<float*>(memory_.Allocate(40))) {
+    EXPECT_EQ(memory_.HostAccess(buffer_, 40, Access::kWrite), "");
+  }
+
+  std::string Note(Access access, const Actor& actor, int element = 0) {
+    return memory_.Note(reinterpret_cast<uintptr_t>(buffer_ + element), 4, access, actor);
+  }
+
+  Memory memory_;
+  float* buffer_;
+};
+
+TEST_F(MemoryTest, BuffersAreAlignedPoisonedAndApart) {
+  auto* other = static_cast<float*>(memory_.Allocate(4));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(other) % 256, 0u);
+  EXPECT_TRUE(std::isnan(*other));
+  EXPECT_THAT(memory_.Note(reinterpret_cast<uintptr_t>(other), 8, Access::kRead, {.launch = 1}),
+              HasSubstr("4 bytes past the end of a buffer of 4"));
+  memory_.Free(other);
+  EXPECT_EQ(memory_.live_bytes(), 40u);
+  EXPECT_NE(memory_.Note(reinterpret_cast<uintptr_t>(other), 4, Access::kRead, {.launch = 1}), "");
+}
+
+// What the second of two accesses by different threads meets.
+TEST_F(MemoryTest, OnlyBarriersOrderThreads) {
+  const Actor first = {.launch = 1, .block = 0, .block_epoch = 3, .warp_epoch = 2, .thread = 7};
+  struct Case {
+    const char* name;
+    Actor second;
+    bool ordered;
+  };
+  Actor same = first, lane = first, warp = first, block = first;
+  lane.thread = 8;
+  warp.thread = 40;
+  block.block = 1;
+  Actor lane_later = lane, warp_later = warp, block_later = block, after_barrier = warp,
+        next_launch = block;
+  lane_later.warp_epoch = warp_later.warp_epoch = 3;
+  after_barrier.block_epoch = block_later.block_epoch = 4;
+  next_launch.launch = 2;
+  const Case cases[] = {{"the same thread", same, true},
+                        {"a lane", lane, false},
+                        {"a lane after the warp's barrier", lane_later, true},
+                        {"another warp", warp, false},
+                        {"another warp after its own barrier", warp_later, false},
+                        {"another warp after the block's barrier", after_barrier, true},
+                        {"another block", block, false},
+                        {"another block after its barrier", block_later, false},
+                        {"the next launch", next_launch, true}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    for (const auto& [one, two] :
+         {std::pair(Access::kWrite, Access::kWrite), std::pair(Access::kWrite, Access::kRead),
+          std::pair(Access::kRead, Access::kWrite), std::pair(Access::kWrite, Access::kAtomic)}) {
+      ASSERT_EQ(memory_.HostAccess(buffer_, 40, Access::kWrite), "");
+      EXPECT_EQ(Note(one, first), "");
+      EXPECT_EQ(Note(two, c.second) == "", c.ordered);
+    }
+    ASSERT_EQ(memory_.HostAccess(buffer_, 40, Access::kWrite), "");
+    EXPECT_EQ(Note(Access::kAtomic, first), "");
+    EXPECT_EQ(Note(Access::kAtomic, c.second), "") << "atomics do not race with one another";
+    EXPECT_EQ(Note(Access::kRead, first), c.ordered ? "" : Note(Access::kRead, first));
+  }
+}
+
+// A write must come after every reader, not only after the last.
+TEST_F(MemoryTest, AnEarlierReaderIsNotForgotten) {
+  const Actor reader = {.launch = 1, .thread = 40}, other = {.launch = 1, .thread = 1};
+  EXPECT_EQ(Note(Access::kRead, reader), "");
+  EXPECT_EQ(Note(Access::kRead, other), "");
+  EXPECT_NE(Note(Access::kWrite, other), "");
+
+  const Actor later = {.launch = 1, .warp_epoch = 1, .thread = 1};
+  EXPECT_EQ(Note(Access::kRead, reader, 1), "");
+  EXPECT_EQ(Note(Access::kRead, other, 1), "");
+  EXPECT_EQ(Note(Access::kRead, later, 1), "");
+  EXPECT_NE(Note(Access::kWrite, later, 1), "") << "its warp's barrier says nothing of thread 40";
+  const Actor all = {.launch = 1, .block_epoch = 1, .thread = 1};
+  EXPECT_EQ(Note(Access::kWrite, all, 1), "");
+}
+
+TEST_F(MemoryTest, WhatIsPoisonedMustBeWrittenBeforeItIsRead) {
+  memory_.Poison(buffer_ + 2, 4);
+  EXPECT_TRUE(std::isnan(buffer_[2]));
+  EXPECT_EQ(Note(Access::kRead, {.launch = 1}, 1), "");
+  EXPECT_THAT(Note(Access::kRead, {.launch = 1}, 2), HasSubstr("nobody wrote"));
+  EXPECT_EQ(Note(Access::kWrite, {.launch = 1}, 2), "");
+  EXPECT_EQ(Note(Access::kRead, {.launch = 1}, 2), "");
+}
+
+TEST_F(MemoryTest, NobodyTouchesACopyUnderWay) {
+  const Actor copier = {.launch = 1};
+  for (Access access : {Access::kRead, Access::kWrite}) {
+    EXPECT_EQ(Note(Access::kCopy, copier), "");
+    EXPECT_NE(Note(access, copier), "");
+    memory_.Arrive(reinterpret_cast<uintptr_t>(buffer_), 4, copier);
+    EXPECT_EQ(Note(access, copier), "");
+  }
+}
+
+}  // namespace
+}  // namespace sluice::simt

@@ -1,0 +1,196 @@
+#include "tests/kernels/simt/planted.h"
+
+#include "kernels/simt/simt.h"
+
+namespace sluice::kernels::cuda::planted {
+namespace {
+
+struct AddArgs {
+  const float* in;
+  const int32_t* count;  // or null: `frozen`
+  int32_t frozen;
+  int32_t excess;
+  float* out;
+};
+
+__global__ void AddKernel(AddArgs args) {
+  const int32_t n = args.count != nullptr ? *args.count : args.frozen;
+  for (int32_t i = BlockIndex() * BlockThreads() + ThreadIndex(); i < n + args.excess;
+       i += GridBlocks() * BlockThreads()) {
+    args.out[i] = args.in[i] + static_cast<float>(n);
+  }
+}
+const Kernel kAdd = KernelOf("Add", &AddKernel);
+
+struct ReverseArgs {
+  const float* in;
+  Sync sync;
+  int32_t width;
+  float* out;
+};
+
+struct ReverseShared {
+  float values[128];
+};
+
+__global__ void ReverseKernel(ReverseArgs args) {
+  auto& shared = SharedMemory<ReverseShared>();
+  const int32_t t = ThreadIndex();
+  shared.values[t] = args.in[t];
+  if (args.sync == Sync::kBlock) SyncBlock();
+  if (args.sync == Sync::kWarp) SyncWarp();
+  args.out[t] = shared.values[t / args.width * args.width + args.width - 1 - t % args.width];
+}
+const Kernel kReverse = KernelOf("Reverse", &ReverseKernel);
+
+struct WarpSumsArgs {
+  const float* in;
+  float* out;
+};
+
+__global__ void LonelyShuffleKernel(WarpSumsArgs args) {
+  if (Lane() != 0) return;
+  args.out[Warp()] = Shuffle(args.in[ThreadIndex()], 0);
+}
+const Kernel kLonelyShuffle = KernelOf("LonelyShuffle", &LonelyShuffleKernel);
+
+__global__ void WarpSumsKernel(WarpSumsArgs args) {
+  float sum = args.in[ThreadIndex()];
+  for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) sum += ShuffleXor(sum, mask);
+  const uint32_t odd = Ballot(Lane() % 2 == 1);
+  const float above = ShuffleUp(static_cast<float>(Lane()), 3);
+  const float wanted = static_cast<float>(Lane() < 3 ? Lane() : Lane() - 3);
+  const bool right = odd == 0xAAAAAAAAu && above == wanted;
+  if (Ballot(right) == 0xFFFFFFFFu && Lane() == 0) args.out[Warp()] = sum;
+}
+const Kernel kWarpSums = KernelOf("WarpSums", &WarpSumsKernel);
+
+struct DivergeArgs {
+  bool return_early;
+  float* out;
+};
+
+__global__ void DivergeKernel(DivergeArgs args) {
+  if (ThreadIndex() >= 64) {
+    if (args.return_early) return;
+    SyncBlock();
+  } else {
+    SyncBlock();
+  }
+  args.out[ThreadIndex()] = 0;
+}
+const Kernel kDiverge = KernelOf("Diverge", &DivergeKernel);
+
+struct CopyArgs {
+  const float* in;
+  int32_t valid;
+  Wait wait;
+  float* out;
+};
+
+struct CopyShared {
+  alignas(16) float values[256];
+};
+
+// Thread t copies 4 numbers in two groups of one copy per pair of threads; all read all.
+__global__ void CopyKernel(CopyArgs args) {
+  auto& shared = SharedMemory<CopyShared>();
+  const int32_t first = 4 * ThreadIndex();
+  const int32_t left = (args.valid - first) * 4;
+  CopyAsync(&shared.values[first], args.in + (left > 0 ? first : 0),
+            left < 0    ? 0
+            : left > 16 ? 16
+                        : left);
+  CommitCopies();
+  CommitCopies();  // an empty group, which does not hide the first
+  if (args.wait != Wait::kNone) WaitCopies<1>();
+  if (args.wait != Wait::kOnly) SyncBlock();
+  for (int32_t i = ThreadIndex(); i < 256; i += BlockThreads()) {
+    args.out[i] = 2 * shared.values[i];
+  }
+}
+const Kernel kCopy = KernelOf("Copy", &CopyKernel);
+
+struct CountArgs {
+  bool atomically;
+  int32_t* counter;
+};
+
+__global__ void CountKernel(CountArgs args) {
+  if (args.atomically) {
+    AtomicAdd(args.counter, 1);
+  } else {
+    *args.counter += 1;
+  }
+}
+const Kernel kCount = KernelOf("Count", &CountKernel);
+
+struct MultiplyArgs {
+  const uint16_t* a;
+  const uint16_t* b;
+  float* d;
+};
+
+__device__ inline uint32_t Pair(uint16_t low, uint16_t high) {
+  return low | static_cast<uint32_t>(high) << 16;
+}
+
+__global__ void MultiplyKernel(MultiplyArgs args) {
+  const int32_t g = Lane() / 4, t = Lane() % 4;
+  uint32_t a[4], b[2];
+  for (int32_t i = 0; i < 4; ++i) {
+    const uint16_t* from = args.a + (g + i % 2 * 8) * 16 + 2 * t + i / 2 * 8;
+    a[i] = Pair(from[0], from[1]);
+  }
+  for (int32_t i = 0; i < 2; ++i) {
+    const uint16_t* from = args.b + (2 * t + i * 8) * 8 + g;
+    b[i] = Pair(from[0], from[8]);
+  }
+  float d[4] = {};
+  MultiplyAdd(d, a, b);
+  for (int32_t i = 0; i < 4; ++i) args.d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
+}
+const Kernel kMultiply = KernelOf("Multiply", &MultiplyKernel);
+
+}  // namespace
+
+void AddCount(Stream& stream, const float* in, const int32_t* n, int32_t blocks, float* out) {
+  Launch(stream, kAdd, {blocks, 64}, AddArgs{in, n, 0, 0, out});
+}
+void AddFrozenCount(Stream& stream, const float* in, int32_t n, int32_t blocks, float* out) {
+  Launch(stream, kAdd, {blocks, 64}, AddArgs{in, nullptr, n, 0, out});
+}
+void AddOneTooMany(Stream& stream, const float* in, const int32_t* n, int32_t blocks, float* out) {
+  Launch(stream, kAdd, {blocks, 64}, AddArgs{in, n, 0, 1, out});
+}
+
+void Reverse(Stream& stream, const float* in, Sync sync, float* out) {
+  Launch(stream, kReverse, {1, 128, sizeof(ReverseShared)}, ReverseArgs{in, sync, 128, out});
+}
+void ReverseInWarps(Stream& stream, const float* in, Sync sync, float* out) {
+  Launch(stream, kReverse, {1, 128, sizeof(ReverseShared)}, ReverseArgs{in, sync, kWarp, out});
+}
+
+void WarpSums(Stream& stream, const float* in, float* out) {
+  Launch(stream, kWarpSums, {1, 128}, WarpSumsArgs{in, out});
+}
+void ShuffleWithReturnedLanes(Stream& stream, const float* in, float* out) {
+  Launch(stream, kLonelyShuffle, {1, 128}, WarpSumsArgs{in, out});
+}
+void DivergentBarrier(Stream& stream, bool return_early, float* out) {
+  Launch(stream, kDiverge, {1, 128}, DivergeArgs{return_early, out});
+}
+
+void DoubleByCopies(Stream& stream, const float* in, int32_t valid, Wait wait, float* out) {
+  Launch(stream, kCopy, {1, 64, sizeof(CopyShared)}, CopyArgs{in, valid, wait, out});
+}
+
+void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter) {
+  Launch(stream, kCount, {blocks, 64}, CountArgs{atomically, counter});
+}
+
+void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d) {
+  Launch(stream, kMultiply, {1, 32}, MultiplyArgs{a, b, d});
+}
+
+}  // namespace sluice::kernels::cuda::planted

@@ -1,0 +1,167 @@
+// What device code may do, and what the emulator catches when it does something else. Each fault is
+// planted in a kernel that works without it.
+#include "tests/kernels/simt/planted.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "engine/cuda/emulator/simt_device.h"
+#include "tests/support/device_lab.h"
+
+namespace sluice::kernels::cuda::planted {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+std::vector<float> Ascending(int n) {
+  std::vector<float> values(n);
+  std::iota(values.begin(), values.end(), 1.0f);
+  return values;
+}
+
+class PlantedTest : public testing::TestWithParam<uint64_t> {
+ protected:
+  std::string Fault() { return std::string(lab_.Finish().message()); }
+
+  DeviceLab lab_{simt::MakeSimtDevice({.seed = GetParam()})};
+};
+
+TEST_P(PlantedTest, EveryElementIsVisitedOnceByAnyNumberOfBlocks) {
+  const std::vector<float> in = Ascending(300);
+  for (int32_t n : {0, 1, 63, 64, 65, 300}) {
+    for (int32_t blocks : {1, 2, 7}) {
+      float* out = lab_.Room<float>(300);
+      AddCount(lab_.stream(), lab_.Put(in), lab_.Put<int32_t>({n}), blocks, out);
+      const std::vector<float> got = n > 0 ? lab_.Get(out, n) : std::vector<float>();
+      for (int32_t i = 0; i < n; ++i) EXPECT_EQ(got[i], in[i] + static_cast<float>(n));
+      ASSERT_EQ(Fault(), "");
+    }
+  }
+}
+
+TEST_P(PlantedTest, AnIndexOutOfBoundsIsCaughtWithItsThread) {
+  AddOneTooMany(lab_.stream(), lab_.Put(Ascending(70)), lab_.Put<int32_t>({70}), 2,
+                lab_.Room<float>(70));
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("kernel Add, block 1, thread 6"),
+                             HasSubstr("up to 4 bytes past the end of a buffer of 280")));
+}
+
+TEST_P(PlantedTest, ReadingWhatNobodyWroteIsCaught) {
+  AddCount(lab_.stream(), lab_.Room<float>(10), lab_.Put<int32_t>({10}), 1, lab_.Room<float>(10));
+  EXPECT_THAT(Fault(), HasSubstr("reads what nobody wrote"));
+}
+
+TEST_P(PlantedTest, AScalarFrozenAtCaptureGoesStaleAndOneOnTheDeviceDoesNot) {
+  const float* in = lab_.Put(Ascending(8));
+  int32_t* n = lab_.Put<int32_t>({4});
+  float *fresh = lab_.Room<float>(8), *stale = lab_.Room<float>(8);
+  lab_.stream().BeginCapture();
+  AddCount(lab_.stream(), in, n, 1, fresh);
+  AddFrozenCount(lab_.stream(), in, 4, 1, stale);
+  auto graph = lab_.stream().EndCapture().value();
+
+  lab_.Write<int32_t>(n, std::vector<int32_t>{8});
+  lab_.stream().Run(*graph);
+  EXPECT_EQ(lab_.Get(fresh, 8), (std::vector<float>{9, 10, 11, 12, 13, 14, 15, 16}));
+  EXPECT_EQ(lab_.Get(stale, 4), (std::vector<float>{5, 6, 7, 8}));
+  // What the stale launch left out is unwritten still: whoever reads it next is caught.
+  AddCount(lab_.stream(), stale, n, 1, fresh);
+  EXPECT_THAT(Fault(), HasSubstr("reads what nobody wrote"));
+}
+
+TEST_P(PlantedTest, AMissingBarrierIsCaughtInAnyOrderOfThreads) {
+  float* out = lab_.Room<float>(128);
+  Reverse(lab_.stream(), lab_.Put(Ascending(128)), Sync::kBlock, out);
+  EXPECT_EQ(lab_.Get(out, 2), (std::vector<float>{128, 127}));
+  ReverseInWarps(lab_.stream(), lab_.Put(Ascending(128)), Sync::kWarp, out);
+  EXPECT_EQ(lab_.Get(out, 2), (std::vector<float>{32, 31}));
+  ASSERT_EQ(Fault(), "");
+
+  Reverse(lab_.stream(), lab_.Put(Ascending(128)), Sync::kNone, out);
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("kernel Reverse, block 0"), HasSubstr("what")));
+}
+
+TEST_P(PlantedTest, ABarrierOfTheWarpDoesNotOrderOtherWarps) {
+  Reverse(lab_.stream(), lab_.Put(Ascending(128)), Sync::kWarp, lab_.Room<float>(128));
+  EXPECT_THAT(Fault(), testing::AnyOf(HasSubstr("with no barrier between"),
+                                      HasSubstr("reads what nobody wrote")));
+}
+
+TEST_P(PlantedTest, CollectivesExchangeTheLanesValues) {
+  float* out = lab_.Room<float>(4);
+  WarpSums(lab_.stream(), lab_.Put(Ascending(128)), out);
+  EXPECT_EQ(lab_.Get(out, 4), (std::vector<float>{528, 1552, 2576, 3600}));
+}
+
+TEST_P(PlantedTest, ACollectiveThatLanesDoNotReachIsCaught) {
+  ShuffleWithReturnedLanes(lab_.stream(), lab_.Put(Ascending(128)), lab_.Room<float>(4));
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("LonelyShuffle"), HasSubstr("waits at the collective"),
+                             HasSubstr("planted.cu"), HasSubstr("it has returned")));
+}
+
+TEST_P(PlantedTest, ADivergentBarrierIsCaught) {
+  DivergentBarrier(lab_.stream(), true, lab_.Room<float>(128));
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("waits at the barrier"), HasSubstr("it has returned")));
+}
+
+TEST_P(PlantedTest, BarriersAtDifferentPlacesAreCaught) {
+  DivergentBarrier(lab_.stream(), false, lab_.Room<float>(128));
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("waits at the barrier"), HasSubstr("it waits at")));
+}
+
+TEST_P(PlantedTest, AsynchronousCopiesArriveAndFillWithZeros) {
+  const std::vector<float> in = Ascending(150);
+  float* out = lab_.Room<float>(256);
+  DoubleByCopies(lab_.stream(), lab_.Put(in), 150, Wait::kBeforeBarrier, out);
+  const std::vector<float> got = lab_.Get(out, 256);
+  for (int i = 0; i < 256; ++i) EXPECT_EQ(got[i], i < 150 ? 2 * in[i] : 0) << i;
+}
+
+TEST_P(PlantedTest, ACopyNotWaitedForIsCaught) {
+  DoubleByCopies(lab_.stream(), lab_.Put(Ascending(256)), 256, Wait::kNone, lab_.Room<float>(256));
+  EXPECT_THAT(Fault(), HasSubstr("copies to asynchronously and has not waited for"));
+}
+
+TEST_P(PlantedTest, WaitingAloneDoesNotShowACopyToOtherThreads) {
+  DoubleByCopies(lab_.stream(), lab_.Put(Ascending(256)), 256, Wait::kOnly, lab_.Room<float>(256));
+  EXPECT_NE(Fault(), "");
+}
+
+TEST_P(PlantedTest, AtomicAdditionsAddUpAndPlainOnesRace) {
+  int32_t* counter = lab_.Put<int32_t>({5});
+  Count(lab_.stream(), true, 3, counter);
+  EXPECT_EQ(lab_.Get(counter, 1)[0], 5 + 3 * 64);
+  Count(lab_.stream(), false, 3, counter);
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("kernel Count"), HasSubstr("no barrier between")));
+}
+
+TEST_P(PlantedTest, FragmentsMultiplyAsMatrices) {
+  std::mt19937_64 random(GetParam());
+  std::vector<uint16_t> a(256), b(128);
+  const auto small = [&] { return static_cast<float>(static_cast<int>(random() % 17) - 8); };
+  const auto bits = [](float v) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(v) >> 16); };
+  std::vector<float> x(256), y(128);
+  for (int i = 0; i < 256; ++i) a[i] = bits(x[i] = small());
+  for (int i = 0; i < 128; ++i) b[i] = bits(y[i] = small());
+  float* d = lab_.Room<float>(128);
+  Multiply(lab_.stream(), lab_.Put(a), lab_.Put(b), d);
+  const std::vector<float> got = lab_.Get(d, 128);
+  for (int row = 0; row < 16; ++row) {
+    for (int column = 0; column < 8; ++column) {
+      float sum = 0;
+      for (int k = 0; k < 16; ++k) sum += x[row * 16 + k] * y[k * 8 + column];
+      EXPECT_EQ(got[row * 8 + column], sum) << row << ", " << column;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, PlantedTest, testing::Values(1, 2, 3, 4, 5));
+
+}  // namespace
+}  // namespace sluice::kernels::cuda::planted

@@ -1,9 +1,0 @@
-#include "engine/cuda/cuda_device.h"
-
-#include "tests/kernels_cuda/device_under_test.h"
-
-namespace sluice {
-
-std::unique_ptr<Device> MakeDeviceUnderTest(uint64_t) { return MakeCudaDevice(0).value(); }
-
-}  // namespace sluice

@@ -1,0 +1,256 @@
+// The admin service, over a real engine where its answers matter and over a scripted one where the
+// call itself does.
+#include "server/admin/admin_service.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/daemon/server_fixture.h"
+#include "tests/server/protocol/messages.h"
+#include "tests/support/fake_backend.h"
+
+namespace sluice {
+namespace {
+
+namespace v1 = admin::v1;
+using ::testing::HasSubstr;
+using testing::TestDaemon;
+
+class AdminTest : public ::testing::Test {
+ protected:
+  void Infer(const std::string& id, std::vector<int32_t> ids) {
+    inference::ModelInferRequest request = testing::IdsRequest(ids);
+    request.set_id(id);
+    inference::ModelInferResponse response;
+    ASSERT_TRUE(daemon_.Infer(request, &response).ok());
+  }
+
+  template <typename Request, typename Response>
+  grpc::Status Call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                            Response*),
+                    const Request& request, Response* response) {
+    grpc::ClientContext context;
+    return (stub_.get()->*method)(&context, request, response);
+  }
+
+  TestDaemon daemon_;
+  const std::unique_ptr<v1::Admin::Stub> stub_ = v1::Admin::NewStub(daemon_.Channel());
+};
+
+TEST_F(AdminTest, BucketsCountWhatWasServed) {
+  for (int i = 0; i < 5; ++i) Infer(absl::StrCat(i), {1, 2, 3});
+  v1::GetBucketsResponse response;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::GetBuckets, v1::GetBucketsRequest(), &response).ok());
+  ASSERT_EQ(response.models_size(), 1);
+  const v1::ModelBuckets& model = response.models(0);
+  EXPECT_EQ(model.model_name(), "text");
+  EXPECT_EQ(model.strategy(), "adaptive");
+  int64_t batches = 0, useful = 0;
+  for (const v1::BucketUse& use : model.buckets()) {
+    batches += use.batches();
+    useful += use.useful_tokens();
+  }
+  EXPECT_EQ(batches, model.batches());
+  EXPECT_EQ(batches, 5);
+  EXPECT_EQ(useful, 15);
+  EXPECT_GT(model.padding_efficiency(), 0);
+  ASSERT_EQ(model.lengths_size(), 1);
+  EXPECT_EQ(model.lengths(0).tokens(), 3);
+}
+
+TEST_F(AdminTest, ErrorsNameTheField) {
+  v1::GetBucketsRequest request;
+  v1::GetBucketsResponse response;
+  request.set_model_version("1");
+  grpc::Status status = Call(&v1::Admin::Stub::GetBuckets, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("model_version"));
+  request.set_model_name("absent");
+  EXPECT_EQ(Call(&v1::Admin::Stub::GetBuckets, request, &response).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+
+  v1::ExplainRequest explain;
+  v1::ExplainResponse explained;
+  EXPECT_THAT(Call(&v1::Admin::Stub::Explain, explain, &explained).error_message(),
+              HasSubstr("request_id"));
+  explain.set_request_id(std::string(257, 'x'));
+  status = Call(&v1::Admin::Stub::Explain, explain, &explained);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("256"));
+  explain.set_request_id("never seen");
+  EXPECT_EQ(Call(&v1::Admin::Stub::Explain, explain, &explained).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(AdminTest, ExplainsAFinishedRequest) {
+  Infer("mine", {1, 2, 3, 4});
+  v1::ExplainRequest request;
+  request.set_request_id("mine");
+  v1::ExplainResponse response;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::Explain, request, &response).ok());
+  EXPECT_EQ(response.model_name(), "text");
+  EXPECT_EQ(response.status(), "OK");
+  ASSERT_GE(response.steps_size(), 1);
+  EXPECT_EQ(response.steps(0).own_tokens(), 4);
+  EXPECT_EQ(response.steps(0).batch_tokens(), 4);
+  EXPECT_GE(response.steps(0).bucket().tokens(), 4);
+  EXPECT_EQ(response.steps(0).lookup(), "hit");
+}
+
+TEST_F(AdminTest, OptimizesAndSaysWhy) {
+  Infer("a", {1, 2, 3});
+  v1::OptimizeBucketsRequest request;
+  request.set_model_name("text");
+  v1::OptimizeBucketsResponse response;
+  const grpc::Status status = Call(&v1::Admin::Stub::OptimizeBuckets, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_FALSE(response.reason().empty());
+  EXPECT_GT(response.before_size(), 0);
+  request.set_model_name("absent");
+  EXPECT_EQ(Call(&v1::Admin::Stub::OptimizeBuckets, request, &response).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(AdminTest, MalformedProtobufIsInvalidEverywhere) {
+  const auto channel = daemon_.Channel();
+  for (const char* method : {"GetBuckets", "OptimizeBuckets", "Explain", "Reload"}) {
+    grpc::ClientContext context;
+    const grpc::Status status = testing::RawCall(
+        channel, std::string("/sluice.admin.v1.Admin/") + method, "\xff\xff", &context);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+  }
+}
+
+// An engine whose reviews stop at a gate.
+class GatedEngine final : public Engine {
+ public:
+  absl::Status Exchange(const ModelChange&) override { return absl::OkStatus(); }
+  absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view,
+                                                       std::string_view) const override {
+    return absl::NotFoundError("");
+  }
+  std::vector<std::shared_ptr<const Model>> Models() const override { return {}; }
+  absl::StatusOr<RequestId> Submit(Request, std::shared_ptr<Sink>, MonoTime) override {
+    return absl::UnavailableError("");
+  }
+  void Cancel(RequestId) override {}
+  void Drain(MonoTime) override {}
+  std::vector<ModelStats> Stats() const override { return {}; }
+  absl::StatusOr<OptimizeReport> Optimize(std::string_view, std::string_view, bool) override {
+    gate.Pass();
+    OptimizeReport report;
+    report.reason = "reviewed";
+    return report;
+  }
+  absl::StatusOr<Explanation> Explain(std::string_view) const override {
+    return absl::NotFoundError("");
+  }
+  const BackendInfo& backend_info() const override { return info_; }
+
+  Gate gate;
+
+ private:
+  const BackendInfo info_{.device = "fake", .profile = "p", .tile_tokens = 1, .page_tokens = 1};
+};
+
+class SlowReviewTest : public ::testing::Test {
+ protected:
+  struct PendingCall {
+    grpc::ClientContext context;
+    v1::OptimizeBucketsResponse response;
+    std::promise<grpc::Status> promise;
+    std::future<grpc::Status> status = promise.get_future();
+  };
+
+  SlowReviewTest() {
+    health_.SetReady(true);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    stub_ = v1::Admin::NewStub(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  }
+  ~SlowReviewTest() override {
+    engine_.gate.Open();
+    server_->Shutdown();
+  }
+
+  // `refused` is passed when the call failed.
+  std::unique_ptr<PendingCall> Start(Gate* refused = nullptr) {
+    auto call = std::make_unique<PendingCall>();
+    stub_->async()->OptimizeBuckets(&call->context, &request_, &call->response,
+                                    [raw = call.get(), refused](grpc::Status status) {
+                                      if (refused != nullptr && !status.ok()) refused->Pass();
+                                      raw->promise.set_value(std::move(status));
+                                    });
+    return call;
+  }
+
+  const v1::OptimizeBucketsRequest request_;
+  GatedEngine engine_;
+  Health health_;
+  WorkThread loads_{1};
+  TransferWatch transfers_{std::chrono::minutes(1), "server.grpc.transfer_timeout_us",
+                           Clock::Real()};
+  AdminService service_{{}, &engine_, Clock::Real(), &health_, &loads_, &transfers_};
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Admin::Stub> stub_;
+};
+
+TEST_F(SlowReviewTest, FewWaitAndMoreAreRefusedAtOnce) {
+  const auto running = Start();
+  engine_.gate.AwaitArrivals(1);
+  // One runs; of twenty more eight wait and the others are told to come back, now.
+  Gate refused;
+  refused.Open();
+  std::vector<std::unique_ptr<PendingCall>> calls;
+  for (int i = 0; i < 20; ++i) calls.push_back(Start(&refused));
+  refused.AwaitArrivals(12);
+  v1::ExplainRequest explain;
+  explain.set_request_id("x");
+  v1::ExplainResponse explained;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub_->Explain(&context, explain, &explained).error_code(), grpc::StatusCode::NOT_FOUND)
+      << "other methods answer meanwhile";
+  engine_.gate.Open();
+  int ok = 0;
+  for (auto& call : calls) {
+    const grpc::Status status = call->status.get();
+    if (status.ok()) {
+      ++ok;
+      EXPECT_EQ(call->response.reason(), "reviewed");
+      continue;
+    }
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(testing::Trailer(call->context, "grpc-retry-pushback-ms"), "1000");
+  }
+  EXPECT_EQ(ok, 8);
+  EXPECT_TRUE(running->status.get().ok());
+}
+
+TEST_F(SlowReviewTest, ACallerThatGivesUpHoldsNothingUp) {
+  const auto running = Start();
+  engine_.gate.AwaitArrivals(1);
+  const auto waiting = Start();
+  running->context.TryCancel();
+  waiting->context.TryCancel();
+  EXPECT_EQ(running->status.get().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(waiting->status.get().error_code(), grpc::StatusCode::CANCELLED);
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();  // though the review still runs
+}
+
+TEST_F(SlowReviewTest, NotReadyIsUnavailable) {
+  health_.SetReady(false);
+  EXPECT_EQ(Start()->status.get().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace sluice

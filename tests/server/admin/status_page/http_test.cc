@@ -1,0 +1,65 @@
+#include "server/admin/status_page/http.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/observe/scrape.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::HttpCall;
+using testing::HttpGet;
+
+class HttpTest : public ::testing::Test {
+ protected:
+  HttpTest()
+      : http_(*HttpServer::Start("127.0.0.1:0", {.metrics = [] { return std::string("m 1\n"); },
+                                                 .ready = [this] { return ready_.load(); },
+                                                 .live = [this] { return live_.load(); }})) {}
+
+  std::atomic<bool> ready_ = false;
+  std::atomic<bool> live_ = true;
+  std::unique_ptr<HttpServer> http_;
+};
+
+TEST_F(HttpTest, Metrics) {
+  const testing::HttpAnswer answer = HttpGet(http_->port(), "/metrics");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, "m 1\n");
+  EXPECT_THAT(answer.type, HasSubstr("version=0.0.4"));
+}
+
+TEST_F(HttpTest, ReadinessIsNotLiveness) {
+  EXPECT_EQ(HttpGet(http_->port(), "/livez").status, 200);
+  EXPECT_EQ(HttpGet(http_->port(), "/readyz").status, 503);
+  ready_ = true;
+  EXPECT_EQ(HttpGet(http_->port(), "/readyz").status, 200);
+  live_ = false;
+  EXPECT_EQ(HttpGet(http_->port(), "/livez").status, 503);
+}
+
+TEST_F(HttpTest, NothingElseIsServed) {
+  for (const char* path :
+       {"/", "/metrics/x", "/metricsx", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {
+    EXPECT_GE(HttpGet(http_->port(), path).status, 400) << path;
+  }
+  EXPECT_EQ(HttpCall(http_->port(), "POST", "/metrics").status, 405);
+  const testing::HttpAnswer head = HttpCall(http_->port(), "HEAD", "/livez");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.body, "");
+}
+
+TEST_F(HttpTest, ATakenPortIsNamed) {
+  const std::string address = absl::StrCat("127.0.0.1:", http_->port());
+  const auto second = HttpServer::Start(address, {});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,250 @@
+#include "server/admin/status_page/status_json.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "server/observe/bucket_summary.h"
+#include "tests/server/protocol/messages.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const MonoTime kNow{std::chrono::hours(1)};
+
+ModelStats Stats(const std::string& name = "text") {
+  ModelStats stats;
+  stats.model = testing::TextModel(name, 3);
+  stats.buckets = {{.bucket = {.tokens = 16, .sequences = 8},
+                    .ready = true,
+                    .batches = 4,
+                    .hits = 3,
+                    .useful_tokens = 48,
+                    .computed_tokens = 50,
+                    .bucket_tokens = 64,
+                    .sequences = 9,
+                    .memory_bytes = 100,
+                    .cost_seconds = 0.25,
+                    .last_used = kNow - seconds(5)},
+                   {.bucket = Bucket::Padded(4, 16), .in_ladder = false}};
+  stats.waiting_requests = 11;
+  stats.running_requests = 12;
+  stats.waiting_sequences = 13;
+  stats.running_sequences = 14;
+  stats.queued_tokens = 15;
+  stats.queued_bytes = 16;
+  stats.oldest_age = milliseconds(170);
+  stats.estimated_drain = milliseconds(180);
+  stats.steps = 19;
+  stats.plan_memory_bytes = 20;
+  stats.slot_memory_bytes = 21;
+  stats.weight_bytes = 22;
+  stats.traffic.lengths = {{3, 1.5}, {7, 2}};
+  stats.traffic.shape_entropy_bits = 2.5;
+  stats.traffic.arrivals = {.sequences_per_second = 10, .tokens_per_second = 70};
+  stats.ladder_changes = {
+      .added = 1, .removed = 2, .merged = 3, .split = 4, .evicted = 5, .reviews = 6};
+  return stats;
+}
+
+json Parsed(const ModelStatus& model, const DaemonStatus& daemon = {}) {
+  return json::parse(StatusJson(daemon, {&model, 1}, kNow));
+}
+json ParsedModel(const ModelStatus& model) { return Parsed(model)["models"][0]; }
+
+TEST(StatusJson, TheDaemon) {
+  const json daemon = json::parse(
+      StatusJson({.version = "1.2",
+                  .phase = Phase::kDraining,
+                  .uptime = milliseconds(1500),
+                  .backend = {.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4},
+                  .traits = {.policy = "cut_and_fill", .strategy = "adaptive"}},
+                 {}, kNow))["daemon"];
+  EXPECT_EQ(daemon, json({{"version", "1.2"},
+                          {"phase", "draining"},
+                          {"uptime", 1.5},
+                          {"device", "cpu"},
+                          {"profile", "p"},
+                          {"policy", "cut_and_fill"},
+                          {"strategy", "adaptive"}}));
+}
+
+TEST(StatusJson, QueueAndTotalsAreThoseOfTheEngine) {
+  const json model = ParsedModel({.stats = Stats(), .recent = {}, .ok = 30, .failed = 31});
+  EXPECT_EQ(model["queue"], json({{"requests_waiting", 11},
+                                  {"requests_running", 12},
+                                  {"sequences_waiting", 13},
+                                  {"sequences_running", 14},
+                                  {"tokens", 15},
+                                  {"bytes", 16},
+                                  {"oldest_age", 0.17},
+                                  {"drain", 0.18}}));
+  EXPECT_EQ(model["memory"], json({{"plans", 20}, {"slots", 21}, {"weights", 22}}));
+  EXPECT_EQ(model["ladder"], json({{"added", 1},
+                                   {"removed", 2},
+                                   {"merged", 3},
+                                   {"split", 4},
+                                   {"evicted", 5},
+                                   {"reviews", 6}}));
+  EXPECT_EQ(model["steps"], 19);
+  EXPECT_EQ(model["ok"], 30);
+  EXPECT_EQ(model["failed"], 31);
+  EXPECT_EQ(model["version"], 3);
+  EXPECT_EQ(model["lengths"], json({{3, 1.5}, {7, 2.0}}));
+  EXPECT_EQ(model["tokens_per_second"], 70);
+}
+
+TEST(StatusJson, BucketRatiosAreThoseOfTheSummary) {
+  const ModelStats stats = Stats();
+  const json model = ParsedModel({.stats = stats, .recent = {}});
+  const BucketSummary all = Summarize(stats.buckets);
+  EXPECT_EQ(model["batches"]["count"], 4);
+  EXPECT_EQ(model["batches"]["useful_tokens"], 48);
+  EXPECT_EQ(model["batches"]["padding_efficiency"], all.padding_efficiency);
+  EXPECT_EQ(model["batches"]["executed_efficiency"], all.executed_efficiency);
+  EXPECT_EQ(model["batches"]["hit_rate"], all.hit_rate);
+  ASSERT_EQ(model["buckets"].size(), 2u);
+  const json& used = model["buckets"][0];
+  EXPECT_EQ(used["bucket"], "16x8");
+  EXPECT_EQ(used["padding_efficiency"], 0.75);
+  EXPECT_EQ(used["executed_efficiency"], 0.96);
+  EXPECT_EQ(used["hit_rate"], 0.75);
+  EXPECT_EQ(used["row_efficiency"], 9.0 / 32);
+  EXPECT_EQ(used["last_used_age"], 5);
+  const json& withdrawn = model["buckets"][1];
+  EXPECT_EQ(withdrawn["bucket"], "4x16p");
+  EXPECT_EQ(withdrawn["in_ladder"], false);
+  EXPECT_TRUE(withdrawn["last_used_age"].is_null());
+}
+
+TEST(StatusJson, KvPagesAddUpAndAreAbsentWhereNoneAreKept) {
+  ModelStats stats = Stats();
+  EXPECT_TRUE(ParsedModel({.stats = stats, .recent = {}})["kv"].is_null());
+  stats.kv = {.pages = 100,
+              .page_tokens = 16,
+              .held = 30,
+              .idle = 20,
+              .evicted = 3,
+              .preemptions = 2,
+              .prefix_tokens = 50,
+              .reused_tokens = 40};
+  EXPECT_EQ(ParsedModel({.stats = stats, .recent = {}})["kv"], json({{"pages", 100},
+                                                                     {"page_tokens", 16},
+                                                                     {"held", 30},
+                                                                     {"idle", 20},
+                                                                     {"free", 50},
+                                                                     {"evicted", 3},
+                                                                     {"preemptions", 2},
+                                                                     {"prefix_tokens", 50},
+                                                                     {"reused_tokens", 40}}));
+}
+
+TEST(StatusJson, DecisionsTellBucketTokensAndReasons) {
+  BatchTrace batch{};
+  batch.bucket = {.tokens = 64, .sequences = 32};
+  batch.useful_tokens = 50;
+  batch.sequences = 7;
+  batch.trigger = Trigger::kDeadline;
+  batch.lookup = Lookup::kMissGuard;
+  batch.start = kNow - seconds(2);
+  batch.replay = milliseconds(250);
+  const json model = ParsedModel({.stats = Stats(), .recent = {.batches = {batch}}});
+  ASSERT_EQ(model["decisions"].size(), 1u);
+  EXPECT_EQ(model["decisions"][0], json({{"age", 2.0},
+                                         {"bucket", "64x32"},
+                                         {"capacity", 64},
+                                         {"tokens", 50},
+                                         {"sequences", 7},
+                                         {"trigger", "deadline"},
+                                         {"lookup", "guard"},
+                                         {"replay", 0.25}}));
+}
+
+TEST(StatusJson, LatencyQuantilesOfWhatThereIs) {
+  RecentActivity::View recent;
+  EXPECT_TRUE(ParsedModel({.stats = Stats(), .recent = recent})["latency"]["total"].is_null());
+  for (int i = 1; i <= 100; ++i) {
+    recent.requests.push_back({.total = static_cast<double>(i), .queue = i / 10.0});
+  }
+  recent.requests[0].first_token = 5;
+  const json latency = ParsedModel({.stats = Stats(), .recent = recent})["latency"];
+  EXPECT_EQ(latency["total"],
+            json({{"requests", 100}, {"p50", 50.0}, {"p90", 90.0}, {"p99", 99.0}}));
+  EXPECT_EQ(latency["first_token"]["requests"], 1);
+  EXPECT_EQ(latency["first_token"]["p50"], 5);
+  EXPECT_TRUE(latency["inter_token"].is_null());
+}
+
+TEST(StatusJson, TheLatestReview) {
+  EXPECT_TRUE(ParsedModel({.stats = Stats(), .recent = {}})["review"].is_null());
+  RecentActivity::Review review;
+  review.at = kNow - seconds(9);
+  review.report.changed = true;
+  review.report.reason = "why";
+  review.report.diff.added = {{.tokens = 16, .sequences = 8}};
+  review.report.efficiency_after = 0.9;
+  const json told = ParsedModel(
+      {.stats = Stats(), .recent = {.batches = {}, .requests = {}, .review = review}})["review"];
+  EXPECT_EQ(told["age"], 9);
+  EXPECT_EQ(told["adopted"], true);
+  EXPECT_EQ(told["reason"], "why");
+  EXPECT_EQ(told["added"], json({"16x8"}));
+  EXPECT_EQ(told["removed"], json::array());
+  EXPECT_EQ(told["efficiency_after"], 0.9);
+}
+
+TEST(StatusJson, HostileNamesStayText) {
+  for (const char* name : {"</script><script>alert(1)</script>", "\"},{\"a\":\"", "\\\n\x01",
+                           "caf\xc3\xa9", "\xff\xfe", "\xe2\x80\xa8"}) {
+    const ModelStatus model{.stats = Stats(name), .recent = {}};
+    const std::string text = StatusJson({}, {&model, 1}, kNow);
+    EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; }))
+        << text;
+    const json parsed = json::parse(text)["models"];
+    ASSERT_EQ(parsed.size(), 1u) << text;
+    EXPECT_EQ(parsed[0]["version"], 3);
+    if (name[0] != '\xff') {
+      EXPECT_EQ(parsed[0]["name"], name);
+    }
+  }
+}
+
+TEST(StatusJson, HistogramsAreBounded) {
+  ModelStats stats = Stats();
+  for (int i = 1; i <= 5000; ++i) stats.traffic.batch_tokens.push_back({i, 1});
+  const json model = ParsedModel({.stats = stats, .recent = {}});
+  EXPECT_EQ(model["batch_tokens"].size(), kMaxStatusSizes);
+  EXPECT_EQ(model["batch_tokens"].back()[0], 5000);
+}
+
+TEST(Quantile, IsTheLeastThatTheShareDoesNotExceed) {
+  EXPECT_EQ(Quantile({}, 0.5), 0);
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<double> values(1 + random() % 50);
+    for (double& value : values) value = static_cast<double>(random() % 20);
+    const double share = static_cast<double>(random() % 1001) / 1000;
+    const double quantile = Quantile(values, share);
+    const auto size = static_cast<double>(values.size());
+    const auto at_most =
+        std::count_if(values.begin(), values.end(), [&](double v) { return v <= quantile; });
+    const auto below =
+        std::count_if(values.begin(), values.end(), [&](double v) { return v < quantile; });
+    EXPECT_GE(static_cast<double>(at_most), share * size);
+    if (below > 0) {
+      EXPECT_LT(static_cast<double>(below), share * size);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,130 @@
+// How a daemon ends, with work in progress.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <vector>
+
+#include "tests/server/daemon/server_fixture.h"
+#include "tests/server/observe/scrape.h"
+#include "tests/server/protocol/messages.h"
+
+namespace sluice {
+namespace {
+
+using inference::ModelInferResponse;
+using ::testing::HasSubstr;
+using testing::HttpGet;
+using testing::IdsRequest;
+using testing::TestDaemon;
+
+std::future<grpc::Status> InferLater(const TestDaemon& daemon, const std::vector<int32_t>& ids) {
+  return std::async(std::launch::async, [&daemon, ids] {
+    ModelInferResponse response;
+    return daemon.Infer(IdsRequest(ids), &response);
+  });
+}
+
+class DrainTest : public ::testing::Test {
+ protected:
+  explicit DrainTest(const TestDaemon::Options& options = TestDaemon::Options::WithHttp())
+      : daemon_(options) {
+    daemon_.backend().OnReplay([this](const RecordedBatch&) {
+      gate_.Pass();
+      return absl::OkStatus();
+    });
+  }
+
+  Gate gate_;  // outlives the engine's thread
+  TestDaemon daemon_;
+};
+
+TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreTurnedAway) {
+  std::vector<std::future<grpc::Status>> accepted;
+  for (int i = 0; i < 20; ++i) accepted.push_back(InferLater(daemon_, {i}));
+  gate_.AwaitArrivals(1);
+  daemon_.AwaitMetric("sluice_admitted_total", 20);
+  const auto late = daemon_.Stub();
+  std::future<void> drained = std::async(std::launch::async, [&] { daemon_.server().Drain(); });
+  while (HttpGet(daemon_.server().http_port(), "/readyz").status != 503) {
+  }
+  EXPECT_EQ(HttpGet(daemon_.server().http_port(), "/livez").status, 200) << "draining is no fault";
+  EXPECT_THAT(HttpGet(daemon_.server().http_port(), "/status.json").body,
+              HasSubstr("\"draining\""));
+
+  // The engine stops admission a moment after readiness is taken back.
+  grpc::Status refused;
+  do {
+    grpc::ClientContext context;  // if it is still admitted, it may not stay
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+    ModelInferResponse response;
+    refused = late->ModelInfer(&context, IdsRequest({1}), &response);
+  } while (refused.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE) << refused.error_message();
+
+  gate_.Open();
+  for (std::future<grpc::Status>& call : accepted) {
+    const grpc::Status status = call.get();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  drained.get();
+  EXPECT_EQ(daemon_.Metric("sluice_requests_total", "code=\"OK\""), 20);
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(DrainTest, WatchesHearOfTheDrainAndDoNotHoldItUp) {
+  const auto stub = grpc::health::v1::Health::NewStub(daemon_.Channel());
+  grpc::ClientContext context;
+  auto watch = stub->Watch(&context, {});
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  std::future<void> drained = std::async(std::launch::async, [&] { daemon_.server().Drain(); });
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  EXPECT_FALSE(watch->Read(&response));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  drained.get();
+}
+
+class ImpatientDrainTest : public DrainTest {
+ protected:
+  static TestDaemon::Options Impatient() {
+    TestDaemon::Options options;
+    options.server.lifecycle.drain_timeout_us = 10'000;
+    return options;
+  }
+  ImpatientDrainTest() : DrainTest(Impatient()) {}
+};
+
+TEST_F(ImpatientDrainTest, AHungDeviceDoesNotHoldUpTheEnd) {
+  std::future<grpc::Status> hung = InferLater(daemon_, {1});
+  gate_.AwaitArrivals(1);
+  std::future<grpc::Status> waiting = InferLater(daemon_, {2});
+  daemon_.AwaitMetric("sluice_admitted_total", 2);
+  daemon_.server().Drain();  // returns with the gate still closed
+  EXPECT_FALSE(hung.get().ok());
+  EXPECT_FALSE(waiting.get().ok());
+  gate_.Open();
+  daemon_.AwaitMetric("sluice_requests_running", 0);
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(DrainTest, AServerMayGoWithoutDrain) {
+  std::future<grpc::Status> running = InferLater(daemon_, {1});
+  gate_.AwaitArrivals(1);
+  grpc::ClientContext context;
+  const auto stub = daemon_.Stub();
+  auto stream = stub->ModelStreamInfer(&context);
+  stream->Write(IdsRequest({2}));
+  daemon_.AwaitMetric("sluice_admitted_total", 2);
+  daemon_.StopServer();
+  EXPECT_FALSE(running.get().ok());
+  EXPECT_FALSE(stream->Finish().ok());
+  gate_.Open();  // the engine's results find nobody
+}
+
+}  // namespace
+}  // namespace sluice

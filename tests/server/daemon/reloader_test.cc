@@ -1,0 +1,93 @@
+#include "server/daemon/reloader.h"
+
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/daemon/server_fixture.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A daemon of one model on disk; a reload finds `on_disk_`.
+class ReloaderTest : public ::testing::Test {
+ protected:
+  ReloaderTest() {
+    testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kF32, directory_.path());
+    running_.server = TestOptions();
+    running_.models = {{"m", directory_.path(), 1}};
+    on_disk_ = running_;
+    reloader_.emplace(
+        running_, [this] { return on_disk_; }, &daemon_.server(), &metrics_, log_.get());
+    EXPECT_EQ(reloader_->LoadModels(), absl::OkStatus());
+  }
+
+  static ServerOptions TestOptions() { return testing::TestDaemon::Options().server; }
+  bool Success() {
+    return metrics_.Render({}).find("\nsluice_config_reload_success 1") != std::string::npos;
+  }
+
+  const testing::TempDirectory directory_;
+  testing::TestDaemon daemon_;
+  Metrics metrics_{"fake", "1.2.3"};
+  const std::unique_ptr<Log> log_ = *Log::Create({.level = "error"});
+  Config running_;
+  absl::StatusOr<Config> on_disk_;
+  std::optional<Reloader> reloader_;
+};
+
+TEST_F(ReloaderTest, AppliesWhatItCanAndNamesTheRest) {
+  EXPECT_THAT(reloader_->Reload()->applied, IsEmpty());
+  on_disk_->server.lifecycle.drain_delay_us = 5;
+  on_disk_->server.log.level = "warn";
+  on_disk_->engine.queue.max_requests = 5;
+  on_disk_->server.grpc.address = "127.0.0.1:1";
+  for (int i = 0; i < 2; ++i) {
+    const auto report = reloader_->Reload();
+    ASSERT_TRUE(report.ok()) << report.status();
+    if (i == 0) {
+      EXPECT_THAT(report->applied,
+                  ElementsAre("server.log.level", "server.lifecycle.drain_delay_us"));
+    } else {
+      EXPECT_THAT(report->applied, IsEmpty()) << "that was before";
+    }
+    EXPECT_THAT(report->needs_restart,
+                ElementsAre("engine.queue.max_requests", "server.grpc.address"));
+    EXPECT_EQ(daemon_.server().lifecycle().drain_delay_us, 5);
+  }
+  EXPECT_TRUE(Success());
+}
+
+TEST_F(ReloaderTest, AfterAnErrorEverythingIsAsItWas) {
+  on_disk_->server.lifecycle.drain_delay_us = 5;
+  on_disk_->models.push_back({"absent", directory_.File("nowhere"), 1});
+  const auto report = reloader_->Reload();
+  ASSERT_FALSE(report.ok());
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("nowhere"));
+  EXPECT_EQ(daemon_.server().lifecycle().drain_delay_us, 0);
+  EXPECT_EQ(daemon_.engine().Models().size(), 1u);
+  EXPECT_FALSE(Success());
+  on_disk_ = absl::InvalidArgumentError("f.yaml:3: nonsense");
+  EXPECT_THAT(std::string(reloader_->Reload().status().message()), HasSubstr("f.yaml:3"));
+  on_disk_ = running_;
+  EXPECT_TRUE(reloader_->Reload().ok());
+  EXPECT_TRUE(Success());
+}
+
+TEST_F(ReloaderTest, ModelsFollowTheConfiguration) {
+  on_disk_->models.push_back({"n", directory_.path(), 2});
+  EXPECT_THAT(reloader_->Reload()->applied, ElementsAre("models"));
+  EXPECT_TRUE(daemon_.engine().Resolve("n", "2").ok());
+  on_disk_ = running_;
+  EXPECT_THAT(reloader_->Reload()->applied, ElementsAre("models"));
+  EXPECT_FALSE(daemon_.engine().Resolve("n", "2").ok());
+  EXPECT_TRUE(daemon_.engine().Resolve("m", "1").ok());
+}
+
+}  // namespace
+}  // namespace sluice

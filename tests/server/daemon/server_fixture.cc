@@ -1,0 +1,125 @@
+#include "tests/server/daemon/server_fixture.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "tests/server/observe/scrape.h"
+#include "tests/server/protocol/messages.h"
+
+namespace sluice::testing {
+
+TestDaemon::Options::Options() {
+  server.grpc.address = "127.0.0.1:0";
+  server.metrics.address = "";
+  server.admin.address = "";
+  server.admin.on_grpc_address = true;
+  server.log.level = "error";
+}
+
+TestDaemon::Options TestDaemon::Options::WithHttp() {
+  Options options;
+  options.server.metrics.address = "127.0.0.1:0";
+  return options;
+}
+
+TestDaemon::TestDaemon(const Options& options)
+    : backend_(options.backend),
+      log_(*Log::Create(options.server.log)),
+      metrics_(backend_.info().device, "1.2.3"),
+      observers_({&metrics_, &statistics_, &activity_}),
+      engine_(Engine::Create(options.engine, &backend_, Clock::Real(), &observers_)) {
+  auto server = Server::Start(
+      options.server, "1.2.3",
+      {.policy = "cut_and_fill",
+       .strategy = "adaptive",
+       .memory_limit_bytes = options.engine.ladder.memory_limit_bytes,
+       .max_queue_delay_us = options.engine.batch.max_queue_delay_us},
+      {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_, &replies_, log_.get()});
+  SLUICE_CHECK(server.ok());
+  server_ = *std::move(server);
+  SLUICE_CHECK(engine_->Serve(TextModel()).ok());
+  backend_.ForgetBatches();
+  server_->SetReady();
+}
+
+std::string TestDaemon::address() const { return absl::StrCat("127.0.0.1:", server_->grpc_port()); }
+
+std::shared_ptr<grpc::Channel> TestDaemon::Channel(const grpc::ChannelArguments& arguments) const {
+  grpc::ChannelArguments own = arguments;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  own.SetMaxReceiveMessageSize(-1);
+  return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), own);
+}
+
+std::unique_ptr<inference::GRPCInferenceService::Stub> TestDaemon::Stub() const {
+  return inference::GRPCInferenceService::NewStub(Channel());
+}
+
+grpc::Status TestDaemon::Infer(const inference::ModelInferRequest& request,
+                               inference::ModelInferResponse* response,
+                               grpc::ClientContext* context) const {
+  grpc::ClientContext own;
+  own.set_wait_for_ready(true);  // of many connections at a time gRPC 1.51 now and then fails one
+  return Stub()->ModelInfer(context == nullptr ? &own : context, request, response);
+}
+
+std::map<std::string, double> TestDaemon::Scrape() const {
+  if (server_ == nullptr || server_->http_port() == 0) {
+    const EngineCollector collector(engine_.get(), [this] { return log_->dropped(); });
+    return ParseSamples(metrics_.Render(collector.Collect()));
+  }
+  const HttpAnswer answer = HttpGet(server_->http_port(), "/metrics");
+  EXPECT_EQ(answer.status, 200);
+  return ParseSamples(answer.body);
+}
+
+double TestDaemon::Metric(const std::string& name, const std::string& label) const {
+  return SumOf(Scrape(), name, label);
+}
+
+void TestDaemon::AwaitMetric(const std::string& name, double value,
+                             const std::string& label) const {
+  while (Metric(name, label) != value) std::this_thread::yield();
+}
+
+void TestDaemon::ExpectBalanced() const {
+  // An end is counted a little after the engine's own numbers show it.
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::map<std::string, double> samples;
+  double admitted = 0, ended = 0;
+  do {
+    samples = Scrape();
+    admitted = SumOf(samples, "sluice_admitted_total");
+    ended = SumOf(samples, "sluice_requests_total");
+  } while (ended != admitted && std::chrono::steady_clock::now() < give_up);
+  EXPECT_EQ(ended, admitted);
+  EXPECT_EQ(SumOf(samples, "sluice_requests_waiting"), 0);
+  EXPECT_EQ(SumOf(samples, "sluice_requests_running"), 0);
+  EXPECT_EQ(SumOf(samples, "sluice_queued_tokens"), 0);
+}
+
+grpc::Status RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path,
+                     const std::string& bytes, grpc::ClientContext* context) {
+  grpc::GenericStub stub(channel);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(context, path, grpc::StubOptions(), &request, &response,
+                 [&done](grpc::Status status) { done.set_value(std::move(status)); });
+  return done.get_future().get();
+}
+
+std::string Trailer(const grpc::ClientContext& context, const std::string& name) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(name);
+  return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+}  // namespace sluice::testing

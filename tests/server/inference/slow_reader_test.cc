@@ -1,0 +1,211 @@
+// Readers that take responses late or never, over real sockets, with the test in the engine's place.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/inference/stream_fixture.h"
+
+namespace sluice {
+namespace {
+
+using inference::ModelInferRequest;
+using inference::ModelStreamInferResponse;
+using testing::Finished;
+using testing::Generating;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsFinal;
+using testing::ScriptedEngine;
+using testing::SetInt;
+
+constexpr std::chrono::seconds kStallTimeout(30);  // the default of stream_stall_timeout_us
+
+class Reached : public Delivery {
+ public:
+  void Deliver() override { reached_.set_value(); }
+  void Await() { reached_.get_future().wait(); }
+
+ private:
+  std::promise<void> reached_;
+};
+
+class SlowReaderTest : public testing::StreamTest {
+ protected:
+  // Time passes until a request was cancelled whose response was not begun.
+  void AdvanceUntilGivenUp() {
+    while (engine_.cancelled() == 0) {
+      clock_.Advance(kStallTimeout / 3);
+      Settle();
+    }
+  }
+
+ private:
+  // Returns when the reply thread has done what was due.
+  void Settle() {
+    for (int i = 0; i < 2; ++i) {  // what is due comes behind what was posted
+      const auto reached = std::make_shared<Reached>();
+      replies_.Post(reached);
+      reached->Await();
+    }
+  }
+};
+
+// A row of candidates is as wide as the vocabulary, so that some tokens fill any window.
+ModelInferRequest Wide(const std::string& id) {
+  ModelInferRequest request = Generating(id, 60);
+  SetInt(&request, "num_top_logprobs", 258);
+  return request;
+}
+
+class WideTokens {
+ public:
+  // Tokens `index` to `end` in one step.
+  void Tell(const ScriptedEngine::Submitted& to, int index, int end) {
+    std::vector<GeneratedToken> tokens;
+    for (; index < end; ++index) {
+      tokens.push_back({0, index, 'x', -1.0f, ids_.data(), logprobs_.data()});
+    }
+    to.sink->OnTokens(tokens.data(), static_cast<int>(tokens.size()));
+  }
+  void Tell(const ScriptedEngine::Submitted& to, int index) { Tell(to, index, index + 1); }
+
+ private:
+  std::vector<int32_t> ids_ = std::vector<int32_t>(258, 7);
+  std::vector<float> logprobs_ = std::vector<float>(258, -1);
+};
+
+class StalledReaderTest : public SlowReaderTest {
+ protected:
+  // Returns when the server has given the reader up and the engine has ended its requests.
+  void Stall(Stream* stream) {
+    constexpr int kRequests = 3;
+    std::vector<ScriptedEngine::Submitted> requests;
+    for (int i = 0; i < kRequests; ++i) {
+      stream->Write(Wide(absl::StrCat(i)));
+      requests.push_back(engine_.Await(absl::StrCat(i)));
+    }
+    // Tokens come until it was noticed, whatever number of them fits into the window.
+    WideTokens tokens;
+    for (int index = 0; engine_.cancelled() == 0; ++index) {
+      for (const ScriptedEngine::Submitted& request : requests) tokens.Tell(request, index);
+      clock_.Advance(std::chrono::milliseconds(30));
+    }
+    engine_.AwaitCancelled(kRequests);
+    for (const ScriptedEngine::Submitted& request : requests) {
+      request.sink->OnDone(absl::CancelledError("cancelled"), {}, {});
+    }
+  }
+
+  // Returns when the server has given up a reader whose requests have all ended.
+  void StallAtTheEnd(Stream* stream) {
+    for (const char* id : {"a", "b", "c", "d"}) {
+      stream->Write(Wide(id));
+      const ScriptedEngine::Submitted request = engine_.Await(id);
+      WideTokens().Tell(request, 0, 60);
+      request.sink->OnDone(absl::OkStatus(), Finished(1), {});
+    }
+    AdvanceUntilGivenUp();
+  }
+};
+
+TEST_F(StalledReaderTest, IsGivenUpAndToldSo) {
+  const auto stream = Open();
+  Stall(stream.get());
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) EXPECT_THAT(response.error_message(), IsEmpty());
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("server.grpc.stream_stall_timeout_us"));
+}
+
+TEST_F(StalledReaderTest, HoldsNoShutdownUp) {
+  const auto stream = Open();
+  Stall(stream.get());
+  server_.reset();  // though the response in flight was never taken
+  EXPECT_EQ(engine_.cancelled(), 3u);
+}
+
+TEST_F(StalledReaderTest, IsGivenUpAfterTheLastTokenToo) {
+  const auto stream = Open();
+  StallAtTheEnd(stream.get());
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) EXPECT_THAT(response.error_message(), IsEmpty());
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(StalledReaderTest, IsCutOffWhenItDoesNotTakeTheEnd) {
+  const auto stream = Open();
+  StallAtTheEnd(stream.get());
+  clock_.Advance(kStallTimeout);
+  clock_.AwaitWaiter(MonoTime::max());  // nothing is left to watch
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) continue;
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(SlowReaderTest, IsGivenUpForAResponseThatFoundTheTimerRunning) {
+  const auto stream = Open();
+  stream->Write(Wide("first"));
+  const ScriptedEngine::Submitted first = engine_.Await("first");
+  WideTokens tokens;
+  tokens.Tell(first, 0);
+  ModelStreamInferResponse response;
+  ASSERT_TRUE(stream->Read(&response));  // the timer runs
+  clock_.Advance(kStallTimeout / 3);
+  std::vector<ScriptedEngine::Submitted> requests;
+  for (const char* id : {"a", "b", "c", "d"}) {
+    stream->Write(Wide(id));
+    requests.push_back(engine_.Await(id));
+    tokens.Tell(requests.back(), 0, 60);
+  }
+  // Which of them does not fit, and when its writing begins, is up to gRPC.
+  AdvanceUntilGivenUp();
+  requests.push_back(first);
+  for (const auto& request : requests) request.sink->OnDone(absl::CancelledError(""), {}, {});
+}
+
+TEST_F(SlowReaderTest, AReaderThatReadsIsNeverGivenUp) {
+  const auto stream = Open();
+  stream->Write(Wide("a"));
+  const ScriptedEngine::Submitted a = engine_.Await("a");
+  WideTokens tokens;
+  for (int index = 0; index < 60; ++index) {
+    tokens.Tell(a, index);
+    ModelStreamInferResponse response;
+    ASSERT_TRUE(stream->Read(&response));
+    clock_.Advance(std::chrono::seconds(29));  // per response, and not in all
+  }
+  EXPECT_EQ(engine_.cancelled(), 0u);
+  a.sink->OnDone(absl::OkStatus(), Finished(1), {});
+}
+
+TEST_F(SlowReaderTest, ASlowReaderGetsFewerAndLongerResponses) {
+  const auto stream = Open();
+  constexpr int kRequests = 40;
+  WideTokens tokens;
+  std::vector<ScriptedEngine::Submitted> requests;
+  for (int i = 0; i < kRequests; ++i) {
+    stream->Write(Wide(absl::StrCat(i)));
+    requests.push_back(engine_.Await(absl::StrCat(i)));
+    // More than a window in all, while nobody reads.
+    for (int index = 0; index < 60; ++index) tokens.Tell(requests[i], index);
+    requests[i].sink->OnDone(absl::OkStatus(), Finished(1), {});
+  }
+  int responses = 0, last = 0;
+  ModelStreamInferResponse response;
+  while (last < kRequests) {
+    ASSERT_TRUE(stream->Read(&response));
+    ++responses;
+    last += IsFinal(response);
+  }
+  // Those that could not be written while the window was full came whole.
+  EXPECT_LT(responses, kRequests * 60 / 2);
+}
+
+}  // namespace
+}  // namespace sluice

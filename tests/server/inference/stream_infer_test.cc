@@ -1,0 +1,231 @@
+// ModelStreamInfer over real sockets.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "server/inference/stream_session.h"
+#include "tests/server/calls/joined_answer.h"
+#include "tests/server/daemon/server_fixture.h"
+#include "tests/server/protocol/messages.h"
+
+namespace sluice {
+namespace {
+
+using inference::ModelInferRequest;
+using inference::ModelStreamInferResponse;
+using ::testing::HasSubstr;
+using testing::IdsRequest;
+using testing::SetInt;
+using testing::TestDaemon;
+
+ModelInferRequest Named(const std::string& id, const std::vector<int32_t>& ids) {
+  ModelInferRequest request = IdsRequest(ids);
+  request.set_id(id);
+  return request;
+}
+
+class StreamInferTest : public ::testing::Test {
+ protected:
+  StreamInferTest() : stub_(daemon_.Stub()) {}
+
+  TestDaemon daemon_;
+  std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
+};
+
+TEST_F(StreamInferTest, EachRequestGetsOneResponseAndErrorsStayInside) {
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  ModelInferRequest bad = Named("bad", {1});
+  SetInt(&bad, "top_k", -5);
+  ModelInferRequest absent = Named("absent", {1});
+  absent.set_model_name("absent");
+  for (const ModelInferRequest& request : {Named("a", {1, 2}), bad, absent, Named("b", {3})}) {
+    ASSERT_TRUE(stream->Write(request));
+  }
+  stream->WritesDone();
+  std::map<std::string, std::string> errors;
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) {
+    const inference::ModelInferResponse& inner = response.infer_response();
+    EXPECT_TRUE(inner.parameters().at("triton_final_response").bool_param());
+    EXPECT_EQ(inner.outputs_size() > 0, response.error_message().empty());
+    EXPECT_TRUE(errors.emplace(inner.id(), response.error_message()).second);
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  ASSERT_EQ(errors.size(), 4u);
+  EXPECT_EQ(errors["a"], "");
+  EXPECT_EQ(errors["b"], "");
+  EXPECT_THAT(errors["bad"], HasSubstr("top_k"));
+  EXPECT_THAT(errors["absent"], HasSubstr("absent"));
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(StreamInferTest, ResponsesTogetherAreTheUnaryAnswer) {
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  std::map<std::string, testing::JoinedAnswer> unary, streamed;
+  constexpr int kRequests = 8;
+  for (int i = 0; i < kRequests; ++i) {
+    ModelInferRequest request = Named(absl::StrCat(i), {i, 2 * i, 65});
+    SetInt(&request, "max_tokens", 10 + 3 * i);
+    SetInt(&request, "num_top_logprobs", i % 3);
+    if (i % 2 == 0) (*request.mutable_parameters())["stop"].set_string_param("[\"a\", \"b\"]");
+    inference::ModelInferResponse response;
+    ASSERT_TRUE(daemon_.Infer(request, &response).ok());
+    unary[request.id()].Add(response);
+    ASSERT_TRUE(stream->Write(request));
+  }
+  stream->WritesDone();
+  int responses = 0, last = 0;
+  ModelStreamInferResponse response;
+  while (stream->Read(&response)) {
+    ++responses;
+    const inference::ModelInferResponse& inner = response.infer_response();
+    last += inner.parameters().at("triton_final_response").bool_param();
+    streamed[inner.id()].Add(inner);
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(last, kRequests);
+  EXPECT_GE(responses, kRequests);
+  EXPECT_EQ(streamed, unary);
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(StreamInferTest, AnEmptyStreamEndsWell) {
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  stream->WritesDone();
+  ModelStreamInferResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+// Every other request is refused for its long id, whose parse takes long enough for writes to end
+// meanwhile.
+TEST_F(StreamInferTest, ManyMoreRequestsThanThePipelineHolds) {
+  constexpr int kRequests = 64 * kMaxPipelined;
+  const auto id = [](int i) { return absl::StrCat(i, std::string(i % 2 * 30'000, 'x')); };
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  std::thread writer([&] {
+    for (int i = 0; i < kRequests; ++i) stream->Write(Named(id(i), {i % 258}));
+    stream->WritesDone();
+  });
+  std::set<std::string> answered;
+  ModelStreamInferResponse response;
+  int refused = 0;
+  while (stream->Read(&response)) {
+    if (!response.error_message().empty()) ++refused;
+    answered.insert(response.infer_response().id());
+  }
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(answered.size(), static_cast<size_t>(kRequests));
+  EXPECT_EQ(refused, kRequests / 2);
+}
+
+TEST_F(StreamInferTest, ThePipelineIsBounded) {
+  Gate gate;
+  daemon_.backend().OnReplay([&](const RecordedBatch&) {
+    gate.Pass();
+    return absl::OkStatus();
+  });
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  std::thread writer([&] {
+    for (int i = 0; i < 3 * kMaxPipelined; ++i) stream->Write(Named("", {1}));
+    stream->WritesDone();
+  });
+  gate.AwaitArrivals(1);
+  daemon_.AwaitMetric("sluice_admitted_total", kMaxPipelined);
+  // A further request would have been read by now, or will be within these round trips.
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(daemon_.Metric("sluice_admitted_total"), kMaxPipelined);
+  }
+  gate.Open();
+  ModelStreamInferResponse response;
+  int answered = 0;
+  while (stream->Read(&response)) ++answered;
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(answered, 3 * kMaxPipelined);
+}
+
+TEST_F(StreamInferTest, CancellingTheStreamCancelsItsRequests) {
+  Gate gate;
+  daemon_.backend().OnReplay([&](const RecordedBatch&) {
+    gate.Pass();
+    return absl::OkStatus();
+  });
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  stream->Write(Named("", {1}));
+  gate.AwaitArrivals(1);
+  // These wait behind the first, so that the daemon has seen the cancellation when none waits.
+  for (int i = 1; i < 10; ++i) stream->Write(Named("", {1}));
+  daemon_.AwaitMetric("sluice_admitted_total", 10);
+  context.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  daemon_.AwaitMetric("sluice_requests_waiting", 0);
+  gate.Open();
+  daemon_.AwaitMetric("sluice_requests_total", 10, "code=\"CANCELLED\"");
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(StreamInferTest, AStreamMayExpire) {
+  Gate gate;
+  daemon_.backend().OnReplay([&](const RecordedBatch&) {
+    gate.Pass();
+    return absl::OkStatus();
+  });
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  auto stream = stub_->ModelStreamInfer(&context);
+  stream->Write(Named("", {1}));
+  gate.AwaitArrivals(1);
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  gate.Open();
+  daemon_.AwaitMetric("sluice_requests_running", 0);
+  daemon_.ExpectBalanced();
+}
+
+TEST_F(StreamInferTest, MalformedMessagesAreAnsweredToo) {
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  grpc::GenericStub generic(daemon_.Channel());
+  auto stream =
+      generic.PrepareCall(&context, "/inference.GRPCInferenceService/ModelStreamInfer", &queue);
+  const auto await = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  stream->StartCall(nullptr);
+  ASSERT_TRUE(await());
+  const grpc::Slice slice("\xff\xff");
+  stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  ASSERT_TRUE(await());
+  grpc::ByteBuffer bytes;
+  stream->Read(&bytes, nullptr);
+  ASSERT_TRUE(await());
+  ModelStreamInferResponse response;
+  ASSERT_TRUE(
+      grpc::SerializationTraits<ModelStreamInferResponse>::Deserialize(&bytes, &response).ok());
+  EXPECT_THAT(response.error_message(), HasSubstr("well-formed"));
+  stream->WritesDone(nullptr);
+  ASSERT_TRUE(await());
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  ASSERT_TRUE(await());
+  EXPECT_TRUE(status.ok());
+}
+
+}  // namespace
+}  // namespace sluice

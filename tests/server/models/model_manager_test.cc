@@ -1,0 +1,149 @@
+#include "server/models/model_manager.h"
+
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/fake_backend.h"
+#include "tests/support/recording_observer.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::TempDirectory;
+
+EngineOptions OfLittleWork() {
+  EngineOptions options;
+  options.ladder.strategy = StrategyKind::kGeometric;
+  options.ladder.ratio = 4;
+  options.batch.max_batch_tokens = 64;
+  return options;
+}
+
+class ModelManagerTest : public ::testing::Test {
+ protected:
+  void AddModel(const std::string& path, uint64_t seed = 1) {
+    std::filesystem::create_directories(root_.File(path));
+    ModelConfig config = testing::TinyConfig();
+    config.max_positions = 64;
+    testing::WriteModel(config, seed, kernels::DType::kF32, root_.File(path));
+  }
+
+  // "name:version" of what is served.
+  std::vector<std::string> Served() {
+    std::vector<std::string> names;
+    for (const auto& model : engine_->Models()) {
+      names.push_back(model->name + ":" + std::to_string(model->version));
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  // "name:version reason", with "ready" for those that are.
+  std::vector<std::string> Index() {
+    std::vector<std::string> lines;
+    const auto entries = *manager_.Index();
+    for (const ModelManager::Entry& entry : entries) {
+      lines.push_back(entry.name + ":" + std::to_string(entry.version) +
+                      (entry.ready ? " ready" : "") +
+                      (entry.reason.empty() ? "" : " " + entry.reason));
+    }
+    return lines;
+  }
+  std::shared_ptr<const Model> Find(const std::string& name) {
+    const auto model = engine_->Resolve(name, "");
+    return model.ok() ? *model : nullptr;
+  }
+
+  const TempDirectory root_;
+  FakeBackend backend_;
+  RecordingObserver observer_;
+  const std::unique_ptr<Log> log_ = *Log::Create({.level = "error"});
+  const std::unique_ptr<Engine> engine_ =
+      Engine::Create(OfLittleWork(), &backend_, Clock::Real(), &observer_);
+  ModelManager manager_{engine_.get(), log_.get()};
+};
+
+TEST_F(ModelManagerTest, ServesTheListAndTheHighestVersions) {
+  const TempDirectory elsewhere;
+  testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kF32, elsewhere.path());
+  AddModel("a");
+  AddModel("b/2");
+  AddModel("b/10");
+  ASSERT_EQ(manager_.Apply({{"listed", elsewhere.path(), 3}}, root_.path()), absl::OkStatus());
+  EXPECT_THAT(Served(), ElementsAre("a:1", "b:10", "listed:3"));
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready", "b:2 not loaded", "b:10 ready", "listed:3 ready"));
+  EXPECT_EQ(manager_.Apply({{"a", elsewhere.path(), 3}}, root_.path()).code(),
+            absl::StatusCode::kInvalidArgument)
+      << "two places for one name";
+  EXPECT_EQ(manager_.Apply({}, ""), absl::OkStatus());
+  EXPECT_THAT(Served(), IsEmpty());
+}
+
+TEST_F(ModelManagerTest, LeavesAloneWhatHasNotChanged) {
+  AddModel("a");
+  AddModel("b");
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  const auto a = Find("a"), b = Find("b");
+  AddModel("new", 2);
+  std::filesystem::rename(root_.File("new/model.safetensors"), root_.File("b/model.safetensors"));
+  std::filesystem::remove_all(root_.File("new"));
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  EXPECT_EQ(Find("a"), a);
+  EXPECT_NE(Find("b"), b);
+}
+
+TEST_F(ModelManagerTest, ABrokenModelChangesNothing) {
+  AddModel("a");
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  AddModel("good");
+  AddModel("worse");
+  testing::WriteFile(root_.File("worse/model.safetensors"), "short");
+  const absl::Status status = manager_.Apply({}, root_.path());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worse"));
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_EQ(manager_.Apply({}, root_.File("nowhere")).code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_EQ(manager_.Load("worse", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Index()[2], HasSubstr("worse:1 the last load failed: "));
+}
+
+TEST_F(ModelManagerTest, LoadsAndUnloadsByName) {
+  AddModel("m/1");
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  const auto first = Find("m");
+  AddModel("m/2");
+  AddModel("m/3");
+  ASSERT_EQ(manager_.Load("m", 2), absl::OkStatus());
+  EXPECT_THAT(Served(), ElementsAre("m:1", "m:2"));
+  ASSERT_EQ(manager_.Load("m", 1), absl::OkStatus());
+  EXPECT_NE(*engine_->Resolve("m", "1"), first) << "it is loaded again";
+  ASSERT_EQ(manager_.Unload("m", 1), absl::OkStatus());
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+  ASSERT_EQ(manager_.Load("m", std::nullopt), absl::OkStatus());
+  EXPECT_THAT(Served(), ElementsAre("m:3")) << "the highest takes the others' place";
+  ASSERT_EQ(manager_.Unload("m", std::nullopt), absl::OkStatus());
+  EXPECT_THAT(Served(), IsEmpty());
+  EXPECT_EQ(manager_.Unload("m", std::nullopt).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(manager_.Load("m", 9).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(manager_.Load("absent", std::nullopt).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(manager_.Load("../m", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ModelManagerTest, AFailedReloadKeepsWhatServes) {
+  AddModel("m");
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  const auto served = Find("m");
+  backend_.OnPrepare([](const Bucket&) { return absl::InternalError("no such kernel"); });
+  EXPECT_EQ(manager_.Load("m", std::nullopt).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Find("m"), served);
+  EXPECT_THAT(Index()[0], HasSubstr("m:1 ready the last load failed: "));
+  EXPECT_THAT(Index()[0], HasSubstr("no such kernel"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,207 @@
+#include "server/net/grpc_1_51/grpc_listener.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/fault_injection.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Stands for a gRPC server: holds what it is given.
+class Holder {
+ public:
+  std::unique_ptr<GrpcListener::Acceptor> MakeAcceptor() {
+    return std::make_unique<Acceptor>(this);
+  }
+  Descriptor Next() {
+    MutexLock lock(&mu_);
+    while (held_.empty()) came_.Wait(&mu_);
+    Descriptor first = std::move(held_.front());
+    held_.erase(held_.begin());
+    return first;
+  }
+
+ private:
+  class Acceptor : public GrpcListener::Acceptor {
+   public:
+    explicit Acceptor(Holder* holder) : holder_(holder) {}
+    void HandleNewConnection(NewConnectionParameters* connection) override {
+      MutexLock lock(&holder_->mu_);
+      holder_->held_.emplace_back(connection->fd);
+      holder_->came_.Signal();
+    }
+
+   private:
+    Holder* const holder_;
+  };
+
+  Mutex mu_;
+  CondVar came_;
+  std::vector<Descriptor> held_ ABSL_GUARDED_BY(mu_);
+};
+
+Descriptor Connect(int family, int port) {
+  Descriptor fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(static_cast<in_port_t>(port));
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = v4.sin_port;
+  v6.sin6_addr = in6addr_loopback;
+  const bool connected = family == AF_INET
+                             ? connect(fd.get(), reinterpret_cast<sockaddr*>(&v4), sizeof v4) == 0
+                             : connect(fd.get(), reinterpret_cast<sockaddr*>(&v6), sizeof v6) == 0;
+  return connected ? std::move(fd) : Descriptor();
+}
+
+// Waits until the other end closes.
+bool IsClosed(const Descriptor& connection) {
+  char byte = 0;
+  return recv(connection.get(), &byte, 1, 0) <= 0;
+}
+
+// As gRPC writes the near end of `connection`, which is the listener's peer.
+std::string NameOf(const Descriptor& connection) {
+  sockaddr_in near{};
+  socklen_t size = sizeof near;
+  EXPECT_EQ(getsockname(connection.get(), reinterpret_cast<sockaddr*>(&near), &size), 0);
+  return absl::StrCat("ipv4:127.0.0.1:", ntohs(near.sin_port));
+}
+
+class GrpcListenerTest : public ::testing::Test {
+ protected:
+  GrpcListenerTest() : listener_(*GrpcListener::Bind("127.0.0.1:0", 3)) {
+    listener_->Start(holder_.MakeAcceptor());
+  }
+  Descriptor Connect() const { return sluice::Connect(AF_INET, listener_->port()); }
+
+  Holder holder_;
+  std::unique_ptr<GrpcListener> listener_;
+};
+
+TEST_F(GrpcListenerTest, HandsOverWhatConnects) {
+  const Descriptor client = Connect();
+  const Descriptor taken = holder_.Next();
+  ASSERT_EQ(send(client.get(), "x", 1, 0), 1);
+  char byte = 0;
+  while (recv(taken.get(), &byte, 1, 0) < 0) EXPECT_EQ(errno, EAGAIN) << "it does not block";
+  EXPECT_EQ(byte, 'x');
+  EXPECT_EQ(listener_->open(), 1);
+}
+
+TEST_F(GrpcListenerTest, ClosesWhatIsTooMuchAndTakesAgainWhatEnded) {
+  std::vector<Descriptor> clients, taken;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(Connect());
+    taken.push_back(holder_.Next());
+  }
+  EXPECT_TRUE(IsClosed(Connect()));
+  EXPECT_EQ(listener_->refused(), 1);
+  EXPECT_EQ(listener_->open(), 3);
+  taken.pop_back();
+  EXPECT_EQ(listener_->open(), 2);
+  // Its descriptor may be that of a connection that ended, or a free one.
+  clients.push_back(Connect());
+  taken.push_back(holder_.Next());
+  EXPECT_TRUE(IsClosed(Connect()));
+  EXPECT_EQ(listener_->refused(), 2);
+}
+
+TEST_F(GrpcListenerTest, ADescriptorThatBecameSomethingElseIsNoConnection) {
+  const Descriptor client = Connect();
+  Descriptor taken = holder_.Next();
+  const Descriptor other(dup2(STDIN_FILENO, taken.get()));
+  taken.Release();
+  EXPECT_EQ(listener_->open(), 0);
+}
+
+TEST_F(GrpcListenerTest, BreaksOffAConnectionByItsPeer) {
+  const Descriptor wanted = Connect();
+  const Descriptor taken = holder_.Next();
+  const Descriptor other = Connect();
+  const Descriptor other_taken = holder_.Next();
+  listener_->Close("ipv4:192.0.2.1:1");
+  EXPECT_EQ(listener_->broken_off(), 0);
+  listener_->Close(NameOf(wanted));
+  EXPECT_TRUE(IsClosed(wanted));
+  EXPECT_EQ(listener_->broken_off(), 1);
+  ASSERT_EQ(send(other_taken.get(), "x", 1, 0), 1);
+  EXPECT_FALSE(IsClosed(other));
+}
+
+TEST_F(GrpcListenerTest, GoesOnAfterFailuresAndDoesNotSpin) {
+  constexpr int kFailures = 3;
+  const auto begin = Clock::Real()->Now();
+  ASSERT_TRUE(SetFaults(absl::StrCat("accept:fail=internal*", kFailures)).ok());
+  const Descriptor client = Connect();
+  const Descriptor taken = holder_.Next();
+  EXPECT_TRUE(SetFaults("").ok());
+  EXPECT_EQ(listener_->failed_accepts(), kFailures);
+  EXPECT_EQ(listener_->open(), 1);
+  // A rest followed each.
+  EXPECT_GE(Clock::Real()->Now() - begin, kFailures * std::chrono::milliseconds(100));
+}
+
+TEST_F(GrpcListenerTest, AfterStopNobodyListens) {
+  const int port = listener_->port();
+  const Descriptor client = Connect();
+  const Descriptor taken = holder_.Next();
+  listener_->Stop();
+  EXPECT_LT(sluice::Connect(AF_INET, port).get(), 0);
+  ASSERT_EQ(send(taken.get(), "x", 1, 0), 1);
+  EXPECT_FALSE(IsClosed(client)) << "what was handed over stays";
+}
+
+TEST(GrpcListenerBindTest, AWildcardIsBothFamilies) {
+  for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
+    Holder holder;
+    auto listener = *GrpcListener::Bind(address, 10);
+    listener->Start(holder.MakeAcceptor());
+    EXPECT_GE(Connect(AF_INET, listener->port()).get(), 0);
+    const Descriptor loopback(socket(AF_INET6, SOCK_STREAM, 0));
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_addr = in6addr_loopback;
+    const bool has_v6 = bind(loopback.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0;
+    EXPECT_EQ(Connect(AF_INET6, listener->port()).get() >= 0, has_v6);
+  }
+}
+
+TEST(GrpcListenerBindTest, ErrorsNameTheAddress) {
+  auto first = *GrpcListener::Bind("127.0.0.1:0", 1);
+  const std::string taken = absl::StrCat("127.0.0.1:", first->port());
+  for (const std::string& address :
+       {taken, std::string("192.0.2.1:1"), std::string("no.such.host.invalid:1"),
+        std::string("nonsense"), std::string("127.0.0.1:99999999")}) {
+    const auto listener = GrpcListener::Bind(address, 1);
+    EXPECT_FALSE(listener.ok()) << address;
+    EXPECT_THAT(std::string(listener.status().message()), HasSubstr(address));
+  }
+  EXPECT_EQ(GrpcListener::Bind(taken, 1).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ReserveDescriptorsTest, IsWhatTheHardLimitAllows) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(ReserveDescriptors(10), 10);
+  const int64_t most = static_cast<int64_t>(before.rlim_max);
+  EXPECT_EQ(ReserveDescriptors(most), most - 256);
+  rlimit after{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max) << "the soft limit was raised";
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,117 @@
+// Unary calls whose message or answer is slow.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "tests/server/daemon/server_fixture.h"
+#include "tests/server/protocol/messages.h"
+
+namespace sluice {
+namespace {
+
+using inference::ModelInferResponse;
+using ::testing::HasSubstr;
+using testing::IdsRequest;
+using testing::TestDaemon;
+
+constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
+
+TestDaemon::Options Impatient() {
+  TestDaemon::Options options;
+  options.server.grpc.transfer_timeout_us = 100'000;
+  return options;
+}
+
+// A call whose message is not sent until it is told to.
+class SlowCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  SlowCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path)
+      : stub_(channel) {
+    stub_.PrepareBidiStreamingCall(&context_, path, grpc::StubOptions(), this);
+    StartRead(&answer_);
+    AddHold();  // or else it would be over when the read is
+    StartCall();
+  }
+
+  void Send(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    message_ = grpc::ByteBuffer(&slice, 1);
+    StartWriteLast(&message_, grpc::WriteOptions());
+  }
+  void SendNothing() { StartWritesDone(); }
+  void Cancel() { context_.TryCancel(); }
+
+  grpc::Status Wait() {
+    RemoveHold();
+    return done_.get_future().get();
+  }
+
+ private:
+  void OnDone(const grpc::Status& status) override { done_.set_value(status); }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer message_;
+  grpc::ByteBuffer answer_;
+  std::promise<grpc::Status> done_;
+};
+
+TEST(StreamedUnaryTest, AMessageThatDoesNotComeEndsTheCall) {
+  TestDaemon daemon(Impatient());
+  for (const char* path : {kInfer, "/inference.GRPCInferenceService/ServerLive",
+                           "/sluice.admin.v1.Admin/GetBuckets"}) {
+    const grpc::Status status = SlowCall(daemon.Channel(), path).Wait();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << path;
+    EXPECT_THAT(status.error_message(), HasSubstr("message did not arrive within 100ms"));
+  }
+  EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 0);
+}
+
+TEST(StreamedUnaryTest, ACallWithoutAMessageIsInvalid) {
+  TestDaemon daemon;
+  SlowCall call(daemon.Channel(), kInfer);
+  call.SendNothing();
+  EXPECT_EQ(call.Wait().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(StreamedUnaryTest, ALateMessageIsAnswered) {
+  TestDaemon daemon;
+  SlowCall call(daemon.Channel(), kInfer);
+  ModelInferResponse response;
+  EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok()) << "it holds nobody up";
+  call.Send(IdsRequest({1, 2}).SerializeAsString());
+  EXPECT_TRUE(call.Wait().ok());
+  daemon.ExpectBalanced();
+}
+
+TEST(StreamedUnaryTest, CancelledBeforeItsMessageItNeverWas) {
+  TestDaemon daemon;
+  SlowCall call(daemon.Channel(), kInfer);
+  call.Cancel();
+  EXPECT_EQ(call.Wait().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 0);
+}
+
+TEST(StreamedUnaryTest, TheTimeOfTheModelIsNotTheCallers) {
+  Gate gate;
+  TestDaemon daemon(Impatient());
+  daemon.backend().OnReplay([&gate](const RecordedBatch&) {
+    gate.Pass();
+    return absl::OkStatus();
+  });
+  std::future<grpc::Status> running = std::async(std::launch::async, [&daemon] {
+    ModelInferResponse response;
+    return daemon.Infer(IdsRequest({1}), &response);
+  });
+  gate.AwaitArrivals(1);
+  // As long as this one's message is waited for, the other one runs.
+  EXPECT_FALSE(SlowCall(daemon.Channel(), kInfer).Wait().ok());
+  gate.Open();
+  EXPECT_TRUE(running.get().ok());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,113 @@
+#include "server/observe/access_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/protocol/messages.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+TEST(SampleTest, TheShareIsKeptAndNested) {
+  int few = 0, many = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string id = absl::StrCat(i);
+    const bool in_few = InSample(id, 0.01);
+    const bool in_many = InSample(id, 0.3);
+    few += in_few;
+    many += in_many;
+    EXPECT_TRUE(in_many || !in_few);
+  }
+  // Five standard deviations.
+  EXPECT_NEAR(few, 1000, 160);
+  EXPECT_NEAR(many, 30'000, 730);
+}
+
+TEST(SampleTest, TheEnds) {
+  for (const char* id : {"", "a", "b", "request-17"}) {
+    EXPECT_FALSE(InSample(id, 0));
+    EXPECT_TRUE(InSample(id, 1));
+  }
+}
+
+class AccessLogTest : public ::testing::Test {
+ protected:
+  AccessLogTest()
+      : path_(absl::StrCat(::testing::TempDir(), "/sluice_access_log_test_", getpid(), ".log")) {
+    request_.id = "req 7";
+    request_.model = testing::TextModel();
+    request_.tokens = {1, 2};
+    request_.lengths = {2};
+    const MonoTime start(std::chrono::hours(1));
+    trace_.received = start;
+    trace_.queued = start + std::chrono::microseconds(10);
+    trace_.first_run = start + std::chrono::microseconds(110);
+    trace_.done = start + std::chrono::microseconds(1000);
+    trace_.compute = std::chrono::microseconds(700);
+    trace_.prompt_tokens = 2;
+    trace_.generated_tokens = 5;
+    trace_.reused_tokens = 1;
+    trace_.preemptions = 3;
+    trace_.bucket_tokens = 64;
+  }
+  ~AccessLogTest() override { std::remove(path_.c_str()); }
+
+  std::string Logged(double share, const absl::Status& status) {
+    std::remove(path_.c_str());
+    auto log = *Log::Create({}, path_);
+    AccessLog(share, log.get()).OnRequestDone(request_, status, trace_);
+    log.reset();
+    std::stringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+
+  const std::string path_;
+  Request request_;
+  RequestTrace trace_;
+};
+
+TEST_F(AccessLogTest, TellsTheRequestsLife) {
+  EXPECT_THAT(Logged(1, absl::OkStatus()),
+              HasSubstr("request id=\"req 7\" model=text version=1 code=OK rows=1 prompt_tokens=2 "
+                        "reused_tokens=1 generated_tokens=5 bucket=64 steps=0 preemptions=3 "
+                        "queue_us=100 compute_us=700 total_us=1000\n"));
+}
+
+TEST_F(AccessLogTest, NamesTheCallerWhereSomebodyAsked) {
+  EXPECT_THAT(Logged(1, absl::OkStatus()), Not(HasSubstr("caller=")));
+  request_.caller = "alice";
+  EXPECT_THAT(Logged(1, absl::OkStatus()), HasSubstr("total_us=1000 caller=alice\n"));
+}
+
+TEST_F(AccessLogTest, ARequestThatNeverRanWaitedUntilItsEnd) {
+  trace_.first_run = {};
+  EXPECT_THAT(Logged(1, absl::CancelledError("gone")),
+              ::testing::AllOf(HasSubstr("queue_us=990"), HasSubstr("code=CANCELLED"),
+                               HasSubstr("error=gone")));
+}
+
+TEST_F(AccessLogTest, OnlyFaultsOfOursEscapeTheSample) {
+  EXPECT_THAT(Logged(0, absl::OkStatus()), IsEmpty());
+  EXPECT_THAT(Logged(0, absl::CancelledError("")), IsEmpty());
+  EXPECT_THAT(Logged(0, absl::InternalError("nan")), Not(IsEmpty()));
+}
+
+TEST_F(AccessLogTest, TheTraceIdIsToldWhereThereIsOne) {
+  EXPECT_THAT(Logged(1, absl::OkStatus()), Not(HasSubstr("trace_id")));
+  request_.trace.trace_id[15] = 0xab;
+  EXPECT_THAT(Logged(1, absl::OkStatus()), HasSubstr("trace_id=000000000000000000000000000000ab"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,94 @@
+#include "server/observe/bucket_summary.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace sluice {
+namespace {
+
+using Entry = DecayedHistogram::Entry;
+
+BucketStats Used(Bucket bucket, int64_t batches, int64_t hits, int64_t useful, int64_t computed,
+                 int64_t sequences) {
+  return {.bucket = bucket,
+          .batches = batches,
+          .hits = hits,
+          .useful_tokens = useful,
+          .computed_tokens = computed,
+          .bucket_tokens = batches * bucket.tokens,
+          .sequences = sequences};
+}
+
+TEST(BucketLabel, TellsTheLayoutsApart) {
+  EXPECT_EQ(BucketLabel({.tokens = 512, .sequences = 64}), "512x64");
+  EXPECT_EQ(BucketLabel(Bucket::Padded(8, 64)), "8x64p");
+}
+
+TEST(Summarize, WeighsByTokensNotByBuckets) {
+  const BucketStats buckets[] = {
+      Used({.tokens = 10, .sequences = 4}, 10, 10, 90, 95, 20),
+      Used({.tokens = 100, .sequences = 8}, 1, 0, 50, 50, 2),
+  };
+  const BucketSummary all = Summarize(buckets);
+  EXPECT_EQ(all.batches, 11);
+  EXPECT_DOUBLE_EQ(all.hit_rate, 10.0 / 11);
+  EXPECT_DOUBLE_EQ(all.padding_efficiency, 140.0 / 200);
+  EXPECT_DOUBLE_EQ(all.executed_efficiency, 140.0 / 145);
+  EXPECT_DOUBLE_EQ(all.row_efficiency, 22.0 / 48);
+  EXPECT_DOUBLE_EQ(all.memory_overhead, 200.0 / 140 - 1);
+}
+
+TEST(Summarize, NothingServedIsZeroAndNotNan) {
+  const BucketStats unused = Used({.tokens = 10, .sequences = 4}, 0, 0, 0, 0, 0);
+  for (const BucketSummary& none : {Summarize({}), Summarize({&unused, 1})}) {
+    EXPECT_EQ(none.hit_rate, 0);
+    EXPECT_EQ(none.padding_efficiency, 0);
+    EXPECT_EQ(none.executed_efficiency, 0);
+    EXPECT_EQ(none.row_efficiency, 0);
+    EXPECT_EQ(none.memory_overhead, 0);
+  }
+}
+
+TEST(Coarsen, KeepsFewAsTheyAreAndMergesMany) {
+  const std::vector<Entry> entries = {{1, 1}, {2, 0.5}, {5, 4}, {9, 2}};
+  const auto same = Coarsen(entries, 4);
+  ASSERT_EQ(same.size(), 4u);
+  EXPECT_EQ(same[2].tokens, 5);
+  const auto two = Coarsen(entries, 2);
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].tokens, 2);
+  EXPECT_DOUBLE_EQ(two[0].weight, 1.5);
+  EXPECT_EQ(two[1].tokens, 9);
+  EXPECT_DOUBLE_EQ(two[1].weight, 6);
+  EXPECT_TRUE(Coarsen({}, 3).empty());
+}
+
+TEST(Coarsen, KeepsOrderWeightAndMaximum) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::vector<Entry> entries(1 + random() % 50);
+    double weight = 0;
+    int32_t tokens = 0;
+    for (Entry& entry : entries) {
+      tokens += 1 + static_cast<int32_t>(random() % 9);
+      entry = {tokens, static_cast<double>(random() % 100)};
+      weight += entry.weight;
+    }
+    const size_t count = 1 + random() % 60;
+    const auto coarse = Coarsen(entries, count);
+    EXPECT_EQ(coarse.size(), std::min(count, entries.size()));
+    EXPECT_EQ(coarse.back().tokens, entries.back().tokens);
+    double sum = 0;
+    for (size_t i = 0; i < coarse.size(); ++i) {
+      sum += coarse[i].weight;
+      if (i == 0) continue;
+      EXPECT_GT(coarse[i].tokens, coarse[i - 1].tokens);
+    }
+    EXPECT_DOUBLE_EQ(sum, weight);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,167 @@
+#include "server/observe/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/server/observe/scrape.h"
+#include "tests/server/protocol/messages.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ParseSamples;
+using testing::SumOf;
+
+class MetricsTest : public ::testing::Test {
+ protected:
+  MetricsTest() {
+    request_.model = model_;
+    request_.lengths = {1, 1};
+    trace_.received = MonoTime(std::chrono::hours(1));
+    trace_.queued = trace_.received + milliseconds(1);
+    trace_.first_run = trace_.received + milliseconds(3);
+    trace_.first_token = trace_.received + milliseconds(7);
+    trace_.done = trace_.received + milliseconds(15);
+    trace_.compute = milliseconds(9);
+    trace_.generated_tokens = 10;
+  }
+
+  std::map<std::string, double> Samples() { return ParseSamples(metrics_.Render({})); }
+  double Sum(const std::string& name, const std::string& label = "") {
+    return SumOf(Samples(), name, label);
+  }
+
+  const std::shared_ptr<const Model> model_ = testing::TextModel();
+  Metrics metrics_{"cpu", "1.2.3"};
+  Request request_;
+  RequestTrace trace_;
+};
+
+TEST_F(MetricsTest, EndingsAreCountedByCodeAndStage) {
+  for (int i = 0; i < 6; ++i) metrics_.OnAdmitted(request_);
+  metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);
+  metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);
+  metrics_.OnRequestDone(request_, absl::InternalError(""), trace_);
+  metrics_.OnRequestDone(request_, absl::CancelledError(""), trace_);
+  trace_.first_run = {};
+  metrics_.OnRequestDone(request_, absl::CancelledError(""), trace_);
+  metrics_.OnRequestDone(request_, absl::DeadlineExceededError(""), trace_);
+
+  const auto samples = Samples();
+  const std::string labels = "device=\"cpu\",model=\"text\",version=\"1\"}";
+  EXPECT_EQ(samples.at("sluice_admitted_total{" + labels), 6);
+  EXPECT_EQ(samples.at("sluice_requests_total{code=\"OK\"," + labels), 2);
+  EXPECT_EQ(SumOf(samples, "sluice_requests_total", "code=\"INTERNAL\""), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_requests_total", "code=\"CANCELLED\""), 2);
+  EXPECT_EQ(SumOf(samples, "sluice_requests_total"), SumOf(samples, "sluice_admitted_total"));
+  EXPECT_EQ(SumOf(samples, "sluice_cancelled_total", "stage=\"run\""), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_cancelled_total", "stage=\"queue\""), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_deadline_missed_total", "stage=\"queue\""), 1);
+}
+
+TEST_F(MetricsTest, DurationsAreThoseOfTheTraceOfSuccesses) {
+  metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);
+  metrics_.OnRequestDone(request_, absl::InternalError(""), trace_);
+  EXPECT_EQ(Sum("sluice_request_duration_seconds_count"), 1);
+  EXPECT_DOUBLE_EQ(Sum("sluice_request_duration_seconds_sum"), 0.015);
+  EXPECT_DOUBLE_EQ(Sum("sluice_queue_duration_seconds_sum"), 0.002);
+  EXPECT_DOUBLE_EQ(Sum("sluice_inference_duration_seconds_sum"), 0.009);
+  EXPECT_DOUBLE_EQ(Sum("sluice_time_to_first_token_seconds_sum"), 0.007);
+  // Two rows of five tokens: four gaps in the eight milliseconds after the first.
+  EXPECT_DOUBLE_EQ(Sum("sluice_inter_token_duration_seconds_sum"), 0.002);
+  EXPECT_EQ(Sum("sluice_request_duration_seconds_bucket", "le=\"0.01\""), 0);
+  EXPECT_EQ(Sum("sluice_request_duration_seconds_bucket", "le=\"0.025\""), 1);
+}
+
+TEST_F(MetricsTest, ScoringHasNoTokenTimes) {
+  trace_.first_token = {};
+  trace_.generated_tokens = 0;
+  metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);
+  EXPECT_EQ(Sum("sluice_request_duration_seconds_count"), 1);
+  EXPECT_EQ(Sum("sluice_time_to_first_token_seconds_count"), 0);
+  EXPECT_EQ(Sum("sluice_inter_token_duration_seconds_count"), 0);
+}
+
+TEST_F(MetricsTest, BatchesAndPlans) {
+  BatchTrace batch{.model = model_.get(),
+                   .bucket = {64, 8},
+                   .useful_tokens = 40,
+                   .computed_tokens = 48,
+                   .sequences = 3,
+                   .sampled_rows = 3,
+                   .trigger = Trigger::kDelay,
+                   .lookup = Lookup::kMissNotCaptured,
+                   .start = {},
+                   .form = milliseconds(1),
+                   .replay = milliseconds(2),
+                   .deliver = milliseconds(3)};
+  metrics_.OnBatch(batch);
+  batch.lookup = Lookup::kHit;
+  metrics_.OnBatch(batch);
+  metrics_.OnNoPlan(*model_, Lookup::kMissGuard);
+  metrics_.OnPlan({.model = model_.get(),
+                   .bucket = {64, 8},
+                   .ok = false,
+                   .duration = milliseconds(5),
+                   .memory_bytes = 0});
+  const auto samples = Samples();
+  EXPECT_EQ(SumOf(samples, "sluice_tokens_total", "kind=\"useful\""), 80);
+  EXPECT_EQ(SumOf(samples, "sluice_tokens_total", "kind=\"computed\""), 96);
+  EXPECT_EQ(SumOf(samples, "sluice_tokens_total", "kind=\"bucket\""), 128);
+  EXPECT_EQ(SumOf(samples, "sluice_batches_total", "trigger=\"delay\""), 2);
+  EXPECT_EQ(SumOf(samples, "sluice_batches_total"), 2);
+  EXPECT_EQ(SumOf(samples, "sluice_batch_rows_sum"), 6);
+  EXPECT_EQ(SumOf(samples, "sluice_batch_tokens_sum"), 80);
+  EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "result=\"hit\""), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "reason=\"not_captured\""), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "reason=\"guard\""), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_plan_captures_total", "result=\"error\""), 1);
+  EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_plan_capture_seconds_sum"), 0.005);
+  EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_stage_duration_seconds_sum", "stage=\"deliver\""), 0.006);
+}
+
+TEST_F(MetricsTest, EveryTriggerAndLookupHasItsSeries) {
+  BatchTrace batch{};
+  batch.model = model_.get();
+  for (Trigger trigger :
+       {Trigger::kFull, Trigger::kDelay, Trigger::kDeadline, Trigger::kIdle, Trigger::kDrain}) {
+    batch.trigger = trigger;
+    metrics_.OnBatch(batch);
+    const std::string label = "trigger=\"" + std::string(NameOf(trigger)) + "\"";
+    EXPECT_EQ(Sum("sluice_batches_total", label), 1) << label;
+  }
+  for (Lookup lookup : {Lookup::kMissNotCaptured, Lookup::kMissEvicted, Lookup::kMissOverCapacity,
+                        Lookup::kMissGuard, Lookup::kMissMemory}) {
+    batch.lookup = lookup;
+    metrics_.OnBatch(batch);
+    const std::string label = "reason=\"" + std::string(NameOf(lookup)) + "\"";
+    EXPECT_EQ(Sum("sluice_plan_lookups_total", label), 1) << label;
+  }
+}
+
+TEST_F(MetricsTest, RefusalsNeverGetALabelFromACaller) {
+  metrics_.OnRejected("text", Rejection::kQueueFull);
+  metrics_.OnRejected("../../etc", Rejection::kUnknownModel);
+  metrics_.OnRefused("", "malformed");
+  const auto samples = Samples();
+  EXPECT_EQ(SumOf(samples, "sluice_rejected_total"), 3);
+  EXPECT_EQ(samples.at("sluice_rejected_total{model=\"text\",reason=\"queue_full\"}"), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_rejected_total", "etc"), 0);
+}
+
+TEST_F(MetricsTest, ModelsOfOneNameAreToldApartByVersion) {
+  metrics_.OnAdmitted(request_);
+  request_.model = testing::TextModel("text", 2);
+  metrics_.OnAdmitted(request_);
+  metrics_.OnAdmitted(request_);
+  EXPECT_EQ(Sum("sluice_admitted_total", "version=\"1\""), 1);
+  EXPECT_EQ(Sum("sluice_admitted_total", "version=\"2\""), 2);
+}
+
+TEST_F(MetricsTest, BuildInfo) { EXPECT_EQ(Sum("sluice_build_info", "version=\"1.2.3\""), 1); }
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,168 @@
+#include "server/protocol/admin_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/server/protocol/messages.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const MonoTime kStart{std::chrono::hours(1)};
+
+ModelStats Stats() {
+  ModelStats stats;
+  stats.model = testing::TextModel("text", 3);
+  stats.buckets = {{.bucket = {.tokens = 16, .sequences = 8},
+                    .ready = true,
+                    .batches = 4,
+                    .hits = 3,
+                    .useful_tokens = 48,
+                    .computed_tokens = 50,
+                    .bucket_tokens = 64,
+                    .sequences = 9,
+                    .memory_bytes = 100,
+                    .cost_seconds = 0.25,
+                    .last_used = kStart - seconds(5),
+                    .prepare_time = milliseconds(20)},
+                   {.bucket = {.tokens = 64, .sequences = 8}, .in_ladder = false}};
+  stats.plan_memory_bytes = 300;
+  stats.traffic.lengths = {{3, 1.5}, {7, 2}};
+  stats.traffic.shape_entropy_bits = 2.5;
+  stats.traffic.arrivals = {.sequences_per_second = 10, .tokens_per_second = 70};
+  for (int i = 0; i < CostModel::kTerms; ++i) stats.costs.law[i] = i + 1;
+  stats.ladder_changes = {
+      .added = 1, .removed = 2, .merged = 3, .split = 4, .evicted = 5, .reviews = 6};
+  return stats;
+}
+
+TEST(DescribeBuckets, TellsEachBucketAndTheWhole) {
+  const BackendInfo backend{.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4};
+  const auto model = DescribeBuckets(
+      Stats(), backend,
+      {.policy = "cut_and_fill", .strategy = "adaptive", .memory_limit_bytes = 999}, kStart);
+  EXPECT_EQ(model.model_name(), "text");
+  EXPECT_EQ(model.model_version(), "3");
+  EXPECT_EQ(model.device(), "cpu");
+  EXPECT_EQ(model.profile(), "p");
+  EXPECT_EQ(model.policy(), "cut_and_fill");
+  EXPECT_EQ(model.strategy(), "adaptive");
+  EXPECT_EQ(model.memory_limit_bytes(), 999);
+  ASSERT_EQ(model.buckets_size(), 2);
+  const auto& used = model.buckets(0);
+  EXPECT_EQ(used.bucket().tokens(), 16);
+  EXPECT_EQ(used.bucket().rows(), 8);
+  EXPECT_TRUE(used.ready());
+  EXPECT_TRUE(used.in_ladder());
+  EXPECT_EQ(used.rows(), 9);
+  EXPECT_DOUBLE_EQ(used.padding_efficiency(), 0.75);
+  EXPECT_DOUBLE_EQ(used.executed_efficiency(), 0.96);
+  EXPECT_DOUBLE_EQ(used.hit_rate(), 0.75);
+  EXPECT_DOUBLE_EQ(used.prepare_seconds(), 0.02);
+  EXPECT_DOUBLE_EQ(used.last_used_age_seconds(), 5);
+  EXPECT_FALSE(model.buckets(1).in_ladder());
+  EXPECT_LT(model.buckets(1).last_used_age_seconds(), 0);
+  EXPECT_EQ(model.batches(), 4);
+  EXPECT_DOUBLE_EQ(model.memory_overhead(), 64.0 / 48 - 1);
+  ASSERT_EQ(model.lengths_size(), 2);
+  EXPECT_EQ(model.lengths(1).tokens(), 7);
+  EXPECT_EQ(model.tokens_per_second(), 70);
+  EXPECT_EQ(model.cost_law().base(), 1);
+  EXPECT_EQ(model.cost_law().per_sampled_row(), 6);
+  EXPECT_EQ(model.ladder_changes().removed(), 2);
+  EXPECT_EQ(model.ladder_changes().reviews(), 6);
+}
+
+TEST(DescribeBuckets, HistogramsAreBounded) {
+  ModelStats stats = Stats();
+  for (int i = 1; i <= 5000; ++i) stats.traffic.batch_tokens.push_back({i, 1});
+  const auto model = DescribeBuckets(stats, {}, {}, kStart);
+  EXPECT_EQ(model.batch_totals_size(), static_cast<int>(kMaxReportedSizes));
+  EXPECT_EQ(model.batch_totals(model.batch_totals_size() - 1).tokens(), 5000);
+}
+
+TEST(DescribeReview, ListsTheChanges) {
+  const Bucket a{.tokens = 8, .sequences = 8}, b{.tokens = 16, .sequences = 16};
+  const auto review =
+      DescribeReview({.changed = true,
+                      .before = {a},
+                      .after = {a, b},
+                      .diff = {.added = {b}, .removed = {}, .merged = {}, .split = {}},
+                      .gain = 0.1,
+                      .efficiency_before = 0.5,
+                      .efficiency_after = 0.9,
+                      .reason = "why"});
+  EXPECT_TRUE(review.changed());
+  EXPECT_EQ(review.reason(), "why");
+  EXPECT_EQ(review.before_size(), 1);
+  EXPECT_EQ(review.after_size(), 2);
+  ASSERT_EQ(review.added_size(), 1);
+  EXPECT_EQ(review.added(0).tokens(), 16);
+  EXPECT_EQ(review.removed_size() + review.merged_size() + review.split_size(), 0);
+  EXPECT_DOUBLE_EQ(review.efficiency_after(), 0.9);
+}
+
+Explanation Explained() {
+  Explanation explanation;
+  explanation.request_id = "r";
+  explanation.model = "text";
+  explanation.version = 3;
+  explanation.trace.received = kStart;
+  explanation.trace.queued = kStart + milliseconds(1);
+  explanation.trace.first_run = kStart + milliseconds(4);
+  explanation.trace.done = kStart + milliseconds(9);
+  explanation.trace.steps = 40;
+  explanation.waits = {{.at = kStart + milliseconds(2),
+                        .until = kStart + milliseconds(5),
+                        .reason = WaitReason::kCompany,
+                        .waiting = {.tokens = 30, .sequences = 2, .longest = 20}},
+                       {.at = kStart + milliseconds(3), .until = MonoTime::max()}};
+  explanation.steps = {{.step = 7,
+                        .start = kStart + milliseconds(4),
+                        .replay = milliseconds(3),
+                        .bucket = Bucket::Padded(4, 8),
+                        .batch = {.tokens = 25, .sequences = 4, .longest = 8},
+                        .own_tokens = 6,
+                        .trigger = Trigger::kFull,
+                        .lookup = Lookup::kMissGuard}};
+  return explanation;
+}
+
+TEST(DescribeRequest, TimesCountFromTheArrival) {
+  const auto response = DescribeRequest(Explained());
+  EXPECT_EQ(response.model_version(), "3");
+  EXPECT_EQ(response.status(), "OK");
+  EXPECT_DOUBLE_EQ(response.queue_seconds(), 0.003);
+  EXPECT_DOUBLE_EQ(response.total_seconds(), 0.009);
+  EXPECT_EQ(response.total_steps(), 40);
+  ASSERT_EQ(response.waits_size(), 2);
+  EXPECT_DOUBLE_EQ(response.waits(0).at_seconds(), 0.002);
+  EXPECT_DOUBLE_EQ(response.waits(0).until_seconds(), 0.005);
+  EXPECT_EQ(response.waits(0).reason(), "company");
+  EXPECT_EQ(response.waits(0).waiting_rows(), 2);
+  EXPECT_LT(response.waits(1).until_seconds(), 0);
+  ASSERT_EQ(response.steps_size(), 1);
+  const auto& step = response.steps(0);
+  EXPECT_EQ(step.bucket().positions(), 8);
+  EXPECT_EQ(step.batch_tokens(), 25);
+  EXPECT_EQ(step.own_tokens(), 6);
+  EXPECT_EQ(step.trigger(), "full");
+  EXPECT_EQ(step.lookup(), "guard");
+}
+
+TEST(DescribeRequest, OneThatNeverRanWaitedToItsEnd) {
+  Explanation explanation = Explained();
+  explanation.status = absl::DeadlineExceededError("too late");
+  explanation.trace.first_run = {};
+  explanation.steps.clear();
+  const auto response = DescribeRequest(explanation);
+  EXPECT_EQ(response.status(), "DEADLINE_EXCEEDED: too late");
+  EXPECT_DOUBLE_EQ(response.queue_seconds(), 0.008);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,393 @@
+#include "server/protocol/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+
+#include "server/common/status.h"
+#include "tests/server/protocol/messages.h"
+#include "tests/support/fake_backend.h"
+
+namespace sluice {
+namespace {
+
+using inference::ModelInferRequest;
+using testing::AddInput;
+using testing::Bytes;
+using testing::BytesElement;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::IdsRequest;
+using testing::SetInt;
+using testing::TextModel;
+using testing::TextRequest;
+
+constexpr RequestLimits kLimits = {.max_rows = 4, .max_reply_bytes = 1 << 16};
+
+absl::StatusOr<ValidRequest> Check(const ModelInferRequest& message, CallFacts arrival = {}) {
+  return Validate(message, TextModel(), kLimits, arrival);
+}
+
+// The message of the error, which must be InvalidArgument.
+std::string ErrorOf(const ModelInferRequest& message) {
+  const absl::Status status = Check(message).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+TEST(ValidateTest, RawIds) {
+  const absl::StatusOr<ValidRequest> valid = Check(IdsRequest({1, 2, 257}));
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_THAT(valid->request.tokens, ElementsAre(1, 2, 257));
+  EXPECT_THAT(valid->request.lengths, ElementsAre(3));
+  EXPECT_EQ(valid->request.max_tokens, 1);
+  EXPECT_EQ(valid->request.priority, kDefaultPriority);
+  EXPECT_EQ(valid->request.deadline, MonoTime::max());
+  EXPECT_EQ(valid->request.outputs, kOutputTokens);
+  EXPECT_FALSE(valid->reply.drawn_seed.has_value());
+}
+
+TEST(ValidateTest, Int64AndTypedContentsMeanTheSame) {
+  ModelInferRequest raw;
+  AddInput(&raw, "input_ids", "INT64", {2, 2}, Bytes<int64_t>({1, 2, 3, 4}));
+  ModelInferRequest typed;
+  auto* input = typed.add_inputs();
+  input->set_name("input_ids");
+  input->add_shape(2);
+  input->add_shape(2);
+  for (int i : {1, 2, 3, 4}) input->mutable_contents()->add_int64_contents(i);
+  input->set_datatype("INT64");
+  ModelInferRequest narrow = typed;
+  narrow.mutable_inputs(0)->set_datatype("INT32");
+  narrow.mutable_inputs(0)->clear_contents();
+  for (int i : {1, 2, 3, 4}) {
+    narrow.mutable_inputs(0)->mutable_contents()->add_int_contents(i);
+  }
+  for (const ModelInferRequest& message : {raw, typed, narrow}) {
+    const absl::StatusOr<ValidRequest> valid = Check(message);
+    ASSERT_TRUE(valid.ok()) << valid.status();
+    EXPECT_THAT(valid->request.tokens, ElementsAre(1, 2, 3, 4));
+    EXPECT_THAT(valid->request.lengths, ElementsAre(2, 2));
+  }
+}
+
+TEST(ValidateTest, PaddingIsNeverLookedAt) {
+  ModelInferRequest message;
+  AddInput(&message, "input_ids", "INT32", {2, 3}, Bytes<int32_t>({5, -1, 9999, 6, 7, -100}));
+  AddInput(&message, "input_lengths", "INT32", {2, 1}, Bytes<int32_t>({1, 2}));
+  const absl::StatusOr<ValidRequest> valid = Check(message);
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_THAT(valid->request.tokens, ElementsAre(5, 6, 7));
+  EXPECT_THAT(valid->request.lengths, ElementsAre(1, 2));
+  EXPECT_THAT(valid->reply.lengths, ElementsAre(1, 2));
+}
+
+TEST(ValidateTest, TextIsTokenized) {
+  ModelInferRequest message;
+  AddInput(&message, "text_input", "BYTES", {2, 1}, BytesElement("ab") + BytesElement(""));
+  const absl::StatusOr<ValidRequest> valid = Check(message);
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_THAT(valid->request.tokens, ElementsAre(256, 'a', 'b', 256));
+  EXPECT_THAT(valid->request.lengths, ElementsAre(3, 1));
+
+  ModelInferRequest typed;
+  auto* input = typed.add_inputs();
+  input->set_name("text_input");
+  input->set_datatype("BYTES");
+  input->add_shape(1);
+  input->add_shape(1);
+  input->mutable_contents()->add_bytes_contents("ab");
+  EXPECT_THAT(Check(typed)->request.tokens, ElementsAre(256, 'a', 'b'));
+}
+
+TEST(ValidateTest, AModelWithoutTokenizerTakesNoText) {
+  const auto model = FakeModel(FakeConfig());
+  const absl::Status status = Validate(TextRequest("a"), model, kLimits, {}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("text_input"));
+  ModelInferRequest ids = IdsRequest({1});
+  ids.add_outputs()->set_name("text_output");
+  EXPECT_FALSE(Validate(ids, model, kLimits, {}).ok());
+  EXPECT_EQ(Validate(IdsRequest({1}), model, kLimits, {})->reply.outputs.size(), 4u);
+}
+
+// Each case breaks one rule of a good request and must be told by name.
+struct BadCase {
+  const char* rule;
+  ModelInferRequest good;
+  std::function<void(ModelInferRequest*)> spoil;
+  const char* named;
+};
+
+void SetShape(ModelInferRequest* message, int input, const std::vector<int64_t>& shape) {
+  message->mutable_inputs(input)->clear_shape();
+  for (int64_t size : shape) message->mutable_inputs(input)->add_shape(size);
+}
+
+std::vector<BadCase> BadInputs() {
+  const ModelInferRequest ids = IdsRequest({1, 2, 3});
+  const ModelInferRequest text = TextRequest("ab");
+  const auto with_lengths = [&](const std::vector<int32_t>& lengths) {
+    ModelInferRequest message = ids;
+    AddInput(&message, "input_lengths", "INT32", {static_cast<int64_t>(lengths.size()), 1},
+             Bytes(lengths));
+    return message;
+  };
+  const auto shape = [](std::vector<int64_t> sizes) {
+    return [sizes](ModelInferRequest* m) { SetShape(m, 0, sizes); };
+  };
+  const auto raw = [](std::string bytes) {
+    return [bytes](ModelInferRequest* m) { m->set_raw_input_contents(0, bytes); };
+  };
+  const auto none = [](ModelInferRequest*) {};
+  return {
+      {"no inputs", ids,
+       [](auto* m) {
+         m->clear_inputs();
+         m->clear_raw_input_contents();
+       },
+       "input_ids is missing"},
+      {"both prompts", ids,
+       [](auto* m) {
+         AddInput(m, "text_input", "BYTES", {1, 1}, BytesElement("a"));
+       },
+       "text_input"},
+      {"unknown input", ids, [](auto* m) { m->mutable_inputs(0)->set_name("ids\n"); },
+       "\"ids\\n\""},
+      {"duplicate", ids,
+       [](auto* m) {
+         AddInput(m, "input_ids", "INT32", {1, 1}, Bytes<int32_t>({1}));
+       },
+       "input_ids appears twice"},
+      {"lengths with text", text,
+       [](auto* m) {
+         AddInput(m, "input_lengths", "INT32", {1, 1}, Bytes<int32_t>({1}));
+       },
+       "input_lengths"},
+      {"datatype", ids, [](auto* m) { m->mutable_inputs(0)->set_datatype("FP32"); }, "INT32"},
+      {"datatype of lengths", with_lengths({3}),
+       [](auto* m) { m->mutable_inputs(1)->set_datatype("INT64"); }, "input_lengths"},
+      {"datatype of text", text, [](auto* m) { m->mutable_inputs(0)->set_datatype("INT32"); },
+       "BYTES"},
+      {"one dimension", ids, shape({3}), "1 dimensions"},
+      {"three dimensions", ids, shape({1, 3, 1}), "3 dimensions"},
+      {"no rows", ids, shape({0, 3}), "0 rows; expected 1 to 4"},
+      {"too many rows", ids, shape({5, 3}), "5 rows"},
+      {"no columns", ids, shape({1, 0}), "0 columns"},
+      {"too long", ids,
+       [](auto* m) {
+         SetShape(m, 0, {1, 65});
+         m->set_raw_input_contents(0, Bytes(std::vector<int32_t>(65, 1)));
+       },
+       "input_ids [0] has 65 tokens; expected 1 to 64"},
+      {"negative", ids, shape({-1, -3}), "-1 rows"},
+      {"overflow", ids, shape({INT64_MAX, INT64_MAX}), "rows"},
+      {"overflow to a good size", ids, shape({1, (int64_t{1} << 62) + 3}), "columns"},
+      {"least integer", ids, shape({1, INT64_MIN}), "columns"},
+      {"too few bytes", ids, raw(Bytes<int32_t>({1, 2})), "8 raw bytes; its shape [1, 3] needs 12"},
+      {"too many bytes", ids, raw(Bytes<int32_t>({1, 2, 3, 4})), "16 raw bytes"},
+      {"no bytes", ids, raw(""), "0 raw bytes"},
+      {"more raw entries than inputs", ids, [](auto* m) { m->add_raw_input_contents("x"); },
+       "2 entries for 1 inputs"},
+      {"raw and typed", ids,
+       [](auto* m) { m->mutable_inputs(0)->mutable_contents()->add_int_contents(1); },
+       "beside raw_input_contents"},
+      {"neither raw nor typed", ids, [](auto* m) { m->clear_raw_input_contents(); },
+       "0 int_contents"},
+      {"tensor parameters", ids,
+       [](auto* m) { (*m->mutable_inputs(0)->mutable_parameters())["x"].set_bool_param(true); },
+       "no parameters"},
+      {"negative id", ids, raw(Bytes<int32_t>({1, -1, 3})), "[0, 1] is -1; expected 0 to 257"},
+      {"id beyond the vocabulary", ids, raw(Bytes<int32_t>({1, 2, 258})), "[0, 2] is 258"},
+      {"length 0", with_lengths({0}), none, "input_lengths [0] is 0; expected 1 to 3"},
+      {"length beyond the columns", with_lengths({4}), none, "input_lengths"},
+      {"lengths of other rows", with_lengths({1, 1}), none, "2 rows"},
+      {"text of two columns", text, shape({1, 2}), "2 columns"},
+      {"text without length", text, raw("abc"), "too few"},
+      {"text cut", text, raw(Bytes<uint32_t>({3}) + "ab"), "within element 0"},
+      {"text length overflow", text, raw(Bytes<uint32_t>({UINT32_MAX}) + "ab"), "within element 0"},
+      {"bytes after text", text, raw(BytesElement("ab") + "c"), "1 bytes after"},
+      {"text too long", text, raw(BytesElement(std::string(64, 'x'))),
+       "65 tokens; expected 1 to 64"},
+      {"huge text", text, raw(BytesElement(std::string(64 * 256 + 1, 'x'))), "bytes; the limit is"},
+      {"long id", ids, [](auto* m) { m->set_id(std::string(257, 'i')); }, "id has 257 bytes"},
+  };
+}
+
+TEST(ValidateTest, EveryBrokenRuleIsNamed) {
+  for (const BadCase& test : BadInputs()) {
+    SCOPED_TRACE(test.rule);
+    ModelInferRequest message = test.good;
+    test.spoil(&message);
+    EXPECT_THAT(ErrorOf(message), HasSubstr(test.named));
+  }
+}
+
+TEST(ValidateTest, TypedContentsOfAnotherDatatypeAreRefused) {
+  ModelInferRequest message = IdsRequest({1});
+  message.clear_raw_input_contents();
+  message.mutable_inputs(0)->mutable_contents()->add_int_contents(1);
+  EXPECT_TRUE(Check(message).ok());
+  message.mutable_inputs(0)->mutable_contents()->add_fp32_contents(1);
+  EXPECT_THAT(ErrorOf(message), HasSubstr("other datatypes"));
+}
+
+TEST(ValidateTest, Outputs) {
+  ModelInferRequest message = IdsRequest({1});
+  for (const char* name : {"logits", "output_ids", "xsa_cos_sim", "prompt_logprobs"}) {
+    message.add_outputs()->set_name(name);
+  }
+  const absl::StatusOr<ValidRequest> valid = Check(message);
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_EQ(valid->request.outputs,
+            kOutputLogits | kOutputTokens | kOutputDiagnostics | kOutputPromptLogprobs);
+  EXPECT_THAT(valid->reply.outputs, ElementsAre(Output::kLogits, Output::kOutputIds,
+                                                Output::kXsaCosSim, Output::kPromptLogprobs));
+
+  ModelInferRequest twice = message;
+  twice.add_outputs()->set_name("logits");
+  EXPECT_THAT(ErrorOf(twice), HasSubstr("\"logits\" appears twice"));
+  ModelInferRequest unknown = message;
+  unknown.add_outputs()->set_name("hidden");
+  EXPECT_THAT(ErrorOf(unknown),
+              HasSubstr("\"hidden\" is unknown to this model, which has output_ids"));
+  ModelInferRequest parameters = message;
+  (*parameters.mutable_outputs(0)->mutable_parameters())["classification"].set_int64_param(3);
+  EXPECT_THAT(ErrorOf(parameters), HasSubstr("no parameters"));
+}
+
+TEST(ValidateTest, DiagnosticsNeedAModelWithXsa) {
+  ModelConfig config = FakeConfig();
+  for (const char* name : {"xsa_cos_sim", "xsa_proj_frac"}) {
+    ModelInferRequest message = IdsRequest({1});
+    message.add_outputs()->set_name(name);
+    EXPECT_TRUE(Validate(message, FakeModel(config), kLimits, {}).ok());
+    config.xsa.layers = {false, false};
+    const absl::Status status = Validate(message, FakeModel(config), kLimits, {}).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is unknown"));
+    config.xsa.layers = {false, true};
+  }
+}
+
+TEST(ValidateTest, CandidatesNeedTheirNumber) {
+  ModelInferRequest message = IdsRequest({1});
+  message.add_outputs()->set_name("top_ids");
+  EXPECT_THAT(ErrorOf(message), HasSubstr("num_top_logprobs"));
+  SetInt(&message, "num_top_logprobs", 3);
+  const absl::StatusOr<ValidRequest> named = Check(message);
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->request.num_top, 3);
+  EXPECT_EQ(named->request.outputs, kOutputTopCandidates | kOutputTokens);
+
+  message.clear_outputs();
+  const absl::StatusOr<ValidRequest> defaults = Check(message);
+  ASSERT_TRUE(defaults.ok());
+  EXPECT_THAT(defaults->reply.outputs,
+              ::testing::IsSupersetOf({Output::kTopIds, Output::kTopLogprobs}));
+
+  message.add_outputs()->set_name("output_ids");
+  EXPECT_EQ(Check(message)->request.num_top, 0) << "nobody would see them";
+}
+
+TEST(ValidateTest, PromptAndGenerationShareThePositions) {
+  ModelInferRequest message = IdsRequest(std::vector<int32_t>(60, 1));
+  SetInt(&message, "max_tokens", 5);
+  EXPECT_TRUE(Check(message).ok());
+  SetInt(&message, "max_tokens", 6);
+  EXPECT_THAT(ErrorOf(message), HasSubstr("together they may be at most 65"));
+}
+
+TEST(ValidateTest, TheReplysSizeIsKnownBefore) {
+  ModelInferRequest message;
+  AddInput(&message, "input_ids", "INT32", {4, 1}, Bytes<int32_t>({1, 1, 1, 1}));
+  message.add_outputs()->set_name("top_ids");
+  message.add_outputs()->set_name("top_logprobs");
+  SetInt(&message, "num_top_logprobs", 258);
+  SetInt(&message, "max_tokens", 7);  // 2 * 4 * 4 * 7 * 258 = 57792
+  EXPECT_TRUE(Check(message).ok());
+  SetInt(&message, "max_tokens", 8);  // 66048 > 65536
+  EXPECT_THAT(ErrorOf(message), HasSubstr("max_message_bytes"));
+}
+
+TEST(ValidateTest, SamplingParametersReachTheEngine) {
+  ModelInferRequest message = IdsRequest({1});
+  auto& parameters = *message.mutable_parameters();
+  parameters["temperature"].set_double_param(0.5);
+  parameters["top_k"].set_int64_param(7);
+  parameters["top_p"].set_string_param("0.75");
+  parameters["min_p"].set_double_param(0.125);
+  parameters["seed"].set_uint64_param(UINT64_MAX);
+  parameters["priority"].set_int64_param(1);
+  const absl::StatusOr<ValidRequest> valid = Check(message, {.fresh_seed = 9});
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  const kernels::SampleParams& sampling = valid->request.sampling;
+  EXPECT_EQ(sampling.temperature, 0.5f);
+  EXPECT_EQ(sampling.top_k, 7);
+  EXPECT_EQ(sampling.top_p, 0.75f);
+  EXPECT_EQ(sampling.min_p, 0.125f);
+  EXPECT_EQ(sampling.seed, UINT64_MAX);
+  EXPECT_EQ(valid->request.priority, 1);
+  EXPECT_FALSE(valid->reply.drawn_seed.has_value());
+}
+
+TEST(ValidateTest, EditsAndStopsReachEngineAndReply) {
+  ModelInferRequest message = IdsRequest({1});
+  SetInt(&message, "max_tokens", 9);
+  SetInt(&message, "min_tokens", 3);
+  auto& parameters = *message.mutable_parameters();
+  parameters["stop"].set_string_param("[\"x\", \"yz\"]");
+  parameters["stop_token_ids"].set_string_param("[5]");
+  parameters["logit_bias"].set_string_param("{\"7\": null}");
+  parameters["ignore_eos"].set_bool_param(true);
+  parameters["triton_enable_empty_final_response"].set_bool_param(true);
+  const absl::StatusOr<ValidRequest> valid = Check(message);
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  const StopRules& stop = valid->request.stop;
+  EXPECT_THAT(stop.texts, ElementsAre("x", "yz"));
+  EXPECT_THAT(stop.ids, ElementsAre(5));
+  EXPECT_TRUE(stop.ignore_eos);
+  EXPECT_EQ(stop.min_tokens, 3);
+  ASSERT_EQ(valid->request.edits.bias.size(), 1u);
+  EXPECT_EQ(valid->request.edits.bias[0].token, 7);
+  // The reply cuts its text by the same rules.
+  EXPECT_EQ(valid->reply.stop_texts, stop.texts);
+  EXPECT_EQ(valid->reply.min_tokens, 3);
+  EXPECT_EQ(valid->reply.max_tokens, 9);
+  EXPECT_TRUE(valid->reply.empty_final_response);
+}
+
+TEST(ValidateTest, StopTextsNeedATokenizer) {
+  ModelInferRequest message = IdsRequest({1});
+  (*message.mutable_parameters())["stop"].set_string_param("x");
+  EXPECT_TRUE(Check(message).ok());
+  const absl::Status status = Validate(message, FakeModel(FakeConfig()), kLimits, {}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("parameter stop"));
+}
+
+TEST(ValidateTest, ASeedIsDrawnAndToldWhereOneIsNeeded) {
+  ModelInferRequest message = IdsRequest({1});
+  EXPECT_FALSE(Check(message, {.fresh_seed = 9})->reply.drawn_seed.has_value()) << "greedy";
+  (*message.mutable_parameters())["temperature"].set_double_param(1);
+  const absl::StatusOr<ValidRequest> valid = Check(message, {.fresh_seed = 9});
+  EXPECT_EQ(valid->request.sampling.seed, 9u);
+  EXPECT_EQ(valid->reply.drawn_seed, 9);
+}
+
+TEST(ValidateTest, TheEarlierDeadlineCounts) {
+  using std::chrono::microseconds;
+  const MonoTime now = MonoTime(std::chrono::hours(1));
+  ModelInferRequest message = IdsRequest({1});
+  SetInt(&message, "timeout", 500);
+  const auto deadline = [&](MonoTime rpc) {
+    return Check(message, {.received = now, .rpc_deadline = rpc})->request.deadline;
+  };
+  EXPECT_EQ(deadline(MonoTime::max()), now + microseconds(500));
+  EXPECT_EQ(deadline(now + microseconds(400)), now + microseconds(400));
+  EXPECT_EQ(deadline(now + microseconds(600)), now + microseconds(500));
+  SetInt(&message, "timeout", 0);
+  EXPECT_EQ(deadline(now + microseconds(600)), now + microseconds(600));
+}
+
+}  // namespace
+}  // namespace sluice
