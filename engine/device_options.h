@@ -1,9 +1,11 @@
-// Which device computes, and the options of the CUDA backend. config/ fills these and enforces the
-// ranges given here.
+// Which device computes, and the options of the CUDA backend. The effect and the range of each are
+// said in option_specs.cc.
 #pragma once
 
 #include <cstdint>
 #include <string>
+
+#include "base/enum_names.h"
 
 namespace sluice {
 
@@ -15,18 +17,17 @@ struct DeviceChoice {
     kCuda,
   };
   Kind kind = Kind::kAuto;
-  int32_t index = 0;  // of the GPU, for kCuda. [0, 1023].
+  int32_t index = 0;  // of the GPU, for kCuda
 };
+constexpr auto EnumNamesOf(DeviceChoice::Kind) {
+  using enum DeviceChoice::Kind;
+  return EnumNameTable<DeviceChoice::Kind>({{kAuto, "auto"}, {kCpu, "cpu"}, {kCuda, "cuda"}});
+}
 
 struct CudaOptions {
-  // Of weights, activations and KV pages: "f32" or "bf16". Part of the numerics profile.
   std::string dtype = "bf16";
-  // What computes dense layers: "own", our kernel, or "cublaslt". Part of the numerics profile.
   std::string dense = "own";
-  // File of a table of the library's algorithms, in place of those in the binary; empty: those. Part of
-  // the numerics profile by its digest.
   std::string algorithms;
-  // Fill everything that a replay must not read with NaN before it. For tests; slow.
   bool poison = false;
 };
 

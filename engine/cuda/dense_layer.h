@@ -10,12 +10,19 @@
 #include <cstdint>
 #include <string>
 
+#include "base/enum_names.h"
+
 namespace sluice {
 
 class DeviceStream;
 
 // f, of those in kernels/activation_kind.h what a library has.
 enum class DenseActivation { kNone, kRelu, kGeluTanh };
+constexpr auto EnumNamesOf(DenseActivation) {
+  using enum DenseActivation;
+  return EnumNameTable<DenseActivation>(
+      {{kNone, "none"}, {kRelu, "relu"}, {kGeluTanh, "gelu_tanh"}});
+}
 
 // What an algorithm is chosen by. The number of rows is no part of it: a row's bits must not depend on
 // its company.
