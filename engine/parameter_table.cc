@@ -61,6 +61,12 @@ constexpr ParameterInfo kTable[] = {
      .range = {.max = 1},
      .default_means = "off",
      .help = "Drop tokens less likely than this share of the most likely one."},
+    {.name = "typical_p",
+     .field = FIELD(sampling.typical_p),
+     .range = {.max = 1, .above_min = true},
+     .default_means = "off",
+     .help = "Sample among the tokens whose information is nearest to what is expected, as many as "
+             "make up this probability (locally typical sampling)."},
     {.name = "seed",
      .field = FIELD(sampling.seed),
      .if_absent = "drawn, and returned as the response parameter seed",

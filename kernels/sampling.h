@@ -8,14 +8,19 @@
 namespace sluice::kernels {
 
 // One draw. Fields at their defaults switch a filter off. Filters apply in this order: temperature,
-// top_k, top_p (of the mass that top_k left), min_p; each keeps at least the most likely token. The
-// draw inverts the cumulative distribution of what is left: in descending order of probability when
-// top_k (< n) or top_p is on, else in index order.
+// top_k, top_p (of the mass that top_k left), min_p, typical_p; each keeps at least one token, all but
+// the last the most likely one. The draw inverts the cumulative distribution of what is left: in
+// descending order of probability when top_k (< n), top_p or typical_p is on, else in index order.
+//
+// Locally typical sampling (Meister et al. 2022, arXiv 2202.00666): with p the distribution that the
+// other filters left and H its entropy, typical_p keeps the tokens with |log p(i) + H| <= d, for the
+// least d at which they hold this share of the mass.
 struct SampleParams {
   float temperature = 0.0f;  // >= 0; 0: greedy, the other filters are ignored
   int32_t top_k = 0;         // 0: off
   float top_p = 1.0f;        // (0, 1]
   float min_p = 0.0f;        // [0, 1], relative to the most likely token
+  float typical_p = 1.0f;    // (0, 1]
   uint64_t seed = 0;
   uint64_t token_index = 0;  // index of the generated token within its sequence
   uint32_t sample = 0;       // row of the request, so that rows of one request differ

@@ -97,6 +97,37 @@ struct Candidates {
   uint64_t* keys;  // [TopKScratch(n, k)]
 };
 
+// A part of the candidates, and its weight.
+struct Range {
+  int64_t begin, end;
+  double weight;
+};
+
+// Returns the candidates that typical_p leaves of [0, count), whose weights descend and add up to `total`.
+// With m the mean of log w, weighted by w, the distance |log p + H| of a candidate is |log w - m|: the
+// candidates within a distance are neighbours.
+Range Typical(const float* weights, int64_t count, double total, float typical_p) {
+  double mean = 0;
+  for (int64_t i = 0; i < count && weights[i] > 0; ++i) {
+    mean += weights[i] / total * std::log(double{weights[i]});
+  }
+  int64_t split = 0;
+  while (split < count && std::log(double{weights[split]}) >= mean) ++split;
+  Range range = {split, split, 0};
+  double last = 0;  // distance of the latest one
+  while (range.begin > 0 || range.end < count) {
+    const double above = range.begin > 0 ? std::log(double{weights[range.begin - 1]}) - mean
+                                         : std::numeric_limits<double>::infinity();
+    const double below = range.end < count ? mean - std::log(double{weights[range.end]})
+                                           : std::numeric_limits<double>::infinity();
+    const double distance = std::min(above, below);
+    if (range.weight >= typical_p * total && distance > last) break;
+    range.weight += above <= below ? weights[--range.begin] : weights[range.end++];
+    last = distance;
+  }
+  return range;
+}
+
 // Draws among the k most likely of n tokens, whose weights descend: among the smallest number of them
 // that holds top_p of `total` (of their own weight when total is 0), without those below min_p. Returns
 // a place among them; -1 when they do not hold top_p of a total that is not their own.
@@ -114,10 +145,13 @@ int64_t DrawAmong(const float* weights, int64_t k, int64_t n, const SampleParams
     kept += weights[count++];
   }
   if (cut && count == k && kept < enough && k < n) return -1;
+  Range range = {0, count, kept};
+  if (params.typical_p < 1.0f) range = Typical(weights, count, kept, params.typical_p);
   double sum = 0;
   int64_t last = 0;
-  const int64_t i = Walk(weights, count, uniform * kept, &sum, &last);
-  return i < count ? i : last;
+  const int64_t i =
+      Walk(weights + range.begin, range.end - range.begin, uniform * range.weight, &sum, &last);
+  return range.begin + (i < range.end - range.begin ? i : last);
 }
 
 float DivisorOf(const SampleParams& params) {
@@ -134,7 +168,8 @@ int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParam
   // Without top_k, the nucleus is sought among ever more candidates, the whole row at last.
   const Weighting weighting = {.divisor = DivisorOf(params)};
   const double total = top_k ? 0 : TotalWeight(row, weighting);
-  int64_t k = std::min<int64_t>(row.n, top_k ? params.top_k : kFirst);
+  const bool whole = params.typical_p < 1.0f && params.top_p >= 1.0f;  // its entropy is wanted
+  int64_t k = std::min<int64_t>(row.n, top_k ? params.top_k : whole ? row.n : kFirst);
   while (true) {
     const Candidates candidates(scratch, k);
     TopK(profile, row.x, row.n, k, candidates.weights, candidates.ids, candidates.keys);
@@ -151,7 +186,7 @@ int32_t Draw(Profile profile, const Logits& row, int64_t columns, const SamplePa
              uint64_t* scratch) {
   const double uniform = Uniform(params);
   const bool top_k = HasTopK(params, columns);
-  if (top_k || params.top_p < 1.0f) {
+  if (top_k || params.top_p < 1.0f || params.typical_p < 1.0f) {
     return DrawFromCandidates(profile, row, params, top_k, uniform, scratch);
   }
   return DrawInIndexOrder(row, {.divisor = DivisorOf(params), .floor = params.min_p}, uniform);

@@ -25,9 +25,64 @@ __device__ double Uniform(const SampleParams& params) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
+// The elements that typical_p keeps: those whose logarithm of the weight is within `most` of `mean`.
+struct Typical {
+  float mean, most;
+  __device__ bool Heavier(float log_weight) const { return log_weight - mean > most; }
+  __device__ bool Keeps(float log_weight) const { return fabsf(log_weight - mean) <= most; }
+};
+
+// Adds up the weights of the elements for whose logarithm of the weight `counts` is true.
+template <typename Counts>
+__device__ uint64_t WeightWhere(const Row& row, const Weighing& weighing, SelectShared& shared,
+                                Counts counts) {
+  uint64_t sum = 0;
+  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
+    const float log_weight = (row.x[i] - weighing.largest) / weighing.divisor;
+    if (counts(log_weight)) sum += weighing.WeightOf(row.x[i], KeyOf(row.x[i], i));
+  }
+  return BlockReduce(sum, Plus(), shared.reduce);
+}
+
+__device__ inline float FloatOf(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// The least distance is found by bisection: as integers, floats that are not negative keep their order.
+__device__ Typical FindTypical(const Row& row, const Weighing& weighing, float typical_p,
+                               SampleShared& shared) {
+  constexpr uint32_t kLargest = 0x7F7FFFFFu;  // bits of FLT_MAX
+  const uint64_t total = TotalWeight(row, weighing, shared.select);
+  double mean = 0;
+  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
+    const uint64_t weight = weighing.WeightOf(row.x[i], KeyOf(row.x[i], i));
+    if (weight == 0) continue;
+    const float log_weight = (row.x[i] - weighing.largest) / weighing.divisor;
+    mean += static_cast<double>(weight) * log_weight;
+  }
+  mean = BlockReduce(mean, Plus(), shared.sums) / static_cast<double>(total);
+  const double enough = typical_p * static_cast<double>(total);
+  uint32_t low = 0, high = kLargest;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    const Typical within = {static_cast<float>(mean), FloatOf(middle)};
+    const uint64_t weight =
+        WeightWhere(row, weighing, shared.select, [&](float x) { return within.Keeps(x); });
+    if (static_cast<double>(weight) >= enough) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return {static_cast<float>(mean), FloatOf(high)};
+}
+
 // Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be drawn.
 __device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& params, float largest,
-                        SelectShared& shared) {
+                        SampleShared& sample_shared) {
+  SelectShared& shared = sample_shared.select;
   Weighing weighing = {.largest = largest, .divisor = fminf(params.temperature, FLT_MAX)};
   const bool top_k = params.top_k > 0 && params.top_k < columns, top_p = params.top_p < 1.0f;
   if (top_k && params.top_k < row.n) weighing.least_key = KthKey(row, params.top_k, shared);
@@ -38,10 +93,18 @@ __device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& par
     weighing.least_key = Find(row, weighing, nucleus - 1, shared);
   }
   weighing.least_weight = params.min_p;
-  weighing.by_index = !top_k && !top_p;
-  const uint64_t total = TotalWeight(row, weighing, shared);
+  const bool typical_p = params.typical_p < 1.0f;
+  weighing.by_index = !top_k && !top_p && !typical_p;
+  uint64_t skipped = 0, total;
+  if (typical_p) {
+    const Typical typical = FindTypical(row, weighing, params.typical_p, sample_shared);
+    skipped = WeightWhere(row, weighing, shared, [&](float x) { return typical.Heavier(x); });
+    total = WeightWhere(row, weighing, shared, [&](float x) { return typical.Keeps(x); });
+  } else {
+    total = TotalWeight(row, weighing, shared);
+  }
   const auto target = static_cast<uint64_t>(Uniform(params) * static_cast<double>(total));
-  return IndexOf(Find(row, weighing, target < total ? target : total - 1, shared));
+  return IndexOf(Find(row, weighing, skipped + (target < total ? target : total - 1), shared));
 }
 
 // The key of the largest element; 0 when the row is not finite: a NaN, a +inf or nothing but -inf.
@@ -121,7 +184,7 @@ __device__ Choices Edit(const Row& row, const DrawEdits& edits, uint64_t* scratc
 
 // Of `columns` the choices are some or all. -1: there is none.
 __device__ int32_t Choose(const Choices& choices, int32_t columns, const SampleParams& params,
-                          SelectShared& shared) {
+                          SampleShared& shared) {
   if (choices.largest_key == 0) return -1;
   int32_t chosen = IndexOf(choices.largest_key);
   if (params.temperature > 0) {
@@ -147,7 +210,7 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
     if (request.edits != nullptr) {
       choices = Edit(row, *request.edits, args.scratch + first, shared.select);
     }
-    token = Choose(choices, row.n, request.params, shared.select);
+    token = Choose(choices, row.n, request.params, shared);
   }
   if (ThreadIndex() == 0) {
     args.outcomes[r] = {token, token < 0 ? NAN : static_cast<float>(row.x[token] - log_sum)};

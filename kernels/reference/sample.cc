@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace sluice::kernels::reference {
 
@@ -36,10 +37,39 @@ std::vector<double> Edit(std::span<const double> logits, const LogitEdits& edits
   return masked;
 }
 
+namespace {
+
+void KeepTypical(double typical_p, Distribution* kept) {
+  const std::vector<double>& weights = kept->weights;
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double entropy = 0;
+  for (const double w : weights) {
+    if (w > 0) entropy -= w / total * std::log(w / total);
+  }
+  const auto distance = [&](double w) { return std::abs(std::log(w / total) + entropy); };
+  std::vector<double> ascending(weights);
+  std::stable_sort(ascending.begin(), ascending.end(),
+                   [&](double a, double b) { return distance(a) < distance(b); });
+  double mass = 0, most = 0;
+  for (size_t i = 0; i < ascending.size() && mass < typical_p * total; ++i) {
+    mass += ascending[i];
+    most = distance(ascending[i]);
+  }
+  Distribution typical;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (distance(weights[i]) > most) continue;
+    typical.ids.push_back(kept->ids[i]);
+    typical.weights.push_back(weights[i]);
+  }
+  *kept = std::move(typical);
+}
+
+}  // namespace
+
 Distribution Filter(std::span<const double> logits, const SampleParams& params) {
   const int64_t n = static_cast<int64_t>(logits.size());
   const bool top_k = params.top_k > 0 && params.top_k < n;
-  const bool sorted = top_k || params.top_p < 1;
+  const bool sorted = top_k || params.top_p < 1 || params.typical_p < 1;
   const std::vector<int32_t> order = TopK(logits, n);
   Distribution kept;
   const auto weight = [&](int32_t id) {
@@ -63,6 +93,7 @@ Distribution Filter(std::span<const double> logits, const SampleParams& params) 
     kept.weights.push_back(w);
     sum += w;
   }
+  if (params.typical_p < 1) KeepTypical(params.typical_p, &kept);
   return kept;
 }
 

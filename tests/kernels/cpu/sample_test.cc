@@ -31,12 +31,13 @@ std::vector<SampleParams> FilterCases() {
     for (int32_t top_k : {0, 1, 5, 100}) {
       for (float top_p : {1.0f, 0.9f, 0.35f}) {
         for (float min_p : {0.0f, 0.2f}) {
-          SampleParams params;
-          params.temperature = temperature;
-          params.top_k = top_k;
-          params.top_p = top_p;
-          params.min_p = min_p;
-          cases.push_back(params);
+          for (float typical_p : {1.0f, 0.8f, 0.2f}) {
+            cases.push_back({.temperature = temperature,
+                             .top_k = top_k,
+                             .top_p = top_p,
+                             .min_p = min_p,
+                             .typical_p = typical_p});
+          }
         }
       }
     }
@@ -55,12 +56,33 @@ TEST_P(SampleTest, DrawsTheTokensOfTheReference) {
         const SampleResult result = Draw(x, params);
         ASSERT_EQ(result.token, reference::Sample(Widen(x), params))
             << "n " << n << " temperature " << params.temperature << " top_k " << params.top_k
-            << " top_p " << params.top_p << " min_p " << params.min_p << " seed " << params.seed
-            << " token " << params.token_index;
+            << " top_p " << params.top_p << " min_p " << params.min_p << " typical_p "
+            << params.typical_p << " seed " << params.seed << " token " << params.token_index;
         ASSERT_NEAR(result.logprob, reference::LogSoftmax(Widen(x))[result.token], 2e-6);
       }
     }
   }
+}
+
+// One token has a third of the mass, and a hundred others the rest: the expected information is nearer
+// to that of the others, which make a small share up without the likeliest one.
+TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
+  std::vector<float> x(101, 0.0f);
+  x[7] = std::log(50.0f);  // a third of the mass; each other token has a 150th
+  SampleParams params{.temperature = 1, .typical_p = 0.4f, .seed = 3};
+  std::map<bool, int> likeliest;
+  for (params.token_index = 0; params.token_index < 200; ++params.token_index) {
+    const int32_t token = Draw(x, params).token;
+    ASSERT_EQ(token, reference::Sample(Widen(x), params));
+    ++likeliest[token == 7];
+  }
+  EXPECT_EQ(likeliest[true], 0);
+  params.typical_p = 0.9f;  // which needs it
+  likeliest.clear();
+  for (params.token_index = 0; params.token_index < 200; ++params.token_index) {
+    ++likeliest[Draw(x, params).token == 7];
+  }
+  EXPECT_GT(likeliest[true], 0);
 }
 
 // Pearson's statistic against the reference's probabilities; outcomes of small expectation pooled.
@@ -101,7 +123,7 @@ TEST_P(SampleTest, DrawsFollowTheDistribution) {
     const double freedom = std::max(cells - 1, 0);
     EXPECT_LE(statistic, freedom + 5 * std::sqrt(2 * freedom) + 1e-9)
         << "temperature " << params.temperature << " top_k " << params.top_k << " top_p "
-        << params.top_p << " min_p " << params.min_p;
+        << params.top_p << " min_p " << params.min_p << " typical_p " << params.typical_p;
   }
 }
 

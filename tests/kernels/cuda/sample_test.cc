@@ -98,6 +98,8 @@ class SampleTest : public OpTest {
       request.params.top_p = 0.1f * static_cast<float>(RandomInt(random_, 1, 9));
     if (RandomInt(random_, 0, 1) == 0)
       request.params.min_p = 0.02f * static_cast<float>(RandomInt(random_, 0, 9));
+    if (RandomInt(random_, 0, 2) == 0)
+      request.params.typical_p = 0.1f * static_cast<float>(RandomInt(random_, 1, 9));
     return request;
   }
 };
