@@ -1,4 +1,4 @@
-// UTF-8 that comes from outside.
+// Checks of UTF-8 from outside.
 #pragma once
 
 #include <cstddef>
@@ -8,21 +8,23 @@
 namespace sluice {
 
 struct Utf8Beginning {
-  size_t bytes;   // at least 1
-  bool complete;  // a character
-  bool open;      // may become one
+  size_t bytes;   // >= 1
+  bool complete;  // whether they are a character
+  bool open;      // whether more bytes may make them a character
 };
 
-// What `text`, which is not empty, begins with: a character, or the longest beginning of one, or a byte
-// that begins none. No overlong form, surrogate or number beyond Unicode is a character.
+// Measures the beginning of `text`: a character, the longest beginning of one, or a byte that
+// begins none. Overlong forms, surrogates and numbers beyond Unicode are not characters. Requires
+// that `text` is not empty.
 Utf8Beginning MeasureUtf8(absl::string_view text);
 
-// The bytes of `text` before the first that belong to no character.
+// Returns the number of bytes of `text` before the first that belongs to no character.
 size_t Utf8Length(absl::string_view text);
 
 inline bool IsUtf8(absl::string_view text) { return Utf8Length(text) == text.size(); }
 
-// `character` is a C0 or C1 control or DEL; in UTF-8, C1 is C2 80 to C2 9F. A terminal may obey it.
+// Returns whether `character` is a C0 or C1 control or DEL, which a terminal may obey. In UTF-8, C1
+// is C2 80 to C2 9F.
 bool IsControl(absl::string_view character);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// Which device computes, and the options of the CUDA backend. config/ fills these and enforces the
-// ranges given here.
+// The choice of the device that computes, and the options of the CUDA backend. config/ fills these
+// and enforces the ranges given here.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace sluice {
 // "auto", "cpu" or "cuda:N".
 struct DeviceChoice {
   enum class Kind {
-    kAuto,  // the first GPU, where this build and this host have one, else the CPU
+    kAuto,  // the first GPU if this build and this host have one, else the CPU
     kCpu,
     kCuda,
   };
@@ -19,14 +19,15 @@ struct DeviceChoice {
 };
 
 struct CudaOptions {
-  // Of weights, activations and KV pages: "f32" or "bf16". Part of the numerics profile.
+  // The type of weights, activations and KV pages: "f32" or "bf16". Part of the numerics profile.
   std::string dtype = "bf16";
-  // What computes dense layers: "own", our kernel, or "cublaslt". Part of the numerics profile.
+  // The implementation of dense layers: "own", this project's kernel, or "cublaslt". Part of the
+  // numerics profile.
   std::string dense = "own";
-  // File of a table of the library's algorithms, in place of those in the binary; empty: those. Part of
-  // the numerics profile by its digest.
+  // The file of a table of algorithms for cuBLASLt; if empty, the tables in the binary are used.
+  // The digest of the table is part of the numerics profile.
   std::string algorithms;
-  // Fill everything that a replay must not read with NaN before it. For tests; slow.
+  // Whether all memory that a replay must not read is filled with NaN before it. For tests; slow.
   bool poison = false;
 };
 

@@ -1,5 +1,5 @@
-// The values by which scheduling is told about outside of it: priorities, the reasons of decisions,
-// the rate of arrivals, measured costs, changes of a ladder.
+// Values of scheduling that other parts show: priorities, the reasons of decisions, the rate of
+// arrivals, measured costs, changes of a ladder.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace sluice {
 
-// Priority levels run from 1, the most urgent, to kPriorityLevels. In the protocol 0 means the default.
+// Priority levels run from 1, the most urgent, to kPriorityLevels. In the protocol 0 means the
+// default.
 inline constexpr int kPriorityLevels = 3;
 inline constexpr int kDefaultPriority = 2;
 
@@ -64,8 +65,8 @@ struct CostState {
   std::vector<BucketCost> buckets;              // ascending
 };
 
-// The difference of two packed ladders. The buckets that both have divide the sizes into ranges.
-// Within a range, p buckets that only the former has gave way to q that only the latter has:
+// The difference of two packed ladders. The buckets in both divide the sizes into ranges. Within a
+// range, p buckets that only the former ladder has are replaced by q that only the latter has:
 //   added    the q
 //   removed  the p, if a bucket of both serves their sizes (q = 0) or each was moved (q = p)
 //   merged   the p, if fewer serve their sizes (0 < q < p)

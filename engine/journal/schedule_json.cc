@@ -18,12 +18,12 @@ constexpr int64_t kMostSequences = 1 << 16;
 constexpr size_t kMostBuckets = 4096;
 constexpr size_t kMostText = 4096;
 
-// In the order of the enums.
+// These names are in the order of the enums.
 constexpr std::initializer_list<const char*> kPolicies = {"cut_and_fill", "fifo_packed",
                                                           "padded_buckets", "static_padded"};
 constexpr std::initializer_list<const char*> kPaddings = {"zeros", "edge", "reflect", "adaptive"};
 
-// `count` finite numbers that are not negative.
+// Reads `count` finite numbers that are not negative.
 std::vector<double> Numbers(const json& object, const std::string& key, size_t count,
                             absl::Status* status) {
   std::vector<double> numbers(count);

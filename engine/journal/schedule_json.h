@@ -1,4 +1,4 @@
-// JSON forms of what the ladder file and the journal have in common.
+// The JSON forms that the ladder file and the journal share.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,22 @@
 
 namespace sluice {
 
-// {"tokens": [..], "sequences": [..], "positions": [..]}, of one length.
+// Returns {"tokens": [..], "sequences": [..], "positions": [..]}, lists of one length.
 nlohmann::json BucketsToJson(std::span<const Bucket> buckets);
-// InvalidArgument unless `object` has these keys with what a Ladder accepts, at most 4096 buckets.
+// Returns InvalidArgument unless `object` has these keys with values that a Ladder accepts and at
+// most 4096 buckets.
 absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 
-// {"law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above, and of each bucket
+// Returns {"law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above with
 // "correction": [..], "weight": [..], "seconds": [..]}.
 nlohmann::json CostsToJson(const CostState& costs);
 absl::StatusOr<CostState> CostsFromJson(const nlohmann::json& object);
 
-// Keys as in the configuration file.
+// Returns an object whose keys are those of the configuration file.
 nlohmann::json BatchOptionsToJson(const BatchOptions& options);
 absl::StatusOr<BatchOptions> BatchOptionsFromJson(const nlohmann::json& object);
 
-// The string at `key`; InvalidArgument when there is none, or it is longer than 4096 bytes.
+// Returns the string at `key`, or InvalidArgument if it is absent or longer than 4096 bytes.
 absl::StatusOr<std::string> StringFromJson(const nlohmann::json& object, const std::string& key);
 
 }  // namespace sluice
