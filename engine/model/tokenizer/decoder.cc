@@ -29,7 +29,8 @@ void DecodeByteLevel(std::vector<std::string>* tokens, bool keep_bytes) {
   *tokens = {keep_bytes ? bytes : ToValidUtf8(bytes)};
 }
 
-// Bytes in a row that are characters together become these, others U+FFFD each.
+// Replaces runs of tokens that stand for bytes: by the text of the bytes if it is UTF-8, else by
+// U+FFFD for each byte.
 void DecodeBytes(std::vector<std::string>* tokens, bool keep_bytes) {
   std::vector<std::string> decoded;
   std::string bytes;
@@ -70,7 +71,7 @@ DecodeStep MakeMetaspaceDecoder(ObjectReader& fields) {
 }
 
 std::string WithoutSpacesBeforeMarks(const std::string& text) {
-  // In this order, one after the other.
+  // The changes are made in this order, one after the other.
   static constexpr std::pair<const char*, const char*> kChanges[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
@@ -127,7 +128,7 @@ DecodeStep MakeStripDecoder(ObjectReader& fields) {
   };
 }
 
-// A token on which the expression takes too long stays as it is.
+// Leaves a token unchanged if the expression takes too long on it.
 DecodeStep MakeReplaceDecoder(ObjectReader& fields) {
   const std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   const std::string content = fields.String("content", kMaxAffixBytes);

@@ -110,7 +110,7 @@ int32_t IdOf(const Parts& parts, const std::string& token) {
   return added != kNoToken ? added : parts.model->vocabulary().IdOf(token);
 }
 
-// What is special by the files beside it is looked for and left out as if this file said so.
+// Treats the tokens that are special in other files as if this file said so.
 void AddSpecials(const SpecialTokens& specials, Parts* parts) {
   for (const std::string& token : specials.all) {
     const int32_t id = IdOf(*parts, token);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxFrame = 256;
 
-// ["text", id]
+// Reads the id of ["text", id].
 int32_t ReadPair(const std::string& key, ObjectReader& fields) {
   const nlohmann::json* pair = fields.Find(key);
   const bool valid = pair != nullptr && pair->is_array() && pair->size() == 2 &&
@@ -63,7 +63,7 @@ Frame ReadTemplate(ObjectReader& fields) {
 Frame Read(const std::string& type, ObjectReader& fields) {
   if (type == "TemplateProcessing") return ReadTemplate(fields);
   if (type == "BertProcessing" || type == "RobertaProcessing") return ReadBert(fields);
-  if (type == "ByteLevel") return {};  // only what it says of places in the text
+  if (type == "ByteLevel") return {};  // it only changes offsets in the text
   fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
   return {};
 }

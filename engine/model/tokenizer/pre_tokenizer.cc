@@ -14,7 +14,7 @@ namespace {
 
 using SplitStep = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
 
-// Words of GPT-2, each with the space before it.
+// The words of GPT-2, each with the space before it.
 constexpr char kByteLevelWords[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr char kWords[] = R"(\w+|[^\w\s]+)";

@@ -11,23 +11,23 @@
 
 namespace sluice::tokenize {
 
-// A part of a text that is encoded by itself.
+// A part of a text that is encoded separately.
 struct Piece {
   std::string text;    // UTF-8
-  bool first = false;  // with it the text begins
+  bool first = false;  // whether it begins the text
 };
 
-// ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Punctuation, Digits and
-// Sequences of them.
+// Supports ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Punctuation,
+// Digits and Sequences of these.
 class PreTokenizer {
  public:
-  // As Normalizer::Parse.
+  // Works as Normalizer::Parse.
   static absl::StatusOr<PreTokenizer> Parse(const nlohmann::json* object);
 
   absl::Status Apply(std::vector<Piece>* pieces) const;
 
  private:
-  // One piece to many.
+  // Splits one piece into many.
   using Step = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
 
   std::vector<Step> steps_;

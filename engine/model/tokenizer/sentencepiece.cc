@@ -19,7 +19,7 @@ using Type = SentencePieceFile::Type;
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581 stands for a space
 
-// What SentencePiece does to a text before it is segmented.
+// Normalizes a text as SentencePiece does before segmentation.
 class SpaceNormalizer {
  public:
   explicit SpaceNormalizer(const SentencePieceFile& file)
@@ -52,7 +52,7 @@ class SpaceNormalizer {
   }
 
  private:
-  // What the beginning of `text` becomes.
+  // Returns the replacement of the beginning of `text`.
   Charsmap::Match First(std::string_view text) const {
     if (const size_t bytes = verbatim_.Longest(text).bytes; bytes > 0) {
       return {bytes, text.substr(0, bytes)};
@@ -65,7 +65,7 @@ class SpaceNormalizer {
     return {at, text.substr(0, at)};
   }
 
-  // Says whether what is there then ends with a space.
+  // Appends `fresh` and returns whether `out` then ends with a space.
   bool Append(std::string_view fresh, bool after_space, std::string* out) const {
     while (after_space && fresh.starts_with(' ')) fresh.remove_prefix(1);
     if (fresh.empty()) return after_space;
@@ -116,7 +116,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string Join(std::span<const int32_t> ids, bool keep_bytes) const {
     std::string text;
     std::string bytes;
-    bool begins = true;  // spaces here are those that encoding put there
+    bool begins = true;  // spaces here were added by the encoding
     bool space_dropped = false;
     for (const int32_t id : ids) {
       if (!model_->vocabulary().Has(id)) continue;
@@ -146,7 +146,8 @@ class SentencePieceTokenizer final : public Tokenizer {
                                {{absl::string_view(kSpace.data(), kSpace.size()), " "}});
   }
 
-  // Bytes in a row: characters where they are some, U+FFFD for each other byte.
+  // Appends consecutive bytes to `text` as characters, and each other byte as U+FFFD unless
+  // `keep_bytes`.
   static void AppendBytes(bool keep_bytes, std::string* bytes, std::string* text) {
     for (size_t at = 0; at < bytes->size();) {
       size_t next = at;
@@ -187,7 +188,7 @@ std::unique_ptr<const SubwordModel> MakeBpe(const SentencePieceFile& file) {
   return MakeScoredBpe(std::move(pieces));
 }
 
-// A user's piece is worth so much that it is always taken.
+// The score of a user-defined piece is so high that it is always taken.
 std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& file) {
   UnigramPieces pieces;
   pieces.vocabulary = file.vocabulary;

@@ -7,7 +7,7 @@
 namespace sluice::tokenize {
 namespace {
 
-// All steps of one part together, so that no file makes encoding arbitrarily slow.
+// The bound on all members of one part together, so that no file makes encoding arbitrarily slow.
 constexpr int kMaxSteps = 64;
 constexpr size_t kMaxPatternBytes = 65536;
 
