@@ -22,10 +22,10 @@ class Decoder {
   std::string Apply(std::vector<std::string> tokens, bool keep_bytes) const;
 
  private:
-  using Step = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
+  using Transform = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
 
   bool spaces_ = false;
-  std::vector<Step> steps_;
+  std::vector<Transform> transforms_;
 };
 
 }  // namespace sluice::tokenize

@@ -22,9 +22,9 @@ class Normalizer {
   absl::StatusOr<std::string> Apply(std::string_view text) const;
 
  private:
-  using Step = std::function<absl::StatusOr<std::string>(std::string_view text)>;
+  using Transform = std::function<absl::StatusOr<std::string>(std::string_view text)>;
 
-  std::vector<Step> steps_;
+  std::vector<Transform> transforms_;
 };
 
 }  // namespace sluice::tokenize

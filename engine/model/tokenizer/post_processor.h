@@ -11,7 +11,7 @@
 
 namespace sluice::tokenize {
 
-struct Frame {
+struct PostProcessor {
   std::vector<int32_t> prefix;
   std::vector<int32_t> suffix;
 
@@ -23,7 +23,7 @@ struct Frame {
 // Reads the `post_processor` of a tokenizer.json for one text: TemplateProcessing, BertProcessing,
 // RobertaProcessing, ByteLevel (which adds no tokens) and Sequences of these. nullptr adds no
 // tokens. Errors, such as an unsupported type, name the field.
-absl::StatusOr<Frame> ParseFrame(const nlohmann::json* object);
+absl::StatusOr<PostProcessor> ParsePostProcessor(const nlohmann::json* object);
 
 // The special tokens according to the files beside the tokenizer's: tokenizer_config.json and
 // special_tokens_map.json.

@@ -28,9 +28,9 @@ class PreTokenizer {
 
  private:
   // Splits one piece into many.
-  using Step = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
+  using Transform = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
 
-  std::vector<Step> steps_;
+  std::vector<Transform> transforms_;
 };
 
 }  // namespace sluice::tokenize

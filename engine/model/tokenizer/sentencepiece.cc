@@ -88,19 +88,19 @@ class SpaceNormalizer {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(SentencePieceFile file, std::unique_ptr<const SubwordModel> model,
-                         Frame frame)
+                         PostProcessor post_processor)
       : file_(std::move(file)),
         normalizer_(file_),
         model_(std::move(model)),
-        frame_(std::move(frame)) {}
+        post_processor_(std::move(post_processor)) {}
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
-    std::vector<int32_t> ids = frame_.prefix;
+    std::vector<int32_t> ids = post_processor_.prefix;
     const std::string normal = normalizer_.Apply(ToValidUtf8(text));
     if (!normal.empty()) {
       if (absl::Status status = model_->Encode(normal, &ids); !status.ok()) return status;
     }
-    ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
+    ids.insert(ids.end(), post_processor_.suffix.begin(), post_processor_.suffix.end());
     return ids;
   }
 
@@ -163,7 +163,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceFile file_;
   SpaceNormalizer normalizer_;
   std::unique_ptr<const SubwordModel> model_;
-  Frame frame_;
+  PostProcessor post_processor_;
 };
 
 std::vector<bool> OfTypes(const SentencePieceFile& file, std::initializer_list<Type> types) {
@@ -215,16 +215,16 @@ std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& fi
   return MakeUnigram(std::move(pieces));
 }
 
-Frame FrameOf(const SentencePieceFile& file, const SpecialTokens& specials) {
+PostProcessor PostProcessorOf(const SentencePieceFile& file, const SpecialTokens& specials) {
   const auto is = [&](const char* name) {
     return specials.tokenizer_class.find(name) != std::string::npos;
   };
-  Frame frame;
-  frame.SetBos(file.vocabulary.IdOf(specials.bos.empty() ? file.bos : specials.bos),
-               specials.add_bos.value_or(is("Llama") || is("Gemma")));
-  frame.SetEos(file.vocabulary.IdOf(specials.eos.empty() ? file.eos : specials.eos),
-               specials.add_eos.value_or(is("T5")));
-  return frame;
+  PostProcessor post_processor;
+  post_processor.SetBos(file.vocabulary.IdOf(specials.bos.empty() ? file.bos : specials.bos),
+                        specials.add_bos.value_or(is("Llama") || is("Gemma")));
+  post_processor.SetEos(file.vocabulary.IdOf(specials.eos.empty() ? file.eos : specials.eos),
+                        specials.add_eos.value_or(is("T5")));
+  return post_processor;
 }
 
 }  // namespace
@@ -238,11 +238,11 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseSentencePiece(std::string_
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is no byte"));
     }
   }
-  Frame frame = FrameOf(*file, specials);
+  PostProcessor post_processor = PostProcessorOf(*file, specials);
   std::unique_ptr<const SubwordModel> model =
       file->model == SentencePieceFile::Model::kBpe ? MakeBpe(*file) : MakeUnigramModel(*file);
   return std::make_unique<SentencePieceTokenizer>(*std::move(file), std::move(model),
-                                                  std::move(frame));
+                                                  std::move(post_processor));
 }
 
 }  // namespace sluice::tokenize

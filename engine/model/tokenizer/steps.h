@@ -20,9 +20,9 @@ inline constexpr size_t kMaxAffixBytes = 1024;
 // Calls `visit` with the type and the fields of `object`; if it is a Sequence, with those of each
 // member of its list `list_key`, in order. Does nothing for null. Errors go to `status`, and name
 // `path`.
-void VisitSteps(const nlohmann::json* object, const std::string& path, const char* list_key,
-                const std::function<void(const std::string& type, ObjectReader& fields)>& visit,
-                absl::Status* status);
+void VisitMembers(const nlohmann::json* object, const std::string& path, const char* list_key,
+                  const std::function<void(const std::string& type, ObjectReader& fields)>& visit,
+                  absl::Status* status);
 
 // Reads `{"String": ...}` or `{"Regex": ...}` at `key`; returns nullptr after an error.
 std::shared_ptr<const Pattern> ReadPattern(const std::string& key, ObjectReader& fields);
