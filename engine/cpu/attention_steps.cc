@@ -42,7 +42,7 @@ kernels::XsaForm XsaFormOf(const ModelConfig& config, const AttentionOp& op) {
 
 class AttentionStep final : public Step {
  public:
-  // gate: [heads], tanh'ed; empty: none.
+  // `gate` is [heads], after tanh; empty for none.
   AttentionStep(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate)
       : op_(op),
         gate_(std::move(gate)),
@@ -68,7 +68,8 @@ class AttentionStep final : public Step {
   }
 
  private:
-  // This layer's [rows, heads] of [layers, rows, heads]; the kernel leaves it alone without XSA.
+  // Returns this layer's [rows, heads] of [layers, rows, heads]. The kernel does not write to it
+  // without XSA.
   float* Diagnostics(const StepRun& run, float* all) const {
     if (all == nullptr) return nullptr;
     const int64_t values = run.rows() * args_.q_heads;
@@ -79,7 +80,7 @@ class AttentionStep final : public Step {
 
   AttentionOp op_;
   std::vector<float> gate_;
-  kernels::AttentionArgs args_;  // what does not change between runs
+  kernels::AttentionArgs args_;  // the part that is the same in all runs
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 using kernels::kHeadRows;
 
-// Whether the row is answered from all of its logits.
+// Returns whether the answer of the row needs all of its logits.
 bool NeedsLogits(const SampledRow& row, int64_t vocab) {
   if (row.logits != nullptr || row.num_top > kernels::kMostBest) return true;
   if (row.target >= 0) return false;
@@ -24,7 +24,7 @@ bool NeedsLogits(const SampledRow& row, int64_t vocab) {
   return row.edits != nullptr || candidates == 0 || candidates > kernels::kMostBest;
 }
 
-// How many of the most likely tokens a row is answered from otherwise.
+// Returns the number of most likely tokens that the answer of the row needs otherwise.
 int64_t BestOf(const SampledRow& row, int64_t vocab) {
   const int64_t top = row.num_top;
   return row.target >= 0 ? top : std::max(top, kernels::CandidatesToDraw(row.params, vocab));
@@ -47,7 +47,8 @@ class HeadStep final : public Step {
   }
 
  private:
-  // From the first on, so that memory does not grow with the number of sampled rows.
+  // Returns the number of rows, from the first on, of the next block; blocks keep memory
+  // independent of the number of sampled rows.
   size_t RowsOfBlock(std::span<const SampledRow> sampled) const {
     const size_t most = std::min<size_t>(sampled.size(), kHeadRows);
     int64_t full = 0;
@@ -61,7 +62,7 @@ class HeadStep final : public Step {
     const int64_t hidden = head_.k();
     const float* in = run.buffer(in_);
     float* const gathered = run.at(run.layout.head_rows);  // [rows, hidden]
-    float* logits = run.at(run.layout.head_logits);        // of the next row that needs them
+    float* logits = run.at(run.layout.head_logits);        // those of the next row that needs them
     std::array<kernels::HeadRow, kHeadRows> wanted;
     std::array<kernels::HeadResult, kHeadRows> results;
     for (size_t i = 0; i < rows; ++i) {
@@ -101,7 +102,7 @@ class HeadStep final : public Step {
     run.context.pool->ParallelFor(static_cast<int64_t>(rows), 1, answer);
   }
 
-  // From what the head found of the row.
+  // Answers a row from the result of the head.
   void Answer(kernels::Profile profile, const SampledRow& sampled,
               const kernels::HeadResult& found) const {
     if (!std::isfinite(found.log_sum)) {
@@ -125,7 +126,7 @@ class HeadStep final : public Step {
     *sampled.result = {found.best_ids[drawn], logprob(found.best_logits[drawn])};
   }
 
-  // From all of its logits.
+  // Answers a row from all of its logits.
   static void Answer(kernels::Profile profile, const SampledRow& sampled, std::span<float> logits,
                      uint64_t* scratch) {
     const kernels::SampleRow row{.logits = logits.data(),
@@ -136,13 +137,13 @@ class HeadStep final : public Step {
                                  .edits = sampled.target < 0 ? sampled.edits : nullptr};
     if (sampled.target < 0) {
       *sampled.result = kernels::Sample(profile, sampled.params, row, scratch);
-      if (sampled.result->token < 0) return;  // without candidates
+      if (sampled.result->token < 0) return;  // there are no candidates then
       for (int32_t k = 0; sampled.top_scores != nullptr && k < sampled.num_top; ++k) {
         sampled.top_scores[k] = logits[static_cast<size_t>(sampled.top_ids[k])];
       }
       return;
     }
-    // The greedy draw is for the candidates only.
+    // The draw is greedy and made for the candidates only.
     if (sampled.num_top > 0) kernels::Sample(profile, kernels::SampleParams{}, row, scratch);
     const double log_sum = kernels::LogSumExp(profile, logits.data(), row.n);
     *sampled.result = kNoToken;

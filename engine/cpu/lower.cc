@@ -14,7 +14,7 @@ namespace {
 
 using StepOr = absl::StatusOr<std::unique_ptr<const Step>>;
 
-// One overload an op.
+// Lowers ops; one overload for each kind.
 class CpuLowering {
  public:
   CpuLowering(const Model& model, const kernels::Context& context)
@@ -87,7 +87,7 @@ class CpuLowering {
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
 
  private:
-  // [width], each value as often as the op repeats it.
+  // Returns [width] values, each repeated as often as the op says.
   absl::StatusOr<std::vector<float>> MixWeight(const TensorPart& part, const MixOp& op) {
     auto values = weights_.Floats(part, Width(op.out) / op.repeat);
     if (!values.ok() || op.repeat == 1) return values;

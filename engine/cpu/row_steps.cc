@@ -82,7 +82,8 @@ class NormStep final : public Step {
   std::vector<float> weight_, bias_;
 };
 
-// A dense layer has one matrix for all rows, a position-wise projection one for each position.
+// A dense layer, with one matrix for all rows, or a position-wise projection, with one for each
+// position.
 class LinearStep final : public Step {
  public:
   LinearStep(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias)
