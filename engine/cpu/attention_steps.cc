@@ -11,10 +11,10 @@
 namespace sluice {
 namespace {
 
-class RopeStoreStep final : public Step {
+class CpuRopeStore final : public CpuOp {
  public:
-  RopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
-                std::shared_ptr<const RopeTables> tables)
+  CpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
+               std::shared_ptr<const RopeTables> tables)
       : op_(op),
         heads_(static_cast<int32_t>(config.heads)),
         tables_(std::move(tables)),
@@ -40,10 +40,10 @@ kernels::XsaForm XsaFormOf(const ModelConfig& config, const AttentionOp& op) {
                                                    : kernels::XsaForm::kSquared;
 }
 
-class AttentionStep final : public Step {
+class CpuAttention final : public CpuOp {
  public:
   // `gate` is [heads], after tanh; empty for none.
-  AttentionStep(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate)
+  CpuAttention(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate)
       : op_(op),
         gate_(std::move(gate)),
         args_{.q = nullptr,
@@ -99,14 +99,14 @@ std::shared_ptr<const RopeTables> RopeTables::Make(const ModelConfig& config) {
   return tables;
 }
 
-std::unique_ptr<const Step> MakeRopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
+std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
                                               std::shared_ptr<const RopeTables> tables) {
-  return std::make_unique<RopeStoreStep>(op, config, std::move(tables));
+  return std::make_unique<CpuRopeStore>(op, config, std::move(tables));
 }
 
-std::unique_ptr<const Step> MakeAttentionStep(const AttentionOp& op, const ModelConfig& config,
+std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
                                               std::vector<float> gate) {
-  return std::make_unique<AttentionStep>(op, config, std::move(gate));
+  return std::make_unique<CpuAttention>(op, config, std::move(gate));
 }
 
 }  // namespace sluice

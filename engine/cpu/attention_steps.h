@@ -19,11 +19,11 @@ struct RopeTables {
   int64_t bytes() const { return static_cast<int64_t>(2 * cos.size() * sizeof(float)); }
 };
 
-std::unique_ptr<const Step> MakeRopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
+std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
                                               std::shared_ptr<const RopeTables> tables);
 
 // `gate` is [heads], after tanh; empty for none.
-std::unique_ptr<const Step> MakeAttentionStep(const AttentionOp& op, const ModelConfig& config,
+std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
                                               std::vector<float> gate);
 
 }  // namespace sluice

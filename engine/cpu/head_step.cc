@@ -32,9 +32,9 @@ int64_t BestOf(const SampledRow& row, int64_t vocab) {
 
 constexpr kernels::SampleResult kNoToken = {-1, std::numeric_limits<float>::quiet_NaN()};
 
-class HeadStep final : public Step {
+class CpuHead final : public CpuOp {
  public:
-  HeadStep(BufferId in, kernels::PackedWeights head, HeadFinish finish)
+  CpuHead(BufferId in, kernels::PackedWeights head, HeadFinish finish)
       : in_(in), head_(std::move(head)), finish_(std::move(finish)) {}
 
   void Execute(const StepRun& run) const override {
@@ -158,9 +158,9 @@ class HeadStep final : public Step {
   HeadFinish finish_;
 };
 
-class StateStep final : public Step {
+class CpuState final : public CpuOp {
  public:
-  StateStep(BufferId in, int64_t width) : in_(in), width_(width) {}
+  CpuState(BufferId in, int64_t width) : in_(in), width_(width) {}
 
   void Execute(const StepRun& run) const override {
     const std::span<const StateRow> states = run.batch.states();
@@ -176,13 +176,13 @@ class StateStep final : public Step {
 
 }  // namespace
 
-std::unique_ptr<const Step> MakeHeadStep(BufferId in, kernels::PackedWeights head,
+std::unique_ptr<const CpuOp> MakeCpuHead(BufferId in, kernels::PackedWeights head,
                                          HeadFinish finish) {
-  return std::make_unique<HeadStep>(in, std::move(head), std::move(finish));
+  return std::make_unique<CpuHead>(in, std::move(head), std::move(finish));
 }
 
-std::unique_ptr<const Step> MakeStateStep(BufferId in, int64_t width) {
-  return std::make_unique<StateStep>(in, width);
+std::unique_ptr<const CpuOp> MakeCpuState(BufferId in, int64_t width) {
+  return std::make_unique<CpuState>(in, width);
 }
 
 }  // namespace sluice

@@ -17,10 +17,10 @@ struct HeadFinish {
 };
 
 // `head` is [hidden -> vocab]; `in` holds the rows after the last norm.
-std::unique_ptr<const Step> MakeHeadStep(BufferId in, kernels::PackedWeights head,
+std::unique_ptr<const CpuOp> MakeCpuHead(BufferId in, kernels::PackedWeights head,
                                          HeadFinish finish);
 
 // Copies the states of the rows that want them out of `in`, which is `width` wide.
-std::unique_ptr<const Step> MakeStateStep(BufferId in, int64_t width);
+std::unique_ptr<const CpuOp> MakeCpuState(BufferId in, int64_t width);
 
 }  // namespace sluice

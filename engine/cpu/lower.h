@@ -13,7 +13,7 @@
 namespace sluice {
 
 struct LoweredModel {
-  std::vector<std::unique_ptr<const Step>> steps;
+  std::vector<std::unique_ptr<const CpuOp>> ops;
   int64_t weight_bytes = 0;  // of all weights that the ops hold
 };
 

@@ -24,9 +24,9 @@ struct StepRun {
 };
 
 // An immutable op. Execute allocates nothing and may run for several slots at once.
-class Step {
+class CpuOp {
  public:
-  virtual ~Step() = default;
+  virtual ~CpuOp() = default;
   virtual void Execute(const StepRun& run) const = 0;
 };
 
