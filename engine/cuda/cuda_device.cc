@@ -40,8 +40,8 @@ class CudaDenseLayer final : public DenseLayer {
   const CublasLt::Algorithm algorithm_;
 };
 
-// Memory comes from a pool of its own, which keeps what is released: cudaMalloc and cudaFree would
-// wait for all work on the device, that of the serving streams included.
+// A GPU. Memory comes from a pool of its own, which keeps released memory: cudaMalloc and cudaFree
+// would wait for all work on the device, including that of the serving streams.
 class CudaDevice final : public Device {
  public:
   CudaDevice(int index, DeviceInfo info, cudaMemPool_t pool, cudaStream_t memory_stream)
@@ -128,7 +128,7 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // Opened when it is first asked for.
+  // Returns the library, which the first call opens.
   absl::StatusOr<const CublasLt*> Library() const {
     const MutexLock lock(&library_mutex_);
     if (library_ == nullptr) {
@@ -168,8 +168,8 @@ absl::StatusOr<cudaMemPool_t> CreatePool(int index) {
 }  // namespace
 
 absl::StatusOr<int> CudaDeviceCount() {
-  // Kernels are loaded with the device, none while a graph is captured or a request waits. Heeded by the
-  // first call of the runtime alone.
+  // Eager loading loads all kernels with the device, and none while a graph is captured or a
+  // request waits. Only the first call of the runtime reads this variable.
   (void)setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);

@@ -32,11 +32,11 @@ class Cutter {
   int64_t end_ = 0;
 };
 
-// Lists one after another, written to pinned memory that is then sent to the device.
+// Writes lists one after another to pinned memory, which is then sent to the device.
 class ListWriter {
  public:
   ListWriter(int32_t* pinned, const int32_t* device) : pinned_(pinned), device_(device) {}
-  // Where the list will be on the device.
+  // Writes a list and returns its future address on the device.
   template <typename U>
   const U* Write(std::span<const U> list) {
     static_assert(sizeof(U) % sizeof(int32_t) == 0 && alignof(U) == alignof(int32_t));
@@ -45,7 +45,7 @@ class ListWriter {
     end_ += static_cast<int64_t>(list.size_bytes() / sizeof(int32_t));
     return reinterpret_cast<const U*>(device_ + place);
   }
-  int64_t end() const { return end_; }  // in words, as all here
+  int64_t end() const { return end_; }  // in words, like all sizes here
 
  private:
   int32_t* pinned_;
@@ -53,12 +53,12 @@ class ListWriter {
   int64_t end_ = 0;
 };
 
-// nullptr: nothing is drawn, or from the logits as they are.
+// Returns nullptr if no token is drawn, or without edits.
 const kernels::LogitEdits* EditsOf(const SampledRow& row) {
   return row.target < 0 ? row.edits : nullptr;
 }
 
-// Of a row's lists, each of distinct tokens.
+// The most words for a token in the lists of a row, each of which has distinct tokens.
 constexpr int64_t kMostWordsAToken = 7;
 int64_t ListWords(const SampledRow& row, int32_t vocab) {
   const auto words = [vocab](auto list) {
@@ -206,7 +206,7 @@ void CudaHead<T>::Launch(DeviceStream& stream) const {
 template <typename T>
 void CudaHead<T>::LaunchProducts(DeviceStream& stream) const {
   if (weights_.layer != nullptr) {
-    // All rows, of which those that nobody asked for are whatever was gathered before.
+    // Computes all rows; those beyond the run have the values of earlier runs.
     return weights_.layer->Run({.x = gathered_,
                                 .weight = weights_.weight,
                                 .bias = nullptr,
@@ -323,7 +323,7 @@ void CudaHead<T>::Deliver(const StepBatch& batch, int64_t first, int32_t rows,
     const int64_t place = int64_t{i} * vocab_;
     *row.result = {outcome.token, outcome.logprob};
     if (row.logits != nullptr) std::copy_n(fetched.logits + place, vocab_, row.logits);
-    if (outcome.token < 0) continue;  // without candidates
+    if (outcome.token < 0) continue;  // there are no candidates then
     std::copy_n(fetched.top_ids + place, row.num_top, row.top_ids);
     std::copy_n(fetched.top_logprobs + place, row.num_top, row.top_logprobs);
     for (int32_t k = 0; row.top_scores != nullptr && k < row.num_top; ++k) {

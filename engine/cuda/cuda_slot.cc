@@ -31,7 +31,7 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
 
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
-  // Nobody waits for a step that was given up; it uses the memory all the same.
+  // A step that was given up is never finished, but it still uses the memory.
   if (under_way_ > 0) stream_->Synchronize().IgnoreError();
   const MutexLock lock(&registry_->mutex);
   std::erase(registry_->slots, this);
@@ -165,7 +165,7 @@ absl::Status CudaSlot<T>::Finish() {
   return absl::OkStatus();
 }
 
-// Up to the last page that the step refers to.
+// Returns the length of the input up to the last page that the step refers to.
 template <typename T>
 size_t CudaSlot<T>::InputBytes(const Step& step) const {
   return static_cast<size_t>(step.layout->pages - step.layout->input) +
@@ -179,7 +179,7 @@ void CudaSlot<T>::SendAhead(Passage* passage) {
   passage->status.Update(copies_->TakeStatus());
 }
 
-// Everything up to the first of its answers, behind what is queued.
+// Queues everything up to the first run of the head, behind the work that is queued.
 template <typename T>
 void CudaSlot<T>::Queue(Passage* passage) {
   const Step& step = passage->step;
@@ -206,7 +206,7 @@ void CudaSlot<T>::QueueInput(Passage* passage) {
   stream_->CopyOnDevice(input, passage->ahead.get(), bytes);
 }
 
-// Behind the rows that were answered: as many as one run answers.
+// Queues a run of the head for the rows behind the answered ones, as many as it takes.
 template <typename T>
 void CudaSlot<T>::QueueHead(Passage* passage) {
   passage->first += std::exchange(passage->answered, 0);
@@ -222,7 +222,7 @@ template <typename T>
 absl::Status CudaSlot<T>::AwaitAnswers(Passage* passage) {
   while (true) {
     if (!passage->status.ok()) {
-      stream_->Synchronize().IgnoreError();  // what was queued uses the host's memory
+      stream_->Synchronize().IgnoreError();  // queued work uses the host's memory
       return passage->status;
     }
     if (absl::Status status = passage->done->Synchronize(); !status.ok()) return status;
@@ -234,7 +234,7 @@ absl::Status CudaSlot<T>::AwaitAnswers(Passage* passage) {
   }
 }
 
-// One copy for each run of rows that follow each other in the step.
+// Queues one copy for each run of consecutive rows.
 template <typename T>
 void CudaSlot<T>::FetchStates(Passage* passage) {
   const std::span<const int32_t> rows = passage->step.batch->state_rows();

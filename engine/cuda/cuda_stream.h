@@ -17,7 +17,7 @@ namespace sluice {
 
 inline constexpr int32_t kSharedBytesWithoutAsking = 48 << 10;
 
-// Of the errors after which the runtime accepts nothing more in this process.
+// Returns whether the runtime accepts nothing more in this process after the error.
 inline bool LosesDevice(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -47,13 +47,13 @@ inline absl::Status ToStatus(cudaError_t error, const char* call) {
                                             : absl::InternalError(text);
 }
 
-// What a device's streams and events share with it.
+// The state that a device shares with its streams and events.
 class CudaCore {
  public:
   explicit CudaCore(int index) : index_(index) {}
 
-  // To be called before anything else is asked of the runtime: the thread may have served another
-  // device.
+  // Makes the device current. Called before anything else is asked of the runtime, since the thread
+  // may have served another device.
   absl::Status Use() {
     if (lost_.load(std::memory_order_relaxed)) return absl::UnavailableError("the GPU is lost");
     return Told(cudaSetDevice(index_), "cudaSetDevice");
@@ -148,13 +148,13 @@ class CudaStream final : public DeviceStream {
          "cudaStreamWaitEvent");
   }
 
-  // Queues what `queue` does, which returns its error.
+  // Queues work by calling `queue`, which returns its error.
   template <typename Function>
   void Queue(Function queue) {
     if (Ready()) status_.Update(queue(stream_));
   }
 
-  // Thread-local: what other threads do with the device meanwhile neither fails nor is recorded.
+  // The mode is thread-local: work of other threads on the device neither fails nor is recorded.
   void BeginCapture() override {
     if (!Ready()) return;
     Note(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
@@ -202,7 +202,7 @@ class CudaStream final : public DeviceStream {
   CudaCore& core_;
   cudaStream_t stream_;
   int32_t processors_;
-  absl::Status status_;  // the first failure that nobody has been told of
+  absl::Status status_;  // the first failure that was not returned yet
 };
 
 }  // namespace sluice

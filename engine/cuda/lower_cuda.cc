@@ -25,7 +25,7 @@ namespace {
 namespace cuda = kernels::cuda;
 using cuda::Stream;
 
-// Tile lists, which all later steps read.
+// Builds the tile lists, which all later ops read.
 template <typename T>
 CudaStep<T> TileStep(int32_t group) {
   return [group](const StepPlace<T>& place, Stream& stream) {
@@ -50,7 +50,7 @@ CudaStep<T> TileStep(int32_t group) {
   };
 }
 
-// One overload an op.
+// Lowers ops; one overload for each kind.
 template <typename T>
 class Lowering {
  public:
@@ -63,7 +63,7 @@ class Lowering {
         weights_(weights),
         dense_(dense) {}
 
-  // Of all ops but the head, in order.
+  // Lowers all ops but the head, in order.
   absl::Status Lower(std::vector<CudaStep<T>>* steps) {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       next_ = i + 1 < graph_.ops.size() ? &graph_.ops[i + 1] : nullptr;
@@ -250,7 +250,7 @@ class Lowering {
     };
   }
 
-  // The head runs apart from the steps (engine/cuda/cuda_head.h).
+  // The head runs separately (engine/cuda/cuda_head.h).
   StepOr operator()(const HeadOp& op) {
     const auto head = weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn, Width(op.in),
                                             config_.vocab_size);
@@ -287,7 +287,7 @@ class Lowering {
   static const T* Buffer(BufferId id, const StepPlace<T>& place) {
     return id == kNoBuffer ? nullptr : place.buffer(id);
   }
-  // From the part's first on.
+  // Returns the number of elements from the part's first on.
   static int64_t Elements(const TensorPart& part) {
     return std::accumulate(part.shape.begin(), part.shape.end(), int64_t{1}, std::multiplies<>()) -
            part.first;
@@ -301,8 +301,9 @@ class Lowering {
                                                       : kernels::XsaForm::kSquared;
   }
 
-  // nullptr: our kernel computes it. The layer applies the activation behind it, where the library has
-  // one that is right: it does so before rounding, so these are other bits than those of our kernels.
+  // Returns nullptr if our kernel computes the layer. The library's layer applies the activation
+  // behind it if the library has the right one. It does so before rounding, so the bits differ from
+  // those of our kernels.
   absl::StatusOr<const DenseLayer*> LibraryLayer(const LinearOp& op, const T* weight,
                                                  const T* bias) {
     const std::optional<DenseShape> shape = ShapeOf(graph_, op, kHalf);
@@ -331,7 +332,7 @@ class Lowering {
     return weights_.Put(gate);
   }
 
-  // Of every position, in double and rounded once; shared by all layers.
+  // Makes the tables of every position, in double and rounded once; all layers share them.
   absl::Status MakeRopeTables() {
     if (cos_ != nullptr || config_.rotary_dim() == 0) return absl::OkStatus();
     const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.rotary_dim());
@@ -356,13 +357,13 @@ class Lowering {
   const Graph& graph_;
   const Checkpoint& source_;
   DeviceWeights& weights_;
-  DenseLayers* dense_;  // nullptr: none
+  DenseLayers* dense_;  // nullptr if there are none
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
   HeadWeights<T> head_;
-  size_t workspace_bytes_ = 0;     // of the steps' layers, the most
-  const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr: that is the last
-  bool next_is_done_ = false;      // by the step of the op before
+  size_t workspace_bytes_ = 0;     // the most that a layer takes
+  const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr if there is none
+  bool next_is_done_ = false;      // whether the op before includes it
 };
 
 }  // namespace

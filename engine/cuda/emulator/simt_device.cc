@@ -17,7 +17,7 @@
 namespace sluice::simt {
 namespace {
 
-// What all streams share. One piece of work runs at a time.
+// The state that all streams share. One piece of work runs at a time.
 struct Core {
   explicit Core(const SimtOptions& of) : options(of), machine(memory, of.seed) {}
 
@@ -29,9 +29,9 @@ struct Core {
   absl::Status error;  // sticky
   int64_t captures = 0;
   int64_t live_graphs = 0;
-  // Where each workspace was used, and by what stream. Streams run beside each other on a device, so one
-  // that two of them use is a fault, though here no work of theirs ever interleaves.
-  const void* running = nullptr;  // the stream
+  const void* running = nullptr;  // the stream whose work runs
+  // The size and the stream of each workspace. Streams run at the same time on a device, so a
+  // workspace that two of them use is a fault, although their work never interleaves here.
   std::map<uintptr_t, std::pair<size_t, const void*>> workspaces;
 
   size_t Room() const {
@@ -44,7 +44,7 @@ struct Core {
     if (!fault.empty() && error.ok()) error = absl::UnavailableError(fault);
   }
 
-  // Whether the host may touch these bytes of the device.
+  // Returns whether the host may touch these bytes of the device.
   bool Check(const char* what, const void* device, size_t bytes, Access access) {
     const std::string wrong = memory.HostAccess(device, bytes, access);
     if (!wrong.empty()) Note(absl::StrCat(what, " ", wrong));
@@ -81,7 +81,7 @@ struct SimtGraph final : DeviceGraph {
   }
 
   Core& core;
-  bool ended = false;  // captured, and on the device
+  bool ended = false;  // whether it is captured, and on the device
   std::vector<Work> work;
   int64_t nodes() const override { return static_cast<int64_t>(work.size()); }
 };
@@ -90,7 +90,7 @@ class SimtStream;
 
 struct SimtEvent final : DeviceEvent {
   SimtStream* stream = nullptr;
-  int64_t ticket = 0;  // work of the stream before it
+  int64_t ticket = 0;  // the number of works of the stream before it
 
   absl::Status Synchronize() override;
 };
@@ -110,7 +110,7 @@ class SimtStream final : public DeviceStream {
     Queue([&core = core_, launch] { core.Note(core.machine.Run(*launch)); });
   }
 
-  // In plain C++: proves nothing about any library.
+  // Computes the layer in plain C++, which proves nothing about any library.
   void Dense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
     Queue([=, &core = core_] {
       const size_t workspace = DenseWorkspaceBytes(shape, kind);
