@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace fault_internal {
@@ -167,9 +168,8 @@ absl::Status SetFaults(std::string_view text) {
   std::vector<Fault> faults;
   for (absl::string_view part :
        absl::StrSplit(absl::string_view(text.data(), text.size()), ';', absl::SkipEmpty())) {
-    absl::StatusOr<Fault> fault = ParseFault(part);
-    if (!fault.ok()) return fault.status();
-    faults.push_back(*std::move(fault));
+    SLUICE_ASSIGN_OR_RETURN(Fault fault, ParseFault(part));
+    faults.push_back(std::move(fault));
   }
   All().Replace(std::move(faults));
   return absl::OkStatus();

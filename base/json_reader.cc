@@ -199,8 +199,7 @@ std::vector<bool> ObjectReader::Flags(const std::string& key, int64_t n) {
 
 int64_t ObjectReader::Size(const std::string& key, int64_t min, int64_t max) {
   const nlohmann::json* value = Find(key);
-  const int64_t size =
-      value != nullptr && value->is_object() ? static_cast<int64_t>(value->size()) : -1;
+  const int64_t size = value != nullptr && value->is_object() ? std::ssize(*value) : -1;
   if (size >= min && size <= max) return size;
   Fail(key, absl::StrCat("must be an object of ", min, " to ", max, " members"));
   return min;

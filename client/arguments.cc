@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "client/bucket_flags.h"
 #include "client/connection_flags.h"
 #include "client/flag_values.h"
@@ -174,9 +175,7 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
   if (app.get_subcommands().empty()) {
     return absl::InvalidArgumentError("name a command, such as infer; see --help");
   }
-  if (absl::Status status = CompleteConnection(getenv, &flags.connection); !status.ok()) {
-    return status;
-  }
+  SLUICE_RETURN_IF_ERROR(CompleteConnection(getenv, &flags.connection));
   return Read(flags, *app.get_subcommands().front());
 }
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace sluice::client {
 namespace {
@@ -25,10 +26,9 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
     const ConnectionArguments& arguments) {
   if (!arguments.tls) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions options;
-  absl::Status status = ReadPem(arguments.ca, &options.pem_root_certs);
-  if (status.ok()) status = ReadPem(arguments.cert, &options.pem_cert_chain);
-  if (status.ok()) status = ReadPem(arguments.key, &options.pem_private_key);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(ReadPem(arguments.ca, &options.pem_root_certs));
+  SLUICE_RETURN_IF_ERROR(ReadPem(arguments.cert, &options.pem_cert_chain));
+  SLUICE_RETURN_IF_ERROR(ReadPem(arguments.key, &options.pem_private_key));
   return grpc::SslCredentials(options);
 }
 

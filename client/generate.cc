@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/response.h"
@@ -21,13 +22,12 @@ class Answer {
 
   // InvalidArgument when the response does not agree with itself.
   absl::Status Show(const inference::ModelInferResponse& response) {
-    const auto tensors = DecodeOutputs(response);
-    if (!tensors.ok()) return tensors.status();
-    Count(response, *tensors);
+    SLUICE_ASSIGN_OR_RETURN(const auto tensors, DecodeOutputs(response));
+    Count(response, tensors);
     if (json_) {
-      *console_.out << JsonLine(ResponseJson(response, *tensors));
+      *console_.out << JsonLine(ResponseJson(response, tensors));
     } else {
-      Print(*tensors);
+      Print(tensors);
     }
     console_.out->flush();
     return console_.out->good() ? absl::OkStatus() : absl::DataLossError("cannot write the answer");
@@ -97,10 +97,9 @@ class Answer {
 
 absl::Status ShowAll(InferStream* stream, Answer* answer) {
   while (true) {
-    const auto response = stream->Next();
-    if (!response.ok()) return response.status();
-    if (!response->has_value()) return absl::OkStatus();
-    if (absl::Status status = answer->Show(**response); !status.ok()) return status;
+    SLUICE_ASSIGN_OR_RETURN(const auto response, stream->Next());
+    if (!response.has_value()) return absl::OkStatus();
+    SLUICE_RETURN_IF_ERROR(answer->Show(*response));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 
 namespace sluice::client {
 namespace {
@@ -80,13 +81,12 @@ absl::Status SendAll(int descriptor, absl::string_view data, const std::string& 
 absl::StatusOr<std::string> HttpGet(const std::string& address, const std::string& path,
                                     absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
-  absl::StatusOr<std::unique_ptr<Socket>> connection = Connect(address, timeout);
-  if (!connection.ok()) return connection.status();
-  const int descriptor = (*connection)->get();
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Socket> connection, Connect(address, timeout));
+  const int descriptor = connection->get();
   // HTTP/1.0 asks for the plain body and the end of the connection after it.
   const std::string request =
       absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: ", address, "\r\nConnection: close\r\n\r\n");
-  if (absl::Status status = SendAll(descriptor, request, address); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(SendAll(descriptor, request, address));
   std::string response;
   char buffer[16384];
   while (true) {

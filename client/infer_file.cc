@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/ordered_run.h"
@@ -74,12 +75,11 @@ class FileRun {
     const auto response = connection_.Infer(*request);
     result->seconds = absl::ToDoubleSeconds(absl::Now() - start);
     if (!response.ok()) return response.status();
-    const auto tensors = DecodeOutputs(*response);
-    if (!tensors.ok()) return tensors.status();
-    nlohmann::json json = ResponseJson(*response, *tensors);
+    SLUICE_ASSIGN_OR_RETURN(const auto tensors, DecodeOutputs(*response));
+    nlohmann::json json = ResponseJson(*response, tensors);
     json["line"] = line.number;
     result->json_line = JsonLine(json);
-    result->tokens = GeneratedTokens(*tensors);
+    result->tokens = GeneratedTokens(tensors);
     return absl::OkStatus();
   }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "client/stream_error.h"
 
 namespace sluice::client {
@@ -35,10 +36,10 @@ absl::StatusOr<std::optional<ModelInferResponse>> InferStream::Next() {
   if (finished_) return std::nullopt;
   ModelStreamInferResponse message;
   if (!stream_->Read(&message)) {
-    if (absl::Status status = Finish(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(Finish());
     return std::nullopt;
   }
-  if (absl::Status status = StreamError(message); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(StreamError(message));
   answered_ |= IsFinal(message.infer_response());
   return std::move(*message.mutable_infer_response());
 }

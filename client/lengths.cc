@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "config/value.h"
 
 namespace sluice::client {
@@ -46,14 +47,13 @@ class Reader {
         return Error(absl::StrCat("the line has more than ", kMaxLineBytes, " bytes"));
       }
       if (number_ == 1) {
-        if (absl::Status status = FindColumn(line); !status.ok()) return status;
+        SLUICE_RETURN_IF_ERROR(FindColumn(line));
         if (heading_) continue;
       }
       if (absl::StripAsciiWhitespace(line).empty()) continue;
       if (lengths.size() == kMaxLengths) return Error(absl::StrCat("more than ", kMaxLengths));
-      const absl::StatusOr<int32_t> length = Length(Cell(line, column_));
-      if (!length.ok()) return length.status();
-      lengths.push_back(*length);
+      SLUICE_ASSIGN_OR_RETURN(const int32_t length, Length(Cell(line, column_)));
+      lengths.push_back(length);
     }
     if (lengths.empty()) return absl::InvalidArgumentError(absl::StrCat(name_, ": no lengths"));
     return lengths;

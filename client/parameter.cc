@@ -22,54 +22,7 @@ using inference::InferParameter;
 using inference::ModelInferRequest;
 using nlohmann::json;
 
-constexpr ParameterInfo kParameters[] = {
-    {"max_tokens", "max_tokens", ParameterKind::kInteger,
-     "Most tokens to generate; 0: score only. Default: 1, and 64 for generate."},
-    {"min_tokens", "min_tokens", ParameterKind::kInteger,
-     "Nothing ends the answer before this many tokens. Default 0."},
-    {"temperature", "temperature", ParameterKind::kReal,
-     "0 (default): always the most likely token; higher: more varied."},
-    {"top_k", "top_k", ParameterKind::kInteger,
-     "Sample among the k most likely tokens. 0 (default): off."},
-    {"top_p", "top_p", ParameterKind::kReal,
-     "Sample among the most likely tokens that make up this probability. 1 (default): off."},
-    {"min_p", "min_p", ParameterKind::kReal,
-     "Drop tokens less likely than this share of the most likely one. 0 (default): off."},
-    {"seed", "seed", ParameterKind::kUnsigned,
-     "Makes sampling repeatable. Drawn by the server when left out."},
-    {"repetition_penalty", "repetition_penalty", ParameterKind::kReal,
-     "Above 1: tokens of prompt and answer become less likely. 1 (default): off."},
-    {"presence_penalty", "presence_penalty", ParameterKind::kReal,
-     "Taken from the logit of each token that the answer has already. 0 (default): off."},
-    {"frequency_penalty", "frequency_penalty", ParameterKind::kReal,
-     "The same, for each time that the answer has it. 0 (default): off."},
-    {"logit_bias", "logit_bias", ParameterKind::kBiases,
-     "Added to the logits of tokens: ID=BIAS,... where the bias \"ban\" excludes a token."},
-    {"allowed_token_ids", "allowed_token_ids", ParameterKind::kIds,
-     "Only these tokens, with commas between. Default: all."},
-    {"stop", "stop", ParameterKind::kTexts,
-     "End before this text; may be repeated, any of the texts ends the answer."},
-    {"stop_token_ids", "stop_token_ids", ParameterKind::kIds,
-     "End before one of these tokens, with commas between."},
-    {"ignore_eos", "ignore_eos", ParameterKind::kSwitch,
-     "Go on where the model would end, for benchmarks."},
-    {"num_top", "num_top_logprobs", ParameterKind::kInteger,
-     "Candidates to return for each generated token. Default 0."},
-    {"truncate", "truncate", ParameterKind::kWord,
-     "error, left or right: whether a prompt that is too long is refused, or loses its first or "
-     "its last tokens. Default: the model's."},
-    {"pooling", "pooling", ParameterKind::kWord,
-     "mean, cls or last: what an embedding is made of. Default: the model's."},
-    {"normalize", "normalize", ParameterKind::kSwitch,
-     "Embeddings of length 1. Default: the model's."},
-    {"activation", "activation", ParameterKind::kWord,
-     "none (default), softmax or sigmoid: what becomes of a classifier's scores."},
-    {"candidate_activation", "candidate_activation", ParameterKind::kWord,
-     "none (default) or log_softmax: what becomes of the candidates' scores."},
-    {"priority", "priority", ParameterKind::kInteger, "1 (most urgent) to 3; default 2."},
-    {"timeout", "timeout", ParameterKind::kDuration,
-     "Give up in the server's queue after this long, e.g. 500ms. Default: never."},
-};
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 const char* ExpectedOf(ParameterKind kind) {
   switch (kind) {
@@ -108,8 +61,31 @@ const char* ExpectedJsonOf(ParameterKind kind) {
   }
 }
 
+// Returns how the flag's value is written, after a space; empty where that needs no word.
+std::string FormOf(const ParameterInfo& info) {
+  switch (info.kind()) {
+    case ParameterKind::kIds:
+      return " With commas between: 1,2,3.";
+    case ParameterKind::kBiases:
+      return " As a flag: ID=BIAS,... with \"ban\" for a ban.";
+    case ParameterKind::kTexts:
+      return " May be repeated.";
+    case ParameterKind::kDuration:
+      return " E.g. 500ms.";
+    case ParameterKind::kWord: {
+      std::string form = " One of ";
+      for (const std::string_view word : info.words) {
+        absl::StrAppend(&form, word == info.words.front() ? "" : ", ", View(word));
+      }
+      return form + ".";
+    }
+    default:
+      return "";
+  }
+}
+
 absl::Status NotExpected(const ParameterInfo& info, absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat(info.name, ": expected ", expected));
+  return absl::InvalidArgumentError(absl::StrCat(View(info.client_name), ": expected ", expected));
 }
 
 bool ParseTexts(absl::Span<const std::string> texts, InferParameter* parameter) {
@@ -241,32 +217,45 @@ bool IsFlagForm(ParameterKind kind, const json& value) {
 
 }  // namespace
 
-std::string ParameterInfo::Flag() const {
-  return absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}));
+const std::vector<const ParameterInfo*>& Parameters() {
+  static const auto* const parameters = [] {
+    auto* all = new std::vector<const ParameterInfo*>;
+    for (const ParameterInfo& info : RequestParameters()) {
+      if (!info.client_name.empty()) all->push_back(&info);
+    }
+    return all;
+  }();
+  return *parameters;
 }
 
-absl::Span<const ParameterInfo> Parameters() { return kParameters; }
+std::string FlagOf(const ParameterInfo& info) {
+  return absl::StrCat("--", absl::StrReplaceAll(View(info.client_name), {{"_", "-"}}));
+}
+
+std::string HelpOf(const ParameterInfo& info) {
+  return absl::StrCat(View(info.help), FormOf(info), " Default: ", info.DefaultText(), ".");
+}
 
 absl::Status SetParameter(const ParameterInfo& info, absl::Span<const std::string> values,
                           ModelInferRequest* request) {
   InferParameter parameter;
-  if (!Parse(info.kind, values, &parameter)) {
-    return NotExpected(info, absl::StrCat(ExpectedOf(info.kind), ", got ",
+  if (!Parse(info.kind(), values, &parameter)) {
+    return NotExpected(info, absl::StrCat(ExpectedOf(info.kind()), ", got ",
                                           Quote(absl::string_view(values[0]).substr(0, 80))));
   }
-  (*request->mutable_parameters())[info.protocol_name] = parameter;
+  (*request->mutable_parameters())[std::string(info.name)] = parameter;
   return absl::OkStatus();
 }
 
 absl::Status SetParameterFromJson(const ParameterInfo& info, const json& value,
                                   ModelInferRequest* request) {
-  const bool one_text = info.kind == ParameterKind::kTexts && value.is_string();
+  const bool one_text = info.kind() == ParameterKind::kTexts && value.is_string();
   if (one_text) return SetParameter(info, {value.get<std::string>()}, request);
-  if (IsWireForm(info.kind, value)) {
-    (*request->mutable_parameters())[info.protocol_name].set_string_param(value.dump());
+  if (IsWireForm(info.kind(), value)) {
+    (*request->mutable_parameters())[std::string(info.name)].set_string_param(value.dump());
     return absl::OkStatus();
   }
-  if (!IsFlagForm(info.kind, value)) return NotExpected(info, ExpectedJsonOf(info.kind));
+  if (!IsFlagForm(info.kind(), value)) return NotExpected(info, ExpectedJsonOf(info.kind()));
   return SetParameter(info, {value.is_string() ? value.get<std::string>() : value.dump()}, request);
 }
 

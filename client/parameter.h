@@ -1,43 +1,27 @@
-// The parameters of a request, one table for flags and for JSON lines. Here only forms are judged;
-// the ranges are the server's, whose errors are precise.
+// Parameters of engine/parameter_table.h in the client's requests, from flags and from JSON lines.
+// Only forms are checked here; the ranges are checked by the server, whose errors are precise.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "engine/parameter_table.h"
 #include "proto/inference.pb.h"
 
 namespace sluice::client {
 
-enum class ParameterKind {
-  kInteger,
-  kUnsigned,
-  kReal,
-  kDuration,  // suffix us, ms, s, min or h; plain numbers are microseconds
-  kSwitch,    // a flag without a value; true or false in JSON
-  kIds,       // 1,2,3; a list in JSON
-  kBiases,    // 5=-2.5,7=ban; in JSON an object, {"5": -2.5, "7": null}
-  kWord,      // one of a few, as it is
-  kTexts,     // a flag that may be repeated; a string or a list of strings in JSON
-};
+// Returns the parameters that the client has: `client_name` in JSON lines, --kebab-case as a flag.
+const std::vector<const ParameterInfo*>& Parameters();
 
-// A parameter of a request: `name` in JSON lines, --kebab-case as a flag, `protocol_name` on the
-// wire.
-struct ParameterInfo {
-  const char* name;
-  const char* protocol_name;
-  ParameterKind kind;
-  const char* help;
+std::string FlagOf(const ParameterInfo& info);
+// Returns what --help says: the table's sentences, how the flag is written, and the default.
+std::string HelpOf(const ParameterInfo& info);
 
-  std::string Flag() const;
-};
-
-absl::Span<const ParameterInfo> Parameters();
-
-// `values`: at least one, and only of kTexts more than one. InvalidArgument says what was expected.
+// Requires at least one of `values`, and only of kTexts more than one. Returns InvalidArgument that
+// says what was expected.
 absl::Status SetParameter(const ParameterInfo& info, absl::Span<const std::string> values,
                           inference::ModelInferRequest* request);
 

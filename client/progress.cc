@@ -1,10 +1,11 @@
 #include "client/progress.h"
 
 #include <algorithm>
-#include <cmath>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/quantile.h"
 
 namespace sluice::client {
 
@@ -25,15 +26,7 @@ std::string ProgressLine(const RunCounts& counts, std::optional<double> share,
   return line;
 }
 
-double Percentile(std::vector<double> values, double percent) {
-  if (values.empty()) return 0;
-  const double rank = std::ceil(percent / 100 * static_cast<double>(values.size()));
-  const size_t index = std::min(values.size(), static_cast<size_t>(std::max(rank, 1.0))) - 1;
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(index), values.end());
-  return values[index];
-}
-
-std::string SummaryText(const RunCounts& counts, const std::vector<double>& latency_seconds,
+std::string SummaryText(const RunCounts& counts, std::vector<double> latency_seconds,
                         absl::Duration elapsed) {
   const double seconds = absl::ToDoubleSeconds(elapsed);
   std::string text = absl::StrFormat("requests  %d in %.2f s, %d failed\n", counts.requests,
@@ -41,11 +34,11 @@ std::string SummaryText(const RunCounts& counts, const std::vector<double>& late
   absl::StrAppendFormat(&text, "tokens    %d generated, %.1f/s\n", counts.tokens,
                         seconds > 0 ? static_cast<double>(counts.tokens) / seconds : 0.0);
   if (latency_seconds.empty()) return text;
-  const auto milliseconds = [&](double percent) {
-    return 1000 * Percentile(latency_seconds, percent);
+  const auto milliseconds = [&](double share) {
+    return 1000 * Quantile(std::span(latency_seconds), share);
   };
   absl::StrAppendFormat(&text, "latency   p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms\n",
-                        milliseconds(50), milliseconds(90), milliseconds(99), milliseconds(100));
+                        milliseconds(0.5), milliseconds(0.9), milliseconds(0.99), milliseconds(1));
   return text;
 }
 

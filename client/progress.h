@@ -20,11 +20,8 @@ struct RunCounts {
 std::string ProgressLine(const RunCounts& counts, std::optional<double> share,
                          absl::Duration elapsed);
 
-// The nearest-rank percentile, `percent` in (0, 100], of values in any order; 0 for none.
-double Percentile(std::vector<double> values, double percent);
-
 // Count, errors, tokens per second and latency percentiles of the requests that were answered.
-std::string SummaryText(const RunCounts& counts, const std::vector<double>& latency_seconds,
+std::string SummaryText(const RunCounts& counts, std::vector<double> latency_seconds,
                         absl::Duration elapsed);
 
 }  // namespace sluice::client

@@ -97,14 +97,14 @@ absl::Status UnknownKey(const std::string& key) {
   std::vector<std::string> known = {"text",          "ids",         "inputs_embeds",
                                     "candidate_ids", "exclude_ids", "id",
                                     "model",         "version",     "outputs"};
-  for (const ParameterInfo& info : Parameters()) known.emplace_back(info.name);
+  for (const ParameterInfo* info : Parameters()) known.emplace_back(info->client_name);
   return absl::InvalidArgumentError(
       absl::StrCat("unknown key ", Quote(key.substr(0, 80)), Suggestion(key, known)));
 }
 
 absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRequest* request) {
-  for (const ParameterInfo& info : Parameters()) {
-    if (key == info.name) return SetParameterFromJson(info, value, request);
+  for (const ParameterInfo* info : Parameters()) {
+    if (key == info->client_name) return SetParameterFromJson(*info, value, request);
   }
   if (key == "outputs") return SetOutputsFromJson(value, request);
   if (key == "inputs_embeds") return SetVectorsFromJson(value, request);

@@ -1,5 +1,5 @@
-// Inference requests from flags and from JSON lines. Here only forms are judged; the names of outputs
-// are the server's, whose errors are precise.
+// Inference requests from flags and from JSON lines. Here only forms are judged; the names of
+// outputs are the server's, whose errors are precise.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,10 @@ void AddOutput(const std::string& name, inference::ModelInferRequest* request);
 // "1,2,3"; at least one.
 absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
 
-// A JSON object with `text`, `ids` or `inputs_embeds` and, optionally, `candidate_ids`, `exclude_ids`,
-// `id`, `model`, `version`, `outputs` and the names of Parameters() (client/parameter.h); what it leaves out is as in `defaults`. InvalidArgument names the key.
+// Reads a JSON object with `text`, `ids` or `inputs_embeds` and, optionally, `candidate_ids`,
+// `exclude_ids`, `id`, `model`, `version`, `outputs` and the names of Parameters()
+// (client/parameter.h). What it leaves out is as in `defaults`. Returns InvalidArgument that names
+// the key.
 absl::StatusOr<inference::ModelInferRequest> ParseRequestLine(
     const std::string& line, const inference::ModelInferRequest& defaults);
 

@@ -23,9 +23,10 @@ constexpr char kInferFooter[] =
     "\n"
     "Example: sluice infer --text \"Once upon a time\" --max-tokens 64 --temperature 0.8";
 constexpr char kGenerateFooter[] =
-    "Ctrl-C cancels; a second one ends at once. The summary goes to standard error: tokens, "
-    "tokens\n"
-    "per second, time to the first token, and why it ended.\n"
+    "Without --max-tokens at most 64 tokens. Ctrl-C cancels; a second one ends at once. The "
+    "summary\n"
+    "goes to standard error: tokens, tokens per second, time to the first token, and why it "
+    "ended.\n"
     "\n"
     "Example: sluice generate \"Once upon a time\" --max-tokens 200 --temperature 0.8";
 constexpr int64_t kGenerateTokens = 64;
@@ -34,15 +35,15 @@ constexpr Integer kConcurrency{1, 1024};
 void AddParameters(RequestFlags* flags, CLI::App* command) {
   flags->parameters.resize(Parameters().size());
   for (size_t i = 0; i < Parameters().size(); ++i) {
-    const ParameterInfo& info = Parameters()[i];
+    const ParameterInfo& info = *Parameters()[i];
     std::vector<std::string>* values = &flags->parameters[i];
-    if (info.kind == ParameterKind::kSwitch) {
+    if (info.kind() == ParameterKind::kSwitch) {
       command->add_flag_callback(
-          info.Flag(), [values] { *values = {"true"}; }, Help(info.help));
+          FlagOf(info), [values] { *values = {"true"}; }, Help(HelpOf(info)));
       continue;
     }
-    CLI::Option* option = command->add_option(info.Flag(), *values, Help(info.help));
-    if (info.kind != ParameterKind::kTexts) option->expected(1);
+    CLI::Option* option = command->add_option(FlagOf(info), *values, Help(HelpOf(info)));
+    if (info.kind() != ParameterKind::kTexts) option->expected(1);
     option->allow_extra_args(false);  // a value for each --flag, not all words that follow
   }
 }
@@ -116,9 +117,9 @@ absl::Status ReadRequest(const RequestFlags& flags, RequestArguments* arguments)
   }
   for (size_t i = 0; i < Parameters().size(); ++i) {
     if (flags.parameters[i].empty()) continue;
-    const ParameterInfo& info = Parameters()[i];
+    const ParameterInfo& info = *Parameters()[i];
     const absl::Status status = SetParameter(info, flags.parameters[i], request);
-    if (!status.ok()) return FlagError(info.Flag(), status.message());
+    if (!status.ok()) return FlagError(FlagOf(info), status.message());
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "client/table.h"
 #include "config/value.h"
 
@@ -70,12 +71,11 @@ absl::Status DecodeStrings(absl::string_view raw, size_t elements, Tensor* tenso
 }
 
 absl::Status DecodeValues(const std::string& raw, Tensor* tensor) {
-  const absl::StatusOr<size_t> elements = CountElements(*tensor, raw.size());
-  if (!elements.ok()) return elements.status();
-  if (tensor->datatype == "INT32") return DecodeNumbers<int32_t>(raw, *elements, tensor);
-  if (tensor->datatype == "INT64") return DecodeNumbers<int64_t>(raw, *elements, tensor);
-  if (tensor->datatype == "FP32") return DecodeNumbers<float>(raw, *elements, tensor);
-  if (tensor->datatype == "BYTES") return DecodeStrings(raw, *elements, tensor);
+  SLUICE_ASSIGN_OR_RETURN(const size_t elements, CountElements(*tensor, raw.size()));
+  if (tensor->datatype == "INT32") return DecodeNumbers<int32_t>(raw, elements, tensor);
+  if (tensor->datatype == "INT64") return DecodeNumbers<int64_t>(raw, elements, tensor);
+  if (tensor->datatype == "FP32") return DecodeNumbers<float>(raw, elements, tensor);
+  if (tensor->datatype == "BYTES") return DecodeStrings(raw, elements, tensor);
   return TensorError(*tensor, absl::StrCat("has a datatype that this client does not read: ",
                                            tensor->datatype.substr(0, 16)));
 }
@@ -210,10 +210,7 @@ absl::StatusOr<Tensors> DecodeOutputs(const ModelInferResponse& response) {
     tensor.name = output.name();
     tensor.datatype = output.datatype();
     tensor.shape.assign(output.shape().begin(), output.shape().end());
-    if (absl::Status status = DecodeValues(response.raw_output_contents(i), &tensor);
-        !status.ok()) {
-      return status;
-    }
+    SLUICE_RETURN_IF_ERROR(DecodeValues(response.raw_output_contents(i), &tensor));
   }
   return tensors;
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/http_get.h"
@@ -28,9 +29,8 @@ std::string Mebibytes(const inference::ModelStatistics& model) {
 std::string PercentOf(double part, double whole) { return whole > 0 ? Percent(part / whole) : "-"; }
 
 absl::StatusOr<std::vector<Sample>> FetchMetrics(const std::string& address) {
-  const absl::StatusOr<std::string> page = HttpGet(address, "/metrics", absl::Seconds(5));
-  if (!page.ok()) return page.status();
-  return ParseMetrics(*page);
+  SLUICE_ASSIGN_OR_RETURN(const std::string page, HttpGet(address, "/metrics", absl::Seconds(5)));
+  return ParseMetrics(page);
 }
 
 }  // namespace

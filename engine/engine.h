@@ -34,6 +34,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -85,6 +86,20 @@ class Engine {
   // (the snapshot is no longer served: resolve the name again).
   virtual absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                            MonoTime received) = 0;
+
+  // A request, and the receiver of its results.
+  struct Submission {
+    Request request;
+    std::shared_ptr<Sink> sink;
+  };
+  using MakeSubmission =
+      absl::FunctionRef<absl::StatusOr<Submission>(const std::shared_ptr<const Model>& model)>;
+  // Resolves the name and submits what `make` returns for the snapshot, with one look-up: the
+  // snapshot takes the request even if it is withdrawn meanwhile. Returns the errors of Resolve, of
+  // `make` and of Submit.
+  virtual absl::StatusOr<RequestId> ResolveAndSubmit(std::string_view name,
+                                                     std::string_view version, MakeSubmission make,
+                                                     MonoTime received);
 
   // Ends the request with Cancelled soon. Has no effect if the request is unknown or done.
   virtual void Cancel(RequestId id) = 0;

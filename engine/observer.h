@@ -52,35 +52,36 @@ enum class Rejection {
 };
 std::string_view RejectionName(Rejection rejection);
 
-// Called from engine threads and submitting threads. Implementations are thread-safe and quick, and
-// do not call the engine. OnAdmitted comes before any other call for a request, OnRequestDone
-// before the sink's OnDone, and OnBatch before the OnDone of the requests that the batch completed.
-// A batch whose replay failed is not reported except by OnStepFailed and the status of its
-// requests.
+// Called from engine threads and submitting threads. Implementations are thread-safe and quick, do
+// not call the engine, and override the methods whose events they need: all others do nothing.
+// OnAdmitted comes before anything else about a request, OnRequestDone before the sink's OnDone,
+// and OnBatch before the OnDone of the requests that the batch completed. A batch whose replay
+// failed is not reported; the status of its requests tells.
 class Observer {
  public:
   virtual ~Observer() = default;
-  virtual void OnAdmitted(const Request& request) = 0;
-  virtual void OnRejected(std::string_view model, Rejection reason) = 0;
+  virtual void OnAdmitted(const Request& request) {}
+  virtual void OnRejected(std::string_view model, Rejection reason) {}
   virtual void OnRequestDone(const Request& request, const absl::Status& status,
-                             const RequestTrace& trace) = 0;
-  virtual void OnBatch(const BatchTrace& trace) = 0;
-  virtual void OnPlan(const PlanTrace& trace) = 0;
-  // No plan serves a step, and `lookup`, which is not kHit, says why. The rows are tried again in
-  // parts; a row alone fails.
+                             const RequestTrace& trace) {}
+  virtual void OnBatch(const BatchTrace& trace) {}
+  virtual void OnPlan(const PlanTrace& trace) {}
+  // No plan serves a step; `lookup`, which is not kHit, says why. Its rows are tried again in
+  // parts; a row that is alone in its part fails.
   virtual void OnNoPlan(const Model& model, Lookup lookup) {}
-  // A review of the ladder ended, adopted or not.
-  virtual void OnReview(const Model& model, const OptimizeReport& report) = 0;
-  // A sentence for the log about something that is missing: a table of algorithms that is not
-  // there, a ladder file that does not apply or could not be written, a journal that lost lines.
+  // A review of the ladder ended, whether or not it changed the ladder.
+  virtual void OnReview(const Model& model, const OptimizeReport& report) {}
+  // `notice` is one sentence for the log about something that is missing or was lost without an
+  // error: a table of algorithms, a ladder file that does not apply or could not be written, lines
+  // of the journal.
   virtual void OnNotice(const Model& model, std::string_view notice) {}
-  // A replay failed. `failed` is the number of failed steps in a row, this one included, without
+  // A replay failed. `failed` is the number of steps in a row that have, this one included, without
   // those that are tried again in parts.
   virtual void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {}
-  // A step succeeded after steps that had failed.
+  // A step succeeded after one or more that failed.
   virtual void OnStepsRecovered(const Model& model) {}
   // The scheduling thread hangs, on its device or elsewhere, and will not recover. Called once,
-  // before the requests of the model end.
+  // before its requests end.
   virtual void OnHang(const Model& model, const Hang& hang) {}
 };
 

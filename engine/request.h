@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "engine/model/model.h"
 #include "engine/schedule_values.h"
-#include "kernels/cpu/sample.h"
+#include "kernels/sampling.h"
 
 namespace sluice {
 
@@ -36,8 +36,8 @@ struct TraceContext {
   uint8_t flags = 0;
 };
 
-// What ends a row before max_tokens. None of the tokens that end it is returned, nor a text from where
-// it begins on (the tokens of that are).
+// What ends a row before max_tokens. A token that ends a row is not returned. A text that ends it
+// is left out of the returned text; the tokens that make it are returned.
 struct StopRules {
   std::vector<int32_t> ids;        // beside the model's eos; ascending
   std::vector<std::string> texts;  // UTF-8, not empty; only where the model has a tokenizer
@@ -54,7 +54,7 @@ struct EditRules {
   std::vector<int32_t> allowed;          // ascending, distinct; empty: all
 };
 
-// What becomes of scores before they are returned, over all of a row's.
+// How the scores of a row are scaled, all of them together, before they are returned.
 enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
 
 // How the states behind the last norm become outputs.
@@ -78,35 +78,46 @@ struct TokenLists {
   }
 };
 
-// Rows are independent sequences; all share the parameters. The server has validated every field
-// against the model, so the engine only checks invariants.
-struct Request {
+// What is known of a request from its admission until its reply is sent: its identity, the lengths
+// of its rows and its parameters. The engine and the reply share one, which does not change any
+// more. All rows have the same parameters; engine/parameter_table.h has their names and ranges.
+struct RequestSpec {
   std::string id;
-  std::shared_ptr<const Model> model;  // filled by Engine::Resolve
-  std::string adapter;                 // empty: the base model (no others yet)
-  std::string caller;                  // whose it is, for logs; empty: nobody asked
+  std::shared_ptr<const Model> model;
+  std::vector<int32_t> lengths;  // of the prompts, per row, >= 1
 
-  std::vector<int32_t> tokens;   // all rows, one after another
-  std::vector<int32_t> lengths;  // per row, >= 1; sums to tokens.size()
-  // In the place of tokens, which are then 0: [tokens.size(), input_width], finite. Empty: tokens.
-  std::vector<float> inputs;
-
-  uint32_t outputs = kOutputTokens;
   int32_t max_tokens = 1;  // per row; 0: score only. length + max_tokens <= max_positions + 1
   int32_t num_top = 0;
   kernels::SampleParams sampling;  // token_index and sample are set by the engine
   EditRules edits;
   StopRules stop;
   StateRules states;
+  Truncation truncate = Truncation::kError;
+  bool empty_final_response = false;  // a stream's request ends with a response without outputs
+  int priority = kDefaultPriority;
+  int64_t timeout_us = 0;  // from arrival, part of Request::deadline; 0: none
+};
+
+// A request with its prompts. Rows are independent sequences. The server has validated every field
+// against the model, so the engine only checks invariants.
+struct Request {
+  std::shared_ptr<const RequestSpec> spec;  // never null once the request is submitted
+  std::string adapter;                      // empty: the base model (no others yet)
+  std::string caller;                       // for logs; empty where callers are not identified
+
+  std::vector<int32_t> tokens;  // all rows, one after another; as many as the lengths add up to
+  // Vectors instead of tokens, which are then 0: [tokens.size(), input_width], finite.
+  std::vector<float> inputs;
+
+  uint32_t outputs = kOutputTokens;
   TokenLists candidates;  // with kOutputCandidates; -1 is scored with -inf
-  // That do not exist for a row: neither drawn nor reported. Ascending, distinct.
+  // Tokens that a row neither draws nor reports. Ascending, distinct.
   TokenLists excluded;
 
-  int priority = kDefaultPriority;
   MonoTime deadline = MonoTime::max();
   TraceContext trace;
 
-  int32_t rows() const { return static_cast<int32_t>(lengths.size()); }
+  int32_t rows() const { return static_cast<int32_t>(spec->lengths.size()); }
 };
 
 struct GeneratedToken {
@@ -151,9 +162,9 @@ struct RequestTrace {
   nanoseconds compute{0};     // sum of those steps' replay times
 };
 
-// Receives a request's results. All calls come from one engine thread (OnDone, where that one hangs in
-// a step, from another in its place), in order, and must return quickly: they hold up every request of
-// the model. After OnDone the engine drops the sink.
+// Receives a request's results. All calls come from one engine thread (OnDone, where that one hangs
+// in a step, from another in its place), in order, and must return quickly: they hold up every
+// request of the model. After OnDone the engine drops the sink.
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/bucket.h"
-#include "kernels/cpu/sample.h"
 #include "kernels/row_group.h"
+#include "kernels/sampling.h"
 
 namespace sluice {
 

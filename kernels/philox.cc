@@ -1,4 +1,4 @@
-#include "kernels/cpu/sample.h"
+#include "kernels/philox.h"
 
 namespace sluice::kernels {
 

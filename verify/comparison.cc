@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_model.h"
 #include "kernels/cpu/kv_cache.h"
@@ -220,8 +221,7 @@ class Comparer {
   void LookAtLogits(size_t sequence, std::span<const float> logits) {
     const auto vocab = static_cast<size_t>(model_.config.vocab_size);
     for (size_t at = 0; at < logits.size(); at += vocab) {
-      CompareRow(*logits_, sequence, static_cast<int64_t>(at / vocab), 0,
-                 logits.subspan(at, vocab));
+      CompareRow(*logits_, sequence, at / vocab, 0, logits.subspan(at, vocab));
     }
   }
 
@@ -344,7 +344,7 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
                          const std::vector<int32_t>& tokens, const Plan& plan, Slot& slot,
                          Comparer* comparer) {
   const auto length = static_cast<int32_t>(tokens.size());
-  std::vector<int32_t> pages(static_cast<size_t>(slot.pages()));
+  std::vector<int32_t> pages(slot.pages());
   std::iota(pages.begin(), pages.end(), 0);
   std::vector<float> logits;
   std::vector<kernels::SampleResult> results(tokens.size());
@@ -356,7 +356,7 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
       row.position = position;
       row.target = 0;
       row.logits = logits.data() + position * model.config.vocab_size;
-      row.result = &results[static_cast<size_t>(position)];
+      row.result = &results[position];
     }
   }
   StepBatch batch(length, 1, static_cast<int32_t>(model.config.max_positions), kernels::kPageTokens,
@@ -389,21 +389,17 @@ absl::StatusOr<Comparison> Compare(std::shared_ptr<const Model> model, const Gol
     return absl::InvalidArgumentError("a model without token ids cannot be compared so");
   }
   Comparer comparer(*model, golden);
-  if (absl::Status status = comparer.CheckWidths(); !status.ok()) return status;
-  auto backend = MakeCpuBackend(options);
-  if (!backend.ok()) return backend.status();
-  auto loaded = (*backend)->Load(model);
-  if (!loaded.ok()) return loaded.status();
-  const auto& executable = static_cast<const CpuModel&>(**loaded);
+  SLUICE_RETURN_IF_ERROR(comparer.CheckWidths());
+  SLUICE_ASSIGN_OR_RETURN(auto backend, MakeCpuBackend(options));
+  SLUICE_ASSIGN_OR_RETURN(auto loaded, backend->Load(model));
+  const auto& executable = static_cast<const CpuModel&>(*loaded);
   const Bucket bucket = BucketFor(golden);
-  auto plan = executable.Prepare(bucket);
-  if (!plan.ok()) return plan.status();
-  auto slot = executable.CreateSlot(bucket, MostPages(bucket, kernels::kPageTokens));
-  if (!slot.ok()) return slot.status();
+  SLUICE_ASSIGN_OR_RETURN(auto plan, executable.Prepare(bucket));
+  SLUICE_ASSIGN_OR_RETURN(auto slot,
+                          executable.CreateSlot(bucket, MostPages(bucket, kernels::kPageTokens)));
   for (size_t i = 0; i < golden.sequences.size(); ++i) {
-    absl::Status status =
-        RunSequence(executable, *model, i, golden.sequences[i], **plan, **slot, &comparer);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(
+        RunSequence(executable, *model, i, golden.sequences[i], *plan, *slot, &comparer));
   }
   return std::move(comparer).Result();
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace sluice::verify {
 namespace {
@@ -18,7 +19,7 @@ int64_t Whole(double value, int64_t min, int64_t max) {
 absl::StatusOr<std::vector<int64_t>> Lengths(const std::map<std::string, Array>& arrays,
                                              const Array& ids) {
   const int64_t longest = ids.shape[1];
-  std::vector<int64_t> lengths(static_cast<size_t>(ids.shape[0]), longest);
+  std::vector<int64_t> lengths(ids.shape[0], longest);
   const auto it = arrays.find("input_lengths");
   if (it == arrays.end()) return lengths;
   if (it->second.values.size() != lengths.size()) {
@@ -42,15 +43,14 @@ absl::Status ReadSequences(const std::map<std::string, Array>& arrays, const Mod
     return absl::InvalidArgumentError("input_ids [n, length] is missing");
   }
   const Array& ids = it->second;
-  const auto lengths = Lengths(arrays, ids);
-  if (!lengths.ok()) return lengths.status();
-  for (size_t row = 0; row < lengths->size(); ++row) {
-    if ((*lengths)[row] > config.max_positions) {
+  SLUICE_ASSIGN_OR_RETURN(const auto lengths, Lengths(arrays, ids));
+  for (size_t row = 0; row < lengths.size(); ++row) {
+    if (lengths[row] > config.max_positions) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "input_ids has ", (*lengths)[row], " positions; the model has ", config.max_positions));
+          "input_ids has ", lengths[row], " positions; the model has ", config.max_positions));
     }
     std::vector<int32_t>& sequence = golden->sequences.emplace_back();
-    for (int64_t position = 0; position < (*lengths)[row]; ++position) {
+    for (int64_t position = 0; position < lengths[row]; ++position) {
       const auto place = static_cast<size_t>(static_cast<int64_t>(row) * ids.shape[1] + position);
       const int64_t id = Whole(ids.values[place], 0, config.vocab_size - 1);
       if (id < 0) {
@@ -86,7 +86,7 @@ absl::Status CheckShape(const std::string& name, const Array& array,
 
 absl::StatusOr<Golden> ParseGolden(std::map<std::string, Array> arrays, const ModelConfig& config) {
   Golden golden;
-  if (absl::Status status = ReadSequences(arrays, config, &golden); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(ReadSequences(arrays, config, &golden));
   const std::vector<int64_t> shape = arrays["input_ids"].shape;
   for (auto& [name, array] : arrays) {
     if (name == "input_ids" || name == "input_lengths") continue;

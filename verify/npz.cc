@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 
 namespace sluice::verify {
 namespace {
@@ -162,25 +163,23 @@ absl::StatusOr<Array> ParseNpy(std::string_view file) {
   const std::string_view data = file.substr(begin + size);
   int64_t numbers = 1;
   for (const int64_t extent : *shape) numbers *= extent;
-  if (numbers > static_cast<int64_t>(data.size())) return Wrong("is cut off");
+  if (numbers > std::ssize(data)) return Wrong("is cut off");
   Array array{*std::move(shape), std::vector<double>(static_cast<size_t>(numbers))};
   if (CopyAs(ValueOf(header, "'descr'"), data, &array.values)) return array;
   return Wrong("is not of float32, float64, int32 or int64, or of another size than its shape");
 }
 
 absl::StatusOr<Array> ReadArray(std::string_view file, const Entry& entry) {
-  const auto bytes = Unpack(file, entry);
-  if (!bytes.ok()) return bytes.status();
-  return ParseNpy(*bytes);
+  SLUICE_ASSIGN_OR_RETURN(const auto bytes, Unpack(file, entry));
+  return ParseNpy(bytes);
 }
 
 }  // namespace
 
 absl::StatusOr<std::map<std::string, Array>> ReadNpz(std::string_view file) {
-  const auto entries = ReadDirectory(file);
-  if (!entries.ok()) return entries.status();
+  SLUICE_ASSIGN_OR_RETURN(const auto entries, ReadDirectory(file));
   std::map<std::string, Array> arrays;
-  for (const Entry& entry : *entries) {
+  for (const Entry& entry : entries) {
     auto array = ReadArray(file, entry);
     if (!array.ok()) {
       return Wrong(

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "engine/model/directory.h"
 
 namespace sluice::verify {
@@ -56,20 +57,18 @@ absl::StatusOr<std::string> Verify(const std::string& model_directory, const std
                                    double tolerance, const CpuOptions& options, bool* same) {
   auto model = LoadModel("verified", 1, model_directory);
   if (!model.ok()) return Named(model_directory, model.status());
-  const auto file = MappedFile::Open(golden);
-  if (!file.ok()) return file.status();
-  auto arrays = ReadNpz((*file)->bytes());
+  SLUICE_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(golden));
+  auto arrays = ReadNpz(file->bytes());
   if (!arrays.ok()) return Named(golden, arrays.status());
   const auto parsed = ParseGolden(*std::move(arrays), (*model)->config);
   if (!parsed.ok()) return Named(golden, parsed.status());
-  const auto comparison = Compare(*model, *parsed, options);
-  if (!comparison.ok()) return comparison.status();
-  if (comparison->outputs.empty()) {
+  SLUICE_ASSIGN_OR_RETURN(const auto comparison, Compare(*model, *parsed, options));
+  if (comparison.outputs.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(golden, ": has no output that the model computes"));
   }
-  *same = comparison->FirstAbove(tolerance) == nullptr;
-  return Report(*comparison, (*model)->config.layers, tolerance);
+  *same = comparison.FirstAbove(tolerance) == nullptr;
+  return Report(comparison, (*model)->config.layers, tolerance);
 }
 
 }  // namespace sluice::verify

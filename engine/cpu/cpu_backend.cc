@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/lower.h"
 #include "kernels/cpu/cgroup.h"
@@ -37,9 +38,8 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    auto lowered = Lower(*model, context_);
-    if (!lowered.ok()) return lowered.status();
-    return std::make_unique<CpuModel>(std::move(model), context_, *std::move(lowered), poison_);
+    SLUICE_ASSIGN_OR_RETURN(auto lowered, Lower(*model, context_));
+    return std::make_unique<CpuModel>(std::move(model), context_, std::move(lowered), poison_);
   }
 
  private:
@@ -56,10 +56,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
     return absl::InvalidArgumentError(
         absl::StrCat("cpu threads is ", options.threads, ", must be in [0, ", kMaxThreads, "]"));
   }
-  auto profile = kernels::ParseProfile(options.profile);
-  if (!profile.ok()) return profile.status();
+  SLUICE_ASSIGN_OR_RETURN(auto profile, kernels::ParseProfile(options.profile));
   const int threads = options.threads > 0 ? options.threads : kernels::AvailableCpus();
-  return std::make_unique<CpuBackend>(*profile, threads, options.poison);
+  return std::make_unique<CpuBackend>(profile, threads, options.poison);
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
 #include "engine/cpu/step.h"
@@ -55,7 +56,7 @@ RowOrder CpuModel::row_order() const {
 }
 
 absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) const {
-  if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
   return std::make_unique<CpuPlan>(this, bucket, model_->config.vocab_size,
                                    LayOutArena(*model_, bucket, context_.pool->threads()));
 }
@@ -64,7 +65,7 @@ int64_t CpuModel::page_bytes() const { return CpuSlot::PageBytes(model_->config)
 
 absl::StatusOr<std::unique_ptr<Slot>> CpuModel::CreateSlot(const Bucket& largest,
                                                            int32_t pages) const {
-  if (absl::Status status = CheckBucket(largest); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckBucket(largest));
   const ArenaLayout layout = LayOutArena(*model_, largest, context_.pool->threads());
   return CpuSlot::Create(model_->config, largest, pages, layout.floats);
 }

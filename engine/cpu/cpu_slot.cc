@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/cpu/layout.h"
 
 namespace sluice {
@@ -24,13 +25,11 @@ int64_t CpuSlot::PageBytes(const ModelConfig& config) {
 absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& config,
                                                          const Bucket& largest, int32_t pages,
                                                          int64_t arena_floats) {
-  auto arena = FloatBuffer::Allocate(arena_floats, "activations");
-  if (!arena.ok()) return arena.status();
+  SLUICE_ASSIGN_OR_RETURN(auto arena, FloatBuffer::Allocate(arena_floats, "activations"));
   const int64_t page_floats = PageBytes(config) / static_cast<int64_t>(sizeof(float));
-  auto kv = FloatBuffer::Allocate(pages * page_floats, "KV pages");
-  if (!kv.ok()) return kv.status();
+  SLUICE_ASSIGN_OR_RETURN(auto kv, FloatBuffer::Allocate(pages * page_floats, "KV pages"));
   return std::unique_ptr<CpuSlot>(
-      new CpuSlot(config, largest, pages, *std::move(arena), *std::move(kv)));
+      new CpuSlot(config, largest, pages, std::move(arena), std::move(kv)));
 }
 
 CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages, FloatBuffer arena,

@@ -67,8 +67,7 @@ class CpuHead final : public CpuOp {
     std::array<kernels::HeadResult, kHeadRows> results;
     for (size_t i = 0; i < rows; ++i) {
       const SampledRow& sampled = run.batch.sampled()[first + i];
-      std::copy_n(in + run.batch.sampled_rows()[first + i] * hidden, hidden,
-                  gathered + static_cast<int64_t>(i) * hidden);
+      std::copy_n(in + run.batch.sampled_rows()[first + i] * hidden, hidden, gathered + i * hidden);
       wanted[i] = {.excluded = sampled.excluded};
       if (!NeedsLogits(sampled, head_.n())) {
         wanted[i].target = sampled.target;
@@ -89,7 +88,7 @@ class CpuHead final : public CpuOp {
     const auto answer = [&](int64_t begin, int64_t end, int worker) {
       auto* scratch = reinterpret_cast<uint64_t*>(
           run.at(run.layout.sample_scratch + worker * run.layout.sample_stride));
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         const SampledRow& sampled = run.batch.sampled()[first + i];
         if (wanted[i].logits != nullptr) {
           Answer(run.context.profile, sampled, {wanted[i].logits, static_cast<size_t>(head_.n())},
@@ -99,7 +98,7 @@ class CpuHead final : public CpuOp {
         }
       }
     };
-    run.context.pool->ParallelFor(static_cast<int64_t>(rows), 1, answer);
+    run.context.pool->ParallelFor(rows, 1, answer);
   }
 
   // Answers a row from the result of the head.
@@ -130,7 +129,7 @@ class CpuHead final : public CpuOp {
   static void Answer(kernels::Profile profile, const SampledRow& sampled, std::span<float> logits,
                      uint64_t* scratch) {
     const kernels::SampleRow row{.logits = logits.data(),
-                                 .n = static_cast<int64_t>(logits.size()),
+                                 .n = std::ssize(logits),
                                  .num_top = sampled.num_top,
                                  .top_ids = sampled.top_ids,
                                  .top_logprobs = sampled.top_logprobs,
@@ -139,7 +138,7 @@ class CpuHead final : public CpuOp {
       *sampled.result = kernels::Sample(profile, sampled.params, row, scratch);
       if (sampled.result->token < 0) return;  // there are no candidates then
       for (int32_t k = 0; sampled.top_scores != nullptr && k < sampled.num_top; ++k) {
-        sampled.top_scores[k] = logits[static_cast<size_t>(sampled.top_ids[k])];
+        sampled.top_scores[k] = logits[sampled.top_ids[k]];
       }
       return;
     }
@@ -148,7 +147,7 @@ class CpuHead final : public CpuOp {
     const double log_sum = kernels::LogSumExp(profile, logits.data(), row.n);
     *sampled.result = kNoToken;
     if (std::isfinite(log_sum)) {
-      const float logit = logits[static_cast<size_t>(sampled.target)];
+      const float logit = logits[sampled.target];
       *sampled.result = {sampled.target, static_cast<float>(logit - log_sum)};
     }
   }

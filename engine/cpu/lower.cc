@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/status_macros.h"
 #include "engine/cpu/attention_steps.h"
 #include "engine/cpu/head_step.h"
 #include "engine/cpu/row_steps.h"
@@ -21,33 +22,30 @@ class CpuLowering {
       : config_(model.config), graph_(model.graph), weights_(model.checkpoint, context) {}
 
   CpuOpOr operator()(const EmbedOp& op) {
-    auto table = weights_.AsStored(op.table);
-    if (!table.ok()) return table.status();
-    return MakeCpuEmbed(op, *std::move(table), Width(op.out));
+    SLUICE_ASSIGN_OR_RETURN(auto table, weights_.AsStored(op.table));
+    return MakeCpuEmbed(op, std::move(table), Width(op.out));
   }
 
   CpuOpOr operator()(const InputOp& op) { return MakeCpuInput(op); }
 
   CpuOpOr operator()(const NormOp& op) {
-    auto weight = weights_.Floats(op.weight, op.width);
-    if (!weight.ok()) return weight.status();
-    auto bias = weights_.Floats(op.bias, op.width);
-    if (!bias.ok()) return bias.status();
-    if (op.scale != 1 && weight->empty()) weight->assign(op.width, 1);
-    for (float& value : *weight) value *= op.scale;
-    for (float& value : *bias) value *= op.scale;
-    return MakeCpuNorm(op, Width(op.in) / op.width, *std::move(weight), *std::move(bias));
+    SLUICE_ASSIGN_OR_RETURN(auto weight, weights_.Floats(op.weight, op.width));
+    SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, op.width));
+    if (op.scale != 1 && weight.empty()) weight.assign(op.width, 1);
+    for (float& value : weight) value *= op.scale;
+    for (float& value : bias) value *= op.scale;
+    return MakeCpuNorm(op, Width(op.in) / op.width, std::move(weight), std::move(bias));
   }
 
   CpuOpOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in);
     const int64_t n = Width(op.out);
-    auto bias = weights_.Floats(op.bias, op.position_bias ? op.bias.shape[0] * n : n);
-    if (!bias.ok()) return bias.status();
-    auto packed = op.position_wise() ? weights_.PositionWise(op.weight)
-                                     : weights_.Dense(op.weight, op.layout, k, n);
-    if (!packed.ok()) return packed.status();
-    return MakeCpuLinear(op, *std::move(packed), *std::move(bias));
+    SLUICE_ASSIGN_OR_RETURN(auto bias,
+                            weights_.Floats(op.bias, op.position_bias ? op.bias.shape[0] * n : n));
+    SLUICE_ASSIGN_OR_RETURN(auto packed, op.position_wise()
+                                             ? weights_.PositionWise(op.weight)
+                                             : weights_.Dense(op.weight, op.layout, k, n));
+    return MakeCpuLinear(op, std::move(packed), std::move(bias));
   }
 
   CpuOpOr operator()(const RopeStoreOp& op) {
@@ -58,9 +56,7 @@ class CpuLowering {
   CpuOpOr operator()(const AttentionOp& op) {
     std::vector<float> gate;
     if (!op.xsa_gate.empty()) {
-      auto alpha = weights_.Floats({op.xsa_gate, {config_.heads}}, config_.heads);
-      if (!alpha.ok()) return alpha.status();
-      gate = *std::move(alpha);
+      SLUICE_ASSIGN_OR_RETURN(gate, weights_.Floats({op.xsa_gate, {config_.heads}}, config_.heads));
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
     }
     return MakeCpuAttention(op, config_, std::move(gate));
@@ -69,19 +65,16 @@ class CpuLowering {
   CpuOpOr operator()(const ActivationOp& op) { return MakeCpuActivation(op, Width(op.in)); }
 
   CpuOpOr operator()(const MixOp& op) {
-    auto a_weight = MixWeight(op.a_weight, op);
-    if (!a_weight.ok()) return a_weight.status();
-    auto b_weight = MixWeight(op.b_weight, op);
-    if (!b_weight.ok()) return b_weight.status();
-    return MakeCpuMix(op, Width(op.out), *std::move(a_weight), *std::move(b_weight));
+    SLUICE_ASSIGN_OR_RETURN(auto a_weight, MixWeight(op.a_weight, op));
+    SLUICE_ASSIGN_OR_RETURN(auto b_weight, MixWeight(op.b_weight, op));
+    return MakeCpuMix(op, Width(op.out), std::move(a_weight), std::move(b_weight));
   }
 
   CpuOpOr operator()(const HeadOp& op) {
-    auto bias = weights_.Floats(op.bias, config_.vocab_size);
-    if (!bias.ok()) return bias.status();
-    auto head = weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in), config_.vocab_size);
-    if (!head.ok()) return head.status();
-    return MakeCpuHead(op.in, *std::move(head), {*std::move(bias), op.soft_cap});
+    SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, config_.vocab_size));
+    SLUICE_ASSIGN_OR_RETURN(auto head, weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in),
+                                                      config_.vocab_size));
+    return MakeCpuHead(op.in, std::move(head), {std::move(bias), op.soft_cap});
   }
 
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
@@ -110,12 +103,11 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
   CpuLowering lowering(model, context);
   LoweredModel lowered;
   for (const GraphOp& op : model.graph.ops) {
-    CpuOpOr cpu_op = std::visit(lowering, op);
-    if (!cpu_op.ok()) return cpu_op.status();
-    lowered.ops.push_back(*std::move(cpu_op));
+    SLUICE_ASSIGN_OR_RETURN(auto cpu_op, std::visit(lowering, op));
+    lowered.ops.push_back(std::move(cpu_op));
   }
   const BufferId output = model.graph.output;
-  const GraphBuffer& states = model.graph.buffers[static_cast<size_t>(output)];
+  const GraphBuffer& states = model.graph.buffers[output];
   lowered.ops.push_back(MakeCpuState(output, states.width));
   lowered.weight_bytes = lowering.bytes();
   return lowered;

@@ -51,7 +51,7 @@ class CpuInput final : public CpuOp {
   explicit CpuInput(const InputOp& op) : op_(op) {}
 
   void Execute(const StepRun& run) const override {
-    SLUICE_CHECK(static_cast<int64_t>(run.batch.inputs().size()) == run.rows() * op_.width);
+    SLUICE_CHECK(std::ssize(run.batch.inputs()) == run.rows() * op_.width);
     std::copy(run.batch.inputs().begin(), run.batch.inputs().end(), run.buffer(op_.out));
   }
 

@@ -3,38 +3,36 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 
 absl::StatusOr<std::vector<float>> WeightLoader::Floats(const TensorPart& part, int64_t count) {
   if (!part.present()) return std::vector<float>();
-  auto tensor = checkpoint_.Find(part.name, part.shape);
-  if (!tensor.ok()) return tensor.status();
-  SLUICE_CHECK(part.first + count <= tensor->elements());
+  SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
+  SLUICE_CHECK(part.first + count <= tensor.elements());
   std::vector<float> values(count);
-  kernels::ConvertToFloat(tensor->data, tensor->dtype, part.first, count, values.data());
+  kernels::ConvertToFloat(tensor.data, tensor.dtype, part.first, count, values.data());
   bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
   return values;
 }
 
 absl::StatusOr<StoredTensor> WeightLoader::AsStored(const TensorPart& part) {
-  auto tensor = checkpoint_.Find(part.name, part.shape);
-  if (!tensor.ok()) return tensor.status();
-  const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor->dtype));
-  const auto* begin = static_cast<const std::byte*>(tensor->data);
-  StoredTensor stored{.bytes = {begin + part.first * element, begin + tensor->elements() * element},
-                      .dtype = tensor->dtype};
-  bytes_ += static_cast<int64_t>(stored.bytes.size());
+  SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
+  const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor.dtype));
+  const auto* begin = static_cast<const std::byte*>(tensor.data);
+  StoredTensor stored{.bytes = {begin + part.first * element, begin + tensor.elements() * element},
+                      .dtype = tensor.dtype};
+  bytes_ += std::ssize(stored.bytes);
   return stored;
 }
 
 absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& part,
                                                            MatrixLayout layout, int64_t k,
                                                            int64_t n) {
-  auto tensor = checkpoint_.Find(part.name, part.shape);
-  if (!tensor.ok()) return tensor.status();
-  const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor->dtype));
-  const auto* data = static_cast<const std::byte*>(tensor->data) + part.first * element;
+  SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
+  const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor.dtype));
+  const auto* data = static_cast<const std::byte*>(tensor.data) + part.first * element;
   std::vector<std::byte> columns;  // the columns of one part of a fused [in, out]
   if (layout == MatrixLayout::kInOut && part.shape[1] != n) {
     columns.resize(k * n * element);
@@ -45,7 +43,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
     data = columns.data();
   }
   return Pack({.data = data,
-               .dtype = tensor->dtype,
+               .dtype = tensor.dtype,
                .matrices = 1,
                .k = k,
                .n = n,
@@ -53,10 +51,9 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
 }
 
 absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPart& part) {
-  auto tensor = checkpoint_.Find(part.name, part.shape);
-  if (!tensor.ok()) return tensor.status();
-  return Pack({.data = tensor->data,
-               .dtype = tensor->dtype,
+  SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
+  return Pack({.data = tensor.data,
+               .dtype = tensor.dtype,
                .matrices = part.shape[0],
                .k = part.shape[1],
                .n = part.shape[2],

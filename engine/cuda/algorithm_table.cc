@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
 #include "base/stable_hash.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -82,11 +83,10 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
-  const absl::StatusOr<json> document = ParseJson(text, kMostDepth);
-  if (!document.ok()) return document.status();
-  if (!document->is_object()) return absl::InvalidArgumentError("it is no JSON object");
+  SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMostDepth));
+  if (!document.is_object()) return absl::InvalidArgumentError("it is no JSON object");
   absl::Status status;
-  ObjectReader root(*document, "", &status);
+  ObjectReader root(document, "", &status);
   root.AllowOnly({"sluice_algorithms", "gpu", "library", "layers"});
   root.Integer("sluice_algorithms", kFormat, kFormat);
   AlgorithmTable table(NameFrom(&root, "gpu"), NameFrom(&root, "library"));

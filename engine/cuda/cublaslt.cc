@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 
@@ -159,12 +160,10 @@ std::optional<int32_t> ConfigOf(const CublasLt::Functions& functions,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Open() {
-  absl::StatusOr<std::unique_ptr<const Functions>> functions = LoadFunctions();
-  if (!functions.ok()) return functions.status();
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<const Functions> functions, LoadFunctions());
   cublasLtHandle_t handle = nullptr;
-  absl::Status status = BlasStatus((*functions)->create(&handle), "cublasLtCreate");
-  if (!status.ok()) return status;
-  return std::unique_ptr<CublasLt>(new CublasLt(*std::move(functions), handle));
+  SLUICE_RETURN_IF_ERROR(BlasStatus(functions->create(&handle), "cublasLtCreate"));
+  return std::unique_ptr<CublasLt>(new CublasLt(std::move(functions), handle));
 }
 
 CublasLt::CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t handle)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/cuda_model.h"
 #include "kernels/cuda/bfloat16.h"
@@ -71,11 +72,10 @@ absl::StatusOr<Library> FindLibrary(const Device& device, const CudaBackendOptio
     if (options.algorithms.empty()) return Library{};
     return absl::InvalidArgumentError("cuda.algorithms needs cuda.dense: cublaslt");
   }
-  absl::StatusOr<std::string> name = device.DenseLibrary();
-  if (!name.ok()) return name.status();
-  auto table = ChooseTable(device.info().name, *name, options.algorithms, CommittedAlgorithms());
-  if (!table.ok()) return table.status();
-  return Library{*std::move(name), *std::move(table)};
+  SLUICE_ASSIGN_OR_RETURN(std::string name, device.DenseLibrary());
+  SLUICE_ASSIGN_OR_RETURN(
+      auto table, ChooseTable(device.info().name, name, options.algorithms, CommittedAlgorithms()));
+  return Library{std::move(name), std::move(table)};
 }
 
 }  // namespace
@@ -90,9 +90,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device>
     return absl::InvalidArgumentError(
         absl::StrCat("cuda dense is \"", options.dense, "\", must be own or cublaslt"));
   }
-  absl::StatusOr<Library> library = FindLibrary(*device, options);
-  if (!library.ok()) return library.status();
-  return std::make_unique<CudaBackend>(std::move(device), options, *std::move(library));
+  SLUICE_ASSIGN_OR_RETURN(Library library, FindLibrary(*device, options));
+  return std::make_unique<CudaBackend>(std::move(device), options, std::move(library));
 }
 
 }  // namespace sluice

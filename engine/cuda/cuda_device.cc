@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "engine/cuda/cublaslt.h"
 #include "engine/cuda/cuda_stream.h"
 
@@ -63,53 +64,41 @@ class CudaDevice final : public Device {
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
-    absl::Status status = core_.Use();
-    if (status.ok()) {
-      status = core_.Told(cudaMallocFromPoolAsync(&memory, bytes, pool_, memory_stream_),
-                          "cudaMallocFromPoolAsync");
-    }
-    if (status.ok()) {
-      status = core_.Told(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize");
-    }
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(core_.Use());
+    SLUICE_RETURN_IF_ERROR(core_.Told(
+        cudaMallocFromPoolAsync(&memory, bytes, pool_, memory_stream_), "cudaMallocFromPoolAsync"));
+    SLUICE_RETURN_IF_ERROR(
+        core_.Told(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize"));
     return DeviceMemory(memory, ReleaseMemory{this, false});
   }
 
   absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) override {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
-    absl::Status status = core_.Use();
-    if (status.ok()) status = core_.Told(cudaMallocHost(&memory, bytes), "cudaMallocHost");
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(core_.Use());
+    SLUICE_RETURN_IF_ERROR(core_.Told(cudaMallocHost(&memory, bytes), "cudaMallocHost"));
     return PinnedMemory(memory, ReleaseMemory{this, true});
   }
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() override {
     cudaStream_t stream = nullptr;
-    absl::Status status = core_.Use();
-    if (status.ok()) {
-      status = core_.Told(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                          "cudaStreamCreateWithFlags");
-    }
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(core_.Use());
+    SLUICE_RETURN_IF_ERROR(core_.Told(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                      "cudaStreamCreateWithFlags"));
     return std::make_unique<CudaStream>(core_, stream, info_.processors);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     cudaEvent_t event = nullptr;
-    absl::Status status = core_.Use();
-    if (status.ok()) {
-      status = core_.Told(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                          "cudaEventCreateWithFlags");
-    }
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(core_.Use());
+    SLUICE_RETURN_IF_ERROR(core_.Told(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                      "cudaEventCreateWithFlags"));
     return std::make_unique<CudaEvent>(core_, event);
   }
 
   absl::StatusOr<std::string> DenseLibrary() const override {
-    const absl::StatusOr<const CublasLt*> library = Library();
-    if (!library.ok()) return library.status();
-    return (*library)->name();
+    SLUICE_ASSIGN_OR_RETURN(const CublasLt* library, Library());
+    return library->name();
   }
   std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
     std::vector<std::unique_ptr<DenseLayer>> layers;
@@ -132,11 +121,8 @@ class CudaDevice final : public Device {
   absl::StatusOr<const CublasLt*> Library() const {
     const MutexLock lock(&library_mutex_);
     if (library_ == nullptr) {
-      absl::Status status = core_.Use();
-      if (!status.ok()) return status;
-      absl::StatusOr<std::unique_ptr<CublasLt>> opened = CublasLt::Open();
-      if (!opened.ok()) return opened.status();
-      library_ = *std::move(opened);
+      SLUICE_RETURN_IF_ERROR(core_.Use());
+      SLUICE_ASSIGN_OR_RETURN(library_, CublasLt::Open());
     }
     return library_.get();
   }
@@ -179,11 +165,10 @@ absl::StatusOr<int> CudaDeviceCount() {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
-  const absl::StatusOr<int> count = CudaDeviceCount();
-  if (!count.ok()) return count.status();
-  if (index < 0 || index >= *count) {
+  SLUICE_ASSIGN_OR_RETURN(const int count, CudaDeviceCount());
+  if (index < 0 || index >= count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("GPU ", index, " does not exist; there are ", *count));
+        absl::StrCat("GPU ", index, " does not exist; there are ", count));
   }
   cudaDeviceProp properties;
   absl::Status status =
@@ -195,13 +180,12 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
         absl::StrCat("GPU ", index, " (", properties.name, ", sm_", properties.major,
                      properties.minor, ") lacks compute capability 8.0 or memory pools"));
   }
-  const absl::StatusOr<cudaMemPool_t> pool = CreatePool(index);
-  if (!pool.ok()) return pool.status();
+  SLUICE_ASSIGN_OR_RETURN(const cudaMemPool_t pool, CreatePool(index));
   cudaStream_t stream = nullptr;
   status = ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                     "cudaStreamCreateWithFlags");
   if (!status.ok()) {
-    (void)cudaMemPoolDestroy(*pool);
+    (void)cudaMemPoolDestroy(pool);
     return status;
   }
   return std::make_unique<CudaDevice>(
@@ -210,7 +194,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
                  .architecture = absl::StrCat("sm_", properties.major, properties.minor),
                  .processors = properties.multiProcessorCount,
                  .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)},
-      *pool, stream);
+      pool, stream);
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/projection.h"
@@ -87,15 +88,7 @@ cuda::DrawEdits Write(const kernels::LogitEdits& edits, ListWriter* lists) {
 }
 
 cuda::SampleRequest RequestOf(const SampledRow& row) {
-  return {.seed = row.params.seed,
-          .token_index = row.params.token_index,
-          .sample = row.params.sample,
-          .temperature = row.params.temperature,
-          .top_k = row.params.top_k,
-          .top_p = row.params.top_p,
-          .min_p = row.params.min_p,
-          .target = row.target,
-          .num_top = row.num_top};
+  return {.params = row.params, .target = row.target, .num_top = row.num_top};
 }
 
 }  // namespace
@@ -111,7 +104,7 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   head->weights_ = weights;
   head->width_ = static_cast<int32_t>(config.hidden_size);
   head->vocab_ = static_cast<int32_t>(config.vocab_size);
-  if (absl::Status status = head->Allocate(device); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(head->Allocate(device));
   stream.BeginCapture();
   head->Launch(stream);
   auto graph = stream.EndCapture();
@@ -119,7 +112,7 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   if (!graph.ok()) return graph.status();
   head->graph_ = *std::move(graph);
   stream.Upload(*head->graph_);
-  if (absl::Status status = stream.Synchronize(); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(stream.Synchronize());
   return head;
 }
 
@@ -138,15 +131,11 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
     return cutter.end();
   };
   bytes_ = cut(nullptr);
-  auto memory = device.Allocate(static_cast<size_t>(bytes_));
-  if (!memory.ok()) return memory.status();
-  memory_ = *std::move(memory);
+  SLUICE_ASSIGN_OR_RETURN(memory_, device.Allocate(static_cast<size_t>(bytes_)));
   cut(memory_.get());
   const size_t workspace = weights_.layer == nullptr ? 0 : weights_.layer->workspace_bytes();
   if (workspace == 0) return absl::OkStatus();
-  memory = device.Allocate(workspace);
-  if (!memory.ok()) return memory.status();
-  workspace_ = *std::move(memory);
+  SLUICE_ASSIGN_OR_RETURN(workspace_, device.Allocate(workspace));
   bytes_ += static_cast<int64_t>(workspace);
   return absl::OkStatus();
 }
@@ -172,9 +161,7 @@ absl::StatusOr<std::unique_ptr<typename CudaHead<T>::Stage>> CudaHead<T>::MakeSt
     CutOutput(cutter, &stage->output_);
     return cutter.end();
   };
-  auto pinned = device.AllocatePinned(static_cast<size_t>(cut(nullptr)));
-  if (!pinned.ok()) return pinned.status();
-  stage->pinned_ = *std::move(pinned);
+  SLUICE_ASSIGN_OR_RETURN(stage->pinned_, device.AllocatePinned(static_cast<size_t>(cut(nullptr))));
   cut(stage->pinned_.get());
   return stage;
 }

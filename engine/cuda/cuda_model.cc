@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -64,16 +65,13 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
     std::shared_ptr<const Model> model, Device& device, const Options& options) {
   std::unique_ptr<CudaModel> loaded(new CudaModel(std::move(model), device, options.poison));
-  auto capture = device.CreateStream();
-  if (!capture.ok()) return capture.status();
-  loaded->capture_ = *std::move(capture);
+  SLUICE_ASSIGN_OR_RETURN(loaded->capture_, device.CreateStream());
   loaded->weights_ = std::make_unique<DeviceWeights>(device, *loaded->capture_);
   if (options.library) {
     loaded->dense_ = std::make_unique<DenseLayers>(device, *loaded->capture_, options.table);
   }
-  auto lowered = LowerToCuda<T>(*loaded->model_, *loaded->weights_, loaded->dense_.get());
-  if (!lowered.ok()) return lowered.status();
-  loaded->lowered_ = *std::move(lowered);
+  SLUICE_ASSIGN_OR_RETURN(loaded->lowered_,
+                          LowerToCuda<T>(*loaded->model_, *loaded->weights_, loaded->dense_.get()));
   if (options.library) loaded->notices_ = loaded->dense_->notices();
   if (options.library && options.table == nullptr) {
     loaded->notices_.push_back(absl::StrCat("there is no table of algorithms for ",
@@ -90,7 +88,7 @@ RowOrder CudaModel<T>::row_order() const {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket) const {
-  if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
   auto plan = std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,
                                          lowered_.LayOut(*model_, bucket), /*eager=*/false);
   const MutexLock lock(&registry_->mutex);
@@ -98,18 +96,17 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket
     if (!slot->Holds(bucket)) continue;
     capture_->BeginCapture();
     lowered_.Launch(slot->Place(plan->layout(), plan->bucket()), *capture_);
-    auto graph = capture_->EndCapture();
-    if (!graph.ok()) return graph.status();
-    capture_->Upload(**graph);
-    plan->Add(slot->id(), *std::move(graph));
+    SLUICE_ASSIGN_OR_RETURN(auto graph, capture_->EndCapture());
+    capture_->Upload(*graph);
+    plan->Add(slot->id(), std::move(graph));
   }
-  if (absl::Status status = capture_->Synchronize(); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(capture_->Synchronize());
   return plan;
 }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Eager(const Bucket& bucket) const {
-  if (absl::Status status = CheckBucket(bucket); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
   return std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,
                                     lowered_.LayOut(*model_, bucket), /*eager=*/true);
 }
@@ -117,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Eager(const Bucket& bucket) 
 template <typename T>
 absl::StatusOr<std::unique_ptr<Slot>> CudaModel<T>::CreateSlot(const Bucket& largest,
                                                                int32_t pages) const {
-  if (absl::Status status = CheckBucket(largest); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckBucket(largest));
   return CudaSlot<T>::Create({.model = *model_,
                               .lowered = lowered_,
                               .device = device_,

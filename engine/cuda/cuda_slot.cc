@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -43,17 +44,16 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
     std::shared_ptr<SlotRegistry<T>> registry) {
   std::unique_ptr<CudaSlot> slot(new CudaSlot(owner, largest, pages, registry));
   const StepLayout layout = owner.lowered.LayOut(owner.model, largest);
-  if (absl::Status status = slot->Allocate(layout); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(slot->Allocate(layout));
   const T* hidden = slot->Place(layout, largest).buffer(owner.model.graph.output);
   const MutexLock lock(&registry->mutex);
   if (owner.lowered.head.weight != nullptr) {
-    auto head = CudaHead<T>::Create(owner.model.config, hidden, owner.lowered.head, owner.device,
-                                    owner.capture);
-    if (!head.ok()) return head.status();
-    slot->head_ = *std::move(head);
+    SLUICE_ASSIGN_OR_RETURN(slot->head_,
+                            CudaHead<T>::Create(owner.model.config, hidden, owner.lowered.head,
+                                                owner.device, owner.capture));
   }
   for (Passage& passage : slot->passages_) {
-    if (absl::Status status = slot->AllocatePassage(layout, &passage); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(slot->AllocatePassage(layout, &passage));
   }
   slot->id_ = registry->made++;
   registry->slots.push_back(slot.get());
@@ -71,16 +71,10 @@ absl::Status CudaSlot<T>::Allocate(const StepLayout& layout) {
   arena_bytes_ = layout.bytes;
   kv_bytes_ = pages_ * PageBytes(owner_.model.config);
   for (std::unique_ptr<DeviceStream>* made : {&stream_, &copies_}) {
-    auto stream = owner_.device.CreateStream();
-    if (!stream.ok()) return stream.status();
-    *made = *std::move(stream);
+    SLUICE_ASSIGN_OR_RETURN(*made, owner_.device.CreateStream());
   }
-  auto arena = owner_.device.Allocate(static_cast<size_t>(arena_bytes_));
-  if (!arena.ok()) return arena.status();
-  arena_ = *std::move(arena);
-  auto kv = owner_.device.Allocate(static_cast<size_t>(kv_bytes_));
-  if (!kv.ok()) return kv.status();
-  kv_ = *std::move(kv);
+  SLUICE_ASSIGN_OR_RETURN(arena_, owner_.device.Allocate(static_cast<size_t>(arena_bytes_)));
+  SLUICE_ASSIGN_OR_RETURN(kv_, owner_.device.Allocate(static_cast<size_t>(kv_bytes_)));
   return absl::OkStatus();
 }
 
@@ -88,35 +82,26 @@ template <typename T>
 absl::Status CudaSlot<T>::AllocatePassage(const StepLayout& layout, Passage* passage) {
   Device& device = owner_.device;
   const auto pin = [&device](size_t bytes, PinnedMemory* memory) {
-    auto pinned = device.AllocatePinned(bytes);
-    if (!pinned.ok()) return pinned.status();
-    *memory = *std::move(pinned);
+    SLUICE_ASSIGN_OR_RETURN(*memory, device.AllocatePinned(bytes));
     return absl::OkStatus();
   };
   const auto input_bytes = static_cast<size_t>(layout.input_bytes);
-  absl::Status status = pin(input_bytes, &passage->input);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(pin(input_bytes, &passage->input));
   std::memset(passage->input.get(), 0, input_bytes);
   const auto most_states = static_cast<size_t>(largest_.tokens + largest_.sequences);
-  status = pin(most_states * static_cast<size_t>(width_) * sizeof(T), &passage->states);
-  if (status.ok() && owner_.model.config.xsa.Any()) {
-    status =
-        pin(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float), &passage->diagnostics);
+  SLUICE_RETURN_IF_ERROR(
+      pin(most_states * static_cast<size_t>(width_) * sizeof(T), &passage->states));
+  if (owner_.model.config.xsa.Any()) {
+    SLUICE_RETURN_IF_ERROR(
+        pin(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float), &passage->diagnostics));
   }
-  if (!status.ok()) return status;
-  auto ahead = device.Allocate(input_bytes);
-  if (!ahead.ok()) return ahead.status();
-  passage->ahead = *std::move(ahead);
+  SLUICE_ASSIGN_OR_RETURN(passage->ahead, device.Allocate(input_bytes));
   ahead_bytes_ += layout.input_bytes;
   for (std::unique_ptr<DeviceEvent>* made : {&passage->sent, &passage->done}) {
-    auto event = device.CreateEvent();
-    if (!event.ok()) return event.status();
-    *made = *std::move(event);
+    SLUICE_ASSIGN_OR_RETURN(*made, device.CreateEvent());
   }
   if (head_ == nullptr) return absl::OkStatus();
-  auto stage = head_->MakeStage(device);
-  if (!stage.ok()) return stage.status();
-  passage->head = *std::move(stage);
+  SLUICE_ASSIGN_OR_RETURN(passage->head, head_->MakeStage(device));
   return absl::OkStatus();
 }
 
@@ -225,7 +210,7 @@ absl::Status CudaSlot<T>::AwaitAnswers(Passage* passage) {
       stream_->Synchronize().IgnoreError();  // queued work uses the host's memory
       return passage->status;
     }
-    if (absl::Status status = passage->done->Synchronize(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(passage->done->Synchronize());
     if (head_ != nullptr) {
       head_->Deliver(*passage->step.batch, passage->first, passage->answered, *passage->head);
     }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cuda/device.h"
 
 namespace sluice {
@@ -168,8 +169,7 @@ class CudaStream final : public DeviceStream {
     if (status_.ok()) Note(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
     if (status_.ok()) Note(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
-    absl::Status status = std::exchange(status_, absl::OkStatus());
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(std::exchange(status_, absl::OkStatus()));
     core_.CountCapture();
     return std::make_unique<CudaGraph>(executable, nodes);
   }

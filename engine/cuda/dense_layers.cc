@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cuda/dense_trial.h"
 
 namespace sluice {
@@ -36,10 +37,9 @@ absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> DenseLayers::Passing(
 absl::StatusOr<const DenseLayer*> DenseLayers::Find(const DenseShape& shape, const void* weight,
                                                     const void* bias) {
   if (const auto found = layers_.find(shape); found != layers_.end()) return found->second.get();
-  auto passing = Passing(shape, weight, bias, /*most=*/1);
-  if (!passing.ok()) return passing.status();
+  SLUICE_ASSIGN_OR_RETURN(auto passing, Passing(shape, weight, bias, /*most=*/1));
   std::unique_ptr<DenseLayer>& layer = layers_[shape];
-  if (!passing->empty()) layer = std::move(passing->front());
+  if (!passing.empty()) layer = std::move(passing.front());
   return layer.get();
 }
 

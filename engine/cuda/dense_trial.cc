@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "kernels/cuda/bfloat16.h"
 
 namespace sluice {
@@ -90,14 +91,10 @@ absl::Status DenseTrial::Allocate(Device& device) {
                                                      {&workspace_, workspace_bytes_}};
   for (const auto& [memory, bytes] : wanted) {
     if (bytes == 0) continue;
-    auto allocated = device.Allocate(bytes);
-    if (!allocated.ok()) return allocated.status();
-    *memory = *std::move(allocated);
+    SLUICE_ASSIGN_OR_RETURN(*memory, device.Allocate(bytes));
   }
   for (PinnedMemory* fetched : {&whole_, &part_}) {
-    auto memory = device.AllocatePinned(rows * out_row_bytes());
-    if (!memory.ok()) return memory.status();
-    *fetched = *std::move(memory);
+    SLUICE_ASSIGN_OR_RETURN(*fetched, device.AllocatePinned(rows * out_row_bytes()));
   }
   return absl::OkStatus();
 }
@@ -105,13 +102,12 @@ absl::Status DenseTrial::Allocate(Device& device) {
 absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
   const auto k = static_cast<size_t>(shape_.k);
   const size_t values = static_cast<size_t>(MostRows(shape_)) * k;
-  auto staging = device.AllocatePinned(values * element_bytes());
-  if (!staging.ok()) return staging.status();
+  SLUICE_ASSIGN_OR_RETURN(auto staging, device.AllocatePinned(values * element_bytes()));
   const auto put = [&](size_t i, float value) {
     if (shape_.half) {
-      static_cast<BFloat16*>(staging->get())[i] = Narrow<BFloat16>(value);
+      static_cast<BFloat16*>(staging.get())[i] = Narrow<BFloat16>(value);
     } else {
-      static_cast<float*>(staging->get())[i] = value;
+      static_cast<float*>(staging.get())[i] = value;
     }
   };
   std::mt19937_64 random(1);
@@ -120,9 +116,9 @@ absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
   for (const auto& [row, value] : kBroken) put(static_cast<size_t>(row) * k + k / 2, value);
   first_x_.resize(kComparedRows * k);
   for (size_t i = 0; i < first_x_.size(); ++i) {
-    first_x_[i] = static_cast<float>(ValueAt(staging->get(), i, shape_.half));
+    first_x_[i] = static_cast<float>(ValueAt(staging.get(), i, shape_.half));
   }
-  stream.CopyToDevice(x_.get(), staging->get(), values * element_bytes());
+  stream.CopyToDevice(x_.get(), staging.get(), values * element_bytes());
   return stream.Synchronize();
 }
 
@@ -132,10 +128,10 @@ absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
   const auto n = static_cast<size_t>(shape_.n);
   const size_t row_bytes = n * element_bytes();
   const auto most = static_cast<int32_t>(std::max<size_t>(1, kStagingBytes / row_bytes));
-  auto staging = device.AllocatePinned(static_cast<size_t>(most) * row_bytes);
-  if (!staging.ok()) return staging.status();
+  SLUICE_ASSIGN_OR_RETURN(auto staging,
+                          device.AllocatePinned(static_cast<size_t>(most) * row_bytes));
   const auto fetch = [&](const void* from, int32_t rows) {
-    stream.CopyToHost(staging->get(), from, static_cast<size_t>(rows) * row_bytes);
+    stream.CopyToHost(staging.get(), from, static_cast<size_t>(rows) * row_bytes);
     return stream.Synchronize();
   };
   absolute_.assign(n, 0);
@@ -145,16 +141,16 @@ absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
     const int32_t rows = std::min(most, shape_.k - first);
     const auto* const from =
         static_cast<const char*>(weight_) + static_cast<size_t>(first) * row_bytes;
-    if (absl::Status status = fetch(from, rows); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(fetch(from, rows));
     for (int32_t i = 0; i < rows; ++i) {
       AddProducts(first + i,
-                  static_cast<const char*>(staging->get()) + static_cast<size_t>(i) * row_bytes);
+                  static_cast<const char*>(staging.get()) + static_cast<size_t>(i) * row_bytes);
     }
   }
   if (!shape_.bias) return absl::OkStatus();
-  if (absl::Status status = fetch(bias_, 1); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(fetch(bias_, 1));
   for (size_t i = 0; i < sums_.size(); ++i) {
-    sums_[i] += ValueAt(staging->get(), i % n, shape_.half);
+    sums_[i] += ValueAt(staging.get(), i % n, shape_.half);
   }
   return absl::OkStatus();
 }

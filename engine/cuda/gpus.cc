@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "engine/cuda/cuda_device.h"
 
 namespace sluice {
@@ -10,9 +11,8 @@ absl::StatusOr<int> CountGpus() { return CudaDeviceCount(); }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(int index,
                                                         const CudaBackendOptions& options) {
-  absl::StatusOr<std::unique_ptr<Device>> device = MakeCudaDevice(index);
-  if (!device.ok()) return device.status();
-  return MakeCudaBackend(*std::move(device), options);
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeCudaDevice(index));
+  return MakeCudaBackend(std::move(device), options);
 }
 
 }  // namespace sluice

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cuda/dense_shapes.h"
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
@@ -68,18 +69,17 @@ class Lowering {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       next_ = i + 1 < graph_.ops.size() ? &graph_.ops[i + 1] : nullptr;
       next_is_done_ = false;
-      StepOr step = std::visit(*this, graph_.ops[i]);
-      if (!step.ok()) return step.status();
-      if (*step != nullptr) steps->push_back(*std::move(step));
+      SLUICE_ASSIGN_OR_RETURN(CudaStep<T> step, std::visit(*this, graph_.ops[i]));
+      if (step != nullptr) steps->push_back(std::move(step));
       if (next_is_done_) ++i;
     }
     return absl::OkStatus();
   }
 
   StepOr operator()(const EmbedOp& op) {
-    const auto table = weights_.Load<T>(source_, op.table, Elements(op.table));
-    if (!table.ok()) return table.status();
-    return [op, table = *table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
+    SLUICE_ASSIGN_OR_RETURN(const T* const table,
+                            weights_.Load<T>(source_, op.table, Elements(op.table)));
+    return [op, table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
       cuda::Embed<T>(stream, {.table = table,
                               .ids = Ids(op.index, place),
                               .dim = dim,
@@ -100,12 +100,10 @@ class Lowering {
   }
 
   StepOr operator()(const NormOp& op) {
-    const auto weight = weights_.Load<T>(source_, op.weight, op.width);
-    if (!weight.ok()) return weight.status();
-    const auto bias = weights_.Load<T>(source_, op.bias, op.width);
-    if (!bias.ok()) return bias.status();
+    SLUICE_ASSIGN_OR_RETURN(const T* const weight, weights_.Load<T>(source_, op.weight, op.width));
+    SLUICE_ASSIGN_OR_RETURN(const T* const bias, weights_.Load<T>(source_, op.bias, op.width));
     const int32_t groups = Width32(op.in) / static_cast<int32_t>(op.width);
-    return [op, weight = *weight, bias = *bias, groups](const StepPlace<T>& place, Stream& stream) {
+    return [op, weight, bias, groups](const StepPlace<T>& place, Stream& stream) {
       const cuda::NormArgs<T> args = {.x = place.buffer(op.in),
                                       .weight = weight,
                                       .bias = bias,
@@ -122,17 +120,16 @@ class Lowering {
 
   StepOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in), n = Width(op.out);
-    const auto weight = op.position_wise()
-                            ? weights_.Load<T>(source_, op.weight, Elements(op.weight))
-                            : weights_.LoadDense<T>(source_, op.weight, op.layout, k, n);
-    if (!weight.ok()) return weight.status();
-    const auto bias = weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n);
-    if (!bias.ok()) return bias.status();
-    const absl::StatusOr<const DenseLayer*> layer = LibraryLayer(op, *weight, *bias);
-    if (!layer.ok()) return layer.status();
-    if (*layer != nullptr) {
-      return [op, weight = *weight, bias = *bias, layer = *layer](const StepPlace<T>& place,
-                                                                  DeviceStream& stream) {
+    SLUICE_ASSIGN_OR_RETURN(const T* const weight,
+                            op.position_wise()
+                                ? weights_.Load<T>(source_, op.weight, Elements(op.weight))
+                                : weights_.LoadDense<T>(source_, op.weight, op.layout, k, n));
+    SLUICE_ASSIGN_OR_RETURN(
+        const T* const bias,
+        weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n));
+    SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, weight, bias));
+    if (layer != nullptr) {
+      return [op, weight, bias, layer](const StepPlace<T>& place, DeviceStream& stream) {
         layer->Run({.x = place.buffer(op.in),
                     .weight = weight,
                     .bias = bias,
@@ -147,8 +144,8 @@ class Lowering {
     const bool activate = then != nullptr;
     const Activation activation = activate ? then->activation : Activation();
     const BufferId gate = activate && then->in != op.out ? then->in : kNoBuffer;
-    return [op, weight = *weight, bias = *bias, k, n, activate, activation, gate](
-               const StepPlace<T>& place, Stream& stream) {
+    return [op, weight, bias, k, n, activate, activation, gate](const StepPlace<T>& place,
+                                                                Stream& stream) {
       cuda::Project<T, T>(stream,
                           {.x = place.buffer(op.in),
                            .weight = weight,
@@ -166,7 +163,7 @@ class Lowering {
   }
 
   StepOr operator()(const RopeStoreOp& op) {
-    if (absl::Status status = MakeRopeTables(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(MakeRopeTables());
     return
         [op, cos = cos_, sin = sin_, dim = static_cast<int32_t>(config_.rotary_dim()),
          heads = static_cast<int32_t>(config_.heads)](const StepPlace<T>& place, Stream& stream) {
@@ -192,9 +189,7 @@ class Lowering {
     }
     cuda::Xsa xsa = {.form = XsaFormOf(op), .eps = config_.xsa.eps};
     if (!op.xsa_gate.empty()) {
-      const absl::StatusOr<const float*> gate = LoadGate(op.xsa_gate);
-      if (!gate.ok()) return gate.status();
-      xsa.gate = *gate;
+      SLUICE_ASSIGN_OR_RETURN(xsa.gate, LoadGate(op.xsa_gate));
     }
     const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
     const auto heads = static_cast<int32_t>(config_.heads);
@@ -233,35 +228,31 @@ class Lowering {
 
   StepOr operator()(const MixOp& op) {
     const int64_t count = Width(op.out) / op.repeat;
-    const auto a_weight = weights_.Load<T>(source_, op.a_weight, count);
-    if (!a_weight.ok()) return a_weight.status();
-    const auto b_weight = weights_.Load<T>(source_, op.b_weight, count);
-    if (!b_weight.ok()) return b_weight.status();
-    return [op, a_weight = *a_weight, b_weight = *b_weight, dim = Width32(op.out)](
-               const StepPlace<T>& place, Stream& stream) {
-      cuda::Mix<T>(stream, {.a = place.buffer(op.a),
-                            .a_weight = a_weight,
-                            .b = Buffer(op.b, place),
-                            .b_weight = b_weight,
-                            .repeat = static_cast<int32_t>(op.repeat),
-                            .dim = dim,
-                            .rows = place.rows(),
-                            .out = place.buffer(op.out)});
-    };
+    SLUICE_ASSIGN_OR_RETURN(const T* const a_weight, weights_.Load<T>(source_, op.a_weight, count));
+    SLUICE_ASSIGN_OR_RETURN(const T* const b_weight, weights_.Load<T>(source_, op.b_weight, count));
+    return
+        [op, a_weight, b_weight, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
+          cuda::Mix<T>(stream, {.a = place.buffer(op.a),
+                                .a_weight = a_weight,
+                                .b = Buffer(op.b, place),
+                                .b_weight = b_weight,
+                                .repeat = static_cast<int32_t>(op.repeat),
+                                .dim = dim,
+                                .rows = place.rows(),
+                                .out = place.buffer(op.out)});
+        };
   }
 
   // The head runs separately (engine/cuda/cuda_head.h).
   StepOr operator()(const HeadOp& op) {
-    const auto head = weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn, Width(op.in),
-                                            config_.vocab_size);
-    if (!head.ok()) return head.status();
-    const auto bias = weights_.Load<T>(source_, op.bias, config_.vocab_size);
-    if (!bias.ok()) return bias.status();
-    head_ = {*head, *bias, op.soft_cap};
+    SLUICE_ASSIGN_OR_RETURN(const auto head,
+                            weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn,
+                                                  Width(op.in), config_.vocab_size));
+    SLUICE_ASSIGN_OR_RETURN(const auto bias,
+                            weights_.Load<T>(source_, op.bias, config_.vocab_size));
+    head_ = {head, bias, op.soft_cap};
     if (const auto shape = ShapeOf(graph_, op, config_.vocab_size, kHalf); shape && dense_) {
-      const absl::StatusOr<const DenseLayer*> layer = dense_->Find(*shape, *head, nullptr);
-      if (!layer.ok()) return layer.status();
-      head_.layer = *layer;
+      SLUICE_ASSIGN_OR_RETURN(head_.layer, dense_->Find(*shape, head, nullptr));
     }
     return CudaStep<T>();
   }
@@ -322,11 +313,10 @@ class Lowering {
   }
 
   absl::StatusOr<const float*> LoadGate(const std::string& name) {
-    const absl::StatusOr<Tensor> alpha = source_.Find(name, {config_.heads});
-    if (!alpha.ok()) return alpha.status();
+    SLUICE_ASSIGN_OR_RETURN(const Tensor alpha, source_.Find(name, {config_.heads}));
     std::vector<float> gate;
     for (int64_t h = 0; h < config_.heads; ++h) {
-      const double value = kernels::LoadAsFloat(alpha->data, alpha->dtype, h);
+      const double value = kernels::LoadAsFloat(alpha.data, alpha.dtype, h);
       gate.push_back(static_cast<float>(std::tanh(value)));
     }
     return weights_.Put(gate);
@@ -345,11 +335,8 @@ class Lowering {
         sin.push_back(static_cast<float>(std::sin(direction * angle)));
       }
     }
-    const auto cos_on_device = weights_.Put(cos), sin_on_device = weights_.Put(sin);
-    if (!cos_on_device.ok()) return cos_on_device.status();
-    if (!sin_on_device.ok()) return sin_on_device.status();
-    cos_ = *cos_on_device;
-    sin_ = *sin_on_device;
+    SLUICE_ASSIGN_OR_RETURN(cos_, weights_.Put(cos));
+    SLUICE_ASSIGN_OR_RETURN(sin_, weights_.Put(sin));
     return absl::OkStatus();
   }
 
@@ -375,7 +362,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   LoweredCudaModel<T> lowered;
   lowered.steps.push_back(
       TileStep<T>(static_cast<int32_t>(model.config.heads / model.config.kv_heads)));
-  if (absl::Status status = lowering.Lower(&lowered.steps); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.steps));
   lowered.head = lowering.head();
   lowered.workspace_bytes = lowering.workspace_bytes();
   return lowered;

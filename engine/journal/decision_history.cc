@@ -20,8 +20,8 @@ std::vector<ExplainedWait> RecentWaits::Since(MonoTime since) const {
 
 void DecisionHistory::Add(const Request& request, const absl::Status& status,
                           const RequestTrace& trace, RequestHistory history) {
-  if (capacity_ == 0 || request.id.empty()) return;
-  const size_t hash = std::hash<std::string_view>()(request.id);
+  if (capacity_ == 0 || request.spec->id.empty()) return;
+  const size_t hash = std::hash<std::string_view>()(request.spec->id);
   MutexLock lock(&mu_);
   if (explanations_.size() < capacity_) {
     explanations_.emplace_back();
@@ -29,9 +29,9 @@ void DecisionHistory::Add(const Request& request, const absl::Status& status,
   }
   hashes_[next_] = hash;
   Explanation& explanation = explanations_[next_];
-  explanation.request_id = request.id;
-  explanation.model = request.model->name;
-  explanation.version = request.model->version;
+  explanation.request_id = request.spec->id;
+  explanation.model = request.spec->model->name;
+  explanation.version = request.spec->model->version;
   explanation.status = status;
   explanation.trace = trace;
   explanation.waits = std::move(history.waits);

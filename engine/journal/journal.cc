@@ -110,16 +110,16 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(
 Journal::Journal(int file, std::function<void(std::string_view)> notice)
     : file_(file), notice_(std::move(notice)) {
   buffer_.reserve(kBufferBytes);
-  thread_ = std::thread([this] { Run(); });
+  writing_.reserve(kBufferBytes);
+  writer_.emplace(Clock::Real(), /*first=*/MonoTime::max(), [this] {
+    WriteLines();
+    return MonoTime::max();
+  });
 }
 
 Journal::~Journal() {
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    changed_.Signal();
-  }
-  thread_.join();
+  writer_.reset();
+  WriteLines();
   close(file_);
 }
 
@@ -136,7 +136,7 @@ void Journal::Append(size_t most_bytes, const Write& write) {
     Line(&buffer_, "dropped").Add("lines", std::exchange(unwritten_gap_, 0));
   }
   write(&buffer_);
-  if (idle) changed_.Signal();
+  if (idle) writer_->Wake();
 }
 
 void Journal::OnPush(const WaitingSequence& sequence, bool arrival) {
@@ -223,29 +223,25 @@ int64_t Journal::dropped_lines() const {
   return dropped_lines_;
 }
 
-void Journal::Run() {
-  std::string writing;
-  writing.reserve(kBufferBytes);
-  bool noticed = false;
-  mu_.Lock();
-  while (true) {
-    while (buffer_.empty() && !stopping_) changed_.Wait(&mu_);
-    if (buffer_.empty()) break;
-    writing.swap(buffer_);
-    mu_.Unlock();
-    const bool written = WriteAll(writing);
-    const int64_t lost = written ? 0 : std::count(writing.begin(), writing.end(), '\n');
-    writing.clear();
-    mu_.Lock();
-    unwritten_gap_ += lost;
-    dropped_lines_ += lost;
-    if (dropped_lines_ == 0 || noticed) continue;
-    noticed = true;
-    mu_.Unlock();
+void Journal::WriteLines() {
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      if (buffer_.empty()) return;
+      writing_.swap(buffer_);
+    }
+    const bool written = WriteAll(writing_);
+    const int64_t lost = written ? 0 : std::count(writing_.begin(), writing_.end(), '\n');
+    writing_.clear();
+    {
+      MutexLock lock(&mu_);
+      unwritten_gap_ += lost;
+      dropped_lines_ += lost;
+      if (dropped_lines_ == 0 || noticed_loss_) continue;
+    }
+    noticed_loss_ = true;
     notice_("the journal loses lines: the disk is full, failing or too slow");
-    mu_.Lock();
   }
-  mu_.Unlock();
 }
 
 bool Journal::WriteAll(std::string_view bytes) const {

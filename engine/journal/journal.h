@@ -22,13 +22,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "base/periodic_thread.h"
 #include "engine/backend.h"
 #include "engine/schedule/scheduler.h"
 
@@ -78,20 +79,23 @@ class Journal : public SchedulerObserver {
   // Appends a line of at most `most_bytes` to the buffer by `write`, or counts it as dropped.
   template <typename Write>
   void Append(size_t most_bytes, const Write& write);
-  void Run();
+  // Empties the buffer. Called by the thread, and once after its end.
+  void WriteLines();
   bool WriteAll(std::string_view bytes) const;
 
   const int file_;
   const std::function<void(std::string_view)> notice_;
 
   mutable Mutex mu_;
-  CondVar changed_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::string buffer_ ABSL_GUARDED_BY(mu_);         // whole lines, within its capacity
   int64_t unwritten_gap_ ABSL_GUARDED_BY(mu_) = 0;  // lines lost since the last dropped line
   int64_t dropped_lines_ ABSL_GUARDED_BY(mu_) = 0;
 
-  std::thread thread_;  // last, since it uses the other members
+  // Used by WriteLines alone.
+  std::string writing_;
+  bool noticed_loss_ = false;
+
+  std::optional<PeriodicThread> writer_;  // woken when the buffer is no longer empty
 };
 
 }  // namespace sluice

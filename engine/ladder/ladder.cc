@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -98,13 +99,12 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
     return absl::InvalidArgumentError(
         absl::StrCat("min_tokens is ", options.min_tokens, ", must be at least 1"));
   }
-  absl::StatusOr<std::vector<int32_t>> capacities = MakeLadderStrategy(options)->Capacities(limits);
-  if (!capacities.ok()) return capacities.status();
-
-  const Ladder dense = MakePackedLadder(*std::move(capacities), limits);
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> capacities,
+                          MakeLadderStrategy(options)->Capacities(limits));
+  const Ladder dense = MakePackedLadder(std::move(capacities), limits);
   std::vector<int32_t> ascending;
   for (const Bucket& bucket : dense.buckets()) ascending.push_back(bucket.tokens);
-  return MakePackedLadder(Thin(ascending, static_cast<size_t>(options.max_buckets)), limits);
+  return MakePackedLadder(Thin(ascending, options.max_buckets), limits);
 }
 
 Ladder BuildPaddedLadder(PolicyKind policy, const LadderLimits& limits, int32_t max_positions) {

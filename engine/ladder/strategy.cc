@@ -83,7 +83,7 @@ class GeometricStrategy : public LadderStrategy {
 class HardwareAwareStrategy : public LadderStrategy {
  public:
   HardwareAwareStrategy(int32_t floor, int32_t max_buckets)
-      : floor_(floor), max_buckets_(static_cast<size_t>(max_buckets)) {}
+      : floor_(floor), max_buckets_(max_buckets) {}
 
   absl::StatusOr<std::vector<int32_t>> Capacities(const LadderLimits& limits) const override {
     std::vector<int32_t> capacities;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 #include "engine/model/safetensors.h"
 
 namespace sluice {
@@ -36,11 +37,10 @@ absl::Status InFile(const std::string& file_name, const absl::Status& status) {
 using Shards = std::map<std::string, std::vector<std::string>>;
 
 absl::StatusOr<Shards> ParseIndex(std::string_view text) {
-  auto document = ParseJson(text, kMaxIndexDepth);
-  if (!document.ok()) return document.status();
+  SLUICE_ASSIGN_OR_RETURN(auto document, ParseJson(text, kMaxIndexDepth));
   const auto no_map = absl::InvalidArgumentError("weight_map is not an object of file names");
-  if (!document->is_object() || !document->contains("weight_map")) return no_map;
-  const nlohmann::json& weight_map = (*document)["weight_map"];
+  if (!document.is_object() || !document.contains("weight_map")) return no_map;
+  const nlohmann::json& weight_map = document["weight_map"];
   if (!weight_map.is_object()) return no_map;
   Shards shards;
   for (const auto& [tensor, file] : weight_map.items()) {
@@ -74,20 +74,18 @@ int64_t Tensor::elements() const {
 absl::StatusOr<Checkpoint> Checkpoint::Open(const Directory& directory) {
   Checkpoint checkpoint;
   if (!directory.Has(kSingleFile) && directory.Has(kIndexFile)) {
-    if (absl::Status status = checkpoint.AddShards(directory); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(checkpoint.AddShards(directory));
     return checkpoint;
   }
-  auto file = directory.Map(kSingleFile);
-  if (!file.ok()) return file.status();
-  if (absl::Status status = checkpoint.Add(*file, kSingleFile); !status.ok()) return status;
+  SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(kSingleFile));
+  SLUICE_RETURN_IF_ERROR(checkpoint.Add(file, kSingleFile));
   return checkpoint;
 }
 
 absl::StatusOr<Checkpoint> Checkpoint::OpenFile(const std::string& path) {
-  auto file = MappedFile::Open(path);
-  if (!file.ok()) return file.status();
+  SLUICE_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path));
   Checkpoint checkpoint;
-  if (absl::Status status = checkpoint.Add(*file, path); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(checkpoint.Add(file, path));
   return checkpoint;
 }
 
@@ -112,16 +110,14 @@ absl::Status Checkpoint::Add(std::shared_ptr<const MappedFile> file, const std::
 }
 
 absl::Status Checkpoint::AddShards(const Directory& directory) {
-  auto text = directory.Read(kIndexFile, kMaxIndexBytes);
-  if (!text.ok()) return text.status();
-  auto shards = ParseIndex(*text);
+  SLUICE_ASSIGN_OR_RETURN(auto text, directory.Read(kIndexFile, kMaxIndexBytes));
+  auto shards = ParseIndex(text);
   if (!shards.ok()) return InFile(kIndexFile, shards.status());
 
   size_t found = 0;
   for (const auto& [shard, tensors] : *shards) {
-    auto file = directory.Map(shard);
-    if (!file.ok()) return file.status();
-    if (absl::Status status = Add(*file, shard); !status.ok()) return status;
+    SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(shard));
+    SLUICE_RETURN_IF_ERROR(Add(file, shard));
     for (const std::string& tensor : tensors) {
       if (Has(tensor) || unsupported_.contains(tensor)) continue;
       return InFile(shard, absl::InvalidArgumentError(

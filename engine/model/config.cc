@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/model/config_reader.h"
 
 namespace sluice {
@@ -255,14 +256,13 @@ int64_t ModelConfig::rotary_dim() const {
 }
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
-  auto document = ParseJson(text, kMaxConfigDepth);
-  if (!document.ok()) return document.status();
-  if (!document->is_object()) return absl::InvalidArgumentError("is not a JSON object");
+  SLUICE_ASSIGN_OR_RETURN(auto document, ParseJson(text, kMaxConfigDepth));
+  if (!document.is_object()) return absl::InvalidArgumentError("is not a JSON object");
 
   absl::Status status;
-  ObjectReader root(*document, "", &status);
-  const Architecture& architecture = FindArchitecture(*document, root);
-  RefuseUnsupported(*document, architecture, root);
+  ObjectReader root(document, "", &status);
+  const Architecture& architecture = FindArchitecture(document, root);
+  RefuseUnsupported(document, architecture, root);
   ModelConfig config;
   config.architecture = architecture.name;
   config.family = architecture.family;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -54,16 +55,15 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const Descriptor& file,
                                                                   const std::string& name) {
-  const absl::StatusOr<size_t> size = SizeOf(file, name);
-  if (!size.ok()) return size.status();
+  SLUICE_ASSIGN_OR_RETURN(const size_t size, SizeOf(file, name));
   void* data = nullptr;
-  if (*size > 0) {  // an empty file cannot be mapped
-    data = mmap(nullptr, *size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (size > 0) {  // an empty file cannot be mapped
+    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
     if (data == MAP_FAILED) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", Shown(name)));
     }
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(data, *size));
+  return std::shared_ptr<const MappedFile>(new MappedFile(data, size));
 }
 
 MappedFile::~MappedFile() {
@@ -80,9 +80,8 @@ absl::StatusOr<Directory> Directory::Open(const std::string& path) {
 
 absl::StatusOr<Directory> Directory::OpenBeneath(std::shared_ptr<const RootDirectory> root,
                                                  const std::string& path) {
-  absl::StatusOr<Descriptor> descriptor = root->OpenBeneath(path, O_RDONLY | O_DIRECTORY);
-  if (!descriptor.ok()) return descriptor.status();
-  Directory directory(*std::move(descriptor));
+  SLUICE_ASSIGN_OR_RETURN(Descriptor descriptor, root->OpenBeneath(path, O_RDONLY | O_DIRECTORY));
+  Directory directory(std::move(descriptor));
   directory.root_ = std::move(root);
   directory.path_ = path;
   return directory;
@@ -90,7 +89,7 @@ absl::StatusOr<Directory> Directory::OpenBeneath(std::shared_ptr<const RootDirec
 
 // The file is opened non-blocking, so that a FIFO under the name cannot hang before it is refused.
 absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int flags) const {
-  if (absl::Status status = CheckPlainName(name); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckPlainName(name));
   if (root_ != nullptr) return root_->OpenBeneath(absl::StrCat(path_, "/", name), flags);
   Descriptor entry(
       openat(descriptor_.get(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -109,16 +108,15 @@ bool Directory::Has(const std::string& name) const {
 }
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> Directory::Map(const std::string& name) const {
-  const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
-  if (!file.ok()) return file.status();
-  return MappedFile::Map(*file, name);
+  SLUICE_ASSIGN_OR_RETURN(const Descriptor file, OpenEntry(name, O_RDONLY));
+  return MappedFile::Map(file, name);
 }
 
 absl::StatusOr<std::string> Directory::Fingerprint() const {
-  const absl::StatusOr<std::vector<std::string>> names = ListNames(descriptor_, kMaxModelFiles);
-  if (!names.ok()) return names.status();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                          ListNames(descriptor_, kMaxModelFiles));
   std::string fingerprint;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (!BelongsToModel(name)) continue;
     const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
     struct stat info {};
@@ -130,23 +128,21 @@ absl::StatusOr<std::string> Directory::Fingerprint() const {
 }
 
 absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_bytes) const {
-  const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
-  if (!file.ok()) return file.status();
-  const absl::StatusOr<size_t> size = SizeOf(*file, name);
-  if (!size.ok()) return size.status();
-  if (*size > max_bytes) {
+  SLUICE_ASSIGN_OR_RETURN(const Descriptor file, OpenEntry(name, O_RDONLY));
+  SLUICE_ASSIGN_OR_RETURN(const size_t size, SizeOf(file, name));
+  if (size > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Shown(name), " has ", *size, " bytes, the limit is ", max_bytes));
+        absl::StrCat(Shown(name), " has ", size, " bytes, the limit is ", max_bytes));
   }
-  std::string text(*size, '\0');
+  std::string text(size, '\0');
   size_t have = 0;
   while (have < text.size()) {
     const ssize_t got =
-        pread(file->get(), text.data() + have, text.size() - have, static_cast<off_t>(have));
+        pread(file.get(), text.data() + have, text.size() - have, static_cast<off_t>(have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
     if (got == 0) break;  // the file was truncated meanwhile
-    have += static_cast<size_t>(got);
+    have += got;
   }
   text.resize(have);
   return text;

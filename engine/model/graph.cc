@@ -188,7 +188,7 @@ class Builder {
   }
 
   void AddLayer(int32_t layer) {
-    const auto skips = static_cast<int64_t>(skips_.size());
+    const auto skips = std::ssize(skips_);
     const int64_t hidden = config_.hidden_size, late = layer - skips;
     if (late >= 0 && late < skips) {
       AddScaled(residual_, skips_[skips - 1 - late],

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace sluice {
 namespace {
 
@@ -38,20 +40,17 @@ absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
                                                 const std::string& weight, const std::string& bias,
                                                 int64_t rows, int64_t width) {
   StoredLinear linear;
-  absl::StatusOr<Tensor> found = checkpoint.Find(weight, {rows, width});
-  if (!found.ok()) return found.status();
-  linear.weight_ = *std::move(found);
-  if (bias.empty()) return linear;
-  found = checkpoint.Find(bias, {rows});
-  if (!found.ok()) return found.status();
-  linear.bias_ = *std::move(found);
+  SLUICE_ASSIGN_OR_RETURN(linear.weight_, checkpoint.Find(weight, {rows, width}));
+  if (!bias.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(linear.bias_, checkpoint.Find(bias, {rows}));
+  }
   return linear;
 }
 
 double StoredLinear::At(int64_t row, std::span<const double> state) const {
   constexpr int64_t kBlock = 512;
   float values[kBlock];
-  const auto width = static_cast<int64_t>(state.size());
+  const auto width = std::ssize(state);
   double sum = 0;
   for (int64_t first = 0; first < width; first += kBlock) {
     const int64_t count = std::min(kBlock, width - first);
@@ -71,15 +70,13 @@ absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
     const std::string module =
         checkpoint.Has("bert.pooler.dense.weight") ? "bert.pooler.dense" : "pooler.dense";
     classifier.pooler_module_ = module;
-    auto pooler =
-        StoredLinear::Find(checkpoint, module + ".weight", module + ".bias", width, width);
-    if (!pooler.ok()) return pooler.status();
-    classifier.pooler_ = *std::move(pooler);
+    SLUICE_ASSIGN_OR_RETURN(classifier.pooler_, StoredLinear::Find(checkpoint, module + ".weight",
+                                                                   module + ".bias", width, width));
   }
-  auto linear = StoredLinear::Find(checkpoint, "classifier.weight",
-                                   wanted.bias ? "classifier.bias" : "", wanted.labels, width);
-  if (!linear.ok()) return linear.status();
-  classifier.classifier_ = *std::move(linear);
+  SLUICE_ASSIGN_OR_RETURN(
+      classifier.classifier_,
+      StoredLinear::Find(checkpoint, "classifier.weight", wanted.bias ? "classifier.bias" : "",
+                         wanted.labels, width));
   return classifier;
 }
 
@@ -101,10 +98,8 @@ void Classifier::Score(std::span<const double> pooled, std::vector<double>* scor
 absl::StatusOr<ItemHead> ItemHead::Find(const ModelConfig& config, const HeadOp& op,
                                         const Checkpoint& checkpoint) {
   ItemHead head;
-  auto rows = StoredLinear::Find(checkpoint, op.weight.name, op.bias.name, config.vocab_size,
-                                 config.hidden_size);
-  if (!rows.ok()) return rows.status();
-  head.rows_ = *std::move(rows);
+  SLUICE_ASSIGN_OR_RETURN(head.rows_, StoredLinear::Find(checkpoint, op.weight.name, op.bias.name,
+                                                         config.vocab_size, config.hidden_size));
   head.soft_cap_ = op.soft_cap;
   return head;
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -37,16 +38,14 @@ bool IsRepositoryName(std::string_view name) {
 }
 
 absl::StatusOr<ModelRepository> ModelRepository::Open(const std::string& path) {
-  auto root = RootDirectory::Open(path);
-  if (!root.ok()) return root.status();
-  return ModelRepository(*std::move(root));
+  SLUICE_ASSIGN_OR_RETURN(auto root, RootDirectory::Open(path));
+  return ModelRepository(std::move(root));
 }
 
 absl::StatusOr<std::vector<ModelRepository::Found>> ModelRepository::List() const {
-  const absl::StatusOr<std::vector<std::string>> names = root_->List("", kMaxEntries);
-  if (!names.ok()) return names.status();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, root_->List("", kMaxEntries));
   std::vector<Found> found;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (!IsRepositoryName(name)) continue;
     Found model = Inspect(name);
     const bool directory = model.status.code() != absl::StatusCode::kFailedPrecondition;

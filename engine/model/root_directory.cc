@@ -14,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -47,7 +48,7 @@ class Walk {
       struct stat info;
       if (next.get() < 0 || fstat(next.get(), &info) != 0) return Failed();
       if (S_ISLNK(info.st_mode)) {
-        if (absl::Status status = Follow(next, name); !status.ok()) return status;
+        SLUICE_RETURN_IF_ERROR(Follow(next, name));
       } else if (ahead_.empty()) {
         return Opened(name);
       } else if (stack_.size() == kMaxFolders) {
@@ -72,7 +73,7 @@ class Walk {
     char target[PATH_MAX];
     const ssize_t size = readlinkat(link.get(), "", target, sizeof(target));
     if (size < 0) return Failed();
-    const std::string_view text(target, static_cast<size_t>(size));
+    const std::string_view text(target, size);
     if (text.starts_with('/')) return Leaves(name);
     if (++links_ > kMaxLinks) {
       return absl::InvalidArgumentError(
@@ -134,9 +135,8 @@ absl::StatusOr<Descriptor> RootDirectory::OpenBeneath(std::string_view path, int
 
 absl::StatusOr<std::vector<std::string>> RootDirectory::List(std::string_view path,
                                                              size_t most) const {
-  const absl::StatusOr<Descriptor> directory = OpenBeneath(path, O_RDONLY | O_DIRECTORY);
-  if (!directory.ok()) return directory.status();
-  return ListNames(*directory, most);
+  SLUICE_ASSIGN_OR_RETURN(const Descriptor directory, OpenBeneath(path, O_RDONLY | O_DIRECTORY));
+  return ListNames(directory, most);
 }
 
 absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory, size_t most) {

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -77,8 +78,7 @@ absl::StatusOr<SafetensorsEntry> ReadEntry(const std::string& name, const json& 
   const std::optional<uint64_t> element_bytes =
       dtype.is_string() ? ElementBytes(dtype.get_ref<const std::string&>()) : std::nullopt;
   if (!element_bytes) return Invalid(name, "unknown dtype");
-  auto shape = ReadShape(name, value["shape"]);
-  if (!shape.ok()) return shape.status();
+  SLUICE_ASSIGN_OR_RETURN(auto shape, ReadShape(name, value["shape"]));
 
   const json& offsets = value["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
@@ -91,13 +91,13 @@ absl::StatusOr<SafetensorsEntry> ReadEntry(const std::string& name, const json& 
     return Invalid(name, absl::StrCat("data_offsets [", begin, ", ", end, "] exceed the ",
                                       data.size(), " bytes of data"));
   }
-  const std::optional<uint64_t> bytes = ShapeBytes(*shape, *element_bytes);
+  const std::optional<uint64_t> bytes = ShapeBytes(shape, *element_bytes);
   if (!bytes || *bytes != end - begin) {
     return Invalid(
         name, absl::StrCat("data_offsets span ", end - begin, " bytes, its shape and dtype need ",
                            bytes ? absl::StrCat(*bytes) : "more than 2^64"));
   }
-  return SafetensorsEntry{name, dtype.get<std::string>(), *std::move(shape),
+  return SafetensorsEntry{name, dtype.get<std::string>(), std::move(shape),
                           data.substr(begin, end - begin)};
 }
 
@@ -136,15 +136,14 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view 
   std::vector<SafetensorsEntry> entries;
   for (const auto& [name, value] : header->items()) {
     if (name == "__metadata__") continue;
-    auto entry = ReadEntry(name, value, data);
-    if (!entry.ok()) return entry.status();
-    entries.push_back(*std::move(entry));
+    SLUICE_ASSIGN_OR_RETURN(auto entry, ReadEntry(name, value, data));
+    entries.push_back(std::move(entry));
   }
   // An empty tensor is at the same place as the one that follows it.
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
   });
-  if (absl::Status status = CheckFilled(entries, data); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckFilled(entries, data));
   return entries;
 }
 

@@ -98,7 +98,7 @@ void TextStream::Settle(size_t tokens) {
     --begin;
     settled_bytes_ = size();
   }
-  window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(begin));
+  window_.erase(window_.begin(), window_.begin() + begin);
   settled_ = tokens - begin;
 }
 

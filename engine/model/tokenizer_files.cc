@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/hugging_face.h"
 #include "engine/model/tokenizer/sentencepiece.h"
 
@@ -58,9 +59,8 @@ class BoundedTokenizer final : public Tokenizer {
 // Returns an empty object if the file is not there.
 absl::StatusOr<json> ReadSettings(const Directory& directory, const char* file) {
   if (!directory.Has(file)) return json::object();
-  const auto text = directory.Read(file, kMaxSettingsBytes);
-  if (!text.ok()) return text.status();
-  auto document = ParseJson(*text, kMaxSidecarDepth);
+  SLUICE_ASSIGN_OR_RETURN(const auto text, directory.Read(file, kMaxSettingsBytes));
+  auto document = ParseJson(text, kMaxSidecarDepth);
   if (!document.ok()) return Named(file, document.status());
   if (!document->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(file, " is not a JSON object"));
@@ -99,13 +99,12 @@ std::optional<bool> Flag(const json& settings, const char* key) {
 absl::StatusOr<SpecialTokens> ReadSpecialTokens(const Directory& directory) {
   SpecialTokens specials;
   for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
-    const auto settings = ReadSettings(directory, file);
-    if (!settings.ok()) return settings.status();
-    ReadTokens(*settings, &specials);
-    if (const auto flag = Flag(*settings, "add_bos_token")) specials.add_bos = flag;
-    if (const auto flag = Flag(*settings, "add_eos_token")) specials.add_eos = flag;
-    const auto it = settings->find("tokenizer_class");
-    if (it != settings->end()) specials.tokenizer_class = TokenText(*it);
+    SLUICE_ASSIGN_OR_RETURN(const auto settings, ReadSettings(directory, file));
+    ReadTokens(settings, &specials);
+    if (const auto flag = Flag(settings, "add_bos_token")) specials.add_bos = flag;
+    if (const auto flag = Flag(settings, "add_eos_token")) specials.add_eos = flag;
+    const auto it = settings.find("tokenizer_class");
+    if (it != settings.end()) specials.tokenizer_class = TokenText(*it);
   }
   return specials;
 }
@@ -119,22 +118,19 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& 
   const bool hugging_face = directory.Has(kHuggingFace);
   const char* file = hugging_face ? kHuggingFace : kSentencePiece;
   if (!hugging_face && !directory.Has(kSentencePiece)) return nullptr;
-  const auto bytes = directory.Read(file, kMaxTokenizerBytes);
-  if (!bytes.ok()) return bytes.status();
-  const auto specials = ReadSpecialTokens(directory);
-  if (!specials.ok()) return specials.status();
-  auto tokenizer = hugging_face ? tokenize::ParseHuggingFace(*bytes, *specials)
-                                : tokenize::ParseSentencePiece(*bytes, *specials);
+  SLUICE_ASSIGN_OR_RETURN(const auto bytes, directory.Read(file, kMaxTokenizerBytes));
+  SLUICE_ASSIGN_OR_RETURN(const auto specials, ReadSpecialTokens(directory));
+  auto tokenizer = hugging_face ? tokenize::ParseHuggingFace(bytes, specials)
+                                : tokenize::ParseSentencePiece(bytes, specials);
   if (!tokenizer.ok()) return Named(file, tokenizer.status());
   return std::make_unique<BoundedTokenizer>(*std::move(tokenizer), vocab_size);
 }
 
 absl::StatusOr<std::vector<int32_t>> LoadEndTokens(const Directory& directory, int64_t vocab_size) {
   constexpr char kFile[] = "generation_config.json";
-  const auto settings = ReadSettings(directory, kFile);
-  if (!settings.ok()) return settings.status();
+  SLUICE_ASSIGN_OR_RETURN(const auto settings, ReadSettings(directory, kFile));
   absl::Status status;
-  ObjectReader root(*settings, absl::StrCat(kFile, ": "), &status);
+  ObjectReader root(settings, absl::StrCat(kFile, ": "), &status);
   const std::vector<int64_t> ends = root.Integers("eos_token_id", 0, vocab_size - 1);
   if (ends.size() > kMaxEndTokens) {
     root.Fail("eos_token_id", absl::StrCat("names more than ", kMaxEndTokens, " tokens"));

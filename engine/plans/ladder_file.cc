@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
 #include "base/stable_hash.h"
+#include "base/status_macros.h"
 #include "engine/journal/schedule_json.h"
 
 namespace sluice {
@@ -66,9 +67,8 @@ absl::Status CheckKey(const json& document,
     return absl::InvalidArgumentError("\"for\" is not an object");
   }
   for (const auto& [name, expected] : key) {
-    const absl::StatusOr<std::string> found = StringFromJson(*of, name);
-    if (!found.ok()) return found.status();
-    if (*found != expected) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string found, StringFromJson(*of, name));
+    if (found != expected) {
       return absl::FailedPreconditionError(
           absl::StrCat("it is for another ", name, ": not ", expected));
     }
@@ -113,20 +113,16 @@ LadderFile::LadderFile(std::string path, const Model& model, const BackendInfo& 
 }
 
 absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
-  const absl::StatusOr<std::string> text = ReadWhole(path_);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<json> document = ParseJson(*text, kMostDepth);
-  if (!document.ok()) return document.status();
-  if (!document->is_object() || document->value("sluice_ladder", json()) != kFormat) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadWhole(path_));
+  SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMostDepth));
+  if (!document.is_object() || document.value("sluice_ladder", json()) != kFormat) {
     return absl::InvalidArgumentError("it is no ladder file of this format");
   }
-  if (absl::Status status = CheckKey(*document, key_); !status.ok()) return status;
-  absl::StatusOr<Ladder> ladder = LadderFromJson(ObjectAt(*document, "ladder"));
-  if (!ladder.ok()) return ladder.status();
-  absl::StatusOr<CostState> costs = CostsFromJson(ObjectAt(*document, "costs"));
-  if (!costs.ok()) return costs.status();
-  if (absl::Status status = CheckLargest(*ladder, limits_); !status.ok()) return status;
-  return Content{*std::move(ladder), *std::move(costs)};
+  SLUICE_RETURN_IF_ERROR(CheckKey(document, key_));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, LadderFromJson(ObjectAt(document, "ladder")));
+  SLUICE_ASSIGN_OR_RETURN(CostState costs, CostsFromJson(ObjectAt(document, "costs")));
+  SLUICE_RETURN_IF_ERROR(CheckLargest(ladder, limits_));
+  return Content{std::move(ladder), std::move(costs)};
 }
 
 absl::Status LadderFile::Write(const Ladder& ladder, const CostState& costs) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 
@@ -67,11 +68,10 @@ absl::Status PlanCache::Prepare(const Bucket& bucket) {
 }
 
 absl::Status PlanCache::PublishEager(const Bucket& bucket) {
-  absl::StatusOr<std::unique_ptr<Plan>> plan = executable_->Eager(bucket);
-  if (!plan.ok()) return plan.status();
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable_->Eager(bucket));
   MutexLock lock(&mu_);
   Entry& entry = entries_[bucket];
-  entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
+  entry.plan = std::make_shared<const CachedPlan>(std::move(plan), entry.use);
   Publish();
   return absl::OkStatus();
 }

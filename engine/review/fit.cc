@@ -34,11 +34,11 @@ class Fitter {
       best_.swap(next_);
       // The least cost of exactly `used` capacities is convex in it, because the segment cost is
       // Monge.
-      if (!(best_[static_cast<size_t>(n)] < least)) {
+      if (!(best_[n] < least)) {
         before_.pop_back();
         break;
       }
-      least = best_[static_cast<size_t>(n)];
+      least = best_[n];
     }
     return Path(n);
   }
@@ -60,8 +60,7 @@ class Fitter {
     double least = std::numeric_limits<double>::infinity();
     int32_t argument = low;
     for (int32_t i = low; i <= std::min(high, middle - 1); ++i) {
-      const double total = best_[static_cast<size_t>(i)] +
-                           (cumulated_[m] - cumulated_[static_cast<size_t>(i)]) * cost_[m];
+      const double total = best_[i] + (cumulated_[m] - cumulated_[i]) * cost_[m];
       if (total < least) {
         least = total;
         argument = i;
@@ -76,8 +75,8 @@ class Fitter {
   std::vector<int32_t> Path(int32_t last) const {
     std::vector<int32_t> capacities(before_.size());
     for (size_t used = before_.size(); used > 0; --used) {
-      capacities[used - 1] = tokens_[static_cast<size_t>(last)];
-      last = before_[used - 1][static_cast<size_t>(last)];
+      capacities[used - 1] = tokens_[last];
+      last = before_[used - 1][last];
     }
     return capacities;
   }

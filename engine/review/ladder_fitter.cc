@@ -70,7 +70,7 @@ Ladder LadderFitter::Fit(std::span<const WeightedSize> totals) const {
           return prices_.seconds(
               {.tokens = tokens, .sequences = std::min(tokens, limits_.max_sequences)});
         }));
-  } while (capacities.size() > static_cast<size_t>(options_.max_buckets) && --count > 0);
+  } while (std::ssize(capacities) > options_.max_buckets && --count > 0);
   return Prune(MakePackedLadder(std::move(capacities), limits_), totals);
 }
 

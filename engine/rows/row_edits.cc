@@ -14,10 +14,10 @@ bool PenalisesGenerated(const EditRules& rules) {
 // apply to them.
 bool PenalisesPrompt(const EditRules& rules) { return rules.repetition_penalty != 1.0f; }
 
-std::vector<int32_t> EndingTokens(const Request& request) {
-  std::vector<int32_t> tokens = request.stop.ids;
-  if (!request.stop.ignore_eos) {
-    const std::vector<int32_t>& eos = request.model->config.eos_token_ids;
+std::vector<int32_t> EndingTokens(const RequestSpec& spec) {
+  std::vector<int32_t> tokens = spec.stop.ids;
+  if (!spec.stop.ignore_eos) {
+    const std::vector<int32_t>& eos = spec.model->config.eos_token_ids;
     tokens.insert(tokens.end(), eos.begin(), eos.end());
   }
   std::sort(tokens.begin(), tokens.end());
@@ -27,20 +27,20 @@ std::vector<int32_t> EndingTokens(const Request& request) {
 
 }  // namespace
 
-bool RowEdits::Wanted(const Request& request) {
-  return PenalisesGenerated(request.edits) || !request.edits.bias.empty() ||
-         !request.edits.allowed.empty() || request.stop.min_tokens > 0;
+bool RowEdits::Wanted(const RequestSpec& spec) {
+  return PenalisesGenerated(spec.edits) || !spec.edits.bias.empty() ||
+         !spec.edits.allowed.empty() || spec.stop.min_tokens > 0;
 }
 
-RowEdits::RowEdits(const Request& request, std::span<const int32_t> prompt, int32_t max_generated)
-    : request_(request) {
-  const EditRules& rules = request.edits;
+RowEdits::RowEdits(const RequestSpec& spec, std::span<const int32_t> prompt, int32_t max_generated)
+    : spec_(spec) {
+  const EditRules& rules = spec.edits;
   edits_.repetition = rules.repetition_penalty;
   edits_.presence = rules.presence_penalty;
   edits_.frequency = rules.frequency_penalty;
   edits_.bias = rules.bias;
   edits_.allowed = rules.allowed;
-  if (request.stop.min_tokens > 0) ending_ = EndingTokens(request);
+  if (spec.stop.min_tokens > 0) ending_ = EndingTokens(spec);
   if (PenalisesPrompt(rules)) {
     for (const int32_t token : prompt) See(token, 0);
   }
@@ -61,22 +61,22 @@ void RowEdits::See(int32_t token, int32_t generated) {
 }
 
 void RowEdits::Keep(int32_t token) {
-  if (PenalisesGenerated(request_.edits)) See(token, 1);
+  if (PenalisesGenerated(spec_.edits)) See(token, 1);
 }
 
 const kernels::LogitEdits* RowEdits::At(int32_t index) {
   edits_.seen = seen_;
   edits_.banned = {};
-  if (index < request_.stop.min_tokens) edits_.banned = ending_;
+  if (index < spec_.stop.min_tokens) edits_.banned = ending_;
   const bool edits_any = !edits_.seen.empty() || !edits_.bias.empty() || !edits_.banned.empty() ||
                          !edits_.allowed.empty();
   return edits_any ? &edits_ : nullptr;
 }
 
-bool Ends(const Request& request, int32_t token) {
-  const StopRules& stop = request.stop;
+bool Ends(const RequestSpec& spec, int32_t token) {
+  const StopRules& stop = spec.stop;
   if (std::binary_search(stop.ids.begin(), stop.ids.end(), token)) return true;
-  const std::vector<int32_t>& eos = request.model->config.eos_token_ids;
+  const std::vector<int32_t>& eos = spec.model->config.eos_token_ids;
   return !stop.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end();
 }
 

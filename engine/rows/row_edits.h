@@ -7,31 +7,31 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/request.h"
+#include "kernels/sampling.h"
 
 namespace sluice {
 
 class RowEdits {
  public:
-  // Returns whether the request edits logits at all; min_tokens counts as an edit.
-  static bool Wanted(const Request& request);
+  // Returns whether the request edits logits at all, min_tokens included.
+  static bool Wanted(const RequestSpec& spec);
 
-  // `request` outlives it. Memory for `max_generated` tokens is reserved, so that Keep allocates
+  // `spec` outlives it. Memory for `max_generated` tokens is reserved, so that Keep allocates
   // nothing for these.
-  RowEdits(const Request& request, std::span<const int32_t> prompt, int32_t max_generated);
-  // Not copied, since At returns views into it.
-  RowEdits(const RowEdits&) = delete;
+  RowEdits(const RequestSpec& spec, std::span<const int32_t> prompt, int32_t max_generated);
+  RowEdits(const RowEdits&) = delete;  // At returns views into it
   RowEdits& operator=(const RowEdits&) = delete;
 
   // Records that the row goes on with `token`, which was drawn.
   void Keep(int32_t token);
-  // Returns the edits for the draw of generated token `index`, or nullptr if there are none. Valid
-  // until the next call.
+  // Returns the edits for the draw of generated token `index`, valid until the next call; nullptr
+  // if there are none.
   const kernels::LogitEdits* At(int32_t index);
 
  private:
   void See(int32_t token, int32_t generated);
 
-  const Request& request_;
+  const RequestSpec& spec_;
   // The tokens that have a penalty, and their indices in `seen_`.
   std::vector<kernels::SeenToken> seen_;
   absl::flat_hash_map<int32_t, int32_t> places_;
@@ -39,8 +39,8 @@ class RowEdits {
   kernels::LogitEdits edits_;
 };
 
-// Returns whether `token` ends a row: the model's eos unless it is ignored, or one of the
-// request's.
-bool Ends(const Request& request, int32_t token);
+// Returns whether the token ends a row: one of the request's, or the model's eos unless it is
+// ignored.
+bool Ends(const RequestSpec& spec, int32_t token);
 
 }  // namespace sluice

@@ -66,7 +66,7 @@ bool RowStates::Wanted(const Request& request) { return (request.outputs & kOfSt
 
 int64_t RowStates::Bytes(const Request& request) {
   constexpr int64_t kPools = 3;
-  const ModelConfig& config = request.model->config;
+  const ModelConfig& config = request.spec->model->config;
   return static_cast<int64_t>(sizeof(RowStates)) +
          kPools * config.hidden_size * static_cast<int64_t>(sizeof(double)) +
          (config.hidden_size + config.serving.classifier.labels) *
@@ -74,13 +74,13 @@ int64_t RowStates::Bytes(const Request& request) {
 }
 
 RowStates::RowStates(const Request& request, int32_t length) : request_(request) {
-  const ModelConfig& config = request.model->config;
+  const ModelConfig& config = request.spec->model->config;
   const auto want = [&](std::optional<StatePool>* pool, OutputMask output, Pooling pooling) {
     if ((request.outputs & output) == 0) return;
     pool->emplace(pooling, length, config.hidden_size);
     only_last_ &= pooling == Pooling::kLast;
   };
-  want(&embedding_, kOutputEmbedding, request.states.pooling);
+  want(&embedding_, kOutputEmbedding, request.spec->states.pooling);
   want(&classified_, kOutputScores, config.serving.classifier.pooling);
   want(&last_, kOutputCandidates, Pooling::kLast);
 }
@@ -112,7 +112,7 @@ bool RowStates::Finish(int32_t row, Reply* reply) {
 bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
   const std::span<const double> mean = embedding_->Mean();
   std::vector<double> state(mean.begin(), mean.end());
-  if (request_.states.normalize) {
+  if (request_.spec->states.normalize) {
     double squares = 0;
     for (const double value : state) squares += value * value;
     const double length = std::max(std::sqrt(squares), kLeastLength);
@@ -123,8 +123,8 @@ bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
 
 bool RowStates::WriteScores(int32_t row, Reply* reply) {
   std::vector<double> scores;
-  request_.model->classifier->Score(classified_->Mean(), &scores);
-  Rescale(request_.states.scores, scores);
+  request_.spec->model->classifier->Score(classified_->Mean(), &scores);
+  Rescale(request_.spec->states.scores, scores);
   return Write(scores, reply->scores.data() + static_cast<size_t>(row) * scores.size());
 }
 
@@ -133,9 +133,9 @@ bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
   std::vector<double> scores;
   for (const int32_t id : request_.candidates.Of(row)) {
     scores.push_back(id < 0 ? -std::numeric_limits<double>::infinity()
-                            : request_.model->items->Score(id, state));
+                            : request_.spec->model->items->Score(id, state));
   }
-  Rescale(request_.states.candidates, scores);
+  Rescale(request_.spec->states.candidates, scores);
   return Write(
       scores, reply->candidate_scores.data() + request_.candidates.begin[static_cast<size_t>(row)]);
 }

@@ -13,12 +13,13 @@ int64_t BytesOf(const std::vector<T>& vector) {
   return static_cast<int64_t>(vector.size() * sizeof(T));
 }
 
-bool Generates(const Request& request) { return request.max_tokens > 1; }
+bool Generates(const Request& request) { return request.spec->max_tokens > 1; }
 
 int64_t FixedBytes(const Request& request) {
-  auto bytes = static_cast<int64_t>(sizeof(ActiveRequest));
-  bytes += BytesOf(request.edits.bias) + BytesOf(request.edits.allowed) + BytesOf(request.stop.ids);
-  for (const std::string& text : request.stop.texts) bytes += static_cast<int64_t>(text.size());
+  auto bytes = static_cast<int64_t>(sizeof(ActiveRequest) + sizeof(RequestSpec));
+  const RequestSpec& spec = *request.spec;
+  bytes += BytesOf(spec.edits.bias) + BytesOf(spec.edits.allowed) + BytesOf(spec.stop.ids);
+  for (const std::string& text : spec.stop.texts) bytes += static_cast<int64_t>(text.size());
   bytes += BytesOf(request.inputs);
   for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
     bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
@@ -35,12 +36,12 @@ int64_t TopBytes(const Request& request) {
 
 int64_t RowBytes(const Request& request) {
   auto bytes = static_cast<int64_t>(sizeof(RequestRow) + sizeof(int32_t));
-  if (RowEdits::Wanted(request)) bytes += static_cast<int64_t>(sizeof(RowEdits));
-  if (!request.stop.texts.empty()) bytes += static_cast<int64_t>(sizeof(TextStream));
-  bytes += request.num_top * TopBytes(request);
+  if (RowEdits::Wanted(*request.spec)) bytes += static_cast<int64_t>(sizeof(RowEdits));
+  if (!request.spec->stop.texts.empty()) bytes += static_cast<int64_t>(sizeof(TextStream));
+  bytes += request.spec->num_top * TopBytes(request);
   if (RowStates::Wanted(request)) bytes += RowStates::Bytes(request);
   if ((request.outputs & kOutputLogits) != 0) {
-    bytes += request.model->config.vocab_size * static_cast<int64_t>(sizeof(float));
+    bytes += request.spec->model->config.vocab_size * static_cast<int64_t>(sizeof(float));
   }
   return bytes;
 }
@@ -51,9 +52,9 @@ constexpr int64_t kSeenBytes = sizeof(kernels::SeenToken) + 2 * sizeof(int32_t);
 int64_t PromptTokenBytes(const Request& request) {
   int64_t bytes = sizeof(int32_t);
   if (Generates(request)) bytes += sizeof(int32_t);
-  if (request.edits.repetition_penalty != 1.0f) bytes += kSeenBytes;
+  if (request.spec->edits.repetition_penalty != 1.0f) bytes += kSeenBytes;
   if ((request.outputs & kOutputPromptLogprobs) != 0) bytes += sizeof(float);
-  const ModelConfig& config = request.model->config;
+  const ModelConfig& config = request.spec->model->config;
   if ((request.outputs & kOutputDiagnostics) != 0 && config.xsa.Any()) {
     bytes += 2 * config.layers * config.heads * static_cast<int64_t>(sizeof(float));
   }
@@ -64,8 +65,8 @@ int64_t PromptTokenBytes(const Request& request) {
 int64_t GeneratedTokenBytes(const Request& request) {
   int64_t bytes = sizeof(GeneratedToken);
   if (Generates(request)) bytes += sizeof(int32_t);
-  if (RowEdits::Wanted(request)) bytes += kSeenBytes;
-  return bytes + request.num_top * TopBytes(request);
+  if (RowEdits::Wanted(*request.spec)) bytes += kSeenBytes;
+  return bytes + request.spec->num_top * TopBytes(request);
 }
 
 // What is at other positions is something else, and no prefix of it: only rows of equal offset share
@@ -99,9 +100,9 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
   trace.received = received;
   trace.queued = queued;
   trace.prompt_tokens = static_cast<int64_t>(request.tokens.size());
-  const auto max_positions = static_cast<int32_t>(request.model->config.max_positions);
-  if (!request.stop.texts.empty()) {
-    stop_texts_ = std::make_shared<const StopTexts>(request.stop.texts);
+  const auto max_positions = static_cast<int32_t>(request.spec->model->config.max_positions);
+  if (!request.spec->stop.texts.empty()) {
+    stop_texts_ = std::make_shared<const StopTexts>(request.spec->stop.texts);
   }
   int32_t offset = 0;
   for (int32_t i = 0; i < request.rows(); ++i) {
@@ -110,16 +111,17 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.sequence.row = &row;
     row.index = i;
     row.prompt.offset = offset;
-    row.prompt.length = request.lengths[static_cast<size_t>(i)];
+    row.prompt.length = request.spec->lengths[static_cast<size_t>(i)];
     // The last token may be drawn at the last position, and is not computed any more.
-    row.generation.limit = std::min(request.max_tokens, max_positions + 1 - row.prompt.length);
-    row.sequence.waiting.priority = request.priority;
+    row.generation.limit =
+        std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
+    row.sequence.waiting.priority = request.spec->priority;
     row.sequence.waiting.queued = queued;
     row.sequence.waiting.deadline = request.deadline;
     row.sequence.history =
         std::span(request.tokens)
             .subspan(static_cast<size_t>(offset), static_cast<size_t>(row.prompt.length));
-    AlignRow(request.model->config, &row);
+    AlignRow(request.spec->model->config, &row);
     row.sequence.waiting.generates = row.generation.limit > 1;
     row.sequence.scored = Wants(kOutputPromptLogprobs);
     row.sequence.sampled_end = row.generation.limit > 0 || Wants(kOutputLogits);
@@ -133,7 +135,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     PrepareGeneration(&row);
     offset += row.prompt.length;
   }
-  const size_t steps = rows.size() * static_cast<size_t>(std::max(request.max_tokens, 1));
+  const size_t steps = rows.size() * static_cast<size_t>(std::max(request.spec->max_tokens, 1));
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
 }
 
@@ -145,17 +147,18 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
     row->generation.tokens.assign(row->sequence.history.begin(), row->sequence.history.end());
     row->sequence.history = row->generation.tokens;
   }
-  if (RowEdits::Wanted(request)) {
+  if (RowEdits::Wanted(*request.spec)) {
     const std::span<const int32_t> prompt =
         request.inputs.empty() ? row->sequence.history : std::span<const int32_t>();
-    row->generation.edits = std::make_unique<RowEdits>(request, prompt, row->generation.limit);
+    row->generation.edits =
+        std::make_unique<RowEdits>(*request.spec, prompt, row->generation.limit);
   }
   if (stop_texts_ != nullptr) {
-    row->generation.text = std::make_unique<TextStream>(request.model->tokenizer.get(), stop_texts_,
-                                                        request.stop.min_tokens);
+    row->generation.text = std::make_unique<TextStream>(request.spec->model->tokenizer.get(),
+                                                        stop_texts_, request.spec->stop.min_tokens);
   }
   if (Wants(kOutputTopCandidates)) {
-    row->candidates.ids.resize(static_cast<size_t>(request.num_top));
+    row->candidates.ids.resize(static_cast<size_t>(request.spec->num_top));
     row->candidates.logprobs.resize(row->candidates.ids.size());
     if (Wants(kOutputTopScores)) row->candidates.scores.resize(row->candidates.ids.size());
   }
@@ -163,7 +166,7 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
 
 void ActiveRequest::AllocateReply() {
   if (std::exchange(reply_allocated, true)) return;
-  const ModelConfig& config = request.model->config;
+  const ModelConfig& config = request.spec->model->config;
   reply.finish.assign(rows.size(), FinishReason::kNone);
   if (Wants(kOutputLogits)) {
     reply.logits.resize(rows.size() * static_cast<size_t>(config.vocab_size));
@@ -185,11 +188,11 @@ void ActiveRequest::AllocateReply() {
 RequestLoad LoadOf(const Request& request) {
   const auto tokens = static_cast<int64_t>(request.tokens.size());
   const int64_t rows = request.rows();
-  const int64_t generated = rows * request.max_tokens;
+  const int64_t generated = rows * request.spec->max_tokens;
   return {.tokens = tokens + generated,
           .bytes = FixedBytes(request) + rows * RowBytes(request) +
                    tokens * PromptTokenBytes(request) + generated * GeneratedTokenBytes(request),
-          .priority = request.priority};
+          .priority = request.spec->priority};
 }
 
 }  // namespace sluice

@@ -28,7 +28,7 @@ StepDelivery::StepDelivery(size_t most_rows) {
 // Decides the row's outcome and appends the token that it keeps.
 void StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
   const ExecutionSlot::Result result = slot->Collect(i);
-  const bool spoiled = FaultsOn() && InjectNan(FaultPoint::kDeliver, row->owner->request.id);
+  const bool spoiled = FaultsOn() && InjectNan(FaultPoint::kDeliver, row->owner->request.spec->id);
   if (!result.finite || spoiled) {
     row->outcome = RequestRow::Outcome::kNotFinite;
     return;
@@ -39,7 +39,7 @@ void StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
   }
   if (result.drawn == nullptr) return Finish(row, FinishReason::kNone);
   const int32_t token = result.drawn->token;
-  if (Ends(row->owner->request, token)) return Finish(row, FinishReason::kStop);
+  if (Ends(*row->owner->request.spec, token)) return Finish(row, FinishReason::kStop);
   const bool candidates = !row->candidates.ids.empty();
   tokens_.push_back(
       {.row = row->index,

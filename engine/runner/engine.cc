@@ -81,12 +81,22 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                    MonoTime received) override {
-    const ModelTable::Lease served = table_.FindSnapshot(request.model.get());
+    const ModelTable::Lease served = table_.FindSnapshot(request.spec->model.get());
     if (served == nullptr) {
-      observer_->OnRejected(request.model ? request.model->name : "", Rejection::kUnknownModel);
+      observer_->OnRejected(request.spec->model ? request.spec->model->name : "",
+                            Rejection::kUnknownModel);
       return absl::NotFoundError("the request's model is not served");
     }
     return served->runner().Submit(std::move(request), std::move(sink), received);
+  }
+
+  absl::StatusOr<RequestId> ResolveAndSubmit(std::string_view name, std::string_view version,
+                                             MakeSubmission make, MonoTime received) override {
+    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
+    if (!served.ok()) return served.status();
+    absl::StatusOr<Submission> made = make((*served)->model());
+    if (!made.ok()) return made.status();
+    return (*served)->runner().Submit(std::move(made->request), std::move(made->sink), received);
   }
 
   void Cancel(RequestId id) override {
@@ -190,6 +200,15 @@ class EngineImpl : public Engine {
 };
 
 }  // namespace
+
+absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::string_view version,
+                                                   MakeSubmission make, MonoTime received) {
+  const absl::StatusOr<std::shared_ptr<const Model>> model = Resolve(name, version);
+  if (!model.ok()) return model.status();
+  absl::StatusOr<Submission> made = make(*model);
+  if (!made.ok()) return made.status();
+  return Submit(std::move(made->request), std::move(made->sink), received);
+}
 
 std::unique_ptr<Engine> Engine::Create(const EngineOptions& options, Backend* backend, Clock* clock,
                                        Observer* observer) {

@@ -172,7 +172,7 @@ void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
   const bool logits = row->generation.count == 0 && active.Wants(kOutputLogits);
   if (row->generation.limit == 0 && !logits) return;
   SampledRow last = SampledAt(sequence, row->length() - 1);
-  last.params = request.sampling;
+  last.params = request.spec->sampling;
   last.params.token_index = static_cast<uint64_t>(row->generation.count);
   last.params.sample = static_cast<uint32_t>(row->index);
   if (row->generation.edits != nullptr)
@@ -182,7 +182,7 @@ void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
   }
   last.excluded = request.excluded.Of(row->index);
   if (!row->candidates.ids.empty()) {
-    last.num_top = request.num_top;
+    last.num_top = request.spec->num_top;
     last.top_ids = row->candidates.ids.data();
     last.top_logprobs = row->candidates.logprobs.data();
     if (!row->candidates.scores.empty()) last.top_scores = row->candidates.scores.data();

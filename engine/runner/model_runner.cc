@@ -14,15 +14,15 @@ namespace {
 
 void CheckInvariants(const Request& request) {
   SLUICE_CHECK(request.rows() >= 1);
-  SLUICE_CHECK(request.priority >= 1 && request.priority <= kPriorityLevels);
-  SLUICE_CHECK(request.max_tokens >= 0 && request.num_top >= 0);
+  SLUICE_CHECK(request.spec->priority >= 1 && request.spec->priority <= kPriorityLevels);
+  SLUICE_CHECK(request.spec->max_tokens >= 0 && request.spec->num_top >= 0);
   int64_t tokens = 0;
-  for (int32_t length : request.lengths) {
+  for (int32_t length : request.spec->lengths) {
     SLUICE_CHECK(length >= 1);
     tokens += length;
   }
   SLUICE_CHECK(tokens == static_cast<int64_t>(request.tokens.size()));
-  const int64_t width = request.model->config.input_width;
+  const int64_t width = request.spec->model->config.input_width;
   SLUICE_CHECK(request.inputs.empty() ||
                static_cast<int64_t>(request.inputs.size()) == tokens * width);
 }
@@ -71,7 +71,7 @@ AdmissionControl::Refusal ModelRunner::Reserve(const Request& request, const Req
 absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<Sink> sink,
                                               MonoTime received) {
   CheckInvariants(request);
-  if (absl::Status fault = InjectRequestFault(FaultPoint::kAdmit, request.id); !fault.ok()) {
+  if (absl::Status fault = InjectRequestFault(FaultPoint::kAdmit, request.spec->id); !fault.ok()) {
     return Refuse({Rejection::kQueueFull, std::move(fault)});
   }
   const MonoTime now = clock_->Now();
@@ -87,7 +87,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   for (RequestRow& row : active->rows) {
     row.sequence.kv.ids.reserve(MostPagesOf(row, prepared_.kv.page_tokens));
   }
-  absl::Status fault = InjectRequestFault(FaultPoint::kQueue, active->request.id);
+  absl::Status fault = InjectRequestFault(FaultPoint::kQueue, active->request.spec->id);
   refusal = {Rejection::kQueueFull, std::move(fault)};
   {
     MutexLock lock(&state_.mu);

@@ -281,7 +281,7 @@ absl::Status StepPipeline::InjectStepFault(FaultPoint point,
   if (!FaultsOn()) return absl::OkStatus();
   return InjectFault(point, [rows](std::string_view id) {
     return std::any_of(rows.begin(), rows.end(),
-                       [id](const RequestRow* row) { return row->owner->request.id == id; });
+                       [id](const RequestRow* row) { return row->owner->request.spec->id == id; });
   });
 }
 
@@ -290,7 +290,7 @@ StepNeeds StepPipeline::Needs(const StepRows& rows) const {
   for (const RequestRow* row : rows.rows) {
     const ActiveRequest& active = *row->owner;
     if (active.Wants(kOutputTopCandidates)) {
-      needs.num_top = std::max(needs.num_top, active.request.num_top);
+      needs.num_top = std::max(needs.num_top, active.request.spec->num_top);
     }
   }
   return needs;

@@ -69,14 +69,16 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, c
 // sequences allow.
 Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
              const std::shared_ptr<const Model>& model) {
-  Request request;
-  request.model = model;
-  if (!model->generates()) request.max_tokens = 0;
+  auto spec = std::make_shared<RequestSpec>();
+  spec->model = model;
+  if (!model->generates()) spec->max_tokens = 0;
   int32_t left = tokens;
-  while (left > 0 && request.rows() < bucket.sequences) {
-    request.lengths.push_back(std::min(left, longest));
-    left -= request.lengths.back();
+  while (left > 0 && std::ssize(spec->lengths) < bucket.sequences) {
+    spec->lengths.push_back(std::min(left, longest));
+    left -= spec->lengths.back();
   }
+  Request request;
+  request.spec = std::move(spec);
   request.tokens.resize(static_cast<size_t>(tokens - left));
   for (size_t i = 0; i < request.tokens.size(); ++i) {
     request.tokens[i] = static_cast<int32_t>(static_cast<int64_t>(i) % model->config.vocab_size);

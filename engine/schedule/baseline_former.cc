@@ -32,7 +32,7 @@ BatchSize CutToFit(const Ladder& ladder, std::vector<WaitingSequence*>* waiting)
     size = larger;
   }
   SLUICE_CHECK(size.sequences > 0);
-  waiting->resize(static_cast<size_t>(size.sequences));
+  waiting->resize(size.sequences);
   return size;
 }
 
@@ -84,7 +84,7 @@ BatchSize BaselineFormer::Gather(const SequenceQueue& queue, const Ladder& ladde
     queue.Front(kWindow, batch);
     KeepColumn(ladder, batch);
   } else {
-    queue.Front(static_cast<size_t>(ladder.max_sequences()), batch);
+    queue.Front(ladder.max_sequences(), batch);
   }
   return CutToFit(ladder, batch);
 }

@@ -70,8 +70,7 @@ void BatchCandidates::PickUrgent(const SequenceQueue& queue, MonoTime until) {
     if (ordered_.size() == kMostUrgent) break;
     const auto it = std::lower_bound(others_.begin(), others_.end(), sequence, before);
     if (it == others_.end() || *it != sequence) continue;  // a decode, or too far back
-    if (allowance_[static_cast<size_t>(it - others_.begin())] >
-        static_cast<int32_t>(ordered_.size())) {
+    if (allowance_[it - others_.begin()] > static_cast<int32_t>(ordered_.size())) {
       ordered_.push_back(sequence);
     }
   }

@@ -212,8 +212,7 @@ void CutAndFill::TrialBatch::Add(WaitingSequence* sequence) {
 void CutAndFill::Assemble(const SequenceQueue& queue, TrialBatch* best,
                           std::vector<WaitingSequence*>* batch) {
   const auto before = [&](const auto* a, const auto* b) { return queue.Before(*a, *b); };
-  const auto ordered =
-      best->members.begin() + static_cast<std::ptrdiff_t>(candidates_.decodes().size());
+  const auto ordered = best->members.begin() + candidates_.decodes().size();
   std::sort(ordered, best->members.end(), before);
   std::merge(best->members.begin(), ordered, ordered, best->members.end(),
              std::back_inserter(*batch), before);

@@ -38,18 +38,19 @@ struct DecisionTime {
 };
 
 // Observes every operation of a Scheduler in order, before its effect; together they suffice to
-// repeat the run. Called wherever the scheduler is, so it must be quick.
+// repeat the run. Called wherever the scheduler is, so it must be quick. Methods do nothing unless
+// overridden.
 class SchedulerObserver {
  public:
   virtual ~SchedulerObserver() = default;
-  virtual void OnPush(const WaitingSequence& sequence, bool arrival) = 0;
-  virtual void OnRemove(const WaitingSequence& sequence) = 0;
-  virtual void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) = 0;
+  virtual void OnPush(const WaitingSequence& sequence, bool arrival) {}
+  virtual void OnRemove(const WaitingSequence& sequence) {}
+  virtual void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) {}
   // `batch` is empty if the decision is to wait.
   virtual void OnDecide(const DecisionTime& at, const BatchDecision& decision,
-                        std::span<WaitingSequence* const> batch) = 0;
-  virtual void OnObserve(const StepShape& step, double seconds) = 0;
-  virtual void OnLadder(const Ladder& ladder) = 0;
+                        std::span<WaitingSequence* const> batch) {}
+  virtual void OnObserve(const StepShape& step, double seconds) {}
+  virtual void OnLadder(const Ladder& ladder) {}
 };
 
 // A pure state machine: no clock, lock or thread. Not thread-safe.

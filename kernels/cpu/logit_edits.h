@@ -1,7 +1,7 @@
 // A row's logit edits in place, and back; what they mean is said at LogitEdits in sample.h.
 #pragma once
 
-#include "kernels/cpu/sample.h"
+#include "kernels/sampling.h"
 
 namespace sluice::kernels {
 

@@ -8,6 +8,7 @@
 #include "kernels/cpu/log_sum.h"
 #include "kernels/cpu/logit_edits.h"
 #include "kernels/cpu/simd/dispatch.h"
+#include "kernels/philox.h"
 
 namespace sluice::kernels {
 namespace {

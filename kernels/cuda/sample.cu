@@ -17,30 +17,30 @@ struct SampleShared {
   double sums[kWarp];
 };
 
-__device__ double Uniform(const SampleRequest& request) {
+__device__ double Uniform(const SampleParams& params) {
   const PhiloxWords words =
-      Philox(request.seed, {{static_cast<uint32_t>(request.token_index),
-                             static_cast<uint32_t>(request.token_index >> 32), request.sample, 0}});
+      Philox(params.seed, {{static_cast<uint32_t>(params.token_index),
+                            static_cast<uint32_t>(params.token_index >> 32), params.sample, 0}});
   const uint64_t bits = static_cast<uint64_t>(words.word[0]) << 32 | words.word[1];
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
 // Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be drawn.
-__device__ int32_t Draw(const Row& row, int32_t columns, const SampleRequest& request,
-                        float largest, SelectShared& shared) {
-  Weighing weighing = {.largest = largest, .divisor = fminf(request.temperature, FLT_MAX)};
-  const bool top_k = request.top_k > 0 && request.top_k < columns, top_p = request.top_p < 1.0f;
-  if (top_k && request.top_k < row.n) weighing.least_key = KthKey(row, request.top_k, shared);
+__device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& params, float largest,
+                        SelectShared& shared) {
+  Weighing weighing = {.largest = largest, .divisor = fminf(params.temperature, FLT_MAX)};
+  const bool top_k = params.top_k > 0 && params.top_k < columns, top_p = params.top_p < 1.0f;
+  if (top_k && params.top_k < row.n) weighing.least_key = KthKey(row, params.top_k, shared);
   if (top_p) {
     const uint64_t total = TotalWeight(row, weighing, shared);
-    auto nucleus = static_cast<uint64_t>(ceil(request.top_p * static_cast<double>(total)));
+    auto nucleus = static_cast<uint64_t>(ceil(params.top_p * static_cast<double>(total)));
     nucleus = nucleus < 1 ? 1 : nucleus > total ? total : nucleus;
     weighing.least_key = Find(row, weighing, nucleus - 1, shared);
   }
-  weighing.least_weight = request.min_p;
+  weighing.least_weight = params.min_p;
   weighing.by_index = !top_k && !top_p;
   const uint64_t total = TotalWeight(row, weighing, shared);
-  const auto target = static_cast<uint64_t>(Uniform(request) * static_cast<double>(total));
+  const auto target = static_cast<uint64_t>(Uniform(params) * static_cast<double>(total));
   return IndexOf(Find(row, weighing, target < total ? target : total - 1, shared));
 }
 
@@ -120,12 +120,12 @@ __device__ Choices Edit(const Row& row, const DrawEdits& edits, uint64_t* scratc
 }
 
 // Of `columns` the choices are some or all. -1: there is none.
-__device__ int32_t Choose(const Choices& choices, int32_t columns, const SampleRequest& request,
+__device__ int32_t Choose(const Choices& choices, int32_t columns, const SampleParams& params,
                           SelectShared& shared) {
   if (choices.largest_key == 0) return -1;
   int32_t chosen = IndexOf(choices.largest_key);
-  if (request.temperature > 0) {
-    chosen = Draw(choices.row, columns, request, choices.row.x[chosen], shared);
+  if (params.temperature > 0) {
+    chosen = Draw(choices.row, columns, params, choices.row.x[chosen], shared);
   }
   return choices.ids == nullptr ? chosen : choices.ids[chosen];
 }
@@ -147,7 +147,7 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
     if (request.edits != nullptr) {
       choices = Edit(row, *request.edits, args.scratch + first, shared.select);
     }
-    token = Choose(choices, row.n, request, shared.select);
+    token = Choose(choices, row.n, request.params, shared.select);
   }
   if (ThreadIndex() == 0) {
     args.outcomes[r] = {token, token < 0 ? NAN : static_cast<float>(row.x[token] - log_sum)};

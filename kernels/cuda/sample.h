@@ -1,5 +1,5 @@
 // Scoring, top-k selection and sampling of rows of logits, all in one kernel, a block per row. What
-// the fields of a draw mean is said in kernels/cpu/sample.h; results agree with it up to the rounding
+// the fields of a draw mean is said in kernels/sampling.h; results agree with it up to the rounding
 // of the weights.
 //
 // Nothing is sorted: keys (orderable value, lower index first) are unique, so the k-th largest, the
@@ -12,14 +12,14 @@
 #include <cstdint>
 
 #include "kernels/cuda/rows.h"
+#include "kernels/sampling.h"
 #include "kernels/simt/stream.h"
-#include "kernels/token_edits.h"
 
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kMaxLogits = 1 << 22;  // columns, so that sums of weights fit 63 bits
 
-// Changes to a row's logits before its token is drawn: as LogitEdits in kernels/cpu/sample.h, by the
+// Changes to a row's logits before its token is drawn: as LogitEdits in kernels/sampling.h, by the
 // same operations in the same order. Lists on the device, each of distinct tokens in [0, n); those with
 // a count of 0 are not looked at.
 struct DrawEdits {
@@ -38,13 +38,7 @@ struct DrawEdits {
 
 // One sampled row.
 struct SampleRequest {
-  uint64_t seed;
-  uint64_t token_index;
-  uint32_t sample;
-  float temperature;                 // >= 0; 0: greedy
-  int32_t top_k;                     // 0, or >= n: off
-  float top_p;                       // (0, 1]
-  float min_p;                       // [0, 1]
+  SampleParams params;
   int32_t target;                    // in [0, n): score this token; -1: draw one
   int32_t num_top;                   // candidates to report, <= n and <= max_top
   const DrawEdits* edits = nullptr;  // on the device; nullptr: none. A target has none

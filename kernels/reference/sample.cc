@@ -1,5 +1,7 @@
 #include "kernels/reference/sample.h"
 
+#include "kernels/philox.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

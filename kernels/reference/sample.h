@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/sample.h"
+#include "kernels/sampling.h"
 
 namespace sluice::kernels::reference {
 

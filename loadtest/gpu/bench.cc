@@ -54,8 +54,8 @@ T* Bench::Values(int64_t n) {
   for (T& value : pattern) value = Narrow<T>(uniform(random_));
   const PinnedMemory staging = ValueOrDie(device_.AllocatePinned(pattern.size() * sizeof(T)));
   std::memcpy(staging.get(), pattern.data(), pattern.size() * sizeof(T));
-  for (int64_t at = 0; at < n; at += static_cast<int64_t>(pattern.size())) {
-    const auto count = std::min(static_cast<int64_t>(pattern.size()), n - at);
+  for (int64_t at = 0; at < n; at += std::ssize(pattern)) {
+    const auto count = std::min(std::ssize(pattern), n - at);
     stream_->CopyToDevice(device + at, staging.get(), static_cast<size_t>(count) * sizeof(T));
   }
   OrDie(stream_->Synchronize());
@@ -78,8 +78,7 @@ double Bench::MedianOf(const std::function<void()>& run) const {
     times.push_back(seconds / calls);
     if (spent > 4 * seconds_) break;
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
-                   times.end());
+  std::nth_element(times.begin(), times.begin() + (times.size() / 2), times.end());
   return times[times.size() / 2] * 1e6;
 }
 

@@ -45,7 +45,7 @@ class Bench {
   T* Values(int64_t n);
   template <typename T>
   T* Put(std::span<const T> values) {
-    T* const device = Room<T>(static_cast<int64_t>(values.size()));
+    T* const device = Room<T>(std::ssize(values));
     Copy(device, values.data(), values.size_bytes());
     return device;
   }

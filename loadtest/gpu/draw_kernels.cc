@@ -33,15 +33,12 @@ void TimeSampling(Bench& bench, const DrawSizes& s) {
   };
   for (const Draw& draw : {Draw{"sampling, greedy", 0, 0, 1}, Draw{"sampling, top-k 50", 1, 50, 1},
                            Draw{"sampling, top-k 50, top-p 0.9", 1, 50, 0.9f}}) {
-    std::vector<cuda::SampleRequest> requests(static_cast<size_t>(s.rows));
+    std::vector<cuda::SampleRequest> requests(s.rows);
     for (size_t i = 0; i < requests.size(); ++i) {
-      requests[i] = {.seed = i,
-                     .token_index = 0,
-                     .sample = 0,
-                     .temperature = draw.temperature,
-                     .top_k = draw.top_k,
-                     .top_p = draw.top_p,
-                     .min_p = 0,
+      requests[i] = {.params = {.temperature = draw.temperature,
+                                .top_k = draw.top_k,
+                                .top_p = draw.top_p,
+                                .seed = i},
                      .target = -1,
                      .num_top = 0};
     }
@@ -106,9 +103,9 @@ void TimeSmallAlgebra(Bench& bench, int32_t batch, int32_t n) {
               .bytes = 3.0 * static_cast<double>(elements) * sizeof(float),
               .operations = 2.0 * static_cast<double>(elements) * n},
              [&] { cuda::BatchedMatMul(bench.stream(), product); });
-  std::vector<float> definite(static_cast<size_t>(elements), 0.5f);
+  std::vector<float> definite(elements, 0.5f);
   for (int64_t i = 0; i < int64_t{batch} * n; ++i) {
-    definite[static_cast<size_t>(i * n + i % n)] = static_cast<float>(n);
+    definite[i * n + i % n] = static_cast<float>(n);
   }
   const std::vector<cuda::CholeskySizes> roots = {{batch, n}};
   const cuda::CholeskyArgs root = {bench.Put(definite), bench.Put(roots), batch,

@@ -20,7 +20,7 @@ ModelConfig BenchModel(Scale scale) {
     config.vocab_size = 8192;
     config.max_positions = 2048;
   }
-  config.xsa.layers.assign(static_cast<size_t>(config.layers), true);
+  config.xsa.layers.assign(config.layers, true);
   return config;
 }
 
@@ -35,13 +35,13 @@ class Steps {
         backend_(ValueOrDie(MakeCudaBackend(std::make_unique<Borrowed>(bench.device()), {}))),
         executable_(ValueOrDie(backend_->Load(model_))),
         largest_(largest),
-        tokens_(static_cast<size_t>(largest.tokens), 1) {
+        tokens_(largest.tokens, 1) {
     for (size_t i = 0; i < results_.size(); ++i) {
       batches_.emplace_back(largest.tokens, largest.sequences,
                             static_cast<int32_t>(model_->config.max_positions),
                             backend_->info().page_tokens);
     }
-    pages_.resize(static_cast<size_t>(PageCount()));
+    pages_.resize(PageCount());
     std::iota(pages_.begin(), pages_.end(), 0);
   }
 

@@ -107,7 +107,7 @@ void TimeAttention(Bench& bench, const AttentionShape& s, const Heads& h) {
                              .tiles = tiles,
                              .tile_count = tile_count});
   const int64_t q = int64_t{rows} * h.q * h.dim;
-  const int64_t cache = static_cast<int64_t>(pages.size()) * cuda::kPageTokens * h.kv * h.dim;
+  const int64_t cache = std::ssize(pages) * cuda::kPageTokens * h.kv * h.dim;
   const cuda::AttentionArgs<T> args = {
       .q = bench.Values<T>(q),
       .sequences = on_device,

@@ -73,7 +73,7 @@ void TimeNorms(Bench& bench, const RowSizes& s) {
 
 void TimeEmbedding(Bench& bench, const RowSizes& s) {
   std::uniform_int_distribution<int32_t> token(0, s.vocab - 1);
-  std::vector<int32_t> ids(static_cast<size_t>(s.rows));
+  std::vector<int32_t> ids(s.rows);
   for (int32_t& id : ids) id = token(bench.random());
   const cuda::EmbedArgs<T> args = {.table = bench.Values<T>(int64_t{s.vocab} * s.dim),
                                    .ids = bench.Put(ids),
@@ -88,8 +88,8 @@ void TimeRope(Bench& bench, const RowSizes& s) {
   const int64_t q = int64_t{s.rows} * s.q_heads * s.head_dim;
   const int64_t kv = int64_t{s.rows} * s.kv_heads * s.head_dim;
   const size_t angles = static_cast<size_t>(s.rows) * static_cast<size_t>(s.head_dim / 2);
-  std::vector<int32_t> places(static_cast<size_t>(s.rows));
-  for (int32_t i = 0; i < s.rows; ++i) places[static_cast<size_t>(i)] = i;
+  std::vector<int32_t> places(s.rows);
+  for (int32_t i = 0; i < s.rows; ++i) places[i] = i;
   const int64_t pages = (s.rows + cuda::kPageTokens - 1) / cuda::kPageTokens * cuda::kPageTokens;
   const int64_t cache = pages * s.kv_heads * s.head_dim;
   const cuda::RopeArgs<T> args = {

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/dense_shapes.h"
 
@@ -33,7 +34,7 @@ struct Case {
   std::vector<double> seconds;
 
   double Median() {
-    const auto middle = seconds.begin() + static_cast<int64_t>(seconds.size() / 2);
+    const auto middle = seconds.begin() + (seconds.size() / 2);
     std::nth_element(seconds.begin(), middle, seconds.end());
     return *middle;
   }
@@ -106,7 +107,7 @@ bool TuneShape(Bench& bench, Scale scale, const DenseShape& shape, double second
   if (passing.empty()) return false;
   size_t workspace = 1;
   for (const auto& layer : passing) workspace = std::max(workspace, layer->workspace_bytes());
-  arrays.args.workspace = bench.Room<char>(static_cast<int64_t>(workspace));
+  arrays.args.workspace = bench.Room<char>(workspace);
   std::vector<Case> cases;
   for (const auto& layer : passing) {
     for (const int32_t count : rows) {
@@ -117,7 +118,7 @@ bool TuneShape(Bench& bench, Scale scale, const DenseShape& shape, double second
   TimeInTurn(bench, cases, seconds);
   const std::vector<double> scores = Scores(cases, rows.size());
   const auto best = std::min_element(scores.begin(), scores.end());
-  const DenseLayer& layer = *passing[static_cast<size_t>(best - scores.begin())];
+  const DenseLayer& layer = *passing[best - scores.begin()];
   OrDie(table->Add(shape, layer.algorithm(),
                    absl::StrCat(layer.Describe(), "; of ", passing.size(), ", ",
                                 std::round(1000 * std::exp(*best - scores.front())) / 1000,
@@ -164,18 +165,16 @@ absl::StatusOr<std::vector<DenseShape>> ShapesToTune(Scale scale, const std::str
   const ModelConfig config = BenchModel(scale);
   add(BuildGraph(config), config);
   if (!folder.empty()) {
-    const auto model = LoadModel("model", 1, folder);
-    if (!model.ok()) return model.status();
-    add((*model)->graph, (*model)->config);
+    SLUICE_ASSIGN_OR_RETURN(const auto model, LoadModel("model", 1, folder));
+    add(model->graph, model->config);
   }
   return std::vector<DenseShape>(shapes.begin(), shapes.end());
 }
 
 absl::StatusOr<AlgorithmTable> Tune(Bench& bench, Scale scale,
                                     const std::vector<DenseShape>& shapes, double seconds) {
-  absl::StatusOr<std::string> library = bench.device().DenseLibrary();
-  if (!library.ok()) return library.status();
-  AlgorithmTable table(bench.device().info().name, *std::move(library));
+  SLUICE_ASSIGN_OR_RETURN(std::string library, bench.device().DenseLibrary());
+  AlgorithmTable table(bench.device().info().name, std::move(library));
   const auto start = Clock::now();
   for (size_t i = 0; i < shapes.size(); ++i) {
     const double left = seconds - SecondsSince(start);

@@ -41,7 +41,7 @@ class AnswerBook {
   std::string Text() const;
 
   // Requests that Parse knew an answer to, and of these those that Prepare met.
-  int64_t known() const { return static_cast<int64_t>(baseline_.size()); }
+  int64_t known() const { return std::ssize(baseline_); }
   int64_t matched() const { return matched_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "loadtest/load/lengths.h"
 
 namespace sluice::load {
@@ -146,14 +147,12 @@ absl::Status Check(const WorkloadOptions& options, const std::vector<TraceRow>& 
 absl::StatusOr<std::vector<Arrival>> MakeSchedule(const WorkloadOptions& options,
                                                   const std::vector<TraceRow>& trace, double rate,
                                                   nanoseconds duration) {
-  if (absl::Status status = Check(options, trace, rate); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(Check(options, trace, rate));
   const int32_t prompt_cap =
       options.max_tokens_from_trace ? options.cap : options.cap - std::max(options.max_tokens, 0);
   std::unique_ptr<Lengths> lengths;
   if (options.lengths != "trace") {
-    absl::StatusOr<std::unique_ptr<Lengths>> made = MakeLengths(options.lengths, prompt_cap);
-    if (!made.ok()) return made.status();
-    lengths = *std::move(made);
+    SLUICE_ASSIGN_OR_RETURN(lengths, MakeLengths(options.lengths, prompt_cap));
   }
   // A generator of its own, so that lengths do not depend on how times are drawn.
   std::mt19937_64 random(options.seed + 1);

@@ -20,7 +20,7 @@ class ClosedLoop final : public CallSink {
         options_(options),
         live_(*live),
         judge_(options.deadline, answers),
-        lanes_(static_cast<size_t>(concurrency)) {}
+        lanes_(concurrency) {}
 
   PhaseData Run(const Channels& channels) {
     start_ = steady_clock::now();
@@ -31,8 +31,8 @@ class ClosedLoop final : public CallSink {
         options_.streaming ? MakeStreamTransport(channels, options_.streams, until_, this)
                            : MakeUnaryTransport(channels, this);
     transport_ = transport.get();
-    running_ = static_cast<int64_t>(lanes_.size());
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) Send(lane);
+    running_ = std::ssize(lanes_);
+    for (int64_t lane = 0; lane < std::ssize(lanes_); ++lane) Send(lane);
     {
       const MutexLock lock(&mu_);
       while (running_ > 0) ended_.Wait(&mu_);
@@ -48,8 +48,7 @@ class ClosedLoop final : public CallSink {
     return data;
   }
 
-  void OnAnswer(int64_t call, const Answer& answer) override {
-    const auto lane = static_cast<size_t>(call);
+  void OnAnswer(int64_t lane, const Answer& answer) override {
     CallRecord& record = lanes_[lane].back();
     record.done = steady_clock::now() - start_;
     record.outcome = judge_.Decide(record, answer);
@@ -66,12 +65,12 @@ class ClosedLoop final : public CallSink {
   }
 
   void OnPart(int64_t call) override {
-    CallRecord& record = lanes_[static_cast<size_t>(call)].back();
+    CallRecord& record = lanes_[call].back();
     if (record.first == nanoseconds{0}) record.first = steady_clock::now() - start_;
   }
 
  private:
-  void Send(size_t lane) {
+  void Send(int64_t lane) {
     const uint32_t payload = payloads_[next_.fetch_add(1) % payloads_.size()];
     CallRecord record;
     record.scheduled = record.sent = steady_clock::now() - start_;
@@ -84,7 +83,7 @@ class ClosedLoop final : public CallSink {
       deadline = std::chrono::system_clock::now() +
                  std::chrono::duration_cast<SystemTime::duration>(options_.deadline);
     }
-    transport_->Send(static_cast<int64_t>(lane), pool_.payloads()[payload].bytes, deadline);
+    transport_->Send(lane, pool_.payloads()[payload].bytes, deadline);
   }
 
   const PayloadPool& pool_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "loadtest/load/transport.h"
 
 namespace sluice::load {
@@ -63,12 +64,11 @@ std::shared_ptr<grpc::Channel> OpenChannel(
 absl::StatusOr<Channels> Connect(const std::string& address,
                                  const client::ConnectionArguments& connection, int count,
                                  std::chrono::nanoseconds timeout) {
-  const auto credentials = client::CredentialsOf(connection);
-  if (!credentials.ok()) return credentials.status();
+  SLUICE_ASSIGN_OR_RETURN(const auto credentials, client::CredentialsOf(connection));
   const auto until = std::chrono::system_clock::now() + timeout;
   Channels channels;
   for (int i = 0; i < count; ++i) {
-    channels.push_back(OpenChannel(address, connection, i, *credentials));
+    channels.push_back(OpenChannel(address, connection, i, credentials));
     if (!channels.back()->WaitForConnected(until)) {
       return absl::UnavailableError(absl::StrCat("no server at ", address));
     }

@@ -1,16 +1,20 @@
 #include "loadtest/load/daemon_metrics.h"
 
+#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "client/http_get.h"
 #include "client/metrics_text.h"
 
 namespace sluice::load {
 namespace {
+
+constexpr std::chrono::seconds kReadingInterval{1};
 
 using client::Sample;
 using client::SumOf;
@@ -40,13 +44,12 @@ void ReadBuckets(const std::vector<Sample>& samples, const std::string& model, R
 }  // namespace
 
 absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string& model) {
-  const absl::StatusOr<std::vector<Sample>> samples = client::ParseMetrics(page);
-  if (!samples.ok()) return samples.status();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Sample> samples, client::ParseMetrics(page));
   const auto sum = [&](absl::string_view name, std::map<std::string, std::string> labels = {}) {
     labels["model"] = model;
-    return SumOf(*samples, name, labels);
+    return SumOf(samples, name, labels);
   };
-  if (SumOf(*samples, "sluice_build_info", {}) == 0) {
+  if (SumOf(samples, "sluice_build_info", {}) == 0) {
     return absl::InvalidArgumentError("the metrics page is not one of sluiced");
   }
   Reading reading;
@@ -60,59 +63,38 @@ absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string&
   reading.ok = sum("sluice_requests_total", {{"code", "OK"}});
   reading.other = sum("sluice_requests_total") - reading.ok;
   reading.rejected = sum("sluice_rejected_total");
-  reading.captures = SumOf(*samples, "sluice_plan_captures_total", {});
-  ReadBuckets(*samples, model, reading);
+  reading.captures = SumOf(samples, "sluice_plan_captures_total", {});
+  ReadBuckets(samples, model, reading);
   return reading;
 }
 
 MetricsWatch::MetricsWatch(std::string address, std::string model)
     : address_(std::move(address)),
       model_(std::move(model)),
-      start_(std::chrono::steady_clock::now()),
-      first_(Take()),
-      thread_([this] { Watch(); }) {}
-
-MetricsWatch::~MetricsWatch() {
-  if (thread_.joinable()) End();
+      start_(Clock::Real()->Now()),
+      first_(Take()) {
+  thread_.emplace(Clock::Real(), start_ + kReadingInterval,
+                  [this, next = start_ + kReadingInterval]() mutable {
+                    Take().IgnoreError();
+                    return next += kReadingInterval;
+                  });
 }
 
 absl::StatusOr<std::vector<Reading>> MetricsWatch::Stop() {
-  End();
+  thread_.reset();
   absl::Status status = first_;
   status.Update(Take());
   if (!status.ok()) return status;
   return std::move(readings_);
 }
 
-void MetricsWatch::End() {
-  {
-    const MutexLock lock(&mu_);
-    stop_ = true;
-    stopping_.SignalAll();
-  }
-  thread_.join();
-}
-
-void MetricsWatch::Watch() {
-  for (int second = 1;; ++second) {
-    {
-      const MutexLock lock(&mu_);
-      const auto next = start_ + std::chrono::seconds(second);
-      while (!stop_ && std::chrono::steady_clock::now() < next) stopping_.WaitUntil(&mu_, next);
-      if (stop_) return;
-    }
-    Take().IgnoreError();
-  }
-}
-
 absl::Status MetricsWatch::Take() {
-  const std::chrono::duration<double> at = std::chrono::steady_clock::now() - start_;
-  const absl::StatusOr<std::string> page = client::HttpGet(address_, "/metrics", absl::Seconds(5));
-  if (!page.ok()) return page.status();
-  absl::StatusOr<Reading> reading = ParseReading(*page, model_);
-  if (!reading.ok()) return reading.status();
-  reading->at_s = at.count();
-  readings_.push_back(*std::move(reading));
+  const double at_s = Seconds(Clock::Real()->Now() - start_);
+  SLUICE_ASSIGN_OR_RETURN(const std::string page,
+                          client::HttpGet(address_, "/metrics", absl::Seconds(5)));
+  SLUICE_ASSIGN_OR_RETURN(Reading reading, ParseReading(page, model_));
+  reading.at_s = at_s;
+  readings_.push_back(std::move(reading));
   return absl::OkStatus();
 }
 

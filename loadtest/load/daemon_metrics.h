@@ -1,16 +1,15 @@
 // The daemon's own account of a phase, from its metrics page.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/mutex.h"
+#include "base/clock.h"
+#include "base/periodic_thread.h"
 
 namespace sluice::load {
 
@@ -52,26 +51,20 @@ class MetricsWatch {
  public:
   // `address` is HOST:PORT.
   MetricsWatch(std::string address, std::string model);
-  ~MetricsWatch();
 
-  // Ends the thread and returns the readings: the first is from construction, the last from now. The
-  // error of one of these two otherwise; readings between them may be missing, as a server under
-  // load may be slow to answer.
+  // Ends the thread and returns the readings, the first of which is from construction and the last
+  // from now, or the error of one of these two. Readings between them may be missing, as a server
+  // under load may be slow to answer. May be called once.
   absl::StatusOr<std::vector<Reading>> Stop();
 
  private:
-  void End();
-  void Watch();
   absl::Status Take();
 
   const std::string address_, model_;
-  const std::chrono::steady_clock::time_point start_;
-  std::vector<Reading> readings_;  // of the thread while it runs
-  const absl::Status first_;       // what became of the first reading
-  Mutex mu_;
-  CondVar stopping_;
-  bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  const MonoTime start_;
+  std::vector<Reading> readings_;         // used by the thread alone while it runs
+  const absl::Status first_;              // of the first reading
+  std::optional<PeriodicThread> thread_;  // last: ends before all else
 };
 
 // `first` and `last` enclose the phase with all its calls.

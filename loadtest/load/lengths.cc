@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 
 namespace sluice::load {
 
@@ -51,8 +52,8 @@ Draw LogNormal(double median, double sigma) {
 Draw Zipf(double exponent, int32_t cap) {
   std::vector<int32_t> values;
   std::vector<double> weights;
-  values.reserve(static_cast<size_t>(cap));
-  weights.reserve(static_cast<size_t>(cap));
+  values.reserve(cap);
+  weights.reserve(cap);
   for (int32_t n = 1; n <= cap; ++n) {
     values.push_back(n);
     weights.push_back(std::pow(n, -exponent));
@@ -61,9 +62,8 @@ Draw Zipf(double exponent, int32_t cap) {
 }
 
 absl::StatusOr<Draw> FromFile(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadFile(path);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<std::vector<LengthCount>> counts = ParseLengthCounts(*text);
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const absl::StatusOr<std::vector<LengthCount>> counts = ParseLengthCounts(text);
   if (!counts.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", counts.status().message()));
   }
@@ -115,10 +115,9 @@ absl::StatusOr<std::unique_ptr<Lengths>> MakeLengths(absl::string_view spec, int
   }
   constexpr absl::string_view kFile = "file:";
   const bool from_file = spec.substr(0, kFile.size()) == kFile;
-  absl::StatusOr<Draw> draw =
-      from_file ? FromFile(std::string(spec.substr(kFile.size()))) : ParseSpec(spec, cap);
-  if (!draw.ok()) return draw.status();
-  return std::make_unique<DrawnLengths>(*std::move(draw), cap);
+  SLUICE_ASSIGN_OR_RETURN(Draw draw, from_file ? FromFile(std::string(spec.substr(kFile.size())))
+                                               : ParseSpec(spec, cap));
+  return std::make_unique<DrawnLengths>(std::move(draw), cap);
 }
 
 }  // namespace sluice::load

@@ -55,10 +55,9 @@ class OpenLoop final : public CallSink {
                            : MakeUnaryTransport(channels, this);
     const CpuMeter cpu;
     std::vector<std::thread> senders;
-    senders.reserve(static_cast<size_t>(options_.senders));
+    senders.reserve(options_.senders);
     for (int i = 0; i < options_.senders; ++i) {
-      senders.emplace_back(
-          [this, i, &transport] { SendShare(static_cast<size_t>(i), *transport); });
+      senders.emplace_back([this, i, &transport] { SendShare(i, *transport); });
     }
     SleepUntil(start_ + duration_);
     data.cpu = cpu.Read();
@@ -71,7 +70,7 @@ class OpenLoop final : public CallSink {
   }
 
   void OnAnswer(int64_t call, const Answer& answer) override {
-    CallRecord& record = records_[static_cast<size_t>(call)];
+    CallRecord& record = records_[call];
     record.done = Now();
     record.outcome = judge_.Decide(record, answer);
     in_flight_.fetch_sub(1, std::memory_order_relaxed);
@@ -80,7 +79,7 @@ class OpenLoop final : public CallSink {
   }
 
   void OnPart(int64_t call) override {
-    CallRecord& record = records_[static_cast<size_t>(call)];
+    CallRecord& record = records_[call];
     if (record.first == nanoseconds{0}) record.first = Now();
   }
 
@@ -91,9 +90,9 @@ class OpenLoop final : public CallSink {
     return system_start_ + std::chrono::duration_cast<SystemTime::duration>(since_start);
   }
 
-  void SendShare(size_t first, Transport& transport) {
+  void SendShare(int64_t first, Transport& transport) {
     prctl(PR_SET_TIMERSLACK, 1UL);
-    for (size_t i = first; i < records_.size(); i += static_cast<size_t>(options_.senders)) {
+    for (int64_t i = first; i < std::ssize(records_); i += options_.senders) {
       CallRecord& record = records_[i];
       if (record.scheduled > Now()) SleepUntil(start_ + record.scheduled);
       record.sent = Now();
@@ -105,7 +104,7 @@ class OpenLoop final : public CallSink {
       const bool limited = options_.deadline.count() > 0;
       const SystemTime deadline =
           AtSystem(limited ? record.scheduled + options_.deadline : duration_ + options_.drain);
-      transport.Send(static_cast<int64_t>(i), pool_.payloads()[record.payload].bytes, deadline);
+      transport.Send(i, pool_.payloads()[record.payload].bytes, deadline);
     }
   }
 

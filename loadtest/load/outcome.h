@@ -7,17 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "loadtest/load/answers.h"
 #include "loadtest/load/transport.h"
 
 namespace sluice::load {
-
-using std::chrono::nanoseconds;
-
-inline double Seconds(nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 // All but kOk miss the objective, whatever it is.
 enum class Outcome : uint8_t {

@@ -52,7 +52,7 @@ std::vector<int32_t> DrawIds(const PayloadOptions& options, int32_t tokens, int 
   std::seed_seq seeds{options.seed, static_cast<uint64_t>(tokens), static_cast<uint64_t>(variant)};
   std::mt19937_64 random(seeds);
   std::uniform_int_distribution<int32_t> id(0, options.vocab - 1);
-  std::vector<int32_t> ids(static_cast<size_t>(tokens));
+  std::vector<int32_t> ids(tokens);
   for (int32_t& each : ids) each = id(random);
   return ids;
 }

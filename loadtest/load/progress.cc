@@ -1,6 +1,7 @@
 #include "loadtest/load/progress.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,38 +29,29 @@ std::string ProgressLine(const std::string& title, double share, int64_t sent, i
 Progress::Progress(std::ostream* out, bool terminal, std::string title, nanoseconds duration,
                    const Live* live)
     : out_(out), terminal_(terminal), title_(std::move(title)), duration_(duration), live_(*live) {
-  if (out_ != nullptr) thread_ = std::thread([this] { Run(); });
+  if (out_ == nullptr) return;
+  start_ = Clock::Real()->Now();
+  const nanoseconds period = terminal_ ? std::chrono::milliseconds(250) : std::chrono::seconds(10);
+  thread_.emplace(Clock::Real(), start_ + period, [this, period, next = start_ + period]() mutable {
+    Draw();
+    return next += period;
+  });
 }
 
 Progress::~Progress() {
-  if (!thread_.joinable()) return;
-  {
-    const MutexLock lock(&mu_);
-    end_ = true;
-    ending_.Signal();
-  }
-  thread_.join();
+  if (!thread_) return;
+  thread_.reset();
   if (terminal_) *out_ << kClearLine << std::flush;
 }
 
-void Progress::Run() {
-  const auto start = std::chrono::steady_clock::now();
-  const nanoseconds period = terminal_ ? std::chrono::milliseconds(250) : std::chrono::seconds(10);
-  for (auto next = start + period;; next += period) {
-    {
-      const MutexLock lock(&mu_);
-      while (!end_ && std::chrono::steady_clock::now() < next) ending_.WaitUntil(&mu_, next);
-      if (end_) return;
-    }
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-    const std::string line =
-        ProgressLine(title_, passed / std::chrono::duration<double>(duration_), live_.sent.load(),
-                     live_.done.load(), live_.missed.load());
-    if (terminal_) {
-      *out_ << kClearLine << line << std::flush;
-    } else {
-      *out_ << line << std::endl;
-    }
+void Progress::Draw() {
+  const std::chrono::duration<double> passed = Clock::Real()->Now() - start_;
+  const std::string line = ProgressLine(title_, passed / std::chrono::duration<double>(duration_),
+                                        live_.sent.load(), live_.done.load(), live_.missed.load());
+  if (terminal_) {
+    *out_ << kClearLine << line << std::flush;
+  } else {
+    *out_ << line << std::endl;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
 #include "loadtest/load/page_template.h"
 #include "loadtest/load/report_json.h"
 #include "loadtest/trace/trace_file.h"
@@ -12,9 +13,8 @@ namespace {
 using nlohmann::json;
 
 absl::StatusOr<json> ReadReport(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadFile(path);
-  if (!text.ok()) return text.status();
-  json report = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  json report = json::parse(text, nullptr, /*allow_exceptions=*/false);
   const bool ours = report.is_object() && report.value("tool", json()) == "sluice-load" &&
                     report.value("format", json()) == kReportFormat && report.contains("phases") &&
                     report["phases"].is_array();
@@ -30,9 +30,8 @@ absl::StatusOr<json> ReadReport(const std::string& path) {
 absl::StatusOr<std::string> MakePage(const std::vector<std::string>& paths) {
   json reports = json::array();
   for (const std::string& path : paths) {
-    absl::StatusOr<json> report = ReadReport(path);
-    if (!report.ok()) return report.status();
-    reports.push_back(*std::move(report));
+    SLUICE_ASSIGN_OR_RETURN(json report, ReadReport(path));
+    reports.push_back(std::move(report));
   }
   return RenderPage(reports);
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "loadtest/load/commit.h"
 #include "loadtest/load/peak.h"
 #include "loadtest/load/progress.h"
@@ -73,11 +74,9 @@ class Session {
 };
 
 absl::Status Session::Prepare() {
-  if (absl::Status status = ReadFiles(); !status.ok()) return status;
-  absl::StatusOr<Channels> channels =
-      Connect(options_.address, options_.connection, options_.channels, std::chrono::seconds(10));
-  if (!channels.ok()) return channels.status();
-  channels_ = *std::move(channels);
+  SLUICE_RETURN_IF_ERROR(ReadFiles());
+  SLUICE_ASSIGN_OR_RETURN(channels_, Connect(options_.address, options_.connection,
+                                             options_.channels, std::chrono::seconds(10)));
   // Who answers, for the report; a server without this method is measured all the same.
   const auto stub = inference::GRPCInferenceService::NewStub(channels_[0]);
   grpc::ClientContext context;
@@ -93,9 +92,8 @@ absl::Status Session::Prepare() {
 
 absl::Status Session::ReadFiles() {
   if (!options_.trace_path.empty()) {
-    const absl::StatusOr<std::string> text = ReadFile(options_.trace_path);
-    if (!text.ok()) return text.status();
-    absl::StatusOr<std::vector<TraceRow>> trace = ParseTrace(*text);
+    SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(options_.trace_path));
+    absl::StatusOr<std::vector<TraceRow>> trace = ParseTrace(text);
     if (!trace.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(options_.trace_path, ": ", trace.status().message()));
@@ -103,9 +101,8 @@ absl::Status Session::ReadFiles() {
     trace_ = *std::move(trace);
   }
   if (!options_.check_path.empty()) {
-    const absl::StatusOr<std::string> text = ReadFile(options_.check_path);
-    if (!text.ok()) return text.status();
-    absl::StatusOr<std::unique_ptr<AnswerBook>> book = AnswerBook::Parse(*text);
+    SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(options_.check_path));
+    absl::StatusOr<std::unique_ptr<AnswerBook>> book = AnswerBook::Parse(text);
     if (!book.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(options_.check_path, ": ", book.status().message()));
@@ -119,7 +116,7 @@ absl::Status Session::ReadFiles() {
 
 absl::Status Session::Run() {
   if (options_.find_peak) {
-    if (absl::Status status = FindPeak(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(FindPeak());
   } else {
     std::vector<Load> loads;
     loads.reserve(options_.rates.size() + options_.concurrencies.size());
@@ -127,8 +124,7 @@ absl::Status Session::Run() {
     for (int concurrency : options_.concurrencies) loads.push_back({0, concurrency});
     if (loads.empty()) loads.emplace_back();
     for (const Load& load : loads) {
-      const absl::StatusOr<bool> met = RunPhase(load);
-      if (!met.ok()) return met.status();
+      SLUICE_RETURN_IF_ERROR(RunPhase(load).status());
     }
   }
   return WriteAnswers();
@@ -137,9 +133,8 @@ absl::Status Session::Run() {
 absl::Status Session::FindPeak() {
   PeakSearch search(options_.rates.empty() ? 16 : options_.rates[0], options_.peak_tolerance);
   while (!search.done()) {
-    const absl::StatusOr<bool> met = RunPhase({search.next_rate(), 0});
-    if (!met.ok()) return met.status();
-    search.Report(*met);
+    SLUICE_ASSIGN_OR_RETURN(const bool met, RunPhase({search.next_rate(), 0}));
+    search.Report(met);
   }
   peak_ = {{"rate_per_s", search.peak()}, {"tolerance", options_.peak_tolerance}};
   if (out_ != nullptr) {
@@ -153,14 +148,13 @@ absl::Status Session::FindPeak() {
 absl::StatusOr<PhaseData> Session::Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch) {
   const nanoseconds length = options_.warm_up + options_.duration;
   // A closed loop takes its lengths from a schedule too, without its times.
-  const absl::StatusOr<std::vector<Arrival>> arrivals =
+  SLUICE_ASSIGN_OR_RETURN(
+      const std::vector<Arrival> arrivals,
       load.concurrency > 0
           ? MakeSchedule(options_.workload, trace_, 10'000, std::chrono::seconds(1))
-          : MakeSchedule(options_.workload, trace_, load.rate, length);
-  if (!arrivals.ok()) return arrivals.status();
-  if (arrivals->empty()) return absl::InvalidArgumentError("no request arrives in this duration");
-  const absl::StatusOr<std::vector<uint32_t>> payloads = pool_.Assign(*arrivals);
-  if (!payloads.ok()) return payloads.status();
+          : MakeSchedule(options_.workload, trace_, load.rate, length));
+  if (arrivals.empty()) return absl::InvalidArgumentError("no request arrives in this duration");
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<uint32_t> payloads, pool_.Assign(arrivals));
   if (answers_) answers_->Prepare(pool_.payloads());
   if (!options_.metrics_url.empty()) {
     watch = std::make_unique<MetricsWatch>(HostPort(options_.metrics_url), options_.payload.model);
@@ -168,28 +162,27 @@ absl::StatusOr<PhaseData> Session::Measure(const Load& load, std::unique_ptr<Met
   Live live;
   const Progress progress(out_, terminal_, load.Title(), length, &live);
   if (load.concurrency > 0) {
-    return RunClosedLoop(options_.run, channels_, pool_, *payloads, load.concurrency, length,
+    return RunClosedLoop(options_.run, channels_, pool_, payloads, load.concurrency, length,
                          answers_.get(), &live);
   }
-  return RunOpenLoop(options_.run, channels_, pool_, *arrivals, *payloads, length, answers_.get(),
+  return RunOpenLoop(options_.run, channels_, pool_, arrivals, payloads, length, answers_.get(),
                      &live);
 }
 
 absl::StatusOr<bool> Session::RunPhase(const Load& load) {
   std::unique_ptr<MetricsWatch> watch;
-  const absl::StatusOr<PhaseData> data = Measure(load, watch);
-  if (!data.ok()) return data.status();
-  const PhaseStats stats = Analyse(*data, options_.warm_up, options_.objective);
-  json phase = PhaseJson(stats, *data);
+  SLUICE_ASSIGN_OR_RETURN(const PhaseData data, Measure(load, watch));
+  const PhaseStats stats = Analyse(data, options_.warm_up, options_.objective);
+  json phase = PhaseJson(stats, data);
   phase["loop"] = load.concurrency > 0 ? "closed" : "open";
   if (load.concurrency > 0) phase["concurrency"] = load.concurrency;
   if (load.rate > 0) phase["rate_per_s"] = load.rate;
   std::optional<Reconciliation> counts;
   if (watch) {
-    if (absl::Status status = AddServer(*watch, *data, phase, counts); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(AddServer(*watch, data, phase, counts));
   }
   const std::vector<std::string> reasons = ReasonsAgainst(
-      options_.limits, options_.objective, options_.duration, stats, data->cpu, counts);
+      options_.limits, options_.objective, options_.duration, stats, data.cpu, counts);
   phase["verdict"] = reasons.empty() ? "VALID" : "INVALID";
   phase["reasons"] = reasons;
   Say(load, phase);
@@ -206,8 +199,7 @@ absl::Status Session::AddServer(MetricsWatch& watch, const PhaseData& data, json
   }
   int64_t ok = 0;
   for (const CallRecord& call : data.calls) ok += call.outcome == Outcome::kOk ? 1 : 0;
-  counts = Reconcile(readings->front(), readings->back(), ok,
-                     static_cast<int64_t>(data.calls.size()) - ok);
+  counts = Reconcile(readings->front(), readings->back(), ok, std::ssize(data.calls) - ok);
   phase["server"] = ServerJson(*readings, *counts);
   return absl::OkStatus();
 }
@@ -266,8 +258,8 @@ json Session::Report() const {
 
 absl::StatusOr<json> RunSession(const SessionOptions& options, std::ostream* out, bool terminal) {
   Session session(options, out, terminal);
-  if (absl::Status status = session.Prepare(); !status.ok()) return status;
-  if (absl::Status status = session.Run(); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(session.Prepare());
+  SLUICE_RETURN_IF_ERROR(session.Run());
   return session.Report();
 }
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
+
+#include "base/quantile.h"
 
 namespace sluice::load {
 namespace {
@@ -14,7 +17,9 @@ std::vector<std::pair<double, double>> Cdf(const std::vector<nanoseconds>& sorte
   constexpr int kPoints = 200;
   const double last = std::log(static_cast<double>(sorted.size()));
   const auto add = [&](double percent) {
-    points.emplace_back(percent, Seconds(Percentile(sorted, percent)) * 1e3);
+    points.emplace_back(
+        percent,
+        Seconds(QuantileOfSorted(std::span<const nanoseconds>(sorted), percent / 100)) * 1e3);
   };
   for (int i = 1; i < kPoints; ++i) add(100 * (1 - std::exp(-last * i / kPoints)));
   add(100);
@@ -40,8 +45,8 @@ std::vector<Second> BySecond(const PhaseData& data) {
   }
   for (size_t i = 0; i < seconds.size(); ++i) {
     std::sort(latencies[i].begin(), latencies[i].end());
-    seconds[i].p50 = Percentile(latencies[i], 50);
-    seconds[i].p99 = Percentile(latencies[i], 99);
+    seconds[i].p50 = QuantileOfSorted(std::span<const nanoseconds>(latencies[i]), 0.5);
+    seconds[i].p99 = QuantileOfSorted(std::span<const nanoseconds>(latencies[i]), 0.99);
   }
   return seconds;
 }
@@ -79,26 +84,18 @@ void CountAnswers(const PhaseData& data, nanoseconds warm_up, PhaseStats& stats)
 
 }  // namespace
 
-nanoseconds Percentile(absl::Span<const nanoseconds> sorted, double percent) {
-  if (sorted.empty()) return nanoseconds{0};
-  // The tolerance keeps 99 % of 1000 from being the 991st for 0.99 not being a binary fraction.
-  const double rank = std::ceil(percent / 100 * static_cast<double>(sorted.size()) - 1e-9);
-  const auto at = static_cast<size_t>(std::max(rank, 1.0)) - 1;
-  return sorted[std::min(at, sorted.size() - 1)];
-}
-
 Distribution Summarise(std::vector<nanoseconds> values) {
   Distribution summary;
   if (values.empty()) return summary;
   std::sort(values.begin(), values.end());
-  summary.count = static_cast<int64_t>(values.size());
+  summary.count = std::ssize(values);
   summary.mean = std::accumulate(values.begin(), values.end(), nanoseconds{0}) / summary.count;
   summary.min = values.front();
-  summary.p50 = Percentile(values, 50);
-  summary.p90 = Percentile(values, 90);
-  summary.p95 = Percentile(values, 95);
-  summary.p99 = Percentile(values, 99);
-  summary.p999 = Percentile(values, 99.9);
+  summary.p50 = QuantileOfSorted(std::span<const nanoseconds>(values), 0.5);
+  summary.p90 = QuantileOfSorted(std::span<const nanoseconds>(values), 0.9);
+  summary.p95 = QuantileOfSorted(std::span<const nanoseconds>(values), 0.95);
+  summary.p99 = QuantileOfSorted(std::span<const nanoseconds>(values), 0.99);
+  summary.p999 = QuantileOfSorted(std::span<const nanoseconds>(values), 0.999);
   summary.max = values.back();
   return summary;
 }

@@ -13,10 +13,6 @@
 
 namespace sluice::load {
 
-// Nearest rank: the smallest value that at least `percent` of the values do not exceed. 0 for none.
-// `sorted` ascends, `percent` in (0, 100].
-nanoseconds Percentile(absl::Span<const nanoseconds> sorted, double percent);
-
 struct Distribution {
   int64_t count = 0;
   nanoseconds mean{0}, min{0}, p50{0}, p90{0}, p95{0}, p99{0}, p999{0}, max{0};

@@ -123,7 +123,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<inference::ModelInfer
     writes_.pop_front();
     --unanswered_;
     if (!ok) {
-      unanswered_ -= static_cast<int64_t>(writes_.size());
+      unanswered_ -= std::ssize(writes_);
       writes_.clear();
     }
     if (!writes_.empty()) StartWrite(&writes_.front());

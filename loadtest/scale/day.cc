@@ -19,7 +19,7 @@ constexpr double kRampSeconds = 60;
 class Rate {
  public:
   Rate(const DayOptions& options, std::mt19937_64* random)
-      : options_(options), surges_(static_cast<size_t>(options.surges)) {
+      : options_(options), surges_(options.surges) {
     std::uniform_real_distribution<double> begin(0, Duration());
     for (double& at : surges_) at = begin(*random);
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/ladder/strategy.h"
 #include "loadtest/scale/replica.h"
 #include "loadtest/scale/signals.h"
@@ -172,7 +173,7 @@ class Fleet {
       const double begin = static_cast<double>(i) * options_.bin_seconds;
       const double seconds = std::min(options_.bin_seconds, end_seconds_ - begin);
       result_.bins.push_back({.begin_seconds = begin,
-                              .arrivals = static_cast<int64_t>(bin.latencies.size()),
+                              .arrivals = std::ssize(bin.latencies),
                               .p50_seconds = Quantile(bin.latencies, 0.5),
                               .p99_seconds = Quantile(bin.latencies, 0.99)});
       if (seconds <= 0 || bin.replica_seconds <= 0) continue;
@@ -222,14 +223,13 @@ absl::Status CheckFleet(std::span<const Arrival> arrivals, const FleetOptions& o
 
 absl::StatusOr<FleetResult> RunFleet(std::span<const Arrival> arrivals,
                                      const FleetOptions& options) {
-  const absl::Status status = CheckFleet(arrivals, options);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckFleet(arrivals, options));
   const LadderLimits limits{.max_tokens = options.batch.max_batch_tokens,
                             .max_sequences = options.batch.max_batch_sequences,
                             .tile_tokens = 32};
-  absl::StatusOr<Ladder> ladder = BuildLadder({.strategy = StrategyKind::kGeometric}, limits);
-  if (!ladder.ok()) return ladder.status();
-  return Fleet(arrivals, options, *std::move(ladder)).Run();
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder,
+                          BuildLadder({.strategy = StrategyKind::kGeometric}, limits));
+  return Fleet(arrivals, options, std::move(ladder)).Run();
 }
 
 }  // namespace sluice::loadtest

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/quantile.h"
+#include "base/status_macros.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -112,16 +114,12 @@ struct Workload {
 
 absl::StatusOr<Workload> LoadWorkload(const ComparisonOptions& options) {
   Workload workload;
-  const absl::StatusOr<Lengths> lengths = Find(kLengths, options.generate);
-  if (!lengths.ok()) return lengths.status();
-  const absl::StatusOr<Process> process = Find(kProcesses, options.process);
-  if (!process.ok()) return process.status();
-  workload.lengths = *lengths;
-  workload.process = *process;
+  SLUICE_ASSIGN_OR_RETURN(const Lengths lengths, Find(kLengths, options.generate));
+  SLUICE_ASSIGN_OR_RETURN(const Process process, Find(kProcesses, options.process));
+  workload.lengths = lengths;
+  workload.process = process;
   if (options.trace.empty()) return workload;
-  absl::StatusOr<std::vector<int32_t>> trace = ReadTraceLengths(options.trace, options.cap);
-  if (!trace.ok()) return trace.status();
-  workload.trace = *std::move(trace);
+  SLUICE_ASSIGN_OR_RETURN(workload.trace, ReadTraceLengths(options.trace, options.cap));
   return workload;
 }
 
@@ -162,13 +160,12 @@ absl::StatusOr<nlohmann::json> Row(const ExperimentOptions& experiment,
                                    uint64_t first_seed, int seeds) {
   std::vector<Measurement> measurements;
   for (int i = 0; i < seeds; ++i) {
-    const std::vector<Arrival> arrivals = arrivals_of(first_seed + static_cast<uint64_t>(i));
+    const std::vector<Arrival> arrivals = arrivals_of(first_seed + i);
     const size_t half = (arrivals.size() + 1) / 2;
     const std::span<const Arrival> all(arrivals);
-    absl::StatusOr<Measurement> measured =
-        RunExperiment(experiment, all.first(half), all.subspan(half));
-    if (!measured.ok()) return measured.status();
-    measurements.push_back(*std::move(measured));
+    SLUICE_ASSIGN_OR_RETURN(Measurement measured,
+                            RunExperiment(experiment, all.first(half), all.subspan(half)));
+    measurements.push_back(std::move(measured));
   }
   nlohmann::json row;
   for (const Field& field : kFields) {
@@ -188,11 +185,10 @@ struct Contender {
 absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& options) {
   std::vector<Contender> contenders;
   for (const std::string& policy : options.policies) {
-    const absl::StatusOr<PolicyKind> kind = Find(kPolicies, policy);
-    if (!kind.ok()) return kind.status();
+    SLUICE_ASSIGN_OR_RETURN(const PolicyKind kind, Find(kPolicies, policy));
     Contender contender{.policy = policy, .ladder = "own", .experiment = options.experiment};
-    contender.experiment.batch.policy = *kind;
-    if (*kind == PolicyKind::kPaddedBuckets || *kind == PolicyKind::kStaticPadded) {
+    contender.experiment.batch.policy = kind;
+    if (kind == PolicyKind::kPaddedBuckets || kind == PolicyKind::kStaticPadded) {
       contender.experiment.ladder.strategy = StrategyKind::kGeometric;
       contenders.push_back(contender);
       continue;
@@ -200,8 +196,7 @@ absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& optio
     for (const std::string& ladder : options.ladders) {
       contender.ladder = ladder;
       contender.experiment.ladder = options.experiment.ladder;
-      const absl::Status set = SetLadder(ladder, &contender.experiment);
-      if (!set.ok()) return set;
+      SLUICE_RETURN_IF_ERROR(SetLadder(ladder, &contender.experiment));
       contenders.push_back(contender);
     }
   }
@@ -211,26 +206,24 @@ absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& optio
 }  // namespace
 
 absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options) {
-  const absl::StatusOr<Workload> workload = LoadWorkload(options);
-  if (!workload.ok()) return workload.status();
-  const absl::StatusOr<std::vector<Contender>> contenders = Contenders(options);
-  if (!contenders.ok()) return contenders.status();
+  SLUICE_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Contender> contenders, Contenders(options));
   nlohmann::json rows = nlohmann::json::array();
   for (const std::string& order : options.orders) {
-    const absl::StatusOr<bool> shuffled = Find(kOrders, order);
-    if (!shuffled.ok()) return shuffled.status();
+    SLUICE_ASSIGN_OR_RETURN(const bool shuffled, Find(kOrders, order));
     for (const double load : options.loads) {
-      for (const Contender& contender : *contenders) {
-        absl::StatusOr<nlohmann::json> row = Row(
-            contender.experiment,
-            [&](uint64_t seed) { return ArrivalsOf(*workload, options, *shuffled, load, seed); },
-            options.first_seed, options.seeds);
-        if (!row.ok()) return row.status();
-        (*row)["policy"] = contender.policy;
-        (*row)["ladder"] = contender.ladder;
-        (*row)["load"] = load;
-        (*row)["order"] = order;
-        rows.push_back(*std::move(row));
+      for (const Contender& contender : contenders) {
+        SLUICE_ASSIGN_OR_RETURN(
+            nlohmann::json row,
+            Row(
+                contender.experiment,
+                [&](uint64_t seed) { return ArrivalsOf(workload, options, shuffled, load, seed); },
+                options.first_seed, options.seeds));
+        row["policy"] = contender.policy;
+        row["ladder"] = contender.ladder;
+        row["load"] = load;
+        row["order"] = order;
+        rows.push_back(std::move(row));
       }
     }
   }

@@ -18,7 +18,7 @@ absl::StatusOr<CostModel> ReadCosts(const std::string& path) {
   if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
   std::string text(kMostBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
+  text.resize(file.gcount());
   if (text.size() > kMostBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": is longer than ", kMostBytes, " bytes"));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "loadtest/simulate/cost_file.h"
 
 namespace sluice::loadtest {
@@ -21,9 +22,7 @@ void AddCostFlags(CLI::App* app, CostFlags* flags) {
 
 absl::Status SetCosts(const CostFlags& flags, StepCosts* costs) {
   if (!flags.file.empty()) {
-    absl::StatusOr<CostModel> measured = ReadCosts(flags.file);
-    if (!measured.ok()) return measured.status();
-    costs->measured = *std::move(measured);
+    SLUICE_ASSIGN_OR_RETURN(costs->measured, ReadCosts(flags.file));
     costs->use_measured = true;
     return absl::OkStatus();
   }

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "base/quantile.h"
+#include "base/status_macros.h"
 #include "loadtest/simulate/workload.h"
 
 namespace sluice::loadtest {
@@ -40,16 +42,14 @@ absl::Status RunSeed(const DriftOptions& options, uint64_t seed, std::span<Phase
   ExperimentOptions experiment = options.experiment;
   experiment.batch.policy = PolicyKind::kCutAndFill;
   experiment.ladder.strategy = StrategyKind::kAdaptive;
-  const absl::StatusOr<std::vector<Measurement>> live = RunPhases(experiment, arrivals);
-  if (!live.ok()) return live.status();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Measurement> live, RunPhases(experiment, arrivals));
   experiment.foresight = ExperimentOptions::Foresight::kFitted;
   for (size_t i = 0; i < phases.size(); ++i) {
-    const Measurement& adaptive = (*live)[i];
-    const absl::StatusOr<Measurement> optimum = RunExperiment(experiment, {}, arrivals[i]);
-    if (!optimum.ok()) return optimum.status();
+    const Measurement& adaptive = live[i];
+    SLUICE_ASSIGN_OR_RETURN(const Measurement optimum, RunExperiment(experiment, {}, arrivals[i]));
     phases[i].adaptive.push_back(adaptive.padding_efficiency);
-    phases[i].optimum.push_back(optimum->padding_efficiency);
-    phases[i].share.push_back(adaptive.padding_efficiency / optimum->padding_efficiency);
+    phases[i].optimum.push_back(optimum.padding_efficiency);
+    phases[i].share.push_back(adaptive.padding_efficiency / optimum.padding_efficiency);
     phases[i].p50_ms.push_back(adaptive.p50_seconds * 1e3);
     phases[i].captures.push_back(static_cast<double>(adaptive.captures));
     phases[i].changes.push_back(static_cast<double>(adaptive.changes));
@@ -65,9 +65,7 @@ absl::StatusOr<nlohmann::json> RunDrift(const DriftOptions& options) {
   }
   std::vector<Phase> phases(kPhases);
   for (int i = 0; i < options.seeds; ++i) {
-    const absl::Status status =
-        RunSeed(options, options.first_seed + static_cast<uint64_t>(i), std::span(phases));
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(RunSeed(options, options.first_seed + i, std::span(phases)));
   }
   nlohmann::json rows = nlohmann::json::array();
   for (Phase& phase : phases) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "engine/review/adaptive.h"
 #include "engine/review/ladder_trial.h"
 #include "engine/review/virtual_run.h"
@@ -173,20 +174,13 @@ double Quantile(const std::vector<double>& sorted, double share) {
   return sorted[std::min(index, sorted.size() - 1)];
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
                                           std::span<const Arrival> first,
                                           std::span<const Arrival> second) {
   using Foresight = ExperimentOptions::Foresight;
   const LadderLimits limits = LimitsOf(options);
-  absl::StatusOr<Ladder> ladder = FirstLadder(options, limits);
-  if (!ladder.ok()) return ladder.status();
-  Experiment experiment(options, limits, *std::move(ladder));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, FirstLadder(options, limits));
+  Experiment experiment(options, limits, std::move(ladder));
   experiment.Settle(options.foresight == Foresight::kNone ? first : second);
   if (options.foresight == Foresight::kSearched) experiment.Improve(second);
   return experiment.Measure(second, options.review_second);
@@ -195,9 +189,8 @@ absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
 absl::StatusOr<std::vector<Measurement>> RunPhases(const ExperimentOptions& options,
                                                    std::span<const std::vector<Arrival>> phases) {
   const LadderLimits limits = LimitsOf(options);
-  absl::StatusOr<Ladder> ladder = FirstLadder(options, limits);
-  if (!ladder.ok()) return ladder.status();
-  Experiment experiment(options, limits, *std::move(ladder));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, FirstLadder(options, limits));
+  Experiment experiment(options, limits, std::move(ladder));
   std::vector<Measurement> measurements;
   for (const std::vector<Arrival>& phase : phases) {
     measurements.push_back(experiment.Measure(phase, /*review=*/true));

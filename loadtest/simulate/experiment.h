@@ -57,9 +57,9 @@ struct Measurement {
   std::vector<int32_t> ladder;  // capacities in tokens at the end
 };
 
-// Of one value or more.
-double Median(std::vector<double> values);
-// The value below which `share` of the sorted values lie; 0 when there are none.
+// Returns the first of `sorted`, which ascends, that more than `share` of the values do not exceed, or 0
+// if there are none. At a whole rank that is one value later than sluice::Quantile; earlier reports were
+// made so, and figures are compared with theirs.
 double Quantile(const std::vector<double>& sorted, double share);
 
 // Runs `first` to let an adaptive ladder settle, then measures `second` on the same scheduler. Both

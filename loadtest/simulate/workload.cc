@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "loadtest/trace/trace_file.h"
 
 namespace sluice::loadtest {
@@ -32,9 +33,8 @@ int32_t RecommendationLength(std::mt19937_64* random) {
 }  // namespace
 
 absl::StatusOr<std::vector<int32_t>> ReadTraceLengths(const std::string& path, int32_t cap) {
-  const absl::StatusOr<std::string> text = load::ReadFile(path);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<std::vector<load::TraceRow>> rows = load::ParseTrace(*text);
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, load::ReadFile(path));
+  const absl::StatusOr<std::vector<load::TraceRow>> rows = load::ParseTrace(text);
   if (!rows.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", rows.status().message()));
   }

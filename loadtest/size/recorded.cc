@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/journal/journal_reader.h"
 #include "loadtest/trace/trace_file.h"
 
@@ -69,9 +70,8 @@ class Recorder {
 
 absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, int32_t cap,
                                                        bool generate) {
-  const absl::StatusOr<std::string> text = load::ReadFile(path);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<std::vector<load::TraceRow>> rows = load::ParseTrace(*text);
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, load::ReadFile(path));
+  const absl::StatusOr<std::vector<load::TraceRow>> rows = load::ParseTrace(text);
   if (!rows.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", rows.status().message()));
   }
@@ -88,14 +88,12 @@ absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, 
 }
 
 absl::StatusOr<RecordedRun> ReadJournalRun(const std::string& path) {
-  absl::StatusOr<JournalReader> journal = JournalReader::Open(path);
-  if (!journal.ok()) return journal.status();
+  SLUICE_ASSIGN_OR_RETURN(JournalReader journal, JournalReader::Open(path));
   Recorder recorder;
   for (;;) {
-    const absl::StatusOr<std::optional<JournalEntry>> entry = journal->Next();
-    if (!entry.ok()) return entry.status();
-    if (!entry->has_value()) break;
-    std::visit(recorder, **entry);
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<JournalEntry> entry, journal.Next());
+    if (!entry.has_value()) break;
+    std::visit(recorder, *entry);
   }
   RecordedRun run = recorder.Finish();
   if (run.arrivals.empty()) {

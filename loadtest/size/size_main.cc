@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "base/status_macros.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/size/recorded.h"
 #include "loadtest/size/sizing.h"
@@ -78,16 +79,15 @@ absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
     return ReadTraceArrivals(flags.trace, std::min(flags.cap, options->batch.max_batch_tokens),
                              flags.generate);
   }
-  absl::StatusOr<RecordedRun> run = ReadJournalRun(flags.journal);
-  if (!run.ok()) return run.status();
-  options->recompute = run->recompute;
-  options->batch = run->batch;
-  options->batch.max_batch_tokens = run->max_tokens;
+  SLUICE_ASSIGN_OR_RETURN(RecordedRun run, ReadJournalRun(flags.journal));
+  options->recompute = run.recompute;
+  options->batch = run.batch;
+  options->batch.max_batch_tokens = run.max_tokens;
   if (!costs_given) {
-    options->costs.measured = std::move(run->costs);
+    options->costs.measured = std::move(run.costs);
     options->costs.use_measured = true;
   }
-  return std::move(run->arrivals);
+  return std::move(run.arrivals);
 }
 
 int Main(int argc, char** argv) {

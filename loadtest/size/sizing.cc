@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/review/adaptive.h"
 #include "engine/review/virtual_run.h"
 #include "engine/schedule/step_budget.h"
@@ -26,8 +27,8 @@ constexpr double kMostGrowth = 1e6;
 std::vector<std::vector<Arrival>> Split(std::span<const Arrival> arrivals, double growth,
                                         int replicas, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::uniform_int_distribution<size_t> replica(0, static_cast<size_t>(replicas) - 1);
-  std::vector<std::vector<Arrival>> split(static_cast<size_t>(replicas));
+  std::uniform_int_distribution<size_t> replica(0, replicas - 1);
+  std::vector<std::vector<Arrival>> split(replicas);
   for (const Arrival& arrival : arrivals) {
     Arrival& sooner = split[replica(random)].emplace_back(arrival);
     const double offset = static_cast<double>((arrival.at - arrivals.front().at).count()) / growth;
@@ -169,11 +170,9 @@ absl::StatusOr<Ladder> LadderFor(std::span<const Arrival> arrivals, const Sizing
 
 absl::StatusOr<Sizing> SizeReplicas(std::span<const Arrival> arrivals,
                                     const SizingOptions& options) {
-  const absl::Status status = Check(arrivals, options);
-  if (!status.ok()) return status;
-  absl::StatusOr<Ladder> ladder = LadderFor(arrivals, options);
-  if (!ladder.ok()) return ladder.status();
-  return Sizer(arrivals, options, *std::move(ladder)).Run();
+  SLUICE_RETURN_IF_ERROR(Check(arrivals, options));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, LadderFor(arrivals, options));
+  return Sizer(arrivals, options, std::move(ladder)).Run();
 }
 
 }  // namespace sluice::loadtest

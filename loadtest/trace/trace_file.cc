@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 
 namespace sluice::load {
 namespace {
@@ -26,7 +27,7 @@ class CsvReader {
   explicit CsvReader(absl::string_view text) : rest_(text) {}
 
   absl::Status ReadHeading() {
-    if (absl::Status status = TakeLine(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(TakeLine());
     for (absl::string_view name : absl::StrSplit(row_, ',')) {
       headings_.emplace_back(absl::StripAsciiWhitespace(name));
     }
@@ -50,7 +51,7 @@ class CsvReader {
   // Goes to the next line that is not blank; false at the end.
   absl::StatusOr<bool> Next() {
     while (!rest_.empty()) {
-      if (absl::Status status = TakeLine(); !status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(TakeLine());
       if (row_.empty()) continue;
       cells_ = absl::StrSplit(row_, ',');
       return true;
@@ -92,37 +93,32 @@ class CsvReader {
 };
 
 absl::StatusOr<TraceRow> ReadRow(const CsvReader& reader, int arrival, int input, int output) {
-  const absl::StatusOr<double> at = reader.Number(arrival, 1e9);
-  if (!at.ok()) return at.status();
-  const absl::StatusOr<double> tokens = reader.Number(input, kMaxTokens);
-  if (!tokens.ok()) return tokens.status();
-  const absl::StatusOr<double> generated = output < 0 ? 0 : reader.Number(output, kMaxTokens);
-  if (!generated.ok()) return generated.status();
-  return TraceRow{*at, static_cast<int32_t>(*tokens), static_cast<int32_t>(*generated)};
+  SLUICE_ASSIGN_OR_RETURN(const double at, reader.Number(arrival, 1e9));
+  SLUICE_ASSIGN_OR_RETURN(const double tokens, reader.Number(input, kMaxTokens));
+  SLUICE_ASSIGN_OR_RETURN(const double generated,
+                          output < 0 ? 0 : reader.Number(output, kMaxTokens));
+  return TraceRow{at, static_cast<int32_t>(tokens), static_cast<int32_t>(generated)};
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv) {
   CsvReader reader(csv);
-  if (absl::Status status = reader.ReadHeading(); !status.ok()) return status;
-  const absl::StatusOr<int> arrival = reader.Required("arrival_s");
-  if (!arrival.ok()) return arrival.status();
-  const absl::StatusOr<int> input = reader.Required("input_tokens");
-  if (!input.ok()) return input.status();
+  SLUICE_RETURN_IF_ERROR(reader.ReadHeading());
+  SLUICE_ASSIGN_OR_RETURN(const int arrival, reader.Required("arrival_s"));
+  SLUICE_ASSIGN_OR_RETURN(const int input, reader.Required("input_tokens"));
   std::vector<TraceRow> rows;
   double first = 0;
   absl::StatusOr<bool> more;
   for (more = reader.Next(); more.ok() && *more; more = reader.Next()) {
-    absl::StatusOr<TraceRow> row =
-        ReadRow(reader, *arrival, *input, reader.Column("output_tokens"));
-    if (!row.ok()) return row.status();
-    if (rows.empty()) first = row->arrival_s;
-    row->arrival_s -= first;
+    SLUICE_ASSIGN_OR_RETURN(TraceRow row,
+                            ReadRow(reader, arrival, input, reader.Column("output_tokens")));
+    if (rows.empty()) first = row.arrival_s;
+    row.arrival_s -= first;
     const double before = rows.empty() ? 0 : rows.back().arrival_s;
-    if (row->arrival_s < before) return reader.Wrong("arrival_s decreases");
+    if (row.arrival_s < before) return reader.Wrong("arrival_s decreases");
     if (rows.size() == kMaxRows) return reader.Wrong("a trace has at most 20000000 rows");
-    rows.push_back(*row);
+    rows.push_back(row);
   }
   if (!more.ok()) return more.status();
   if (rows.empty()) return absl::InvalidArgumentError("the trace has no row");
@@ -131,22 +127,18 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv) {
 
 absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv) {
   CsvReader reader(csv);
-  if (absl::Status status = reader.ReadHeading(); !status.ok()) return status;
-  const absl::StatusOr<int> tokens_column = reader.Required("tokens");
-  if (!tokens_column.ok()) return tokens_column.status();
-  const absl::StatusOr<int> count_column = reader.Required("count");
-  if (!count_column.ok()) return count_column.status();
+  SLUICE_RETURN_IF_ERROR(reader.ReadHeading());
+  SLUICE_ASSIGN_OR_RETURN(const int tokens_column, reader.Required("tokens"));
+  SLUICE_ASSIGN_OR_RETURN(const int count_column, reader.Required("count"));
   std::vector<LengthCount> counts;
   double sum = 0;
   absl::StatusOr<bool> more;
   for (more = reader.Next(); more.ok() && *more; more = reader.Next()) {
-    const absl::StatusOr<double> tokens = reader.Number(*tokens_column, kMaxTokens);
-    if (!tokens.ok()) return tokens.status();
-    const absl::StatusOr<double> count = reader.Number(*count_column, 1e15);
-    if (!count.ok()) return count.status();
-    if (*tokens < 1) return reader.Wrong("tokens must be at least 1");
-    sum += *count;
-    counts.push_back({static_cast<int32_t>(*tokens), *count});
+    SLUICE_ASSIGN_OR_RETURN(const double tokens, reader.Number(tokens_column, kMaxTokens));
+    SLUICE_ASSIGN_OR_RETURN(const double count, reader.Number(count_column, 1e15));
+    if (tokens < 1) return reader.Wrong("tokens must be at least 1");
+    sum += count;
+    counts.push_back({static_cast<int32_t>(tokens), count});
   }
   if (!more.ok()) return more.status();
   if (!(sum > 0)) return absl::InvalidArgumentError("the counts sum to 0");
@@ -160,7 +152,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (size < 0 || size > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no file of at most 1 GiB"));
   }
-  std::string text(static_cast<size_t>(size), '\0');
+  std::string text(size, '\0');
   file.seekg(0);
   if (!file.read(text.data(), size)) {
     return absl::NotFoundError(absl::StrCat("cannot read ", path));

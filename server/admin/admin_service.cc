@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/calls/answer.h"
 #include "server/calls/answer_later.h"
 #include "server/protocol/admin_messages.h"
@@ -26,10 +27,11 @@ constexpr size_t kMaxWaitingReviews = 8;
 
 }  // namespace
 
-AdminService::AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
-                           WorkThread* loads, TransferWatch* watch, const Callers* callers)
+AdminService::AdminService(EngineOptions options, Engine* engine, Clock* clock,
+                           const Health* health, JobQueue* loads, TransferWatch* watch,
+                           const Callers* callers)
     : StreamedUnaryService(internal::AdminGrpc::service_full_name(), watch, callers),
-      traits_(std::move(traits)),
+      options_(std::move(options)),
       engine_(engine),
       clock_(clock),
       health_(health),
@@ -45,16 +47,14 @@ absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
                                        GetBucketsResponse* response) const {
   std::shared_ptr<const Model> only;
   if (!request.model_name().empty()) {
-    auto model = engine_->Resolve(request.model_name(), request.model_version());
-    if (!model.ok()) return model.status();
-    only = *std::move(model);
+    SLUICE_ASSIGN_OR_RETURN(only, engine_->Resolve(request.model_name(), request.model_version()));
   } else if (!request.model_version().empty()) {
     return absl::InvalidArgumentError("model_version: given without model_name");
   }
   const MonoTime now = clock_->Now();
   for (const ModelStats& stats : engine_->Stats()) {
     if (only != nullptr && only != stats.model) continue;
-    *response->add_models() = DescribeBuckets(stats, engine_->backend_info(), traits_, now);
+    *response->add_models() = DescribeBuckets(stats, engine_->backend_info(), options_, now);
   }
   return absl::OkStatus();
 }
@@ -88,10 +88,9 @@ AdminService::Unary* AdminService::Reload(Context* context, const Bytes* request
   return AnswerLater<ReloadRequest, ReloadResponse>(
       context, *request, response, admitted, loads_,
       [reload = reload_](const auto& message, auto* answer) {
-        const absl::StatusOr<ReloadReport> report = reload();
-        if (!report.ok()) return report.status();
-        for (const std::string& path : report->applied) answer->add_applied(path);
-        for (const std::string& path : report->needs_restart) answer->add_needs_restart(path);
+        SLUICE_ASSIGN_OR_RETURN(const ReloadReport report, reload());
+        for (const std::string& path : report.applied) answer->add_applied(path);
+        for (const std::string& path : report.needs_restart) answer->add_needs_restart(path);
         return absl::OkStatus();
       });
 }

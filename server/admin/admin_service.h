@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/work_queue.h"
 #include "engine/engine.h"
 #include "proto/admin.grpc.pb.h"
-#include "server/calls/work_thread.h"
 #include "server/common/options.h"
 #include "server/inference/health.h"
 #include "server/net/grpc_1_51/streamed_unary.h"
@@ -23,24 +23,24 @@ using RawAdmin = AdminGrpc::WithRawCallbackMethod_GetBuckets<
         AdminGrpc::WithRawCallbackMethod_Reload<AdminGrpc::Service>>>>;
 }  // namespace internal
 
-// What a reload did: paths of changed options, as messages and logs name them.
+// The result of a reload: paths of changed options, as messages and logs name them.
 struct ReloadReport {
   std::vector<std::string> applied;
   std::vector<std::string> needs_restart;
 };
 using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // blocks
 
-// Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time; few
-// may wait, more are RESOURCE_EXHAUSTED. What it is given outlives it, and gRPC has finished all its
-// calls before it goes.
+// Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time;
+// few may wait, more are RESOURCE_EXHAUSTED. Its arguments outlive it, and gRPC has finished all
+// its calls before it is destroyed.
 class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
   // Reloads run on `loads`. `watch` bounds how long the messages of its calls may take.
   // `callers`: see MakeStreamedUnary.
-  AdminService(EngineTraits traits, Engine* engine, Clock* clock, const Health* health,
-               WorkThread* loads, TransferWatch* watch, const Callers* callers = nullptr);
+  AdminService(EngineOptions options, Engine* engine, Clock* clock, const Health* health,
+               JobQueue* loads, TransferWatch* watch, const Callers* callers = nullptr);
 
-  // Before the server is ready; without it reloads are UNAVAILABLE.
+  // To be called before the server is ready; without it reloads are UNAVAILABLE.
   void SetReload(sluice::Reload reload) { reload_ = std::move(reload); }
 
   using Context = grpc::CallbackServerContext;
@@ -57,13 +57,13 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
                            admin::v1::GetBucketsResponse* response) const;
   absl::Status Ready() const;
 
-  const EngineTraits traits_;
+  const EngineOptions options_;  // of the engine
   Engine* const engine_;
   Clock* const clock_;
   const Health* const health_;
-  WorkThread* const loads_;
+  JobQueue* const loads_;
   sluice::Reload reload_;
-  WorkThread optimizer_;
+  JobQueue optimizer_;
 };
 
 }  // namespace sluice

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/work_queue.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/calls/wire.h"
-#include "server/calls/work_thread.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -29,7 +29,7 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
   LateAnswer(grpc::CallbackServerContext* context, grpc::ByteBuffer* bytes)
       : context_(context), bytes_(bytes) {}
 
-  void Start(Request request, WorkThread* thread, Work work) {
+  void Start(Request request, JobQueue* thread, Work work) {
     // From here on the call may end, and this object with it, at any time.
     const std::shared_ptr<Ticket> ticket = ticket_;
     const bool posted =
@@ -71,7 +71,7 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer& request, grpc::ByteBuffer* response,
-                                      const absl::Status& admitted, WorkThread* thread,
+                                      const absl::Status& admitted, JobQueue* thread,
                                       typename LateAnswer<Request, Response>::Work work) {
   auto* call = new LateAnswer<Request, Response>(context, response);
   Request message;

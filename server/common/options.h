@@ -150,14 +150,6 @@ struct LifecycleOptions {
   int64_t drain_timeout_us = 30'000'000;
 };
 
-// What clients are told of the engine's options, names as the configuration has them.
-struct EngineTraits {
-  std::string policy;    // engine.batch.policy
-  std::string strategy;  // engine.ladder.strategy
-  int64_t memory_limit_bytes = 0;
-  int64_t max_queue_delay_us = 0;
-};
-
 struct ServerOptions {
   GrpcOptions grpc;
   AdminOptions admin;

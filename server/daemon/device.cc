@@ -1,6 +1,7 @@
 #include "server/daemon/device.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cuda/gpus.h"
 
@@ -31,14 +32,13 @@ absl::StatusOr<std::optional<int>> ChooseGpu(
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const DeviceChoice& choice,
                                                      const CpuOptions& cpu,
                                                      const CudaOptions& cuda) {
-  const absl::StatusOr<std::optional<int>> gpu = ChooseGpu(choice, CountGpus);
-  if (!gpu.ok()) return gpu.status();
-  if (!gpu->has_value()) return MakeCpuBackend(cpu);
-  return MakeGpuBackend(**gpu, {.dtype = cuda.dtype,
-                                .dense = cuda.dense,
-                                .algorithms = cuda.algorithms,
-                                .device = absl::StrCat("cuda:", **gpu),
-                                .poison = cuda.poison});
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<int> gpu, ChooseGpu(choice, CountGpus));
+  if (!gpu.has_value()) return MakeCpuBackend(cpu);
+  return MakeGpuBackend(*gpu, {.dtype = cuda.dtype,
+                               .dense = cuda.dense,
+                               .algorithms = cuda.algorithms,
+                               .device = absl::StrCat("cuda:", *gpu),
+                               .poison = cuda.poison});
 }
 
 }  // namespace sluice

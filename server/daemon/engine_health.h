@@ -22,16 +22,9 @@ class EngineHealth final : public Observer {
   EngineHealth(int64_t failed_steps, Log* log, std::function<void()> on_end)
       : failed_steps_(failed_steps), log_(log), on_end_(std::move(on_end)) {}
 
-  // Tells `health` from here on, and what happened before; nullptr: nobody.
+  // Reports to `health` from now on, beginning with what happened before. nullptr ends that.
   void Attach(Health* health);
 
-  void OnAdmitted(const Request& request) override {}
-  void OnRejected(std::string_view model, Rejection reason) override {}
-  void OnRequestDone(const Request& request, const absl::Status& status,
-                     const RequestTrace& trace) override {}
-  void OnBatch(const BatchTrace& trace) override {}
-  void OnPlan(const PlanTrace& trace) override {}
-  void OnReview(const Model& model, const OptimizeReport& report) override {}
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnStepsRecovered(const Model& model) override;
   void OnHang(const Model& model, const Hang& hang) override;

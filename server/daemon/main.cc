@@ -8,12 +8,13 @@
 #include <utility>
 
 #include "base/fault_injection.h"
+#include "base/periodic_thread.h"
+#include "base/status_macros.h"
+#include "base/work_queue.h"
 #include "config/command_line.h"
-#include "config/option.h"
 #include "config/version.h"
 #include "engine/engine.h"
 #include "server/calls/reply_thread.h"
-#include "server/calls/work_thread.h"
 #include "server/common/log.h"
 #include "server/daemon/device.h"
 #include "server/daemon/engine_health.h"
@@ -27,17 +28,9 @@
 #include "server/observe/observers.h"
 #include "server/observe/recent_activity.h"
 #include "server/observe/statistics.h"
-#include "server/security/poll_thread.h"
 
 namespace sluice {
 namespace {
-
-EngineTraits TraitsOf(const Config& config) {
-  return {.policy = FindOption("engine.batch.policy")->format(config),
-          .strategy = FindOption("engine.ladder.strategy")->format(config),
-          .memory_limit_bytes = config.engine.ladder.memory_limit_bytes,
-          .max_queue_delay_us = config.engine.batch.max_queue_delay_us};
-}
 
 constexpr std::chrono::seconds kTrimInterval{10};
 
@@ -55,56 +48,51 @@ absl::Status ReadFaults() {
 // Destruction in reverse order is what the contracts ask for: server, engine, then what they use.
 // `read` gives the configuration as it is on disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
-  absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
-  if (!log.ok()) return log.status();
-  (*log)->CaptureGrpc();
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Log> log, Log::Create(config.server.log));
+  log->CaptureGrpc();
   if (FaultsOn()) {
-    (*log)->Warn("TEST FAULTS ARE ON: this daemon fails on purpose",
-                 {{"variable", kFaultsVariable}});
+    log->Warn("TEST FAULTS ARE ON: this daemon fails on purpose", {{"variable", kFaultsVariable}});
   }
-  absl::StatusOr<std::unique_ptr<Backend>> backend =
-      MakeBackend(config.device, config.cpu, config.cuda);
-  if (!backend.ok()) return backend.status();
-  (*log)->Info("device",
-               {{"device", (*backend)->info().device}, {"profile", (*backend)->info().profile}});
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+                          MakeBackend(config.device, config.cpu, config.cuda));
+  log->Info("device", {{"device", backend->info().device}, {"profile", backend->info().profile}});
 
   const std::string version(Version());
-  Metrics metrics((*backend)->info().device, version);
+  Metrics metrics(backend->info().device, version);
   Statistics statistics;
-  AccessLog access(config.server.log.access_sample, log->get());
-  EngineLog engine_log(log->get());
+  AccessLog access(config.server.log.access_sample, log.get());
+  EngineLog engine_log(log.get());
   RecentActivity activity(Clock::Real());
   const auto grace = std::chrono::microseconds(config.engine.watchdog.grace_us);
-  EngineHealth engine_health(config.engine.watchdog.failed_steps, log->get(),
+  EngineHealth engine_health(config.engine.watchdog.failed_steps, log.get(),
                              [grace] { ExitAfter(grace); });
   Observers observers({&metrics, &statistics, &activity, &access, &engine_log, &engine_health});
   ReplyThread replies;
   const std::unique_ptr<Engine> engine =
-      Engine::Create(config.engine, backend->get(), Clock::Real(), &observers);
+      Engine::Create(config.engine, backend.get(), Clock::Real(), &observers);
 
   std::optional<Reloader> reloader;  // outlives the server, one of whose calls it serves
-  absl::StatusOr<std::unique_ptr<Server>> server =
-      Server::Start(config.server, version, TraitsOf(config),
-                    {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
-                     log->get(), &engine_health});
-  if (!server.ok()) return server.status();
-  reloader.emplace(config, read, server->get(), &metrics, log->get());
-  if (absl::Status status = reloader->LoadModels(); !status.ok()) return status;
-  const PollThread trims(kTrimInterval, Clock::Real(), TrimHeaps);
-  WorkThread hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
+                          Server::Start(config.server, version, config.engine,
+                                        {engine.get(), Clock::Real(), &metrics, &statistics,
+                                         &activity, &replies, log.get(), &engine_health}));
+  reloader.emplace(config, read, server.get(), &metrics, log.get());
+  SLUICE_RETURN_IF_ERROR(reloader->LoadModels());
+  const PeriodicThread trims(Clock::Real(), kTrimInterval, TrimHeaps);
+  JobQueue hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
   const Reload reload = [&reloader] { return reloader->Reload(); };
-  (*server)->SetReload(reload);
-  (*server)->SetReady();
+  server->SetReload(reload);
+  server->SetReady();
   std::printf("sluiced %s ready: gRPC on port %d, HTTP on port %d\n", version.c_str(),
-              (*server)->grpc_port(), (*server)->http_port());
+              server->grpc_port(), server->http_port());
   std::fflush(stdout);
 
   const int signal =
       WaitForTermination([&] { hangups.Post([&] { reload().status().IgnoreError(); }); });
-  (*log)->Info("draining", {{"signal", signal}});
-  ExitAfter(LongestEnd((*server)->lifecycle()));
-  (*server)->Drain();
-  (*log)->Info("drained");
+  log->Info("draining", {{"signal", signal}});
+  ExitAfter(LongestEnd(server->lifecycle()));
+  server->Drain();
+  log->Info("drained");
   return absl::OkStatus();
 }
 
@@ -128,9 +116,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   const auto read_config = [read]() -> absl::StatusOr<sluice::Config> {
-    absl::StatusOr<sluice::CommandLine> line = read();
-    if (!line.ok()) return line.status();
-    return std::move(line->config);
+    SLUICE_ASSIGN_OR_RETURN(sluice::CommandLine line, read());
+    return std::move(line.config);
   };
   absl::Status status = sluice::ReadFaults();
   if (status.ok()) status = sluice::Run(command->config, read_config);

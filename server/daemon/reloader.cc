@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "config/option.h"
 
 namespace sluice {
@@ -47,23 +48,20 @@ absl::StatusOr<ReloadReport> Reloader::Reload() {
 }
 
 absl::StatusOr<ReloadReport> Reloader::TryReload() {
-  const absl::StatusOr<Config> loaded = read_();
-  if (!loaded.ok()) return loaded.status();
+  SLUICE_ASSIGN_OR_RETURN(const Config loaded, read_());
   Config next = running_;
   ReloadReport report;
   for (const Option& option : Options()) {
-    if (option.format(*loaded) == option.format(running_)) continue;
-    if (option.live) option.copy(*loaded, &next);
+    if (option.format(loaded) == option.format(running_)) continue;
+    if (option.live) option.copy(loaded, &next);
     (option.live ? report.applied : report.needs_restart).push_back(option.path);
   }
-  next.models = loaded->models;
+  next.models = loaded.models;
   if (!SameModels(next.models, running_.models)) report.applied.emplace_back("models");
   // All that can fail comes before anything that changes what others see.
-  const absl::StatusOr<std::function<void()>> apply = server_->Prepare(next.server);
-  if (!apply.ok()) return apply.status();
-  absl::Status status = server_->models().Apply(next.models, next.model_repository);
-  if (!status.ok()) return status;
-  (*apply)();
+  SLUICE_ASSIGN_OR_RETURN(const std::function<void()> apply, server_->Prepare(next.server));
+  SLUICE_RETURN_IF_ERROR(server_->models().Apply(next.models, next.model_repository));
+  apply();
   running_ = std::move(next);
   return report;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -49,16 +50,17 @@ SecurityEvents TellOf(Metrics* metrics, Log* log) {
 
 }  // namespace
 
-Server::Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
-               const ServerParts& parts, std::unique_ptr<Security> security)
+Server::Server(const ServerOptions& options, const std::string& version,
+               const EngineOptions& engine_options, const ServerParts& parts,
+               std::unique_ptr<Security> security)
     : options_(options),
       parts_(parts),
       security_(std::move(security)),
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
-      edge_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
-            parts.replies, parts.metrics, &health_, callers()),
-      admin_edge_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
-                  parts.replies, parts.metrics, &health_, admin_callers()),
+      frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
+                parts.replies, parts.metrics, &health_, callers()),
+      admin_frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine,
+                      parts.clock, parts.replies, parts.metrics, &health_, admin_callers()),
       models_(parts.engine, parts.log),
       loads_(kMaxWaitingLoads),
       lookups_(kMaxWaitingLookups),
@@ -66,11 +68,13 @@ Server::Server(const ServerOptions& options, const std::string& version, const E
                  "server.grpc.transfer_timeout_us", parts.clock),
       idle_streams_(std::chrono::microseconds(options.grpc.stream_idle_timeout_us),
                     "server.grpc.stream_idle_timeout_us", parts.clock),
-      service_(traits.max_queue_delay_us, version, Management::kDenied, Parts(&edge_, callers())),
-      admin_service_(traits.max_queue_delay_us, version, Management::kAllowed,
-                     Parts(&admin_edge_, admin_callers())),
-      admin_(traits, parts.engine, parts.clock, &health_, &loads_, &transfers_, admin_callers()),
-      status_(version, traits,
+      service_(engine_options.batch.max_queue_delay_us, version, Management::kDenied,
+               Parts(&frontend_, callers())),
+      admin_service_(engine_options.batch.max_queue_delay_us, version, Management::kAllowed,
+                     Parts(&admin_frontend_, admin_callers())),
+      admin_(engine_options, parts.engine, parts.clock, &health_, &loads_, &transfers_,
+             admin_callers()),
+      status_(version, engine_options,
               {.engine = parts.engine,
                .clock = parts.clock,
                .statistics = parts.statistics,
@@ -86,9 +90,9 @@ const Callers* Server::admin_callers() const {
   return options_.admin.secured || options_.admin.on_grpc_address ? callers() : nullptr;
 }
 
-InferenceParts Server::Parts(Edge* edge, const Callers* callers) {
+InferenceParts Server::Parts(InferenceFrontend* frontend, const Callers* callers) {
   return {.engine = parts_.engine,
-          .edge = edge,
+          .frontend = frontend,
           .health = &health_,
           .statistics = parts_.statistics,
           .models = &models_,
@@ -100,10 +104,10 @@ InferenceParts Server::Parts(Edge* edge, const Callers* callers) {
 }
 
 absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
-  if (absl::Status status = security_->Look(); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(security_->Look());
   return [this, options] {
-    for (Edge* edge : {&edge_, &admin_edge_}) {
-      edge->SetLimits(LimitsOf(options.grpc), StallTimeoutOf(options.grpc));
+    for (InferenceFrontend* frontend : {&frontend_, &admin_frontend_}) {
+      frontend->SetLimits(LimitsOf(options.grpc), StallTimeoutOf(options.grpc));
     }
     security_->callers()->SetRates(options.rate);
     parts_.log->SetLevel(options.log.level);
@@ -119,14 +123,14 @@ Phase Server::phase() const {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::string& version,
-                                                      const EngineTraits& traits,
+                                                      const EngineOptions& engine_options,
                                                       const ServerParts& parts) {
-  auto security = Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log));
-  if (!security.ok()) return security.status();
-  std::unique_ptr<Server> server(new Server(options, version, traits, parts, *std::move(security)));
-  absl::Status status = server->StartHttp();
-  if (status.ok()) status = server->StartGrpc();
-  if (!status.ok()) return status;
+  SLUICE_ASSIGN_OR_RETURN(auto security,
+                          Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log)));
+  std::unique_ptr<Server> server(
+      new Server(options, version, engine_options, parts, std::move(security)));
+  SLUICE_RETURN_IF_ERROR(server->StartHttp());
+  SLUICE_RETURN_IF_ERROR(server->StartGrpc());
   return server;
 }
 
@@ -142,9 +146,7 @@ absl::Status Server::StartHttp() {
                         .ready = [this] { return health_.ready(); },
                         .live = [this] { return health_.live(); }};
   if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
-  auto http = HttpServer::Start(options_.metrics.address, std::move(handlers));
-  if (!http.ok()) return http.status();
-  http_ = *std::move(http);
+  SLUICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.metrics.address, std::move(handlers)));
   return absl::OkStatus();
 }
 

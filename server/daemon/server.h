@@ -1,8 +1,7 @@
 // The listening daemon: gRPC and HTTP on an engine.
 //
-// Order of life: whoever composes the daemon creates Log, Metrics, Statistics, RecentActivity and
-// ReplyThread, then
-// the Engine on them, then a Server. The server goes first, then the engine, then the rest.
+// Order of life: main creates Log, Metrics, Statistics, RecentActivity and ReplyThread, then the
+// Engine on them, then a Server. The server is destroyed first, then the engine, then the rest.
 //
 // Order of drain (Drain): not ready -> drain_delay, while requests are still accepted -> the engine
 // stops admission and finishes what it has accepted -> health watches end -> gRPC stops. gRPC's
@@ -17,12 +16,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/work_queue.h"
 #include "engine/engine.h"
 #include "server/admin/admin_service.h"
 #include "server/admin/status_page/http.h"
 #include "server/admin/status_page/status_page.h"
 #include "server/calls/reply_thread.h"
-#include "server/calls/work_thread.h"
 #include "server/common/log.h"
 #include "server/common/options.h"
 #include "server/daemon/engine_health.h"
@@ -40,7 +39,7 @@
 
 namespace sluice {
 
-// What a server stands on. Not owned; outlives it.
+// The parts that a server uses. Not owned; they outlive it.
 struct ServerParts {
   Engine* engine;
   Clock* clock;
@@ -54,11 +53,12 @@ struct ServerParts {
 
 class Server {
  public:
-  // Listens, not ready yet. Unavailable when a port is taken, naming the address; errors of files as of
-  // Security::Open. `version` is the daemon's.
+  // Returns a server that listens and is not ready yet. Returns Unavailable if a port is taken,
+  // naming the address; errors of files as of Security::Open. `version` is the daemon's;
+  // `engine_options` are shown to clients.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::string& version,
-                                                       const EngineTraits& traits,
+                                                       const EngineOptions& engine_options,
                                                        const ServerParts& parts);
   ~Server();  // without drain: what is left is cancelled
 
@@ -66,33 +66,34 @@ class Server {
 
   ModelManager& models() { return models_; }
 
-  // What Admin.Reload does; before it is set that is UNAVAILABLE. To be set before SetReady.
+  // Sets what Admin.Reload does; before, it is UNAVAILABLE. To be called before SetReady.
   void SetReload(Reload reload) { admin_.SetReload(std::move(reload)); }
 
-  // As it is configured now.
+  // Returns the options as they are configured now.
   LifecycleOptions lifecycle();
 
-  // Validates changed options, those that a reload applies, and returns what applies them. The files
-  // of TLS and of callers are read again, which is an error when they are wrong.
+  // Validates changed options, those that a reload applies, and returns what applies them. The
+  // files of TLS and of callers are read again, which is an error when they are wrong.
   absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
 
-  // See above. Blocks for up to drain_delay + drain_timeout and a second.
+  // Drains in the order above. Blocks for up to drain_delay + drain_timeout and a second.
   void Drain();
 
-  // 0: there is none.
+  // Each 0 if there is no such port.
   int grpc_port() const { return ports_.inference(); }
   int admin_port() const { return ports_.admin(); }
   int health_port() const { return ports_.health(); }
   int http_port() const { return http_ == nullptr ? 0 : http_->port(); }
 
  private:
-  Server(const ServerOptions& options, const std::string& version, const EngineTraits& traits,
-         const ServerParts& parts, std::unique_ptr<Security> security);
+  Server(const ServerOptions& options, const std::string& version,
+         const EngineOptions& engine_options, const ServerParts& parts,
+         std::unique_ptr<Security> security);
 
-  // Who is asked who they are, at the address of inference and at that of the admin API.
+  // The callers that are identified, at the address of inference and at that of the admin API.
   const Callers* callers() const { return security_->callers(); }
   const Callers* admin_callers() const;
-  InferenceParts Parts(Edge* edge, const Callers* callers);
+  InferenceParts Parts(InferenceFrontend* frontend, const Callers* callers);
   Phase phase() const;
   absl::Status StartGrpc();
   absl::Status StartHttp();
@@ -103,11 +104,11 @@ class Server {
   const std::unique_ptr<Security> security_;
   EngineCollector collector_;
   Health health_;
-  Edge edge_;
-  Edge admin_edge_;
+  InferenceFrontend frontend_;
+  InferenceFrontend admin_frontend_;
   ModelManager models_;
-  WorkThread loads_;    // models and configuration
-  WorkThread lookups_;  // on disk
+  JobQueue loads_;    // models and configuration
+  JobQueue lookups_;  // on disk
   TransferWatch transfers_;
   TransferWatch idle_streams_;
   InferenceService service_;

@@ -15,7 +15,6 @@ namespace {
 constexpr absl::Duration kMinPushback = absl::Milliseconds(10);
 constexpr absl::Duration kMaxPushback = absl::Seconds(10);
 constexpr std::chrono::milliseconds kPushbackAge{50};
-constexpr int kMaxResolutions = 3;
 // The deadline travels as a duration: the daemon's copy lies later by the way and by rounding.
 constexpr std::chrono::milliseconds kDeadlineSlack{20};
 
@@ -33,11 +32,11 @@ int64_t DrawSeed() {
   return absl::Uniform<int64_t>(absl::IntervalClosed, generator, 0, INT64_MAX);
 }
 
-// Its prompts', and the most that it lets them generate.
+// Returns the tokens of its prompts and the most that its rows may generate.
 int64_t TokensOf(const Request& request) {
   const int64_t prompts =
-      std::accumulate(request.lengths.begin(), request.lengths.end(), int64_t{0});
-  return prompts + int64_t{request.rows()} * request.max_tokens;
+      std::accumulate(request.spec->lengths.begin(), request.spec->lengths.end(), int64_t{0});
+  return prompts + int64_t{request.rows()} * request.spec->max_tokens;
 }
 
 bool ParseHex(std::string_view text, uint8_t* bytes) {
@@ -62,76 +61,79 @@ TraceContext ParseTraceparent(std::string_view header) {
   return TraceContext{};
 }
 
-CallFacts Edge::Arrive(const grpc::CallbackServerContext& context) const {
-  CallFacts arrival;
-  arrival.received = clock_->Now();
-  arrival.rpc_deadline = ToMonotonic(context.deadline(), arrival.received);
-  arrival.fresh_seed = DrawSeed();
+CallContext InferenceFrontend::Arrive(const grpc::CallbackServerContext& context) const {
+  CallContext call;
+  call.received = clock_->Now();
+  call.rpc_deadline = ToMonotonic(context.deadline(), call.received);
+  call.fresh_seed = DrawSeed();
   const auto traceparent = context.client_metadata().find("traceparent");
   if (traceparent != context.client_metadata().end()) {
     const grpc::string_ref value = traceparent->second;
-    arrival.trace = ParseTraceparent({value.data(), value.size()});
+    call.trace = ParseTraceparent({value.data(), value.size()});
   }
-  return arrival;
+  return call;
 }
 
-absl::Status Edge::Enter(const grpc::CallbackServerContext& context, CallFacts* arrival) {
-  if (callers_ == nullptr) return absl::OkStatus();
+absl::StatusOr<std::shared_ptr<const Caller>> InferenceFrontend::Identify(
+    const grpc::CallbackServerContext& context) {
+  if (callers_ == nullptr) return std::shared_ptr<const Caller>();
   absl::StatusOr<std::shared_ptr<const Caller>> caller = callers_->Identify(context);
-  absl::Status status = caller.status();
-  if (status.ok()) {
-    arrival->caller = *std::move(caller);
-    status = arrival->caller->TakeRequest(arrival->received);
-  }
+  if (!caller.ok()) Refuse(caller.status());
+  return caller;
+}
+
+absl::Status InferenceFrontend::Enter(const CallContext& call) {
+  if (call.caller == nullptr) return absl::OkStatus();
+  absl::Status status = call.caller->TakeRequest(call.received);
   if (!status.ok()) Refuse(status);
   return status;
 }
 
-absl::StatusOr<RequestId> Edge::Submit(const inference::ModelInferRequest& message,
-                                       const CallFacts& arrival, const MakeSink& make_sink) {
+absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
+                                                    CallContext call, MakeSink make_sink) {
   const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
-  absl::StatusOr<RequestId> id;
-  // A model that is replaced after its name was resolved takes no more: its successor does.
-  for (int tries = 0; tries < kMaxResolutions; ++tries) {
-    absl::StatusOr<std::shared_ptr<const Model>> model =
-        engine_->Resolve(message.model_name(), message.model_version());
-    if (!model.ok()) {
-      const absl::Status status =
-          health_->ready() ? model.status()
-                           : absl::UnavailableError("not ready: models are being loaded");
-      refusals_->OnRefused("", ReasonOf(status));
-      return status;
-    }
-    absl::StatusOr<ValidRequest> valid = Validate(message, *model, limits, arrival);
+  int64_t taken = 0;  // tokens, from the caller's limit
+  const auto make =
+      [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {
+    call.model = model;
+    absl::StatusOr<ValidRequest> valid = Validate(message, limits, call);
     if (!valid.ok()) {
-      refusals_->OnRefused((*model)->name, ReasonOf(valid.status()));
+      refusals_->OnRefused(model->name, ReasonOf(valid.status()));
       return valid.status();
     }
-    id = SubmitValid(*std::move(valid), arrival, make_sink);
-    if (!absl::IsNotFound(id.status())) break;
-  }
-  return id;
-}
-
-absl::StatusOr<RequestId> Edge::SubmitValid(ValidRequest valid, const CallFacts& arrival,
-                                            const MakeSink& make_sink) {
-  const int64_t tokens = TokensOf(valid.request);
-  if (arrival.caller != nullptr) {
-    valid.request.caller = arrival.caller->name();
-    if (absl::Status status = arrival.caller->TakeTokens(tokens, arrival.received); !status.ok()) {
-      refusals_->OnRefused(valid.request.model->name, ReasonOf(status));
-      return status;
+    if (call.caller != nullptr) {
+      const int64_t tokens = TokensOf(valid->request);
+      if (absl::Status status = TakeTokens(tokens, call); !status.ok()) return status;
+      taken = tokens;
+      valid->request.caller = call.caller->name();
     }
+    return Engine::Submission{std::move(valid->request), make_sink(std::move(valid->reply))};
+  };
+  absl::StatusOr<RequestId> id =
+      engine_->ResolveAndSubmit(message.model_name(), message.model_version(), make, call.received);
+  if (id.ok()) return id;
+  if (call.model == nullptr) {
+    const absl::Status status = health_->ready()
+                                    ? id.status()
+                                    : absl::UnavailableError("not ready: models are being loaded");
+    refusals_->OnRefused("", ReasonOf(status));
+    return status;
   }
-  absl::StatusOr<RequestId> id = engine_->Submit(
-      std::move(valid.request), make_sink(std::move(valid.reply)), arrival.received);
-  if (!id.ok() && arrival.caller != nullptr) arrival.caller->ReturnTokens(tokens);
+  if (taken > 0) call.caller->ReturnTokens(taken);
   return id;
 }
 
-void Edge::Refuse(const absl::Status& status) { refusals_->OnRefused("", ReasonOf(status)); }
+absl::Status InferenceFrontend::TakeTokens(int64_t tokens, const CallContext& call) {
+  absl::Status status = call.caller->TakeTokens(tokens, call.received);
+  if (!status.ok()) refusals_->OnRefused(call.model->name, ReasonOf(status));
+  return status;
+}
 
-absl::Status Edge::GiveUp(RequestId id, MonoTime deadline) {
+void InferenceFrontend::Refuse(const absl::Status& status) {
+  refusals_->OnRefused("", ReasonOf(status));
+}
+
+absl::Status InferenceFrontend::GiveUp(RequestId id, MonoTime deadline) {
   if (deadline != MonoTime::max() && clock_->Now() + kDeadlineSlack >= deadline) {
     return absl::DeadlineExceededError("the deadline passed");
   }
@@ -139,7 +141,7 @@ absl::Status Edge::GiveUp(RequestId id, MonoTime deadline) {
   return absl::CancelledError("cancelled by the caller");
 }
 
-absl::Duration Edge::Pushback() {
+absl::Duration InferenceFrontend::Pushback() {
   MutexLock lock(&mu_);
   const MonoTime now = clock_->Now();
   if (estimated_ != MonoTime{} && now - estimated_ < kPushbackAge) return pushback_;

@@ -1,11 +1,11 @@
-// What inference calls share, unary or streamed: from a message to an admitted request.
+// The way from a message to an admitted request, for unary and streamed calls.
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
@@ -20,12 +20,12 @@
 namespace sluice {
 
 // Thread-safe. Owns nothing.
-class Edge {
+class InferenceFrontend {
  public:
-  // `stream_stall_timeout`: see GrpcOptions. `callers`: nullptr where nobody is asked who they are.
-  Edge(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine, Clock* clock,
-       ReplyThread* replies, RefusalObserver* refusals, const Health* health,
-       const Callers* callers = nullptr)
+  // `stream_stall_timeout`: see GrpcOptions. `callers`: nullptr where callers are not identified.
+  InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
+                    Clock* clock, ReplyThread* replies, RefusalObserver* refusals,
+                    const Health* health, const Callers* callers = nullptr)
       : max_rows_(limits.max_rows),
         max_reply_bytes_(limits.max_reply_bytes),
         stream_stall_timeout_(stream_stall_timeout),
@@ -36,36 +36,41 @@ class Edge {
         health_(health),
         callers_(callers) {}
 
-  // For requests and streams that begin from now on; `max_reply_bytes` stays.
+  // Sets the limits of requests and streams that begin from now on; `max_reply_bytes` stays.
   void SetLimits(const RequestLimits& limits, nanoseconds stream_stall_timeout) {
     max_rows_ = limits.max_rows;
     stream_stall_timeout_ = stream_stall_timeout;
   }
 
-  // Reads the clock, the gRPC deadline and the trace context of a call.
-  CallFacts Arrive(const grpc::CallbackServerContext& context) const;
+  // Returns the context of a request that arrives now: time, gRPC deadline, trace and a seed.
+  CallContext Arrive(const grpc::CallbackServerContext& context) const;
 
-  // Whose request it is, into `arrival`, and whether that caller may make one more. Errors as of
-  // Callers::Identify and Caller::TakeRequest; they are counted. Cheap: before the message is looked at
-  // where that is possible.
-  absl::Status Enter(const grpc::CallbackServerContext& context, CallFacts* arrival);
+  // Identifies the caller of a request; nullptr where callers are not identified. Returns the
+  // errors of Callers::Identify, and counts them.
+  absl::StatusOr<std::shared_ptr<const Caller>> Identify(
+      const grpc::CallbackServerContext& context);
 
-  // Resolves, validates, counts the tokens against the caller's limit and submits. While models are
-  // still being loaded, one that is not there yet is Unavailable and not NotFound. On error the sink
-  // that `make_sink` may have made is never called.
-  using MakeSink = std::function<std::shared_ptr<Sink>(ReplySpec)>;
-  absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message,
-                                   const CallFacts& arrival, const MakeSink& make_sink);
+  // Counts one more request of the call's caller. Returns the errors of Caller::TakeRequest, and
+  // counts them. To be called before the message is looked at, where that is possible.
+  absl::Status Enter(const CallContext& call);
 
-  // Counts bytes that were no message.
+  // Resolves the model, validates, counts the tokens against the caller's limit and submits. While
+  // models are still being loaded, one that is not there yet is Unavailable and not NotFound. On
+  // error the sink that `make_sink` may have made is never called.
+  using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec)>;
+  absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message, CallContext call,
+                                   MakeSink make_sink);
+
+  // Counts a call whose bytes are not a message.
   void Refuse(const absl::Status& status);
 
-  // Cancels what the caller gave up, and says with which status its call ends. A request whose
-  // deadline passed is left to the engine, which ends it as expired: gRPC reports both in one way,
-  // but the counts tell them apart.
+  // Cancels a request that its caller gave up, and returns the status with which its call ends. A
+  // request whose deadline passed is left to the engine, which ends it as expired: gRPC reports
+  // both in one way, but the counts tell them apart.
   absl::Status GiveUp(RequestId id, MonoTime deadline);
 
-  // How long a refused caller should wait: the engine's estimate of when its queue is worked off.
+  // Returns how long a refused caller should wait: the engine's estimate of when its queue is
+  // worked off.
   absl::Duration Pushback();
 
   ReplyThread* replies() const { return replies_; }
@@ -75,8 +80,8 @@ class Edge {
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:
-  absl::StatusOr<RequestId> SubmitValid(ValidRequest valid, const CallFacts& arrival,
-                                        const MakeSink& make_sink);
+  // Takes a request's tokens from its caller's limit. Errors are counted.
+  absl::Status TakeTokens(int64_t tokens, const CallContext& call);
 
   std::atomic<int32_t> max_rows_;
   const int64_t max_reply_bytes_;
@@ -88,7 +93,7 @@ class Edge {
   const Health* const health_;
   const Callers* const callers_;
 
-  // Refusals come in floods, and Stats takes the engine's locks: the estimate is kept for a while.
+  // The estimate is kept for a while: refusals come in floods, and Stats takes the engine's locks.
   Mutex mu_;
   MonoTime estimated_ ABSL_GUARDED_BY(mu_){};
   absl::Duration pushback_ ABSL_GUARDED_BY(mu_);

@@ -32,7 +32,7 @@ InferenceService::InferenceService(int64_t max_queue_delay_us, std::string versi
       version_(std::move(version)),
       management_(management),
       engine_(parts.engine),
-      edge_(parts.edge),
+      frontend_(parts.frontend),
       health_(parts.health),
       statistics_(parts.statistics),
       models_(parts.models),
@@ -40,7 +40,10 @@ InferenceService::InferenceService(int64_t max_queue_delay_us, std::string versi
       lookups_(parts.lookups),
       idle_streams_(parts.idle_streams),
       callers_(parts.callers) {
-  Stream("ModelInfer", &InferenceService::ModelInfer);
+  Stream("ModelInfer", [this](Context* context, const Bytes* request, Bytes* response,
+                              const std::shared_ptr<const Caller>& caller) {
+    return StartUnaryInfer(frontend_, context, request, response, caller);
+  });
   Stream("ServerLive", &InferenceService::ServerLive);
   Stream("ServerReady", &InferenceService::ServerReady);
   Stream("ServerMetadata", &InferenceService::ServerMetadata);
@@ -53,18 +56,13 @@ InferenceService::InferenceService(int64_t max_queue_delay_us, std::string versi
   Stream("RepositoryModelUnload", &InferenceService::RepositoryModelUnload);
 }
 
-InferenceService::Unary* InferenceService::ModelInfer(Context* context, const Bytes* request,
-                                                      Bytes* response) {
-  return StartUnaryInfer(edge_, context, request, response);
-}
-
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferenceService::ModelStreamInfer(
     Context* context) {
   if (callers_ != nullptr) {
     const absl::Status known = callers_->Identify(*context).status();
     if (!known.ok()) return new RefusedStream(FinishStatus(known, {}, context));
   }
-  return StartStreamInfer(edge_, idle_streams_, context);
+  return StartStreamInfer(frontend_, idle_streams_, context);
 }
 
 InferenceService::Unary* InferenceService::ServerLive(Context* context, const Bytes* request,
@@ -130,9 +128,10 @@ InferenceService::Unary* InferenceService::ModelConfig(Context* context, const B
   return Answer<inference::ModelConfigRequest, inference::ModelConfigResponse>(
       context, *request, response, [this](const auto& message, auto* answer) {
         const auto model = engine_->Resolve(message.name(), message.version());
-        if (model.ok())
+        if (model.ok()) {
           *answer->mutable_config() =
-              ConfigureModel(**model, {edge_->max_rows(), max_queue_delay_us_});
+              ConfigureModel(**model, frontend_->max_rows(), max_queue_delay_us_);
+        }
         return model.status();
       });
 }

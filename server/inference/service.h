@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/work_queue.h"
 #include "engine/engine.h"
 #include "proto/inference.grpc.pb.h"
-#include "server/calls/work_thread.h"
 #include "server/inference/frontend.h"
 #include "server/inference/health.h"
 #include "server/models/model_manager.h"
@@ -35,18 +35,18 @@ using RawInfer =
 using RawService = RawServer<RawModel<RawRepository<RawInfer<Grpc::Service>>>>;
 }  // namespace internal
 
-// Who may load and unload models through a service.
+// Whether models may be loaded and unloaded through a service.
 enum class Management { kDenied, kAllowed };
 
-// What a service stands on. Not owned; outlives it.
+// The parts that a service uses. Not owned; they outlive it.
 struct InferenceParts {
   Engine* engine;
-  Edge* edge;
+  InferenceFrontend* frontend;
   Health* health;
   Statistics* statistics;
   ModelManager* models;
-  WorkThread* loads;    // of models
-  WorkThread* lookups;  // of the repository's index
+  JobQueue* loads;    // of models
+  JobQueue* lookups;  // of the repository's index
   TransferWatch* transfers;
   TransferWatch* idle_streams;
   const Callers* callers = nullptr;  // nullptr: everybody may call
@@ -62,7 +62,6 @@ class InferenceService final : public StreamedUnaryService<internal::RawService>
   using Bytes = grpc::ByteBuffer;
   using Unary = grpc::ServerUnaryReactor;
 
-  Unary* ModelInfer(Context* context, const Bytes* request, Bytes* response) override;
   grpc::ServerBidiReactor<Bytes, Bytes>* ModelStreamInfer(Context* context) override;
 
   Unary* ServerLive(Context* context, const Bytes* request, Bytes* response) override;
@@ -85,12 +84,12 @@ class InferenceService final : public StreamedUnaryService<internal::RawService>
   const std::string version_;
   const Management management_;
   Engine* const engine_;
-  Edge* const edge_;
+  InferenceFrontend* const frontend_;
   Health* const health_;
   Statistics* const statistics_;
   ModelManager* const models_;
-  WorkThread* const loads_;
-  WorkThread* const lookups_;
+  JobQueue* const loads_;
+  JobQueue* const lookups_;
   TransferWatch* const idle_streams_;
   const Callers* const callers_;
 };

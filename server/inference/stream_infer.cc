@@ -10,8 +10,9 @@ namespace {
 // Owned by gRPC until its OnDone.
 class StreamInfer final : public StreamSession::Reactor {
  public:
-  StreamInfer(Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context)
-      : session_(std::make_shared<StreamSession>(edge, idle, context, this)) {
+  StreamInfer(InferenceFrontend* frontend, TransferWatch* idle,
+              grpc::CallbackServerContext* context)
+      : session_(std::make_shared<StreamSession>(frontend, idle, context, this)) {
     session_->Start();
   }
 
@@ -30,8 +31,8 @@ class StreamInfer final : public StreamSession::Reactor {
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartStreamInfer(
-    Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context) {
-  return new StreamInfer(edge, idle, context);
+    InferenceFrontend* frontend, TransferWatch* idle, grpc::CallbackServerContext* context) {
+  return new StreamInfer(frontend, idle, context);
 }
 
 }  // namespace sluice

@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// The handler of the raw method. Never blocks. `edge` and `idle` outlive the call.
+// Handles a call of the raw method. Never blocks. `frontend` and `idle` outlive the call.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartStreamInfer(
-    Edge* edge, TransferWatch* idle, grpc::CallbackServerContext* context);
+    InferenceFrontend* frontend, TransferWatch* idle, grpc::CallbackServerContext* context);
 
 }  // namespace sluice

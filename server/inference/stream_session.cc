@@ -28,11 +28,12 @@ void StreamSession::OnRead(bool ok) {
     running_.emplace(ticket, Running{});
   }
   std::string id;
-  const absl::Status status = Submit(ticket, edge_->Arrive(*context_), &id);
+  const absl::Status status = Submit(ticket, frontend_->Arrive(*context_), &id);
   if (!status.ok()) {
-    ReplySpec refused;
-    refused.id = std::move(id);
-    std::make_shared<StreamSink>(std::move(refused), edge_->replies(), shared_from_this(), ticket)
+    const auto refused = std::make_shared<RequestSpec>();
+    refused->id = std::move(id);
+    std::make_shared<StreamSink>(ReplySpec{.request = refused}, frontend_->replies(),
+                                 shared_from_this(), ticket)
         ->OnDone(status, {}, {});
   }
   MutexLock lock(&mu_);
@@ -40,20 +41,23 @@ void StreamSession::OnRead(bool ok) {
   ReadMore();
 }
 
-absl::Status StreamSession::Submit(Ticket ticket, CallFacts arrival, std::string* id) {
+absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string* id) {
   inference::ModelInferRequest message;
   if (absl::Status status = Parse(incoming_, &message); !status.ok()) {
-    edge_->Refuse(status);
+    frontend_->Refuse(status);
     return status;
   }
   *id = message.id();
-  if (absl::Status status = edge_->Enter(*context_, &arrival); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<const Caller>> caller = frontend_->Identify(*context_);
+  if (!caller.ok()) return caller.status();
+  call.caller = *std::move(caller);
+  if (absl::Status status = frontend_->Enter(call); !status.ok()) return status;
   const auto make_sink = [&](ReplySpec spec) {
-    Expect(ticket, spec.most_bytes);
-    return std::make_shared<StreamSink>(std::move(spec), edge_->replies(), shared_from_this(),
+    Expect(ticket, spec.max_bytes);
+    return std::make_shared<StreamSink>(std::move(spec), frontend_->replies(), shared_from_this(),
                                         ticket);
   };
-  absl::StatusOr<RequestId> admitted = edge_->Submit(message, arrival, make_sink);
+  absl::StatusOr<RequestId> admitted = frontend_->Submit(message, std::move(call), make_sink);
   if (admitted.ok()) Admitted(ticket, *admitted);
   return admitted.status();
 }
@@ -64,7 +68,7 @@ void StreamSession::Admitted(Ticket ticket, RequestId id) {
   if (running == running_.end()) return;  // answered already
   running->second.id = id;
   // The caller left while Submit ran, when GiveUp could not know the id.
-  if (reactor_ == nullptr) edge_->GiveUp(id, deadline_).IgnoreError();
+  if (reactor_ == nullptr) frontend_->GiveUp(id, deadline_).IgnoreError();
 }
 
 void StreamSession::Offer(std::shared_ptr<StreamSink> sink) {
@@ -78,7 +82,7 @@ void StreamSession::Offer(std::shared_ptr<StreamSink> sink) {
 
 absl::Duration StreamSession::Pushback() {
   MutexLock lock(&mu_);
-  return reactor_ == nullptr ? absl::ZeroDuration() : edge_->Pushback();
+  return reactor_ == nullptr ? absl::ZeroDuration() : frontend_->Pushback();
 }
 
 void StreamSession::Deliver() {
@@ -88,18 +92,18 @@ void StreamSession::Deliver() {
 
 void StreamSession::WatchUntil(MonoTime time) {
   watch_until_ = time;
-  edge_->replies()->PostAt(time, weak_from_this());
+  frontend_->replies()->PostAt(time, weak_from_this());
 }
 
 void StreamSession::Watch() {
   MutexLock lock(&mu_);
-  // Without a reactor there may be no edge, but gRPC waits for a call that is not done.
-  if (done_ || !watch_until_ || edge_->Now() < *watch_until_) return;
+  // Without a reactor there may be no frontend, but gRPC waits for a call that is not done.
+  if (done_ || !watch_until_ || frontend_->Now() < *watch_until_) return;
   watch_until_.reset();
   if (stalled_) return context_->TryCancel();
   if (reactor_ == nullptr || !writing_since_) return;
-  const MonoTime given_up = *writing_since_ + edge_->stream_stall_timeout();
-  if (edge_->Now() < given_up) return WatchUntil(given_up);
+  const MonoTime given_up = *writing_since_ + frontend_->stream_stall_timeout();
+  if (frontend_->Now() < given_up) return WatchUntil(given_up);
   GiveUpStalled();
 }
 
@@ -124,8 +128,8 @@ void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
   outgoing_ = response.bytes;  // shares the slices; a ByteBuffer has no move
   if (response.more_at_once) ready_.push_back(sink);
   if (response.last) Answered(sink->ticket());
-  writing_since_ = edge_->Now();
-  if (!watch_until_) WatchUntil(*writing_since_ + edge_->stream_stall_timeout());
+  writing_since_ = frontend_->Now();
+  if (!watch_until_) WatchUntil(*writing_since_ + frontend_->stream_stall_timeout());
   reactor_->StartWrite(&outgoing_);
   ReadMore();
 }
@@ -138,7 +142,7 @@ void StreamSession::OnWritten(bool ok) {
   if (!ok) return GiveUp();
   if (reactor_ == nullptr) return;
   // Responses are made on the reply thread.
-  if (!ready_.empty()) edge_->replies()->Post(shared_from_this());
+  if (!ready_.empty()) frontend_->replies()->Post(shared_from_this());
   FinishIfComplete();
   RestIfIdle();
 }
@@ -159,7 +163,7 @@ void StreamSession::Answered(Ticket ticket) {
 
 void StreamSession::ReadMore() {
   if (reactor_ == nullptr || reading_ || half_closed_) return;
-  if (running_.size() >= kMaxPipelined || reply_bytes_ >= edge_->max_reply_bytes()) return;
+  if (running_.size() >= kMaxPipelined || reply_bytes_ >= frontend_->max_reply_bytes()) return;
   reading_ = true;
   reactor_->StartRead(&incoming_);
   RestIfIdle();
@@ -196,7 +200,7 @@ void StreamSession::OnDone() {
 absl::Status StreamSession::CancelAll() {
   absl::Status status = absl::CancelledError("cancelled by the caller");
   for (const auto& [ticket, running] : running_) {
-    if (running.id != 0) status = edge_->GiveUp(running.id, deadline_);
+    if (running.id != 0) status = frontend_->GiveUp(running.id, deadline_);
   }
   ready_.clear();
   return status;
@@ -211,12 +215,12 @@ void StreamSession::GiveUp() {
 void StreamSession::GiveUpStalled() {
   CancelAll().IgnoreError();
   stalled_ = true;
-  WatchUntil(edge_->Now() + edge_->stream_stall_timeout());
-  const absl::Duration pushback = edge_->Pushback();
+  WatchUntil(frontend_->Now() + frontend_->stream_stall_timeout());
+  const absl::Duration pushback = frontend_->Pushback();
   const absl::Status status =
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
                      "the caller took no response for ",
-                     absl::FormatDuration(absl::FromChrono(edge_->stream_stall_timeout())),
+                     absl::FormatDuration(absl::FromChrono(frontend_->stream_stall_timeout())),
                      " (server.grpc.stream_stall_timeout_us)")),
                  "stream_stalled");
   std::exchange(reactor_, nullptr)->Finish(FinishStatus(status, pushback, context_));

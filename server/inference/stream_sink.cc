@@ -25,13 +25,13 @@ StreamSink::StreamSink(ReplySpec spec, ReplyThread* replies, std::shared_ptr<Str
       replies_(replies),
       session_(std::move(session)),
       ticket_(ticket),
-      streams_(builder_.spec().max_tokens > 1) {}
+      streams_(builder_.spec().request->max_tokens > 1) {}
 
 void StreamSink::OnTokens(const GeneratedToken* tokens, int count) {
   bool post = false;
   {
     MutexLock lock(&mu_);
-    arriving_.Append(tokens, count, builder_.spec().num_top);
+    arriving_.Append(tokens, count, builder_.spec().request->num_top);
     if (streams_) post = !std::exchange(posted_, true);
   }
   if (post) replies_->Post(shared_from_this());
@@ -70,7 +70,7 @@ ModelStreamInferResponse StreamSink::Answer(const Arrived& arrived) {
 ModelStreamInferResponse StreamSink::Error(const absl::Status& status) {
   ModelStreamInferResponse message;
   message.set_error_message(ToGrpc(status).error_message());
-  message.mutable_infer_response()->set_id(builder_.spec().id);
+  message.mutable_infer_response()->set_id(builder_.spec().request->id);
   auto& parameters = *message.mutable_infer_response()->mutable_parameters();
   parameters["error_code"].set_string_param(std::string(CodeName(status.code())));
   if (status.code() == absl::StatusCode::kResourceExhausted) {
@@ -91,7 +91,7 @@ StreamSink::Response StreamSink::Next() {
     message = Answer(arrived);
     answered_ = arrived.done;
     response.more_at_once =
-        arrived.done && arrived.status.ok() && builder_.spec().empty_final_response;
+        arrived.done && arrived.status.ok() && builder_.spec().request->empty_final_response;
     response.last = arrived.done && !response.more_at_once;
   }
   SetFinal(response.last, &message);

@@ -1,4 +1,5 @@
-// Collects one request's results on the engine's thread and makes its responses on the reply thread.
+// Collects one request's results on the engine's thread and makes its responses on the reply
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,19 @@ namespace sluice {
 
 class StreamSession;
 
-// Once there is something to say it is posted to the reply thread, which offers it to the session; the
-// session asks for the next response when it can write one. Whatever came until then is in that
-// response: so the tokens that wait are bounded by those that the request may generate.
+// A sink with results is posted to the reply thread, which offers it to the session; the session
+// asks for the next response when it can write one. That response has all results that came until
+// then, so the tokens that wait are bounded by those that the request may generate.
 //
-// The engine calls OnTokens and OnDone; all else runs on the reply thread. The lock is held for copies
-// of tokens only.
+// The engine calls OnTokens and OnDone; everything else runs on the reply thread. The lock is held
+// for copies of tokens only.
 class StreamSink final : public Sink,
                          public Delivery,
                          public std::enable_shared_from_this<StreamSink> {
  public:
   using Ticket = uint64_t;  // of a request within its stream
 
-  // A request that is refused is one that is done at once: `spec` then needs no more than its id.
+  // A refused request is done at once; its spec needs no more than the id.
   StreamSink(ReplySpec spec, ReplyThread* replies, std::shared_ptr<StreamSession> session,
              Ticket ticket);
 
@@ -42,13 +43,13 @@ class StreamSink final : public Sink,
   struct Response {
     grpc::ByteBuffer bytes;
     bool last = false;          // of this request
-    bool more_at_once = false;  // another one is to be made without anything to come
+    bool more_at_once = false;  // another response can be made without further results
   };
-  // To be called once for each time that it was offered, or that more_at_once said so.
+  // Makes the next response. To be called once for each offer, and for each more_at_once.
   Response Next();
 
  private:
-  // Everything that came since the last call.
+  // The results that came since the last call.
   struct Arrived {
     bool done = false;
     absl::Status status;
@@ -62,16 +63,16 @@ class StreamSink final : public Sink,
   ReplyThread* const replies_;
   const std::shared_ptr<StreamSession> session_;
   const Ticket ticket_;
-  const bool streams_;  // each step's tokens, and not all at the end
+  const bool streams_;  // responses have each step's tokens, not all of them at the end
 
   Mutex mu_;
   TokenBuffer arriving_ ABSL_GUARDED_BY(mu_);
-  bool posted_ ABSL_GUARDED_BY(mu_) = false;  // and not yet taken
+  bool posted_ ABSL_GUARDED_BY(mu_) = false;  // to the reply thread, and not yet taken
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   Reply reply_ ABSL_GUARDED_BY(mu_);
 
-  // The reply thread's.
+  // Used by the reply thread only.
   TokenBuffer taken_;
   Reply taken_reply_;
   bool answered_ = false;  // only the empty final response is left

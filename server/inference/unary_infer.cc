@@ -23,7 +23,7 @@ class UnarySink final : public Sink,
       : builder_(std::move(spec)), replies_(replies), call_(call) {}
 
   void OnTokens(const GeneratedToken* tokens, int count) override {
-    tokens_.Append(tokens, count, builder_.spec().num_top);
+    tokens_.Append(tokens, count, builder_.spec().request->num_top);
   }
 
   void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override {
@@ -34,7 +34,7 @@ class UnarySink final : public Sink,
 
   void Deliver() override;
 
-  // The right to call Finish, or nullptr when somebody else has it.
+  // Takes the right to call Finish; returns nullptr if it is taken already.
   UnaryInfer* Claim() { return call_.exchange(nullptr); }
 
  private:
@@ -48,24 +48,26 @@ class UnarySink final : public Sink,
 
 class UnaryInfer final : public grpc::ServerUnaryReactor {
  public:
-  UnaryInfer(Edge* edge, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : edge_(edge), context_(context), response_(response) {}
+  UnaryInfer(InferenceFrontend* frontend, grpc::CallbackServerContext* context,
+             grpc::ByteBuffer* response)
+      : frontend_(frontend), context_(context), response_(response) {}
 
   // gRPC calls OnCancel only after the handler returned, so nothing here races with it.
-  void Start(const grpc::ByteBuffer& bytes) {
-    CallFacts arrival = edge_->Arrive(*context_);
-    deadline_ = arrival.rpc_deadline;
-    if (absl::Status status = edge_->Enter(*context_, &arrival); !status.ok()) return End(status);
+  void Start(const grpc::ByteBuffer& bytes, std::shared_ptr<const Caller> caller) {
+    CallContext call = frontend_->Arrive(*context_);
+    call.caller = std::move(caller);
+    deadline_ = call.rpc_deadline;
+    if (absl::Status status = frontend_->Enter(call); !status.ok()) return End(status);
     inference::ModelInferRequest message;
     if (absl::Status status = Parse(bytes, &message); !status.ok()) {
-      edge_->Refuse(status);
+      frontend_->Refuse(status);
       return End(status);
     }
     const auto make_sink = [this](ReplySpec spec) {
-      sink_ = std::make_shared<UnarySink>(std::move(spec), edge_->replies(), this);
+      sink_ = std::make_shared<UnarySink>(std::move(spec), frontend_->replies(), this);
       return sink_;
     };
-    absl::StatusOr<RequestId> id = edge_->Submit(message, arrival, make_sink);
+    absl::StatusOr<RequestId> id = frontend_->Submit(message, std::move(call), make_sink);
     if (!id.ok()) {
       sink_.reset();
       return End(id.status());
@@ -73,10 +75,10 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
     id_ = *id;
   }
 
-  // For the one who claimed the call.
+  // Ends the call. Requires the right that the sink's Claim gives, or that there is no sink.
   void End(const absl::Status& status) {
     const bool refused = status.code() == absl::StatusCode::kResourceExhausted;
-    const absl::Duration pushback = refused ? edge_->Pushback() : absl::ZeroDuration();
+    const absl::Duration pushback = refused ? frontend_->Pushback() : absl::ZeroDuration();
     Finish(FinishStatus(status, pushback, context_));
   }
 
@@ -84,14 +86,14 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
 
   void OnCancel() override {
     if (sink_ == nullptr) return;  // refused: finished in Start
-    const absl::Status status = edge_->GiveUp(id_, deadline_);
+    const absl::Status status = frontend_->GiveUp(id_, deadline_);
     if (UnaryInfer* call = sink_->Claim()) call->End(status);
   }
 
   void OnDone() override { delete this; }
 
  private:
-  Edge* const edge_;
+  InferenceFrontend* const frontend_;
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
   // Written by Start only.
@@ -111,11 +113,13 @@ void UnarySink::Deliver() {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartUnaryInfer(Edge* edge, grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* StartUnaryInfer(InferenceFrontend* frontend,
+                                          grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) {
-  auto* call = new UnaryInfer(edge, context, response);
-  call->Start(*request);
+                                          grpc::ByteBuffer* response,
+                                          std::shared_ptr<const Caller> caller) {
+  auto* call = new UnaryInfer(frontend, context, response);
+  call->Start(*request, std::move(caller));
   return call;
 }
 

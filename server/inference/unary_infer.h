@@ -9,10 +9,10 @@
 //     running --cancelled> finished          Finish in OnCancel; the engine ends the request later,
 //                                            and its sink finds the call gone
 //
-// The sink holds the only pointer to the reactor that leads to Finish, and whoever exchanges it for
-// null calls Finish: exactly once, and never on a deleted reactor, because gRPC calls OnDone only
-// after Finish and after OnCancel returned. OnCancel has to call Finish itself, or else
-// Server::Shutdown would hang until the engine let go of the request.
+// The sink holds the only pointer to the reactor that leads to Finish. The thread that exchanges it
+// for null calls Finish: exactly once, and never on a deleted reactor, because gRPC calls OnDone
+// only after Finish and after OnCancel returned. OnCancel has to call Finish itself, or else
+// Server::Shutdown would hang until the engine ended the request.
 #pragma once
 
 #include "grpcpp/server_context.h"
@@ -22,9 +22,12 @@
 
 namespace sluice {
 
-// The handler of the raw method. Never blocks. `edge` outlives the call.
-grpc::ServerUnaryReactor* StartUnaryInfer(Edge* edge, grpc::CallbackServerContext* context,
+// Handles a call of the raw method. Never blocks. `frontend` outlives the call. `caller` is nullptr
+// where callers are not identified.
+grpc::ServerUnaryReactor* StartUnaryInfer(InferenceFrontend* frontend,
+                                          grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response);
+                                          grpc::ByteBuffer* response,
+                                          std::shared_ptr<const Caller> caller);
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -35,10 +36,10 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
 absl::StatusOr<ModelManager::Target> ModelManager::FromRepository(
     const ModelRepository& repository, const ModelRepository::Found& found, int64_t version) {
   absl::StatusOr<Directory> folder = repository.Folder(found, version);
-  absl::StatusOr<std::string> fingerprint = folder.ok() ? folder->Fingerprint() : folder.status();
-  if (!fingerprint.ok()) return fingerprint.status();
+  SLUICE_ASSIGN_OR_RETURN(std::string fingerprint,
+                          folder.ok() ? folder->Fingerprint() : folder.status());
   return Target{
-      {found.name, version}, "the repository", *std::move(folder), *std::move(fingerprint)};
+      {found.name, version}, "the repository", *std::move(folder), std::move(fingerprint)};
 }
 
 absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
@@ -46,15 +47,13 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
   std::vector<Target> targets;
   std::set<std::string> names;
   for (const ModelSpec& spec : models) {
-    absl::StatusOr<Target> target = FromSpec(spec);
-    if (!target.ok()) return target.status();
-    targets.push_back(*std::move(target));
+    SLUICE_ASSIGN_OR_RETURN(Target target, FromSpec(spec));
+    targets.push_back(std::move(target));
     names.insert(spec.name);
   }
   if (!repository.has_value()) return targets;
-  const absl::StatusOr<std::vector<ModelRepository::Found>> list = repository->List();
-  if (!list.ok()) return list.status();
-  for (const ModelRepository::Found& found : *list) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<ModelRepository::Found> list, repository->List());
+  for (const ModelRepository::Found& found : list) {
     if (!found.status.ok()) {
       log_->Warn("not a model", {{"name", found.name}, {"reason", Text(found.status)}});
       continue;
@@ -63,9 +62,9 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
       return absl::InvalidArgumentError(absl::StrCat(
           "model ", found.name, " is in the list of models and in the model repository"));
     }
-    absl::StatusOr<Target> target = FromRepository(*repository, found, found.versions.back());
-    if (!target.ok()) return target.status();
-    targets.push_back(*std::move(target));
+    SLUICE_ASSIGN_OR_RETURN(Target target,
+                            FromRepository(*repository, found, found.versions.back()));
+    targets.push_back(std::move(target));
   }
   return targets;
 }
@@ -82,20 +81,19 @@ absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
     }
     opened = *std::move(root);
   }
-  absl::StatusOr<std::vector<Target>> targets = Targets(models, opened);
-  if (!targets.ok()) return targets.status();
+  SLUICE_ASSIGN_OR_RETURN(std::vector<Target> targets, Targets(models, opened));
   std::vector<std::shared_ptr<const Model>> withdraw = engine_->Models();
   std::erase_if(withdraw, [&](const std::shared_ptr<const Model>& model) {
-    return std::any_of(targets->begin(), targets->end(), [&](const Target& target) {
+    return std::any_of(targets.begin(), targets.end(), [&](const Target& target) {
       return target.key == Key(model->name, model->version);
     });
   });
-  std::erase_if(*targets, [this](const Target& target) {
+  std::erase_if(targets, [this](const Target& target) {
     const auto loaded = fingerprints_.find(target.key);
     return loaded != fingerprints_.end() && loaded->second == target.fingerprint &&
            Served(target.key) != nullptr;
   });
-  if (absl::Status status = Serve(*targets, std::move(withdraw)); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(Serve(targets, std::move(withdraw)));
   models_ = models;
   MutexLock lock(&mu_);
   repository_ = std::move(opened);
@@ -104,16 +102,15 @@ absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
 
 absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version) {
   MutexLock turn(&turn_mu_);
-  absl::StatusOr<Target> target = Named(name, version);
-  if (!target.ok()) return target.status();
+  SLUICE_ASSIGN_OR_RETURN(Target target, Named(name, version));
   std::vector<std::shared_ptr<const Model>> withdraw;
   if (!version.has_value()) {
     for (const std::shared_ptr<const Model>& model : engine_->Models()) {
-      if (model->name == name && model->version != target->key.second) withdraw.push_back(model);
+      if (model->name == name && model->version != target.key.second) withdraw.push_back(model);
     }
   }
   std::vector<Target> targets;
-  targets.push_back(*std::move(target));
+  targets.push_back(std::move(target));
   return Serve(targets, std::move(withdraw));
 }
 
@@ -130,13 +127,12 @@ absl::StatusOr<ModelManager::Target> ModelManager::Named(const std::string& name
   if (spec != nullptr) return FromSpec(*spec);
   const std::optional<ModelRepository> repository = this->repository();
   if (configured || !repository.has_value()) return NoModel(name, version, "is configured");
-  const absl::StatusOr<ModelRepository::Found> found = repository->Find(name);
-  if (!found.ok()) return found.status();
-  const int64_t wanted = version.value_or(found->versions.back());
-  if (!std::binary_search(found->versions.begin(), found->versions.end(), wanted)) {
+  SLUICE_ASSIGN_OR_RETURN(const ModelRepository::Found found, repository->Find(name));
+  const int64_t wanted = version.value_or(found.versions.back());
+  if (!std::binary_search(found.versions.begin(), found.versions.end(), wanted)) {
     return NoModel(name, version, "is in the model repository");
   }
-  return FromRepository(*repository, *found, wanted);
+  return FromRepository(*repository, found, wanted);
 }
 
 absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t> version) {
@@ -147,7 +143,7 @@ absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t
     if (meant) change.withdraw.push_back(model);
   }
   if (change.withdraw.empty()) return NoModel(name, version, "is served");
-  if (absl::Status status = engine_->Exchange(change); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(engine_->Exchange(change));
   LogChange(change);
   return absl::OkStatus();
 }
@@ -215,9 +211,8 @@ std::shared_ptr<const Model> ModelManager::Served(const Key& key) const {
 absl::StatusOr<std::vector<ModelManager::Entry>> ModelManager::Index() {
   std::map<Key, Entry> entries;
   if (const std::optional<ModelRepository> repository = this->repository()) {
-    const absl::StatusOr<std::vector<ModelRepository::Found>> list = repository->List();
-    if (!list.ok()) return list.status();
-    for (const ModelRepository::Found& found : *list) {
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<ModelRepository::Found> list, repository->List());
+    for (const ModelRepository::Found& found : list) {
       if (!found.status.ok()) entries[{found.name, 0}] = {found.name, 0, false, Text(found.status)};
       for (const int64_t version : found.versions) {
         entries[{found.name, version}] = {found.name, version, false, kNotLoaded};

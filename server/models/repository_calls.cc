@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -38,9 +39,7 @@ absl::StatusOr<std::optional<int64_t>> VersionIn(const Parameters& parameters) {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown parameter ", Printable(name), "; known: version"));
     }
-    const absl::StatusOr<int64_t> number = ReadVersion(value);
-    if (!number.ok()) return number.status();
-    version = *number;
+    SLUICE_ASSIGN_OR_RETURN(version, ReadVersion(value));
   }
   return version;
 }
@@ -48,14 +47,13 @@ absl::StatusOr<std::optional<int64_t>> VersionIn(const Parameters& parameters) {
 // `request` is a load or an unload; `act` is called with the name and the version.
 template <typename Request, typename Act>
 absl::Status WithModelOf(const Request& request, const Act& act) {
-  if (absl::Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
-  const absl::StatusOr<std::optional<int64_t>> version = VersionIn(request.parameters());
-  if (!version.ok()) return version.status();
+  SLUICE_RETURN_IF_ERROR(CheckRepository(request.repository_name()));
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<int64_t> version, VersionIn(request.parameters()));
   if (!IsRepositoryName(request.model_name())) {
     return absl::InvalidArgumentError(
         absl::StrCat("model_name: ", Printable(request.model_name()), " is no model name"));
   }
-  return act(request.model_name(), *version);
+  return act(request.model_name(), version);
 }
 
 }  // namespace
@@ -74,10 +72,9 @@ absl::Status UnloadModelOf(const inference::RepositoryModelUnloadRequest& reques
 
 absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelManager* models,
                         inference::RepositoryIndexResponse* response) {
-  if (absl::Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
-  const absl::StatusOr<std::vector<ModelManager::Entry>> index = models->Index();
-  if (!index.ok()) return index.status();
-  for (const ModelManager::Entry& entry : *index) {
+  SLUICE_RETURN_IF_ERROR(CheckRepository(request.repository_name()));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<ModelManager::Entry> index, models->Index());
+  for (const ModelManager::Entry& entry : index) {
     if (request.ready() && !entry.ready) continue;
     auto* model = response->add_models();
     model->set_name(entry.name);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/net/grpc_1_51/call_guard.h"
 #include "server/net/grpc_1_51/reflection_choice.h"
@@ -17,9 +18,9 @@ constexpr int64_t kLiveCallsPerStream = 2;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options) {
-  auto listener = GrpcListener::Bind(options.address, options.max_connections);
-  if (!listener.ok()) return listener.status();
-  std::unique_ptr<GrpcPort> port(new GrpcPort(*std::move(listener), options.credentials));
+  SLUICE_ASSIGN_OR_RETURN(auto listener,
+                          GrpcListener::Bind(options.address, options.max_connections));
+  std::unique_ptr<GrpcPort> port(new GrpcPort(std::move(listener), options.credentials));
   grpc::ServerBuilder builder;
   ApplyLimits(options.limits, &builder);
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(

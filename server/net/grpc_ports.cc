@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace sluice {
 namespace {
 
@@ -56,9 +58,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
 
 absl::Status GrpcPorts::Open(const GrpcPort::Options& options, const char* name,
                              std::unique_ptr<GrpcPort>* port) {
-  absl::StatusOr<std::unique_ptr<GrpcPort>> started = GrpcPort::Start(options);
-  if (!started.ok()) return started.status();
-  *port = *std::move(started);
+  SLUICE_ASSIGN_OR_RETURN(*port, GrpcPort::Start(options));
   MutexLock lock(&mu_);
   open_.emplace_back(name, port->get());
   return absl::OkStatus();

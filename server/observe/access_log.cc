@@ -42,15 +42,15 @@ void AccessLog::OnRequestDone(const Request& request, const absl::Status& status
                               const RequestTrace& trace) {
   if (status.code() != absl::StatusCode::kInternal) {
     const std::string arrival =
-        request.id.empty() ? absl::StrCat(trace.received.time_since_epoch().count()) : "";
-    if (!InSample(request.id.empty() ? arrival : request.id, share_)) return;
+        request.spec->id.empty() ? absl::StrCat(trace.received.time_since_epoch().count()) : "";
+    if (!InSample(request.spec->id.empty() ? arrival : request.spec->id, share_)) return;
   }
   const bool ran = trace.first_run != MonoTime{};
   const MonoTime queue_end = ran ? trace.first_run : trace.done;
   std::vector<LogField> fields = {
-      {"id", request.id},
-      {"model", request.model->name},
-      {"version", request.model->version},
+      {"id", request.spec->id},
+      {"model", request.spec->model->name},
+      {"version", request.spec->model->version},
       {"code", CodeName(status.code())},
       {"rows", request.rows()},
       {"prompt_tokens", trace.prompt_tokens},

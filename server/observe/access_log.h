@@ -18,13 +18,8 @@ class AccessLog final : public Observer {
  public:
   AccessLog(double share, Log* log) : share_(share), log_(log) {}
 
-  void OnAdmitted(const Request& request) override {}
-  void OnRejected(std::string_view model, Rejection reason) override {}
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
-  void OnBatch(const BatchTrace& trace) override {}
-  void OnPlan(const PlanTrace& trace) override {}
-  void OnReview(const Model& model, const OptimizeReport& report) override {}
 
  private:
   const double share_;

@@ -12,11 +12,6 @@ class EngineLog final : public Observer {
  public:
   explicit EngineLog(Log* log) : log_(log) {}
 
-  void OnAdmitted(const Request& request) override {}
-  void OnRejected(std::string_view model, Rejection reason) override {}
-  void OnRequestDone(const Request& request, const absl::Status& status,
-                     const RequestTrace& trace) override {}
-  void OnBatch(const BatchTrace& trace) override {}
   void OnPlan(const PlanTrace& trace) override;
   void OnReview(const Model& model, const OptimizeReport& report) override;
   void OnNotice(const Model& model, std::string_view notice) override;

@@ -194,7 +194,7 @@ std::string Metrics::Render(std::vector<prometheus::MetricFamily> more) const {
   return text.str();
 }
 
-void Metrics::OnAdmitted(const Request& request) { For(*request.model).admitted.Increment(); }
+void Metrics::OnAdmitted(const Request& request) { For(*request.spec->model).admitted.Increment(); }
 
 void Metrics::OnRejected(std::string_view model, Rejection reason) {
   // An unknown model's name is the caller's invention and no label.
@@ -208,7 +208,7 @@ void Metrics::OnRefused(std::string_view model, std::string_view reason) {
 
 void Metrics::OnRequestDone(const Request& request, const absl::Status& status,
                             const RequestTrace& trace) {
-  Series& series = For(*request.model);
+  Series& series = For(*request.spec->model);
   series.Requests(status.code()).Increment();
   series.admit.Observe(Seconds(trace.queued - trace.received));
   if (status.code() == absl::StatusCode::kCancelled) {

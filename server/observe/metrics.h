@@ -40,8 +40,6 @@ class Metrics final : public Observer, public RefusalObserver {
   // `kind`: certificate or callers.
   void OnSecretRead(std::string_view kind, bool ok);
   void SetCertificateExpiry(std::chrono::system_clock::time_point expires);
-  // Counted in Engine::Stats.
-  void OnReview(const Model& model, const OptimizeReport& report) override {}
 
  private:
   struct Families;

@@ -27,7 +27,7 @@ void RecentActivity::OnRequestDone(const Request& request, const absl::Status& s
   if (trace.first_token != MonoTime{}) {
     latency.first_token = Seconds(trace.first_token - trace.received);
   }
-  OfModel& recent = For(*request.model);
+  OfModel& recent = For(*request.spec->model);
   MutexLock lock(&recent.mu);
   recent.requests.Add(latency);
 }

@@ -33,8 +33,8 @@ class Ring {
   size_t count_ = 0;
 };
 
-// Thread-safe. What observes allocates nothing once a model was seen; Of copies under the same lock
-// some 60 KB, so that whoever calls it bounds how often.
+// Thread-safe. The observing methods do not allocate once a model has been seen. Of copies some
+// 60 KB under the same lock, so its callers limit how often they call it.
 class RecentActivity final : public Observer {
  public:
   static constexpr size_t kBatches = 64;
@@ -62,12 +62,9 @@ class RecentActivity final : public Observer {
 
   View Of(const Model& model);
 
-  void OnAdmitted(const Request& request) override {}
-  void OnRejected(std::string_view model, Rejection reason) override {}
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
-  void OnPlan(const PlanTrace& trace) override {}
   void OnReview(const Model& model, const OptimizeReport& report) override;
 
  private:

@@ -23,7 +23,7 @@ Statistics::OfModel& Statistics::For(const Model& model) {
 
 void Statistics::OnRequestDone(const Request& request, const absl::Status& status,
                                const RequestTrace& trace) {
-  OfModel& model = For(*request.model);
+  OfModel& model = For(*request.spec->model);
   MutexLock lock(&model.mu);
   if (!status.ok()) {
     model.fail.Add(trace.done - trace.received);

@@ -18,13 +18,9 @@ class Statistics final : public Observer {
   // What was counted for the model of `stats`, and its memory. All zero for a model never seen.
   inference::ModelStatistics Describe(const ModelStats& stats);
 
-  void OnAdmitted(const Request& request) override {}
-  void OnRejected(std::string_view model, Rejection reason) override {}
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
-  void OnPlan(const PlanTrace& trace) override {}
-  void OnReview(const Model& model, const OptimizeReport& report) override {}
 
  private:
   struct Total {

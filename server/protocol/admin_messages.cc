@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/option_names.h"
 #include "server/common/durations.h"
 #include "server/common/status.h"
 #include "server/observe/bucket_summary.h"
@@ -108,15 +109,15 @@ std::string StatusText(const absl::Status& status) {
 }  // namespace
 
 v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& backend,
-                                 const EngineTraits& traits, MonoTime now) {
+                                 const EngineOptions& options, MonoTime now) {
   v1::ModelBuckets out;
   out.set_model_name(stats.model->name);
   out.set_model_version(absl::StrCat(stats.model->version));
   out.set_device(backend.device);
   out.set_profile(backend.profile);
-  out.set_policy(traits.policy);
-  out.set_strategy(traits.strategy);
-  out.set_memory_limit_bytes(traits.memory_limit_bytes);
+  out.set_policy(std::string(NameOf(options.batch.policy)));
+  out.set_strategy(std::string(NameOf(options.ladder.strategy)));
+  out.set_memory_limit_bytes(options.ladder.memory_limit_bytes);
   for (const BucketStats& bucket : stats.buckets) Write(bucket, now, out.add_buckets());
   const BucketSummary all = Summarize(stats.buckets);
   out.set_batches(all.batches);

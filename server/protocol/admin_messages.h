@@ -3,8 +3,8 @@
 
 #include "engine/backend.h"
 #include "engine/engine_stats.h"
+#include "engine/options.h"
 #include "proto/admin.pb.h"
-#include "server/common/options.h"
 
 namespace sluice {
 
@@ -12,7 +12,7 @@ namespace sluice {
 inline constexpr size_t kMaxReportedSizes = 1024;
 
 admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& backend,
-                                        const EngineTraits& traits, MonoTime now);
+                                        const EngineOptions& options, MonoTime now);
 
 admin::v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report);
 

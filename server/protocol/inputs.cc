@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -74,13 +75,12 @@ absl::StatusOr<InputTensors> ReadInputs(const inference::ModelInferRequest& mess
     names.push_back(Name(info.input));
     taken.push_back(info.input);
   }
-  absl::StatusOr<std::vector<InputTensor>> found = FindInputs(message, names);
-  if (!found.ok()) return found.status();
+  SLUICE_ASSIGN_OR_RETURN(std::vector<InputTensor> found, FindInputs(message, names));
   InputTensors inputs;
   for (size_t i = 0; i < taken.size(); ++i) {
-    inputs.tensors[static_cast<int>(taken[i])] = (*found)[i];
+    inputs.tensors[static_cast<int>(taken[i])] = found[i];
   }
-  if (absl::Status status = CheckPrompt(inputs, model); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckPrompt(inputs, model));
   if (inputs.has(Input::kTextInput) && inputs.has(Input::kInputLengths)) {
     return InputError("input_lengths", "belongs to input_ids, which is absent");
   }

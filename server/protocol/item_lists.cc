@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "server/protocol/parameters.h"
 #include "server/protocol/tensors.h"
 
 namespace sluice {
@@ -24,22 +26,20 @@ absl::Status CheckItems(absl::string_view name, const IntMatrix& items, int64_t 
 
 absl::StatusOr<IntMatrix> ReadItems(const InputTensor& tensor, int64_t rows, int64_t most,
                                     int64_t vocab) {
-  absl::StatusOr<IntMatrix> items =
-      ReadInts(tensor, /*int64_allowed=*/true, {rows, rows}, {1, most});
-  if (!items.ok()) return items.status();
-  absl::Status status = CheckItems(tensor.header->name(), *items, vocab);
-  if (!status.ok()) return status;
+  SLUICE_ASSIGN_OR_RETURN(const IntMatrix items,
+                          ReadInts(tensor, /*int64_allowed=*/true, {rows, rows}, {1, most}));
+  SLUICE_RETURN_IF_ERROR(CheckItems(tensor.header->name(), items, vocab));
   return items;
 }
 
-absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, Request* request) {
-  const auto items = ReadItems(tensor, rows, kMaxCandidates, request->model->config.vocab_size);
-  if (!items.ok()) return items.status();
+absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, int64_t vocab,
+                            Request* request) {
+  SLUICE_ASSIGN_OR_RETURN(const auto items, ReadItems(tensor, rows, kMaxCandidates, vocab));
   TokenLists& lists = request->candidates;
   for (int64_t row = 0; row < rows; ++row) {
-    lists.begin.push_back(static_cast<int32_t>(row * items->columns));
-    for (int64_t i = 0; i < items->columns; ++i) {
-      lists.tokens.push_back(static_cast<int32_t>(items->At(row, i)));
+    lists.begin.push_back(static_cast<int32_t>(row * items.columns));
+    for (int64_t i = 0; i < items.columns; ++i) {
+      lists.tokens.push_back(static_cast<int32_t>(items.At(row, i)));
     }
   }
   lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
@@ -48,19 +48,19 @@ absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, Request* re
 
 // `banned` and `excluded` are ascending and distinct.
 absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
-                         const std::vector<int32_t>& banned, const Parameters& parameters,
+                         const std::vector<int32_t>& banned, const RequestSpec& spec,
                          int64_t vocab) {
   const auto count = static_cast<int64_t>(excluded.size());
-  if (parameters.num_top_logprobs + count > vocab) {
+  if (spec.num_top + count > vocab) {
     return InputError("exclude_ids", absl::StrCat("leaves row ", row, " ", vocab - count,
                                                   " tokens, fewer than num_top_logprobs, which is ",
-                                                  parameters.num_top_logprobs));
+                                                  spec.num_top));
   }
   const auto free = [&](int32_t token) {
     return !std::binary_search(excluded.begin(), excluded.end(), token) &&
            !std::binary_search(banned.begin(), banned.end(), token);
   };
-  const std::vector<int32_t>& allowed = parameters.edits.allowed;
+  const std::vector<int32_t>& allowed = spec.edits.allowed;
   bool any = std::any_of(allowed.begin(), allowed.end(), free);
   if (allowed.empty()) {
     const auto both = std::count_if(banned.begin(), banned.end(), [&](int32_t token) {
@@ -72,23 +72,21 @@ absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
   return InputError("exclude_ids", absl::StrCat("leaves row ", row, " no token to be drawn"));
 }
 
-absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Parameters& parameters,
-                          Request* request) {
-  const ModelConfig& config = request->model->config;
-  const auto items = ReadItems(tensor, rows, kMaxExcluded, config.vocab_size);
-  if (!items.ok()) return items.status();
-  const std::vector<int32_t> banned = ForbiddenTokens(parameters, config);
+absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const ModelConfig& config,
+                          const RequestSpec& spec, Request* request) {
+  SLUICE_ASSIGN_OR_RETURN(const auto items,
+                          ReadItems(tensor, rows, kMaxExcluded, config.vocab_size));
+  const std::vector<int32_t> banned = ForbiddenTokens(spec, config);
   TokenLists& lists = request->excluded;
   std::vector<int32_t> of_row;
   for (int64_t row = 0; row < rows; ++row) {
     of_row.clear();
-    for (int64_t i = 0; i < items->columns; ++i) {
-      if (items->At(row, i) >= 0) of_row.push_back(static_cast<int32_t>(items->At(row, i)));
+    for (int64_t i = 0; i < items.columns; ++i) {
+      if (items.At(row, i) >= 0) of_row.push_back(static_cast<int32_t>(items.At(row, i)));
     }
     std::sort(of_row.begin(), of_row.end());
     of_row.erase(std::unique(of_row.begin(), of_row.end()), of_row.end());
-    absl::Status status = CheckChoice(row, of_row, banned, parameters, config.vocab_size);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(CheckChoice(row, of_row, banned, spec, config.vocab_size));
     lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
     lists.tokens.insert(lists.tokens.end(), of_row.begin(), of_row.end());
   }
@@ -98,14 +96,14 @@ absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const Paramet
 
 }  // namespace
 
-absl::Status ReadItemLists(const InputTensors& inputs, int64_t rows, const Parameters& parameters,
-                           Request* request) {
+absl::Status ReadItemLists(const InputTensors& inputs, int64_t rows, const ModelConfig& config,
+                           const RequestSpec& spec, Request* request) {
   if (inputs.has(Input::kCandidateIds)) {
-    absl::Status status = ReadCandidates(inputs.of(Input::kCandidateIds), rows, request);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(
+        ReadCandidates(inputs.of(Input::kCandidateIds), rows, config.vocab_size, request));
   }
   if (!inputs.has(Input::kExcludeIds)) return absl::OkStatus();
-  return ReadExcluded(inputs.of(Input::kExcludeIds), rows, parameters, request);
+  return ReadExcluded(inputs.of(Input::kExcludeIds), rows, config, spec, request);
 }
 
 }  // namespace sluice

@@ -63,14 +63,16 @@ inference::ModelMetadataResponse DescribeModel(const Model& model,
   return response;
 }
 
-inference::ModelConfig ConfigureModel(const Model& model, const ModelTraits& traits) {
+inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
+                                      int64_t max_queue_delay_us) {
   inference::ModelConfig config;
   config.set_name(model.name);
   config.set_platform(kPlatform);
   config.set_backend(kBackend);
-  config.set_max_batch_size(traits.max_rows);
-  config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(traits.max_queue_delay_us);
-  // Streams do give several responses, but perf_analyzer refuses unary requests to a decoupled model.
+  config.set_max_batch_size(max_rows);
+  config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(max_queue_delay_us);
+  // Streams do give several responses, but perf_analyzer refuses unary requests to a decoupled
+  // model.
   config.mutable_model_transaction_policy()->set_decoupled(false);
   const auto configure = [](auto* tensor, std::string_view name, std::string_view datatype,
                             const std::vector<int64_t>& shape) {

@@ -1,4 +1,4 @@
-// What the protocol tells about a served model. Pure.
+// The protocol's descriptions of a served model. Pure.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,14 @@
 
 namespace sluice {
 
-struct ModelTraits {
-  int32_t max_rows;            // of one request
-  int64_t max_queue_delay_us;  // of the batch former
-};
-
 // Lists only the outputs that are returned by default: clients such as perf_analyzer request every
 // listed one. Shapes begin with the row dimension. `versions` are all that are served of the name.
 inference::ModelMetadataResponse DescribeModel(const Model& model,
                                                const std::vector<int64_t>& versions);
 
-// Shapes are without the row dimension, as Triton has it where max_batch_size > 0.
-inference::ModelConfig ConfigureModel(const Model& model, const ModelTraits& traits);
+// Shapes are without the row dimension, as Triton has it where max_batch_size > 0. `max_rows` are
+// those of one request; the delay is BatchOptions::max_queue_delay_us.
+inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
+                                      int64_t max_queue_delay_us);
 
 }  // namespace sluice

@@ -1,6 +1,8 @@
-// Request parameters that are lists, which the protocol can only carry as text: JSON, one level deep.
+// Request parameters that are lists, which the protocol can only carry as text: JSON, one level
+// deep.
 //
-// Nothing beyond the limits is ever held: the text is read event by event. Errors are InvalidArgument
+// Nothing beyond the limits is ever held: the text is read event by event. Errors are
+// InvalidArgument
 // ("parameter") and name the parameter, the entry and the limit; `out` is then unspecified.
 #pragma once
 
@@ -11,28 +13,23 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "kernels/cpu/sample.h"
+#include "engine/parameter_table.h"
+#include "kernels/sampling.h"
 #include "proto/inference.pb.h"
 
 namespace sluice {
 
-inline constexpr size_t kMaxBiasEntries = 1024;
-inline constexpr size_t kMaxStopIds = 64;
-inline constexpr size_t kMaxStopTexts = 16;
-inline constexpr size_t kMaxStopTextBytes = 256;
-inline constexpr double kMaxBias = 100;
-
-// {"17": -1.5, "4": null}: distinct ids in [0, vocab), each with a bias in [-kMaxBias, kMaxBias], or
-// null or "-inf" for a ban.
+// Reads {"17": -1.5, "4": null}: distinct ids in [0, vocab), each with a bias in [-kMaxBias,
+// kMaxBias], or null or "-inf" for a ban.
 absl::Status ReadTokenBias(absl::string_view name, const inference::InferParameter& value,
                            int64_t vocab, std::vector<kernels::TokenBias>* out);
 
-// "[1, 2]" or "1,2": at most `most` distinct ids in [0, vocab); ascending in `out`.
+// Reads "[1, 2]" or "1,2": at most `most` distinct ids in [0, vocab); ascending in `out`.
 absl::Status ReadTokenIds(absl::string_view name, const inference::InferParameter& value,
                           int64_t vocab, size_t most, std::vector<int32_t>* out);
 
-// One text as it is or, beginning with '[', an array of texts: not empty, within the limits. Protobuf
-// has seen to it that they are UTF-8.
+// Reads one text as it is or, beginning with '[', an array of texts: not empty, within the limits.
+// Protobuf has seen to it that they are UTF-8.
 absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& value,
                        std::vector<std::string>* out);
 

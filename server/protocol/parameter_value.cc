@@ -48,7 +48,7 @@ std::string Describe(const inference::InferParameter& value) {
   return "without value";
 }
 
-// The integer in [min, max].
+// Returns the value if it is an integer in [min, max].
 std::optional<absl::int128> IntegerIn(const inference::InferParameter& value, absl::int128 min,
                                       absl::int128 max) {
   const std::optional<Number> number = ReadNumber(value);
@@ -97,11 +97,17 @@ absl::Status ReadInteger(absl::string_view name, const inference::InferParameter
   return absl::OkStatus();
 }
 
-absl::Status ReadReal(absl::string_view name, const inference::InferParameter& value, double min,
-                      double max, float* out) {
+absl::Status ReadReal(absl::string_view name, const inference::InferParameter& value,
+                      const RealRange& range, float* out) {
   const std::optional<Number> number = ReadNumber(value);
-  if (!number || number->real < min || number->real > max) {
-    return Expected(name, value, absl::StrCat("a number in [", min, ", ", max, "]"));
+  const bool zero = number && number->real == 0 && range.zero_too;
+  const bool good =
+      number && number->real >= range.min && number->real <= range.max &&
+      (!range.above_min || static_cast<float>(number->real) > static_cast<float>(range.min));
+  if (!zero && !good) {
+    return Expected(name, value,
+                    absl::StrCat(range.zero_too ? "0 or " : "", "a number in ",
+                                 range.above_min ? "(" : "[", range.min, ", ", range.max, "]"));
   }
   *out = static_cast<float>(number->real);
   return absl::OkStatus();

@@ -1,7 +1,7 @@
 // One request parameter's value: numbers and flags in whatever form a client could send them.
 //
-// Each Read leaves `out` alone and answers InvalidArgument ("parameter") that names parameter, value
-// and range.
+// On error each function that reads leaves `out` alone and returns InvalidArgument ("parameter")
+// that names parameter, value and range.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,24 @@ struct Number {
   std::optional<absl::int128> integer;  // when it is one
 };
 
-// An int64, uint64, double or decimal string; nullopt when it is no finite number.
+// Reads an int64, uint64, double or decimal string; nullopt if that is not a finite number.
 std::optional<Number> ReadNumber(const inference::InferParameter& value);
 
 absl::Status ReadInteger(absl::string_view name, const inference::InferParameter& value,
                          int64_t min, int64_t max, int64_t* out);
 absl::Status ReadInteger(absl::string_view name, const inference::InferParameter& value,
-                         uint64_t* out);  // all of them
-absl::Status ReadReal(absl::string_view name, const inference::InferParameter& value, double min,
-                      double max, float* out);
-// A bool, 0 or 1.
+                         uint64_t* out);  // every number of 64 bits
+
+struct RealRange {
+  double min;
+  double max;
+  bool above_min = false;  // min itself is out of range, and so is what rounds to it as a float
+  bool zero_too = false;   // 0 is in range as well
+};
+absl::Status ReadReal(absl::string_view name, const inference::InferParameter& value,
+                      const RealRange& range, float* out);
+
+// Reads a bool, 0 or 1.
 absl::Status ReadFlag(absl::string_view name, const inference::InferParameter& value, bool* out);
 
 // "parameter NAME is VALUE; expected EXPECTED"

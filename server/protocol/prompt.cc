@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -34,42 +35,35 @@ absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& mod
   const Extent columns{1, kMaxColumns};
   Prompt prompt;
   if (inputs.has(Input::kTextInput)) {
-    absl::StatusOr<std::vector<std::string_view>> texts =
-        ReadStrings(inputs.of(Input::kTextInput), rows);
-    if (!texts.ok()) return texts.status();
-    prompt.texts_ = *std::move(texts);
+    SLUICE_ASSIGN_OR_RETURN(prompt.texts_, ReadStrings(inputs.of(Input::kTextInput), rows));
     prompt.rows_ = static_cast<int64_t>(prompt.texts_.size());
     return prompt;
   }
   int64_t length = 0;
   if (inputs.has(Input::kInputsEmbeds)) {
-    absl::StatusOr<FloatRows> floats =
-        ReadFloats(inputs.of(Input::kInputsEmbeds), rows, columns, model.config.input_width);
-    if (!floats.ok()) return floats.status();
-    prompt.floats_ = *floats;
-    prompt.rows_ = floats->rows;
-    length = floats->columns;
+    SLUICE_ASSIGN_OR_RETURN(FloatRows floats, ReadFloats(inputs.of(Input::kInputsEmbeds), rows,
+                                                         columns, model.config.input_width));
+    prompt.floats_ = floats;
+    prompt.rows_ = floats.rows;
+    length = floats.columns;
   } else {
-    absl::StatusOr<IntMatrix> ids =
-        ReadInts(inputs.of(Input::kInputIds), /*int64_allowed=*/true, rows, columns);
-    if (!ids.ok()) return ids.status();
-    prompt.ids_ = *ids;
-    prompt.rows_ = ids->rows;
-    length = ids->columns;
+    SLUICE_ASSIGN_OR_RETURN(IntMatrix ids, ReadInts(inputs.of(Input::kInputIds),
+                                                    /*int64_allowed=*/true, rows, columns));
+    prompt.ids_ = ids;
+    prompt.rows_ = ids.rows;
+    length = ids.columns;
   }
-  absl::Status status = prompt.ReadLengths(inputs.of(Input::kInputLengths), prompt.rows_, length);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(prompt.ReadLengths(inputs.of(Input::kInputLengths), prompt.rows_, length));
   return prompt;
 }
 
 absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns) {
   lengths_.assign(rows, static_cast<int32_t>(columns));
   if (tensor.header == nullptr) return absl::OkStatus();
-  absl::StatusOr<IntMatrix> lengths =
-      ReadInts(tensor, /*int64_allowed=*/false, {rows, rows}, {1, 1});
-  if (!lengths.ok()) return lengths.status();
+  SLUICE_ASSIGN_OR_RETURN(IntMatrix lengths,
+                          ReadInts(tensor, /*int64_allowed=*/false, {rows, rows}, {1, 1}));
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t length = lengths->At(row, 0);
+    const int64_t length = lengths.At(row, 0);
     if (length < 1 || length > columns) {
       return InputError("input_lengths",
                         absl::StrCat("[", row, "] is ", length, "; expected 1 to ", columns));
@@ -124,11 +118,10 @@ absl::Status Prompt::Cut(Truncation truncation, int64_t most) {
   return absl::OkStatus();
 }
 
-absl::Status Prompt::Copy(Request* request) const {
-  request->lengths = lengths_;
+absl::Status Prompt::Copy(const Model& model, Request* request) const {
   request->tokens.reserve(static_cast<size_t>(Sum(lengths_)));
   if (embeds()) return CopyFloats(request);
-  if (texts_.empty()) return CopyIds(*request->model, request);
+  if (texts_.empty()) return CopyIds(model, request);
   CopyEncoded(request);
   return absl::OkStatus();
 }

@@ -1,11 +1,13 @@
 // The rows of a request, from tensors or texts to tokens or vectors.
 //
-// Read checks shapes and sizes and makes nothing of the values; Encode and Cut settle how long each row
-// is; Copy checks each value that is left while it copies it into the request, once.
+// Read checks shapes and sizes and does not look at the values. Encode and Cut determine how long
+// each row is. Copy checks each value that is left while it copies it into the request, once.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,16 +26,18 @@ class Prompt {
   int64_t rows() const { return rows_; }
   bool embeds() const { return floats_.data != nullptr; }
 
-  // Texts become tokens; no effect on others.
+  // Encodes texts as tokens; has no effect on other prompts.
   absl::Status Encode(const Model& model);
-  // Rows longer than `most` are cut as `truncation` says, or refused.
+  // Cuts rows longer than `most` as `truncation` says, or refuses them.
   absl::Status Cut(Truncation truncation, int64_t most);
-  // To the request's lengths, and to its tokens or inputs.
-  absl::Status Copy(Request* request) const;
+  // Fills the request's tokens or inputs.
+  absl::Status Copy(const Model& model, Request* request) const;
 
   // After Cut.
-  const std::vector<int32_t>& lengths() const { return lengths_; }
+  int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   int64_t cut_tokens() const { return cut_tokens_; }  // of all rows
+  // Returns the lengths of the rows; to be called last.
+  std::vector<int32_t> TakeLengths() { return std::move(lengths_); }
 
  private:
   absl::Status ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns);
@@ -47,7 +51,7 @@ class Prompt {
   std::vector<std::string_view> texts_;
   std::vector<int32_t> encoded_;  // of all texts
   std::vector<int32_t> lengths_;  // per row
-  std::vector<int32_t> skipped_;  // per row, of its first ones; empty: none
+  std::vector<int32_t> skipped_;  // per row, the tokens cut at its beginning; empty: none
   std::vector<int32_t> whole_;    // lengths before the cut; empty: as they are
   int64_t cut_tokens_ = 0;
 };

@@ -73,8 +73,8 @@ class ResponseWriter {
       : spec_(spec),
         generated_(generated),
         reply_(reply),
-        rows_(static_cast<int64_t>(spec.lengths.size())),
-        longest_(*std::max_element(spec.lengths.begin(), spec.lengths.end())),
+        rows_(static_cast<int64_t>(spec.request->lengths.size())),
+        longest_(*std::max_element(spec.request->lengths.begin(), spec.request->lengths.end())),
         texts_(texts),
         response_(response) {}
 
@@ -162,15 +162,15 @@ void ResponseWriter::AddTexts(std::string* raw) {
 }
 
 void ResponseWriter::AddDiagnostic(const OutputInfo& info, const std::vector<float>& values) {
-  const int64_t layers = spec_.model->config.layers;
-  const int64_t heads = spec_.model->config.heads;
+  const int64_t layers = spec_.request->model->config.layers;
+  const int64_t heads = spec_.request->model->config.heads;
   std::string* raw = Declare(info, {rows_, layers, longest_, heads});
-  Pad(values, spec_.lengths, layers, longest_, heads, 0.0f, raw);
+  Pad(values, spec_.request->lengths, layers, longest_, heads, 0.0f, raw);
 }
 
 void ResponseWriter::Add(const OutputInfo& info) {
   const int64_t most = generated_.most;
-  const int64_t top = spec_.num_top;
+  const int64_t top = spec_.request->num_top;
   switch (info.output) {
     case Output::kOutputIds:
       return Pad(generated_.ids, generated_.counts, 1, most, 1, kPadId,
@@ -222,7 +222,7 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
     case Output::kCandidateScores:
       return AddRows(info, reply_->candidate_scores);
     case Output::kPromptLogprobs:
-      return Pad(reply_->prompt_logprobs, spec_.lengths, 1, longest_, 1, 0.0f,
+      return Pad(reply_->prompt_logprobs, spec_.request->lengths, 1, longest_, 1, 0.0f,
                  Declare(info, {rows_, longest_}));
     case Output::kXsaCosSim:
       return AddDiagnostic(info, reply_->xsa_cos_sim);
@@ -239,19 +239,21 @@ bool Wanted(const ReplySpec& spec, Output output) {
 
 }  // namespace
 
-ReplyBuilder::ReplyBuilder(ReplySpec spec) : spec_(std::move(spec)), sent_(spec_.lengths.size()) {
+ReplyBuilder::ReplyBuilder(ReplySpec spec)
+    : spec_(std::move(spec)), sent_(spec_.request->lengths.size()) {
   if (!Wanted(spec_, Output::kTextOutput)) return;
-  const auto stops = std::make_shared<const StopTexts>(spec_.stop_texts);
+  const auto stops = std::make_shared<const StopTexts>(spec_.request->stop.texts);
   texts_.reserve(sent_.size());
   for (size_t row = 0; row < sent_.size(); ++row) {
-    texts_.emplace_back(spec_.model->tokenizer.get(), stops, spec_.min_tokens);
+    texts_.emplace_back(spec_.request->model->tokenizer.get(), stops,
+                        spec_.request->stop.min_tokens);
   }
 }
 
 void ReplyBuilder::Identify(inference::ModelInferResponse* response) const {
-  response->set_model_name(spec_.model->name);
-  response->set_model_version(absl::StrCat(spec_.model->version));
-  response->set_id(spec_.id);
+  response->set_model_name(spec_.request->model->name);
+  response->set_model_version(absl::StrCat(spec_.request->model->version));
+  response->set_id(spec_.request->id);
   if (spec_.drawn_seed) {
     (*response->mutable_parameters())["seed"].set_int64_param(*spec_.drawn_seed);
   }
@@ -263,7 +265,7 @@ void ReplyBuilder::Identify(inference::ModelInferResponse* response) const {
 void ReplyBuilder::Build(const TokenBuffer& tokens, const Reply* reply,
                          inference::ModelInferResponse* response) {
   Identify(response);
-  const Generated generated = ByRow(tokens, sent_, spec_.num_top);
+  const Generated generated = ByRow(tokens, sent_, spec_.request->num_top);
   ResponseWriter writer(spec_, generated, reply, &texts_, response);
   for (Output output : spec_.outputs) writer.Add(InfoOf(output));
   for (size_t row = 0; row < sent_.size(); ++row) sent_[row] += generated.counts[row];

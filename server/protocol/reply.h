@@ -1,4 +1,4 @@
-// The engine's results become protocol messages.
+// Makes protocol messages of the engine's results.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace sluice {
 
-// Answers one request, in one response or in several that together say the same: the tokens since the
-// response before, the text that they complete, and with the last one whatever else was asked for.
-// Every output comes as raw contents, empty ones too, padded as proto/inference.proto says.
+// Makes the responses of one request: one, or several that together say the same. Each has the
+// tokens since the response before and the text that they complete; the last one has the other
+// outputs too. Every output comes as raw contents, empty ones too, padded as proto/inference.proto
+// says.
 class ReplyBuilder {
  public:
   explicit ReplyBuilder(ReplySpec spec);
@@ -26,8 +27,9 @@ class ReplyBuilder {
   // Sets what every response of the request has: model, id and a seed that was drawn.
   void Identify(inference::ModelInferResponse* response) const;
 
-  // `tokens`: those that came since the last call, in the order in which they came. `reply`, with the
-  // last call only: as the engine completed it for the outputs of the spec; nullptr before.
+  // Makes a response of the tokens that came since the last call, in the order in which they came.
+  // The last call gets the reply that the engine completed for the outputs of the spec; others get
+  // nullptr.
   void Build(const TokenBuffer& tokens, const Reply* reply,
              inference::ModelInferResponse* response);
 

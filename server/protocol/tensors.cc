@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "kernels/dtype.h"
 #include "server/common/status.h"
 
@@ -126,7 +127,7 @@ absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferR
                         absl::StrCat("is unknown; this model takes ", absl::StrJoin(names, ", ")));
     }
     if (found[at].header != nullptr) return InputError(header.name(), "appears twice");
-    if (absl::Status status = CheckHeader(header, has_raw); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(CheckHeader(header, has_raw));
     found[at] = {&header, has_raw ? &message.raw_input_contents(i) : nullptr};
   }
   return found;
@@ -139,7 +140,7 @@ absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed
   if (!wide && header.datatype() != "INT32") {
     return WrongDatatype(header, int64_allowed ? "INT32 or INT64" : "INT32");
   }
-  if (absl::Status status = CheckShape(header, rows, columns); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckShape(header, rows, columns));
 
   IntMatrix matrix{
       .element_bytes = wide ? 8 : 4, .rows = header.shape(0), .columns = header.shape(1)};
@@ -156,7 +157,7 @@ absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed
   if (typed != elements) {
     return WrongSize(header, typed, elements, wide ? "int64_contents" : "int_contents");
   }
-  if (absl::Status status = CheckOnlyKind(header, typed); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckOnlyKind(header, typed));
   matrix.data = wide ? reinterpret_cast<const char*>(contents.int64_contents().data())
                      : reinterpret_cast<const char*>(contents.int_contents().data());
   return matrix;
@@ -167,9 +168,8 @@ absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Ext
   const InputHeader& header = *tensor.header;
   FloatRows floats{.bf16 = header.datatype() == "BF16", .width = width};
   if (!floats.bf16 && header.datatype() != "FP32") return WrongDatatype(header, "FP32 or BF16");
-  absl::Status status = CheckShape(header, rows, columns, 3);
-  if (status.ok()) status = CheckDimension(header, 2, "values a position", {width, width});
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckShape(header, rows, columns, 3));
+  SLUICE_RETURN_IF_ERROR(CheckDimension(header, 2, "values a position", {width, width}));
   floats.rows = header.shape(0);
   floats.columns = header.shape(1);
   // At most 2^16 rows of 2^28 columns of 2^16 values of 4 bytes.
@@ -184,7 +184,7 @@ absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Ext
   if (floats.bf16) return InputError(header.name(), "of BF16 comes as raw_input_contents only");
   const int64_t typed = header.contents().fp32_contents_size();
   if (typed != elements) return WrongSize(header, typed, elements, "fp32_contents");
-  if (status = CheckOnlyKind(header, typed); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckOnlyKind(header, typed));
   floats.data = reinterpret_cast<const char*>(header.contents().fp32_contents().data());
   return floats;
 }
@@ -198,13 +198,13 @@ void FloatRows::Read(int64_t row, int64_t column, float* out) const {
 absl::StatusOr<std::vector<std::string_view>> ReadStrings(const InputTensor& tensor, Extent rows) {
   const InputHeader& header = *tensor.header;
   if (header.datatype() != "BYTES") return WrongDatatype(header, "BYTES");
-  if (absl::Status status = CheckShape(header, rows, {1, 1}); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckShape(header, rows, {1, 1}));
   if (tensor.raw != nullptr) return WalkStrings(header, *tensor.raw);
 
   const inference::InferTensorContents& contents = header.contents();
   const int64_t typed = contents.bytes_contents_size();
   if (typed != header.shape(0)) return WrongSize(header, typed, header.shape(0), "bytes_contents");
-  if (absl::Status status = CheckOnlyKind(header, typed); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckOnlyKind(header, typed));
   return std::vector<std::string_view>(contents.bytes_contents().begin(),
                                        contents.bytes_contents().end());
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/common/status.h"
@@ -29,56 +31,57 @@ std::string NamesOf(const Model& model) {
   return names;
 }
 
-// What a request gives beside its prompt that outputs depend on.
-struct Given {
+// The parts of a request, beside its prompt, that outputs depend on.
+struct RequestedExtras {
   bool top = false;         // num_top_logprobs
   bool candidates = false;  // candidate_ids
 };
 
 bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) != 0; }
 
-absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name, const Given& given) {
-  if (IsTop(info) && !given.top) return OutputError(name, "needs the parameter num_top_logprobs");
-  if (info.output == Output::kCandidateScores && !given.candidates) {
+absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
+                        const RequestedExtras& extras) {
+  if (IsTop(info) && !extras.top) return OutputError(name, "needs the parameter num_top_logprobs");
+  if (info.output == Output::kCandidateScores && !extras.candidates) {
     return OutputError(name, "needs the input candidate_ids");
   }
   return absl::OkStatus();
 }
 
-// Where none is named.
-void AddDefaults(const Given& given, ReplySpec* reply) {
-  const Model& model = *reply->model;
+// Returns the outputs of a request that names none.
+std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& extras) {
+  std::vector<Output> outputs;
   for (const OutputInfo& info : Outputs()) {
-    const bool top = given.top && IsTop(info) && info.output != Output::kTopScores;
-    const bool candidates = given.candidates && info.output == Output::kCandidateScores;
+    const bool top = extras.top && IsTop(info) && info.output != Output::kTopScores;
+    const bool candidates = extras.candidates && info.output == Output::kCandidateScores;
     if (IsDefaultOf(info, model) || (Has(model, info) && (top || candidates))) {
-      reply->outputs.push_back(info.output);
+      outputs.push_back(info.output);
     }
   }
+  return outputs;
 }
 
-absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Given& given,
-                         ReplySpec* reply) {
+absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Model& model,
+                         const RequestedExtras& extras, std::vector<Output>* outputs) {
   for (const auto& requested : message.outputs()) {
-    const OutputInfo* info = FindOutput(requested.name(), *reply->model);
+    const OutputInfo* info = FindOutput(requested.name(), model);
     if (info == nullptr) {
-      return OutputError(requested.name(), absl::StrCat("is unknown to this model, which has ",
-                                                        NamesOf(*reply->model)));
+      return OutputError(requested.name(),
+                         absl::StrCat("is unknown to this model, which has ", NamesOf(model)));
     }
     if (!requested.parameters().empty()) {
       return OutputError(requested.name(), "takes no parameters");
     }
-    if (std::count(reply->outputs.begin(), reply->outputs.end(), info->output) != 0) {
+    if (std::count(outputs->begin(), outputs->end(), info->output) != 0) {
       return OutputError(requested.name(), "appears twice");
     }
-    absl::Status status = CheckNeeds(*info, requested.name(), given);
+    absl::Status status = CheckNeeds(*info, requested.name(), extras);
     if (!status.ok()) return status;
-    reply->outputs.push_back(info->output);
+    outputs->push_back(info->output);
   }
-  if (message.outputs().empty()) AddDefaults(given, reply);
-  const bool scored =
-      std::count(reply->outputs.begin(), reply->outputs.end(), Output::kCandidateScores) != 0;
-  if (given.candidates && !scored) {
+  if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
+  const bool scored = std::count(outputs->begin(), outputs->end(), Output::kCandidateScores) != 0;
+  if (extras.candidates && !scored) {
     return InputError("candidate_ids",
                       "belongs to the output candidate_scores, which is not wanted");
   }
@@ -91,56 +94,69 @@ uint32_t MaskOf(const std::vector<Output>& outputs) {
   return mask;
 }
 
-// Upper bound of an output's bytes, in floating point: its factors may overflow integers.
-double OutputBytes(Output output, const ValidRequest& valid, double longest) {
-  const ModelConfig& config = valid.request.model->config;
-  const double rows = valid.request.rows();
-  const double generated = valid.request.max_tokens;
+// The numbers that bound the size of a reply, in floating point: their products may overflow
+// integers.
+struct ReplyExtents {
+  const ModelConfig& config;
+  double rows;
+  double longest;  // prompt
+  double generated;
+  double top;
+  double candidates;
+};
+
+ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, const RequestSpec& spec,
+                       const Request& request) {
+  return {.config = model.config,
+          .rows = static_cast<double>(prompt.rows()),
+          .longest = static_cast<double>(prompt.longest()),
+          .generated = static_cast<double>(spec.max_tokens),
+          .top = static_cast<double>(spec.num_top),
+          .candidates = static_cast<double>(request.candidates.tokens.size())};
+}
+
+// Returns an upper bound of an output's bytes.
+double OutputBytes(Output output, const ReplyExtents& of) {
   switch (output) {
     case Output::kOutputIds:
     case Output::kLogprobs:
-      return 4 * rows * generated;
+      return 4 * of.rows * of.generated;
     case Output::kSequenceLength:
-      return 4 * rows;
+      return 4 * of.rows;
     case Output::kFinishReason:
-      return 16 * rows;
+      return 16 * of.rows;
     case Output::kTextOutput:
-      return rows * (4 + 4 * generated);
+      return of.rows * (4 + 4 * of.generated);
     case Output::kTopIds:
     case Output::kTopLogprobs:
     case Output::kTopScores:
-      return 4 * rows * generated * static_cast<double>(valid.reply.num_top);
+      return 4 * of.rows * of.generated * of.top;
     case Output::kLogits:
-      return 4 * rows * static_cast<double>(config.vocab_size);
+      return 4 * of.rows * static_cast<double>(of.config.vocab_size);
     case Output::kPromptLogprobs:
-      return 4 * rows * longest;
+      return 4 * of.rows * of.longest;
     case Output::kEmbedding:
-      return 4 * rows * static_cast<double>(config.hidden_size);
+      return 4 * of.rows * static_cast<double>(of.config.hidden_size);
     case Output::kScores:
-      return 4 * rows * static_cast<double>(config.serving.classifier.labels);
+      return 4 * of.rows * static_cast<double>(of.config.serving.classifier.labels);
     case Output::kCandidateScores:
-      return 4 * static_cast<double>(valid.request.candidates.tokens.size());
+      return 4 * of.candidates;
     case Output::kXsaCosSim:
     case Output::kXsaProjFrac:
-      return 4 * rows * longest * static_cast<double>(config.layers) *
-             static_cast<double>(config.heads);
+      return 4 * of.rows * of.longest * static_cast<double>(of.config.layers) *
+             static_cast<double>(of.config.heads);
   }
   return 0;
 }
 
-int32_t Longest(const std::vector<int32_t>& lengths) {
-  return *std::max_element(lengths.begin(), lengths.end());
-}
-
-absl::Status CheckReplySize(const RequestLimits& limits, ValidRequest* valid) {
+absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& limits,
+                            ReplySpec* reply) {
   // Beside the tensors: model name, id and parameters, and of each output name, type and shape.
   constexpr double kHead = 1024, kOutputHead = 256;
   double bytes = kHead;
-  for (Output output : valid->reply.outputs) {
-    bytes += kOutputHead + OutputBytes(output, *valid, Longest(valid->request.lengths));
-  }
+  for (Output output : reply->outputs) bytes += kOutputHead + OutputBytes(output, extents);
   if (bytes <= static_cast<double>(limits.max_reply_bytes)) {
-    valid->reply.most_bytes = static_cast<int64_t>(bytes);
+    reply->max_bytes = static_cast<int64_t>(bytes);
     return absl::OkStatus();
   }
   return WithReason(
@@ -150,12 +166,13 @@ absl::Status CheckReplySize(const RequestLimits& limits, ValidRequest* valid) {
       "request");
 }
 
-absl::Status CheckStop(const Parameters& parameters, const Model& model) {
-  if (parameters.stop.texts.empty() || model.tokenizer != nullptr) return absl::OkStatus();
+absl::Status CheckStop(const StopRules& stop, const Model& model) {
+  if (stop.texts.empty() || model.tokenizer != nullptr) return absl::OkStatus();
   return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
 }
 
-// Where a row has more tokens to come than one, these must be computed as the prompt's were.
+// Returns an error if a row is to generate more tokens than one and they cannot be computed as the
+// prompt's are.
 absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t max_tokens) {
   if (max_tokens <= 1) return absl::OkStatus();
   if (model.config.serving.alignment == PositionAlignment::kEnd) {
@@ -180,27 +197,25 @@ absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
                         absl::StrCat("is ", max_tokens, "; the model generates no tokens: ", why));
 }
 
-// Settles how many tokens a row may generate, and how long rows are.
-absl::Status CheckRoom(const Parameters& parameters, const Model& model, Prompt* prompt,
-                       ValidRequest* valid) {
-  const uint32_t outputs = MaskOf(valid->reply.outputs);
-  const int64_t max_tokens = parameters.max_tokens.value_or((outputs & kOutputTokens) != 0 ? 1 : 0);
+// Checks how many tokens a row may generate, and cuts rows so that there is room for them.
+absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t outputs,
+                       Prompt* prompt) {
+  const int64_t max_tokens = spec.max_tokens;
   absl::Status status = CheckGenerates(model, max_tokens);
   if (status.ok()) status = CheckMoreTokens(model, *prompt, max_tokens);
   if (status.ok() && prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
     status = OutputError("prompt_logprobs", "is of token ids; inputs_embeds have none");
   }
   if (!status.ok()) return status;
-  valid->request.max_tokens = valid->reply.max_tokens = static_cast<int32_t>(max_tokens);
   const int64_t positions = model.config.max_positions;
   const int64_t limit = positions + 1;
-  const bool cuts = parameters.truncate != Truncation::kError;
+  const bool cuts = spec.truncate != Truncation::kError;
   // The last token is drawn at the last position, and is not computed any more.
   status =
-      prompt->Cut(parameters.truncate,
+      prompt->Cut(spec.truncate,
                   cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions);
   if (!status.ok()) return status;
-  const int32_t longest = Longest(prompt->lengths());
+  const int32_t longest = prompt->longest();
   if (longest + max_tokens <= limit) return absl::OkStatus();
   return WithReason(
       absl::InvalidArgumentError(absl::StrCat(
@@ -209,52 +224,22 @@ absl::Status CheckRoom(const Parameters& parameters, const Model& model, Prompt*
       "parameter");
 }
 
-void ApplyGeneration(Parameters&& parameters, ValidRequest* valid) {
-  valid->reply.stop_texts = parameters.stop.texts;
-  valid->reply.min_tokens = parameters.stop.min_tokens;
-  valid->reply.empty_final_response = parameters.empty_final_response;
-  valid->request.edits = std::move(parameters.edits);
-  valid->request.stop = std::move(parameters.stop);
+// Replaces the values that stand for a default, once it is known what the defaults depend on.
+void ApplyDefaults(const inference::ModelInferRequest& message, const CallContext& call,
+                   RequestSpec* spec, ReplySpec* reply) {
   // Where no output is of tokens there may be none, whatever their parameters say.
-  valid->request.stop.min_tokens =
-      std::min(valid->request.stop.min_tokens, valid->request.max_tokens);
+  spec->stop.min_tokens = std::min(spec->stop.min_tokens, spec->max_tokens);
+  if ((MaskOf(reply->outputs) & kOutputTopCandidates) == 0) spec->num_top = 0;
+  if (spec->priority == 0) spec->priority = kDefaultPriority;
+  if (spec->sampling.temperature > 0 && !message.parameters().contains("seed")) {
+    spec->sampling.seed = static_cast<uint64_t>(call.fresh_seed);
+    reply->drawn_seed = call.fresh_seed;
+  }
 }
 
-void Apply(const Parameters& parameters, const CallFacts& arrival, ValidRequest* valid) {
-  Request& request = valid->request;
-  request.sampling.temperature = static_cast<float>(parameters.temperature);
-  request.sampling.top_k = static_cast<int32_t>(parameters.top_k);
-  request.sampling.top_p = static_cast<float>(parameters.top_p);
-  request.sampling.min_p = static_cast<float>(parameters.min_p);
-  if (parameters.seed) {
-    request.sampling.seed = *parameters.seed;
-  } else if (parameters.temperature > 0) {
-    request.sampling.seed = static_cast<uint64_t>(arrival.fresh_seed);
-    valid->reply.drawn_seed = arrival.fresh_seed;
-  }
-  if (parameters.priority != 0) request.priority = static_cast<int>(parameters.priority);
-  request.deadline = arrival.rpc_deadline;
-  if (parameters.timeout_us != 0) {
-    request.deadline = std::min(
-        request.deadline, arrival.received + std::chrono::microseconds(parameters.timeout_us));
-  }
-  request.trace = arrival.trace;
-  request.states = parameters.states;
-}
-
-// What the size of the reply depends on.
-absl::Status ApplyOutputs(const Parameters& parameters, const InputTensors& inputs,
-                          const Prompt& prompt, ValidRequest* valid) {
-  Request& request = valid->request;
-  request.outputs = MaskOf(valid->reply.outputs);
-  if ((request.outputs & kOutputTopCandidates) != 0) {
-    request.num_top = static_cast<int32_t>(parameters.num_top_logprobs);
-    valid->reply.num_top = request.num_top;
-  }
-  request.lengths = prompt.lengths();
-  valid->reply.lengths = request.lengths;
-  valid->reply.cut_tokens = prompt.cut_tokens();
-  return ReadItemLists(inputs, prompt.rows(), parameters, &request);
+MonoTime DeadlineOf(const CallContext& call, int64_t timeout_us) {
+  if (timeout_us == 0) return call.rpc_deadline;
+  return std::min(call.rpc_deadline, call.received + std::chrono::microseconds(timeout_us));
 }
 
 absl::Status CheckId(const std::string& id) {
@@ -267,33 +252,44 @@ absl::Status CheckId(const std::string& id) {
 }  // namespace
 
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
-                                      std::shared_ptr<const Model> model,
-                                      const RequestLimits& limits, const CallFacts& arrival) {
+                                      const RequestLimits& limits, const CallContext& call) {
   if (absl::Status status = CheckId(message.id()); !status.ok()) return status;
+  const Model& model = *call.model;
+  const auto spec = std::make_shared<RequestSpec>();
   ValidRequest valid;
   Request& request = valid.request;
-  valid.reply.model = request.model = std::move(model);
-  valid.reply.id = request.id = message.id();
-  const Model& served = *request.model;
+  ReplySpec& reply = valid.reply;
 
-  absl::StatusOr<InputTensors> inputs = ReadInputs(message, served);
+  absl::StatusOr<InputTensors> inputs = ReadInputs(message, model);
   if (!inputs.ok()) return inputs.status();
-  absl::StatusOr<Prompt> prompt = Prompt::Read(*inputs, served, limits.max_rows);
+  absl::StatusOr<Prompt> prompt = Prompt::Read(*inputs, model, limits.max_rows);
   if (!prompt.ok()) return prompt.status();
-  absl::StatusOr<Parameters> parameters = ReadParameters(message.parameters(), served.config);
-  if (!parameters.ok()) return parameters.status();
-  const Given given{.top = parameters->num_top_logprobs > 0,
-                    .candidates = inputs->has(Input::kCandidateIds)};
-  absl::Status status = ReadOutputs(message, given, &valid.reply);
-  if (status.ok()) status = prompt->Encode(served);
-  if (status.ok()) status = CheckStop(*parameters, served);
-  if (status.ok()) status = CheckRoom(*parameters, served, &*prompt, &valid);
-  if (status.ok()) status = ApplyOutputs(*parameters, *inputs, *prompt, &valid);
-  if (status.ok()) status = CheckReplySize(limits, &valid);
-  if (status.ok()) status = prompt->Copy(&request);
+  absl::Status status = ReadParameters(message.parameters(), model.config, spec.get());
   if (!status.ok()) return status;
-  Apply(*parameters, arrival, &valid);
-  ApplyGeneration(*std::move(parameters), &valid);
+  const RequestedExtras extras{.top = spec->num_top > 0,
+                               .candidates = inputs->has(Input::kCandidateIds)};
+  status = ReadOutputs(message, model, extras, &reply.outputs);
+  if (status.ok()) status = prompt->Encode(model);
+  if (status.ok()) status = CheckStop(spec->stop, model);
+  if (!status.ok()) return status;
+  request.outputs = MaskOf(reply.outputs);
+  if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
+    spec->max_tokens = 0;
+  }
+  status = CheckRoom(*spec, model, request.outputs, &*prompt);
+  if (status.ok()) status = ReadItemLists(*inputs, prompt->rows(), model.config, *spec, &request);
+  if (!status.ok()) return status;
+  ApplyDefaults(message, call, spec.get(), &reply);
+  status = CheckReplySize(ExtentsOf(model, *prompt, *spec, request), limits, &reply);
+  if (status.ok()) status = prompt->Copy(model, &request);
+  if (!status.ok()) return status;
+  reply.cut_tokens = prompt->cut_tokens();
+  spec->id = message.id();
+  spec->model = call.model;
+  spec->lengths = prompt->TakeLengths();
+  request.deadline = DeadlineOf(call, spec->timeout_us);
+  request.trace = call.trace;
+  request.spec = reply.request = spec;
   return valid;
 }
 

@@ -1,8 +1,8 @@
-// A protocol message becomes a request of the engine, or a precise error.
+// Makes a request of the engine of a protocol message, or a precise error.
 //
 // Everything in the message is hostile until it has passed here. The checks run from cheap to dear:
 // inputs, shapes and sizes, parameters, outputs, size of the reply, and token values last, which
-// are checked while they are copied. proto/inference.proto states the rules.
+// are checked while they are copied. docs/api.md states the rules.
 #pragma once
 
 #include <cstdint>
@@ -27,29 +27,24 @@ struct RequestLimits {
   int64_t max_reply_bytes = 64 << 20;  // GrpcOptions::max_message_bytes
 };
 
-// What is known of a call beside its message.
-struct CallFacts {
+// What is known of one request's call beside its message. Caller and model are looked up once, and
+// found here from then on.
+struct CallContext {
   MonoTime received{};
   MonoTime rpc_deadline = MonoTime::max();
   TraceContext trace{};
-  int64_t fresh_seed = 0;  // >= 0, from entropy; used where the caller needs one and gave none
-  std::shared_ptr<const Caller> caller{};  // nullptr: nobody asked
+  int64_t fresh_seed = 0;  // >= 0, from entropy; used where the request needs one and gives none
+  std::shared_ptr<const Caller> caller{};  // nullptr: callers are not identified
+  std::shared_ptr<const Model> model{};    // the snapshot that the message's name and version name
 };
 
-// What the reply needs to know of its request, which by then belongs to the engine.
+// The part of a request that its reply needs.
 struct ReplySpec {
-  std::shared_ptr<const Model> model;
-  std::string id;
-  std::vector<int32_t> lengths;  // of the prompts, per row
-  std::vector<Output> outputs;   // in the order of the response
-  int32_t num_top = 0;
-  int32_t max_tokens = 1;
-  std::vector<std::string> stop_texts = {};
-  int32_t min_tokens = 0;                            // see StopRules
-  bool empty_final_response = false;                 // wanted, where responses are streamed
+  std::shared_ptr<const RequestSpec> request;
+  std::vector<Output> outputs = {};                  // in the order of the response
   std::optional<int64_t> drawn_seed = std::nullopt;  // to be returned
-  int64_t cut_tokens = 0;                            // of all rows; returned where there are some
-  int64_t most_bytes = 0;                            // of the whole reply
+  int64_t cut_tokens = 0;                            // of all rows; returned unless it is 0
+  int64_t max_bytes = 0;                             // that the whole reply may have
 };
 
 struct ValidRequest {
@@ -57,10 +52,9 @@ struct ValidRequest {
   ReplySpec reply;
 };
 
-// InvalidArgument that names the field and the limit, with the reason "input", "parameter",
-// "output" or "request". `model` is what the message's name and version resolved to.
+// Requires call.model. Returns InvalidArgument that names the field and the limit, with the reason
+// "input", "parameter", "output" or "request".
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
-                                      std::shared_ptr<const Model> model,
-                                      const RequestLimits& limits, const CallFacts& arrival);
+                                      const RequestLimits& limits, const CallContext& call);
 
 }  // namespace sluice

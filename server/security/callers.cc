@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/reason.h"
+#include "base/status_macros.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
 #include "server/common/status.h"
@@ -98,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Callers>> Callers::Open(const AuthOptions& auth,
     MutexLock look(&callers->look_mu_);
     callers->Publish(CallersFile());
   }
-  if (absl::Status status = callers->Look(); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(callers->Look());
   return callers;
 }
 

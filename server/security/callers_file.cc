@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -44,10 +45,9 @@ class Parser {
     words.erase(std::find_if(words.begin(), words.end(), [](auto word) { return word[0] == '#'; }),
                 words.end());
     if (words.empty()) return Problem("no credential after the name");
-    const absl::StatusOr<size_t> caller = CallerOf(name);
-    if (!caller.ok()) return caller.status();
-    absl::Status status = Credential(words[0], *caller);
-    for (size_t i = 1; i < words.size() && status.ok(); ++i) status = Limit(words[i], *caller);
+    SLUICE_ASSIGN_OR_RETURN(const size_t caller, CallerOf(name));
+    absl::Status status = Credential(words[0], caller);
+    for (size_t i = 1; i < words.size() && status.ok(); ++i) status = Limit(words[i], caller);
     return status;
   }
 

@@ -26,9 +26,9 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(const ServerOptions& op
   if (!callers.ok()) return In("server.auth", callers.status());
   std::unique_ptr<Security> security(new Security(std::move(tls), *std::move(callers)));
   if (options.tls.certificate_file.empty() && options.auth.callers_file.empty()) return security;
-  security->polls_ =
-      std::make_unique<PollThread>(std::chrono::microseconds(options.secrets.poll_interval_us),
-                                   clock, [raw = security.get()] { raw->Look().IgnoreError(); });
+  security->polls_ = std::make_unique<PeriodicThread>(
+      clock, std::chrono::microseconds(options.secrets.poll_interval_us),
+      [raw = security.get()] { raw->Look().IgnoreError(); });
   return security;
 }
 

@@ -5,10 +5,10 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/periodic_thread.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/common/options.h"
 #include "server/security/callers.h"
-#include "server/security/poll_thread.h"
 #include "server/security/tls_files.h"
 
 namespace sluice {
@@ -41,7 +41,7 @@ class Security {
 
   const std::unique_ptr<TlsFiles> tls_;  // nullptr: no TLS
   const std::unique_ptr<Callers> callers_;
-  std::unique_ptr<PollThread> polls_;  // nullptr: no files
+  std::unique_ptr<PeriodicThread> polls_;  // nullptr: no files
 };
 
 }  // namespace sluice

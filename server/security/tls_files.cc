@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -64,7 +65,7 @@ class FetchingCredentials final : public grpc::ServerCredentials {
 absl::StatusOr<std::unique_ptr<TlsFiles>> TlsFiles::Open(const TlsOptions& options,
                                                          OnChange on_change) {
   std::unique_ptr<TlsFiles> files(new TlsFiles(options, std::move(on_change)));
-  if (absl::Status status = files->Look(); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(files->Look());
   return files;
 }
 

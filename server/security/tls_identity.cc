@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/security/secret_file.h"
 
 namespace sluice {
@@ -72,12 +73,10 @@ absl::StatusOr<WallTime> TimeOf(const ASN1_TIME* time, const std::string& path) 
 
 // `what` names the certificate. Returns when it expires.
 absl::StatusOr<WallTime> CheckDates(X509* certificate, const std::string& what, WallTime now) {
-  const absl::StatusOr<WallTime> begins = TimeOf(X509_get0_notBefore(certificate), what);
-  if (!begins.ok()) return begins.status();
-  const absl::StatusOr<WallTime> expires = TimeOf(X509_get0_notAfter(certificate), what);
-  if (!expires.ok()) return expires.status();
-  if (*begins > now) return Wrong(what, "is not valid yet");
-  if (*expires <= now) return Wrong(what, "has expired");
+  SLUICE_ASSIGN_OR_RETURN(const WallTime begins, TimeOf(X509_get0_notBefore(certificate), what));
+  SLUICE_ASSIGN_OR_RETURN(const WallTime expires, TimeOf(X509_get0_notAfter(certificate), what));
+  if (begins > now) return Wrong(what, "is not valid yet");
+  if (expires <= now) return Wrong(what, "has expired");
   return expires;
 }
 
@@ -89,8 +88,7 @@ absl::Status CheckChain(const std::vector<Certificate>& chain, const std::string
         X509_verify(chain[i - 1].get(), X509_get0_pubkey(chain[i].get())) != 1) {
       return Wrong(which, "did not sign the one before it");
     }
-    const absl::StatusOr<WallTime> expires = CheckDates(chain[i].get(), which, now);
-    if (!expires.ok()) return expires.status();
+    SLUICE_RETURN_IF_ERROR(CheckDates(chain[i].get(), which, now).status());
   }
   return absl::OkStatus();
 }
@@ -118,27 +116,23 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsOptions& options) {
                                    std::pair(&options.key_file, &identity.key),
                                    std::pair(&options.client_ca_file, &identity.client_ca)}) {
     if (path->empty()) continue;
-    absl::StatusOr<std::string> content = ReadSecretFile(*path);
-    if (!content.ok()) return content.status();
-    *text = *std::move(content);
+    SLUICE_ASSIGN_OR_RETURN(*text, ReadSecretFile(*path));
   }
   return identity;
 }
 
 absl::Status CheckTlsIdentity(const TlsOptions& options, WallTime now, TlsIdentity* identity) {
-  const auto chain = ParseCertificates(options.certificate_file, identity->certificate);
-  if (!chain.ok()) return chain.status();
+  SLUICE_ASSIGN_OR_RETURN(const auto chain,
+                          ParseCertificates(options.certificate_file, identity->certificate));
   const Bio key_text = Open(identity->key);
   const Key key(PEM_read_bio_PrivateKey(key_text.get(), nullptr, NoPassphrase, nullptr));
   if (key == nullptr) {
     return Wrong(options.key_file, "has no private key in PEM without passphrase");
   }
-  X509* const own = chain->front().get();
-  const absl::StatusOr<WallTime> expires = CheckDates(own, options.certificate_file, now);
-  if (!expires.ok()) return expires.status();
-  identity->expires = *expires;
+  X509* const own = chain.front().get();
+  SLUICE_ASSIGN_OR_RETURN(identity->expires, CheckDates(own, options.certificate_file, now));
   absl::Status status = CheckServable(own, key.get(), options);
-  if (status.ok()) status = CheckChain(*chain, options.certificate_file, now);
+  if (status.ok()) status = CheckChain(chain, options.certificate_file, now);
   if (!status.ok() || options.client_ca_file.empty()) return status;
   return ParseCertificates(options.client_ca_file, identity->client_ca).status();
 }

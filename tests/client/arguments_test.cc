@@ -110,12 +110,13 @@ TEST(ParseArguments, Infer) {
 
 TEST(ParseArguments, EveryParameterHasItsFlagInBothCommands) {
   for (const char* command : {"infer", "generate"}) {
-    for (const ParameterInfo& info : Parameters()) {
-      if (info.kind == ParameterKind::kSwitch) continue;
-      const std::string flag = info.Flag();
+    for (const ParameterInfo* info : Parameters()) {
+      if (info->kind() == ParameterKind::kSwitch) continue;
+      const std::string flag = FlagOf(*info);
       const absl::Status status = Parse({command, "--text=a", flag.c_str(), "\xff"}).status();
-      EXPECT_THAT(std::string(status.message()),
-                  testing::StartsWith(flag + ": " + info.name + ": expected "));
+      EXPECT_THAT(
+          std::string(status.message()),
+          testing::StartsWith(flag + ": " + std::string(info->client_name) + ": expected "));
     }
   }
 }

@@ -11,11 +11,11 @@ using inference::ModelInferRequest;
 using nlohmann::json;
 
 const ParameterInfo& Named(absl::string_view name) {
-  for (const ParameterInfo& info : Parameters()) {
-    if (info.name == name) return info;
+  for (const ParameterInfo* info : Parameters()) {
+    if (info->client_name == std::string_view(name.data(), name.size())) return *info;
   }
   ADD_FAILURE() << "no parameter " << name;
-  return Parameters()[0];
+  return *Parameters()[0];
 }
 
 // What goes over the wire for a string parameter; the error otherwise.

@@ -5,18 +5,6 @@
 namespace sluice::client {
 namespace {
 
-TEST(Percentile, IsTheNearestRank) {
-  EXPECT_EQ(Percentile({}, 50), 0);
-  EXPECT_EQ(Percentile({7}, 1), 7);
-  EXPECT_EQ(Percentile({7}, 100), 7);
-  const std::vector<double> ten = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1};
-  EXPECT_EQ(Percentile(ten, 50), 5);
-  EXPECT_EQ(Percentile(ten, 51), 6);
-  EXPECT_EQ(Percentile(ten, 90), 9);
-  EXPECT_EQ(Percentile(ten, 99), 10);
-  EXPECT_EQ(Percentile(ten, 100), 10);
-}
-
 TEST(ProgressLine, ShowsABarWhereTheShareIsKnown) {
   EXPECT_EQ(ProgressLine({5, 0, 0}, 0.5, absl::Seconds(2)),
             "[############............]  50%  5 requests, 2.5/s");

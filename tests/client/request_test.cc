@@ -85,7 +85,7 @@ TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
   ModelInferRequest defaults;
   defaults.set_model_name("m");
   AddOutput("logits", &defaults);
-  ASSERT_TRUE(SetParameter(Parameters()[0], {"7"}, &defaults).ok());
+  ASSERT_TRUE(SetParameter(*Parameters()[0], {"7"}, &defaults).ok());
   const auto plain = ParseRequestLine(R"({"text": "hi"})", defaults);
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->model_name(), "m");

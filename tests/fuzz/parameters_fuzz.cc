@@ -1,10 +1,12 @@
 // Request parameters. A line is one of them: its name, ':', a letter for its type and its value.
-#include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <variant>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "engine/parameter_table.h"
 #include "server/protocol/parameters.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -56,34 +58,48 @@ void CheckIds(const std::vector<int32_t>& ids, int64_t vocab) {
   }
 }
 
-void CheckLists(const Parameters& parameters, const ModelConfig& config) {
-  CheckIds(parameters.edits.allowed, config.vocab_size);
-  CheckIds(parameters.stop.ids, config.vocab_size);
-  SLUICE_CHECK(parameters.stop.ids.size() <= 64 && parameters.stop.texts.size() <= 16);
-  for (const std::string& text : parameters.stop.texts) {
+void CheckLists(const RequestSpec& spec, const ModelConfig& config) {
+  CheckIds(spec.edits.allowed, config.vocab_size);
+  CheckIds(spec.stop.ids, config.vocab_size);
+  SLUICE_CHECK(spec.stop.ids.size() <= 64 && spec.stop.texts.size() <= 16);
+  for (const std::string& text : spec.stop.texts) {
     SLUICE_CHECK(!text.empty() && text.size() <= 256);
   }
-  SLUICE_CHECK(parameters.edits.bias.size() <= 1024);
-  for (const kernels::TokenBias& bias : parameters.edits.bias) {
+  SLUICE_CHECK(spec.edits.bias.size() <= 1024);
+  for (const kernels::TokenBias& bias : spec.edits.bias) {
     SLUICE_CHECK(bias.token >= 0 && bias.token < config.vocab_size);
     SLUICE_CHECK(bias.bias == -std::numeric_limits<float>::infinity() ||
                  (bias.bias >= -100 && bias.bias <= 100));
   }
 }
 
-void CheckNumbers(const Parameters& parameters, const ModelConfig& config) {
-  const int64_t max_tokens = parameters.max_tokens.value_or(1);
-  SLUICE_CHECK(max_tokens >= 0 && max_tokens <= config.max_positions);
-  SLUICE_CHECK(parameters.stop.min_tokens <= max_tokens);
-  SLUICE_CHECK(parameters.top_k >= 0 && parameters.top_k <= config.vocab_size);
-  SLUICE_CHECK(parameters.priority >= 0 && parameters.priority <= kPriorityLevels);
-  SLUICE_CHECK(parameters.timeout_us >= 0);
-  SLUICE_CHECK(parameters.temperature >= 0 && parameters.temperature <= 1000);
-  SLUICE_CHECK(parameters.top_p > 0 && parameters.top_p <= 1);
-  SLUICE_CHECK(parameters.min_p >= 0 && parameters.min_p <= 1);
-  SLUICE_CHECK(parameters.edits.repetition_penalty > 0);
-  SLUICE_CHECK(std::isfinite(parameters.edits.presence_penalty));
-  SLUICE_CHECK(std::isfinite(parameters.edits.frequency_penalty));
+// Checks that a number is one that its row allows: in its range, or the default.
+struct NumberCheck {
+  const ParameterInfo& info;
+  const ModelConfig& config;
+  RequestSpec& spec;
+
+  template <typename T>
+  void operator()(FieldOf<T> field) const {
+    RequestSpec defaults;
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, int32_t> ||
+                  std::is_same_v<T, int64_t>) {
+      const T value = field(spec);
+      const ParameterRange& range = info.range;
+      const bool inside =
+          range.above_min ? value > static_cast<T>(range.min) : value >= static_cast<T>(range.min);
+      SLUICE_CHECK(value == field(defaults) || (value == 0 && range.zero_too) ||
+                   (inside && value <= static_cast<T>(range.MaxFor(config))));
+    }
+  }
+  void operator()(StoreWord) const {}
+};
+
+void CheckNumbers(RequestSpec& spec, const ModelConfig& config) {
+  for (const ParameterInfo& info : RequestParameters()) {
+    std::visit(NumberCheck{info, config, spec}, info.field);
+  }
+  SLUICE_CHECK(spec.stop.min_tokens <= spec.max_tokens);
 }
 
 }  // namespace
@@ -99,12 +115,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     sluice::SetValue(halves.second, &map[std::string(halves.first)]);
   }
   static const auto* const config = new sluice::ModelConfig(sluice::TestConfig());
-  const auto parameters = sluice::ReadParameters(map, *config);
-  if (parameters.ok()) {
-    sluice::CheckLists(*parameters, *config);
-    sluice::CheckNumbers(*parameters, *config);
+  sluice::RequestSpec spec;
+  const absl::Status read = sluice::ReadParameters(map, *config, &spec);
+  if (read.ok()) {
+    sluice::CheckLists(spec, *config);
+    sluice::CheckNumbers(spec, *config);
   } else {
-    sluice::fuzz::CheckRefusal(parameters.status());
+    sluice::fuzz::CheckRefusal(read);
   }
   return 0;
 }

@@ -30,11 +30,11 @@ bool ParseSlices(std::initializer_list<std::string_view> parts,
 }
 
 void CheckTokens(const Request& request) {
-  const ModelConfig& config = request.model->config;
+  const ModelConfig& config = request.spec->model->config;
   SLUICE_CHECK(request.rows() >= 1 && request.rows() <= kLimits.max_rows);
   int64_t total = 0;
-  for (const int32_t length : request.lengths) {
-    SLUICE_CHECK(length >= 1 && length + request.max_tokens <= config.max_positions + 1);
+  for (const int32_t length : request.spec->lengths) {
+    SLUICE_CHECK(length >= 1 && length + request.spec->max_tokens <= config.max_positions + 1);
     total += length;
   }
   SLUICE_CHECK(total == static_cast<int64_t>(request.tokens.size()));
@@ -42,15 +42,14 @@ void CheckTokens(const Request& request) {
 }
 
 void CheckSampling(const Request& request) {
-  const kernels::SampleParams& sampling = request.sampling;
+  const kernels::SampleParams& sampling = request.spec->sampling;
   SLUICE_CHECK(sampling.temperature == 0 ||
                (sampling.temperature > 0 && sampling.temperature <= 1000));
   SLUICE_CHECK(sampling.top_p > 0 && sampling.top_p <= 1);
-  SLUICE_CHECK(sampling.min_p >= 0 && sampling.min_p <= 1);
-  const int64_t vocab = request.model->config.vocab_size;
+  const int64_t vocab = request.spec->model->config.vocab_size;
   SLUICE_CHECK(sampling.top_k >= 0 && sampling.top_k <= vocab);
-  SLUICE_CHECK(request.num_top >= 0 && request.num_top <= vocab);
-  SLUICE_CHECK(request.priority >= 1 && request.priority <= kPriorityLevels);
+  SLUICE_CHECK(request.spec->num_top >= 0 && request.spec->num_top <= vocab);
+  SLUICE_CHECK(request.spec->priority >= 1 && request.spec->priority <= kPriorityLevels);
 }
 
 // Both ways through Parse see the same message.
@@ -73,7 +72,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   inference::ModelInferRequest message;
   if (!sluice::ParseBothWays(sluice::fuzz::AsText(data, size), &message)) return 0;
-  const auto valid = sluice::Validate(message, sluice::Demo(), sluice::kLimits, {});
+  const auto valid = sluice::Validate(message, sluice::kLimits, {.model = sluice::Demo()});
   if (!valid.ok()) {
     sluice::fuzz::CheckRefusal(valid.status());
     return 0;
@@ -81,6 +80,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   sluice::CheckTokens(valid->request);
   sluice::CheckSampling(valid->request);
   SLUICE_CHECK(!valid->reply.outputs.empty());
-  SLUICE_CHECK(valid->reply.most_bytes <= sluice::kLimits.max_reply_bytes);
+  SLUICE_CHECK(valid->reply.max_bytes <= sluice::kLimits.max_reply_bytes);
   return 0;
 }

@@ -55,7 +55,7 @@ absl::StatusOr<RequestId> ScriptedEngine::Submit(Request request, std::shared_pt
   MutexLock lock(&mu_);
   if (!refusal_.ok()) return refusal_;
   const RequestId id = next_id_++;
-  const std::string name = request.id;
+  const std::string name = request.spec->id;
   submitted_[name] = {id, std::move(request), std::move(sink)};
   changed_.SignalAll();
   return id;

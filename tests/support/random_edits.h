@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/sample.h"
+#include "kernels/sampling.h"
 
 namespace sluice::kernels {
 

@@ -128,7 +128,7 @@ std::vector<AddedTokens::Part> AddedTokens::Find(const Trie& trie, std::string_v
       ++at;
       continue;
     }
-    const AddedToken& token = tokens_[static_cast<size_t>(match.value)];
+    const AddedToken& token = tokens_[match.value];
     size_t begin = at;
     size_t end = at + match.bytes;
     at = end;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/added_tokens.h"
 #include "engine/model/tokenizer/decoder.h"
 #include "engine/model/tokenizer/normalizer.h"
@@ -40,9 +41,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
         continue;
       }
       const bool first = part.text.data() == valid.data();
-      if (absl::Status status = EncodeBetween(part.text, first, &ids); !status.ok()) {
-        return status;
-      }
+      SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, first, &ids));
     }
     ids.insert(ids.end(), parts_.post_processor.suffix.begin(), parts_.post_processor.suffix.end());
     return ids;
@@ -72,15 +71,14 @@ class HuggingFaceTokenizer final : public Tokenizer {
   }
 
   absl::Status EncodeBetween(std::string_view text, bool first, std::vector<int32_t>* ids) const {
-    const absl::StatusOr<std::string> normal = parts_.normalizer.Apply(text);
-    if (!normal.ok()) return normal.status();
-    for (const AddedTokens::Part& part : parts_.added.FindNormalized(*normal)) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string normal, parts_.normalizer.Apply(text));
+    for (const AddedTokens::Part& part : parts_.added.FindNormalized(normal)) {
       if (part.id != kNoToken) {
         ids->push_back(part.id);
         continue;
       }
       std::vector<Piece> pieces;
-      pieces.push_back({std::string(part.text), first && part.text.data() == normal->data()});
+      pieces.push_back({std::string(part.text), first && part.text.data() == normal.data()});
       absl::Status status = parts_.pre_tokenizer.Apply(&pieces);
       for (size_t i = 0; i < pieces.size() && status.ok(); ++i) {
         if (!pieces[i].text.empty()) status = parts_.model->Encode(pieces[i].text, ids);
@@ -124,18 +122,17 @@ void AddSpecials(const SpecialTokens& specials, Parts* parts) {
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_view text,
                                                                   const SpecialTokens& specials) {
-  const auto document = ParseJson(text, kMaxTokenizerDepth);
-  if (!document.ok()) return document.status();
-  if (!document->is_object()) return absl::InvalidArgumentError("is not a JSON object");
+  SLUICE_ASSIGN_OR_RETURN(const auto document, ParseJson(text, kMaxTokenizerDepth));
+  if (!document.is_object()) return absl::InvalidArgumentError("is not a JSON object");
   Parts parts;
   absl::Status status;
-  Take(Normalizer::Parse(FieldOf(*document, "normalizer")), &parts.normalizer, &status);
-  Take(AddedTokens::Parse(FieldOf(*document, "added_tokens"), parts.normalizer), &parts.added,
+  Take(Normalizer::Parse(FieldOf(document, "normalizer")), &parts.normalizer, &status);
+  Take(AddedTokens::Parse(FieldOf(document, "added_tokens"), parts.normalizer), &parts.added,
        &status);
-  Take(PreTokenizer::Parse(FieldOf(*document, "pre_tokenizer")), &parts.pre_tokenizer, &status);
-  Take(ParseSubwordModel(FieldOf(*document, "model")), &parts.model, &status);
-  Take(ParsePostProcessor(FieldOf(*document, "post_processor")), &parts.post_processor, &status);
-  Take(Decoder::Parse(FieldOf(*document, "decoder")), &parts.decoder, &status);
+  Take(PreTokenizer::Parse(FieldOf(document, "pre_tokenizer")), &parts.pre_tokenizer, &status);
+  Take(ParseSubwordModel(FieldOf(document, "model")), &parts.model, &status);
+  Take(ParsePostProcessor(FieldOf(document, "post_processor")), &parts.post_processor, &status);
+  Take(Decoder::Parse(FieldOf(document, "decoder")), &parts.decoder, &status);
   if (!status.ok()) return status;
   AddSpecials(specials, &parts);
   return std::make_unique<HuggingFaceTokenizer>(std::move(parts));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/charsmap.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/unicode.h"
@@ -49,9 +50,8 @@ NormalizeTransform MakeReplace(ObjectReader& fields) {
   std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   std::string content = fields.String("content", kMaxAffixBytes);
   return [pattern, content](std::string_view text) -> absl::StatusOr<std::string> {
-    const auto spans = pattern->Find(text);
-    if (!spans.ok()) return spans.status();
-    return Replace(text, *spans, content);
+    SLUICE_ASSIGN_OR_RETURN(const auto spans, pattern->Find(text));
+    return Replace(text, spans, content);
   };
 }
 
@@ -148,9 +148,7 @@ absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
 absl::StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
   std::string normal(text);
   for (const NormalizeTransform& transform : transforms_) {
-    absl::StatusOr<std::string> next = transform(normal);
-    if (!next.ok()) return next.status();
-    normal = *std::move(next);
+    SLUICE_ASSIGN_OR_RETURN(normal, transform(normal));
   }
   return normal;
 }

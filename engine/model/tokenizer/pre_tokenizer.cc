@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/byte_level.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/unicode.h"
@@ -25,10 +26,9 @@ struct Cut {
   bool invert = false;
 
   absl::Status operator()(const Piece& piece, std::vector<Piece>* out) const {
-    auto spans = pattern->Find(piece.text);
-    if (!spans.ok()) return spans.status();
-    for (Span& span : *spans) span.match = span.match != invert;
-    for (const std::string_view part : Split(piece.text, *spans, behavior)) {
+    SLUICE_ASSIGN_OR_RETURN(auto spans, pattern->Find(piece.text));
+    for (Span& span : spans) span.match = span.match != invert;
+    for (const std::string_view part : Split(piece.text, spans, behavior)) {
       out->push_back({std::string(part), piece.first && part.data() == piece.text.data()});
     }
     return absl::OkStatus();
@@ -85,10 +85,9 @@ SplitTransform MakeMetaspace(ObjectReader& fields) {
   const Cut cut{MakeLiteralPattern(mark), SplitBehavior::kMergedWithNext};
   return [=](const Piece& piece, std::vector<Piece>* out) -> absl::Status {
     const auto spans = space->Find(piece.text);
-    auto text = Replace(piece.text, *spans, mark);
-    if (!text.ok()) return text.status();
+    SLUICE_ASSIGN_OR_RETURN(auto text, Replace(piece.text, *spans, mark));
     const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && piece.first);
-    Piece marked{*std::move(text), piece.first};
+    Piece marked{std::move(text), piece.first};
     if (wanted && !marked.text.starts_with(mark)) marked.text.insert(0, mark);
     if (split) return cut(marked, out);
     out->push_back(std::move(marked));
@@ -162,7 +161,7 @@ absl::Status PreTokenizer::Apply(std::vector<Piece>* pieces) const {
   for (const SplitTransform& transform : transforms_) {
     std::vector<Piece> next;
     for (const Piece& piece : *pieces) {
-      if (absl::Status status = transform(piece, &next); !status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(transform(piece, &next));
     }
     *pieces = std::move(next);
   }

@@ -64,7 +64,7 @@ class ScoredBpe final : public SubwordModel {
 
   int32_t Merged(std::string_view text) const {
     const int32_t id = pieces_.vocabulary.IdOf(text);
-    return id != kNoToken && pieces_.merged[static_cast<size_t>(id)] ? id : kNoToken;
+    return id != kNoToken && pieces_.merged[id] ? id : kNoToken;
   }
 
   std::optional<Merge> Find(std::string_view piece, const Symbol& left, const Symbol& right) const {
@@ -73,7 +73,7 @@ class ScoredBpe final : public SubwordModel {
     if (bytes > pieces_.vocabulary.longest_bytes()) return std::nullopt;
     const int32_t id = Merged(piece.substr(left.begin, bytes));
     if (id == kNoToken) return std::nullopt;
-    return Merge{-pieces_.scores[static_cast<size_t>(id)], id};
+    return Merge{-pieces_.scores[id], id};
   }
 
   ScoredPieces pieces_;

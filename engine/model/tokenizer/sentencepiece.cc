@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/sentencepiece_file.h"
 #include "engine/model/tokenizer/subword_model.h"
 #include "engine/model/tokenizer/trie.h"
@@ -98,7 +99,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::vector<int32_t> ids = post_processor_.prefix;
     const std::string normal = normalizer_.Apply(ToValidUtf8(text));
     if (!normal.empty()) {
-      if (absl::Status status = model_->Encode(normal, &ids); !status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(model_->Encode(normal, &ids));
     }
     ids.insert(ids.end(), post_processor_.suffix.begin(), post_processor_.suffix.end());
     return ids;
@@ -206,7 +207,7 @@ std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& fi
   for (int32_t id = 0; id < file.vocabulary.end(); ++id) {
     if (file.TypeOf(id) != Type::kUserDefined) continue;
     const auto bytes = static_cast<double>(file.vocabulary.TextOf(id).size());
-    pieces.scores[static_cast<size_t>(id)] = bytes * highest - 0.1;
+    pieces.scores[id] = bytes * highest - 0.1;
   }
   pieces.unknown_score = lowest - kUnknownPenalty;
   pieces.unknown = file.unknown;
@@ -231,17 +232,16 @@ PostProcessor PostProcessorOf(const SentencePieceFile& file, const SpecialTokens
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseSentencePiece(std::string_view bytes,
                                                                     const SpecialTokens& specials) {
-  auto file = SentencePieceFile::Parse(bytes);
-  if (!file.ok()) return file.status();
-  for (int32_t id = 0; id < file->vocabulary.end(); ++id) {
-    if (file->TypeOf(id) == Type::kByte && ByteOf(file->vocabulary.TextOf(id)) < 0) {
+  SLUICE_ASSIGN_OR_RETURN(auto file, SentencePieceFile::Parse(bytes));
+  for (int32_t id = 0; id < file.vocabulary.end(); ++id) {
+    if (file.TypeOf(id) == Type::kByte && ByteOf(file.vocabulary.TextOf(id)) < 0) {
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is no byte"));
     }
   }
-  PostProcessor post_processor = PostProcessorOf(*file, specials);
+  PostProcessor post_processor = PostProcessorOf(file, specials);
   std::unique_ptr<const SubwordModel> model =
-      file->model == SentencePieceFile::Model::kBpe ? MakeBpe(*file) : MakeUnigramModel(*file);
-  return std::make_unique<SentencePieceTokenizer>(*std::move(file), std::move(model),
+      file.model == SentencePieceFile::Model::kBpe ? MakeBpe(file) : MakeUnigramModel(file);
+  return std::make_unique<SentencePieceTokenizer>(std::move(file), std::move(model),
                                                   std::move(post_processor));
 }
 

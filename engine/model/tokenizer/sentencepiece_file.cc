@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/wire.h"
 
 namespace sluice::tokenize {
@@ -122,7 +123,7 @@ absl::StatusOr<SentencePieceFile> SentencePieceFile::Parse(std::string_view byte
   SentencePieceFile file;
   WireReader field(bytes);
   while (field.Next()) {
-    if (absl::Status status = ReadField(field, &file); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(ReadField(field, &file));
   }
   if (!field.ok()) return Broken("the file");
   if (file.unknown == kNoToken) return absl::InvalidArgumentError("has no unknown piece");

@@ -35,7 +35,7 @@ struct SentencePieceFile {
   bool escape_spaces = true;
 
   int32_t unknown = kNoToken;
-  Type TypeOf(int32_t id) const { return types[static_cast<size_t>(id)]; }
+  Type TypeOf(int32_t id) const { return types[id]; }
 
   static absl::StatusOr<SentencePieceFile> Parse(std::string_view bytes);
 };

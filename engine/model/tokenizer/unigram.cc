@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/subword_model.h"
 #include "engine/model/tokenizer/trie.h"
@@ -14,7 +15,7 @@ class Unigram final : public SubwordModel {
  public:
   explicit Unigram(UnigramPieces pieces) : pieces_(std::move(pieces)) {
     for (int32_t id = 0; id < pieces_.vocabulary.end(); ++id) {
-      if (pieces_.segmented[static_cast<size_t>(id)]) {
+      if (pieces_.segmented[id]) {
         trie_.Add(pieces_.vocabulary.TextOf(id), id);
       }
     }
@@ -36,7 +37,7 @@ class Unigram final : public SubwordModel {
       after_unknown = unknown;
     }
     for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-      if (absl::Status status = Append(*part, ids); !status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(Append(*part, ids));
     }
     return absl::OkStatus();
   }
@@ -65,7 +66,7 @@ class Unigram final : public SubwordModel {
         node = {Rounded(before + score), at, id, true};
       };
       trie_.Prefixes(piece.substr(at), [&](size_t bytes, int32_t id) {
-        offer(at + bytes, pieces_.scores[static_cast<size_t>(id)], id);
+        offer(at + bytes, pieces_.scores[id], id);
         character |= at + bytes == next;
       });
       if (!character) offer(next, pieces_.unknown_score, kNoToken);
@@ -80,7 +81,7 @@ class Unigram final : public SubwordModel {
 
   absl::Status Append(std::string_view part, std::vector<int32_t>* ids) const {
     const int32_t id = pieces_.vocabulary.IdOf(part);
-    if (id != kNoToken && pieces_.segmented[static_cast<size_t>(id)]) {
+    if (id != kNoToken && pieces_.segmented[id]) {
       ids->push_back(id);
       return absl::OkStatus();
     }
@@ -124,7 +125,7 @@ std::unique_ptr<const SubwordModel> ReadUnigram(ObjectReader& fields) {
   pieces.segmented.assign(list->size(), true);
   pieces.unknown_score -= kUnknownPenalty;
   if (fields.Has("unk_id")) {
-    const auto last = static_cast<int64_t>(list->size()) - 1;
+    const auto last = std::ssize(*list) - 1;
     pieces.unknown = static_cast<int32_t>(fields.Integer("unk_id", 0, last));
   }
   pieces.byte_fallback = fields.Boolean("byte_fallback", false);

@@ -35,8 +35,8 @@ bool Vocabulary::Add(std::string text, int32_t id) {
     present_.resize(texts_.size());
   }
   longest_bytes_ = std::max(longest_bytes_, text.size());
-  present_[static_cast<size_t>(id)] = true;
-  texts_[static_cast<size_t>(id)] = std::move(text);
+  present_[id] = true;
+  texts_[id] = std::move(text);
   return true;
 }
 
@@ -47,12 +47,10 @@ int32_t Vocabulary::IdOf(std::string_view text) const {
 
 const std::string& Vocabulary::TextOf(int32_t id) const {
   static const std::string* const empty = new std::string;
-  return Has(id) ? texts_[static_cast<size_t>(id)] : *empty;
+  return Has(id) ? texts_[id] : *empty;
 }
 
-bool Vocabulary::Has(int32_t id) const {
-  return id >= 0 && id < end() && present_[static_cast<size_t>(id)];
-}
+bool Vocabulary::Has(int32_t id) const { return id >= 0 && id < end() && present_[id]; }
 
 bool Vocabulary::AppendBytes(std::string_view text, std::vector<int32_t>* ids) const {
   const size_t size = ids->size();

@@ -17,7 +17,7 @@ class WordPiece final : public SubwordModel {
       : vocabulary_(std::move(vocabulary)),
         prefix_(std::move(prefix)),
         unknown_(unknown),
-        max_characters_(static_cast<size_t>(max_characters)) {}
+        max_characters_(max_characters) {}
 
   absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
     const size_t size = ids->size();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "client/http_get.h"
 #include "loadtest/load/run.h"
 #include "loadtest/load/stats.h"
@@ -41,29 +42,25 @@ std::vector<ArmOptions> BucketArms() {
 absl::StatusOr<std::unique_ptr<Arm>> Arm::Start(const ArmOptions& options,
                                                 const std::string& sluiced,
                                                 const std::string& model) {
-  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(sluiced, model, Flags(options));
-  if (!daemon.ok()) return daemon.status();
-  return std::unique_ptr<Arm>(new Arm(options, *std::move(daemon)));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Daemon> daemon,
+                          Daemon::Start(sluiced, model, Flags(options)));
+  return std::unique_ptr<Arm>(new Arm(options, std::move(daemon)));
 }
 
 Arm::Arm(ArmOptions options, std::unique_ptr<Daemon> daemon)
     : options_(std::move(options)), daemon_(std::move(daemon)) {}
 
 absl::StatusOr<Arm::Account> Arm::Read() const {
-  const absl::StatusOr<std::string> page =
-      client::HttpGet(daemon_->metrics_address(), "/metrics", absl::Seconds(10));
-  if (!page.ok()) return page.status();
-  absl::StatusOr<load::Reading> reading = load::ParseReading(*page, kModel);
-  if (!reading.ok()) return reading.status();
-  const absl::StatusOr<absl::Duration> cpu = daemon_->process().CpuTime();
-  if (!cpu.ok()) return cpu.status();
-  return Account{*std::move(reading), *cpu};
+  SLUICE_ASSIGN_OR_RETURN(const std::string page, client::HttpGet(daemon_->metrics_address(),
+                                                                  "/metrics", absl::Seconds(10)));
+  SLUICE_ASSIGN_OR_RETURN(load::Reading reading, load::ParseReading(page, kModel));
+  SLUICE_ASSIGN_OR_RETURN(const absl::Duration cpu, daemon_->process().CpuTime());
+  return Account{std::move(reading), cpu};
 }
 
 absl::StatusOr<Measurement> Arm::Measure(const load::PayloadPool& pool, const Traffic& traffic,
                                          load::nanoseconds warm_up, load::AnswerBook* answers) {
-  const absl::StatusOr<Account> before = Read();
-  if (!before.ok()) return before.status();
+  SLUICE_ASSIGN_OR_RETURN(const Account before, Read());
   load::Live live;
   const load::PhaseData data =
       traffic.outstanding > 0
@@ -71,8 +68,7 @@ absl::StatusOr<Measurement> Arm::Measure(const load::PayloadPool& pool, const Tr
                                 traffic.outstanding, traffic.duration, answers, &live)
           : load::RunOpenLoop({}, daemon_->channels(), pool, traffic.arrivals, traffic.payloads,
                               traffic.duration, answers, &live);
-  const absl::StatusOr<Account> after = Read();
-  if (!after.ok()) return after.status();
+  SLUICE_ASSIGN_OR_RETURN(const Account after, Read());
 
   const load::PhaseStats stats = load::Analyse(data, warm_up, load::Objective());
   Measurement result;
@@ -83,17 +79,17 @@ absl::StatusOr<Measurement> Arm::Measure(const load::PayloadPool& pool, const Tr
   result.p50_ms = ms(stats.latency.p50);
   result.p99_ms = ms(stats.latency.p99);
   result.lateness_p99_ms = ms(stats.lateness.p99);
-  result.calls = static_cast<int64_t>(data.calls.size());
+  result.calls = std::ssize(data.calls);
   for (const load::CallRecord& call : data.calls) {
     result.failed += call.outcome == load::Outcome::kOk ? 0 : 1;
   }
   result.wrong = stats.wrong;
-  result.batches = after->reading.batches - before->reading.batches;
-  result.useful_tokens = after->reading.useful_tokens - before->reading.useful_tokens;
-  result.computed_tokens = after->reading.computed_tokens - before->reading.computed_tokens;
-  result.bucket_tokens = after->reading.bucket_tokens - before->reading.bucket_tokens;
-  result.captures = after->reading.captures - before->reading.captures;
-  result.cpu_s = absl::ToDoubleSeconds(after->cpu - before->cpu);
+  result.batches = after.reading.batches - before.reading.batches;
+  result.useful_tokens = after.reading.useful_tokens - before.reading.useful_tokens;
+  result.computed_tokens = after.reading.computed_tokens - before.reading.computed_tokens;
+  result.bucket_tokens = after.reading.bucket_tokens - before.reading.bucket_tokens;
+  result.captures = after.reading.captures - before.reading.captures;
+  result.cpu_s = absl::ToDoubleSeconds(after.cpu - before.cpu);
   return result;
 }
 
@@ -123,10 +119,10 @@ absl::StatusOr<admin::v1::OptimizeBucketsResponse> Arm::Review() const {
 }
 
 absl::StatusOr<admin::v1::ModelBuckets> Arm::Buckets() const {
-  const absl::StatusOr<admin::v1::GetBucketsResponse> buckets = connection().Buckets(kModel, "");
-  if (!buckets.ok()) return buckets.status();
-  if (buckets->models_size() != 1) return absl::InternalError("GetBuckets lacks the model");
-  return buckets->models(0);
+  SLUICE_ASSIGN_OR_RETURN(const admin::v1::GetBucketsResponse buckets,
+                          connection().Buckets(kModel, ""));
+  if (buckets.models_size() != 1) return absl::InternalError("GetBuckets lacks the model");
+  return buckets.models(0);
 }
 
 }  // namespace sluice::loadtest

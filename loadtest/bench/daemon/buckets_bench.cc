@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "engine/model/model.h"
 #include "loadtest/bench/daemon/benchmarks.h"
 #include "loadtest/bench/daemon/buckets_arm.h"
@@ -72,20 +73,19 @@ class BucketsBench {
 absl::Status BucketsBench::Run() {
   for (const auto step : {&BucketsBench::StartArms, &BucketsBench::LearnAnswers,
                           &BucketsBench::FindLoads, &BucketsBench::Settle}) {
-    if (absl::Status status = (this->*step)(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR((this->*step)());
   }
   for (int round = 0; round < options_.rounds; ++round) {
-    if (absl::Status status = RunRound(round); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(RunRound(round));
   }
   return Finish();
 }
 
 absl::Status BucketsBench::StartArms() {
   for (const ArmOptions& options : BucketArms()) {
-    absl::StatusOr<std::unique_ptr<Arm>> arm =
-        Arm::Start(options, options_.sluiced, options_.model);
-    if (!arm.ok()) return arm.status();
-    arms_.push_back(*std::move(arm));
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Arm> arm,
+                            Arm::Start(options, options_.sluiced, options_.model));
+    arms_.push_back(std::move(arm));
     result_.arms.push_back(options);
   }
   return absl::OkStatus();
@@ -93,8 +93,7 @@ absl::Status BucketsBench::StartArms() {
 
 absl::Status BucketsBench::LearnAnswers() {
   // As many requests as it takes to meet every length of the trace.
-  const absl::StatusOr<Traffic> all = workload_.Open(20'000, std::chrono::seconds(1));
-  if (!all.ok()) return all.status();
+  SLUICE_RETURN_IF_ERROR(workload_.Open(20'000, std::chrono::seconds(1)).status());
   answers_.Prepare(workload_.pool().payloads());
   return arms_.back()->RunOneByOne(workload_.pool(), &answers_);
 }
@@ -108,22 +107,20 @@ absl::StatusOr<Traffic> BucketsBench::MakeTraffic(double rate) {
 }
 
 absl::StatusOr<Measurement> BucketsBench::Measure(size_t arm, const Traffic& traffic) {
-  const absl::StatusOr<Measurement> measured =
-      arms_[arm]->Measure(workload_.pool(), traffic, ToChrono(options_.warm_up), &answers_);
-  if (!measured.ok()) return measured.status();
+  SLUICE_ASSIGN_OR_RETURN(
+      Measurement measured,
+      arms_[arm]->Measure(workload_.pool(), traffic, ToChrono(options_.warm_up), &answers_));
   std::cerr << absl::StrFormat("%-20s %8.1f/s  %8.1f/s  %8.0f tokens/s  p50 %7.2f  p99 %7.2f ms\n",
-                               arms_[arm]->options().name, traffic.rate, measured->sequences_per_s,
-                               measured->tokens_per_s, measured->p50_ms, measured->p99_ms);
+                               arms_[arm]->options().name, traffic.rate, measured.sequences_per_s,
+                               measured.tokens_per_s, measured.p50_ms, measured.p99_ms);
   return measured;
 }
 
 absl::Status BucketsBench::FindLoads() {
-  const absl::StatusOr<Traffic> traffic = MakeTraffic(0);
-  if (!traffic.ok()) return traffic.status();
+  SLUICE_ASSIGN_OR_RETURN(const Traffic traffic, MakeTraffic(0));
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    const absl::StatusOr<Measurement> measured = Measure(arm, *traffic);
-    if (!measured.ok()) return measured.status();
-    peaks_.push_back(measured->sequences_per_s);
+    SLUICE_ASSIGN_OR_RETURN(const Measurement measured, Measure(arm, traffic));
+    peaks_.push_back(measured.sequences_per_s);
   }
   const auto [slowest, best] = std::minmax_element(peaks_.begin(), peaks_.end());
   result_.loads.emplace_back();
@@ -140,34 +137,29 @@ absl::Status BucketsBench::FindLoads() {
 absl::Status BucketsBench::Settle() {
   for (int review = 0; review < kMostReviews; ++review) {
     for (const LoadResult& load : result_.loads) {
-      const absl::StatusOr<Traffic> traffic = MakeTraffic(load.rate);
-      if (!traffic.ok()) return traffic.status();
-      const absl::StatusOr<Measurement> measured = Measure(arms_.size() - 1, *traffic);
-      if (!measured.ok()) return measured.status();
+      SLUICE_ASSIGN_OR_RETURN(const Traffic traffic, MakeTraffic(load.rate));
+      SLUICE_RETURN_IF_ERROR(Measure(arms_.size() - 1, traffic).status());
     }
-    const absl::StatusOr<admin::v1::OptimizeBucketsResponse> reviewed = arms_.back()->Review();
-    if (!reviewed.ok()) return reviewed.status();
-    std::cerr << "review: " << reviewed->reason() << "\n";
-    settling_.push_back({{"changed", reviewed->changed()},
-                         {"gain", reviewed->gain()},
-                         {"reason", reviewed->reason()}});
-    if (!reviewed->changed()) break;
+    SLUICE_ASSIGN_OR_RETURN(const admin::v1::OptimizeBucketsResponse reviewed,
+                            arms_.back()->Review());
+    std::cerr << "review: " << reviewed.reason() << "\n";
+    settling_.push_back({{"changed", reviewed.changed()},
+                         {"gain", reviewed.gain()},
+                         {"reason", reviewed.reason()}});
+    if (!reviewed.changed()) break;
   }
   return absl::OkStatus();
 }
 
 absl::Status BucketsBench::RunRound(int round) {
   for (LoadResult& load : result_.loads) {
-    const absl::StatusOr<Traffic> traffic = MakeTraffic(load.rate);
-    if (!traffic.ok()) return traffic.status();
+    SLUICE_ASSIGN_OR_RETURN(const Traffic traffic, MakeTraffic(load.rate));
     for (size_t i = 0; i < arms_.size(); ++i) {
       // Every arm has other neighbours in time from round to round.
       const size_t arm = (i + static_cast<size_t>(round)) % arms_.size();
       load.arms[arm].emplace_back();
       if (load.rate > kMostShare * peaks_[arm]) continue;
-      const absl::StatusOr<Measurement> measured = Measure(arm, *traffic);
-      if (!measured.ok()) return measured.status();
-      load.arms[arm].back() = *measured;
+      SLUICE_ASSIGN_OR_RETURN(load.arms[arm].back(), Measure(arm, traffic));
     }
   }
   return absl::OkStatus();
@@ -175,21 +167,20 @@ absl::Status BucketsBench::RunRound(int round) {
 
 absl::Status BucketsBench::Finish() {
   for (const auto& arm : arms_) {
-    const absl::StatusOr<admin::v1::ModelBuckets> buckets = arm->Buckets();
-    if (!buckets.ok()) return buckets.status();
+    SLUICE_ASSIGN_OR_RETURN(const admin::v1::ModelBuckets buckets, arm->Buckets());
     json capacities = json::array();
-    for (const auto& use : buckets->buckets()) {
+    for (const auto& use : buckets.buckets()) {
       if (use.in_ladder()) capacities.push_back(use.bucket().tokens());
     }
-    const auto& law = buckets->cost_law();
-    buckets_.push_back({{"profile", buckets->profile()},
-                        {"memory_overhead", buckets->memory_overhead()},
-                        {"padding_efficiency", buckets->padding_efficiency()},
-                        {"executed_efficiency", buckets->executed_efficiency()},
-                        {"hit_rate", buckets->hit_rate()},
-                        {"plan_memory_bytes", buckets->plan_memory_bytes()},
-                        {"slot_memory_bytes", buckets->slot_memory_bytes()},
-                        {"shape_entropy_bits", buckets->shape_entropy_bits()},
+    const auto& law = buckets.cost_law();
+    buckets_.push_back({{"profile", buckets.profile()},
+                        {"memory_overhead", buckets.memory_overhead()},
+                        {"padding_efficiency", buckets.padding_efficiency()},
+                        {"executed_efficiency", buckets.executed_efficiency()},
+                        {"hit_rate", buckets.hit_rate()},
+                        {"plan_memory_bytes", buckets.plan_memory_bytes()},
+                        {"slot_memory_bytes", buckets.slot_memory_bytes()},
+                        {"shape_entropy_bits", buckets.shape_entropy_bits()},
                         {"ladder_tokens", capacities},
                         {"cost_law",
                          {{"base", law.base()},
@@ -200,11 +191,10 @@ absl::Status BucketsBench::Finish() {
                           {"per_sampled_row", law.per_sampled_row()}}}});
   }
   const auto longest = static_cast<int32_t>(model_->config.max_positions);
-  const absl::StatusOr<ReferenceError> error =
+  SLUICE_ASSIGN_OR_RETURN(
+      reference_,
       CompareWithReference(arms_.back()->connection(), *model_,
-                           {1, 2, 7, longest / 8, longest / 4, longest}, options_.seed);
-  if (!error.ok()) return error.status();
-  reference_ = *error;
+                           {1, 2, 7, longest / 8, longest / 4, longest}, options_.seed));
   return absl::OkStatus();
 }
 
@@ -240,9 +230,8 @@ json BucketsBench::Report() const {
 
 absl::StatusOr<std::vector<load::TraceRow>> ReadScaled(const std::string& path, int32_t cap,
                                                        int64_t positions) {
-  const absl::StatusOr<std::string> text = load::ReadFile(path);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<std::vector<load::TraceRow>> trace = load::ParseTrace(*text);
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, load::ReadFile(path));
+  absl::StatusOr<std::vector<load::TraceRow>> trace = load::ParseTrace(text);
   if (!trace.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", trace.status().message()));
   }
@@ -259,13 +248,11 @@ absl::StatusOr<json> RunBuckets(const BucketsOptions& options) {
   if (options.rounds < 1 || options.outstanding < 1 || options.phase <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("rounds, outstanding and seconds must be above 0");
   }
-  absl::StatusOr<std::shared_ptr<const Model>> model = LoadModel("model", 1, options.model);
-  if (!model.ok()) return model.status();
-  absl::StatusOr<std::vector<load::TraceRow>> trace =
-      ReadScaled(options.trace, options.cap, (*model)->config.max_positions);
-  if (!trace.ok()) return trace.status();
-  BucketsBench bench(options, *std::move(model), *std::move(trace));
-  if (absl::Status status = bench.Run(); !status.ok()) return status;
+  SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, LoadModel("model", 1, options.model));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<load::TraceRow> trace,
+                          ReadScaled(options.trace, options.cap, model->config.max_positions));
+  BucketsBench bench(options, std::move(model), std::move(trace));
+  SLUICE_RETURN_IF_ERROR(bench.Run());
   if (!options.table.empty() && !(std::ofstream(options.table) << bench.Tables())) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.table));
   }

@@ -6,6 +6,7 @@
 #include <span>
 #include <variant>
 
+#include "base/status_macros.h"
 #include "client/request.h"
 #include "client/response.h"
 #include "tests/support/reference_model.h"
@@ -27,12 +28,10 @@ absl::StatusOr<Scores> Ask(const client::Connection& connection, std::span<const
   for (const char* name : {"output_ids", "logprobs", "prompt_logprobs"}) {
     client::AddOutput(name, &request);
   }
-  const absl::StatusOr<inference::ModelInferResponse> response = connection.Infer(request);
-  if (!response.ok()) return response.status();
-  const absl::StatusOr<client::Tensors> outputs = client::DecodeOutputs(*response);
-  if (!outputs.ok()) return outputs.status();
+  SLUICE_ASSIGN_OR_RETURN(const inference::ModelInferResponse response, connection.Infer(request));
+  SLUICE_ASSIGN_OR_RETURN(const client::Tensors outputs, client::DecodeOutputs(response));
   const auto values = [&]<typename T>(const char* name, T) {
-    const client::Tensor* tensor = client::FindTensor(*outputs, name);
+    const client::Tensor* tensor = client::FindTensor(outputs, name);
     const auto* found = tensor ? std::get_if<std::vector<T>>(&tensor->values) : nullptr;
     return found ? *found : std::vector<T>();
   };
@@ -74,9 +73,8 @@ absl::StatusOr<ReferenceError> CompareWithReference(const client::Connection& co
   for (int32_t length : lengths) {
     std::vector<int32_t> tokens(length);
     for (int32_t& token : tokens) token = draw(random);
-    const absl::StatusOr<Scores> scores = Ask(connection, tokens);
-    if (!scores.ok()) return scores.status();
-    if (scores->next_token < 0 || scores->next_token >= vocab) {
+    SLUICE_ASSIGN_OR_RETURN(const Scores scores, Ask(connection, tokens));
+    if (scores.next_token < 0 || scores.next_token >= vocab) {
       return absl::InvalidArgumentError("the answer's token is not in the vocabulary");
     }
     const std::vector<double> logits = testing::RunReference(model, tokens).logits;
@@ -84,9 +82,9 @@ absl::StatusOr<ReferenceError> CompareWithReference(const client::Connection& co
       return std::span<const double>(logits).subspan(static_cast<size_t>(position) * vocab, vocab);
     };
     for (int32_t i = 1; i < length; ++i) {
-      Compare(scores->prompt[i], LogProbability(at(i - 1), tokens[i]), &error);
+      Compare(scores.prompt[i], LogProbability(at(i - 1), tokens[i]), &error);
     }
-    Compare(scores->next, LogProbability(at(length - 1), scores->next_token), &error);
+    Compare(scores.next, LogProbability(at(length - 1), scores.next_token), &error);
   }
   return error;
 }

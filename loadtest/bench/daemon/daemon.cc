@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "client/arguments.h"
 #include "grpcpp/security/credentials.h"
-#include "loadtest/bench/daemon/closed_loop.h"
 #include "loadtest/bench/daemon/traffic.h"
 
 namespace sluice::loadtest {
@@ -26,7 +26,8 @@ client::Connection ConnectTo(const std::string& address, int64_t deadline_us) {
 absl::Status WaitUntilReady(const std::string& address) {
   constexpr absl::Duration kLimit = absl::Minutes(2);
   const absl::Time deadline = absl::Now() + kLimit;
-  if (absl::Status status = WaitForServer(address, kLimit); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(
+      load::Connect(address, {}, /*count=*/1, absl::ToChronoNanoseconds(kLimit)).status());
   const client::Connection connection = ConnectTo(address, /*deadline_us=*/5'000'000);
   while (absl::Now() < deadline) {
     const auto health = connection.Health("");
@@ -43,12 +44,10 @@ absl::Status WaitUntilReady(const std::string& address) {
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& sluiced,
                                                       const std::string& model,
                                                       const std::vector<std::string>& flags) {
-  const absl::StatusOr<int> port = FreePort();
-  if (!port.ok()) return port.status();
-  const absl::StatusOr<int> metrics_port = FreePort();
-  if (!metrics_port.ok()) return metrics_port.status();
-  const std::string address = absl::StrCat("127.0.0.1:", *port);
-  std::string metrics_address = absl::StrCat("127.0.0.1:", *metrics_port);
+  SLUICE_ASSIGN_OR_RETURN(const int port, FreePort());
+  SLUICE_ASSIGN_OR_RETURN(const int metrics_port, FreePort());
+  const std::string address = absl::StrCat("127.0.0.1:", port);
+  std::string metrics_address = absl::StrCat("127.0.0.1:", metrics_port);
   std::vector<std::string> command = {sluiced,
                                       "--model",
                                       absl::StrCat(kModel, "=", model),
@@ -62,14 +61,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& sluiced
                                       "--server.log.level",
                                       "warn"};
   command.insert(command.end(), flags.begin(), flags.end());
-  absl::StatusOr<ChildProcess> process = ChildProcess::Start(command);
-  if (!process.ok()) return process.status();
-  if (absl::Status status = WaitUntilReady(address); !status.ok()) return status;
-  absl::StatusOr<load::Channels> channels =
-      load::Connect(address, {}, kChannels, std::chrono::seconds(10));
-  if (!channels.ok()) return channels.status();
+  SLUICE_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(command));
+  SLUICE_RETURN_IF_ERROR(WaitUntilReady(address));
+  SLUICE_ASSIGN_OR_RETURN(load::Channels channels,
+                          load::Connect(address, {}, kChannels, std::chrono::seconds(10)));
   return std::unique_ptr<Daemon>(
-      new Daemon(*std::move(process), address, std::move(metrics_address), *std::move(channels)));
+      new Daemon(std::move(process), address, std::move(metrics_address), std::move(channels)));
 }
 
 Daemon::Daemon(ChildProcess process, const std::string& address, std::string metrics_address,

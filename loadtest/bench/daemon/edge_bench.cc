@@ -1,32 +1,22 @@
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/clock.h"
+#include "base/quantile.h"
+#include "base/status_macros.h"
 #include "loadtest/bench/daemon/benchmarks.h"
-#include "loadtest/bench/daemon/closed_loop.h"
 #include "loadtest/bench/daemon/process.h"
-#include "loadtest/bench/daemon/rounds.h"
+#include "loadtest/load/run.h"
 #include "nlohmann/json.hpp"
-#include "proto/inference.pb.h"
 
 namespace sluice::loadtest {
 namespace {
 
-constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
-
-std::string SmallRequest(int tokens) {
-  inference::ModelInferRequest request;
-  request.set_model_name("tiny");
-  auto* input = request.add_inputs();
-  input->set_name("input_ids");
-  input->set_datatype("INT32");
-  input->add_shape(1);
-  input->add_shape(tokens);
-  std::string raw(static_cast<size_t>(tokens) * 4, '\0');
-  for (int i = 0; i < tokens; ++i) raw[4 * i] = static_cast<char>(1 + i % 32);
-  request.add_raw_input_contents(std::move(raw));
-  return request.SerializeAsString();
-}
+constexpr int32_t kVocab = 33;  // that of the tiny model, or fewer
 
 // One of the two servers compared, with what its rounds measured.
 struct Contestant {
@@ -35,77 +25,91 @@ struct Contestant {
   std::string name;
   std::string address;
   std::unique_ptr<ChildProcess> process;
+  load::Channels channels;
   std::vector<double> cpu_us_per_call;
   std::vector<double> calls_per_second;
 
   absl::Status Start(const std::vector<std::string>& argv) {
-    absl::StatusOr<ChildProcess> started = ChildProcess::Start(argv);
-    if (!started.ok()) return started.status();
-    process = std::make_unique<ChildProcess>(*std::move(started));
-    return WaitForServer(address, absl::Seconds(30));
+    SLUICE_ASSIGN_OR_RETURN(ChildProcess started, ChildProcess::Start(argv));
+    process = std::make_unique<ChildProcess>(std::move(started));
+    SLUICE_ASSIGN_OR_RETURN(channels,
+                            load::Connect(address, {}, /*count=*/1, std::chrono::seconds(30)));
+    return absl::OkStatus();
   }
 };
 
-absl::Status RunRound(const EdgeOptions& options, const std::string& request,
+absl::Status RunRound(const EdgeOptions& options, const load::PayloadPool& pool,
                       Contestant& contestant) {
-  ClosedLoopOptions loop;
-  loop.address = contestant.address;
-  loop.method = kInfer;
-  loop.outstanding = options.outstanding;
-  loop.duration = options.round;
-  const absl::StatusOr<absl::Duration> before = contestant.process->CpuTime();
-  const absl::StatusOr<ClosedLoopResult> result = RunClosedLoop(
-      loop, [&](int64_t) { return request; }, [](const std::string&) {});
-  const absl::StatusOr<absl::Duration> after = contestant.process->CpuTime();
-  for (const absl::Status& status : {before.status(), result.status(), after.status()}) {
-    if (!status.ok()) return status;
+  constexpr uint32_t kPayload = 0;
+  load::Live live;
+  SLUICE_ASSIGN_OR_RETURN(const absl::Duration before, contestant.process->CpuTime());
+  const load::PhaseData data = load::RunClosedLoop(
+      {}, contestant.channels, pool, absl::MakeConstSpan(&kPayload, 1), options.outstanding,
+      absl::ToChronoNanoseconds(options.round), /*answers=*/nullptr, &live);
+  SLUICE_ASSIGN_OR_RETURN(const absl::Duration after, contestant.process->CpuTime());
+  if (live.missed > 0) {
+    return absl::InternalError(
+        absl::StrCat(live.missed.load(), " calls failed, the first with ",
+                     data.errors.empty() ? "" : data.errors.begin()->second.first_message));
   }
-  const auto calls = static_cast<double>(result->calls);
-  contestant.cpu_us_per_call.push_back(absl::ToDoubleMicroseconds(*after - *before) / calls);
-  contestant.calls_per_second.push_back(calls / absl::ToDoubleSeconds(result->elapsed));
+  nanoseconds elapsed{0};
+  for (const load::CallRecord& call : data.calls) elapsed = std::max(elapsed, call.done);
+  const auto calls = static_cast<double>(data.calls.size());
+  contestant.cpu_us_per_call.push_back(absl::ToDoubleMicroseconds(after - before) / calls);
+  contestant.calls_per_second.push_back(calls / Seconds(elapsed));
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> ResponseBytes(const std::string& address, const std::string& request) {
-  ClosedLoopOptions loop;
-  loop.address = address;
-  loop.method = kInfer;
-  loop.outstanding = 1;
-  loop.duration = absl::ZeroDuration();
-  size_t bytes = 0;
-  const auto result = RunClosedLoop(
-      loop, [&](int64_t) { return request; },
-      [&](const std::string& response) { bytes = response.size(); });
-  if (!result.ok()) return result.status();
-  return bytes;
+// Keeps the size of an answer.
+class SizeOfAnswer final : public load::CallSink {
+ public:
+  void OnAnswer(int64_t /*call*/, const load::Answer& answer) override {
+    if (answer.bytes == nullptr) {
+      size_ = absl::InternalError(answer.message);
+    } else {
+      size_ = answer.bytes->Length();
+    }
+  }
+  absl::StatusOr<size_t> size() const { return size_; }
+
+ private:
+  absl::StatusOr<size_t> size_ = absl::UnknownError("no answer");
+};
+
+absl::StatusOr<size_t> ResponseBytes(const load::Channels& channels, const grpc::Slice& request) {
+  SizeOfAnswer answer;
+  // Its end waits for the answer.
+  load::MakeUnaryTransport(channels, &answer)
+      ->Send(/*call=*/0, request, std::chrono::system_clock::now() + std::chrono::seconds(30));
+  return answer.size();
 }
 
 }  // namespace
 
 absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
-  const std::string request = SmallRequest(options.tokens);
+  load::PayloadOptions payload;
+  payload.model = "tiny";
+  payload.vocab = kVocab;
+  load::PayloadPool pool(std::move(payload));
+  SLUICE_RETURN_IF_ERROR(pool.Assign({{.tokens = options.tokens, .max_tokens = -1}}).status());
+  const grpc::Slice& request = pool.payloads().front().bytes;
   Contestant daemon("sluiced");
   Contestant bare("bare");
   for (Contestant* each : {&daemon, &bare}) {
-    const absl::StatusOr<int> port = FreePort();
-    if (!port.ok()) return port.status();
-    each->address = absl::StrCat("127.0.0.1:", *port);
+    SLUICE_ASSIGN_OR_RETURN(const int port, FreePort());
+    each->address = absl::StrCat("127.0.0.1:", port);
   }
-  absl::Status status =
+  SLUICE_RETURN_IF_ERROR(
       daemon.Start({options.sluiced, "--model", absl::StrCat("tiny=", options.model),
                     "--server.grpc.address", daemon.address, "--server.metrics.address", "",
-                    "--server.admin.address", "", "--server.log.level", "warn"});
-  if (!status.ok()) return status;
-  const absl::StatusOr<size_t> response_bytes = ResponseBytes(daemon.address, request);
-  if (!response_bytes.ok()) return response_bytes.status();
-  status = bare.Start({options.self, "bare-server", "--address", bare.address, "--response-bytes",
-                       absl::StrCat(*response_bytes)});
-  if (!status.ok()) return status;
+                    "--server.admin.address", "", "--server.log.level", "warn"}));
+  SLUICE_ASSIGN_OR_RETURN(const size_t response_bytes, ResponseBytes(daemon.channels, request));
+  SLUICE_RETURN_IF_ERROR(bare.Start({options.self, "bare-server", "--address", bare.address,
+                                     "--response-bytes", absl::StrCat(response_bytes)}));
 
   for (int round = -1; round < options.rounds; ++round) {
     for (Contestant* each : {&daemon, &bare}) {
-      status = RunRound(options, request, *each);
-      if (!status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(RunRound(options, pool, *each));
       if (round < 0) {  // the first round warms up
         each->cpu_us_per_call.clear();
         each->calls_per_second.clear();
@@ -114,7 +118,7 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
   }
   nlohmann::json report = {{"benchmark", "edge"},
                            {"request_bytes", request.size()},
-                           {"response_bytes", *response_bytes},
+                           {"response_bytes", response_bytes},
                            {"tokens", options.tokens},
                            {"outstanding", options.outstanding},
                            {"rounds", options.rounds}};

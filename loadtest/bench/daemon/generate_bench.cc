@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "engine/model/model.h"
 #include "loadtest/bench/daemon/benchmarks.h"
 #include "loadtest/bench/daemon/daemon.h"
@@ -53,10 +54,10 @@ class GenerateBench {
 };
 
 absl::Status GenerateBench::Run() {
-  if (absl::Status status = StartArms(); !status.ok()) return status;
-  if (absl::Status status = PlanLoads(); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(StartArms());
+  SLUICE_RETURN_IF_ERROR(PlanLoads());
   for (int round = 0; round < options_.rounds; ++round) {
-    if (absl::Status status = RunRound(round); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(RunRound(round));
   }
   return absl::OkStatus();
 }
@@ -65,21 +66,17 @@ absl::Status GenerateBench::StartArms() {
   for (const auto& [arm, continuous] :
        {std::pair(&fixed_, "false"), std::pair(&continuous_, "true")}) {
     // Reviews of the ladder would fall into one arm's phases and not into the other's.
-    absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(
-        options_.sluiced, options_.model,
-        {"--engine.batch.continuous", continuous, "--engine.ladder.review.interval-us", "0"});
-    if (!daemon.ok()) return daemon.status();
-    *arm = *std::move(daemon);
+    SLUICE_ASSIGN_OR_RETURN(*arm, Daemon::Start(options_.sluiced, options_.model,
+                                                {"--engine.batch.continuous", continuous,
+                                                 "--engine.ladder.review.interval-us", "0"}));
   }
   return absl::OkStatus();
 }
 
 absl::Status GenerateBench::PlanLoads() {
-  const absl::StatusOr<Traffic> traffic = workload_.Closed(options_.outstanding, duration_);
-  if (!traffic.ok()) return traffic.status();
-  const absl::StatusOr<GenerateFigures> peak = Measure("static, first", *fixed_, *traffic);
-  if (!peak.ok()) return peak.status();
-  const double rate = std::max(1.0, std::round(kOpenShare * peak->requests_per_s));
+  SLUICE_ASSIGN_OR_RETURN(const Traffic traffic, workload_.Closed(options_.outstanding, duration_));
+  SLUICE_ASSIGN_OR_RETURN(const GenerateFigures peak, Measure("static, first", *fixed_, traffic));
+  const double rate = std::max(1.0, std::round(kOpenShare * peak.requests_per_s));
   result_.batching = {{.outstanding = options_.outstanding}, {.rate = rate}};
   for (const int outstanding : options_.concurrency) result_.concurrency.push_back({outstanding});
   return absl::OkStatus();
@@ -87,31 +84,29 @@ absl::Status GenerateBench::PlanLoads() {
 
 absl::Status GenerateBench::RunRound(int round) {
   for (BatchingResult& each : result_.batching) {
-    if (absl::Status status = Compare(round, &each); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(Compare(round, &each));
   }
   for (ConcurrencyResult& each : result_.concurrency) {
-    const absl::StatusOr<Traffic> traffic = workload_.Closed(each.outstanding, duration_);
-    if (!traffic.ok()) return traffic.status();
-    const absl::StatusOr<GenerateFigures> figures =
-        Measure(absl::StrCat("at a time: ", each.outstanding).c_str(), *continuous_, *traffic);
-    if (!figures.ok()) return figures.status();
-    each.rounds.push_back(*figures);
+    SLUICE_ASSIGN_OR_RETURN(const Traffic traffic, workload_.Closed(each.outstanding, duration_));
+    SLUICE_ASSIGN_OR_RETURN(
+        const GenerateFigures figures,
+        Measure(absl::StrCat("at a time: ", each.outstanding).c_str(), *continuous_, traffic));
+    each.rounds.push_back(figures);
   }
   return absl::OkStatus();
 }
 
 absl::Status GenerateBench::Compare(int round, BatchingResult* result) {
-  const absl::StatusOr<Traffic> traffic = result->rate > 0
-                                              ? workload_.Open(result->rate, duration_)
-                                              : workload_.Closed(result->outstanding, duration_);
-  if (!traffic.ok()) return traffic.status();
+  SLUICE_ASSIGN_OR_RETURN(const Traffic traffic,
+                          result->rate > 0 ? workload_.Open(result->rate, duration_)
+                                           : workload_.Closed(result->outstanding, duration_));
   for (int i = 0; i < 2; ++i) {
     // Each arm comes first in every other round.
     const bool continuous = (i + round) % 2 == 1;
-    const absl::StatusOr<GenerateFigures> figures = Measure(
-        continuous ? "continuous" : "static", continuous ? *continuous_ : *fixed_, *traffic);
-    if (!figures.ok()) return figures.status();
-    (continuous ? result->continuous : result->fixed).push_back(*figures);
+    SLUICE_ASSIGN_OR_RETURN(const GenerateFigures figures,
+                            Measure(continuous ? "continuous" : "static",
+                                    continuous ? *continuous_ : *fixed_, traffic));
+    (continuous ? result->continuous : result->fixed).push_back(figures);
   }
   return absl::OkStatus();
 }
@@ -121,23 +116,21 @@ absl::StatusOr<GenerateFigures> GenerateBench::Measure(const char* name, const D
   load::RunOptions run;
   run.streaming = true;
   load::Live live;
-  const absl::StatusOr<absl::Duration> before = daemon.process().CpuTime();
-  if (!before.ok()) return before.status();
+  SLUICE_ASSIGN_OR_RETURN(const absl::Duration before, daemon.process().CpuTime());
   const load::PhaseData data =
       traffic.outstanding > 0
           ? load::RunClosedLoop(run, daemon.channels(), workload_.pool(), traffic.payloads,
                                 traffic.outstanding, traffic.duration, nullptr, &live)
           : load::RunOpenLoop(run, daemon.channels(), workload_.pool(), traffic.arrivals,
                               traffic.payloads, traffic.duration, nullptr, &live);
-  const absl::StatusOr<absl::Duration> after = daemon.process().CpuTime();
-  if (!after.ok()) return after.status();
+  SLUICE_ASSIGN_OR_RETURN(const absl::Duration after, daemon.process().CpuTime());
   if (!data.errors.empty()) {
     const load::ErrorSample& error = data.errors.begin()->second;
     return absl::InternalError(
         absl::StrCat(name, ": ", error.count, " requests failed, one with ", error.first_message));
   }
   const GenerateFigures figures =
-      FiguresOf(data, workload_.answer_tokens(), warm_up_, absl::ToDoubleSeconds(*after - *before));
+      FiguresOf(data, workload_.answer_tokens(), warm_up_, absl::ToDoubleSeconds(after - before));
   std::cerr << absl::StrFormat(
       "%-16s %6.1f/s  %8.0f tokens/s  first token p50 %8.1f  p99 %8.1f ms\n", name, traffic.rate,
       figures.tokens_per_s, figures.first_p50_ms, figures.first_p99_ms);
@@ -164,15 +157,15 @@ absl::StatusOr<json> RunGenerate(const GenerateOptions& options) {
   if (options.rounds < 1 || options.outstanding < 1 || options.phase <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("rounds, outstanding and seconds must be above 0");
   }
-  const absl::StatusOr<std::shared_ptr<const Model>> model = LoadModel("model", 1, options.model);
-  if (!model.ok()) return model.status();
+  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model,
+                          LoadModel("model", 1, options.model));
   constexpr int64_t kPositions = 248;
-  if ((*model)->config.max_positions < kPositions) {
-    return absl::InvalidArgumentError(absl::StrCat("the model has ", (*model)->config.max_positions,
+  if (model->config.max_positions < kPositions) {
+    return absl::InvalidArgumentError(absl::StrCat("the model has ", model->config.max_positions,
                                                    " positions, needs ", kPositions));
   }
-  GenerateBench bench(options, (*model)->config);
-  if (absl::Status status = bench.Run(); !status.ok()) return status;
+  GenerateBench bench(options, model->config);
+  SLUICE_RETURN_IF_ERROR(bench.Run());
   if (!options.table.empty() && !(std::ofstream(options.table) << bench.Tables())) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.table));
   }

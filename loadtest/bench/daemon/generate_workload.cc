@@ -29,7 +29,7 @@ std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<int32_t> prompt(kLeastPrompt, kMostPrompt);
   std::geometric_distribution<int32_t> more(1 / (1 + kMeanBeyondLeast));
-  std::vector<load::TraceRow> rows(static_cast<size_t>(count));
+  std::vector<load::TraceRow> rows(count);
   for (load::TraceRow& row : rows) {
     row.input_tokens = prompt(random);
     // What is too long is drawn again: a cut would heap answers up at the limit.

@@ -2,14 +2,9 @@
 
 #include <algorithm>
 
-namespace sluice::loadtest {
+#include "base/quantile.h"
 
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
+namespace sluice::loadtest {
 
 Spread SpreadOf(const std::vector<double>& values) {
   if (values.empty()) return {};

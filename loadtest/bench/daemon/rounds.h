@@ -7,9 +7,6 @@
 
 namespace sluice::loadtest {
 
-// 0 for none.
-double Median(std::vector<double> values);
-
 struct Spread {
   double median = 0, min = 0, max = 0;
 };

@@ -56,7 +56,7 @@ class Forward {
     SLUICE_CHECK(plan.ok() && slot.ok());
     plan_ = *std::move(plan);
     slot_ = *std::move(slot);
-    pages_.resize(static_cast<size_t>(slot_->pages()));
+    pages_.resize(slot_->pages());
     std::iota(pages_.begin(), pages_.end(), 0);
   }
 
@@ -66,13 +66,12 @@ class Forward {
     steps.reserve(lengths.size());
     int32_t page = 0;
     for (const int32_t length : lengths) {
-      steps.push_back({0, length, DrawTokens(length), &pages_[static_cast<size_t>(page)]});
+      steps.push_back({0, length, DrawTokens(length), &pages_[page]});
       page += (length + kPageTokens - 1) / kPageTokens;
     }
     std::vector<std::pair<int32_t, int32_t>> rows;  // sequence, position
     for (int32_t s = 0; s < static_cast<int32_t>(lengths.size()); ++s) {
-      for (int32_t i = score ? 0 : lengths[static_cast<size_t>(s)] - 1;
-           i < lengths[static_cast<size_t>(s)]; ++i) {
+      for (int32_t i = score ? 0 : lengths[s] - 1; i < lengths[s]; ++i) {
         rows.emplace_back(s, i);
       }
     }

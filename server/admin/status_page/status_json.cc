@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/quantile.h"
+#include "engine/option_names.h"
 #include "nlohmann/json.hpp"
 #include "server/common/durations.h"
 #include "server/observe/bucket_summary.h"
@@ -57,9 +59,9 @@ json Sizes(std::span<const TokenWeight> entries) {
 json Quantiles(std::vector<double> values) {
   if (values.empty()) return nullptr;
   return {{"requests", values.size()},
-          {"p50", Quantile(values, 0.5)},
-          {"p90", Quantile(values, 0.9)},
-          {"p99", Quantile(values, 0.99)}};
+          {"p50", Quantile(std::span(values), 0.5)},
+          {"p90", Quantile(std::span(values), 0.9)},
+          {"p99", Quantile(std::span(values), 0.99)}};
 }
 
 json DescribeLatency(std::span<const RecentActivity::Latency> requests) {
@@ -169,10 +171,10 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {
-  return {{"version", daemon.version},         {"phase", std::string(PhaseName(daemon.phase))},
-          {"uptime", Seconds(daemon.uptime)},  {"device", daemon.backend.device},
-          {"profile", daemon.backend.profile}, {"policy", daemon.traits.policy},
-          {"strategy", daemon.traits.strategy}};
+  return {{"version", daemon.version},          {"phase", std::string(PhaseName(daemon.phase))},
+          {"uptime", Seconds(daemon.uptime)},   {"device", daemon.backend.device},
+          {"profile", daemon.backend.profile},  {"policy", NameOf(daemon.policy)},
+          {"strategy", NameOf(daemon.strategy)}};
 }
 
 }  // namespace
@@ -187,14 +189,6 @@ std::string_view PhaseName(Phase phase) {
       return "draining";
   }
   return "";
-}
-
-double Quantile(std::span<double> values, double share) {
-  if (values.empty()) return 0;
-  const double rank = std::ceil(share * static_cast<double>(values.size()));
-  const size_t at = std::min(values.size(), static_cast<size_t>(std::max(rank, 1.0))) - 1;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-  return values[at];
 }
 
 std::string StatusJson(const DaemonStatus& daemon, std::span<const ModelStatus> models,

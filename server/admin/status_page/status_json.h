@@ -1,8 +1,8 @@
-// What the status page shows, as JSON. Pure.
+// The contents of the status page, as JSON. Pure.
 //
-// One object: {"daemon": {...}, "models": [{...}]}, members as the functions below name them, which is
-// what status_page.js reads. Durations are in seconds, ages count back from the snapshot, ratios are
-// those of bucket_summary.h. Not a stable interface: programs use /metrics or the admin API.
+// One object: {"daemon": {...}, "models": [{...}]}, members as the functions below name them, which
+// is what status_page.js reads. Durations are in seconds, ages count back from the snapshot, ratios
+// are those of bucket_summary.h. Not a stable interface: programs use /metrics or the admin API.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 #include "engine/backend.h"
 #include "engine/engine_stats.h"
-#include "server/common/options.h"
+#include "engine/options.h"
 #include "server/observe/recent_activity.h"
 
 namespace sluice {
 
-// Of the daemon as its health service tells it; kDraining is for good.
+// The daemon's phase as its health service tells it; kDraining is final.
 enum class Phase { kStarting, kServing, kDraining };
 std::string_view PhaseName(Phase phase);  // "starting", "serving", "draining"
 
@@ -26,7 +26,8 @@ struct DaemonStatus {
   Phase phase = Phase::kStarting;
   nanoseconds uptime{0};
   BackendInfo backend;
-  EngineTraits traits;
+  PolicyKind policy = PolicyKind::kCutAndFill;
+  StrategyKind strategy = StrategyKind::kAdaptive;
 };
 
 struct ModelStatus {
@@ -35,14 +36,12 @@ struct ModelStatus {
   uint64_t ok = 0, failed = 0;  // requests that ended
 };
 
-// Sizes that a histogram has at most.
+// The most sizes that a histogram has.
 inline constexpr size_t kMaxStatusSizes = 256;
 
-// ASCII. Names and reasons are escaped as JSON wants it; bytes that are no UTF-8 become U+FFFD.
+// Returns ASCII. Names and reasons are escaped as JSON wants it; bytes that are no UTF-8 become
+// U+FFFD.
 std::string StatusJson(const DaemonStatus& daemon, std::span<const ModelStatus> models,
                        MonoTime now);
-
-// The least of `values` that at least `share` (0 to 1) of them do not exceed; 0 of none. Reorders.
-double Quantile(std::span<double> values, double share);
 
 }  // namespace sluice

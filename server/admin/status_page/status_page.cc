@@ -5,9 +5,10 @@
 
 namespace sluice {
 
-StatusSource::StatusSource(std::string version, EngineTraits traits, Parts parts)
+StatusSource::StatusSource(std::string version, const EngineOptions& options, Parts parts)
     : version_(std::move(version)),
-      traits_(std::move(traits)),
+      policy_(options.batch.policy),
+      strategy_(options.ladder.strategy),
       parts_(std::move(parts)),
       start_(parts_.clock->Now()) {}
 
@@ -35,7 +36,8 @@ std::string StatusSource::Describe(MonoTime now) const {
                      .phase = parts_.phase(),
                      .uptime = now - start_,
                      .backend = parts_.engine->backend_info(),
-                     .traits = traits_},
+                     .policy = policy_,
+                     .strategy = strategy_},
                     models, now);
 }
 

@@ -1,4 +1,5 @@
-// The status page: one self-contained HTML page at /, and /status.json, from which it renews itself.
+// The status page: one self-contained HTML page at /, and /status.json, from which it renews
+// itself.
 #pragma once
 
 #include <chrono>
@@ -16,17 +17,17 @@ namespace sluice {
 
 // The text of status_page.{html,css,js}, made one page and part of the binary by the build.
 extern const char kStatusPage[];
-// Its Content-Security-Policy: nothing but its own script and style, by their hashes, and the requests
-// that it sends here.
+// Its Content-Security-Policy: nothing but its own script and style, by their hashes, and the
+// requests that it sends here.
 extern const char kStatusPagePolicy[];
 
-// Thread-safe. Never holds up what serves: it takes the snapshot that /metrics takes, on the thread of
-// the caller, at most once in kMaxAge however many look. Its lock comes before all of the engine's.
+// Thread-safe. Takes the snapshot that /metrics takes, on the thread of the caller, at most once in
+// kMaxAge however many callers there are. Its lock comes before all of the engine's.
 class StatusSource {
  public:
   static constexpr std::chrono::milliseconds kMaxAge{500};
 
-  // Not owned; outlive this. `phase` is asked at each snapshot.
+  // Not owned; they outlive the source. `phase` is called at each snapshot.
   struct Parts {
     const Engine* engine;
     const Clock* clock;
@@ -34,16 +35,17 @@ class StatusSource {
     RecentActivity* activity;
     std::function<Phase()> phase;
   };
-  StatusSource(std::string version, EngineTraits traits, Parts parts);
+  StatusSource(std::string version, const EngineOptions& options, Parts parts);
 
-  // See status_json.h; not older than kMaxAge.
+  // Returns what status_json.h describes, not older than kMaxAge.
   std::string Json();
 
  private:
   std::string Describe(MonoTime now) const;
 
   const std::string version_;
-  const EngineTraits traits_;
+  const PolicyKind policy_;
+  const StrategyKind strategy_;
   const Parts parts_;
   const MonoTime start_;
 

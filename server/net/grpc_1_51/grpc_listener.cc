@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/fault_injection.h"
+#include "base/status_macros.h"
 #include "server/net/grpc_1_51/version.h"
 
 namespace sluice {
@@ -30,7 +31,8 @@ constexpr int64_t kOwnDescriptors = 256;
 
 // As accept4.
 int Accept(int listener) {
-  if (FaultsOn() && !InjectFault(FaultPoint::kAccept, [](std::string_view) { return false; }).ok()) {
+  if (FaultsOn() &&
+      !InjectFault(FaultPoint::kAccept, [](std::string_view) { return false; }).ok()) {
     errno = EIO;
     return -1;
   }
@@ -67,12 +69,11 @@ std::string PeerOf(int fd) {
 
 absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Bind(const std::string& address,
                                                                  int64_t max_connections) {
-  absl::StatusOr<ListeningSockets> sockets = ListenOn(address);
-  if (!sockets.ok()) return sockets.status();
+  SLUICE_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn(address));
   Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (stop.get() < 0) return absl::UnavailableError("no descriptor left for eventfd");
   return std::unique_ptr<GrpcListener>(
-      new GrpcListener(*std::move(sockets), std::move(stop), max_connections));
+      new GrpcListener(std::move(sockets), std::move(stop), max_connections));
 }
 
 void GrpcListener::Start(std::unique_ptr<Acceptor> acceptor) {

@@ -14,8 +14,8 @@ namespace {
 using Bytes = grpc::ByteBuffer;
 using Stream = grpc::ServerBidiReactor<Bytes, Bytes>;
 
-// Two faces: gRPC's stream sees a reactor, and the reactor of the handler sees its call. gRPC deletes
-// nothing here; the stream's OnDone, which comes after all other reactions, ends both.
+// Two faces: gRPC's stream sees a reactor, and the reactor of the handler sees its call. gRPC
+// deletes nothing here; the stream's OnDone, which comes after all other reactions, ends both.
 //
 // The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises.
 class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
@@ -26,8 +26,9 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
 
   void Start(const Callers* callers) {
     if (callers != nullptr) {
-      const absl::Status known = callers->Identify(*context_).status();
-      if (!known.ok()) return Finish(FinishStatus(known, {}, context_));
+      absl::StatusOr<std::shared_ptr<const Caller>> caller = callers->Identify(*context_);
+      if (!caller.ok()) return Finish(FinishStatus(caller.status(), {}, context_));
+      caller_ = *std::move(caller);
     }
     watch_->Begin(context_->c_call(), "the call's message did not arrive", &wait_);
     StartRead(&request_);
@@ -39,7 +40,7 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
       return Stream::Finish(FinishStatus(
           absl::InvalidArgumentError("the call ended without a message"), {}, context_));
     }
-    unary_ = (*handler_)(context_, &request_, &response_);
+    unary_ = (*handler_)(context_, &request_, &response_, caller_);
     BindReactor(unary_);
     if (bound_or_cancelled_.exchange(true)) unary_->OnCancel();
   }
@@ -68,6 +69,7 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
   const UnaryHandler* const handler_;
   TransferWatch* const watch_;
   grpc::CallbackServerContext* const context_;
+  std::shared_ptr<const Caller> caller_;  // nullptr where callers are not identified
   TransferWatch::Wait wait_;
   Bytes request_;
   Bytes response_;

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "google/protobuf/descriptor.h"
@@ -19,13 +20,15 @@
 
 namespace sluice {
 
-// As gRPC has it for raw unary methods, with the same contract: called once with the whole message,
-// returns a reactor whose Finish says how the call ends.
+// A handler as gRPC has it for raw unary methods, with the same contract: it is called once with
+// the whole message and returns a reactor whose Finish says how the call ends. The caller is the
+// one that was identified when the call began; nullptr where callers are not identified.
 using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*)>;
+    grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*,
+    const std::shared_ptr<const Caller>& caller)>;
 
-// What gRPC calls for such a method. `watch` and `callers` outlive it. A call that `callers` do not
-// know ends before its message is read; nullptr: everybody may call.
+// Returns what gRPC calls for such a method. `watch` and `callers` outlive it. A call that
+// `callers` do not know ends before its message is read; nullptr: everybody may call.
 std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(UnaryHandler handler,
                                                                  TransferWatch* watch,
                                                                  const Callers* callers);
@@ -42,19 +45,23 @@ class StreamedUnaryService : public Base {
     SLUICE_CHECK(descriptor_ != nullptr);
   }
 
-  // From now on, `method` is `handler` of this very object.
+  // Makes `method` call `handler` of this object from now on.
   template <typename Service>
   void Stream(const char* method,
               grpc::ServerUnaryReactor* (Service::*handler)(grpc::CallbackServerContext*,
                                                             const grpc::ByteBuffer*,
                                                             grpc::ByteBuffer*)) {
+    auto* const self = static_cast<Service*>(this);
+    Stream(method, [self, handler](auto* context, auto* request, auto* response, const auto&) {
+      return (self->*handler)(context, request, response);
+    });
+  }
+  void Stream(const char* method, UnaryHandler handler) {
     const google::protobuf::MethodDescriptor* const found = descriptor_->FindMethodByName(method);
     SLUICE_CHECK(found != nullptr);
-    auto* const self = static_cast<Service*>(this);
-    auto call = [self, handler](auto*... arguments) { return (self->*handler)(arguments...); };
     this->MarkMethodStreamed(found->index(), nullptr);  // makes it a stream, for gRPC's server
     this->MarkMethodRawCallback(found->index(),
-                                MakeStreamedUnary(call, watch_, callers_).release());
+                                MakeStreamedUnary(std::move(handler), watch_, callers_).release());
   }
 
  private:

@@ -12,16 +12,7 @@ namespace sluice {
 TransferWatch::TransferWatch(nanoseconds patience, const char* option, Clock* clock)
     : patience_(patience), option_(option), clock_(clock) {
   queue_.next_ = queue_.previous_ = &queue_;
-  thread_ = std::thread([this] { Run(); });
-}
-
-TransferWatch::~TransferWatch() {
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    changed_.Signal();
-  }
-  thread_.join();
+  thread_.emplace(clock_, clock_->Now() + patience_, [this] { return CancelExpired(); });
 }
 
 void TransferWatch::Begin(grpc_call* call, const char* what, Wait* wait) {
@@ -46,17 +37,13 @@ void TransferWatch::Unlink(Wait* wait) {
   wait->next_ = wait->previous_ = nullptr;
 }
 
-void TransferWatch::Run() {
+MonoTime TransferWatch::CancelExpired() {
   MutexLock lock(&mu_);
-  while (!stopping_) {
+  for (;;) {
     const MonoTime now = clock_->Now();
-    if (queue_.next_ != &queue_ && queue_.next_->end_ <= now) {
-      CancelFirst();
-      continue;
-    }
-    // Nobody wakes it for a first one: none that comes meanwhile ends before this time.
-    const MonoTime next = queue_.next_ == &queue_ ? now + patience_ : queue_.next_->end_;
-    clock_->WaitUntil(&changed_, &mu_, next);
+    if (queue_.next_ == &queue_) return now + patience_;
+    if (queue_.next_->end_ > now) return queue_.next_->end_;
+    CancelFirst();
   }
 }
 

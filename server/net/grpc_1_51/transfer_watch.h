@@ -1,18 +1,19 @@
 // Ends calls whose peer sends or takes a message too slowly, or not at all.
 //
-// All wait equally long, so those who wait stand in a queue, in the order of their ends: to begin and
-// to end a wait is a few instructions under a lock, and one thread looks at the head.
+// All waits last equally long, so they stand in a queue in the order of their ends. To begin or to
+// end a wait takes a few instructions under a lock, and one thread looks at the head.
 //
-// Thread-safe. A call that waits is not destroyed: whoever owns a Wait ends it before the gRPC call
-// goes. The calls must have gone before the watch does.
+// Thread-safe. The owner of a Wait ends it before its gRPC call is destroyed, and all calls are
+// destroyed before the watch.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/periodic_thread.h"
 
 struct grpc_call;
 
@@ -36,21 +37,21 @@ class TransferWatch {
     Wait* next_ = nullptr;
   };
 
-  // `option`, a static text, is what bounds the patience: errors name it.
+  // `option` is a static text and names the option that sets the patience, for error messages.
   TransferWatch(nanoseconds patience, const char* option, Clock* clock);
-  ~TransferWatch();
 
-  // Unless it is ended within the patience, `call` is cancelled with RESOURCE_EXHAUSTED and a message
-  // that begins with `what`, a static text.
+  // Cancels `call`, with RESOURCE_EXHAUSTED and a message that begins with the static text `what`,
+  // unless End follows within the patience.
   void Begin(grpc_call* call, const char* what, Wait* wait);
-  // Nothing happens when it has not begun, or has ended.
+  // Ends a wait. Does nothing if it has not begun or has ended.
   void End(Wait* wait);
 
-  // Calls that were cancelled so far.
+  // The number of calls cancelled so far.
   int64_t cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
-  void Run();
+  // Returns when the first of the waits that are left ends. No wait that begins later ends before.
+  MonoTime CancelExpired();
   void Unlink(Wait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CancelFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -59,10 +60,8 @@ class TransferWatch {
   Clock* const clock_;
   std::atomic<int64_t> cancelled_ = 0;
   Mutex mu_;
-  CondVar changed_;
-  Wait queue_ ABSL_GUARDED_BY(mu_);  // its next is the head, its previous the tail
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  Wait queue_ ABSL_GUARDED_BY(mu_);       // its next is the head, its previous the tail
+  std::optional<PeriodicThread> thread_;  // last: ends before all else
 };
 
 }  // namespace sluice

@@ -14,6 +14,7 @@
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice::testing {
 namespace {
@@ -100,10 +101,10 @@ class Served {
 
   std::shared_ptr<RecordingSink> Submit(int32_t length) {
     Request request;
-    request.model = model;
+    Mutable(request.spec).model = model;
     for (int32_t i = 0; i < length; ++i) request.tokens.push_back((i * 7 + length) % 61);
-    request.lengths = {length};
-    request.max_tokens = 1;
+    Mutable(request.spec).lengths = {length};
+    Mutable(request.spec).max_tokens = 1;
     auto sink = std::make_shared<RecordingSink>();
     EXPECT_TRUE(engine->Submit(std::move(request), sink, clock.Now()).ok());
     return sink;

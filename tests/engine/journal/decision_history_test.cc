@@ -2,6 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -24,8 +25,8 @@ class DecisionHistoryTest : public ::testing::Test {
  protected:
   void Add(DecisionHistory* history, const std::string& id, int64_t prompt_tokens) {
     Request request;
-    request.id = id;
-    request.model = model_;
+    Mutable(request.spec).id = id;
+    Mutable(request.spec).model = model_;
     history->Add(request, absl::OkStatus(), {.prompt_tokens = prompt_tokens}, {});
   }
 
@@ -62,10 +63,10 @@ TEST(Explain, TellsOfEveryStepAndOfTheCompany) {
   const auto first = harness.Submit(harness.MakeRequest({{1}}));
   gate.AwaitArrivals(1);
   Request request = harness.MakeRequest({{1, 2, 3}, {4, 5}}, /*max_tokens=*/2);
-  request.id = "the one";
+  Mutable(request.spec).id = "the one";
   const auto sink = harness.Submit(request);
   request = harness.MakeRequest({{6, 7, 8, 9}});
-  request.id = "mate";
+  Mutable(request.spec).id = "mate";
   const auto mate = harness.Submit(request);
   gate.Open();
   for (const auto& waited : {first, sink, mate}) waited->AwaitDone();
@@ -94,7 +95,7 @@ TEST(Explain, ARequestThatNeverRanHasItsStatus) {
   const auto running = harness.Submit(harness.MakeRequest({{1}}));
   gate.AwaitArrivals(1);
   Request request = harness.MakeRequest({{2}});
-  request.id = "gone";
+  Mutable(request.spec).id = "gone";
   RequestId id = 0;
   const auto cancelled = harness.Submit(request, &id);
   harness.engine->Cancel(id);

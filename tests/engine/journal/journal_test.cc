@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {
@@ -34,7 +35,7 @@ int ServeWithJournal(uint64_t seed, const EngineOptions& options) {
     Request request = harness.MakeRequest(
         {std::vector<int32_t>(1 + random() % 20, 3), std::vector<int32_t>(1 + random() % 60, 4)},
         static_cast<int32_t>(random() % 3));
-    request.priority = 1 + static_cast<int>(random() % kPriorityLevels);
+    Mutable(request.spec).priority = 1 + static_cast<int>(random() % kPriorityLevels);
     if (random() % 4 == 0) {
       request.deadline = harness.clock.Now() + microseconds(1 + random() % 2000);
     }
@@ -95,7 +96,7 @@ TEST(Journal, HoldsNoTokens) {
   {
     Harness harness(options);
     Request request = harness.MakeRequest({{777000777, 777000778}});
-    request.id = "a secret id";
+    Mutable(request.spec).id = "a secret id";
     harness.Submit(request)->AwaitDone();
   }
   const std::string text = ReadTestFile(options.history.journal);

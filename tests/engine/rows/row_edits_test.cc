@@ -11,13 +11,13 @@ namespace {
 
 constexpr int32_t kEos = 2, kOtherEos = 9;
 
-Request MakeRequest() {
+RequestSpec MakeSpec() {
   auto model = std::make_shared<Model>();
   model->config.vocab_size = 100;
   model->config.eos_token_ids = {kEos, kOtherEos};
-  Request request;
-  request.model = std::move(model);
-  return request;
+  RequestSpec spec;
+  spec.model = std::move(model);
+  return spec;
 }
 
 std::vector<int32_t> BannedAt(RowEdits* edits, int32_t index) {
@@ -39,13 +39,13 @@ std::map<int32_t, int32_t> SeenAt(RowEdits* edits, int32_t index) {
 }
 
 TEST(RowEditsTest, DefaultsWantNone) {
-  Request request = MakeRequest();
-  EXPECT_FALSE(RowEdits::Wanted(request));
-  request.stop.ids = {5};
-  request.stop.texts = {"x"};
-  request.stop.ignore_eos = true;
-  EXPECT_FALSE(RowEdits::Wanted(request)) << "what ends a row edits nothing";
-  RowEdits edits(request, std::vector<int32_t>{1, 2}, 4);
+  RequestSpec spec = MakeSpec();
+  EXPECT_FALSE(RowEdits::Wanted(spec));
+  spec.stop.ids = {5};
+  spec.stop.texts = {"x"};
+  spec.stop.ignore_eos = true;
+  EXPECT_FALSE(RowEdits::Wanted(spec)) << "what ends a row edits nothing";
+  RowEdits edits(spec, std::vector<int32_t>{1, 2}, 4);
   EXPECT_EQ(edits.At(0), nullptr);
   edits.Keep(7);
   EXPECT_EQ(edits.At(1), nullptr);
@@ -53,30 +53,30 @@ TEST(RowEditsTest, DefaultsWantNone) {
 
 TEST(RowEditsTest, EachRuleWantsThem) {
   const auto wanted = [](auto change) {
-    Request request = MakeRequest();
-    change(&request);
-    RowEdits edits(request, std::vector<int32_t>{1}, 4);
+    RequestSpec spec = MakeSpec();
+    change(&spec);
+    RowEdits edits(spec, std::vector<int32_t>{1}, 4);
     edits.Keep(3);
     const bool at = edits.At(1) != nullptr;
-    EXPECT_EQ(at, RowEdits::Wanted(request));
+    EXPECT_EQ(at, RowEdits::Wanted(spec));
     return at;
   };
-  EXPECT_TRUE(wanted([](Request* r) { r->edits.repetition_penalty = 0.9f; }));
-  EXPECT_TRUE(wanted([](Request* r) { r->edits.presence_penalty = -1; }));
-  EXPECT_TRUE(wanted([](Request* r) { r->edits.frequency_penalty = 1; }));
-  EXPECT_TRUE(wanted([](Request* r) { r->edits.bias = {{4, 1}}; }));
-  EXPECT_TRUE(wanted([](Request* r) { r->edits.allowed = {4}; }));
-  EXPECT_TRUE(wanted([](Request* r) { r->stop.min_tokens = 2; }));
+  EXPECT_TRUE(wanted([](RequestSpec* r) { r->edits.repetition_penalty = 0.9f; }));
+  EXPECT_TRUE(wanted([](RequestSpec* r) { r->edits.presence_penalty = -1; }));
+  EXPECT_TRUE(wanted([](RequestSpec* r) { r->edits.frequency_penalty = 1; }));
+  EXPECT_TRUE(wanted([](RequestSpec* r) { r->edits.bias = {{4, 1}}; }));
+  EXPECT_TRUE(wanted([](RequestSpec* r) { r->edits.allowed = {4}; }));
+  EXPECT_TRUE(wanted([](RequestSpec* r) { r->stop.min_tokens = 2; }));
 }
 
 TEST(RowEditsTest, HandsTheRulesOn) {
-  Request request = MakeRequest();
-  request.edits = {.repetition_penalty = 1.5f,
-                   .presence_penalty = 0.25f,
-                   .frequency_penalty = -0.5f,
-                   .bias = {{4, 1.0f}, {1, -2.0f}},
-                   .allowed = {1, 4, 8}};
-  RowEdits edits(request, std::vector<int32_t>{1}, 1);
+  RequestSpec spec = MakeSpec();
+  spec.edits = {.repetition_penalty = 1.5f,
+                .presence_penalty = 0.25f,
+                .frequency_penalty = -0.5f,
+                .bias = {{4, 1.0f}, {1, -2.0f}},
+                .allowed = {1, 4, 8}};
+  RowEdits edits(spec, std::vector<int32_t>{1}, 1);
   const kernels::LogitEdits* at = edits.At(0);
   ASSERT_NE(at, nullptr);
   EXPECT_EQ(at->repetition, 1.5f);
@@ -85,24 +85,24 @@ TEST(RowEditsTest, HandsTheRulesOn) {
   ASSERT_EQ(at->bias.size(), 2u);
   EXPECT_EQ(at->bias[1].token, 1);
   EXPECT_EQ(at->bias[1].bias, -2.0f);
-  EXPECT_EQ(std::vector<int32_t>(at->allowed.begin(), at->allowed.end()), request.edits.allowed);
+  EXPECT_EQ(std::vector<int32_t>(at->allowed.begin(), at->allowed.end()), spec.edits.allowed);
   EXPECT_TRUE(at->banned.empty());
 }
 
 TEST(RowEditsTest, EndingTokensAreBannedUntilThereAreEnough) {
-  Request request = MakeRequest();
-  request.stop.ids = {5, kOtherEos};
-  request.stop.min_tokens = 2;
-  RowEdits both(request, {}, 4);
+  RequestSpec spec = MakeSpec();
+  spec.stop.ids = {5, kOtherEos};
+  spec.stop.min_tokens = 2;
+  RowEdits both(spec, {}, 4);
   const std::vector<int32_t> ending = {kEos, 5, kOtherEos};
   EXPECT_EQ(BannedAt(&both, 0), ending);
   EXPECT_EQ(BannedAt(&both, 1), ending);
   EXPECT_EQ(both.At(2), nullptr);
-  request.stop.ignore_eos = true;
-  RowEdits ignoring(request, {}, 4);
+  spec.stop.ignore_eos = true;
+  RowEdits ignoring(spec, {}, 4);
   EXPECT_EQ(BannedAt(&ignoring, 0), (std::vector<int32_t>{5, kOtherEos}));
-  request.stop.ids.clear();
-  RowEdits nothing(request, {}, 4);
+  spec.stop.ids.clear();
+  RowEdits nothing(spec, {}, 4);
   EXPECT_EQ(nothing.At(0), nullptr) << "nothing ends this row";
 }
 
@@ -110,13 +110,13 @@ TEST(RowEditsTest, CountsWhatWasSeen) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    Request request = MakeRequest();
-    if (seed % 3 != 0) request.edits.repetition_penalty = 1.2f;
-    if (seed % 3 != 1) request.edits.presence_penalty = 0.5f;
+    RequestSpec spec = MakeSpec();
+    if (seed % 3 != 0) spec.edits.repetition_penalty = 1.2f;
+    if (seed % 3 != 1) spec.edits.presence_penalty = 0.5f;
     std::vector<int32_t> prompt(random() % 30);
     for (int32_t& token : prompt) token = static_cast<int32_t>(random() % 20);
     constexpr int32_t kGenerated = 40;
-    RowEdits edits(request, prompt, kGenerated);
+    RowEdits edits(spec, prompt, kGenerated);
     std::map<int32_t, int32_t> expected;
     // Without the repetition penalty, the prompt has no effect.
     if (seed % 3 != 0) {
@@ -140,21 +140,20 @@ TEST(RowEditsTest, CountsWhatWasSeen) {
 }
 
 TEST(EndsTest, EosAndStopIds) {
-  Request request = MakeRequest();
-  request.stop.ids = {5, 7};
+  RequestSpec spec = MakeSpec();
+  spec.stop.ids = {5, 7};
   const auto ending = [&] {
     std::vector<int32_t> tokens;
     for (int32_t token = 0; token < 100; ++token) {
-      if (Ends(request, token)) tokens.push_back(token);
+      if (Ends(spec, token)) tokens.push_back(token);
     }
     return tokens;
   };
   EXPECT_EQ(ending(), (std::vector<int32_t>{kEos, 5, 7, kOtherEos}));
-  request.stop.ignore_eos = true;
+  spec.stop.ignore_eos = true;
   EXPECT_EQ(ending(), (std::vector<int32_t>{5, 7}));
-  request.stop.ids = {kEos, 5};
-  EXPECT_EQ(ending(), (std::vector<int32_t>{kEos, 5}))
-      << "named by the request, an eos does end it";
+  spec.stop.ids = {kEos, 5};
+  EXPECT_EQ(ending(), (std::vector<int32_t>{kEos, 5})) << "named by the spec, an eos does end it";
 }
 
 }  // namespace

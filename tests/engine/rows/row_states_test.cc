@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/support/fake_backend.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -14,10 +15,10 @@ constexpr int32_t kLength = 7;
 
 Request RequestFor(uint32_t outputs, Pooling pooling, bool normalize = false) {
   Request request;
-  request.model = FakeModel(FakeConfig());
+  Mutable(request.spec).model = FakeModel(FakeConfig());
   request.outputs = outputs;
-  request.states.pooling = pooling;
-  request.states.normalize = normalize;
+  Mutable(request.spec).states.pooling = pooling;
+  Mutable(request.spec).states.normalize = normalize;
   return request;
 }
 

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/fake_backend.h"
+#include "tests/engine/runner/harness.h"
 
 namespace sluice {
 namespace {
@@ -15,13 +15,10 @@ using ::testing::HasSubstr;
 
 constexpr MonoTime kNow{std::chrono::hours(1)};
 
-Request RequestOf(std::vector<int32_t> lengths, MonoTime deadline = MonoTime::max()) {
-  Request request;
-  request.model = FakeModel(FakeConfig());
-  request.lengths = std::move(lengths);
-  int32_t tokens = 0;
-  for (const int32_t length : request.lengths) tokens += length;
-  request.tokens.assign(static_cast<size_t>(tokens), 1);
+Request RequestWith(const std::vector<size_t>& lengths, MonoTime deadline = MonoTime::max()) {
+  std::vector<std::vector<int32_t>> rows;
+  for (const size_t length : lengths) rows.emplace_back(length, 1);
+  Request request = RequestOf(FakeModel(FakeConfig()), rows, /*max_tokens=*/1);
   request.deadline = deadline;
   return request;
 }
@@ -42,7 +39,7 @@ Scheduler SchedulerWithCosts() {
 
 struct Case {
   std::string name;
-  std::vector<int32_t> lengths = {4};
+  std::vector<size_t> lengths = {4};
   MonoTime deadline = MonoTime::max();
   bool draining = false;
   bool hung = false;
@@ -63,12 +60,12 @@ TEST_P(AdmissionTable, AdmitsOrRefusesWithItsReason) {
   nanoseconds needed(0);
   for (int64_t i = 0; i < row.other_requests; ++i) {
     const AdmissionControl::Refusal other = admission.Reserve(
-        RequestOf({1}), {.tokens = 2, .bytes = 8, .priority = 1}, scheduler, 0, kNow, &needed);
+        RequestWith({1}), {.tokens = 2, .bytes = 8, .priority = 1}, scheduler, 0, kNow, &needed);
     ASSERT_FALSE(other.refused()) << other.status;
   }
   if (row.draining) admission.Drain();
   if (row.hung) admission.Hang();
-  const Request request = RequestOf(row.lengths, row.deadline);
+  const Request request = RequestWith(row.lengths, row.deadline);
   AdmissionControl::Refusal refusal = AdmissionControl::Examine(request, 64, kNow);
   if (!refusal.refused()) {
     refusal = admission.Reserve(request, {.tokens = 5, .bytes = 100, .priority = 1}, scheduler,
@@ -130,11 +127,11 @@ TEST(AdmissionControl, ReturningALoadMakesRoom) {
   const Scheduler scheduler = SchedulerWithCosts();
   const RequestLoad load{.tokens = 2, .bytes = 8, .priority = 1};
   nanoseconds needed(0);
-  EXPECT_FALSE(admission.Reserve(RequestOf({1}), load, scheduler, 0, kNow, &needed).refused());
-  EXPECT_TRUE(admission.Reserve(RequestOf({1}), load, scheduler, 0, kNow, &needed).refused());
+  EXPECT_FALSE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).refused());
+  EXPECT_TRUE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).refused());
   admission.Return(load);
   EXPECT_EQ(admission.bytes(), 0);
-  EXPECT_FALSE(admission.Reserve(RequestOf({1}), load, scheduler, 0, kNow, &needed).refused());
+  EXPECT_FALSE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).refused());
 }
 
 TEST(AdmissionControl, LearnsHowManyOfTheAllowedTokensRowsGenerate) {
@@ -156,7 +153,7 @@ TEST(AdmissionControl, MissedDeadlinesMakeTheForecastMoreCautious) {
     AdmissionControl admission = trained;
     nanoseconds needed(0);
     return admission
-        .Reserve(RequestOf({40}, kNow + allowed), {.tokens = 41, .bytes = 8, .priority = 1},
+        .Reserve(RequestWith({40}, kNow + allowed), {.tokens = 41, .bytes = 8, .priority = 1},
                  scheduler, 3, kNow, &needed)
         .refused();
   };

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -15,20 +16,20 @@ constexpr int kRequests = 40;
 Request RandomRequest(const std::shared_ptr<const Model>& model, std::mt19937_64& random) {
   const ModelConfig& config = model->config;
   Request request;
-  request.model = model;
+  Mutable(request.spec).model = model;
   for (uint64_t rows = 1 + random() % 3; rows > 0; --rows) {
     const auto length = static_cast<int32_t>(1 + random() % config.max_positions);
-    request.lengths.push_back(length);
+    Mutable(request.spec).lengths.push_back(length);
     for (int32_t i = 0; i < length; ++i) {
       request.tokens.push_back(static_cast<int32_t>(random() % config.vocab_size));
     }
   }
   request.outputs = kOutputTokens | kOutputTopCandidates | kOutputLogits | kOutputPromptLogprobs |
                     kOutputDiagnostics;
-  request.num_top = 3;
-  request.max_tokens = static_cast<int32_t>(random() % 4);
-  request.sampling.temperature = random() % 2 == 0 ? 0.0f : 0.8f;
-  request.sampling.seed = random();
+  Mutable(request.spec).num_top = 3;
+  Mutable(request.spec).max_tokens = static_cast<int32_t>(random() % 4);
+  Mutable(request.spec).sampling.temperature = random() % 2 == 0 ? 0.0f : 0.8f;
+  Mutable(request.spec).sampling.seed = random();
   return request;
 }
 
@@ -160,8 +161,8 @@ TEST(EngineOnCpu, AHundredLengthsCaptureNothing) {
   const size_t plans = served.observer.plans().size();
   for (int32_t length = 1; length <= 100; ++length) {
     Request request;
-    request.model = model;
-    request.lengths = {length};
+    Mutable(request.spec).model = model;
+    Mutable(request.spec).lengths = {length};
     request.tokens.assign(static_cast<size_t>(length), 1);
     const auto sink = served.Submit(request);
     sink->AwaitDone();

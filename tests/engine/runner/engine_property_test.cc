@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -60,7 +61,7 @@ class RandomLoad {
     if (Draw(0, 2) == 0) next.deadline = harness_->clock.Now() + microseconds(Draw(1, 20000));
     Request request = harness_->MakeRequest(next.rows, next.max_tokens);
     request.deadline = next.deadline;
-    request.priority = Draw(1, kPriorityLevels);
+    Mutable(request.spec).priority = Draw(1, kPriorityLevels);
     next.sink = std::make_shared<RecordingSink>();
     const auto id = harness_->engine->Submit(request, next.sink, harness_->clock.Now());
     if (!id.ok()) {

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -68,7 +69,7 @@ TEST(Engine, Resolves) {
 TEST(Engine, RefusesWhatItCannotServe) {
   Harness harness;
   Request request = harness.MakeRequest({{1}});
-  request.model = FakeModel(FakeConfig(), "unserved");
+  Mutable(request.spec).model = FakeModel(FakeConfig(), "unserved");
   EXPECT_EQ(Refusal(&harness, request).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(harness.observer.rejected(Rejection::kUnknownModel), 1);
 
@@ -126,13 +127,13 @@ TEST(Engine, BoundsTheMemoryOfWhatIsQueued) {
   gate.AwaitArrivals(1);
   Request large = harness.MakeRequest({{1, 2}});
   large.outputs |= kOutputTopCandidates;
-  large.num_top = 40'000;  // eight bytes each, for the row and for its token
+  Mutable(large.spec).num_top = 40'000;  // eight bytes each, for the row and for its token
   sinks.push_back(harness.Submit(large));
   EXPECT_GT(harness.engine->Stats()[0].queued_bytes, 640'000);
   const absl::Status full = Refusal(&harness, large);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(full.message()), HasSubstr("max_bytes"));
-  large.max_tokens = 3;
+  Mutable(large.spec).max_tokens = 3;
   const absl::Status never = Refusal(&harness, large);
   EXPECT_EQ(never.code(), absl::StatusCode::kInvalidArgument);
   sinks.push_back(harness.Submit(harness.MakeRequest({{1}})));
@@ -280,7 +281,7 @@ TEST(Engine, ModelsAreServedSideBySide) {
   RequestId first_id = 0, other_id = 0;
   const auto first = harness.Submit(harness.MakeRequest({{1, 2}}, /*max_tokens=*/4), &first_id);
   Request request = harness.MakeRequest({{1, 2}}, /*max_tokens=*/4);
-  request.model = other;
+  Mutable(request.spec).model = other;
   const auto second = harness.Submit(request, &other_id);
   EXPECT_NE(first_id, other_id);
   gate.AwaitArrivals(2);  // both run at once
@@ -318,7 +319,7 @@ TEST(EngineDeathTest, BrokenRequestsAreBrokenInvariants) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // the engine has threads
   Harness harness;
   Request request = harness.MakeRequest({{1, 2}});
-  request.lengths = {1};
+  Mutable(request.spec).lengths = {1};
   EXPECT_DEATH(Refusal(&harness, request), "broken invariant");
 }
 

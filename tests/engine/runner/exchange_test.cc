@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -41,13 +42,37 @@ TEST(Exchange, RequestsFinishOnTheModelThatTheyStartedWith) {
   ASSERT_TRUE(harness.engine->Serve(successor).ok()) << "it does not wait for the other's requests";
   EXPECT_EQ(*harness.engine->Resolve("fake", "1"), successor);
   Request request = harness.MakeRequest({{1, 2}}, /*max_tokens=*/5);
-  request.model = successor;
+  Mutable(request.spec).model = successor;
   const auto after = harness.Submit(request);
   gate.Open();
   before->AwaitDone();
   after->AwaitDone();
   EXPECT_EQ(before->row_tokens(0), Greedy({kHeld, 2}, 5));
   EXPECT_EQ(after->row_tokens(0), Greedy({1, 2}, 5, 13));
+}
+
+TEST(Exchange, AModelThatIsReplacedWhileARequestIsMadeForItStillTakesIt) {
+  Harness harness;
+  const auto sink = std::make_shared<RecordingSink>();
+  const auto make = [&](const std::shared_ptr<const Model>& model) {
+    EXPECT_EQ(model, harness.model);
+    EXPECT_TRUE(harness.engine->Serve(ModelWithVocabulary(13)).ok());
+    return Engine::Submission{harness.MakeRequest({{1, 2}}, /*max_tokens=*/5), sink};
+  };
+  ASSERT_TRUE(harness.engine->ResolveAndSubmit("fake", "", make, harness.clock.Now()).ok());
+  sink->AwaitDone();
+  EXPECT_EQ(sink->row_tokens(0), Greedy({1, 2}, 5));
+}
+
+TEST(Exchange, ARequestOfAnAbsentModelIsNotMade) {
+  Harness harness;
+  const auto make = [](const std::shared_ptr<const Model>&) -> absl::StatusOr<Engine::Submission> {
+    ADD_FAILURE() << "there is no model";
+    return absl::InternalError("");
+  };
+  EXPECT_EQ(
+      harness.engine->ResolveAndSubmit("absent", "", make, harness.clock.Now()).status().code(),
+      absl::StatusCode::kNotFound);
 }
 
 TEST(Exchange, AWithdrawnModelTakesNothingAndCanStillBeCancelled) {
@@ -133,8 +158,8 @@ TEST(Exchange, LosesNoRequest) {
         int64_t vocabulary = 0;
         for (int tries = 0; tries < 5 && absl::IsNotFound(id.status()); ++tries) {
           Request request = harness.MakeRequest({{first}}, /*max_tokens=*/2);
-          request.model = *harness.engine->Resolve("fake", "");
-          vocabulary = request.model->config.vocab_size;
+          Mutable(request.spec).model = *harness.engine->Resolve("fake", "");
+          vocabulary = request.spec->model->config.vocab_size;
           id = harness.engine->Submit(std::move(request), sink, harness.clock.Now());
         }
         ASSERT_TRUE(id.ok()) << id.status();

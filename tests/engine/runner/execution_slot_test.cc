@@ -5,6 +5,7 @@
 #include "engine/rows/padding.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -33,14 +34,14 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
   std::unique_ptr<ActiveRequest> Make(const std::vector<std::vector<int32_t>>& rows,
                                       int32_t max_tokens, uint32_t outputs) {
     Request request;
-    request.model = model_;
+    Mutable(request.spec).model = model_;
     for (const auto& row : rows) {
-      request.lengths.push_back(static_cast<int32_t>(row.size()));
+      Mutable(request.spec).lengths.push_back(static_cast<int32_t>(row.size()));
       request.tokens.insert(request.tokens.end(), row.begin(), row.end());
     }
-    request.max_tokens = max_tokens;
+    Mutable(request.spec).max_tokens = max_tokens;
     request.outputs = outputs;
-    request.num_top = 3;
+    Mutable(request.spec).num_top = 3;
     auto active =
         std::make_unique<ActiveRequest>(std::move(request), nullptr, MonoTime(), MonoTime());
     active->AllocateReply();

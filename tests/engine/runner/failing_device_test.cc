@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -148,7 +149,7 @@ TEST(FailingDevice, AHungReplayEndsEveryRequestOfItsModelAndNoOther) {
     EXPECT_EQ(stats.queued_bytes, 0);
 
     Request request = harness.MakeRequest({{5}});
-    request.model = other;
+    Mutable(request.spec).model = other;
     const auto served = harness.Submit(request);
     served->AwaitDone();
     EXPECT_EQ(served->row_tokens(0), Greedy({5}, 1));

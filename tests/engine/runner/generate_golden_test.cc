@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/request_spec.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {
@@ -39,12 +40,12 @@ std::shared_ptr<const Model> LoadLongModel(const std::string& name,
 
 Request RequestOf(const json& golden, const std::shared_ptr<const Model>& model) {
   Request request;
-  request.model = model;
+  Mutable(request.spec).model = model;
   request.tokens = golden["prompt"].get<std::vector<int32_t>>();
-  request.lengths = {static_cast<int32_t>(request.tokens.size())};
+  Mutable(request.spec).lengths = {static_cast<int32_t>(request.tokens.size())};
   request.outputs = kOutputTokens;
-  request.max_tokens = static_cast<int32_t>(golden["tokens"].size());
-  request.edits.repetition_penalty = golden["repetition_penalty"];
+  Mutable(request.spec).max_tokens = static_cast<int32_t>(golden["tokens"].size());
+  Mutable(request.spec).edits.repetition_penalty = golden["repetition_penalty"];
   return request;
 }
 
@@ -73,7 +74,7 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfHuggingFace) {
         Case{golden, std::make_shared<RecordingSink>(), std::make_shared<RecordingSink>()});
     Request request = RequestOf(golden, model);
     ASSERT_TRUE(engine->Submit(request, added.ended, Clock::Real()->Now()).ok());
-    request.stop.ignore_eos = true;
+    Mutable(request.spec).stop.ignore_eos = true;
     ASSERT_TRUE(engine->Submit(request, added.endless, Clock::Real()->Now()).ok());
   }
   ASSERT_FALSE(cases.empty());

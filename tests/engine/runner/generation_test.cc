@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -61,13 +62,13 @@ TEST(Generation, GeneratesWhatOneAtATimeDoes) {
 TEST(Generation, SeedsEveryDrawByItsOwnIndexAndRow) {
   Harness harness;
   Request request = harness.MakeRequest({{1, 2}, {1, 2}}, /*max_tokens=*/3);
-  request.sampling.temperature = 1.0f;
-  request.sampling.seed = 77;
+  Mutable(request.spec).sampling.temperature = 1.0f;
+  Mutable(request.spec).sampling.seed = 77;
   const auto sink = harness.Submit(request);
   sink->AwaitDone();
   for (int32_t row = 0; row < 2; ++row) {
     std::vector<int32_t> sequence = {1, 2};
-    kernels::SampleParams params = request.sampling;
+    kernels::SampleParams params = request.spec->sampling;
     params.sample = static_cast<uint32_t>(row);
     for (params.token_index = 0; params.token_index < 3; ++params.token_index) {
       sequence.push_back(fake::Draw(sequence, params, 97).token);
@@ -84,7 +85,7 @@ TEST(Generation, StopsAtAnEosAndDoesNotReturnIt) {
   Harness harness(SmallOptions(), config);
   Request request = harness.MakeRequest({{1, 2, 3}}, /*max_tokens=*/10);
   request.outputs = kOutputTokens | kOutputTopCandidates;
-  request.num_top = 2;
+  Mutable(request.spec).num_top = 2;
   const auto sink = harness.Submit(request);
   sink->AwaitDone();
   EXPECT_THAT(sink->row_tokens(0), ElementsAre(generated[0], generated[1]));
@@ -110,13 +111,13 @@ TEST(Generation, EndsAtTheRequestsOwnIdsAndIgnoresEosWhereTold) {
   config.eos_token_ids = {generated[2]};
   Harness harness(SmallOptions(), config);
   Request request = harness.MakeRequest({{1, 2, 3}}, /*max_tokens=*/6);
-  request.stop.ignore_eos = true;
+  Mutable(request.spec).stop.ignore_eos = true;
   auto sink = harness.Submit(request);
   sink->AwaitDone();
   EXPECT_EQ(sink->row_tokens(0), generated);
   EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kLength));
 
-  request.stop.ids = {generated[4]};
+  Mutable(request.spec).stop.ids = {generated[4]};
   sink = harness.Submit(request);
   sink->AwaitDone();
   EXPECT_THAT(sink->row_tokens(0), ElementsAreArray(generated.begin(), generated.begin() + 4));
@@ -135,12 +136,12 @@ TEST(Generation, EndsWithTheTokenThatCompletesAText) {
   ASSERT_TRUE(engine->Serve(model).ok());
   const std::vector<int32_t> generated = Greedy({7}, 20);
   Request request;
-  request.model = model;
+  Mutable(request.spec).model = model;
   request.tokens = {7};
-  request.lengths = {1};
-  request.max_tokens = 20;
-  request.stop.texts = {"no such text", std::string{static_cast<char>(generated[5]),
-                                                    static_cast<char>(generated[6])}};
+  Mutable(request.spec).lengths = {1};
+  Mutable(request.spec).max_tokens = 20;
+  Mutable(request.spec).stop.texts = {"no such text", std::string{static_cast<char>(generated[5]),
+                                                                  static_cast<char>(generated[6])}};
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine->Submit(request, sink, clock.Now()).ok());
   sink->AwaitDone();

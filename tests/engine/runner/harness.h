@@ -11,6 +11,7 @@
 #include "tests/support/fake_backend.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 
@@ -26,6 +27,20 @@ inline EngineOptions SmallOptions() {
   return options;
 }
 
+// A request with these rows and the defaults of everything else.
+inline Request RequestOf(const std::shared_ptr<const Model>& model,
+                         const std::vector<std::vector<int32_t>>& rows, int32_t max_tokens) {
+  Request request;
+  RequestSpec& spec = Mutable(request.spec);
+  spec.model = model;
+  for (const std::vector<int32_t>& row : rows) {
+    spec.lengths.push_back(static_cast<int32_t>(row.size()));
+    request.tokens.insert(request.tokens.end(), row.begin(), row.end());
+  }
+  spec.max_tokens = max_tokens;
+  return request;
+}
+
 struct Harness {
   explicit Harness(const EngineOptions& options = SmallOptions(),
                    const ModelConfig& config = FakeConfig(),
@@ -39,19 +54,12 @@ struct Harness {
   }
 
   Request MakeRequest(const std::vector<std::vector<int32_t>>& rows, int32_t max_tokens = 1) const {
-    Request request;
-    request.model = model;
-    for (const std::vector<int32_t>& row : rows) {
-      request.lengths.push_back(static_cast<int32_t>(row.size()));
-      request.tokens.insert(request.tokens.end(), row.begin(), row.end());
-    }
-    request.max_tokens = max_tokens;
-    return request;
+    return RequestOf(model, rows, max_tokens);
   }
 
   // The request must be admitted.
   std::shared_ptr<RecordingSink> Submit(Request request, RequestId* id = nullptr) {
-    auto sink = std::make_shared<RecordingSink>(request.num_top);
+    auto sink = std::make_shared<RecordingSink>(request.spec->num_top);
     const absl::StatusOr<RequestId> submitted =
         engine->Submit(std::move(request), sink, clock.Now());
     EXPECT_TRUE(submitted.ok()) << submitted.status();

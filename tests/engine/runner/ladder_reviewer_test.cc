@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -38,9 +39,9 @@ class ReviewedEngine {
   void Serve(int32_t length, int count) {
     for (int i = 0; i < count; ++i) {
       Request request;
-      request.model = model;
+      Mutable(request.spec).model = model;
       request.tokens.assign(static_cast<size_t>(length), i % 90);
-      request.lengths = {length};
+      Mutable(request.spec).lengths = {length};
       const auto sink = std::make_shared<RecordingSink>();
       ASSERT_TRUE(engine->Submit(request, sink, clock.Now()).ok());
       sink->AwaitDone();

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -42,7 +43,7 @@ TEST(ModelRunner, PriorityThenArrivalOrdersTheQueue) {
   gate.AwaitArrivals(1);
   const auto submit = [&](int32_t token, int priority) {
     Request request = harness.MakeRequest({{token}});
-    request.priority = priority;
+    Mutable(request.spec).priority = priority;
     sinks.push_back(harness.Submit(request));
   };
   submit(10, 3);
@@ -286,7 +287,7 @@ TEST(ModelRunner, AStepRunsWhereAPlanAcceptsItOrFails) {
     Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.top_needs_tokens = needed});
     Request request = harness.MakeRequest({{1, 2}});
     request.outputs = kOutputTokens | kOutputTopCandidates;
-    request.num_top = 2;
+    Mutable(request.spec).num_top = 2;
     const auto sink = harness.Submit(request);
     sink->AwaitDone();
     harness.Submit(harness.MakeRequest({{3}}))->AwaitDone();
@@ -315,7 +316,7 @@ TEST(ModelRunner, AStepThatNoPlanAcceptsFailsNobodyElse) {
   gate.AwaitArrivals(1);
   Request request = harness.MakeRequest({{1, 2}});
   request.outputs = kOutputTokens | kOutputTopCandidates;
-  request.num_top = 2;
+  Mutable(request.spec).num_top = 2;
   const auto mate = harness.Submit(harness.MakeRequest({{4, 5}}));
   const auto refused = harness.Submit(request);
   const auto other = harness.Submit(harness.MakeRequest({{6}}));

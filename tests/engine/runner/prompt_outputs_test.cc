@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/runner/harness.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -26,7 +27,7 @@ std::vector<float> Mean(const std::vector<int32_t>& prompt) {
 Request EmbeddingOf(const Harness& harness, const std::vector<std::vector<int32_t>>& rows) {
   Request request = harness.MakeRequest(rows, /*max_tokens=*/0);
   request.outputs = kOutputEmbedding;
-  request.states.pooling = Pooling::kMean;
+  Mutable(request.spec).states.pooling = Pooling::kMean;
   return request;
 }
 
@@ -68,7 +69,7 @@ TEST(PromptOutputs, OnlyTheLastStateAllowsForAPrefix) {
   for (const Pooling pooling : {Pooling::kLast, Pooling::kCls, Pooling::kMean}) {
     SCOPED_TRACE(static_cast<int>(pooling));
     Request request = EmbeddingOf(harness, {Prompt(20, 3)});
-    request.states.pooling = pooling;
+    Mutable(request.spec).states.pooling = pooling;
     harness.Submit(request)->AwaitDone();
     const auto again = harness.Submit(request);
     again->AwaitDone();

@@ -36,13 +36,7 @@ struct RunnerParts {
   // Admits a request with these rows; its load is reserved.
   RequestId Admit(const std::vector<std::vector<int32_t>>& rows, int32_t max_tokens = 1,
                   MonoTime deadline = MonoTime::max()) {
-    Request request;
-    request.model = model;
-    for (const std::vector<int32_t>& row : rows) {
-      request.lengths.push_back(static_cast<int32_t>(row.size()));
-      request.tokens.insert(request.tokens.end(), row.begin(), row.end());
-    }
-    request.max_tokens = max_tokens;
+    Request request = RequestOf(model, rows, max_tokens);
     request.deadline = deadline;
     sink = std::make_shared<RecordingSink>();
     nanoseconds needed(0);

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "kernels/philox.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/sample.h"
 #include "tests/kernels/cpu/op_test.h"

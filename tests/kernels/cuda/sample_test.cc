@@ -13,25 +13,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr SampleRequest kGreedy = {.seed = 1,
-                                   .token_index = 0,
-                                   .sample = 0,
-                                   .temperature = 0,
-                                   .top_k = 0,
-                                   .top_p = 1,
-                                   .min_p = 0,
-                                   .target = -1,
-                                   .num_top = 0};
-
-SampleParams ParamsOf(const SampleRequest& request) {
-  return {.temperature = request.temperature,
-          .top_k = request.top_k,
-          .top_p = request.top_p,
-          .min_p = request.min_p,
-          .seed = request.seed,
-          .token_index = request.token_index,
-          .sample = request.sample};
-}
+constexpr SampleRequest kGreedy = {.params = {.seed = 1}, .target = -1, .num_top = 0};
 
 struct Outcomes {
   std::vector<SampleOutcome> rows;
@@ -89,9 +71,9 @@ class SampleTest : public OpTest {
   // The token whose share of the cumulative distribution holds the draw, give or take rounding.
   static void ExpectDrawn(std::span<const double> logits, const SampleRequest& request,
                           int32_t token) {
-    const reference::Distribution kept = reference::Filter(logits, ParamsOf(request));
+    const reference::Distribution kept = reference::Filter(logits, request.params);
     const double total = std::accumulate(kept.weights.begin(), kept.weights.end(), 0.0);
-    const double target = reference::Uniform(ParamsOf(request)) * total, slack = 1e-5 * total;
+    const double target = reference::Uniform(request.params) * total, slack = 1e-5 * total;
     double sum = 0;
     for (size_t i = 0; i < kept.ids.size(); ++i) {
       if (kept.ids[i] == token) {
@@ -107,15 +89,15 @@ class SampleTest : public OpTest {
 
   SampleRequest RandomRequest(int32_t n) {
     SampleRequest request = kGreedy;
-    request.seed = random_();
-    request.token_index = random_();
-    request.sample = static_cast<uint32_t>(random_());
-    request.temperature = 0.2f * static_cast<float>(RandomInt(random_, 1, 10));
-    if (RandomInt(random_, 0, 1) == 0) request.top_k = RandomInt(random_, 1, n);
+    request.params.seed = random_();
+    request.params.token_index = random_();
+    request.params.sample = static_cast<uint32_t>(random_());
+    request.params.temperature = 0.2f * static_cast<float>(RandomInt(random_, 1, 10));
+    if (RandomInt(random_, 0, 1) == 0) request.params.top_k = RandomInt(random_, 1, n);
     if (RandomInt(random_, 0, 1) == 0)
-      request.top_p = 0.1f * static_cast<float>(RandomInt(random_, 1, 9));
+      request.params.top_p = 0.1f * static_cast<float>(RandomInt(random_, 1, 9));
     if (RandomInt(random_, 0, 1) == 0)
-      request.min_p = 0.02f * static_cast<float>(RandomInt(random_, 0, 9));
+      request.params.min_p = 0.02f * static_cast<float>(RandomInt(random_, 0, 9));
     return request;
   }
 };
@@ -147,8 +129,8 @@ TEST_F(SampleTest, FrequenciesFollowTheDistribution) {
   std::vector<SampleRequest> requests(draws, kGreedy);
   for (int32_t i = 0; i < draws; ++i) {
     logits.insert(logits.end(), row.begin(), row.end());
-    requests[i].temperature = 1;
-    requests[i].token_index = i;
+    requests[i].params.temperature = 1;
+    requests[i].params.token_index = i;
   }
   std::vector<int32_t> counts(row.size());
   for (const SampleOutcome& outcome : Run(logits, requests).rows) ++counts[outcome.token];
@@ -210,7 +192,7 @@ TEST_F(SampleTest, RowsThatAreNotFiniteAreToldAndTouchNothingElse) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<SampleRequest> requests(4, kGreedy);
   for (SampleRequest& request : requests) request.num_top = 2;
-  requests[1].temperature = 1;
+  requests[1].params.temperature = 1;
   const Outcomes outcomes = Run({1, nan, 0, 2, kInfinity, 1, -kInfinity, -kInfinity, -kInfinity,  //
                                  3, -kInfinity, 2},
                                 requests);
@@ -231,7 +213,7 @@ TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
     std::vector<std::vector<double>> edited;
     for (unsigned kinds = 0; kinds < kAllEditKinds; ++kinds) {
       SampleRequest request = RandomRequest(n);
-      if (kinds % 3 == 0) request.temperature = 0;
+      if (kinds % 3 == 0) request.params.temperature = 0;
       request.num_top = std::min(n, 3);
       edited.push_back(ToDouble(std::span(logits).subspan(kinds * n, n)));
       if (random_() % 4 != 0) {
@@ -249,7 +231,7 @@ TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
       const int32_t token = outcomes.rows[r].token;
       ASSERT_GE(token, 0);
       ASSERT_LT(token, n);
-      if (requests[r].temperature == 0) {
+      if (requests[r].params.temperature == 0) {
         EXPECT_EQ(token, reference::TopK(edited[r], 1)[0]);
       } else {
         ExpectDrawn(edited[r], requests[r], token);
@@ -304,8 +286,8 @@ TEST_F(SampleTest, RowsThatEditsLeaveWithoutATokenAreTold) {
   for (const OwnedEdits& edits : {banned, biased, allowed, dead, overflow, hidden, nan}) {
     for (const auto& [temperature, top_k] : {std::pair(0.0f, 0), {1.0f, 0}, {1.0f, 2}}) {
       SampleRequest request = kGreedy;
-      request.temperature = temperature;
-      request.top_k = top_k;
+      request.params.temperature = temperature;
+      request.params.top_k = top_k;
       request.num_top = 2;
       request.edits = Put(edits);
       requests.push_back(request);

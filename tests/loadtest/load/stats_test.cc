@@ -11,34 +11,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST(Percentile, IsTheSmallestValueThatEnoughDoNotExceed) {
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937_64 random(seed);
-    std::vector<nanoseconds> values(1 + random() % 40);
-    for (nanoseconds& value : values) value = nanoseconds(random() % 50);
-    std::sort(values.begin(), values.end());
-    const int percent = 1 + static_cast<int>(random() % 100);
-    const nanoseconds found = Percentile(values, percent);
-    const auto up_to = [&](nanoseconds limit) {
-      return std::upper_bound(values.begin(), values.end(), limit) - values.begin();
-    };
-    const auto all = static_cast<int64_t>(values.size());
-    EXPECT_GE(100 * up_to(found), percent * all);
-    EXPECT_LT(100 * up_to(found - nanoseconds{1}), percent * all);
-  }
-}
-
-TEST(Percentile, IsExactAtWholeRanks) {
-  std::vector<nanoseconds> values;
-  values.reserve(1000);
-  for (int i = 1; i <= 1000; ++i) values.emplace_back(i);
-  EXPECT_EQ(Percentile(values, 99), nanoseconds(990));
-  EXPECT_EQ(Percentile(values, 99.9), nanoseconds(999));
-  EXPECT_EQ(Percentile(values, 100), nanoseconds(1000));
-  EXPECT_EQ(Percentile({}, 99), nanoseconds(0));
-}
-
 CallRecord Call(nanoseconds scheduled, nanoseconds latency, Outcome outcome = Outcome::kOk) {
   CallRecord call;
   call.scheduled = scheduled;

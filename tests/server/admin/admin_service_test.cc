@@ -196,7 +196,7 @@ class SlowReviewTest : public ::testing::Test {
   const v1::OptimizeBucketsRequest request_;
   GatedEngine engine_;
   Health health_;
-  WorkThread loads_{1};
+  JobQueue loads_{1};
   TransferWatch transfers_{std::chrono::minutes(1), "server.grpc.transfer_timeout_us",
                            Clock::Real()};
   AdminService service_{{}, &engine_, Clock::Real(), &health_, &loads_, &transfers_};

@@ -35,11 +35,7 @@ TestDaemon::TestDaemon(const Options& options)
       observers_({&metrics_, &statistics_, &activity_}),
       engine_(Engine::Create(options.engine, &backend_, Clock::Real(), &observers_)) {
   auto server = Server::Start(
-      options.server, "1.2.3",
-      {.policy = "cut_and_fill",
-       .strategy = "adaptive",
-       .memory_limit_bytes = options.engine.ladder.memory_limit_bytes,
-       .max_queue_delay_us = options.engine.batch.max_queue_delay_us},
+      options.server, "1.2.3", options.engine,
       {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_, &replies_, log_.get()});
   SLUICE_CHECK(server.ok());
   server_ = *std::move(server);

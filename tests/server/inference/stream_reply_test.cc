@@ -155,10 +155,12 @@ TEST_F(StreamReplyTest, AnyInterleavingSaysTheSameAsUnary) {
   while (unread > 0) read();
 
   for (auto& [id, request] : running) {
+    const auto spec = std::make_shared<RequestSpec>();
+    spec->model = testing::TextModel();
+    spec->id = id;
+    spec->lengths = {2};
     ReplyBuilder builder(
-        {.model = testing::TextModel(),
-         .id = id,
-         .lengths = {2},
+        {.request = spec,
          .outputs = {Output::kOutputIds, Output::kSequenceLength, Output::kLogprobs,
                      Output::kFinishReason, Output::kTextOutput}});
     TokenBuffer tokens;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -44,10 +45,10 @@ class AccessLogTest : public ::testing::Test {
  protected:
   AccessLogTest()
       : path_(absl::StrCat(::testing::TempDir(), "/sluice_access_log_test_", getpid(), ".log")) {
-    request_.id = "req 7";
-    request_.model = testing::TextModel();
+    Mutable(request_.spec).id = "req 7";
+    Mutable(request_.spec).model = testing::TextModel();
     request_.tokens = {1, 2};
-    request_.lengths = {2};
+    Mutable(request_.spec).lengths = {2};
     const MonoTime start(std::chrono::hours(1));
     trace_.received = start;
     trace_.queued = start + std::chrono::microseconds(10);

@@ -7,6 +7,7 @@
 
 #include "tests/server/observe/scrape.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -18,8 +19,8 @@ using testing::SumOf;
 class MetricsTest : public ::testing::Test {
  protected:
   MetricsTest() {
-    request_.model = model_;
-    request_.lengths = {1, 1};
+    Mutable(request_.spec).model = model_;
+    Mutable(request_.spec).lengths = {1, 1};
     trace_.received = MonoTime(std::chrono::hours(1));
     trace_.queued = trace_.received + milliseconds(1);
     trace_.first_run = trace_.received + milliseconds(3);
@@ -154,7 +155,7 @@ TEST_F(MetricsTest, RefusalsNeverGetALabelFromACaller) {
 
 TEST_F(MetricsTest, ModelsOfOneNameAreToldApartByVersion) {
   metrics_.OnAdmitted(request_);
-  request_.model = testing::TextModel("text", 2);
+  Mutable(request_.spec).model = testing::TextModel("text", 2);
   metrics_.OnAdmitted(request_);
   metrics_.OnAdmitted(request_);
   EXPECT_EQ(Sum("sluice_admitted_total", "version=\"1\""), 1);

@@ -6,6 +6,7 @@
 
 #include "tests/server/protocol/messages.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -16,8 +17,8 @@ class RecentActivityTest : public ::testing::Test {
  protected:
   void EndRequest(const absl::Status& status, nanoseconds first_token, int64_t generated) {
     Request request;
-    request.model = model_;
-    request.lengths = {5, 5};
+    Mutable(request.spec).model = model_;
+    Mutable(request.spec).lengths = {5, 5};
     RequestTrace trace;
     trace.received = clock_.Now();
     trace.queued = trace.received + milliseconds(1);

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "tests/server/protocol/messages.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -14,8 +15,8 @@ using std::chrono::milliseconds;
 TEST(StatisticsTest, PartsOfASuccessAddUp) {
   Statistics statistics;
   Request request;
-  request.model = testing::TextModel();
-  request.lengths = {1, 1, 1};
+  Mutable(request.spec).model = testing::TextModel();
+  Mutable(request.spec).lengths = {1, 1, 1};
   RequestTrace trace;
   trace.received = MonoTime(std::chrono::hours(1));
   trace.queued = trace.received + milliseconds(1);
@@ -27,7 +28,7 @@ TEST(StatisticsTest, PartsOfASuccessAddUp) {
   statistics.OnRequestDone(request, absl::CancelledError(""), trace);
 
   ModelStats stats;
-  stats.model = request.model;
+  stats.model = request.spec->model;
   stats.weight_bytes = 11;
   const inference::ModelStatistics told = statistics.Describe(stats);
   EXPECT_EQ(told.name(), "text");

@@ -42,15 +42,17 @@ ModelStats Stats() {
 
 TEST(DescribeBuckets, TellsEachBucketAndTheWhole) {
   const BackendInfo backend{.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4};
-  const auto model = DescribeBuckets(
-      Stats(), backend,
-      {.policy = "cut_and_fill", .strategy = "adaptive", .memory_limit_bytes = 999}, kStart);
+  EngineOptions options;
+  options.ladder.strategy = StrategyKind::kMemoryOptimal;
+  options.ladder.memory_limit_bytes = 999;
+  options.batch.policy = PolicyKind::kStaticPadded;
+  const auto model = DescribeBuckets(Stats(), backend, options, kStart);
   EXPECT_EQ(model.model_name(), "text");
   EXPECT_EQ(model.model_version(), "3");
   EXPECT_EQ(model.device(), "cpu");
   EXPECT_EQ(model.profile(), "p");
-  EXPECT_EQ(model.policy(), "cut_and_fill");
-  EXPECT_EQ(model.strategy(), "adaptive");
+  EXPECT_EQ(model.policy(), "static_padded");
+  EXPECT_EQ(model.strategy(), "memory_optimal");
   EXPECT_EQ(model.memory_limit_bytes(), 999);
   ASSERT_EQ(model.buckets_size(), 2);
   const auto& used = model.buckets(0);

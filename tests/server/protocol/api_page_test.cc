@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/parameter_table.h"
 #include "server/protocol/inputs.h"
 #include "server/protocol/outputs.h"
 #include "server/protocol/parameters.h"
@@ -41,23 +42,56 @@ TEST(ApiPageTest, HasEveryOutputWithItsTypeAndShape) {
   }
 }
 
-TEST(ApiPageTest, HasEveryParameter) {
-  const std::string page = Page();
-  for (const std::string_view name : ParameterNames()) {
-    EXPECT_TRUE(absl::StrContains(page, absl::StrCat("| `", View(name), "` |"))) << name;
+// Returns what a caller writes.
+std::string ValuesOf(const ParameterInfo& info) {
+  const auto most = [&info] {
+    return info.range.model_max == nullptr ? absl::StrCat("; at most ", info.range.max) : "";
+  };
+  switch (info.kind()) {
+    case ParameterKind::kInteger:
+    case ParameterKind::kReal:
+      return info.RangeText();
+    case ParameterKind::kUnsigned:
+      return "[0, 2^64 - 1]";
+    case ParameterKind::kDuration:
+      return absl::StrCat(info.RangeText(), " microseconds");
+    case ParameterKind::kSwitch:
+      return "flag";
+    case ParameterKind::kIds:
+      return absl::StrCat("text, `[1, 2]` or `1,2`", most());
+    case ParameterKind::kBiases:
+      return absl::StrCat("text, JSON `{\"ID\": bias}`", most());
+    case ParameterKind::kTexts:
+      return absl::StrCat("text, or JSON `[\"text\", ..]`", most());
+    case ParameterKind::kWord:
+      break;
   }
+  std::string words;
+  for (const std::string_view word : info.words) {
+    absl::StrAppend(&words, words.empty() ? "`" : ", `", View(word), "`");
+  }
+  return words;
 }
 
-// A name in the table is one that a request may use.
-TEST(ApiPageTest, TheTableOfParametersIsTheReaders) {
-  ParameterMap map;
-  map["no_such_parameter"].set_string_param("");
-  EXPECT_TRUE(absl::StrContains(ReadParameters(map, {}).status().message(), "unknown parameter"));
-  for (const std::string_view name : ParameterNames()) {
-    ParameterMap one;
-    one[std::string(name)].set_string_param("\x01");
-    const absl::Status status = ReadParameters(one, {}).status();
-    EXPECT_FALSE(absl::StrContains(status.message(), "unknown parameter")) << name;
+TEST(ApiPageTest, TheTableOfParametersIsTheCodes) {
+  std::string table = "| name | values | default | |\n| --- | --- | --- | --- |\n";
+  for (const ParameterInfo& info : RequestParameters()) {
+    absl::StrAppend(&table, "| `", View(info.name), "` | ", ValuesOf(info), " | ",
+                    info.DefaultText(), " | ", View(info.help), " |\n");
+  }
+  EXPECT_TRUE(absl::StrContains(Page(), table + "\n")) << "docs/api.md should have\n" << table;
+}
+
+TEST(ApiPageTest, EveryParameterOfTheTableIsRead) {
+  const auto error_of = [](std::string_view name, absl::string_view text) {
+    ParameterMap map;
+    map[std::string(name)].set_string_param(std::string(text));
+    RequestSpec spec;
+    return std::string(ReadParameters(map, {}, &spec).message());
+  };
+  EXPECT_TRUE(absl::StrContains(error_of("no_such_parameter", ""), "unknown parameter"));
+  for (const ParameterInfo& info : RequestParameters()) {
+    EXPECT_FALSE(absl::StrContains(error_of(info.name, "\x01"), "unknown parameter")) << info.name;
   }
 }
 

@@ -44,7 +44,7 @@ TEST(MetadataTest, TheConfigAgreesWithTheMetadataButForTheRow) {
   const auto model = testing::TextModel();
   const inference::ModelMetadataResponse metadata = DescribeModel(*model, {1});
   const inference::ModelConfig config =
-      ConfigureModel(*model, {.max_rows = 7, .max_queue_delay_us = 50});
+      ConfigureModel(*model, /*max_rows=*/7, /*max_queue_delay_us=*/50);
   EXPECT_EQ(config.name(), "text");
   EXPECT_EQ(config.max_batch_size(), 7);
   EXPECT_EQ(config.dynamic_batching().max_queue_delay_microseconds(), 50u);

@@ -15,11 +15,18 @@ namespace {
 
 using inference::InferParameter;
 
-// vocab 97, 64 positions
-absl::StatusOr<Parameters> Read(const std::string& name, const InferParameter& value) {
+// Of the model: vocab 97, 64 positions.
+absl::StatusOr<RequestSpec> Read(const ParameterMap& map,
+                                 const ModelConfig& config = FakeConfig()) {
+  RequestSpec spec;
+  if (absl::Status status = ReadParameters(map, config, &spec); !status.ok()) return status;
+  return spec;
+}
+
+absl::StatusOr<RequestSpec> Read(const std::string& name, const InferParameter& value) {
   ParameterMap map;
   map[name] = value;
-  return ReadParameters(map, FakeConfig());
+  return Read(map);
 }
 
 InferParameter Int(int64_t value) {
@@ -49,16 +56,16 @@ InferParameter Bool(bool value) {
 }
 
 TEST(ParametersTest, Defaults) {
-  const absl::StatusOr<Parameters> read = ReadParameters({}, FakeConfig());
+  const absl::StatusOr<RequestSpec> read = Read(ParameterMap());
   ASSERT_TRUE(read.ok());
-  EXPECT_FALSE(read->max_tokens.has_value());
-  EXPECT_EQ(read->temperature, 0);
-  EXPECT_EQ(read->top_k, 0);
-  EXPECT_EQ(read->top_p, 1);
-  EXPECT_EQ(read->min_p, 0);
-  EXPECT_FALSE(read->seed.has_value());
-  EXPECT_EQ(read->num_top_logprobs, 0);
-  EXPECT_EQ(read->priority, 0);
+  EXPECT_EQ(read->max_tokens, 1);
+  EXPECT_EQ(read->sampling.temperature, 0);
+  EXPECT_EQ(read->sampling.top_k, 0);
+  EXPECT_EQ(read->sampling.top_p, 1);
+  EXPECT_EQ(read->sampling.min_p, 0);
+  EXPECT_EQ(read->sampling.seed, 0u);
+  EXPECT_EQ(read->num_top, 0);
+  EXPECT_EQ(read->priority, kDefaultPriority);
   EXPECT_EQ(read->timeout_us, 0);
   EXPECT_EQ(read->edits.repetition_penalty, 1);
   EXPECT_EQ(read->edits.presence_penalty, 0);
@@ -74,13 +81,13 @@ TEST(ParametersTest, Defaults) {
 
 TEST(ParametersTest, ANumberMayComeInEveryForm) {
   for (const InferParameter& value : {Int(7), Unsigned(7), Real(7), Text("7"), Text("7.0")}) {
-    const absl::StatusOr<Parameters> read = Read("top_k", value);
+    const absl::StatusOr<RequestSpec> read = Read("top_k", value);
     ASSERT_TRUE(read.ok()) << value.ShortDebugString();
-    EXPECT_EQ(read->top_k, 7);
-    EXPECT_EQ(Read("temperature", value)->temperature, 7);
+    EXPECT_EQ(read->sampling.top_k, 7);
+    EXPECT_EQ(Read("temperature", value)->sampling.temperature, 7);
   }
-  EXPECT_EQ(Read("temperature", Text("0.25"))->temperature, 0.25);
-  EXPECT_EQ(Read("temperature", Text("1e-2"))->temperature, 0.01);
+  EXPECT_EQ(Read("temperature", Text("0.25"))->sampling.temperature, 0.25);
+  EXPECT_EQ(Read("temperature", Text("1e-2"))->sampling.temperature, 0.01f);
 }
 
 TEST(ParametersTest, BothEndsOfEveryRange) {
@@ -178,8 +185,8 @@ TEST(ParametersTest, ExtremeIntegersAreRefusedEverywhere) {
 }
 
 TEST(ParametersTest, LargeSeedsKeepEveryBit) {
-  EXPECT_EQ(Read("seed", Text("18446744073709551615"))->seed, UINT64_MAX);
-  EXPECT_EQ(Read("seed", Unsigned(UINT64_MAX - 1))->seed, UINT64_MAX - 1);
+  EXPECT_EQ(Read("seed", Text("18446744073709551615"))->sampling.seed, UINT64_MAX);
+  EXPECT_EQ(Read("seed", Unsigned(UINT64_MAX - 1))->sampling.seed, UINT64_MAX - 1);
 }
 
 TEST(ParametersTest, ErrorsNameParameterValueAndRange) {
@@ -199,7 +206,7 @@ TEST(ParametersTest, EditsAndStopsAreRead) {
   map["stop_token_ids"] = Text("[7, 3]");
   map["allowed_token_ids"] = Text("9,3,7,11");
   map["triton_enable_empty_final_response"] = Bool(true);
-  const absl::StatusOr<Parameters> read = ReadParameters(map, FakeConfig());
+  const absl::StatusOr<RequestSpec> read = Read(map);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->stop.min_tokens, 9);
   EXPECT_EQ(read->edits.repetition_penalty, 1.5f);
@@ -244,7 +251,7 @@ TEST(ParametersTest, SomeTokenMustRemain) {
       trace += name + "=" + text + " ";
     }
     SCOPED_TRACE(trace);
-    const absl::StatusOr<Parameters> read = ReadParameters(map, config);
+    const absl::StatusOr<RequestSpec> read = Read(map, config);
     EXPECT_EQ(read.ok(), test.good) << read.status();
   }
 }

@@ -8,6 +8,7 @@
 
 #include "tests/server/calls/joined_answer.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
@@ -19,10 +20,11 @@ using testing::ShapeOf;
 using testing::Values;
 
 ReplySpec Spec(std::vector<int32_t> lengths, std::vector<Output> outputs) {
-  return {.model = testing::TextModel("m", 3),
-          .id = "abc",
-          .lengths = std::move(lengths),
-          .outputs = std::move(outputs)};
+  auto request = std::make_shared<RequestSpec>();
+  request->model = testing::TextModel("m", 3);
+  request->id = "abc";
+  request->lengths = std::move(lengths);
+  return {.request = std::move(request), .outputs = std::move(outputs)};
 }
 
 TokenBuffer Buffer(const std::vector<GeneratedToken>& tokens, int32_t num_top = 0) {
@@ -34,7 +36,7 @@ TokenBuffer Buffer(const std::vector<GeneratedToken>& tokens, int32_t num_top = 
 inference::ModelInferResponse Whole(ReplySpec spec, const std::vector<GeneratedToken>& tokens,
                                     const Reply& reply) {
   inference::ModelInferResponse response;
-  const int32_t num_top = spec.num_top;
+  const int32_t num_top = spec.request->num_top;
   ReplyBuilder(std::move(spec)).Build(Buffer(tokens, num_top), &reply, &response);
   return response;
 }
@@ -91,7 +93,7 @@ TEST(ReplyTest, CandidatesOfRaggedRows) {
                                               {0, 0, 5, -1, ids, logprobs},
                                               {1, 1, 8, -1, ids + 4, logprobs + 4}};
   ReplySpec spec = Spec({1, 1}, {Output::kTopIds, Output::kTopLogprobs});
-  spec.num_top = 2;
+  Mutable(spec.request).num_top = 2;
   const inference::ModelInferResponse response = Whole(spec, tokens, {});
   EXPECT_THAT(ShapeOf(response, "top_ids"), ElementsAre(2, 2, 2));
   EXPECT_THAT(Values<int32_t>(RawOutput(response, "top_ids")),
@@ -180,12 +182,12 @@ TEST(ReplyTest, ResponsesTogetherSayWhatOneSays) {
     ReplySpec spec = Spec(std::vector<int32_t>(rows, 1), kDefaults);
     spec.outputs.push_back(Output::kLogits);
     if (random() % 2 == 0) {
-      spec.num_top = 1 + static_cast<int32_t>(random() % 3);
+      Mutable(spec.request).num_top = 1 + static_cast<int32_t>(random() % 3);
       spec.outputs.insert(spec.outputs.end(), {Output::kTopIds, Output::kTopLogprobs});
     }
-    if (random() % 2 == 0) spec.stop_texts = {"top", "\xe2\x82\xac"};
-    spec.min_tokens = static_cast<int32_t>(random() % 20);
-    const Told told = RandomTold(random, rows, spec.num_top);
+    if (random() % 2 == 0) Mutable(spec.request).stop.texts = {"top", "\xe2\x82\xac"};
+    Mutable(spec.request).stop.min_tokens = static_cast<int32_t>(random() % 20);
+    const Told told = RandomTold(random, rows, spec.request->num_top);
     testing::JoinedAnswer whole, joined;
     whole.Add(Whole(spec, told.tokens, told.reply));
 
@@ -194,8 +196,8 @@ TEST(ReplyTest, ResponsesTogetherSayWhatOneSays) {
       const size_t count = std::min<size_t>(1 + random() % 7, told.tokens.size() - from);
       const auto part = told.tokens.begin() + static_cast<int64_t>(from);
       inference::ModelInferResponse response;
-      builder.Build(Buffer({part, part + static_cast<int64_t>(count)}, spec.num_top), nullptr,
-                    &response);
+      builder.Build(Buffer({part, part + static_cast<int64_t>(count)}, spec.request->num_top),
+                    nullptr, &response);
       EXPECT_EQ(response.outputs_size(), response.raw_output_contents_size());
       joined.Add(response);
       from += count;
@@ -211,7 +213,7 @@ TEST(ReplyTest, ResponsesTogetherSayWhatOneSays) {
 
 TEST(ReplyTest, TextIsCutBeforeTheStopTextAndIdsAreNot) {
   ReplySpec spec = Spec({1}, kDefaults);
-  spec.stop_texts = {"cd"};
+  Mutable(spec.request).stop.texts = {"cd"};
   Reply reply;
   reply.finish = {FinishReason::kStop};
   const auto response =
@@ -222,7 +224,7 @@ TEST(ReplyTest, TextIsCutBeforeTheStopTextAndIdsAreNot) {
 
 TEST(ReplyTest, APartEndsWithinNoCharacterAndNoStopText) {
   ReplySpec spec = Spec({1}, kDefaults);
-  spec.stop_texts = {"xyz"};
+  Mutable(spec.request).stop.texts = {"xyz"};
   ReplyBuilder builder(spec);
   auto text_after = [&, index = 0](std::vector<int32_t> ids, const Reply* reply) mutable {
     std::vector<GeneratedToken> tokens;

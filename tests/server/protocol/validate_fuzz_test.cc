@@ -60,19 +60,19 @@ ModelInferRequest RichRequest(std::mt19937_64& random) {
 }
 
 void ExpectGenerationInvariants(const Request& request) {
-  const int64_t vocab = request.model->config.vocab_size;
+  const int64_t vocab = request.spec->model->config.vocab_size;
   std::set<int32_t> biased;
-  for (const kernels::TokenBias& bias : request.edits.bias) {
+  for (const kernels::TokenBias& bias : request.spec->edits.bias) {
     EXPECT_TRUE(bias.token >= 0 && bias.token < vocab);
     EXPECT_TRUE(biased.insert(bias.token).second);
     EXPECT_FALSE(std::isnan(bias.bias));
   }
-  for (const std::vector<int32_t>* ids : {&request.edits.allowed, &request.stop.ids}) {
+  for (const std::vector<int32_t>* ids : {&request.spec->edits.allowed, &request.spec->stop.ids}) {
     EXPECT_EQ(std::adjacent_find(ids->begin(), ids->end(), std::greater_equal<>()), ids->end());
     EXPECT_TRUE(ids->empty() || (ids->front() >= 0 && ids->back() < vocab));
   }
-  for (const std::string& text : request.stop.texts) EXPECT_FALSE(text.empty());
-  EXPECT_LE(request.stop.min_tokens, request.max_tokens);
+  for (const std::string& text : request.spec->stop.texts) EXPECT_FALSE(text.empty());
+  EXPECT_LE(request.spec->stop.min_tokens, request.spec->max_tokens);
 }
 
 void ExpectItemInvariants(const Request& request) {
@@ -82,27 +82,27 @@ void ExpectItemInvariants(const Request& request) {
     EXPECT_EQ(lists->begin.back(), static_cast<int32_t>(lists->tokens.size()));
     for (const int32_t token : lists->tokens) {
       EXPECT_GE(token, lists == &request.candidates ? -1 : 0);
-      EXPECT_LT(token, request.model->config.vocab_size);
+      EXPECT_LT(token, request.spec->model->config.vocab_size);
     }
   }
   for (int32_t row = 0; row < request.rows(); ++row) {
     const std::span<const int32_t> excluded = request.excluded.Of(row);
     EXPECT_EQ(std::adjacent_find(excluded.begin(), excluded.end(), std::greater_equal<>()),
               excluded.end());
-    EXPECT_LE(request.num_top + static_cast<int64_t>(excluded.size()),
-              request.model->config.vocab_size);
+    EXPECT_LE(request.spec->num_top + static_cast<int64_t>(excluded.size()),
+              request.spec->model->config.vocab_size);
   }
 }
 
 void ExpectEngineInvariants(const ValidRequest& valid) {
   const Request& request = valid.request;
-  const ModelConfig& config = request.model->config;
+  const ModelConfig& config = request.spec->model->config;
   ASSERT_GE(request.rows(), 1);
   ASSERT_LE(request.rows(), kLimits.max_rows);
   int64_t total = 0;
-  for (int32_t length : request.lengths) {
+  for (int32_t length : request.spec->lengths) {
     EXPECT_GE(length, 1);
-    EXPECT_LE(length + request.max_tokens, config.max_positions + 1);
+    EXPECT_LE(length + request.spec->max_tokens, config.max_positions + 1);
     total += length;
   }
   EXPECT_EQ(total, static_cast<int64_t>(request.tokens.size()));
@@ -110,11 +110,11 @@ void ExpectEngineInvariants(const ValidRequest& valid) {
     EXPECT_GE(token, 0);
     EXPECT_LT(token, config.vocab_size);
   }
-  EXPECT_GE(request.max_tokens, 0);
-  EXPECT_GE(request.num_top, 0);
-  EXPECT_LE(request.num_top, config.vocab_size);
-  EXPECT_GE(request.priority, 1);
-  EXPECT_LE(request.priority, kPriorityLevels);
+  EXPECT_GE(request.spec->max_tokens, 0);
+  EXPECT_GE(request.spec->num_top, 0);
+  EXPECT_LE(request.spec->num_top, config.vocab_size);
+  EXPECT_GE(request.spec->priority, 1);
+  EXPECT_LE(request.spec->priority, kPriorityLevels);
   EXPECT_FALSE(valid.reply.outputs.empty());
   ExpectGenerationInvariants(request);
   ExpectItemInvariants(request);
@@ -149,7 +149,7 @@ TEST(ValidateFuzzTest, DamagedBytesNeverPassAsWhatTheyAreNot) {
     ModelInferRequest message;
     if (!Parse(grpc::ByteBuffer(&slice, 1), &message).ok()) continue;
     ++parsed;
-    const absl::StatusOr<ValidRequest> valid = Validate(message, model, kLimits, {});
+    const absl::StatusOr<ValidRequest> valid = Validate(message, kLimits, {.model = model});
     if (!valid.ok()) {
       EXPECT_EQ(valid.status().code(), absl::StatusCode::kInvalidArgument);
       EXPECT_FALSE(valid.status().message().empty());

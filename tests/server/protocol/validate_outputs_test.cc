@@ -32,7 +32,7 @@ using Change = std::function<void(ModelConfig*)>;
 absl::StatusOr<ValidRequest> Check(const ModelInferRequest& message, const Change& change = {}) {
   ModelConfig config = FakeConfig();
   if (change) change(&config);
-  return Validate(message, FakeModel(config), kLimits, {});
+  return Validate(message, kLimits, {.model = FakeModel(config)});
 }
 
 std::string ErrorOf(const ModelInferRequest& message, const Change& change = {}) {
@@ -65,24 +65,24 @@ ModelInferRequest Vectors(const std::vector<float>& values, std::vector<int64_t>
 
 TEST(ValidateOutputsTest, EachKindOfModelHasItsDefault) {
   const ModelInferRequest message = IdsRequest({1, 2});
-  EXPECT_EQ(Check(message)->request.max_tokens, 1);
+  EXPECT_EQ(Check(message)->request.spec->max_tokens, 1);
   for (const Change& change : {Change(Headless), Change(Bidirectional)}) {
     const auto valid = Check(message, change);
     ASSERT_TRUE(valid.ok()) << valid.status();
     EXPECT_THAT(valid->reply.outputs, ElementsAre(Output::kEmbedding));
-    EXPECT_EQ(valid->request.max_tokens, 0);
+    EXPECT_EQ(valid->request.spec->max_tokens, 0);
   }
   const auto scores = Check(message, Classifying);
   EXPECT_THAT(scores->reply.outputs, ElementsAre(Output::kScores));
-  EXPECT_EQ(scores->request.max_tokens, 0);
+  EXPECT_EQ(scores->request.spec->max_tokens, 0);
 }
 
 TEST(ValidateOutputsTest, NoTokensAreDrawnWhereNoneAreReturned) {
   ModelInferRequest message = IdsRequest({1, 2});
   message.add_outputs()->set_name("embedding");
-  EXPECT_EQ(Check(message)->request.max_tokens, 0);
+  EXPECT_EQ(Check(message)->request.spec->max_tokens, 0);
   message.add_outputs()->set_name("logprobs");
-  EXPECT_EQ(Check(message)->request.max_tokens, 1);
+  EXPECT_EQ(Check(message)->request.spec->max_tokens, 1);
 }
 
 TEST(ValidateOutputsTest, AModelThatGeneratesNothingSaysWhy) {
@@ -103,18 +103,18 @@ TEST(ValidateOutputsTest, ParametersOfStatesReachTheEngine) {
     config->serving.pooling = Pooling::kCls;
     config->serving.normalize = true;
   };
-  EXPECT_EQ(Check(message, defaults)->request.states.pooling, Pooling::kCls);
-  EXPECT_TRUE(Check(message, defaults)->request.states.normalize);
+  EXPECT_EQ(Check(message, defaults)->request.spec->states.pooling, Pooling::kCls);
+  EXPECT_TRUE(Check(message, defaults)->request.spec->states.normalize);
   SetText(&message, "pooling", "last");
   SetText(&message, "activation", "sigmoid");
   SetText(&message, "candidate_activation", "log_softmax");
   SetInt(&message, "normalize", 0);
   const auto valid = Check(message, defaults);
   ASSERT_TRUE(valid.ok()) << valid.status();
-  EXPECT_EQ(valid->request.states.pooling, Pooling::kLast);
-  EXPECT_FALSE(valid->request.states.normalize);
-  EXPECT_EQ(valid->request.states.scores, ScoreScale::kSigmoid);
-  EXPECT_EQ(valid->request.states.candidates, ScoreScale::kLogSoftmax);
+  EXPECT_EQ(valid->request.spec->states.pooling, Pooling::kLast);
+  EXPECT_FALSE(valid->request.spec->states.normalize);
+  EXPECT_EQ(valid->request.spec->states.scores, ScoreScale::kSigmoid);
+  EXPECT_EQ(valid->request.spec->states.candidates, ScoreScale::kLogSoftmax);
   SetText(&message, "pooling", "max");
   EXPECT_THAT(ErrorOf(message), HasSubstr("pooling is \"max\"; expected one of mean, cls, last"));
 }
@@ -126,7 +126,7 @@ TEST(ValidateOutputsTest, VectorsAreCopiedOnceAndOnlyWhatIsLive) {
   const auto valid = Check(message, Both);
   ASSERT_TRUE(valid.ok()) << valid.status();
   EXPECT_THAT(valid->request.inputs, ElementsAre(1, 2, 3, 4, 5, 6));
-  EXPECT_THAT(valid->request.lengths, ElementsAre(2, 1));
+  EXPECT_THAT(valid->request.spec->lengths, ElementsAre(2, 1));
   EXPECT_THAT(valid->request.tokens, ElementsAre(0, 0, 0));
 }
 
@@ -204,7 +204,7 @@ TEST(ValidateOutputsTest, LongRowsAreCutAsTheRequestOrTheModelSays) {
   const Change left = [](ModelConfig* config) { config->serving.truncate = Truncation::kLeft; };
   const auto cut = Check(message, left);
   ASSERT_TRUE(cut.ok()) << cut.status();
-  EXPECT_THAT(cut->request.lengths, ElementsAre(64, 1));
+  EXPECT_THAT(cut->request.spec->lengths, ElementsAre(64, 1));
   EXPECT_EQ(cut->request.tokens[63], 2);
   EXPECT_EQ(cut->request.tokens[64], 3);
   EXPECT_EQ(cut->reply.cut_tokens, 6);
@@ -214,7 +214,8 @@ TEST(ValidateOutputsTest, LongRowsAreCutAsTheRequestOrTheModelSays) {
   EXPECT_EQ(right->request.tokens[63], 5);
   EXPECT_EQ(right->request.tokens[64], 3);
   SetInt(&message, "max_tokens", 10);
-  EXPECT_THAT(Check(message)->request.lengths, ElementsAre(55, 1)) << "room for what is generated";
+  EXPECT_THAT(Check(message)->request.spec->lengths, ElementsAre(55, 1))
+      << "room for what is generated";
   SetText(&message, "truncate", "error");
   EXPECT_FALSE(Check(message, left).ok());
 }

@@ -26,8 +26,9 @@ using testing::TextRequest;
 
 constexpr RequestLimits kLimits = {.max_rows = 4, .max_reply_bytes = 1 << 16};
 
-absl::StatusOr<ValidRequest> Check(const ModelInferRequest& message, CallFacts arrival = {}) {
-  return Validate(message, TextModel(), kLimits, arrival);
+absl::StatusOr<ValidRequest> Check(const ModelInferRequest& message, CallContext call = {}) {
+  call.model = TextModel();
+  return Validate(message, kLimits, call);
 }
 
 // The message of the error, which must be InvalidArgument.
@@ -41,9 +42,9 @@ TEST(ValidateTest, RawIds) {
   const absl::StatusOr<ValidRequest> valid = Check(IdsRequest({1, 2, 257}));
   ASSERT_TRUE(valid.ok()) << valid.status();
   EXPECT_THAT(valid->request.tokens, ElementsAre(1, 2, 257));
-  EXPECT_THAT(valid->request.lengths, ElementsAre(3));
-  EXPECT_EQ(valid->request.max_tokens, 1);
-  EXPECT_EQ(valid->request.priority, kDefaultPriority);
+  EXPECT_THAT(valid->request.spec->lengths, ElementsAre(3));
+  EXPECT_EQ(valid->request.spec->max_tokens, 1);
+  EXPECT_EQ(valid->request.spec->priority, kDefaultPriority);
   EXPECT_EQ(valid->request.deadline, MonoTime::max());
   EXPECT_EQ(valid->request.outputs, kOutputTokens);
   EXPECT_FALSE(valid->reply.drawn_seed.has_value());
@@ -69,7 +70,7 @@ TEST(ValidateTest, Int64AndTypedContentsMeanTheSame) {
     const absl::StatusOr<ValidRequest> valid = Check(message);
     ASSERT_TRUE(valid.ok()) << valid.status();
     EXPECT_THAT(valid->request.tokens, ElementsAre(1, 2, 3, 4));
-    EXPECT_THAT(valid->request.lengths, ElementsAre(2, 2));
+    EXPECT_THAT(valid->request.spec->lengths, ElementsAre(2, 2));
   }
 }
 
@@ -80,8 +81,8 @@ TEST(ValidateTest, PaddingIsNeverLookedAt) {
   const absl::StatusOr<ValidRequest> valid = Check(message);
   ASSERT_TRUE(valid.ok()) << valid.status();
   EXPECT_THAT(valid->request.tokens, ElementsAre(5, 6, 7));
-  EXPECT_THAT(valid->request.lengths, ElementsAre(1, 2));
-  EXPECT_THAT(valid->reply.lengths, ElementsAre(1, 2));
+  EXPECT_THAT(valid->request.spec->lengths, ElementsAre(1, 2));
+  EXPECT_THAT(valid->reply.request->lengths, ElementsAre(1, 2));
 }
 
 TEST(ValidateTest, TextIsTokenized) {
@@ -90,7 +91,7 @@ TEST(ValidateTest, TextIsTokenized) {
   const absl::StatusOr<ValidRequest> valid = Check(message);
   ASSERT_TRUE(valid.ok()) << valid.status();
   EXPECT_THAT(valid->request.tokens, ElementsAre(256, 'a', 'b', 256));
-  EXPECT_THAT(valid->request.lengths, ElementsAre(3, 1));
+  EXPECT_THAT(valid->request.spec->lengths, ElementsAre(3, 1));
 
   ModelInferRequest typed;
   auto* input = typed.add_inputs();
@@ -104,12 +105,12 @@ TEST(ValidateTest, TextIsTokenized) {
 
 TEST(ValidateTest, AModelWithoutTokenizerTakesNoText) {
   const auto model = FakeModel(FakeConfig());
-  const absl::Status status = Validate(TextRequest("a"), model, kLimits, {}).status();
+  const absl::Status status = Validate(TextRequest("a"), kLimits, {.model = model}).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("text_input"));
   ModelInferRequest ids = IdsRequest({1});
   ids.add_outputs()->set_name("text_output");
-  EXPECT_FALSE(Validate(ids, model, kLimits, {}).ok());
-  EXPECT_EQ(Validate(IdsRequest({1}), model, kLimits, {})->reply.outputs.size(), 4u);
+  EXPECT_FALSE(Validate(ids, kLimits, {.model = model}).ok());
+  EXPECT_EQ(Validate(IdsRequest({1}), kLimits, {.model = model})->reply.outputs.size(), 4u);
 }
 
 // Each case breaks one rule of a good request and must be told by name.
@@ -262,9 +263,9 @@ TEST(ValidateTest, DiagnosticsNeedAModelWithXsa) {
   for (const char* name : {"xsa_cos_sim", "xsa_proj_frac"}) {
     ModelInferRequest message = IdsRequest({1});
     message.add_outputs()->set_name(name);
-    EXPECT_TRUE(Validate(message, FakeModel(config), kLimits, {}).ok());
+    EXPECT_TRUE(Validate(message, kLimits, {.model = FakeModel(config)}).ok());
     config.xsa.layers = {false, false};
-    const absl::Status status = Validate(message, FakeModel(config), kLimits, {}).status();
+    const absl::Status status = Validate(message, kLimits, {.model = FakeModel(config)}).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("is unknown"));
     config.xsa.layers = {false, true};
   }
@@ -277,7 +278,7 @@ TEST(ValidateTest, CandidatesNeedTheirNumber) {
   SetInt(&message, "num_top_logprobs", 3);
   const absl::StatusOr<ValidRequest> named = Check(message);
   ASSERT_TRUE(named.ok()) << named.status();
-  EXPECT_EQ(named->request.num_top, 3);
+  EXPECT_EQ(named->request.spec->num_top, 3);
   EXPECT_EQ(named->request.outputs, kOutputTopCandidates | kOutputTokens);
 
   message.clear_outputs();
@@ -287,7 +288,7 @@ TEST(ValidateTest, CandidatesNeedTheirNumber) {
               ::testing::IsSupersetOf({Output::kTopIds, Output::kTopLogprobs}));
 
   message.add_outputs()->set_name("output_ids");
-  EXPECT_EQ(Check(message)->request.num_top, 0) << "nobody would see them";
+  EXPECT_EQ(Check(message)->request.spec->num_top, 0) << "nobody would see them";
 }
 
 TEST(ValidateTest, PromptAndGenerationShareThePositions) {
@@ -321,13 +322,13 @@ TEST(ValidateTest, SamplingParametersReachTheEngine) {
   parameters["priority"].set_int64_param(1);
   const absl::StatusOr<ValidRequest> valid = Check(message, {.fresh_seed = 9});
   ASSERT_TRUE(valid.ok()) << valid.status();
-  const kernels::SampleParams& sampling = valid->request.sampling;
+  const kernels::SampleParams& sampling = valid->request.spec->sampling;
   EXPECT_EQ(sampling.temperature, 0.5f);
   EXPECT_EQ(sampling.top_k, 7);
   EXPECT_EQ(sampling.top_p, 0.75f);
   EXPECT_EQ(sampling.min_p, 0.125f);
   EXPECT_EQ(sampling.seed, UINT64_MAX);
-  EXPECT_EQ(valid->request.priority, 1);
+  EXPECT_EQ(valid->request.spec->priority, 1);
   EXPECT_FALSE(valid->reply.drawn_seed.has_value());
 }
 
@@ -343,25 +344,25 @@ TEST(ValidateTest, EditsAndStopsReachEngineAndReply) {
   parameters["triton_enable_empty_final_response"].set_bool_param(true);
   const absl::StatusOr<ValidRequest> valid = Check(message);
   ASSERT_TRUE(valid.ok()) << valid.status();
-  const StopRules& stop = valid->request.stop;
+  const StopRules& stop = valid->request.spec->stop;
   EXPECT_THAT(stop.texts, ElementsAre("x", "yz"));
   EXPECT_THAT(stop.ids, ElementsAre(5));
   EXPECT_TRUE(stop.ignore_eos);
   EXPECT_EQ(stop.min_tokens, 3);
-  ASSERT_EQ(valid->request.edits.bias.size(), 1u);
-  EXPECT_EQ(valid->request.edits.bias[0].token, 7);
+  ASSERT_EQ(valid->request.spec->edits.bias.size(), 1u);
+  EXPECT_EQ(valid->request.spec->edits.bias[0].token, 7);
   // The reply cuts its text by the same rules.
-  EXPECT_EQ(valid->reply.stop_texts, stop.texts);
-  EXPECT_EQ(valid->reply.min_tokens, 3);
-  EXPECT_EQ(valid->reply.max_tokens, 9);
-  EXPECT_TRUE(valid->reply.empty_final_response);
+  EXPECT_EQ(valid->reply.request, valid->request.spec) << "both share one";
+  EXPECT_EQ(valid->request.spec->max_tokens, 9);
+  EXPECT_TRUE(valid->request.spec->empty_final_response);
 }
 
 TEST(ValidateTest, StopTextsNeedATokenizer) {
   ModelInferRequest message = IdsRequest({1});
   (*message.mutable_parameters())["stop"].set_string_param("x");
   EXPECT_TRUE(Check(message).ok());
-  const absl::Status status = Validate(message, FakeModel(FakeConfig()), kLimits, {}).status();
+  const absl::Status status =
+      Validate(message, kLimits, {.model = FakeModel(FakeConfig())}).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("parameter stop"));
 }
 
@@ -370,7 +371,7 @@ TEST(ValidateTest, ASeedIsDrawnAndToldWhereOneIsNeeded) {
   EXPECT_FALSE(Check(message, {.fresh_seed = 9})->reply.drawn_seed.has_value()) << "greedy";
   (*message.mutable_parameters())["temperature"].set_double_param(1);
   const absl::StatusOr<ValidRequest> valid = Check(message, {.fresh_seed = 9});
-  EXPECT_EQ(valid->request.sampling.seed, 9u);
+  EXPECT_EQ(valid->request.spec->sampling.seed, 9u);
   EXPECT_EQ(valid->reply.drawn_seed, 9);
 }
 

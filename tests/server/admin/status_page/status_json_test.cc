@@ -65,15 +65,16 @@ TEST(StatusJson, TheDaemon) {
                   .phase = Phase::kDraining,
                   .uptime = milliseconds(1500),
                   .backend = {.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4},
-                  .traits = {.policy = "cut_and_fill", .strategy = "adaptive"}},
+                  .policy = PolicyKind::kFifoPacked,
+                  .strategy = StrategyKind::kHardwareAware},
                  {}, kNow))["daemon"];
   EXPECT_EQ(daemon, json({{"version", "1.2"},
                           {"phase", "draining"},
                           {"uptime", 1.5},
                           {"device", "cpu"},
                           {"profile", "p"},
-                          {"policy", "cut_and_fill"},
-                          {"strategy", "adaptive"}}));
+                          {"policy", "fifo_packed"},
+                          {"strategy", "hardware_aware"}}));
 }
 
 TEST(StatusJson, QueueAndTotalsAreThoseOfTheEngine) {
@@ -222,28 +223,6 @@ TEST(StatusJson, HistogramsAreBounded) {
   const json model = ParsedModel({.stats = stats, .recent = {}});
   EXPECT_EQ(model["batch_tokens"].size(), kMaxStatusSizes);
   EXPECT_EQ(model["batch_tokens"].back()[0], 5000);
-}
-
-TEST(Quantile, IsTheLeastThatTheShareDoesNotExceed) {
-  EXPECT_EQ(Quantile({}, 0.5), 0);
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(seed);
-  std::mt19937_64 random(seed);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<double> values(1 + random() % 50);
-    for (double& value : values) value = static_cast<double>(random() % 20);
-    const double share = static_cast<double>(random() % 1001) / 1000;
-    const double quantile = Quantile(values, share);
-    const auto size = static_cast<double>(values.size());
-    const auto at_most =
-        std::count_if(values.begin(), values.end(), [&](double v) { return v <= quantile; });
-    const auto below =
-        std::count_if(values.begin(), values.end(), [&](double v) { return v < quantile; });
-    EXPECT_GE(static_cast<double>(at_most), share * size);
-    if (below > 0) {
-      EXPECT_LT(static_cast<double>(below), share * size);
-    }
-  }
 }
 
 }  // namespace

@@ -1,0 +1,232 @@
+#include "engine/parameter_table.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+constexpr double kDayUs = 24.0 * 60 * 60 * 1'000'000;
+constexpr std::string_view kScaleWords[] = {"none", "softmax", "sigmoid"};  // as ScoreScale
+constexpr std::string_view kCandidateScaleWords[] = {"none", "log_softmax"};
+
+#define FIELD(path)                  \
+  +[](RequestSpec & spec) -> auto& { \
+    return spec.path;                \
+  }
+
+// The field is an enum whose values are in the order of the words.
+#define WORD(path)                                                    \
+  +[](RequestSpec& spec, size_t word) {                               \
+    spec.path = static_cast<std::decay_t<decltype(spec.path)>>(word); \
+  }
+
+void StoreCandidateScale(RequestSpec& spec, size_t word) {
+  spec.states.candidates = word == 0 ? ScoreScale::kRaw : ScoreScale::kLogSoftmax;
+}
+
+constexpr ParameterInfo kTable[] = {
+    {.name = "max_tokens",
+     .field = FIELD(max_tokens),
+     .range = {.model_max = &ModelConfig::max_positions},
+     .if_absent = "1, or 0 where no output of tokens is returned",
+     .help = "Most tokens that a row generates; 0: score only. Above 0 only for models that "
+             "generate."},
+    {.name = "min_tokens",
+     .field = FIELD(stop.min_tokens),
+     .range = {.model_max = &ModelConfig::max_positions},
+     .help = "Nothing ends the row before this many tokens; at most max_tokens."},
+    {.name = "temperature",
+     .field = FIELD(sampling.temperature),
+     // Below, dividing logits by it would overflow floats.
+     .range = {.min = 1e-3, .max = 1e3, .zero_too = true},
+     .default_means = "always the most likely token",
+     .help = "Higher: more varied."},
+    {.name = "top_k",
+     .field = FIELD(sampling.top_k),
+     .range = {.model_max = &ModelConfig::vocab_size},
+     .default_means = "off",
+     .help = "Sample among the k most likely tokens."},
+    {.name = "top_p",
+     .field = FIELD(sampling.top_p),
+     .range = {.max = 1, .above_min = true},
+     .default_means = "off",
+     .help = "Sample among the most likely tokens that make up this probability."},
+    {.name = "min_p",
+     .field = FIELD(sampling.min_p),
+     .range = {.max = 1},
+     .default_means = "off",
+     .help = "Drop tokens less likely than this share of the most likely one."},
+    {.name = "seed",
+     .field = FIELD(sampling.seed),
+     .if_absent = "drawn, and returned as the response parameter seed",
+     .help = "Makes sampling repeatable."},
+    {.name = "repetition_penalty",
+     .field = FIELD(edits.repetition_penalty),
+     .range = {.min = 0.01, .max = 100},
+     .default_means = "off",
+     .help = "Above 1: tokens of prompt and answer become less likely. Their logits x become x / r "
+             "where x > 0, else x * r."},
+    {.name = "presence_penalty",
+     .field = FIELD(edits.presence_penalty),
+     .range = {.min = -100, .max = 100},
+     .default_means = "off",
+     .help = "Taken from the logit of each token that the answer has already."},
+    {.name = "frequency_penalty",
+     .field = FIELD(edits.frequency_penalty),
+     .range = {.min = -100, .max = 100},
+     .default_means = "off",
+     .help = "The same, for each time that the answer has it."},
+    {.name = "logit_bias",
+     .field = FIELD(edits.bias),
+     .range = {.max = kMaxBiasEntries},
+     .if_absent = "none",
+     .help = "Added to the logits of tokens, each in [-100, 100] or a ban: null, or \"-inf\"."},
+    {.name = "allowed_token_ids",
+     .field = FIELD(edits.allowed),
+     .range = {.min = 1, .model_max = &ModelConfig::vocab_size},
+     .if_absent = "all",
+     .help = "No other token is drawn."},
+    {.name = "stop",
+     .field = FIELD(stop.texts),
+     .range = {.max = kMaxStopTexts},
+     .if_absent = "none",
+     .help = "The row ends before any of these texts, of 1 to 256 bytes each. Needs a tokenizer."},
+    {.name = "stop_token_ids",
+     .field = FIELD(stop.ids),
+     .range = {.max = kMaxStopIds},
+     .if_absent = "none",
+     .help = "The row ends before one of these tokens."},
+    {.name = "ignore_eos",
+     .field = FIELD(stop.ignore_eos),
+     .help = "Go on where the model would end, for benchmarks."},
+    {.name = "num_top_logprobs",
+     .field = FIELD(num_top),
+     .range = {.model_max = &ModelConfig::vocab_size},
+     .help = "Candidates to return for each generated token.",
+     .client_name = "num_top"},
+    {.name = "truncate",
+     .field = WORD(truncate),
+     .words = kTruncationNames,
+     .if_absent = "the model's sluice.truncate; without it error",
+     .help = "Whether a prompt that is too long is refused, or loses its first or its last tokens "
+             "until it and max_tokens fit. How many were cut, of all rows, is the response "
+             "parameter truncated_tokens."},
+    {.name = "pooling",
+     .field = WORD(states.pooling),
+     .words = kPoolingNames,
+     .if_absent = "the model's sluice.embedding; without it last where attention is causal, else "
+                  "mean",
+     .help = "The states that an embedding is made of: of all positions, the first or the last."},
+    {.name = "normalize",
+     .field = FIELD(states.normalize),
+     .if_absent = "the model's sluice.embedding; without it false",
+     .help = "Embeddings of length 1."},
+    {.name = "activation",
+     .field = WORD(states.scores),
+     .words = kScaleWords,
+     .if_absent = "none",
+     .help = "What becomes of a classifier's scores, over a row's labels."},
+    {.name = "candidate_activation",
+     .field = StoreCandidateScale,
+     .words = kCandidateScaleWords,
+     .if_absent = "none",
+     .help = "What becomes of the candidates' scores, over a row's candidates."},
+    {.name = "priority",
+     .field = FIELD(priority),
+     .range = {.max = kPriorityLevels},
+     .help = "1: the most urgent; 3: the least; 0 stands for the default."},
+    {.name = "timeout",
+     .field = FIELD(timeout_us),
+     .range = {.max = kDayUs},
+     .microseconds = true,
+     .default_means = "none",
+     .help = "Give up in the server's queue after this long, from arrival, at most a day; the "
+             "earlier of it and "
+             "the gRPC deadline counts."},
+    {.name = "triton_enable_empty_final_response",
+     .field = FIELD(empty_final_response),
+     .help = "A stream's request ends with a response of its own, without outputs.",
+     .client_name = ""},
+};
+
+#undef WORD
+#undef FIELD
+
+// Indices into the table, by name.
+constexpr auto kByName = [] {
+  std::array<size_t, std::size(kTable)> order{};
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(),
+            [](size_t a, size_t b) { return kTable[a].name < kTable[b].name; });
+  return order;
+}();
+
+bool IsInteger(ParameterKind kind) {
+  return kind == ParameterKind::kInteger || kind == ParameterKind::kDuration;
+}
+
+std::string NumberText(ParameterKind kind, double number) {
+  if (IsInteger(kind)) return absl::StrCat(static_cast<int64_t>(number));
+  return absl::StrCat(number);
+}
+
+// Writes the default of a number or a flag; returns "" for other fields.
+struct DefaultWriter {
+  RequestSpec& spec;
+
+  std::string operator()(FieldOf<bool> field) const { return field(spec) ? "true" : "false"; }
+  std::string operator()(StoreWord) const { return ""; }
+  template <typename T>
+  std::string operator()(FieldOf<std::vector<T>>) const {
+    return "";
+  }
+  template <typename T>
+  std::string operator()(FieldOf<T> field) const {
+    return absl::StrCat(field(spec));
+  }
+};
+
+}  // namespace
+
+ParameterKind ParameterInfo::kind() const {
+  constexpr ParameterKind kKinds[] = {
+      ParameterKind::kInteger, ParameterKind::kInteger, ParameterKind::kUnsigned,
+      ParameterKind::kReal,    ParameterKind::kSwitch,  ParameterKind::kIds,
+      ParameterKind::kBiases,  ParameterKind::kTexts,   ParameterKind::kWord};
+  static_assert(std::size(kKinds) == std::variant_size_v<ParameterField>);
+  return microseconds ? ParameterKind::kDuration : kKinds[field.index()];
+}
+
+std::string ParameterInfo::RangeText() const {
+  std::string max = NumberText(kind(), range.max);
+  if (range.model_max == &ModelConfig::vocab_size) max = "vocab";
+  if (range.model_max == &ModelConfig::max_positions) max = "max_positions";
+  return absl::StrCat(range.zero_too ? "0 or " : "", range.above_min ? "(" : "[",
+                      NumberText(kind(), range.min), ", ", max, "]");
+}
+
+std::string ParameterInfo::DefaultText() const {
+  if (!if_absent.empty()) return std::string(if_absent);
+  RequestSpec spec;
+  std::string text = std::visit(DefaultWriter{spec}, field);
+  if (default_means.empty()) return text;
+  return absl::StrCat(text, " (", absl::string_view(default_means.data(), default_means.size()),
+                      ")");
+}
+
+std::span<const ParameterInfo> RequestParameters() { return kTable; }
+
+const ParameterInfo* FindParameter(std::string_view name) {
+  const auto found =
+      std::lower_bound(kByName.begin(), kByName.end(), name,
+                       [](size_t at, std::string_view wanted) { return kTable[at].name < wanted; });
+  if (found == kByName.end() || kTable[*found].name != name) return nullptr;
+  return &kTable[*found];
+}
+
+}  // namespace sluice

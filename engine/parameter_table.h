@@ -1,0 +1,86 @@
+// The parameters of a request, as one table: the server reads requests with it, the client makes
+// its flags and JSON keys from it, and a test compares docs/api.md with it. A row says all that the
+// three need; to add a number, a flag or a word, add its field to RequestSpec and its row to the
+// table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/model/config.h"
+#include "engine/request.h"
+
+namespace sluice {
+
+inline constexpr size_t kMaxBiasEntries = 1024;
+inline constexpr size_t kMaxStopIds = 64;
+inline constexpr size_t kMaxStopTexts = 16;
+inline constexpr size_t kMaxStopTextBytes = 256;
+inline constexpr double kMaxBias = 100;
+
+// How a parameter is written.
+enum class ParameterKind {
+  kInteger,
+  kUnsigned,  // 64 bits
+  kReal,
+  kDuration,  // an integer of microseconds
+  kSwitch,    // a bool, 0 or 1
+  kIds,       // token ids: text, [1, 2] or 1,2
+  kBiases,    // text, JSON {"ID": bias}
+  kWord,      // one of a few
+  kTexts,     // text, or JSON ["text", ..]
+};
+
+// The field that a parameter fills.
+template <typename T>
+using FieldOf = T& (*)(RequestSpec& spec);
+// For a word: stores the one of this index.
+using StoreWord = void (*)(RequestSpec& spec, size_t word);
+using ParameterField = std::variant<FieldOf<int32_t>, FieldOf<int64_t>, FieldOf<uint64_t>,
+                                    FieldOf<float>, FieldOf<bool>, FieldOf<std::vector<int32_t>>,
+                                    FieldOf<std::vector<kernels::TokenBias>>,
+                                    FieldOf<std::vector<std::string>>, StoreWord>;
+
+// The values that a number may have, or how many entries a list may have.
+struct ParameterRange {
+  double min = 0;
+  double max = 0;
+  int64_t ModelConfig::*model_max = nullptr;  // the end of the range instead of `max`, if not null
+  bool above_min = false;                     // min itself is out of range
+  bool zero_too = false;                      // 0 is allowed beside a range that begins above it
+
+  double MaxFor(const ModelConfig& config) const {
+    return model_max == nullptr ? max : static_cast<double>(config.*model_max);
+  }
+};
+
+struct ParameterInfo {
+  std::string_view name;  // in requests
+  ParameterField field;
+  ParameterRange range = {};                     // of numbers and lists
+  std::span<const std::string_view> words = {};  // of kWord
+  bool microseconds = false;                     // the unit of an integer
+  std::string_view if_absent = {};      // what happens then; empty: the field keeps its default
+  std::string_view default_means = {};  // "off", where a default needs that word
+  std::string_view help = {};           // sentences
+  std::string_view client_name = name;  // of the client's JSON key and flag; empty: it has none
+
+  ParameterKind kind() const;
+  // Returns the range of a number for people: "[0, vocab]", "0 or [0.001, 1000]", "(0, 1]".
+  std::string RangeText() const;
+  // Returns what leaving the parameter out means, for people: "0 (off)".
+  std::string DefaultText() const;
+};
+
+// Returns all of them, in the order of documentation.
+std::span<const ParameterInfo> RequestParameters();
+
+// Returns nullptr if there is no such parameter.
+const ParameterInfo* FindParameter(std::string_view name);
+
+}  // namespace sluice
