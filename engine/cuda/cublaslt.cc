@@ -105,10 +105,11 @@ class Product {
     const cudaDataType_t type = shape.half ? CUDA_R_16BF : CUDA_R_32F;
     const cudaDataType_t out_type = shape.half_out() ? CUDA_R_16BF : CUDA_R_32F;
     const auto k = static_cast<uint64_t>(shape.k), n = static_cast<uint64_t>(shape.n);
-    Note(f_.create_product(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-    Note(f_.create_matrix(&weight_, type, n, k, shape.n), "cublasLtMatrixLayoutCreate");
-    Note(f_.create_matrix(&x_, type, k, rows, shape.k), "cublasLtMatrixLayoutCreate");
-    Note(f_.create_matrix(&out_, out_type, n, rows, shape.n), "cublasLtMatrixLayoutCreate");
+    RecordError(f_.create_product(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                "cublasLtMatmulDescCreate");
+    RecordError(f_.create_matrix(&weight_, type, n, k, shape.n), "cublasLtMatrixLayoutCreate");
+    RecordError(f_.create_matrix(&x_, type, k, rows, shape.k), "cublasLtMatrixLayoutCreate");
+    RecordError(f_.create_matrix(&out_, out_type, n, rows, shape.n), "cublasLtMatrixLayoutCreate");
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(shape));
     if (!shape.bias) return;
     Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
@@ -132,12 +133,14 @@ class Product {
   cublasLtMatrixLayout_t out() const { return out_; }
 
  private:
-  void Note(cublasStatus_t status, const char* call) { status_.Update(BlasStatus(status, call)); }
+  void RecordError(cublasStatus_t status, const char* call) {
+    status_.Update(BlasStatus(status, call));
+  }
   template <typename Value>
   void Set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
     if (product_ == nullptr) return;
-    Note(f_.set_product(product_, attribute, &value, sizeof(value)),
-         "cublasLtMatmulDescSetAttribute");
+    RecordError(f_.set_product(product_, attribute, &value, sizeof(value)),
+                "cublasLtMatmulDescSetAttribute");
   }
 
   const Functions& f_;

@@ -65,10 +65,10 @@ class CudaDevice final : public Device {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.Told(
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(
         cudaMallocFromPoolAsync(&memory, bytes, pool_, memory_stream_), "cudaMallocFromPoolAsync"));
     SLUICE_RETURN_IF_ERROR(
-        core_.Told(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize"));
+        core_.RecordError(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize"));
     return DeviceMemory(memory, ReleaseMemory{this, false});
   }
 
@@ -76,23 +76,23 @@ class CudaDevice final : public Device {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.Told(cudaMallocHost(&memory, bytes), "cudaMallocHost"));
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(cudaMallocHost(&memory, bytes), "cudaMallocHost"));
     return PinnedMemory(memory, ReleaseMemory{this, true});
   }
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() override {
     cudaStream_t stream = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.Told(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                                      "cudaStreamCreateWithFlags"));
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
     return std::make_unique<CudaStream>(core_, stream, info_.processors);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     cudaEvent_t event = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.Told(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                                      "cudaEventCreateWithFlags"));
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags"));
     return std::make_unique<CudaEvent>(core_, event);
   }
 

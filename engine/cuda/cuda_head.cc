@@ -151,19 +151,20 @@ void CudaHead<T>::CutOutput(Cutter& cutter, Output* output) const {
 }
 
 template <typename T>
-absl::StatusOr<std::unique_ptr<typename CudaHead<T>::Stage>> CudaHead<T>::MakeStage(
+absl::StatusOr<std::unique_ptr<typename CudaHead<T>::HeadStaging>> CudaHead<T>::MakeStaging(
     Device& device) const {
-  auto stage = std::make_unique<Stage>();
+  auto staging = std::make_unique<HeadStaging>();
   const auto cut = [&](void* memory) {
     Cutter cutter(memory);
-    stage->input_ = cutter.Take<Input>(1);
-    stage->lists_ = cutter.Take<int32_t>(int64_t{kHeadRows} * vocab_);
-    CutOutput(cutter, &stage->output_);
+    staging->input_ = cutter.Take<Input>(1);
+    staging->lists_ = cutter.Take<int32_t>(int64_t{kHeadRows} * vocab_);
+    CutOutput(cutter, &staging->output_);
     return cutter.end();
   };
-  SLUICE_ASSIGN_OR_RETURN(stage->pinned_, device.AllocatePinned(static_cast<size_t>(cut(nullptr))));
-  cut(stage->pinned_.get());
-  return stage;
+  SLUICE_ASSIGN_OR_RETURN(staging->pinned_,
+                          device.AllocatePinned(static_cast<size_t>(cut(nullptr))));
+  cut(staging->pinned_.get());
+  return staging;
 }
 
 template <typename T>
@@ -218,24 +219,24 @@ void CudaHead<T>::LaunchProducts(DeviceStream& stream) const {
 }
 
 template <typename T>
-int32_t CudaHead<T>::Queue(const StepBatch& batch, int64_t first, Stage& stage,
+int32_t CudaHead<T>::Queue(const StepBatch& batch, int64_t first, HeadStaging& staging,
                            DeviceStream& stream) {
   const int32_t rows = RowsOfRun(batch, first);
   if (rows == 0) return 0;
-  Send(batch, first, rows, stage, stream);
+  Send(batch, first, rows, staging, stream);
   if (graph_ != nullptr) {
     stream.Run(*graph_);
   } else {
     Launch(stream);
   }
-  Fetch(batch, first, rows, stage, stream);
+  Fetch(batch, first, rows, staging, stream);
   return rows;
 }
 
 template <typename T>
-void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
                        DeviceStream& stream) {
-  Input& sent = *stage.input_;
+  Input& sent = *staging.input_;
   sent.rows = rows;
   sent.one = 1;
   sent.all_rows = {0, 0, rows};
@@ -243,7 +244,7 @@ void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, Stag
     sent.row_ids[i] = batch.sampled_rows()[first + i];
     sent.requests[i] = RequestOf(batch.sampled()[first + i]);
   }
-  SendLists(batch, first, rows, stage, stream);
+  SendLists(batch, first, rows, staging, stream);
   stream.CopyToDevice(input_, &sent, sizeof(Input));
 }
 
@@ -261,10 +262,10 @@ int32_t CudaHead<T>::RowsOfRun(const StepBatch& batch, int64_t first) const {
 }
 
 template <typename T>
-void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
-                            DeviceStream& stream) {
-  Input& sent = *stage.input_;
-  ListWriter lists(stage.lists_, lists_);
+void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
+                            HeadStaging& staging, DeviceStream& stream) {
+  Input& sent = *staging.input_;
+  ListWriter lists(staging.lists_, lists_);
   sent.excluded_begin[0] = 0;
   for (int32_t i = 0; i < rows; ++i) {
     lists.Write(batch.sampled()[first + i].excluded);
@@ -277,14 +278,14 @@ void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
     sent.requests[i].edits = input_->edits + i;
   }
   if (lists.end() > 0) {
-    stream.CopyToDevice(lists_, stage.lists_, static_cast<size_t>(lists.end()) * sizeof(int32_t));
+    stream.CopyToDevice(lists_, staging.lists_, static_cast<size_t>(lists.end()) * sizeof(int32_t));
   }
 }
 
 template <typename T>
-void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
                         DeviceStream& stream) {
-  const Output& fetched = stage.output_;
+  const Output& fetched = staging.output_;
   stream.CopyToHost(fetched.outcomes, output_.outcomes, rows * sizeof(cuda::SampleOutcome));
   for (int32_t i = 0; i < rows; ++i) {
     const SampledRow& row = batch.sampled()[first + i];
@@ -302,8 +303,8 @@ void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, Sta
 
 template <typename T>
 void CudaHead<T>::Deliver(const StepBatch& batch, int64_t first, int32_t rows,
-                          const Stage& stage) const {
-  const Output& fetched = stage.output_;
+                          const HeadStaging& staging) const {
+  const Output& fetched = staging.output_;
   for (int32_t i = 0; i < rows; ++i) {
     const SampledRow& row = batch.sampled()[first + i];
     const cuda::SampleOutcome& outcome = fetched.outcomes[i];

@@ -40,15 +40,16 @@ class CudaHead {
                                                           Device& device, DeviceStream& stream);
 
   // The data of one run at a time that go to the device and come back, in host memory.
-  class Stage;
-  absl::StatusOr<std::unique_ptr<Stage>> MakeStage(Device& device) const;
+  class HeadStaging;
+  absl::StatusOr<std::unique_ptr<HeadStaging>> MakeStaging(Device& device) const;
 
   // Queues a run for the sampled rows of the batch from `first` on, behind the work on `stream`,
   // and the copies of its results. Returns the number of rows that the run answers; 0 if none is
   // left.
-  int32_t Queue(const StepBatch& batch, int64_t first, Stage& stage, DeviceStream& stream);
+  int32_t Queue(const StepBatch& batch, int64_t first, HeadStaging& staging, DeviceStream& stream);
   // Writes the results of the run, after it is done, to the destinations of its rows.
-  void Deliver(const StepBatch& batch, int64_t first, int32_t rows, const Stage& stage) const;
+  void Deliver(const StepBatch& batch, int64_t first, int32_t rows,
+               const HeadStaging& staging) const;
 
   int64_t bytes() const { return bytes_; }  // on the device
 
@@ -81,11 +82,11 @@ class CudaHead {
   // Returns the number of rows from `first` on that one run answers: up to kHeadRows, fewer if
   // their lists are long.
   int32_t RowsOfRun(const StepBatch& batch, int64_t first) const;
-  void SendLists(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+  void SendLists(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
                  DeviceStream& stream);
-  void Send(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+  void Send(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
             DeviceStream& stream);
-  void Fetch(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+  void Fetch(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
              DeviceStream& stream);
 
   const T* hidden_ = nullptr;
@@ -106,7 +107,7 @@ class CudaHead {
 };
 
 template <typename T>
-class CudaHead<T>::Stage {
+class CudaHead<T>::HeadStaging {
  private:
   friend class CudaHead;
   PinnedMemory pinned_;

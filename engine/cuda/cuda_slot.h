@@ -77,12 +77,12 @@ class CudaSlot final : public Slot {
 
  private:
   // A started step. Its memory is on the host, except `ahead`.
-  struct Passage {
+  struct StagedStep {
     Step step{};
     PinnedMemory input;        // in the layout of the largest bucket
     PinnedMemory diagnostics;  // [2, layers, tokens, heads]; empty without XSA
     PinnedMemory states;       // [tokens + sequences, hidden]
-    std::unique_ptr<typename CudaHead<T>::Stage> head;
+    std::unique_ptr<typename CudaHead<T>::HeadStaging> head;
     DeviceMemory ahead;  // the input on the device, while the arena has another step's
     std::unique_ptr<DeviceEvent> sent, done;
     bool is_ahead = false;  // whether the input was sent to `ahead`
@@ -100,23 +100,23 @@ class CudaSlot final : public Slot {
            std::shared_ptr<SlotRegistry<T>> registry);
 
   absl::Status Allocate(const StepLayout& layout);
-  absl::Status AllocatePassage(const StepLayout& layout, Passage* passage);
-  Passage& Oldest() { return passages_[oldest_]; }
-  Passage& Behind() { return passages_[(oldest_ + 1) % passages_.size()]; }
+  absl::Status AllocateStagedStep(const StepLayout& layout, StagedStep* staged);
+  StagedStep& Oldest() { return staged_[oldest_]; }
+  StagedStep& Behind() { return staged_[(oldest_ + 1) % staged_.size()]; }
 
-  void SendAhead(Passage* passage);
-  void Queue(Passage* passage);
-  void QueueInput(Passage* passage);
-  void QueueHead(Passage* passage);
-  absl::Status AwaitAnswers(Passage* passage);
+  void SendAhead(StagedStep* staged);
+  void Queue(StagedStep* staged);
+  void QueueInput(StagedStep* staged);
+  void QueueHead(StagedStep* staged);
+  absl::Status AwaitAnswers(StagedStep* staged);
   size_t InputBytes(const Step& step) const;
   // Fills with NaN what a replay of `batch` must not read: the arena, and in the pages of the batch
   // all positions that earlier steps did not write. Other pages may belong to other sequences.
   void Poison(const StepBatch& batch);
-  void FetchStates(Passage* passage);
-  void DeliverStates(const Passage& passage) const;
-  void FetchDiagnostics(Passage* passage);
-  void DeliverDiagnostics(const Passage& passage) const;
+  void FetchStates(StagedStep* staged);
+  void DeliverStates(const StagedStep& staged) const;
+  void FetchDiagnostics(StagedStep* staged);
+  void DeliverDiagnostics(const StagedStep& staged) const;
 
   const Owner owner_;
   const Bucket largest_;
@@ -131,8 +131,8 @@ class CudaSlot final : public Slot {
   BufferId output_ = 0;
   int64_t width_ = 0;                  // of `output_`
   std::unique_ptr<CudaHead<T>> head_;  // nullptr if the model has none
-  std::array<Passage, 1 + kStepsAhead> passages_;
-  size_t oldest_ = 0;  // of passages_
+  std::array<StagedStep, 1 + kStepsAhead> staged_;
+  size_t oldest_ = 0;  // index in staged_
   int32_t under_way_ = 0;
 };
 

@@ -50,11 +50,11 @@ struct StepPlace {
 
 // Launches the kernels of one op.
 template <typename T>
-using CudaStep = std::function<void(const StepPlace<T>& place, DeviceStream& stream)>;
+using CudaOp = std::function<void(const StepPlace<T>& place, DeviceStream& stream)>;
 
 template <typename T>
 struct LoweredCudaModel {
-  std::vector<CudaStep<T>> steps;  // all but the head
+  std::vector<CudaOp<T>> ops;  // all but the head
   HeadWeights<T> head;
   size_t workspace_bytes = 0;  // of the library's layers
 
@@ -62,7 +62,7 @@ struct LoweredCudaModel {
     return LayOutStep(model, bucket, sizeof(T), static_cast<int64_t>(workspace_bytes));
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
-    for (const CudaStep<T>& step : steps) step(place, stream);
+    for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);
   }
 };
 

@@ -40,14 +40,14 @@ struct Core {
     return static_cast<size_t>(std::max<int64_t>(options.memory_bytes - taken, 0));
   }
 
-  void Note(const std::string& fault) {
+  void RecordFault(const std::string& fault) {
     if (!fault.empty() && error.ok()) error = absl::UnavailableError(fault);
   }
 
   // Returns whether the host may touch these bytes of the device.
   bool Check(const char* what, const void* device, size_t bytes, Access access) {
     const std::string wrong = memory.HostAccess(device, bytes, access);
-    if (!wrong.empty()) Note(absl::StrCat(what, " ", wrong));
+    if (!wrong.empty()) RecordFault(absl::StrCat(what, " ", wrong));
     return wrong.empty();
   }
 
@@ -57,7 +57,7 @@ struct Core {
     for (const auto& [other, use] : workspaces) {
       const bool apart = other + use.first <= begin || begin + bytes <= other;
       if (apart || use.second == running) continue;
-      Note("Workspace is another stream's too");
+      RecordFault("Workspace is another stream's too");
       return false;
     }
     workspaces[begin] = {bytes, running};
@@ -107,7 +107,7 @@ class SimtStream final : public DeviceStream {
     auto launch = std::make_shared<LaunchRecord>(
         LaunchRecord{kernel, shape, std::make_unique<std::byte[]>(argument_bytes)});
     std::memcpy(launch->argument.get(), argument, argument_bytes);
-    Queue([&core = core_, launch] { core.Note(core.machine.Run(*launch)); });
+    Queue([&core = core_, launch] { core.RecordFault(core.machine.Run(*launch)); });
   }
 
   // Computes the layer in plain C++, which proves nothing about any library.
@@ -295,7 +295,7 @@ class EmulatedDevice final : public SimtDevice {
   }
   void Lose(const std::string& fault) override {
     const std::lock_guard lock(core_.mutex);
-    core_.Note(fault);
+    core_.RecordFault(fault);
   }
   void Poison(void* begin, size_t bytes) override {
     const std::lock_guard lock(core_.mutex);
