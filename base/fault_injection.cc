@@ -156,7 +156,8 @@ void WaitForFile(const std::string& file) {
   while (!std::filesystem::exists(file, ignored)) std::this_thread::sleep_for(kPoll);
 }
 
-// Is never destroyed, since a thread may hang in it when the process exits.
+// Returns the faults. They are never destroyed, since a thread may hang in them when the process
+// exits.
 Faults& All() {
   static Faults* const faults = new Faults;
   return *faults;

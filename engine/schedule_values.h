@@ -15,7 +15,7 @@ namespace sluice {
 inline constexpr int kPriorityLevels = 3;
 inline constexpr int kDefaultPriority = 2;
 
-// Why a batch was launched now.
+// The reason for which a batch is launched now.
 enum class Trigger {
   kFull,      // more sequences wait than fit, or the largest bucket is full
   kDelay,     // a sequence has waited for max_queue_delay
@@ -25,14 +25,14 @@ enum class Trigger {
 };
 std::string_view TriggerName(Trigger trigger);  // "full", "delay", "deadline", "idle", "drain"
 
-// Why no batch was launched.
+// The reason for which no batch is launched.
 enum class WaitReason {
   kEmpty,    // nothing waits
   kCompany,  // the arrivals expected until then save more device time than the delay costs
 };
 std::string_view WaitReasonName(WaitReason reason);  // "empty", "company"
 
-// How fast sequences arrive: a decayed estimate, all 0 when unknown.
+// The rate at which sequences arrive: a decayed estimate, all 0 if unknown.
 struct ArrivalRate {
   double sequences_per_second = 0;
   double tokens_per_second = 0;
@@ -47,7 +47,7 @@ struct TokenWeight {
 // The number of coefficients in the cost model's law.
 inline constexpr int kCostTerms = 6;
 
-// What the cost model has learned about one bucket.
+// The knowledge of the cost model about one bucket.
 struct BucketCost {
   Bucket bucket{};
   double correction = 1;    // the factor by which its steps differ from the law
@@ -55,7 +55,7 @@ struct BucketCost {
   double mean_seconds = 0;  // the decayed mean over its steps, whatever their shape
 };
 
-// All that the cost model has learned; see CostModel in engine/schedule/cost_model.h. Sums are
+// The whole knowledge of the cost model; see CostModel in engine/schedule/cost_model.h. Sums are
 // decayed.
 struct CostState {
   double law[kCostTerms] = {};                  // in the order of the formula, seconds per unit
