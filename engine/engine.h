@@ -51,8 +51,8 @@ using RequestId = uint64_t;  // never 0
 // A change of the served models. A withdrawn model is no longer resolved. The requests that it has
 // accepted finish on it, then its memory is free again; until then both models exist.
 struct ModelChange {
-  std::vector<std::shared_ptr<const Model>>
-      serve;  // each also withdraws one of the same name and version
+  // Each also withdraws a served one of the same name and version.
+  std::vector<std::shared_ptr<const Model>> serve;
   std::vector<std::shared_ptr<const Model>> withdraw;  // served snapshots
 };
 

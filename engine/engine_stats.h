@@ -57,7 +57,7 @@ struct TrafficStats {
 // Changes of the ladder since warm-up, by kind; see LadderDiff.
 struct LadderChanges {
   int64_t added = 0, removed = 0, merged = 0, split = 0;
-  int64_t evicted = 0;  // of the removed: for memory_limit_bytes
+  int64_t evicted = 0;  // those of `removed` for memory_limit_bytes
   int64_t reviews = 0;  // reviews that ended, adopted or not
 };
 
@@ -106,13 +106,14 @@ struct OptimizeReport {
   std::string reason;
 };
 
-// An explanation of one of the last requests, with its decisions to wait and its steps.
+// A decision to wait while a request waited for its first step.
 struct ExplainedWait {
   MonoTime at{};     // the time of the decision not to launch yet
   MonoTime until{};  // MonoTime::max() for the next arrival
   WaitReason reason = WaitReason::kEmpty;
   BatchSize waiting{};  // the batch that would have been launched
 };
+// A step that carried the request.
 struct ExplainedStep {
   int64_t step = 0;  // number of the step batch, from 1
   MonoTime start{};
@@ -123,6 +124,7 @@ struct ExplainedStep {
   Trigger trigger = Trigger::kIdle;
   Lookup lookup = Lookup::kHit;
 };
+// The history of one of the last requests.
 struct Explanation {
   std::string request_id;
   std::string model;

@@ -54,8 +54,8 @@ struct StateRow {
   float* out;        // [hidden_size], outlives the replay
 };
 
-// Returns the most pages that a step of whole sequences within `bucket` takes: the last page of
-// each may be partly filled.
+// Returns the most pages that a step of whole sequences within `bucket` takes; the last page of
+// each sequence may be partly filled.
 int32_t MostPages(const Bucket& bucket, int32_t page_tokens);
 
 enum class RowOrder {

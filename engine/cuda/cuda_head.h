@@ -22,8 +22,8 @@ struct HeadWeights {
   const T* weight = nullptr;  // [hidden, vocab]; nullptr if the model has no head
   const T* bias = nullptr;    // [vocab] or nullptr
   float soft_cap = 0;         // as in HeadOp
-  const DenseLayer* layer =
-      nullptr;  // computes the products, without bias; if nullptr, our kernel does
+  // Computes the products, without bias; if nullptr, our kernel does.
+  const DenseLayer* layer = nullptr;
 };
 
 template <typename T>

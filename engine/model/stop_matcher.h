@@ -44,8 +44,8 @@ class StopMatcher {
 
  private:
   std::shared_ptr<const StopTexts> stops_;
-  std::vector<uint32_t>
-      matched_;  // by text: length of the longest proper prefix at the stream's end
+  // By text: the length of the longest proper prefix that the stream ends with.
+  std::vector<uint32_t> matched_;
 };
 
 }  // namespace sluice
