@@ -41,16 +41,6 @@ struct Fault {
   int64_t left = std::numeric_limits<int64_t>::max();
 };
 
-constexpr std::pair<absl::string_view, FaultPoint> kPoints[] = {
-    {"admit", FaultPoint::kAdmit},
-    {"queue", FaultPoint::kQueue},
-    {"before_replay", FaultPoint::kBeforeReplay},
-    {"replay", FaultPoint::kReplay},
-    {"deliver", FaultPoint::kDeliver},
-    {"load", FaultPoint::kLoad},
-    {"allocate", FaultPoint::kAllocate},
-    {"accept", FaultPoint::kAccept}};
-
 constexpr std::pair<absl::string_view, absl::StatusCode> kFailures[] = {
     {"resource_exhausted", absl::StatusCode::kResourceExhausted},
     {"internal", absl::StatusCode::kInternal},
@@ -71,7 +61,10 @@ bool ParsePoint(absl::string_view text, Fault* fault) {
       absl::StrSplit(text, absl::MaxSplits('@', 1));
   const bool named = text.find('@') != absl::string_view::npos;
   fault->id = std::string(parts.second);
-  if (!Find(kPoints, parts.first, &fault->point) || named == fault->id.empty()) return false;
+  const std::optional<FaultPoint> point =
+      EnumOf<FaultPoint>({parts.first.data(), parts.first.size()});
+  if (!point.has_value() || named == fault->id.empty()) return false;
+  fault->point = *point;
   return !named || fault->point < FaultPoint::kLoad;
 }
 

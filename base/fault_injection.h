@@ -30,6 +30,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "base/enum_names.h"
 
 namespace sluice {
 
@@ -44,6 +45,18 @@ enum class FaultPoint {
   kAllocate,
   kAccept
 };
+
+constexpr auto EnumNamesOf(FaultPoint) {
+  using enum FaultPoint;
+  return EnumNameTable<FaultPoint>({{kAdmit, "admit"},
+                                    {kQueue, "queue"},
+                                    {kBeforeReplay, "before_replay"},
+                                    {kReplay, "replay"},
+                                    {kDeliver, "deliver"},
+                                    {kLoad, "load"},
+                                    {kAllocate, "allocate"},
+                                    {kAccept, "accept"}});
+}
 
 // The name of the environment variable.
 inline constexpr char kFaultsVariable[] = "SLUICE_TEST_FAULTS";

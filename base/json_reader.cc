@@ -6,7 +6,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 namespace sluice {
 namespace {
@@ -159,17 +158,16 @@ std::string ObjectReader::String(const std::string& key, size_t max_bytes,
   return "";
 }
 
-int ObjectReader::Choice(const std::string& key, std::initializer_list<const char*> names) {
+int ObjectReader::Choice(const std::string& key, std::span<const std::string_view> names) {
   const json* value = Find(key);
   if (value == nullptr) return 0;
-  if (value->is_string()) {
-    int i = 0;
-    for (const char* name : names) {
-      if (value->get_ref<const std::string&>() == name) return i;
-      ++i;
-    }
-  }
-  Fail(key, absl::StrCat("is not supported, must be one of: ", absl::StrJoin(names, ", ")));
+  const auto found = value->is_string() ? std::find(names.begin(), names.end(),
+                                                    value->get_ref<const std::string&>())
+                                        : names.end();
+  if (found != names.end()) return static_cast<int>(found - names.begin());
+  std::string known;
+  for (const std::string_view name : names) known.append(known.empty() ? "" : ", ").append(name);
+  Fail(key, absl::StrCat("is not supported, must be one of: ", known));
   return 0;
 }
 

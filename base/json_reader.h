@@ -5,12 +5,14 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/enum_names.h"
 
 namespace sluice {
 
@@ -39,8 +41,16 @@ class ObjectReader {
   bool Boolean(const std::string& key, bool fallback);
   std::string String(const std::string& key, size_t max_bytes,
                      std::optional<std::string> fallback = std::nullopt);
-  // Returns the index into `names`, or 0 if the key is absent.
-  int Choice(const std::string& key, std::initializer_list<const char*> names);
+  // Returns the index of the value in `names`, or 0 if the key is absent.
+  int Choice(const std::string& key, std::span<const std::string_view> names);
+  int Choice(const std::string& key, std::initializer_list<std::string_view> names) {
+    return Choice(key, std::span(names.begin(), names.size()));
+  }
+  // Returns the enumerator of E that the value names, or the first if the key is absent.
+  template <typename E>
+  E Enum(const std::string& key) {
+    return kEnumNames<E>[static_cast<size_t>(Choice(key, kNamesOf<E>))].value;
+  }
   // Reads an integer or a list of integers; returns an empty list if the key is absent.
   std::vector<int64_t> Integers(const std::string& key, int64_t min, int64_t max);
   // Reads a list of distinct indices below `n` and returns them as flags; all are false if the key

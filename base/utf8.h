@@ -1,4 +1,4 @@
-// Checks of UTF-8 from outside.
+// Checks of UTF-8 that comes from outside.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ struct Utf8Beginning {
   bool open;      // whether more bytes may make them a character
 };
 
-// Measures the beginning of `text`: a character, the longest beginning of one, or a byte that
-// begins none. Overlong forms, surrogates and numbers beyond Unicode are not characters. Requires
-// that `text` is not empty.
+// Returns the size and kind of the beginning of `text`: a character, or the longest beginning of
+// one, or a byte that begins none. Overlong forms, surrogates and numbers beyond Unicode are not
+// characters. Requires that `text` is not empty.
 Utf8Beginning MeasureUtf8(absl::string_view text);
 
 // Returns the number of bytes of `text` before the first that belongs to no character.

@@ -10,6 +10,7 @@
 #include "base/text_wrap.h"
 #include "client/buckets_view.h"
 #include "client/table.h"
+#include "engine/options.h"
 
 namespace sluice::client {
 namespace {
@@ -73,7 +74,7 @@ std::optional<Advice> AdviseOnEfficiency(const ModelBuckets& model) {
   if (Padded(model) || model.padding_efficiency() >= kLowPaddingEfficiency) return std::nullopt;
   return Advice{absl::StrCat("Low efficiency: ", Percent(1 - model.padding_efficiency()),
                              " of the bucket tokens were used by nobody."),
-                model.strategy() == "adaptive"
+                EnumOf<StrategyKind>(model.strategy()) == StrategyKind::kAdaptive
                     ? "Fit the ladder to the traffic now: sluice optimize --force. If that changes "
                       "nothing, allow more buckets: engine.ladder.max_buckets."
                     : "Let the ladder follow the traffic: engine.ladder.strategy: adaptive."};

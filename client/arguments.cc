@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/option_value.h"
 #include "base/status_macros.h"
 #include "client/bucket_flags.h"
 #include "client/connection_flags.h"
@@ -13,7 +14,6 @@
 #include "client/manage_flags.h"
 #include "client/request_flags.h"
 #include "client/verify_flags.h"
-#include "config/value.h"
 #include "config/version.h"
 
 namespace sluice::client {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/credentials.h"
+#include "engine/options.h"
 #include "proto/inference.pb.h"
 
 namespace sluice::client {
@@ -61,10 +62,8 @@ struct FitArguments {
   std::string lengths;  // file; "-": standard input
   std::string column;   // number or name; empty: a line is a length
   bool clip = false;
-  int32_t max_batch_tokens = 0;
-  int32_t max_batch_sequences = 0;
-  int32_t max_buckets = 0;
-  int32_t min_tokens = 0;
+  LadderOptions ladder;
+  BatchOptions batch{.max_batch_tokens = 4096};
   double step_us = 0;
   double token_us = 0;
   double load = 0;

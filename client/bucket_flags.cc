@@ -1,6 +1,9 @@
 #include "client/bucket_flags.h"
 
+#include <optional>
+
 #include "client/flag_values.h"
+#include "engine/option_specs.h"
 
 namespace sluice::client {
 namespace {
@@ -27,6 +30,15 @@ void AddModel(BucketFlags* flags, const char* help, CLI::App* command) {
   command->add_flag("--json", flags->json, "Print the whole answer as JSON.");
 }
 
+// Adds a flag for an option of the daemon.
+template <typename S>
+void AddOptionFlag(const char* path, const S& defaults, CLI::App* command,
+                   std::optional<std::string>* text) {
+  const OptionSpec<S>& spec = OptionSpecOf<S>(path);
+  command->add_option(spec.Flag(), *text,
+                      Help(absl::StrCat(spec.help, " Default ", spec.format(defaults), ".")));
+}
+
 void AddFit(BucketFlags* flags, CLI::App* app) {
   CLI::App* fit = AddCommand(
       "fit", "Fit a ladder to sample lengths; needs no server. Prints configuration.", app);
@@ -40,11 +52,12 @@ void AddFit(BucketFlags* flags, CLI::App* app) {
   fit->add_flag("--clip", flags->clip,
                 Help("Take a length above --max-batch-tokens for that; otherwise it is an error."));
   fit->add_option("--max-batch-tokens", flags->max_batch_tokens,
-                  Help("The largest bucket. Default 4096."));
-  fit->add_option("--max-batch-sequences", flags->max_batch_sequences,
-                  Help("Most sequences in a batch. Default 256."));
-  fit->add_option("--max-buckets", flags->max_buckets, "Default 16.");
-  fit->add_option("--min-tokens", flags->min_tokens, Help("The smallest bucket. Default 16."));
+                  Help(absl::StrCat("The largest bucket. Default ",
+                                    FitArguments().batch.max_batch_tokens, ".")));
+  AddOptionFlag<BatchOptions>("max_batch_sequences", FitArguments().batch, fit,
+                              &flags->max_batch_sequences);
+  AddOptionFlag<LadderOptions>("max_buckets", FitArguments().ladder, fit, &flags->max_buckets);
+  AddOptionFlag<LadderOptions>("min_tokens", FitArguments().ladder, fit, &flags->min_tokens);
   fit->add_option("--step-us", flags->step_us,
                   Help("What a step costs whatever its size, in microseconds. Default 60."));
   fit->add_option(
@@ -64,10 +77,22 @@ absl::Status ReadWatch(const BucketFlags& flags, const CLI::App& command, int64_
   return ReadFlag(kWatch, WatchInterval{}, flags.watch[0], watch_us);
 }
 
+template <typename S>
+absl::Status ReadOption(const char* path, const std::optional<std::string>& text, S* options) {
+  const OptionSpec<S>& spec = OptionSpecOf<S>(path);
+  if (!text.has_value() || spec.parse(*text, options)) return absl::OkStatus();
+  return ValueError(spec.Flag(), spec.expected, *text);
+}
+
+// Without a model, 0 does not say how many.
+absl::Status ReadMaxBatchTokens(const BucketFlags& flags, FitArguments* fit) {
+  if (!flags.max_batch_tokens.has_value()) return absl::OkStatus();
+  const OptionSpec<BatchOptions>& spec = OptionSpecOf<BatchOptions>("max_batch_tokens");
+  return ReadFlag(spec.Flag(), Integer{1, spec.integer->max}, *flags.max_batch_tokens,
+                  &fit->batch.max_batch_tokens);
+}
+
 absl::Status ReadFit(const BucketFlags& flags, FitArguments* fit) {
-  constexpr Integer kTokens{1, 1 << 20};
-  constexpr Integer kSequences{1, 65536};
-  constexpr Integer kBuckets{1, 1024};
   constexpr Real kMicroseconds{0.0, 1e6};
   constexpr Real kLoad{0.0, 1.0, /*above_min=*/true, /*below_max=*/true};
   fit->lengths = flags.lengths;
@@ -75,19 +100,19 @@ absl::Status ReadFit(const BucketFlags& flags, FitArguments* fit) {
   fit->clip = flags.clip;
   fit->out = flags.out;
   for (const absl::Status& status :
-       {ReadFlag("--max-batch-tokens", kTokens, flags.max_batch_tokens, &fit->max_batch_tokens),
-        ReadFlag("--max-batch-sequences", kSequences, flags.max_batch_sequences,
-                 &fit->max_batch_sequences),
-        ReadFlag("--max-buckets", kBuckets, flags.max_buckets, &fit->max_buckets),
-        ReadFlag("--min-tokens", kTokens, flags.min_tokens, &fit->min_tokens),
+       {ReadMaxBatchTokens(flags, fit),
+        ReadOption("max_batch_sequences", flags.max_batch_sequences, &fit->batch),
+        ReadOption("max_buckets", flags.max_buckets, &fit->ladder),
+        ReadOption("min_tokens", flags.min_tokens, &fit->ladder),
         ReadFlag("--step-us", kMicroseconds, flags.step_us, &fit->step_us),
         ReadFlag("--token-us", kMicroseconds, flags.token_us, &fit->token_us),
         ReadFlag("--load", kLoad, flags.load, &fit->load)}) {
     if (!status.ok()) return status;
   }
-  if (fit->min_tokens > fit->max_batch_tokens) {
-    return FlagError("--min-tokens", absl::StrCat(fit->min_tokens, " is above --max-batch-tokens, ",
-                                                  fit->max_batch_tokens));
+  const int32_t min_tokens = fit->ladder.min_tokens, max_tokens = fit->batch.max_batch_tokens;
+  if (min_tokens > max_tokens) {
+    return FlagError("--min-tokens",
+                     absl::StrCat(min_tokens, " is above --max-batch-tokens, ", max_tokens));
   }
   if (fit->step_us + fit->token_us == 0) {
     return FlagError("--step-us",

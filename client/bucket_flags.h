@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,10 @@ struct BucketFlags {
   std::string lengths;
   std::string column;
   bool clip = false;
-  std::string max_batch_tokens = "4096";
-  std::string max_batch_sequences = "256";
-  std::string max_buckets = "16";
-  std::string min_tokens = "16";
+  std::optional<std::string> max_batch_tokens;
+  std::optional<std::string> max_batch_sequences;
+  std::optional<std::string> max_buckets;
+  std::optional<std::string> min_tokens;
   std::string step_us = "60";
   std::string token_us = "0.04";
   std::string load = "0.85";

@@ -1,14 +1,18 @@
 #include "client/explanation.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/enum_names.h"
 #include "client/buckets_view.h"
+#include "engine/engine_stats.h"
+#include "engine/schedule/batch_former.h"
 
 namespace sluice::client {
 namespace {
@@ -17,40 +21,45 @@ using admin::v1::ExplainResponse;
 
 std::string Milliseconds(double seconds) { return absl::StrFormat("%.3f ms", 1000 * seconds); }
 
-// What a word of the protocol means; the word itself where it is not known.
-std::string Meaning(const std::map<std::string, std::string>& meanings, const std::string& word) {
-  const auto found = meanings.find(word);
-  return found == meanings.end() ? absl::Utf8SafeCHexEscape(word) : found->second;
-}
+constexpr auto kTriggerMeanings = [] {
+  using enum Trigger;
+  return EnumNameTable<Trigger>(
+      {{kFull, "nothing more fitted the largest bucket"},
+       {kDelay, "a sequence had waited for max_queue_delay"},
+       {kDeadline, "a sequence would have missed its deadline by waiting on"},
+       {kIdle, "nothing was to be gained by waiting"},
+       {kDrain, "the daemon was shutting down"}});
+}();
 
-std::string TriggerText(const std::string& trigger) {
-  static const auto& meanings = *new std::map<std::string, std::string>{
-      {"full", "nothing more fitted the largest bucket"},
-      {"delay", "a sequence had waited for max_queue_delay"},
-      {"deadline", "a sequence would have missed its deadline by waiting on"},
-      {"idle", "nothing was to be gained by waiting"},
-      {"drain", "the daemon was shutting down"}};
-  return Meaning(meanings, trigger);
-}
+constexpr auto kLookupMeanings = [] {
+  using enum Lookup;
+  return EnumNameTable<Lookup>(
+      {{kHit, "its plan was ready"},
+       {kMissNotCaptured, "the ladder's own choice was still being prepared"},
+       {kMissEvicted, "the ladder's own choice had been evicted"},
+       {kMissOverCapacity, "the batch was larger than every bucket"},
+       {kMissGuard, "a constraint of an operator ruled the ladder's own choice out"},
+       {kMissMemory,
+        "the device had no memory to prepare it, and its steps were launched op by op"}});
+}();
 
-std::string LookupText(const std::string& lookup) {
-  static const auto& meanings = *new std::map<std::string, std::string>{
-      {"hit", "its plan was ready"},
-      {"not_captured", "the ladder's own choice was still being prepared"},
-      {"evicted", "the ladder's own choice had been evicted"},
-      {"over_capacity", "the batch was larger than every bucket"},
-      {"memory", "the device had no memory to prepare it, and its steps were launched op by op"},
-      {"guard", "a constraint of an operator ruled the ladder's own choice out"}};
-  return Meaning(meanings, lookup);
+constexpr auto kWaitMeanings = [] {
+  using enum WaitReason;
+  return EnumNameTable<WaitReason>(
+      {{kEmpty, "nothing could run"},
+       {kCompany, "those expected soon save more device time than the delay costs"}});
+}();
+
+// Returns the meaning of an enumerator's name; the name itself if this client does not know it.
+template <typename E, size_t n>
+std::string Meaning(const std::array<EnumName<E>, n>& meanings, const std::string& name) {
+  const std::optional<E> known = EnumOf<E>(name);
+  if (!known.has_value()) return absl::Utf8SafeCHexEscape(name);
+  return std::string(meanings[static_cast<size_t>(*known)].name);
 }
 
 std::string WaitText(const ExplainResponse::Wait& wait) {
-  std::string text = "waits: ";
-  if (wait.reason() == "company") {
-    absl::StrAppend(&text, "those expected soon save more device time than the delay costs");
-  } else {
-    absl::StrAppend(&text, Meaning({{"empty", "nothing could run"}}, wait.reason()));
-  }
+  std::string text = absl::StrCat("waits: ", Meaning(kWaitMeanings, wait.reason()));
   if (wait.until_seconds() >= 0) {
     absl::StrAppend(&text, ", until ", Milliseconds(wait.until_seconds()), " at the latest");
   }
@@ -67,7 +76,7 @@ std::string StepText(const ExplainResponse::Step& step) {
       step.step(), Milliseconds(step.replay_seconds()), step.own_tokens(), step.batch_tokens(),
       step.batch_rows(), BucketName(step.bucket()),
       100.0 * static_cast<double>(step.batch_tokens()) / static_cast<double>(capacity),
-      TriggerText(step.trigger()), LookupText(step.lookup()));
+      Meaning(kTriggerMeanings, step.trigger()), Meaning(kLookupMeanings, step.lookup()));
 }
 
 }  // namespace

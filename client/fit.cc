@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/lengths.h"
+#include "engine/option_specs.h"
 #include "engine/review/adaptive.h"
 #include "engine/review/ladder_trial.h"
 
@@ -41,8 +41,8 @@ CostModel Law(const FitArguments& arguments) {
 std::vector<Arrival> PoissonArrivals(std::span<const int32_t> lengths,
                                      const FitArguments& arguments) {
   const double step_seconds =
-      1e-6 * (arguments.step_us + arguments.token_us * arguments.max_batch_tokens);
-  const double tokens_per_second = arguments.load * arguments.max_batch_tokens / step_seconds;
+      1e-6 * (arguments.step_us + arguments.token_us * arguments.batch.max_batch_tokens);
+  const double tokens_per_second = arguments.load * arguments.batch.max_batch_tokens / step_seconds;
   double tokens = 0;
   for (int32_t length : lengths) tokens += length;
   std::mt19937_64 random(kSeed);
@@ -66,7 +66,8 @@ Ladder Geometric(size_t count, const LadderOptions& base, const LadderLimits& li
   options.max_buckets = static_cast<int32_t>(count);
   const double span = static_cast<double>(limits.max_tokens) / options.min_tokens;
   const double steps = std::max<double>(1, static_cast<double>(count) - 1);
-  options.ratio = std::clamp(std::pow(span, 1 / steps), 1.001, 16.0);
+  options.ratio =
+      std::clamp(std::pow(span, 1 / steps), 1.001, OptionSpecOf<LadderOptions>("ratio").real->max);
   return *BuildLadder(options, limits);
 }
 
@@ -84,14 +85,10 @@ std::string ReadProblem(const std::string& path) {
 
 FitReport Fit(std::span<const int32_t> lengths, const FitArguments& arguments) {
   const std::vector<int32_t> sample = Sample(lengths);
-  LadderOptions options;
-  options.max_buckets = arguments.max_buckets;
-  options.min_tokens = arguments.min_tokens;
-  BatchOptions batch;
-  batch.max_batch_tokens = arguments.max_batch_tokens;
-  batch.max_batch_sequences = arguments.max_batch_sequences;
-  const LadderLimits limits = {.max_tokens = arguments.max_batch_tokens,
-                               .max_sequences = arguments.max_batch_sequences,
+  const LadderOptions& options = arguments.ladder;
+  const BatchOptions& batch = arguments.batch;
+  const LadderLimits limits = {.max_tokens = batch.max_batch_tokens,
+                               .max_sequences = batch.max_batch_sequences,
                                .tile_tokens = 1};
   const CostModel costs = Law(arguments);
   const std::vector<Arrival> arrivals = PoissonArrivals(sample, arguments);
@@ -112,13 +109,16 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
       "# ladder of %d buckets %.1f%%.\n",
       report.lengths, arguments.load, arguments.step_us, arguments.token_us,
       100 * report.fitted_efficiency, report.geometric.size(), 100 * report.geometric_efficiency);
-  absl::StrAppendFormat(&text,
-                        "engine:\n  ladder:\n    strategy: fixed\n    fixed_tokens: [%s]\n"
-                        "    max_buckets: %d\n    min_tokens: %d\n",
-                        absl::StrJoin(report.fitted, ", "),
-                        std::max<size_t>(report.fitted.size(), 1), arguments.min_tokens);
-  absl::StrAppendFormat(&text, "  batch:\n    max_batch_tokens: %d\n    max_batch_sequences: %d\n",
-                        arguments.max_batch_tokens, arguments.max_batch_sequences);
+  LadderOptions ladder = arguments.ladder;
+  ladder.strategy = StrategyKind::kFixed;
+  ladder.fixed_tokens = report.fitted;
+  ladder.max_buckets = static_cast<int32_t>(std::max<size_t>(report.fitted.size(), 1));
+  absl::StrAppend(
+      &text, "engine:\n  ladder:\n",
+      FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets", "min_tokens"},
+                    /*indent=*/4),
+      "  batch:\n",
+      FormatOptions(arguments.batch, {"max_batch_tokens", "max_batch_sequences"}, /*indent=*/4));
   return text;
 }
 
@@ -132,8 +132,9 @@ int RunFit(const Arguments& arguments, const Console& console) {
     *console.error << ReadProblem(own.lengths);
     return kExitUsage;
   }
-  const auto lengths = ReadLengths(
-      in, own.lengths, {.column = own.column, .maximum = own.max_batch_tokens, .clip = own.clip});
+  const auto lengths =
+      ReadLengths(in, own.lengths,
+                  {.column = own.column, .maximum = own.batch.max_batch_tokens, .clip = own.clip});
   if (!lengths.ok()) {
     *console.error << "sluice: " << lengths.status().message() << "\n";
     return kExitUsage;

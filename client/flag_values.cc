@@ -21,4 +21,9 @@ absl::Status FlagError(absl::string_view flag, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", problem));
 }
 
+absl::Status ValueError(absl::string_view flag, absl::string_view expected,
+                        absl::string_view text) {
+  return FlagError(flag, absl::StrCat("expected ", expected, ", got ", Quote(text.substr(0, 80))));
+}
+
 }  // namespace sluice::client

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/option_value.h"
 #include "base/status_macros.h"
-#include "config/value.h"
 
 namespace sluice::client {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/option_value.h"
 #include "base/utf8.h"
-#include "config/value.h"
 
 namespace sluice::client {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/option_value.h"
 #include "base/text_wrap.h"
 #include "client/parameter.h"
-#include "config/value.h"
 
 namespace sluice::client {
 namespace {

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/option_value.h"
 #include "base/status_macros.h"
 #include "client/table.h"
-#include "config/value.h"
 
 namespace sluice::client {
 namespace {

@@ -34,7 +34,7 @@ constexpr char kFooter[] =
 constexpr size_t kHelpWidth = 90;
 constexpr size_t kHelpIndent = 6;
 
-// What the flags say, before any of it is judged.
+// The texts of the flags, before any of them is read.
 struct Flags {
   std::string config_file;
   std::vector<std::string> models;
@@ -46,7 +46,7 @@ struct Flags {
 };
 
 std::string OptionHelp(const Option& option) {
-  const std::string text = absl::StrCat(option.help, " Expects ", option.expected, "; default ",
+  const std::string text = absl::StrCat(HelpOf(option), " Expects ", option.expected, "; default ",
                                         option.format(Config()), ".");
   return absl::StrJoin(Wrap(text, kHelpWidth - kHelpIndent), "\n");
 }
@@ -90,8 +90,8 @@ absl::Status UnknownArgument(const CLI::App& app, const std::string& argument) {
       absl::StrCat("unknown argument ", Quote(name.substr(0, 80)), Suggestion(name, known)));
 }
 
-// The arguments after the program's name, last first, as CLI11 takes them; "--flag=" becomes a flag
-// and an empty value, which CLI11 would find missing.
+// Returns the arguments after the program's name, last first, as CLI11 takes them. "--flag="
+// becomes a flag and an empty value, which CLI11 would find missing.
 std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) {
@@ -104,7 +104,7 @@ std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
   return arguments;
 }
 
-// The help text when it was asked for.
+// Returns the help text if it was asked for.
 absl::StatusOr<std::optional<std::string>> ParseFlags(int argc, const char* const* argv,
                                                       Flags* flags) {
   CLI::App app(kDescription, "sluiced");
@@ -195,7 +195,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
   Origins origins;
   absl::Status status = LoadAll(flags, getenv, &line.config, &origins);
   if (!status.ok()) return status;
-  // Without the rules across options, so that it helps to find what breaks one.
+  // Comes before the rules across options are checked, so that it helps to find what breaks one.
   if (flags.print_config) return Print(RenderEffectiveConfig(line.config, origins));
   status = ValidateConfig(line.config, origins);
   if (status.ok() && flags.check) status = CheckModelDirectories(line.config, origins);

@@ -1,4 +1,4 @@
-// sluiced's command line: what to do, and with which configuration.
+// The command line of sluiced: what it shall do, and with which configuration.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ struct CommandLine {
   std::string text;
 };
 
-// `getenv` is std::getenv or a fake; a variable that is set but empty counts. Errors name the flag,
-// the environment variable or file and line, the option and the limit; the caller prints them and
-// exits 2.
+// `getenv` is std::getenv or a fake; a variable that is set but empty counts. An error names the
+// flag, the environment variable or file and line, the option and the limit; the caller prints it
+// and exits with status 2.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
 //   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the

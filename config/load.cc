@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -13,33 +12,16 @@
 #include "absl/strings/str_split.h"
 #include "base/text_wrap.h"
 #include "config/yaml_document.h"
+#include "server/common/option_specs.h"
 
 namespace sluice {
 namespace {
 
-constexpr Name kModelName{128};
-constexpr Integer kModelVersion{1, std::numeric_limits<int32_t>::max()};
-constexpr absl::string_view kPathExpected =
-    "a path of 1 to 4096 bytes of UTF-8 without control characters";
-
-bool ParsePath(absl::string_view text, std::string* path) {
-  return !text.empty() && Path{}.Parse(text, path);
-}
-
-// A key of the file's, fit for a message.
+// Returns a key of the file, fit for a message.
 std::string Shown(const std::string& key) { return absl::CHexEscape(key.substr(0, 80)); }
 
 std::string Got(const YamlNode& node) {
-  switch (node.kind) {
-    case YamlNode::Kind::kNull:
-      return "nothing";
-    case YamlNode::Kind::kList:
-      return "a list";
-    case YamlNode::Kind::kMap:
-      return "a map";
-    case YamlNode::Kind::kScalar:
-      break;
-  }
+  if (node.kind != YamlNode::Kind::kScalar) return std::string(NameOf(node.kind));
   return Quote(node.scalar.substr(0, 80));
 }
 
@@ -95,7 +77,8 @@ class Loader {
     return SetOption(option, text, At(node), config_, origins_);
   }
 
-  // Each item is tried by itself first, so that an error has the line of the item.
+  // Returns the items separated by commas. Tries each by itself first, so that an error has the
+  // line of the item.
   absl::StatusOr<std::string> LoadItems(const Option& option, const YamlNode& list) {
     std::vector<absl::string_view> items;
     for (const YamlNode& item : list.children) {
@@ -134,23 +117,15 @@ class Loader {
   absl::Status LoadModelField(const YamlNode& field, const std::string& model_path,
                               ModelSpec* model) {
     const std::string path = absl::StrCat(model_path, ".", Shown(field.key));
-    const bool scalar = field.kind == YamlNode::Kind::kScalar;
-    std::string expected;
-    if (field.key == "name") {
-      if (scalar && kModelName.Parse(field.scalar, &model->name)) return absl::OkStatus();
-      expected = kModelName.Expected();
-    } else if (field.key == "path") {
-      if (scalar && ParsePath(field.scalar, &model->path)) return absl::OkStatus();
-      expected = std::string(kPathExpected);
-    } else if (field.key == "version") {
-      if (scalar && kModelVersion.Parse(field.scalar, &model->version)) return absl::OkStatus();
-      expected = kModelVersion.Expected();
-    } else {
-      return ErrorAt(
-          field, path,
-          absl::StrCat("unknown key", Suggestion(field.key, {"name", "path", "version"})));
+    std::vector<std::string> known;
+    for (const OptionSpec<ModelSpec>& spec : OptionSpecs<ModelSpec>()) {
+      known.push_back(spec.path);
+      if (field.key != spec.path) continue;
+      const bool scalar = field.kind == YamlNode::Kind::kScalar;
+      if (scalar && spec.parse(field.scalar, model)) return absl::OkStatus();
+      return ErrorAt(field, path, Expected(spec.expected, field));
     }
-    return ErrorAt(field, path, Expected(expected, field));
+    return ErrorAt(field, path, absl::StrCat("unknown key", Suggestion(field.key, known)));
   }
 
   const std::string& file_;
@@ -191,16 +166,18 @@ absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::stri
       absl::StrSplit(halves.first, absl::MaxSplits(':', 1));
   const bool versioned = absl::StrContains(halves.first, ':');
   ModelSpec model;
-  const auto error = [&](const std::string& expected) {
+  const auto set = [&](absl::string_view member, absl::string_view value,
+                       absl::string_view heading) {
+    const OptionSpec<ModelSpec>& spec = OptionSpecOf<ModelSpec>(member);
+    if (spec.parse(value, &model)) return absl::OkStatus();
     return ConfigError(origin, "models",
-                       absl::StrCat("expected NAME=DIR or NAME:VERSION=DIR with ", expected,
-                                    ", got ", Quote(text.substr(0, 80))));
+                       absl::StrCat("expected NAME=DIR or NAME:VERSION=DIR with ", heading,
+                                    spec.expected, ", got ", Quote(text.substr(0, 80))));
   };
-  if (!kModelName.Parse(name.first, &model.name)) return error(kModelName.Expected());
-  if (versioned && !kModelVersion.Parse(name.second, &model.version)) {
-    return error(absl::StrCat("VERSION ", kModelVersion.Expected()));
-  }
-  if (!ParsePath(halves.second, &model.path)) return error(std::string(kPathExpected));
+  absl::Status status = set("name", name.first, "");
+  if (status.ok() && versioned) status = set("version", name.second, "VERSION ");
+  if (status.ok()) status = set("path", halves.second, "");
+  if (!status.ok()) return status;
   return model;
 }
 

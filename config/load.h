@@ -1,4 +1,4 @@
-// Configuration from files and from single values, with where each came from.
+// Reads the configuration from files and from single values, and records where each came from.
 #pragma once
 
 #include <string>
@@ -11,16 +11,17 @@
 
 namespace sluice {
 
-// Sets what the YAML text names and leaves the rest alone. The text is strict: an unknown or
-// duplicate key, a wrong type or an out-of-range value is InvalidArgument "FILE:LINE: KEY:
-// PROBLEM". Relative model paths start at `file`'s directory.
+// Sets the options that the YAML text names and leaves the others alone. Relative model paths start
+// at `file`'s directory. Returns InvalidArgument "FILE:LINE: KEY: PROBLEM" for an unknown or
+// duplicate key, a wrong type or a value out of its range.
 absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* config,
                       Origins* origins);
 
-// Reads the file, at most kMaxYamlBytes of it, for LoadYaml. NotFound and the like name the file.
+// Reads the file, at most kMaxYamlBytes of it, for LoadYaml. An error such as NotFound names the
+// file.
 absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins);
 
-// "NAME=DIR" or "NAME:VERSION=DIR"; `origin` is for the error.
+// Reads "NAME=DIR" or "NAME:VERSION=DIR"; `origin` is for the error.
 absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::string& origin);
 
 }  // namespace sluice

@@ -5,7 +5,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "config/option_table.h"
+#include "engine/option_specs.h"
+#include "server/common/option_specs.h"
 
 namespace sluice {
 namespace {
@@ -20,24 +21,52 @@ std::string Excerpt(absl::string_view text) {
 
 }  // namespace
 
-std::string Option::Flag() const {
-  return absl::StrCat("--", absl::StrReplaceAll(path, {{"_", "-"}}));
+template <>
+const std::vector<OptionSpec<Config>>& OptionSpecs<Config>() {
+  using S = Config;
+  static const auto& specs = *new auto(SpecsOfAllMembers<S>({
+      NoOption<S>(),  // models: a list of ModelSpec, which has specs of its own
+      Live(SLUICE_OPTION(model_repository, Path{},
+                         "Directory of models to serve beside the list: NAME/config.json, or "
+                         "NAME/VERSION/config.json with numbers, of which the highest is loaded; "
+                         "others can be loaded by name at the admin address. Nothing outside it is "
+                         "opened, wherever links lead. A relative path starts at the working "
+                         "directory. Empty: there is none.")),
+      SLUICE_OPTION(device, DeviceName{},
+                    "The device that computes. auto: the first GPU, where this build and this host "
+                    "have one, else the CPU. cuda:N: that GPU; where the build lacks CUDA, or the "
+                    "host the driver or the GPU, the daemon does not start. Its label is on every "
+                    "metric."),
+      SLUICE_SECTION(engine),
+      SLUICE_SECTION(cpu),
+      SLUICE_SECTION(cuda),
+      SLUICE_SECTION(server),
+  }));
+  return specs;
 }
 
 std::string Option::Environment() const {
   return absl::StrCat("SLUICE_", absl::AsciiStrToUpper(absl::StrReplaceAll(path, {{".", "_"}})));
 }
 
+std::string HelpOf(const Option& option) {
+  return absl::StrCat(option.help, option.live ? " A reload applies it." : "");
+}
+
 const std::vector<Option>& Options() {
-  static const auto& table = *new std::vector<Option>(BuildOptionTable());
-  return table;
+  static const auto& options = *new auto([] {
+    std::vector<Option> all;
+    for (const OptionSpec<Config>& spec : OptionSpecs<Config>()) all.push_back({spec});
+    return all;
+  }());
+  return options;
 }
 
 const Option* FindOption(absl::string_view path) {
-  const auto& table = Options();
-  const auto found = std::find_if(table.begin(), table.end(),
+  const auto& all = Options();
+  const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const Option& option) { return option.path == path; });
-  return found == table.end() ? nullptr : &*found;
+  return found == all.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> KeysUnder(absl::string_view section) {

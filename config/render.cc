@@ -23,7 +23,7 @@ constexpr absl::string_view kPreamble =
 # Every option can also be given as a flag or in the environment: engine.batch.max_batch_tokens is
 # --engine.batch.max-batch-tokens and SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS. A flag wins over the
 # environment, that over this file, and this file over the default. An unknown or duplicate key, a
-# wrong type or a value out of its range is an error. Options that say so are applied by a reload, the
+# wrong type or a value out of its range is an error. A reload applies the options that say so; the
 # others need a restart.
 
 # The models to serve, each with a name (A-Z a-z 0-9 _ . -, at most 128), the path of its directory
@@ -41,8 +41,8 @@ models: []
 using OptionWriter = std::function<void(const Option& option, const std::string& indent,
                                         absl::string_view key, std::string* out)>;
 
-// Calls `write` for each option below the headings of its sections; `gap` goes before an outermost
-// section.
+// Calls `write` for each option below the headings of its sections. `gap` is written before each
+// outermost section.
 void WriteSections(absl::string_view gap, const OptionWriter& write, std::string* out) {
   std::vector<std::string> open;
   for (const Option& option : Options()) {
@@ -97,7 +97,7 @@ std::string RenderDefaultConfig() {
         std::string limits = absl::StrCat(option.expected, "; default ", value, ".");
         limits[0] = absl::ascii_toupper(limits[0]);
         if (indent.empty()) absl::StrAppend(text, "\n");
-        for (const std::string& paragraph : {option.help, limits}) {
+        for (const std::string& paragraph : {HelpOf(option), limits}) {
           for (const std::string& line : Wrap(paragraph, kWidth - indent.size() - 2)) {
             absl::StrAppend(text, indent, "# ", line, "\n");
           }

@@ -1,4 +1,4 @@
-// A configuration as YAML that LoadYaml reads back.
+// Writes a configuration as YAML that LoadYaml reads back.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace sluice {
 
-// Each value with its origin as a comment.
+// Returns each value with its origin as a comment.
 std::string RenderEffectiveConfig(const Config& config, const Origins& origins);
 
-// All options at their defaults, each with its effect, type, unit, range and default:
-// config/sluice.yaml is this text.
+// Returns all options at their defaults, each with its effect, type, unit, range and default. The
+// file config/sluice.yaml is this text.
 std::string RenderDefaultConfig();
 
 }  // namespace sluice

@@ -74,7 +74,7 @@ absl::Status ValidateFiles(const Config& config, const Origins& origins) {
   return absl::OkStatus();
 }
 
-// Port 0 is another one each time.
+// Two addresses with port 0 do not clash: the system picks a free one for each.
 absl::Status ValidateAddresses(const Config& config, const Origins& origins) {
   std::map<std::string, absl::string_view> taken;
   for (const char* path : {"server.grpc.address", "server.metrics.address", "server.admin.address",

@@ -1,4 +1,4 @@
-// Rules that span several options, for a configuration whose single values are in their ranges.
+// Checks the rules that span several options. Requires that each value is in its range.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,13 +7,13 @@
 
 namespace sluice {
 
-// InvalidArgument "ORIGIN: PATH: PROBLEM": no models, two models with one name and version, a fixed
-// ladder that is empty, unordered or above the maximum, sizes, files or addresses that contradict
-// others.
+// Returns InvalidArgument "ORIGIN: PATH: PROBLEM" if there are no models, two models have the same
+// name and version, a fixed ladder is empty, unordered or above the maximum, or sizes, files or
+// addresses contradict others.
 absl::Status ValidateConfig(const Config& config, const Origins& origins);
 
-// Looks for each model's directory and its config.json; nothing is loaded. NotFound names the first
-// that is missing.
+// Looks for each model's directory and its config.json; loads nothing. Returns NotFound with the
+// first that is missing.
 absl::Status CheckModelDirectories(const Config& config, const Origins& origins);
 
 }  // namespace sluice

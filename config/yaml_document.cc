@@ -12,8 +12,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/option_value.h"
 #include "base/utf8.h"
-#include "config/value.h"
 
 namespace sluice {
 namespace {
@@ -22,7 +22,8 @@ absl::Status ErrorAt(const std::string& file, int line, absl::string_view proble
   return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": ", problem));
 }
 
-// yaml-cpp takes a NUL for the end of the file, ignoring what follows, and guesses encodings.
+// Refuses what yaml-cpp would misread: it takes a NUL for the end of the file, ignoring the rest,
+// and guesses encodings.
 absl::Status CheckText(absl::string_view text, const std::string& file) {
   const auto control = std::find_if(text.begin(), text.end(), [](unsigned char c) {
     return absl::ascii_iscntrl(c) && c != '\n' && c != '\r' && c != '\t';
@@ -36,8 +37,8 @@ absl::Status CheckText(absl::string_view text, const std::string& file) {
                                : "text that is not UTF-8");
 }
 
-// Builds the tree from the parser's events. After the first error further events are ignored: the
-// text is bounded, and throwing through the parser is not ours to do.
+// Builds the tree from the parser's events. After the first error further events are ignored, as an
+// exception must not pass through the parser, and the text is bounded.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& file) : file_(file) {}
@@ -98,7 +99,7 @@ class TreeBuilder : public YAML::EventHandler {
     key_line_ = mark.line + 1;
   }
 
-  // nullptr after an error.
+  // Returns nullptr after an error.
   YamlNode* Add(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 YamlNode::Kind kind, const std::string& scalar) {
     if (ExpectsKey()) Fail(mark, "a key must be plain text");
@@ -130,10 +131,10 @@ class TreeBuilder : public YAML::EventHandler {
   const std::string& file_;
   absl::Status status_;
   YamlNode root_;
-  // The path from the root to what is being filled. A node's siblings are complete, so no vector
-  // that holds one of these grows meanwhile.
+  // The path from the root to the node that is being filled. A node's siblings before it are
+  // complete, so no vector that holds one of these nodes grows meanwhile.
   std::vector<YamlNode*> open_;
-  std::optional<std::string> key_;  // whose value comes next
+  std::optional<std::string> key_;  // its value comes next
   int key_line_ = 0;
 };
 
@@ -157,7 +158,7 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& fi
     }
   } catch (const YAML::Exception& error) {
     if (!builder.status().ok()) return builder.status();
-    // What it quotes of the text may be cut anywhere.
+    // The message may quote text that is cut within a character.
     return ErrorAt(file, error.mark.line + 1, absl::CHexEscape(error.msg));
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.what()));

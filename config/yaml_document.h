@@ -1,5 +1,5 @@
 // A bounded reader of YAML for configuration files: UTF-8 without control characters, no anchors,
-// aliases, tags, duplicate keys or second documents, so that what a file says can be read off it.
+// aliases, tags, duplicate keys or second documents, so that a file means what a reader sees in it.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/enum_names.h"
 
 namespace sluice {
 
@@ -16,14 +17,20 @@ inline constexpr size_t kMaxYamlEntries = 1024;  // of one list or map
 
 struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
+
   Kind kind = Kind::kNull;
-  int line = 1;        // of its key, or of itself where it has none
+  int line = 1;        // of its key, or of itself if it has none
   std::string key;     // in a map
   std::string scalar;  // as text; quotes are gone
   std::vector<YamlNode> children;
 };
+constexpr auto EnumNamesOf(YamlNode::Kind) {
+  using enum YamlNode::Kind;
+  return EnumNameTable<YamlNode::Kind>(
+      {{kNull, "nothing"}, {kScalar, "a value"}, {kList, "a list"}, {kMap, "a map"}});
+}
 
-// The document's root; a null node for an empty text. InvalidArgument "FILE:LINE: ...".
+// Returns the document's root, a null node for an empty text, or InvalidArgument "FILE:LINE: ...".
 absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& file);
 
 }  // namespace sluice

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "base/enum_names.h"
 #include "engine/bucket.h"
 #include "engine/model/model.h"
 #include "engine/request.h"
@@ -26,8 +27,16 @@ enum class Lookup {
   kMissGuard,         // the sizes fit but a constraint of an op does not hold (top-k needs n >= k)
   kMissMemory,        // memory did not suffice to prepare it; its ops were launched one by one
 };
-// "hit", "not_captured", "evicted", "over_capacity", "guard", "memory"
-std::string_view LookupName(Lookup lookup);
+constexpr auto EnumNamesOf(Lookup) {
+  using enum Lookup;
+  return EnumNameTable<Lookup>({{kHit, "hit"},
+                                {kMissNotCaptured, "not_captured"},
+                                {kMissEvicted, "evicted"},
+                                {kMissOverCapacity, "over_capacity"},
+                                {kMissGuard, "guard"},
+                                {kMissMemory, "memory"}});
+}
+inline std::string_view LookupName(Lookup lookup) { return NameOf(lookup); }
 
 // The statistics of a bucket at one point in time.
 struct BucketStats {

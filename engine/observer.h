@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "base/enum_names.h"
 #include "engine/backend.h"
 #include "engine/engine_stats.h"
 #include "engine/request.h"
@@ -50,7 +51,17 @@ enum class Rejection {
   kTooLarge,
   kUnknownModel,
 };
-std::string_view RejectionName(Rejection rejection);
+constexpr auto EnumNamesOf(Rejection) {
+  using enum Rejection;
+  return EnumNameTable<Rejection>({{kQueueFull, "queue_full"},
+                                   {kDraining, "draining"},
+                                   {kHung, "hung"},
+                                   {kDeadline, "deadline"},
+                                   {kDeadlineUnreachable, "deadline_unreachable"},
+                                   {kTooLarge, "too_large"},
+                                   {kUnknownModel, "unknown_model"}});
+}
+inline std::string_view RejectionName(Rejection rejection) { return NameOf(rejection); }
 
 // Called from engine threads and submitting threads. Implementations are thread-safe and quick, do
 // not call the engine, and override the methods whose events they need: all others do nothing.

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "base/enum_names.h"
 #include "engine/model/model.h"
 #include "engine/schedule_values.h"
 #include "kernels/sampling.h"
@@ -131,8 +132,11 @@ struct GeneratedToken {
   const float* top_scores = nullptr;
 };
 
-enum class FinishReason { kNone, kLength, kStop };       // kStop: see StopRules
-std::string_view FinishReasonName(FinishReason reason);  // "", "length", "stop"
+enum class FinishReason { kNone, kLength, kStop };  // kStop: see StopRules
+constexpr auto EnumNamesOf(FinishReason) {
+  using enum FinishReason;
+  return EnumNameTable<FinishReason>({{kNone, ""}, {kLength, "length"}, {kStop, "stop"}});
+}
 
 // What is not a token. Vectors are empty unless asked for.
 struct Reply {

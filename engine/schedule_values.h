@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "engine/bucket.h"
 
 namespace sluice {
@@ -23,14 +23,24 @@ enum class Trigger {
   kIdle,      // waiting would gain nothing
   kDrain,     // the model is draining
 };
-std::string_view TriggerName(Trigger trigger);  // "full", "delay", "deadline", "idle", "drain"
+constexpr auto EnumNamesOf(Trigger) {
+  using enum Trigger;
+  return EnumNameTable<Trigger>({{kFull, "full"},
+                                 {kDelay, "delay"},
+                                 {kDeadline, "deadline"},
+                                 {kIdle, "idle"},
+                                 {kDrain, "drain"}});
+}
 
 // The reason for which no batch is launched.
 enum class WaitReason {
   kEmpty,    // nothing waits
   kCompany,  // the arrivals expected until then save more device time than the delay costs
 };
-std::string_view WaitReasonName(WaitReason reason);  // "empty", "company"
+constexpr auto EnumNamesOf(WaitReason) {
+  using enum WaitReason;
+  return EnumNameTable<WaitReason>({{kEmpty, "empty"}, {kCompany, "company"}});
+}
 
 // The rate at which sequences arrive: a decayed estimate, all 0 if unknown.
 struct ArrivalRate {

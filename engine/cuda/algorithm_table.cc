@@ -24,11 +24,6 @@ constexpr int64_t kMostWidth = 1 << 24;
 constexpr size_t kMostNameBytes = 128;
 constexpr size_t kMostNoteBytes = 256;
 constexpr size_t kWordDigits = 16;
-constexpr const char* kActivationNames[] = {"none", "relu", "gelu_tanh"};
-
-const char* NameOf(DenseActivation activation) {
-  return kActivationNames[static_cast<int>(activation)];
-}
 
 DenseShape ReadShape(ObjectReader* layer) {
   DenseShape shape = {};
@@ -38,8 +33,7 @@ DenseShape ReadShape(ObjectReader* layer) {
   shape.bias = layer->Boolean("bias", false);
   shape.accumulate = layer->Boolean("accumulate", false);
   shape.head = layer->Boolean("head", false);
-  shape.activation = static_cast<DenseActivation>(
-      layer->Choice("activation", {kActivationNames[0], kActivationNames[1], kActivationNames[2]}));
+  shape.activation = layer->Enum<DenseActivation>("activation");
   return shape;
 }
 
@@ -164,7 +158,7 @@ std::string ToString(const DenseShape& shape) {
       shape.k, " x ", shape.n, shape.half ? " bf16" : " f32", shape.bias ? ", bias" : "",
       shape.accumulate ? ", accumulate" : "", shape.head ? ", head" : "");
   if (shape.activation != DenseActivation::kNone) {
-    absl::StrAppend(&text, ", ", NameOf(shape.activation));
+    absl::StrAppend(&text, ", ", std::string(NameOf(shape.activation)));
   }
   return text;
 }

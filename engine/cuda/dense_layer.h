@@ -10,12 +10,19 @@
 #include <cstdint>
 #include <string>
 
+#include "base/enum_names.h"
+
 namespace sluice {
 
 class DeviceStream;
 
 // The functions f of kernels/activation_kind.h that a library has.
 enum class DenseActivation { kNone, kRelu, kGeluTanh };
+constexpr auto EnumNamesOf(DenseActivation) {
+  using enum DenseActivation;
+  return EnumNameTable<DenseActivation>(
+      {{kNone, "none"}, {kRelu, "relu"}, {kGeluTanh, "gelu_tanh"}});
+}
 
 // The key by which an algorithm is chosen. It does not contain the number of rows, because the bits
 // of a row must not depend on other rows.

@@ -116,11 +116,11 @@ JournalEntry ReadDecide(ObjectReader* reader) {
       .launch = reader->Boolean("launch", false),
       .size = {.tokens = tokens, .sequences = sequences, .longest = longest},
       .bucket = ReadBucket(reader),
-      .trigger = static_cast<Trigger>(
-          reader->Integer("trigger", 0, static_cast<int64_t>(Trigger::kDrain))),
+      .trigger =
+          static_cast<Trigger>(reader->Integer("trigger", 0, std::ssize(kNamesOf<Trigger>) - 1)),
       .wait_until = Time(reader, "until"),
       .wait_reason = static_cast<WaitReason>(
-          reader->Integer("reason", 0, static_cast<int64_t>(WaitReason::kCompany))),
+          reader->Integer("reason", 0, std::ssize(kNamesOf<WaitReason>) - 1)),
   };
   for (const int64_t ticket : reader->Integers("batch", 0, kMostTime)) {
     decide.tickets.push_back(static_cast<uint64_t>(ticket));

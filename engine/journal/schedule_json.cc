@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "engine/option_specs.h"
 
 namespace sluice {
 namespace {
@@ -18,12 +19,7 @@ constexpr int64_t kMostSequences = 1 << 16;
 constexpr size_t kMostBuckets = 4096;
 constexpr size_t kMostText = 4096;
 
-// These names are in the order of the enums.
-constexpr std::initializer_list<const char*> kPolicies = {"cut_and_fill", "fifo_packed",
-                                                          "padded_buckets", "static_padded"};
-constexpr std::initializer_list<const char*> kPaddings = {"zeros", "edge", "reflect", "adaptive"};
-
-// Reads `count` finite numbers that are not negative.
+// Returns `count` finite numbers that are not negative.
 std::vector<double> Numbers(const json& object, const std::string& key, size_t count,
                             absl::Status* status) {
   std::vector<double> numbers(count);
@@ -73,6 +69,24 @@ json Rows(const double (&matrix)[kCostTerms][kCostTerms]) {
     for (double value : row) all.push_back(value);
   }
   return all;
+}
+
+// Returns the option's value in the object; after an error, which goes to the reader, any value
+// within its range. A missing number is an error; a missing switch or word is as in `defaults`.
+OptionValue ReadOption(const OptionSpec<BatchOptions>& spec, const BatchOptions& defaults,
+                       ObjectReader* reader) {
+  if (spec.integer.has_value()) {
+    return reader->Integer(spec.path, spec.integer->min, spec.integer->max);
+  }
+  if (spec.real.has_value()) return reader->Number(spec.path, spec.real->min, spec.real->max);
+  OptionValue value = spec.get(defaults);
+  if (bool* const on = std::get_if<bool>(&value)) {
+    *on = reader->Boolean(spec.path, *on);
+  } else if (reader->Has(spec.path)) {
+    const std::vector<std::string_view> words(spec.words.begin(), spec.words.end());
+    value = spec.words[static_cast<size_t>(reader->Choice(spec.path, words))];
+  }
+  return value;
 }
 
 }  // namespace
@@ -151,32 +165,22 @@ absl::StatusOr<CostState> CostsFromJson(const json& object) {
 }
 
 json BatchOptionsToJson(const BatchOptions& options) {
-  return {{"policy", kPolicies.begin()[static_cast<int>(options.policy)]},
-          {"max_batch_tokens", options.max_batch_tokens},
-          {"max_batch_sequences", options.max_batch_sequences},
-          {"max_queue_delay_us", options.max_queue_delay_us},
-          {"max_overtakes", options.max_overtakes},
-          {"prefill_tokens", options.prefill_tokens},
-          {"continuous", options.continuous},
-          {"priority_step_us", options.priority_step_us},
-          {"padding", kPaddings.begin()[static_cast<int>(options.padding)]}};
+  json object;
+  for (const OptionSpec<BatchOptions>& spec : OptionSpecs<BatchOptions>()) {
+    std::visit([&](const auto& value) { object[spec.path] = value; }, spec.get(options));
+  }
+  return object;
 }
 
 absl::StatusOr<BatchOptions> BatchOptionsFromJson(const json& object) {
   absl::Status status;
   ObjectReader reader(object, "batch.", &status);
   BatchOptions options;
-  options.policy = static_cast<PolicyKind>(reader.Choice("policy", kPolicies));
-  options.max_batch_tokens =
-      static_cast<int32_t>(reader.Integer("max_batch_tokens", 0, kMostTokens));
-  options.max_batch_sequences =
-      static_cast<int32_t>(reader.Integer("max_batch_sequences", 1, kMostSequences));
-  options.max_queue_delay_us = reader.Integer("max_queue_delay_us", 0, 10'000'000);
-  options.max_overtakes = static_cast<int32_t>(reader.Integer("max_overtakes", 0, 1'000'000));
-  options.prefill_tokens = static_cast<int32_t>(reader.Integer("prefill_tokens", 0, kMostTokens));
-  options.continuous = reader.Boolean("continuous", true);
-  options.priority_step_us = reader.Integer("priority_step_us", 0, 3'600'000'000);
-  options.padding = static_cast<PaddingKind>(reader.Choice("padding", kPaddings));
+  for (const OptionSpec<BatchOptions>& spec : OptionSpecs<BatchOptions>()) {
+    if (!spec.set(ReadOption(spec, options, &reader), &options)) {
+      reader.Fail(spec.path, absl::StrCat("is not ", spec.expected));
+    }
+  }
   if (!status.ok()) return status;
   return options;
 }

@@ -17,8 +17,8 @@ namespace sluice {
 
 // Returns {"tokens": [..], "sequences": [..], "positions": [..]}, lists of one length.
 nlohmann::json BucketsToJson(std::span<const Bucket> buckets);
-// Returns InvalidArgument unless `object` has these keys with values that a Ladder accepts and at
-// most 4096 buckets.
+// Returns InvalidArgument unless `object` has these keys with the buckets of a Ladder, at most
+// 4096.
 absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 
 // Returns {"law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above with
@@ -26,11 +26,11 @@ absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 nlohmann::json CostsToJson(const CostState& costs);
 absl::StatusOr<CostState> CostsFromJson(const nlohmann::json& object);
 
-// Returns an object whose keys are those of the configuration file.
+// The keys, words and ranges are those of the options' specs; numbers are plain.
 nlohmann::json BatchOptionsToJson(const BatchOptions& options);
 absl::StatusOr<BatchOptions> BatchOptionsFromJson(const nlohmann::json& object);
 
-// Returns the string at `key`, or InvalidArgument if it is absent or longer than 4096 bytes.
+// Returns the string at `key`, or InvalidArgument if there is none or it is longer than 4096 bytes.
 absl::StatusOr<std::string> StringFromJson(const nlohmann::json& object, const std::string& key);
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/option_specs.h"
 
 namespace sluice {
 namespace {
@@ -91,13 +92,13 @@ Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& lim
 }
 
 absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLimits& limits) {
-  if (options.max_buckets < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_buckets is ", options.max_buckets, ", must be at least 1"));
-  }
-  if (options.min_tokens < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("min_tokens is ", options.min_tokens, ", must be at least 1"));
+  for (const auto& [path, value] : {std::pair("max_buckets", options.max_buckets),
+                                    std::pair("min_tokens", options.min_tokens)}) {
+    const OptionSpec<LadderOptions>& spec = OptionSpecOf<LadderOptions>(path);
+    if (!spec.integer->Contains(value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " is ", value, ", expected ", spec.expected));
+    }
   }
   SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> capacities,
                           MakeLadderStrategy(options)->Capacities(limits));

@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "engine/option_specs.h"
 
 namespace sluice {
 namespace {
 
-constexpr double kMaxRatio = 16.0;
 constexpr double kMemoryOptimalRatio = 1.5;
 // The most steps that hardware_aware divides an octave into.
 constexpr int32_t kMaxStepsPerOctave = 64;
@@ -48,9 +48,10 @@ class GeometricStrategy : public LadderStrategy {
       : ratio_(ratio), floor_(floor), cap_(cap) {}
 
   absl::StatusOr<std::vector<int32_t>> Capacities(const LadderLimits& limits) const override {
-    if (!(ratio_ > 1.0 && ratio_ <= kMaxRatio)) {
+    const OptionSpec<LadderOptions>& spec = OptionSpecOf<LadderOptions>("ratio");
+    if (!spec.real->Contains(ratio_)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("ratio is ", ratio_, ", must be within (1, ", kMaxRatio, "]"));
+          absl::StrCat("ratio is ", ratio_, ", expected ", spec.expected));
     }
     if (cap_ != 0 && cap_ < floor_) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -133,7 +133,7 @@ void ReadPositionWise(ObjectReader& extensions, ModelConfig& config) {
   }
   if (!extensions.Has("position_wise")) return;
   position_wise.max_positions = object.Integer("max_positions", 1, kMaxModelPositions);
-  position_wise.bias = static_cast<PositionWiseBias>(object.Choice("bias", {"none", "e", "le"}));
+  position_wise.bias = object.Enum<PositionWiseBias>("bias");
   config.max_positions = std::min(config.max_positions, position_wise.max_positions);
 }
 
@@ -141,7 +141,7 @@ void ReadXsa(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("xsa");
   object.AllowOnly({"layers", "form", "eps", "gate"});
   config.xsa.layers = object.Flags("layers", config.layers);
-  config.xsa.form = static_cast<XsaConfig::Form>(object.Choice("form", {"norm", "squared"}));
+  config.xsa.form = object.Enum<XsaConfig::Form>("form");
   config.xsa.eps = static_cast<float>(object.Number("eps", 1e-12, 1.0, 1e-6));
   config.xsa.gate = object.Choice("gate", {"none", "tanh"}) == 1;
 }
@@ -149,15 +149,14 @@ void ReadXsa(ObjectReader& extensions, ModelConfig& config) {
 void ReadInput(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("input");
   object.AllowOnly({"kind", "width", "adapter", "bias"});
-  config.input = static_cast<InputKind>(object.Choice("kind", {"ids", "embeds", "both"}));
+  config.input = object.Enum<InputKind>("kind");
   if (config.input == InputKind::kIds) {
     for (const char* key : {"width", "adapter", "bias"}) {
       if (object.Has(key)) object.Fail(key, "needs kind \"embeds\" or \"both\"");
     }
     return;
   }
-  config.input_adapter =
-      static_cast<InputAdapter>(object.Choice("adapter", {"none", "dense", "position_wise"}));
+  config.input_adapter = object.Enum<InputAdapter>("adapter");
   config.input_width = object.Integer("width", 1, kMaxWidth, config.hidden_size);
   config.input_adapter_bias = object.Boolean("bias", false);
   if (config.input_adapter_bias && config.input_adapter != InputAdapter::kDense) {

@@ -61,8 +61,21 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/enum_names.h"
 #include "engine/model/serving_config.h"
 #include "kernels/activation_kind.h"
+
+// Beside its user, as CUDA's compiler reads activation_kind.h.
+namespace sluice::kernels {
+constexpr auto EnumNamesOf(Activation) {
+  using enum Activation;
+  return EnumNameTable<Activation>({{kSilu, "silu"},
+                                    {kGelu, "gelu"},
+                                    {kGeluTanh, "gelu_tanh"},
+                                    {kRelu, "relu"},
+                                    {kSquaredRelu, "squared_relu"}});
+}
+}  // namespace sluice::kernels
 
 namespace sluice {
 
@@ -72,6 +85,11 @@ enum class Projection { kQ, kK, kV, kO, kGate, kUp, kDown };
 inline constexpr int kProjections = 7;
 
 enum class PositionWiseBias { kNone, kFeature, kPositionFeature };
+constexpr auto EnumNamesOf(PositionWiseBias) {
+  using enum PositionWiseBias;
+  return EnumNameTable<PositionWiseBias>(
+      {{kNone, "none"}, {kFeature, "e"}, {kPositionFeature, "le"}});
+}
 
 struct PositionWiseConfig {
   std::vector<bool> layers[kProjections];  // [layers] each: whether it is position-wise
@@ -91,8 +109,16 @@ struct XsaConfig {
 
   bool Any() const;
 };
+constexpr auto EnumNamesOf(XsaConfig::Form) {
+  using enum XsaConfig::Form;
+  return EnumNameTable<XsaConfig::Form>({{kNorm, "norm"}, {kSquared, "squared"}});
+}
 
 enum class PositionKind { kRope, kLearned, kNone };
+constexpr auto EnumNamesOf(PositionKind) {
+  using enum PositionKind;
+  return EnumNameTable<PositionKind>({{kRope, "rope"}, {kLearned, "learned"}, {kNone, "none"}});
+}
 
 struct RopeConfig {
   double theta = 10000.0;
@@ -109,12 +135,20 @@ struct RopeConfig {
 };
 
 enum class NormKind { kRms, kLayer };
+constexpr auto EnumNamesOf(NormKind) {
+  using enum NormKind;
+  return EnumNameTable<NormKind>({{kRms, "rms"}, {kLayer, "layer"}});
+}
 
 // The places of a layer's norms n around its branches f (attention, then the MLP):
 //   kPre:    x += f(n(x)), as GPT-2 and Llama
 //   kPost:   x = n(x + f(x)), as BERT
 //   kQuery:  y = n1(x); x = y + attention(q of y; k and v of x); x = n2(x); x += mlp(x), as SASRec
 enum class NormOrder { kPre, kPost, kQuery };
+constexpr auto EnumNamesOf(NormOrder) {
+  using enum NormOrder;
+  return EnumNameTable<NormOrder>({{kPre, "pre"}, {kPost, "post"}, {kQuery, "query"}});
+}
 
 struct NormConfig {
   NormKind kind = NormKind::kRms;
@@ -131,7 +165,17 @@ using kernels::Activation;
 
 // The prompts that a request may send.
 enum class InputKind { kIds, kEmbeds, kBoth };
+constexpr auto EnumNamesOf(InputKind) {
+  using enum InputKind;
+  return EnumNameTable<InputKind>({{kIds, "ids"}, {kEmbeds, "embeds"}, {kBoth, "both"}});
+}
+
 enum class InputAdapter { kNone, kDense, kPositionWise };
+constexpr auto EnumNamesOf(InputAdapter) {
+  using enum InputAdapter;
+  return EnumNameTable<InputAdapter>(
+      {{kNone, "none"}, {kDense, "dense"}, {kPositionWise, "position_wise"}});
+}
 
 struct ModelConfig {
   std::string architecture = "LlamaForCausalLM";  // the one of `architectures` that is known

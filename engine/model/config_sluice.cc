@@ -10,11 +10,11 @@ namespace {
 void ReadNorm(ObjectReader& extensions, NormConfig& norm) {
   ObjectReader object = extensions.Object("norm");
   object.AllowOnly({"kind", "eps", "weight", "bias", "order", "embedding", "final", "depth_scale"});
-  norm.kind = static_cast<NormKind>(object.Choice("kind", {"rms", "layer"}));
+  norm.kind = object.Enum<NormKind>("kind");
   norm.eps = static_cast<float>(object.Number("eps", 1e-20, 1.0, 1e-6));
   norm.weight = object.Boolean("weight", true);
   norm.bias = object.Boolean("bias", false);
-  norm.order = static_cast<NormOrder>(object.Choice("order", {"pre", "post", "query"}));
+  norm.order = object.Enum<NormOrder>("order");
   norm.embedding = object.Boolean("embedding", false);
   norm.final = object.Boolean("final", true);
   norm.depth_scale = object.Boolean("depth_scale", false);
@@ -33,7 +33,7 @@ void ReadRotation(ObjectReader& root, ObjectReader& object, ModelConfig& config)
 void ReadPositions(ObjectReader& root, ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("positions");
   object.AllowOnly({"kind", "dims", "reversed", "offset"});
-  config.positions = static_cast<PositionKind>(object.Choice("kind", {"rope", "learned", "none"}));
+  config.positions = object.Enum<PositionKind>("kind");
   if (config.positions == PositionKind::kRope) ReadRotation(root, object, config);
   if (config.positions == PositionKind::kLearned) {
     config.position_offset = object.Integer("offset", 0, kMaxWidth, 0);
@@ -62,8 +62,7 @@ void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
 void ReadMlp(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("mlp");
   object.AllowOnly({"activation", "gated"});
-  config.activation = static_cast<Activation>(
-      object.Choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "squared_relu"}));
+  config.activation = object.Enum<Activation>("activation");
   config.gated_mlp = object.Boolean("gated", true);
 }
 

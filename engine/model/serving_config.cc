@@ -8,7 +8,7 @@ namespace {
 
 Pooling ReadPooling(ObjectReader& object, Pooling fallback) {
   if (!object.Has("pooling")) return fallback;
-  return static_cast<Pooling>(object.Choice("pooling", {"mean", "cls", "last"}));
+  return object.Enum<Pooling>("pooling");
 }
 
 ClassifierConfig ReadClassifier(ObjectReader& extensions, const ModelConfig& config) {
@@ -43,10 +43,8 @@ ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const Mo
   if (config.architecture == "BertForSequenceClassification" && !extensions.Has("classifier")) {
     serving.classifier = ReadBertClassifier(root);
   }
-  serving.alignment =
-      static_cast<PositionAlignment>(extensions.Choice("position_alignment", {"start", "end"}));
-  serving.truncate =
-      static_cast<Truncation>(extensions.Choice("truncate", {"error", "left", "right"}));
+  serving.alignment = extensions.Enum<PositionAlignment>("position_alignment");
+  serving.truncate = extensions.Enum<Truncation>("truncate");
   return serving;
 }
 

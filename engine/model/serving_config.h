@@ -15,7 +15,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
+
+#include "base/enum_names.h"
 
 namespace sluice {
 
@@ -24,15 +27,27 @@ struct ModelConfig;
 
 // The states that make an embedding: the mean over all positions, the first one, or the last one.
 enum class Pooling { kMean, kCls, kLast };
-inline constexpr std::string_view kPoolingNames[] = {"mean", "cls", "last"};
+constexpr auto EnumNamesOf(Pooling) {
+  using enum Pooling;
+  return EnumNameTable<Pooling>({{kMean, "mean"}, {kCls, "cls"}, {kLast, "last"}});
+}
+inline constexpr std::span<const std::string_view> kPoolingNames = kNamesOf<Pooling>;
 
 // The treatment of a prompt that is too long: it is refused, or loses its first or its last tokens.
 enum class Truncation { kError, kLeft, kRight };
-inline constexpr std::string_view kTruncationNames[] = {"error", "left", "right"};
+constexpr auto EnumNamesOf(Truncation) {
+  using enum Truncation;
+  return EnumNameTable<Truncation>({{kError, "error"}, {kLeft, "left"}, {kRight, "right"}});
+}
+inline constexpr std::span<const std::string_view> kTruncationNames = kNamesOf<Truncation>;
 
 // The positions of a prompt of n tokens: 0 .. n - 1, or max_positions - n .. max_positions - 1, as
 // windows are filled from the right. The second leaves room for at most one generated token.
 enum class PositionAlignment { kStart, kEnd };
+constexpr auto EnumNamesOf(PositionAlignment) {
+  using enum PositionAlignment;
+  return EnumNameTable<PositionAlignment>({{kStart, "start"}, {kEnd, "end"}});
+}
 
 struct ClassifierConfig {
   int64_t labels = 0;  // 0 if there is none

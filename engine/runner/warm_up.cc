@@ -7,16 +7,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
+#include "engine/option_specs.h"
 #include "engine/schedule/scheduler.h"
 
 namespace sluice {
 namespace {
 
 constexpr int32_t kDefaultBatchTokens = 4096;
-constexpr int64_t kMostBatchTokens = 1 << 20;
 constexpr int64_t kMostPages = 1 << 26;
 
-// Tokens of the largest bucket, so that every sequence of the model fits it.
+// Returns the tokens of the largest bucket, so that every sequence of the model fits it.
 absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelConfig& config) {
   const int64_t limit = options.max_batch_tokens == 0
                             ? std::max<int64_t>(kDefaultBatchTokens, config.max_positions)
@@ -26,11 +26,12 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
         absl::StrCat("batch.max_batch_tokens is ", limit, ", below the model's max_positions of ",
                      config.max_positions, ": a sequence must fit in a batch"));
   }
-  if (limit < 1 || limit > kMostBatchTokens) {
+  const int64_t most = OptionSpecOf<BatchOptions>("max_batch_tokens").integer->max;
+  if (limit < 1 || limit > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("batch.max_batch_tokens (or the model's "
                      "max_positions) is ",
-                     limit, ", must be within [1, ", kMostBatchTokens, "]"));
+                     limit, ", must be within [1, ", most, "]"));
   }
   return static_cast<int32_t>(limit);
 }

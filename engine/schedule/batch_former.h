@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/enum_names.h"
 #include "engine/bucket.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"

@@ -55,22 +55,6 @@ bool HasAmx() {
 
 }  // namespace
 
-std::string_view ProfileName(Profile profile) {
-  switch (profile) {
-    case Profile::kPortableF32:
-      return "cpu-portable-f32";
-    case Profile::kAvx2F32:
-      return "cpu-avx2-f32";
-    case Profile::kAvx512F32:
-      return "cpu-avx512-f32";
-    case Profile::kAvx512Bf16:
-      return "cpu-avx512-bf16";
-    case Profile::kAmxBf16:
-      return "cpu-amx-bf16";
-  }
-  return "unknown";
-}
-
 bool ProfileSupported(Profile profile) {
   switch (profile) {
     case Profile::kPortableF32:

@@ -9,25 +9,35 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/enum_names.h"
 
 namespace sluice::kernels {
 
 enum class Profile {
-  kPortableF32,  // plain C++, no instruction set beyond x86-64 baseline; "cpu-portable-f32"
-  kAvx2F32,      // AVX2 + FMA; "cpu-avx2-f32"
-  kAvx512F32,    // AVX-512 F/BW/DQ/VL; "cpu-avx512-f32"
+  kPortableF32,  // plain C++, no instruction set beyond x86-64 baseline
+  kAvx2F32,      // AVX2 + FMA
+  kAvx512F32,    // AVX-512 F/BW/DQ/VL
   // As kAvx512F32, but where a matrix is stored as bf16, what it is multiplied with is rounded to bf16
   // (nearest, ties to even; denormals count as zero). Products are exact and summed in f32.
-  kAvx512Bf16,  // pairs of products by VDPBF16PS; "cpu-avx512-bf16"
-  kAmxBf16,     // by AMX's TDPBF16PS, whose order of summation is another; "cpu-amx-bf16"
+  kAvx512Bf16,  // pairs of products by VDPBF16PS
+  kAmxBf16,     // by AMX's TDPBF16PS, whose order of summation is another
 };
+
+constexpr auto EnumNamesOf(Profile) {
+  using enum Profile;
+  return EnumNameTable<Profile>({{kPortableF32, "cpu-portable-f32"},
+                                 {kAvx2F32, "cpu-avx2-f32"},
+                                 {kAvx512F32, "cpu-avx512-f32"},
+                                 {kAvx512Bf16, "cpu-avx512-bf16"},
+                                 {kAmxBf16, "cpu-amx-bf16"}});
+}
 
 // Each needs all instructions that those before it need.
 inline constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32,
                                         Profile::kAvx512F32, Profile::kAvx512Bf16,
                                         Profile::kAmxBf16};
 
-std::string_view ProfileName(Profile profile);
+inline std::string_view ProfileName(Profile profile) { return NameOf(profile); }
 
 // True when this machine can execute `profile`.
 bool ProfileSupported(Profile profile);

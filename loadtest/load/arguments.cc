@@ -78,13 +78,10 @@ void AddWhat(CLI::App* app, SessionOptions& options) {
 }
 
 void AddLoad(CLI::App* app, SessionOptions& options) {
-  const std::map<std::string, ArrivalKind> kinds = {{"exponential", ArrivalKind::kExponential},
-                                                    {"bursty", ArrivalKind::kBursty},
-                                                    {"constant", ArrivalKind::kConstant},
-                                                    {"trace", ArrivalKind::kTrace}};
+  std::map<std::string, ArrivalKind> kinds;
+  for (const auto& [kind, name] : kEnumNames<ArrivalKind>) kinds.emplace(name, kind);
   CLI::Validator kind_of_arrivals = CLI::CheckedTransformer(kinds);
-  kind_of_arrivals.description(
-      "");  // the help text names them, their numbers are nobody's business
+  kind_of_arrivals.description("");  // the help text names them; their numbers mean nothing
   WorkloadOptions& workload = options.workload;
   app->add_option("--rate", options.rates,
                   "requests per second; several are run in turn; with --find-peak the start")

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/enum_names.h"
 #include "loadtest/trace/trace_file.h"
 
 namespace sluice::load {
@@ -20,6 +21,14 @@ enum class ArrivalKind {
   kConstant,     // evenly spaced
   kTrace,        // the times of the trace, stretched to the rate; the trace repeats when it ends
 };
+
+constexpr auto EnumNamesOf(ArrivalKind) {
+  using enum ArrivalKind;
+  return EnumNameTable<ArrivalKind>({{kExponential, "exponential"},
+                                     {kBursty, "bursty"},
+                                     {kConstant, "constant"},
+                                     {kTrace, "trace"}});
+}
 
 struct WorkloadOptions {
   ArrivalKind arrivals = ArrivalKind::kExponential;

@@ -8,19 +8,12 @@ using nlohmann::json;
 json ArrivalsJson(const SessionOptions& options) {
   const WorkloadOptions& workload = options.workload;
   if (!options.concurrencies.empty()) return {{"kind", "closed loop"}};
-  switch (workload.arrivals) {
-    case ArrivalKind::kExponential:
-      return {{"kind", "exponential"}};
-    case ArrivalKind::kConstant:
-      return {{"kind", "constant"}};
-    case ArrivalKind::kTrace:
-      return {{"kind", "trace"}};
-    case ArrivalKind::kBursty:
-      break;
+  json arrivals = {{"kind", NameOf(workload.arrivals)}};
+  if (workload.arrivals == ArrivalKind::kBursty) {
+    arrivals["burst_factor"] = workload.burst_factor;
+    arrivals["burst_mean_s"] = workload.burst_mean_s;
   }
-  return {{"kind", "bursty"},
-          {"burst_factor", workload.burst_factor},
-          {"burst_mean_s", workload.burst_mean_s}};
+  return arrivals;
 }
 
 json RequestJson(const SessionOptions& options) {

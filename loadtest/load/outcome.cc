@@ -3,15 +3,6 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 namespace sluice::load {
-namespace {
-
-constexpr std::string_view kNames[kOutcomes] = {"ok",    "rejected",   "deadline", "error",
-                                                "wrong", "unfinished", "not_sent"};
-
-}  // namespace
-
-std::string_view OutcomeName(Outcome outcome) { return kNames[static_cast<size_t>(outcome)]; }
-
 Outcome Judge::Decide(const CallRecord& record, const Answer& answer) {
   if (answer.code != grpc::StatusCode::OK) return OfError(answer);
   if (answers_ != nullptr && !Agrees(record, answer)) return Outcome::kWrong;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 
 #include "base/clock.h"
+#include "base/enum_names.h"
 #include "base/mutex.h"
 #include "loadtest/load/answers.h"
 #include "loadtest/load/transport.h"
@@ -24,9 +24,17 @@ enum class Outcome : uint8_t {
   kUnfinished,  // no end within the drain time after the last arrival
   kNotSent,     // held back as too many calls were in flight
 };
-inline constexpr int kOutcomes = 7;
-
-std::string_view OutcomeName(Outcome outcome);  // "ok", "rejected", "deadline", ...
+constexpr auto EnumNamesOf(Outcome) {
+  using enum Outcome;
+  return EnumNameTable<Outcome>({{kOk, "ok"},
+                                 {kRejected, "rejected"},
+                                 {kDeadline, "deadline"},
+                                 {kError, "error"},
+                                 {kWrong, "wrong"},
+                                 {kUnfinished, "unfinished"},
+                                 {kNotSent, "not_sent"}});
+}
+inline constexpr int kOutcomes = CountEnumerators<Outcome>();
 
 // A call's life, from the start of the phase.
 struct CallRecord {

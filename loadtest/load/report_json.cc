@@ -24,7 +24,7 @@ double Ms(nanoseconds duration) {
 json OutcomesJson(const std::array<int64_t, kOutcomes>& outcomes) {
   json object = json::object();
   for (int i = 0; i < kOutcomes; ++i) {
-    object[std::string(OutcomeName(static_cast<Outcome>(i)))] = outcomes[i];
+    object[std::string(NameOf(static_cast<Outcome>(i)))] = outcomes[i];
   }
   return object;
 }

@@ -16,6 +16,7 @@
 #include "loadtest/scale/rule_file.h"
 #include "loadtest/scale/scale_report.h"
 #include "loadtest/simulate/cost_flags.h"
+#include "loadtest/simulate/option_flags.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -58,9 +59,7 @@ void AddScaleFlags(CLI::App* app, ScaleFlags* f, FleetOptions* o) {
          "the autoscaled fleet has on average")
       ->delimiter(',')
       ->check(CLI::Range(1, 1000));
-  app->add_option("--max-batch-tokens", o->batch.max_batch_tokens, "the largest bucket")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  AddOptionFlag(app, "max_batch_tokens", &o->batch, /*least=*/1);
   app->add_option("--out", f->json, "write the result as JSON");
   app->add_option("--plot", f->plot, "write replicas, p99 and cost over the day as SVG");
   app->add_option("--table", f->table, "write the table as Markdown");

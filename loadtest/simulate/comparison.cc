@@ -7,12 +7,13 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/quantile.h"
 #include "base/status_macros.h"
+#include "engine/option_specs.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -23,15 +24,6 @@ struct Named {
   T value;
 };
 
-constexpr Named<PolicyKind> kPolicies[] = {{"cut_and_fill", PolicyKind::kCutAndFill},
-                                           {"fifo_packed", PolicyKind::kFifoPacked},
-                                           {"padded_buckets", PolicyKind::kPaddedBuckets},
-                                           {"static_padded", PolicyKind::kStaticPadded}};
-constexpr Named<Lengths> kLengths[] = {{"lognormal", Lengths::kLogNormal},
-                                       {"drifting", Lengths::kDrifting},
-                                       {"recommendation", Lengths::kRecommendation}};
-constexpr Named<Process> kProcesses[] = {{"poisson", Process::kPoisson},
-                                         {"bursty", Process::kBursty}};
 using Foresight = ExperimentOptions::Foresight;
 // The ways of an adaptive ladder.
 struct Settling {
@@ -52,6 +44,13 @@ absl::StatusOr<T> Find(const Named<T> (&table)[n], const std::string& name) {
   std::string names;
   for (const Named<T>& entry : table) absl::StrAppend(&names, " ", entry.name);
   return absl::InvalidArgumentError(absl::StrCat(name, " is none of", names));
+}
+
+template <typename E>
+absl::StatusOr<E> FindEnum(const std::string& name) {
+  const std::optional<E> found = EnumOf<E>(name);
+  if (found.has_value()) return *found;
+  return absl::InvalidArgumentError(absl::StrCat(name, " is not ", Choice<E>().Expected()));
 }
 
 // The numbers that are reported, by their names.
@@ -81,20 +80,24 @@ absl::Status SetLadder(const std::string& name, ExperimentOptions* experiment) {
   LadderOptions& ladder = experiment->ladder;
   const std::vector<std::string> parts = absl::StrSplit(name, ':');
   const std::string& kind = parts[0];
-  if (kind == "geometric" && parts.size() == 2 && absl::SimpleAtod(parts[1], &ladder.ratio)) {
-    ladder.strategy = StrategyKind::kGeometric;
-  } else if (kind == "fixed" && parts.size() > 1) {
-    ladder.strategy = StrategyKind::kFixed;
-    ladder.fixed_tokens.clear();
-    for (size_t i = 1; i < parts.size(); ++i) {
-      if (!absl::SimpleAtoi(parts[i], &ladder.fixed_tokens.emplace_back())) {
-        return absl::InvalidArgumentError(absl::StrCat("ladder ", name, ": ", parts[i]));
-      }
-    }
-  } else if (name == "memory_optimal") {
-    ladder.strategy = StrategyKind::kMemoryOptimal;
-  } else if (name == "hardware_aware") {
-    ladder.strategy = StrategyKind::kHardwareAware;
+  const auto set = [&](const char* path, absl::string_view value) {
+    const OptionSpec<LadderOptions>& spec = OptionSpecOf<LadderOptions>(path);
+    if (spec.parse(value, &ladder)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("ladder ", name, ": ", path, ": expected ", spec.expected));
+  };
+  const std::optional<StrategyKind> strategy = EnumOf<StrategyKind>(kind);
+  if (strategy == StrategyKind::kGeometric && parts.size() == 2) {
+    ladder.strategy = *strategy;
+    return set("ratio", parts[1]);
+  }
+  if (strategy == StrategyKind::kFixed && parts.size() > 1) {
+    ladder.strategy = *strategy;
+    return set("fixed_tokens", absl::StrJoin(parts.begin() + 1, parts.end(), ","));
+  }
+  if (name == kind &&
+      (strategy == StrategyKind::kMemoryOptimal || strategy == StrategyKind::kHardwareAware)) {
+    ladder.strategy = *strategy;
   } else if (const absl::StatusOr<Settling> settling = Find(kSettlings, name); settling.ok()) {
     ladder.strategy = StrategyKind::kAdaptive;
     experiment->review_second = settling->review_second;
@@ -114,10 +117,8 @@ struct Workload {
 
 absl::StatusOr<Workload> LoadWorkload(const ComparisonOptions& options) {
   Workload workload;
-  SLUICE_ASSIGN_OR_RETURN(const Lengths lengths, Find(kLengths, options.generate));
-  SLUICE_ASSIGN_OR_RETURN(const Process process, Find(kProcesses, options.process));
-  workload.lengths = lengths;
-  workload.process = process;
+  SLUICE_ASSIGN_OR_RETURN(workload.lengths, FindEnum<Lengths>(options.generate));
+  SLUICE_ASSIGN_OR_RETURN(workload.process, FindEnum<Process>(options.process));
   if (options.trace.empty()) return workload;
   SLUICE_ASSIGN_OR_RETURN(workload.trace, ReadTraceLengths(options.trace, options.cap));
   return workload;
@@ -185,7 +186,7 @@ struct Contender {
 absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& options) {
   std::vector<Contender> contenders;
   for (const std::string& policy : options.policies) {
-    SLUICE_ASSIGN_OR_RETURN(const PolicyKind kind, Find(kPolicies, policy));
+    SLUICE_ASSIGN_OR_RETURN(const PolicyKind kind, FindEnum<PolicyKind>(policy));
     Contender contender{.policy = policy, .ladder = "own", .experiment = options.experiment};
     contender.experiment.batch.policy = kind;
     if (kind == PolicyKind::kPaddedBuckets || kind == PolicyKind::kStaticPadded) {

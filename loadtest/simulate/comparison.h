@@ -25,22 +25,21 @@ struct ComparisonOptions {
   uint64_t first_seed = 1;
   int seeds = 5;
   double deadline_seconds = 0;  // of every sequence, from its arrival; 0: none
-  std::vector<std::string> policies = {"cut_and_fill", "fifo_packed", "padded_buckets",
-                                       "static_padded"};
-  // fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (reviewed in the first part
-  // only), adaptive_live (in both), foreseen (reviewed on the second part itself before it is measured)
-  // or oracle (and then searched for, see SearchLadder). Padded policies bring their own.
+  std::vector<std::string> policies{kNamesOf<PolicyKind>.begin(), kNamesOf<PolicyKind>.end()};
+  // fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (reviewed in the first
+  // part only), adaptive_live (in both), foreseen (reviewed on the second part itself before it is
+  // measured) or oracle (and then searched for, see SearchLadder). Padded policies bring their own.
   std::vector<std::string> ladders = {"adaptive", "geometric:1.4142135623730951"};
   ExperimentOptions experiment{};  // but for the policy and the strategy
 };
 
-// For each policy, ladder, load and order the medians over the seeds, as an array of objects. The
-// arrivals of a seed are the same for all; the first half of them lets ladders settle, the second is
-// measured. `load` is useful tokens per second over those of endless full batches without their fixed
-// cost. InvalidArgument names what is wrong.
+// Returns for each policy, ladder, load and order the medians over the seeds, as an array of
+// objects. The arrivals of a seed are the same for all; the first half of them lets ladders settle,
+// the second is measured. The load is in useful tokens per second over those of endless full batches
+// without their fixed cost. Returns InvalidArgument if an option is wrong.
 absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options);
 
-// A Markdown table for each load and order of what Compare returns.
+// Returns a Markdown table for each load and order of the rows that Compare returned.
 std::string ToMarkdown(const nlohmann::json& rows);
 
 }  // namespace sluice::loadtest

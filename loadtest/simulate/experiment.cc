@@ -10,8 +10,8 @@
 #include "engine/review/adaptive.h"
 #include "engine/review/ladder_trial.h"
 #include "engine/review/virtual_run.h"
-#include "engine/schedule/step_budget.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/step_budget.h"
 #include "loadtest/simulate/oracle.h"
 
 namespace sluice::loadtest {

@@ -10,6 +10,7 @@
 #include "loadtest/simulate/comparison.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/drift.h"
+#include "loadtest/simulate/option_flags.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -45,8 +46,7 @@ void AddWorkload(CLI::App* app, ComparisonOptions* o) {
 }
 
 void AddContenders(CLI::App* app, ComparisonOptions* o) {
-  app->add_option("--policy", o->policies,
-                  "cut_and_fill, fifo_packed, padded_buckets, static_padded")
+  app->add_option("--policy", o->policies, Choice<PolicyKind>().Expected())
       ->delimiter(',')
       ->capture_default_str();
   app->add_option(
@@ -55,35 +55,20 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
          "the first half), adaptive_live, foreseen, oracle (settle on what is measured)")
       ->delimiter(',')
       ->capture_default_str();
-  LadderOptions& ladder = o->experiment.ladder;
-  app->add_option("--buckets", ladder.max_buckets, "most buckets")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app->add_option("--min-tokens", ladder.min_tokens, "smallest bucket")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app->add_option("--min-gain", ladder.review.min_gain, "of a review, to change the ladder")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app->add_option("--half-life-us", ladder.review.half_life_us, "of the traffic, in virtual time")
+  LadderOptions* const ladder = &o->experiment.ladder;
+  AddOptionFlag(app, "max_buckets", ladder);
+  AddOptionFlag(app, "min_tokens", ladder);
+  AddOptionFlag(app, "min_gain", &ladder->review);
+  // Not from its spec: in virtual time it may be shorter than the daemon's minimum.
+  app->add_option("--half-life-us", ladder->review.half_life_us, "of the traffic, in virtual time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
       ->capture_default_str();
-  BatchOptions& batch = o->experiment.batch;
-  app->add_option("--max-batch-tokens", batch.max_batch_tokens, "the largest bucket")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app->add_option("--max-batch-sequences", batch.max_batch_sequences, "of a batch")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  app->add_option("--max-queue-delay-us", batch.max_queue_delay_us, "waiting for company")
-      ->check(CLI::Range(int64_t{0}, int64_t{10'000'000}))
-      ->capture_default_str();
-  app->add_option("--prefill-tokens", batch.prefill_tokens, "of a prompt in a step; 0: all")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  app->add_option("--max-overtakes", batch.max_overtakes, "of a sequence")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
+  BatchOptions* const batch = &o->experiment.batch;
+  AddOptionFlag(app, "max_batch_tokens", batch, /*least=*/1);
+  for (const char* path :
+       {"max_batch_sequences", "max_queue_delay_us", "prefill_tokens", "max_overtakes"}) {
+    AddOptionFlag(app, path, batch);
+  }
 }
 
 int Fail(std::string_view message) {

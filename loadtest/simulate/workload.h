@@ -8,26 +8,37 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/enum_names.h"
 #include "engine/schedule/traffic.h"
 
 namespace sluice::loadtest {
 
-// The inputs of a trace (see load::ParseTrace), those above `cap` cut to it. InvalidArgument names the
-// file and what is wrong with it; a sequence of no tokens is.
+// Returns the input lengths of a trace (see load::ParseTrace), those above `cap` cut to it, or
+// InvalidArgument with the file and the problem. A sequence without tokens is an error.
 absl::StatusOr<std::vector<int32_t>> ReadTraceLengths(const std::string& path, int32_t cap);
 
 // Lengths of the generated workloads; all within [1, cap].
 enum class Lengths {
-  kLogNormal,       // median 600, as prompts of a chat service
-  kDrifting,        // three phases of equal count: short, long, two humps
-  kRecommendation,  // user histories: many short ones, a heavy tail, a hump at the cap of the history
+  kLogNormal,  // median 600, as prompts of a chat service
+  kDrifting,   // three phases of equal count: short, long, two humps
+  // User histories: many short ones, a heavy tail, a hump at the cap of the history.
+  kRecommendation,
 };
+constexpr auto EnumNamesOf(Lengths) {
+  using enum Lengths;
+  return EnumNameTable<Lengths>(
+      {{kLogNormal, "lognormal"}, {kDrifting, "drifting"}, {kRecommendation, "recommendation"}});
+}
 std::vector<int32_t> MakeLengths(Lengths kind, size_t count, int32_t cap, std::mt19937_64* random);
 
 enum class Process {
   kPoisson,
   kBursty,  // Poisson whose rate is four times the mean for a fifth of the time
 };
+constexpr auto EnumNamesOf(Process) {
+  using enum Process;
+  return EnumNameTable<Process>({{kPoisson, "poisson"}, {kBursty, "bursty"}});
+}
 // Arrivals of sequences of these lengths, one step each, from time zero on. `tokens_per_second` is
 // the mean over all of them.
 std::vector<Arrival> MakeArrivals(Process process, std::span<const int32_t> lengths,

@@ -10,6 +10,7 @@
 #include "CLI/CLI.hpp"
 #include "base/status_macros.h"
 #include "loadtest/simulate/cost_flags.h"
+#include "loadtest/simulate/option_flags.h"
 #include "loadtest/size/recorded.h"
 #include "loadtest/size/sizing.h"
 #include "loadtest/size/sizing_report.h"
@@ -48,16 +49,10 @@ void AddFlags(CLI::App* app, Flags* f, SizingOptions* o) {
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   app->add_option("--seed", o->seed, "of the split over the replicas")->capture_default_str();
-  app->add_option("--buckets", o->ladder.max_buckets, "of the ladder that is fitted")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app->add_option("--max-batch-tokens", o->batch.max_batch_tokens, "with a trace: largest bucket")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app->add_option("--max-queue-delay-us", o->batch.max_queue_delay_us,
-                  "with a trace: waiting for company")
-      ->check(CLI::Range(int64_t{0}, int64_t{10'000'000}))
-      ->capture_default_str();
+  AddOptionFlag(app, "max_buckets", &o->ladder);
+  auto* batch = app->add_option_group("batch", "with a trace; a journal brings its own");
+  AddOptionFlag(batch, "max_batch_tokens", &o->batch, /*least=*/1);
+  AddOptionFlag(batch, "max_queue_delay_us", &o->batch);
   app->add_option("--out", f->out, "write the result as JSON");
   AddCostFlags(app, &f->costs);
 }

@@ -13,8 +13,8 @@
 #include "base/status_macros.h"
 #include "engine/review/adaptive.h"
 #include "engine/review/virtual_run.h"
-#include "engine/schedule/step_budget.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/step_budget.h"
 
 namespace sluice::loadtest {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "engine/option_specs.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -36,16 +36,14 @@ std::string SizingTable(const Sizing& sizing, const SizingOptions& options) {
 }
 
 std::string SizingYaml(const Sizing& sizing, const SizingOptions& options) {
-  const BatchOptions& batch = options.batch;
-  const std::vector<int32_t> capacities = Capacities(sizing.ladder);
-  return absl::StrCat("engine:\n  ladder:\n    strategy: fixed\n    fixed_tokens: [",
-                      absl::StrJoin(capacities, ", "), "]\n    max_buckets: ", capacities.size(),
-                      "\n  batch:\n    policy: ",
-                      batch.policy == PolicyKind::kCutAndFill ? "cut_and_fill" : "fifo_packed",
-                      "\n    max_batch_tokens: ", batch.max_batch_tokens,
-                      "\n    max_batch_sequences: ", batch.max_batch_sequences,
-                      "\n    max_queue_delay_us: ", batch.max_queue_delay_us,
-                      "\n    max_overtakes: ", batch.max_overtakes, "\n");
+  LadderOptions ladder;
+  ladder.strategy = StrategyKind::kFixed;
+  ladder.fixed_tokens = Capacities(sizing.ladder);
+  ladder.max_buckets = static_cast<int32_t>(ladder.fixed_tokens.size());
+  return absl::StrCat(
+      "engine:\n  ladder:\n",
+      FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets"}, /*indent=*/4),
+      "  batch:\n", FormatOptions(options.batch, /*indent=*/4));
 }
 
 nlohmann::json SizingToJson(const Sizing& sizing, const SizingOptions& options) {

@@ -26,8 +26,8 @@ using prometheus::Histogram;
 using SeriesLabels = prometheus::Labels;
 
 constexpr int kCodes = 17;
-constexpr int kTriggers = static_cast<int>(Trigger::kDrain) + 1;
-constexpr int kLookups = static_cast<int>(Lookup::kMissMemory) + 1;
+constexpr int kTriggers = CountEnumerators<Trigger>();
+constexpr int kLookups = CountEnumerators<Lookup>();
 
 // 1-2.5-5 steps from 0.1 ms; generation may take minutes.
 const Histogram::BucketBoundaries kShort = {1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2,
@@ -98,13 +98,12 @@ struct Metrics::Families {
 struct Metrics::Series {
   Series(Families* all, const SeriesLabels& base) : families(*all), labels(base) {
     for (int i = 0; i < kTriggers; ++i) {
-      batches[i] = &families.batches.Add(With(base, "trigger", TriggerName(Trigger{i})));
+      batches[i] = &families.batches.Add(With(base, "trigger", NameOf(Trigger{i})));
     }
     for (int i = 0; i < kLookups; ++i) {
       const bool hit = Lookup{i} == Lookup::kHit;
       const SeriesLabels result = With(base, "result", hit ? "hit" : "miss");
-      lookups[i] =
-          &families.plan_lookups.Add(With(result, "reason", hit ? "" : LookupName(Lookup{i})));
+      lookups[i] = &families.plan_lookups.Add(With(result, "reason", hit ? "" : NameOf(Lookup{i})));
     }
     requests[0] = &families.requests.Add(With(base, "code", "OK"));
   }
@@ -198,7 +197,7 @@ void Metrics::OnAdmitted(const Request& request) { For(*request.spec->model).adm
 
 void Metrics::OnRejected(std::string_view model, Rejection reason) {
   // An unknown model's name is the caller's invention and no label.
-  OnRefused(reason == Rejection::kUnknownModel ? "" : model, RejectionName(reason));
+  OnRefused(reason == Rejection::kUnknownModel ? "" : model, NameOf(reason));
 }
 
 void Metrics::OnRefused(std::string_view model, std::string_view reason) {

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/option_names.h"
 #include "server/common/durations.h"
 #include "server/common/status.h"
 #include "server/observe/bucket_summary.h"
@@ -84,7 +83,7 @@ void Write(const ExplainedWait& wait, MonoTime arrival, v1::ExplainResponse::Wai
   out->set_at_seconds(Seconds(wait.at - arrival));
   const bool bounded = wait.until != MonoTime::max();
   out->set_until_seconds(bounded ? std::max(0.0, Seconds(wait.until - arrival)) : -1);
-  out->set_reason(std::string(WaitReasonName(wait.reason)));
+  out->set_reason(std::string(NameOf(wait.reason)));
   out->set_waiting_tokens(wait.waiting.tokens);
   out->set_waiting_rows(wait.waiting.sequences);
 }
@@ -97,8 +96,8 @@ void Write(const ExplainedStep& step, MonoTime arrival, v1::ExplainResponse::Ste
   out->set_batch_tokens(step.batch.tokens);
   out->set_batch_rows(step.batch.sequences);
   out->set_own_tokens(step.own_tokens);
-  out->set_trigger(std::string(TriggerName(step.trigger)));
-  out->set_lookup(std::string(LookupName(step.lookup)));
+  out->set_trigger(std::string(NameOf(step.trigger)));
+  out->set_lookup(std::string(NameOf(step.lookup)));
 }
 
 std::string StatusText(const absl::Status& status) {

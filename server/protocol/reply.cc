@@ -143,8 +143,7 @@ void ResponseWriter::Pad(const std::vector<T>& packed, const std::vector<int32_t
 void ResponseWriter::AddFinishReasons(std::string* raw) {
   SLUICE_CHECK(reply_ == nullptr || static_cast<int64_t>(reply_->finish.size()) == rows_);
   for (int64_t row = 0; row < rows_; ++row) {
-    AppendElement(FinishReasonName(reply_ == nullptr ? FinishReason::kNone : reply_->finish[row]),
-                  raw);
+    AppendElement(NameOf(reply_ == nullptr ? FinishReason::kNone : reply_->finish[row]), raw);
   }
 }
 

@@ -5,22 +5,22 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "server/common/option_specs.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxCertificateNameBytes = 256;
-constexpr double kMaxRate = 1e9;
 
 bool IsName(absl::string_view text) {
   return !text.empty() && text.size() <= kMaxNameBytes &&
@@ -124,12 +124,13 @@ class Parser {
         {"tokens_burst", &rates.tokens_burst}};
     for (const auto& [name, value] : limits) {
       if (name != parts.first) continue;
-      double number = 0;
-      if (!absl::SimpleAtod(parts.second, &number) || !(number >= 0 && number <= kMaxRate)) {
-        return Problem(absl::StrCat(name, " is a number from 0 to 1e9"));
+      const OptionSpec<RateOptions>& spec = OptionSpecOf<RateOptions>(name);
+      RateOptions parsed;
+      if (!spec.parse(parts.second, &parsed)) {
+        return Problem(absl::StrCat(name, " is ", spec.expected));
       }
       if (value->has_value()) return Problem(absl::StrCat(name, " was given before"));
-      *value = number;
+      *value = std::get<double>(spec.get(parsed));
       return absl::OkStatus();
     }
     return Problem(

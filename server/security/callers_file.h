@@ -60,8 +60,8 @@ struct CallersFile {
   CallersFile() : callers{{std::string(kAnonymous), {}}} {}
 };
 
-// InvalidArgument "FILE:LINE: PROBLEM", which never shows a credential. Numbers of limits are 0 (none)
-// to 1e9.
+// Returns InvalidArgument "FILE:LINE: PROBLEM", which never shows a credential. The numbers of
+// limits have the ranges of RateOptions.
 absl::StatusOr<CallersFile> ParseCallers(absl::string_view text, const std::string& file);
 
 }  // namespace sluice

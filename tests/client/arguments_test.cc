@@ -197,8 +197,8 @@ TEST(ParseArguments, BucketCommands) {
   const auto fit = Parse({"fit", "--lengths=f", "--column=n", "--clip", "--max-buckets=3"});
   ASSERT_TRUE(fit.ok()) << fit.status();
   EXPECT_EQ(fit->command, Command::kFit);
-  EXPECT_EQ(fit->fit.max_batch_tokens, 4096);
-  EXPECT_EQ(fit->fit.max_buckets, 3);
+  EXPECT_EQ(fit->fit.batch.max_batch_tokens, 4096);
+  EXPECT_EQ(fit->fit.ladder.max_buckets, 3);
   EXPECT_EQ(fit->fit.token_us, 0.04);
   EXPECT_TRUE(fit->fit.clip);
 }

@@ -13,10 +13,10 @@ namespace {
 
 FitArguments Options() {
   FitArguments options;
-  options.max_batch_tokens = 1024;
-  options.max_batch_sequences = 64;
-  options.max_buckets = 6;
-  options.min_tokens = 16;
+  options.batch.max_batch_tokens = 1024;
+  options.batch.max_batch_sequences = 64;
+  options.ladder.max_buckets = 6;
+  options.ladder.min_tokens = 16;
   options.step_us = 60;
   options.token_us = 1;
   options.load = 0.5;

@@ -64,84 +64,137 @@ TEST(LoadYaml, ReadsModelsRelativeToTheFile) {
   EXPECT_EQ(config.models[1].version, 7);
 }
 
-TEST(LoadYaml, ErrorsNameFileLineKeyAndLimit) {
-  struct Case {
-    const char* text;
-    const char* message;
-  };
-  const Case cases[] = {
-      {"engin: {}\n", "f.yaml:1: engin: unknown key; did you mean engine?"},
-      {"zzz: 1\n", "f.yaml:1: zzz: unknown key"},
-      {"engine:\n  batch:\n    max_batch_token: 5\n",
-       "f.yaml:3: engine.batch.max_batch_token: unknown key; did you mean max_batch_tokens?"},
-      {"<<: {}\n", "f.yaml:1: <<: unknown key"},
-      {"\"a\\nb\": 1\n", "f.yaml:1: a\\nb: unknown key"},
-      {"cpu:\n  threads: 1\n  threads: 2\n",
-       "f.yaml:3: the key \"threads\" is given twice, first in line 2"},
-      {"- a\n", "f.yaml:1: the document: expected a map of keys, got a list"},
-      {"text\n", "f.yaml:1: the document: expected a map of keys, got \"text\""},
-      {"engine: 5\n", "f.yaml:1: engine: expected a map of keys, got \"5\""},
-      {"cpu:\n  threads: 1025\n",
-       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got \"1025\""},
-      {"cpu:\n  threads: 1.5\n",
-       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got \"1.5\""},
-      {"cpu:\n  threads:\n",
-       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got nothing"},
-      {"cpu:\n  threads: [1]\n",
-       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got a list"},
-      {"cpu:\n  threads: {a: 1}\n",
-       "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got a map"},
-      {"cpu: {poison: yes}\n", "f.yaml:1: cpu.poison: expected true or false, got \"yes\""},
-      {"server: {log: {level: loud}}\n",
-       "f.yaml:1: server.log.level: expected one of trace, debug, info, warn, error, got \"loud\""},
-      {"engine: {ladder: {ratio: 1}}\n",
-       "f.yaml:1: engine.ladder.ratio: expected a number in (1, 16], got \"1\""},
-      {"engine: {ladder: {ratio: .nan}}\n",
-       "f.yaml:1: engine.ladder.ratio: expected a number in (1, 16], got \".nan\""},
-      {"engine: {batch: {max_queue_delay_us: 11s}}\n",
-       "f.yaml:1: engine.batch.max_queue_delay_us: expected a duration in [0, 10s] (us, ms, s, "
-       "min, "
-       "h; plain numbers are microseconds), got \"11s\""},
-      {"server: {grpc: {max_message_bytes: 2GiB}}\n",
-       "f.yaml:1: server.grpc.max_message_bytes: expected a size in [1KiB, 2147483647B] (B, KiB, "
-       "MiB, GiB, TiB; plain numbers are bytes), got \"2GiB\""},
-      {"server: {grpc: {address: nowhere}}\n",
-       "f.yaml:1: server.grpc.address: expected HOST:PORT, got \"nowhere\""},
-      {"engine:\n  ladder:\n    fixed_tokens:\n      - 16\n      - x\n",
-       "f.yaml:5: engine.ladder.fixed_tokens: expected a list of integers in [1, 1048576], at most "
-       "1024 of them, got \"x\""},
-      {"engine:\n  ladder:\n    fixed_tokens: [[1]]\n",
-       "f.yaml:3: engine.ladder.fixed_tokens: expected a list of integers in [1, 1048576], at most "
-       "1024 of them, got a list"},
-      {"models: {}\n", "f.yaml:1: models: expected a list of models, got a map"},
-      {"models: [a]\n", "f.yaml:1: models[0]: expected a map with name and path, got \"a\""},
-      {"models:\n  - {name: a, path: b}\n  - {path: b}\n", "f.yaml:3: models[1]: has no name"},
-      {"models:\n  - name: a\n", "f.yaml:2: models[0]: has no path"},
-      {"models:\n  - name: a\n    pth: b\n",
-       "f.yaml:3: models[0].pth: unknown key; did you mean path?"},
-      {"models:\n  - name: ../a\n    path: b\n",
-       "f.yaml:2: models[0].name: expected a name of 1 to 128 of the characters A-Z a-z 0-9 _ . -, "
-       "got \"../a\""},
-      {"models:\n  - {name: a, path: ''}\n",
-       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
-       "control characters, got \"\""},
-      {"models:\n  - {name: a, path: [b]}\n",
-       "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
-       "control characters, got a list"},
-      {"models:\n  - name: a\n    path: \"x\\0y\"\n",
-       "f.yaml:3: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
-       "control characters, got \"x\\x00y\""},
-      {"models:\n  - name: a\n    path: b\n    version: 0\n",
-       "f.yaml:4: models[0].version: expected an integer in [1, 2147483647], got \"0\""},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.text);
-    Config config;
-    const absl::Status status = Load(c.text, &config);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.message(), c.message);
-  }
+struct LoadErrorCase {
+  const char* name;
+  const char* text;
+  const char* message;
+};
+
+constexpr LoadErrorCase kLoadErrors[] = {
+    {.name = "AMisspeltSection",
+     .text = "engin: {}\n",
+     .message = "f.yaml:1: engin: unknown key; did you mean engine?"},
+    {.name = "AnUnknownKey", .text = "zzz: 1\n", .message = "f.yaml:1: zzz: unknown key"},
+    {.name = "AMisspeltKey",
+     .text = "engine:\n  batch:\n    max_batch_token: 5\n",
+     .message =
+         "f.yaml:3: engine.batch.max_batch_token: unknown key; did you mean max_batch_tokens?"},
+    {.name = "AMergeKey", .text = "<<: {}\n", .message = "f.yaml:1: <<: unknown key"},
+    {.name = "AnUnknownKeyWithALineBreak",
+     .text = "\"a\\nb\": 1\n",
+     .message = "f.yaml:1: a\\nb: unknown key"},
+    {.name = "ADuplicateKey",
+     .text = "cpu:\n  threads: 1\n  threads: 2\n",
+     .message = "f.yaml:3: the key \"threads\" is given twice, first in line 2"},
+    {.name = "AListAsDocument",
+     .text = "- a\n",
+     .message = "f.yaml:1: the document: expected a map of keys, got a list"},
+    {.name = "ATextAsDocument",
+     .text = "text\n",
+     .message = "f.yaml:1: the document: expected a map of keys, got \"text\""},
+    {.name = "ATextAsSection",
+     .text = "engine: 5\n",
+     .message = "f.yaml:1: engine: expected a map of keys, got \"5\""},
+    {.name = "AnIntegerAboveItsRange",
+     .text = "cpu:\n  threads: 1025\n",
+     .message = "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got \"1025\""},
+    {.name = "AFractionAsInteger",
+     .text = "cpu:\n  threads: 1.5\n",
+     .message = "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got \"1.5\""},
+    {.name = "AnOptionWithoutValue",
+     .text = "cpu:\n  threads:\n",
+     .message = "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got nothing"},
+    {.name = "AListAsInteger",
+     .text = "cpu:\n  threads: [1]\n",
+     .message = "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got a list"},
+    {.name = "AMapAsInteger",
+     .text = "cpu:\n  threads: {a: 1}\n",
+     .message = "f.yaml:2: cpu.threads: expected an integer in [0, 1024], got a map"},
+    {.name = "AYesAsBoolean",
+     .text = "cpu: {poison: yes}\n",
+     .message = "f.yaml:1: cpu.poison: expected true or false, got \"yes\""},
+    {.name = "AnUnknownWord",
+     .text = "server: {log: {level: loud}}\n",
+     .message = "f.yaml:1: server.log.level: expected one of trace, debug, info, warn, error, got "
+                "\"loud\""},
+    {.name = "ARatioAtItsOpenEnd",
+     .text = "engine: {ladder: {ratio: 1}}\n",
+     .message = "f.yaml:1: engine.ladder.ratio: expected a number in (1, 16], got \"1\""},
+    {.name = "ARatioThatIsNotANumber",
+     .text = "engine: {ladder: {ratio: .nan}}\n",
+     .message = "f.yaml:1: engine.ladder.ratio: expected a number in (1, 16], got \".nan\""},
+    {.name = "ADurationAboveItsRange",
+     .text = "engine: {batch: {max_queue_delay_us: 11s}}\n",
+     .message =
+         "f.yaml:1: engine.batch.max_queue_delay_us: expected a duration in [0, 10s] (us, ms, s, "
+         "min, "
+         "h; plain numbers are microseconds), got \"11s\""},
+    {.name = "ASizeAboveItsRange",
+     .text = "server: {grpc: {max_message_bytes: 2GiB}}\n",
+     .message =
+         "f.yaml:1: server.grpc.max_message_bytes: expected a size in [1KiB, 2147483647B] (B, KiB, "
+         "MiB, GiB, TiB; plain numbers are bytes), got \"2GiB\""},
+    {.name = "AnAddressWithoutPort",
+     .text = "server: {grpc: {address: nowhere}}\n",
+     .message = "f.yaml:1: server.grpc.address: expected HOST:PORT, got \"nowhere\""},
+    {.name = "AnItemThatIsNotAnInteger",
+     .text = "engine:\n  ladder:\n    fixed_tokens:\n      - 16\n      - x\n",
+     .message = "f.yaml:5: engine.ladder.fixed_tokens: expected a list of integers in [1, "
+                "1048576], at most "
+                "1024 of them, got \"x\""},
+    {.name = "AListAsItem",
+     .text = "engine:\n  ladder:\n    fixed_tokens: [[1]]\n",
+     .message = "f.yaml:3: engine.ladder.fixed_tokens: expected a list of integers in [1, "
+                "1048576], at most "
+                "1024 of them, got a list"},
+    {.name = "AMapAsModels",
+     .text = "models: {}\n",
+     .message = "f.yaml:1: models: expected a list of models, got a map"},
+    {.name = "ATextAsModel",
+     .text = "models: [a]\n",
+     .message = "f.yaml:1: models[0]: expected a map with name and path, got \"a\""},
+    {.name = "AModelWithoutName",
+     .text = "models:\n  - {name: a, path: b}\n  - {path: b}\n",
+     .message = "f.yaml:3: models[1]: has no name"},
+    {.name = "AModelWithoutPath",
+     .text = "models:\n  - name: a\n",
+     .message = "f.yaml:2: models[0]: has no path"},
+    {.name = "AMisspeltKeyOfAModel",
+     .text = "models:\n  - name: a\n    pth: b\n",
+     .message = "f.yaml:3: models[0].pth: unknown key; did you mean path?"},
+    {.name = "ANameWithASlash",
+     .text = "models:\n  - name: ../a\n    path: b\n",
+     .message = "f.yaml:2: models[0].name: expected a name of 1 to 128 of the characters A-Z a-z "
+                "0-9 _ . -, "
+                "got \"../a\""},
+    {.name = "AnEmptyPath",
+     .text = "models:\n  - {name: a, path: ''}\n",
+     .message = "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+                "control characters, got \"\""},
+    {.name = "AListAsPath",
+     .text = "models:\n  - {name: a, path: [b]}\n",
+     .message = "f.yaml:2: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+                "control characters, got a list"},
+    {.name = "APathWithAControlCharacter",
+     .text = "models:\n  - name: a\n    path: \"x\\0y\"\n",
+     .message = "f.yaml:3: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
+                "control characters, got \"x\\x00y\""},
+    {.name = "AVersionBelowItsRange",
+     .text = "models:\n  - name: a\n    path: b\n    version: 0\n",
+     .message = "f.yaml:4: models[0].version: expected an integer in [1, 2147483647], got \"0\""},
+};
+
+class LoadYamlError : public testing::TestWithParam<LoadErrorCase> {};
+
+TEST_P(LoadYamlError, NamesFileLineKeyAndLimit) {
+  Config config;
+  const absl::Status status = Load(GetParam().text, &config);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), GetParam().message);
 }
+
+INSTANTIATE_TEST_SUITE_P(, LoadYamlError, testing::ValuesIn(kLoadErrors),
+                         [](const auto& row) { return std::string(row.param.name); });
 
 TEST(LoadYamlFile, ErrorsNameTheFile) {
   Config config;

@@ -49,48 +49,82 @@ TEST(ParseYaml, AnEmptyTextIsANullNode) {
   }
 }
 
-TEST(ParseYaml, ErrorsNameFileAndLine) {
-  struct Case {
-    std::string text;
-    std::string message;
-  };
-  const Case cases[] = {
-      {"a: 1\nb: 2\na: 3\n", "f.yaml:3: the key \"a\" is given twice, first in line 1"},
-      {"x:\n  a: 1\n  a: 1\n", "f.yaml:3: the key \"a\" is given twice, first in line 2"},
-      {"a: &anchor 1\n", "f.yaml:1: anchors are not allowed"},
-      {"a: &anchor [1]\n", "f.yaml:1: anchors are not allowed"},
-      {"a: &x {b: 1}\nc: *x\n", "f.yaml:1: anchors are not allowed"},
-      {"a:\n  b: !!str 1\n", "f.yaml:2: tags are not allowed"},
-      {"a: !thing {b: 1}\n", "f.yaml:1: tags are not allowed"},
-      {"? [a]\n: 1\n", "f.yaml:1: a key must be plain text"},
-      {"? {a: b}\n: 1\n", "f.yaml:1: a key must be plain text"},
-      {"a:\n [1,\n", "f.yaml:2: "},
-      {"a: 1\n b: 2\n", "f.yaml:2: "},
-      {"a: \"open\n", "f.yaml:1: "},
-      {"a: 'open\nb: 1\n\n", "f.yaml:2: "},
-      {"\tа: 1\n", "f.yaml:1: "},
-      {"a: 1\n---\nb: 2\n", "f.yaml: more than one document"},
-      {absl::StrCat("a: 1\n", std::string("b: \0x", 5)), "f.yaml:2: a control character, 0x00"},
-      {"a: \x1b[2J\n", "f.yaml:1: a control character, 0x1b"},
-      {"a: \x7f\n", "f.yaml:1: a control character, 0x7f"},
-      {"a: 1\n# \xff\n", "f.yaml:2: text that is not UTF-8"},
-      {"a: \xed\xa0\x80\n", "f.yaml:1: text that is not UTF-8"},  // a surrogate
-      {"\xff\xfe\x61", "f.yaml:1: text that is not UTF-8"},       // UTF-16
-      {"%YAML 1.2 \xc2\x9b\n", "f.yaml:1: "},
-      {Repeat("- ", 17) + "a", "f.yaml:1: nested deeper than 16"},
-      {absl::StrCat("a: [", Repeat("1,", kMaxYamlEntries), "1]"),
-       "f.yaml:1: more than 1024 entries in one list or map"},
-      {Repeat("# padding\n", kMaxYamlBytes / 10 + 1), "f.yaml:1: larger than 262144 bytes"},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.text.substr(0, 60));
-    const auto root = ParseYaml(c.text, "f.yaml");
-    ASSERT_FALSE(root.ok());
-    EXPECT_EQ(root.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(root.status().message()), testing::StartsWith(c.message));
-    EXPECT_TRUE(absl::c_all_of(root.status().message(), absl::ascii_isprint));
-  }
+struct YamlErrorCase {
+  const char* name;
+  std::string text;
+  std::string message;
+};
+
+class ParseYamlError : public testing::TestWithParam<YamlErrorCase> {};
+
+TEST_P(ParseYamlError, NamesFileAndLine) {
+  const auto root = ParseYaml(GetParam().text, "f.yaml");
+  ASSERT_FALSE(root.ok());
+  EXPECT_EQ(root.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(root.status().message()), testing::StartsWith(GetParam().message));
+  EXPECT_TRUE(absl::c_all_of(root.status().message(), absl::ascii_isprint));
 }
+
+const YamlErrorCase kYamlErrors[] = {
+    {.name = "ADuplicateKey",
+     .text = "a: 1\nb: 2\na: 3\n",
+     .message = "f.yaml:3: the key \"a\" is given twice, first in line 1"},
+    {.name = "ADuplicateKeyInASection",
+     .text = "x:\n  a: 1\n  a: 1\n",
+     .message = "f.yaml:3: the key \"a\" is given twice, first in line 2"},
+    {.name = "AnAnchorOfAScalar",
+     .text = "a: &anchor 1\n",
+     .message = "f.yaml:1: anchors are not allowed"},
+    {.name = "AnAnchorOfAList",
+     .text = "a: &anchor [1]\n",
+     .message = "f.yaml:1: anchors are not allowed"},
+    {.name = "AnAnchorOfAMap",
+     .text = "a: &x {b: 1}\nc: *x\n",
+     .message = "f.yaml:1: anchors are not allowed"},
+    {.name = "ATagOfAScalar",
+     .text = "a:\n  b: !!str 1\n",
+     .message = "f.yaml:2: tags are not allowed"},
+    {.name = "ATagOfAMap",
+     .text = "a: !thing {b: 1}\n",
+     .message = "f.yaml:1: tags are not allowed"},
+    {.name = "AListAsKey", .text = "? [a]\n: 1\n", .message = "f.yaml:1: a key must be plain text"},
+    {.name = "AMapAsKey",
+     .text = "? {a: b}\n: 1\n",
+     .message = "f.yaml:1: a key must be plain text"},
+    {.name = "AnOpenList", .text = "a:\n [1,\n", .message = "f.yaml:2: "},
+    {.name = "ASectionBelowAValue", .text = "a: 1\n b: 2\n", .message = "f.yaml:2: "},
+    {.name = "AnOpenDoubleQuote", .text = "a: \"open\n", .message = "f.yaml:1: "},
+    {.name = "AnOpenQuoteOverLines", .text = "a: 'open\nb: 1\n\n", .message = "f.yaml:2: "},
+    {.name = "ATabAsIndentation", .text = "\tа: 1\n", .message = "f.yaml:1: "},
+    {.name = "ASecondDocument",
+     .text = "a: 1\n---\nb: 2\n",
+     .message = "f.yaml: more than one document"},
+    {.name = "ANul",
+     .text = absl::StrCat("a: 1\n", std::string("b: \0x", 5)),
+     .message = "f.yaml:2: a control character, 0x00"},
+    {.name = "AnEscape", .text = "a: \x1b[2J\n", .message = "f.yaml:1: a control character, 0x1b"},
+    {.name = "ADelete", .text = "a: \x7f\n", .message = "f.yaml:1: a control character, 0x7f"},
+    {.name = "AByteThatIsNotUtf8",
+     .text = "a: 1\n# \xff\n",
+     .message = "f.yaml:2: text that is not UTF-8"},
+    {.name = "ASurrogate",
+     .text = "a: \xed\xa0\x80\n",
+     .message = "f.yaml:1: text that is not UTF-8"},
+    {.name = "Utf16", .text = "\xff\xfe\x61", .message = "f.yaml:1: text that is not UTF-8"},
+    {.name = "ADirective", .text = "%YAML 1.2 \xc2\x9b\n", .message = "f.yaml:1: "},
+    {.name = "NestingThatIsTooDeep",
+     .text = Repeat("- ", 17) + "a",
+     .message = "f.yaml:1: nested deeper than 16"},
+    {.name = "TooManyEntries",
+     .text = absl::StrCat("a: [", Repeat("1,", kMaxYamlEntries), "1]"),
+     .message = "f.yaml:1: more than 1024 entries in one list or map"},
+    {.name = "TooManyBytes",
+     .text = Repeat("# padding\n", kMaxYamlBytes / 10 + 1),
+     .message = "f.yaml:1: larger than 262144 bytes"},
+};
+
+INSTANTIATE_TEST_SUITE_P(, ParseYamlError, testing::ValuesIn(kYamlErrors),
+                         [](const auto& row) { return std::string(row.param.name); });
 
 TEST(ParseYaml, HostileTextsEndInAnError) {
   for (const std::string& unit : {std::string("["), std::string("{"), std::string("- "),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/enum_names.h"
 
 namespace sluice::tokenize {
 
@@ -38,6 +39,14 @@ absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::strin
 // The treatment of matches when a text is split at them. kContiguous makes neighbouring matches one
 // piece.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+constexpr auto EnumNamesOf(SplitBehavior) {
+  using enum SplitBehavior;
+  return EnumNameTable<SplitBehavior>({{kRemoved, "Removed"},
+                                       {kIsolated, "Isolated"},
+                                       {kMergedWithPrevious, "MergedWithPrevious"},
+                                       {kMergedWithNext, "MergedWithNext"},
+                                       {kContiguous, "Contiguous"}});
+}
 std::vector<std::string_view> Split(std::string_view text, const std::vector<Span>& spans,
                                     SplitBehavior behavior);
 

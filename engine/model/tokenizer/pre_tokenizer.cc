@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/enum_names.h"
 #include "base/status_macros.h"
 #include "engine/model/tokenizer/byte_level.h"
 #include "engine/model/tokenizer/steps.h"
@@ -42,8 +43,7 @@ std::shared_ptr<const Pattern> Builtin(const char* expression) {
 
 SplitBehavior ReadBehavior(ObjectReader& fields) {
   if (!fields.Has("behavior")) return SplitBehavior::kIsolated;
-  return static_cast<SplitBehavior>(fields.Choice(
-      "behavior", {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}));
+  return fields.Enum<SplitBehavior>("behavior");
 }
 
 SplitTransform MakeByteLevel(ObjectReader& fields) {
@@ -68,10 +68,14 @@ SplitTransform MakeByteLevel(ObjectReader& fields) {
 }
 
 enum class Prepend { kAlways, kNever, kFirst };
+constexpr auto EnumNamesOf(Prepend) {
+  using enum Prepend;
+  return EnumNameTable<Prepend>({{kAlways, "always"}, {kNever, "never"}, {kFirst, "first"}});
+}
 
 Prepend ReadPrepend(ObjectReader& fields) {
   if (fields.Has("prepend_scheme")) {
-    return static_cast<Prepend>(fields.Choice("prepend_scheme", {"always", "never", "first"}));
+    return fields.Enum<Prepend>("prepend_scheme");
   }
   return fields.Boolean("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
 }

@@ -15,11 +15,11 @@ namespace {
 
 std::vector<std::string> Flags(const ArmOptions& options) {
   return {"--engine.batch.policy",
-          options.policy,
+          std::string(NameOf(options.policy)),
           "--engine.batch.max-queue-delay-us",
           absl::StrCat(options.max_queue_delay_us),
           "--engine.ladder.strategy",
-          options.strategy,
+          std::string(NameOf(options.strategy)),
           "--engine.ladder.review.interval-us",
           "0"};
 }
@@ -28,14 +28,16 @@ std::vector<std::string> Flags(const ArmOptions& options) {
 
 std::vector<ArmOptions> BucketArms() {
   constexpr int64_t kDelayUs = 5000;
+  using enum PolicyKind;
+  using enum StrategyKind;
   return {
-      {"static_padded", "static_padded", "static_padded", "geometric"},
-      {"static_padded_5ms", "static_padded", "static_padded", "geometric", kDelayUs},
-      {"padded_buckets", "padded_buckets", "padded_buckets", "geometric"},
-      {"padded_buckets_5ms", "padded_buckets", "padded_buckets", "geometric", kDelayUs},
-      {"fifo_geometric", "fifo_geometric", "fifo_packed", "geometric"},
-      {"packed_geometric", "packed_geometric", "cut_and_fill", "geometric"},
-      {"packed_adaptive", "packed_adaptive", "cut_and_fill", "adaptive"},
+      {"static_padded", "static_padded", kStaticPadded, kGeometric},
+      {"static_padded_5ms", "static_padded", kStaticPadded, kGeometric, kDelayUs},
+      {"padded_buckets", "padded_buckets", kPaddedBuckets, kGeometric},
+      {"padded_buckets_5ms", "padded_buckets", kPaddedBuckets, kGeometric, kDelayUs},
+      {"fifo_geometric", "fifo_geometric", kFifoPacked, kGeometric},
+      {"packed_geometric", "packed_geometric", kCutAndFill, kGeometric},
+      {"packed_adaptive", "packed_adaptive", kCutAndFill, kAdaptive},
   };
 }
 
@@ -106,8 +108,7 @@ absl::Status Arm::RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* a
       const std::string reason =
           data.errors.empty() ? "" : data.errors.begin()->second.first_message;
       return absl::InternalError(absl::StrCat(options_.name, ": a request sent alone ended as ",
-                                              std::string(load::OutcomeName(call.outcome)), " ",
-                                              reason));
+                                              std::string(NameOf(call.outcome)), " ", reason));
     }
     left.remove_prefix(std::min(left.size(), data.calls.size()));
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/options.h"
 #include "loadtest/bench/daemon/buckets_workload.h"
 #include "loadtest/bench/daemon/daemon.h"
 #include "loadtest/load/answers.h"
@@ -17,8 +18,8 @@ namespace sluice::loadtest {
 struct ArmOptions {
   std::string name;
   std::string group;  // arms of one group are settings of one contestant: its best one counts
-  std::string policy;
-  std::string strategy;  // of the ladder
+  PolicyKind policy;
+  StrategyKind strategy;
   int64_t max_queue_delay_us = 0;
 };
 

@@ -126,8 +126,8 @@ double BestP99(const BucketsResult& result, const LoadResult& load, const std::s
 json ArmJson(const BucketsResult& result, size_t arm) {
   const ArmOptions& options = result.arms[arm];
   json report = {{"name", options.name},
-                 {"policy", options.policy},
-                 {"strategy", options.strategy},
+                 {"policy", NameOf(options.policy)},
+                 {"strategy", NameOf(options.strategy)},
                  {"max_queue_delay_us", options.max_queue_delay_us},
                  {"loads", json::array()}};
   Measurement sum;

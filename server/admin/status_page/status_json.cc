@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/quantile.h"
-#include "engine/option_names.h"
 #include "nlohmann/json.hpp"
 #include "server/common/durations.h"
 #include "server/observe/bucket_summary.h"
@@ -97,8 +96,8 @@ json DescribeBatch(const BatchTrace& trace, MonoTime now) {
           {"capacity", trace.bucket.tokens},
           {"tokens", trace.useful_tokens},
           {"sequences", trace.sequences},
-          {"trigger", std::string(TriggerName(trace.trigger))},
-          {"lookup", std::string(LookupName(trace.lookup))},
+          {"trigger", std::string(NameOf(trace.trigger))},
+          {"lookup", std::string(NameOf(trace.lookup))},
           {"replay", Seconds(trace.replay)}};
 }
 
@@ -171,25 +170,13 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {
-  return {{"version", daemon.version},          {"phase", std::string(PhaseName(daemon.phase))},
+  return {{"version", daemon.version},          {"phase", NameOf(daemon.phase)},
           {"uptime", Seconds(daemon.uptime)},   {"device", daemon.backend.device},
           {"profile", daemon.backend.profile},  {"policy", NameOf(daemon.policy)},
           {"strategy", NameOf(daemon.strategy)}};
 }
 
 }  // namespace
-
-std::string_view PhaseName(Phase phase) {
-  switch (phase) {
-    case Phase::kStarting:
-      return "starting";
-    case Phase::kServing:
-      return "serving";
-    case Phase::kDraining:
-      return "draining";
-  }
-  return "";
-}
 
 std::string StatusJson(const DaemonStatus& daemon, std::span<const ModelStatus> models,
                        MonoTime now) {

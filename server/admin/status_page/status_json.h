@@ -19,7 +19,11 @@ namespace sluice {
 
 // The daemon's phase as its health service tells it; kDraining is final.
 enum class Phase { kStarting, kServing, kDraining };
-std::string_view PhaseName(Phase phase);  // "starting", "serving", "draining"
+constexpr auto EnumNamesOf(Phase) {
+  using enum Phase;
+  return EnumNameTable<Phase>(
+      {{kStarting, "starting"}, {kServing, "serving"}, {kDraining, "draining"}});
+}
 
 struct DaemonStatus {
   std::string version;

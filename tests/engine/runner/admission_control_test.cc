@@ -15,10 +15,11 @@ using ::testing::HasSubstr;
 
 constexpr MonoTime kNow{std::chrono::hours(1)};
 
-Request RequestWith(const std::vector<size_t>& lengths, MonoTime deadline = MonoTime::max()) {
+Request RequestWith(const std::vector<size_t>& lengths, MonoTime deadline = MonoTime::max(),
+                    int32_t max_tokens = 1) {
   std::vector<std::vector<int32_t>> rows;
   for (const size_t length : lengths) rows.emplace_back(length, 1);
-  Request request = RequestOf(FakeModel(FakeConfig()), rows, /*max_tokens=*/1);
+  Request request = RequestOf(FakeModel(FakeConfig()), rows, max_tokens);
   request.deadline = deadline;
   return request;
 }
@@ -41,6 +42,7 @@ struct Case {
   std::string name;
   std::vector<size_t> lengths = {4};
   MonoTime deadline = MonoTime::max();
+  int32_t max_tokens = 1;
   bool draining = false;
   bool hung = false;
   int64_t other_requests = 0;  // whose loads were reserved before
@@ -65,7 +67,7 @@ TEST_P(AdmissionTable, AdmitsOrRefusesWithItsReason) {
   }
   if (row.draining) admission.Drain();
   if (row.hung) admission.Hang();
-  const Request request = RequestWith(row.lengths, row.deadline);
+  const Request request = RequestWith(row.lengths, row.deadline, row.max_tokens);
   AdmissionControl::Refusal refusal = AdmissionControl::Examine(request, 64, kNow);
   if (!refusal.refused()) {
     refusal = admission.Reserve(request, {.tokens = 5, .bytes = 100, .priority = 1}, scheduler,
@@ -81,45 +83,46 @@ TEST_P(AdmissionTable, AdmitsOrRefusesWithItsReason) {
 
 INSTANTIATE_TEST_SUITE_P(
     Admission, AdmissionTable,
-    ::testing::Values(Case{.name = "AnOpenModelAdmits"},
-                      Case{.name = "ARowOfAllPositionsIsAdmitted", .lengths = {64}},
-                      Case{.name = "ARowBeyondThePositionsIsTooLarge",
-                           .lengths = {4, 65},
-                           .code = absl::StatusCode::kInvalidArgument,
-                           .reason = Rejection::kTooLarge,
-                           .message = "row 1 has 65 tokens, more than the model's limit of 64"},
-                      Case{.name = "ADeadlineThatHasComeIsMissed",
-                           .deadline = kNow,
-                           .code = absl::StatusCode::kDeadlineExceeded,
-                           .reason = Rejection::kDeadline,
-                           .message = "the deadline passed before the request was queued"},
-                      Case{.name = "ADrainingModelIsUnavailable",
-                           .draining = true,
-                           .code = absl::StatusCode::kUnavailable,
-                           .reason = Rejection::kDraining,
-                           .message = "draining"},
-                      Case{.name = "AHangIsToldBeforeADrain",
-                           .draining = true,
-                           .hung = true,
-                           .code = absl::StatusCode::kUnavailable,
-                           .reason = Rejection::kHung,
-                           .message = "does not answer"},
-                      Case{.name = "AFullBudgetNamesItsBound",
-                           .other_requests = 3,
-                           .code = absl::StatusCode::kResourceExhausted,
-                           .reason = Rejection::kQueueFull,
-                           .message = "3"},
-                      Case{.name = "ADistantDeadlineIsWithinReach",
-                           .deadline = kNow + milliseconds(10'000),
-                           .running = 3},
-                      // With three sequences running, the prompt of 40 tokens takes about 40 ms.
-                      Case{.name = "ADeadlineShorterThanThePromptsStepIsOutOfReach",
-                           .lengths = {40},
-                           .deadline = kNow + milliseconds(5),
-                           .running = 3,
-                           .code = absl::StatusCode::kResourceExhausted,
-                           .reason = Rejection::kDeadlineUnreachable,
-                           .message = "the deadline would pass in the queue"}),
+    ::testing::Values(
+        Case{.name = "AnOpenModelAdmits"},
+        Case{.name = "ARowOfAllPositionsIsAdmitted", .lengths = {64}},
+        Case{.name = "ARowBeyondThePositionsIsTooLarge",
+             .lengths = {4, 65},
+             .code = absl::StatusCode::kInvalidArgument,
+             .reason = Rejection::kTooLarge,
+             .message = "row 1 has 65 tokens, more than the model's limit of 64"},
+        Case{.name = "ADeadlineThatHasComeIsMissed",
+             .deadline = kNow,
+             .code = absl::StatusCode::kDeadlineExceeded,
+             .reason = Rejection::kDeadline,
+             .message = "the deadline passed before the request was queued"},
+        Case{.name = "ADrainingModelIsUnavailable",
+             .draining = true,
+             .code = absl::StatusCode::kUnavailable,
+             .reason = Rejection::kDraining,
+             .message = "draining"},
+        Case{.name = "AHangIsToldBeforeADrain",
+             .draining = true,
+             .hung = true,
+             .code = absl::StatusCode::kUnavailable,
+             .reason = Rejection::kHung,
+             .message = "does not answer"},
+        Case{.name = "AFullBudgetNamesItsBound",
+             .other_requests = 3,
+             .code = absl::StatusCode::kResourceExhausted,
+             .reason = Rejection::kQueueFull,
+             .message = "3"},
+        Case{.name = "ADistantDeadlineIsWithinReach",
+             .deadline = kNow + milliseconds(10'000),
+             .running = 3},
+        // Each of the nine steps after the prompt carries four sequences, which takes about 4 ms.
+        Case{.name = "ADeadlineShorterThanTheGenerationIsOutOfReach",
+             .deadline = kNow + milliseconds(20),
+             .max_tokens = 10,
+             .running = 3,
+             .code = absl::StatusCode::kResourceExhausted,
+             .reason = Rejection::kDeadlineUnreachable,
+             .message = "the deadline would pass in the queue"}),
     [](const auto& row) { return row.param.name; });
 
 TEST(AdmissionControl, ReturningALoadMakesRoom) {
@@ -153,8 +156,8 @@ TEST(AdmissionControl, MissedDeadlinesMakeTheForecastMoreCautious) {
     AdmissionControl admission = trained;
     nanoseconds needed(0);
     return admission
-        .Reserve(RequestWith({40}, kNow + allowed), {.tokens = 41, .bytes = 8, .priority = 1},
-                 scheduler, 3, kNow, &needed)
+        .Reserve(RequestWith({4}, kNow + allowed, /*max_tokens=*/10),
+                 {.tokens = 41, .bytes = 8, .priority = 1}, scheduler, 3, kNow, &needed)
         .refused();
   };
   AdmissionControl admission({}, /*reuses_prefixes=*/false);

@@ -273,7 +273,7 @@ TEST(BaselineFormer, Table) {
       EXPECT_EQ(decision.size.sequences, c.sequences);
       EXPECT_EQ(decision.size.tokens, c.tokens);
       EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
-      EXPECT_EQ(TriggerName(decision.trigger), TriggerName(c.trigger));
+      EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
     } else {
       const MonoTime expected = c.wait_until_us == 0 ? MonoTime::max() : At(c.wait_until_us);
       EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns: the cost was learned

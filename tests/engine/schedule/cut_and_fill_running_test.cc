@@ -218,7 +218,7 @@ TEST(CutAndFillRunning, Table) {
     std::vector<uint64_t> tickets;
     for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
     EXPECT_EQ(tickets, c.batch);
-    EXPECT_EQ(TriggerName(decision.trigger), TriggerName(c.trigger));
+    EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
   }
 }
 

@@ -122,7 +122,7 @@ TEST(CutAndFill, Table) {
     for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
     EXPECT_EQ(tickets, c.batch);
     EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
-    EXPECT_EQ(TriggerName(decision.trigger), TriggerName(c.trigger));
+    EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
   }
 }
 

@@ -27,9 +27,10 @@ Measurement At(double tokens_per_s, double p99_ms) {
 // Two settings of one contestant, and the arm that they are compared with.
 BucketsResult TwoRounds() {
   BucketsResult result;
-  result.arms = {{"padded", "padded", "static_padded", "geometric"},
-                 {"padded_5ms", "padded", "static_padded", "geometric", 5000},
-                 {"packed", "packed", "cut_and_fill", "adaptive"}};
+  result.arms = {
+      {"padded", "padded", PolicyKind::kStaticPadded, StrategyKind::kGeometric},
+      {"padded_5ms", "padded", PolicyKind::kStaticPadded, StrategyKind::kGeometric, 5000},
+      {"packed", "packed", PolicyKind::kCutAndFill, StrategyKind::kAdaptive}};
   result.loads.resize(2);
   result.loads[0].arms = {
       {At(100, 0), At(80, 0)}, {At(50, 0), At(100, 0)}, {At(300, 0), At(500, 0)}};

@@ -131,14 +131,14 @@ TEST_F(MetricsTest, EveryTriggerAndLookupHasItsSeries) {
        {Trigger::kFull, Trigger::kDelay, Trigger::kDeadline, Trigger::kIdle, Trigger::kDrain}) {
     batch.trigger = trigger;
     metrics_.OnBatch(batch);
-    const std::string label = "trigger=\"" + std::string(TriggerName(trigger)) + "\"";
+    const std::string label = "trigger=\"" + std::string(NameOf(trigger)) + "\"";
     EXPECT_EQ(Sum("sluice_batches_total", label), 1) << label;
   }
   for (Lookup lookup : {Lookup::kMissNotCaptured, Lookup::kMissEvicted, Lookup::kMissOverCapacity,
                         Lookup::kMissGuard, Lookup::kMissMemory}) {
     batch.lookup = lookup;
     metrics_.OnBatch(batch);
-    const std::string label = "reason=\"" + std::string(LookupName(lookup)) + "\"";
+    const std::string label = "reason=\"" + std::string(NameOf(lookup)) + "\"";
     EXPECT_EQ(Sum("sluice_plan_lookups_total", label), 1) << label;
   }
 }

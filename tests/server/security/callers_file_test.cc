@@ -67,10 +67,10 @@ TEST(CallersFileTest, ErrorsNameTheLineAndTheRule) {
       {"a: certificate:", "1 to 256 bytes"},
       {absl::StrCat("a: certificate:", std::string(257, 'x')), "1 to 256 bytes"},
       {good + " requests=5", "a limit is one of"},
-      {good + " requests_per_second", "from 0 to 1e9"},
-      {good + " requests_per_second=-1", "from 0 to 1e9"},
-      {good + " requests_per_second=nan", "from 0 to 1e9"},
-      {good + " tokens_burst=1e10", "from 0 to 1e9"},
+      {good + " requests_per_second", "a number in [0, 1e+09]"},
+      {good + " requests_per_second=-1", "a number in [0, 1e+09]"},
+      {good + " requests_per_second=nan", "a number in [0, 1e+09]"},
+      {good + " tokens_burst=1e10", "a number in [0, 1e+09]"},
       {good + " tokens_burst=1 tokens_burst=1", "given before"},
   };
   for (const auto& [line, problem] : cases) {

@@ -1,5 +1,5 @@
 // Kinds of option values. A kind says how a value is written (Expected, for help and errors), reads
-// it from text (Parse; false leaves `value` alone) and writes it as YAML (Format).
+// it from text (Parse; if it returns false, `value` is unchanged) and writes it as YAML (Format).
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,29 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
-#include "engine/device_options.h"
+#include "base/enum_names.h"
 
 namespace sluice {
 
-enum class Shape { kScalar, kSwitch, kList };  // a switch's flag may stand without a value
+enum class Shape {
+  kScalar,
+  kSwitch,  // its flag may stand without a value
+  kList,
+};
 
 // What a plain number counts. With a unit, text may carry a suffix: us, ms, s, min, h; B, KiB, MiB,
 // GiB, TiB.
 enum class Unit { kNone, kMicroseconds, kBytes };
 
-// Decimal digits, an optional minus before and suffix after them. False on anything else and on
-// overflow.
+// Reads decimal digits with an optional minus before them and an optional suffix after them.
+// Returns false for anything else and on overflow.
 bool ParseQuantity(absl::string_view text, Unit unit, int64_t* value);
-// With the largest suffix that divides the value.
+// Returns the value with the largest suffix that divides it.
 std::string FormatQuantity(int64_t value, Unit unit);
 
-// `text` in double quotes, escaped alike for YAML and for error messages. What is not UTF-8, as a text
-// cut short, is escaped byte by byte, which YAML would read as other characters.
+// Returns `text` in double quotes, escaped alike for YAML and for error messages. Bytes that are
+// not UTF-8, such as a character cut short, are escaped one by one; YAML would read them as other
+// characters.
 std::string Quote(absl::string_view text);
 
 struct Integer {
@@ -38,12 +43,13 @@ struct Integer {
   Unit unit = Unit::kNone;
 
   std::string Expected() const;
+  bool Contains(int64_t value) const { return value >= min && value <= max; }
 
   template <typename T>
   bool Parse(absl::string_view text, T* value) const {
     SLUICE_CHECK(std::in_range<T>(min) && std::in_range<T>(max));
     int64_t parsed;
-    if (!ParseQuantity(text, unit, &parsed) || parsed < min || parsed > max) return false;
+    if (!ParseQuantity(text, unit, &parsed) || !Contains(parsed)) return false;
     *value = static_cast<T>(parsed);
     return true;
   }
@@ -69,6 +75,7 @@ struct Real {
   bool below_max = false;
 
   std::string Expected() const;
+  bool Contains(double value) const;
   bool Parse(absl::string_view text, double* value) const;
   std::string Format(double value) const;
 };
@@ -91,9 +98,10 @@ struct Name {
   std::string Format(absl::string_view value) const { return Quote(value); }
 };
 
-// Of a file; at most 4096 bytes of UTF-8 without control characters. May be empty.
+// The path of a file; at most 4096 bytes of UTF-8 without control characters.
 struct Path {
   static constexpr Shape kShape = Shape::kScalar;
+  bool may_be_empty = true;
 
   std::string Expected() const;
   bool Parse(absl::string_view text, std::string* value) const;
@@ -110,40 +118,29 @@ struct Address {
   std::string Format(absl::string_view value) const { return Quote(value); }
 };
 
-// "auto", "cpu" or "cuda:N"; "cuda" is cuda:0.
-struct DeviceName {
+// One of several words.
+struct OneOf {
   static constexpr Shape kShape = Shape::kScalar;
+  std::vector<std::string> words;
 
-  std::string Expected() const;
-  bool Parse(absl::string_view text, DeviceChoice* value) const;
-  std::string Format(const DeviceChoice& value) const;
+  std::string Expected() const { return absl::StrCat("one of ", absl::StrJoin(words, ", ")); }
+  bool Parse(absl::string_view text, std::string* value) const;
+  std::string Format(const std::string& value) const { return value; }
 };
 
-template <typename T>
+// An enumerator by its name; see enum_names.h.
+template <typename E>
 struct Choice {
   static constexpr Shape kShape = Shape::kScalar;
-  std::vector<std::pair<std::string, T>> choices;
 
-  std::string Expected() const {
-    return absl::StrCat("one of ",
-                        absl::StrJoin(choices, ", ", [](std::string* out, const auto& choice) {
-                          out->append(choice.first);
-                        }));
+  std::vector<std::string> Words() const { return {kNamesOf<E>.begin(), kNamesOf<E>.end()}; }
+  std::string Expected() const { return OneOf{Words()}.Expected(); }
+  bool Parse(absl::string_view text, E* value) const {
+    const std::optional<E> parsed = EnumOf<E>({text.data(), text.size()});
+    if (parsed.has_value()) *value = *parsed;
+    return parsed.has_value();
   }
-  bool Parse(absl::string_view text, T* value) const {
-    for (const auto& [name, chosen] : choices) {
-      if (name != text) continue;
-      *value = chosen;
-      return true;
-    }
-    return false;
-  }
-  std::string Format(const T& value) const {
-    for (const auto& [name, chosen] : choices) {
-      if (chosen == value) return name;
-    }
-    SLUICE_CHECK(false && "a value without a name");
-  }
+  std::string Format(E value) const { return std::string(NameOf(value)); }
 };
 
 }  // namespace sluice

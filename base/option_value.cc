@@ -1,4 +1,4 @@
-#include "config/value.h"
+#include "base/option_value.h"
 
 #include <algorithm>
 #include <charconv>
@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kMaxPathBytes = 4096;
 constexpr size_t kMaxListItems = 1024;
-constexpr int64_t kMostDeviceIndex = 1023;
 
 struct Suffix {
   absl::string_view name;
@@ -164,13 +163,17 @@ std::string Real::Expected() const {
                       below_max ? ")" : "]");
 }
 
+bool Real::Contains(double value) const {
+  return value >= min && value <= max && !(above_min && value == min) &&
+         !(below_max && value == max);
+}
+
 bool Real::Parse(absl::string_view text, double* value) const {
   double parsed;
   // Decimal only: SimpleAtod reads hexadecimal and names too.
   if (text.find_first_not_of("0123456789+-.eE") != text.npos) return false;
   if (!absl::SimpleAtod(text, &parsed) || !std::isfinite(parsed)) return false;
-  if (parsed < min || parsed > max || (above_min && parsed == min)) return false;
-  if (below_max && parsed == max) return false;
+  if (!Contains(parsed)) return false;
   *value = parsed;
   return true;
 }
@@ -195,11 +198,13 @@ bool Name::Parse(absl::string_view text, std::string* value) const {
 }
 
 std::string Path::Expected() const {
-  return absl::StrCat("a path of at most ", kMaxPathBytes,
-                      " bytes of UTF-8 without control characters, or nothing");
+  return absl::StrCat("a path of ", may_be_empty ? "at most " : "1 to ", kMaxPathBytes,
+                      " bytes of UTF-8 without control characters",
+                      may_be_empty ? ", or nothing" : "");
 }
 
 bool Path::Parse(absl::string_view text, std::string* value) const {
+  if (text.empty() && !may_be_empty) return false;
   if (text.size() > kMaxPathBytes || !IsUtf8(text)) return false;
   if (std::any_of(text.begin(), text.end(), absl::ascii_iscntrl)) return false;
   *value = std::string(text);
@@ -219,35 +224,10 @@ bool Address::Parse(absl::string_view text, std::string* value) const {
   return valid;
 }
 
-std::string DeviceName::Expected() const {
-  return absl::StrCat("one of auto, cpu, cuda:N with N in [0, ", kMostDeviceIndex, "]");
-}
-
-bool DeviceName::Parse(absl::string_view text, DeviceChoice* value) const {
-  DeviceChoice parsed;
-  if (text == "auto" || text == "cpu") {
-    if (text == "cpu") parsed.kind = DeviceChoice::Kind::kCpu;
-  } else {
-    parsed.kind = DeviceChoice::Kind::kCuda;
-    if (!absl::ConsumePrefix(&text, "cuda")) return false;
-    const bool indexed = absl::ConsumePrefix(&text, ":");
-    const Integer index{0, kMostDeviceIndex};
-    if (indexed ? !index.Parse(text, &parsed.index) : !text.empty()) return false;
-  }
-  *value = parsed;
+bool OneOf::Parse(absl::string_view text, std::string* value) const {
+  if (std::find(words.begin(), words.end(), text) == words.end()) return false;
+  *value = std::string(text);
   return true;
-}
-
-std::string DeviceName::Format(const DeviceChoice& value) const {
-  switch (value.kind) {
-    case DeviceChoice::Kind::kAuto:
-      return "auto";
-    case DeviceChoice::Kind::kCpu:
-      return "cpu";
-    case DeviceChoice::Kind::kCuda:
-      break;
-  }
-  return Quote(absl::StrCat("cuda:", value.index));
 }
 
 }  // namespace sluice

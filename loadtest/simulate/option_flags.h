@@ -1,0 +1,45 @@
+// Flags for options of the engine, made from their specs: name, range, help and the way to write a
+// value are those of the daemon. The default is the value when the flag is added.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "engine/option_specs.h"
+
+namespace sluice::loadtest {
+
+// Returns the text in lines that fit beside a flag.
+std::string FlagHelp(absl::string_view text);
+
+// Returns the help without what it says about the value 0.
+absl::string_view HelpWithoutZero(absl::string_view help);
+
+// Adds --max-queue-delay-us for "max_queue_delay_us". Smaller values than `least` are refused.
+// Requires that `options` outlives the parse, and `least` only for an integer, within its range.
+template <typename S>
+CLI::Option* AddOptionFlag(CLI::App* app, absl::string_view path, S* options,
+                           std::optional<int64_t> least = std::nullopt) {
+  const OptionSpec<S>& spec = OptionSpecOf<S>(path);
+  std::optional<Integer> range;
+  if (least.has_value()) range = {*least, spec.integer->max, spec.integer->unit};
+  const std::string expected = range.has_value() ? range->Expected() : spec.expected;
+  const auto read = [&spec, options, range, expected](const std::string& text) {
+    int64_t number = 0;
+    const bool valid = range.has_value() ? range->Parse(text, &number) && spec.set(number, options)
+                                         : spec.parse(text, options);
+    if (valid) return;
+    throw CLI::ValidationError(spec.Flag(), absl::StrCat("expected ", expected, ", got ", text));
+  };
+  const absl::string_view help = least.has_value() ? HelpWithoutZero(spec.help) : spec.help;
+  return app
+      ->add_option_function<std::string>(spec.Flag(), read,
+                                         FlagHelp(absl::StrCat(help, " Expects ", expected, ".")))
+      ->default_str(spec.format(*options));
+}
+
+}  // namespace sluice::loadtest

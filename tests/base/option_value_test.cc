@@ -1,0 +1,269 @@
+#include "base/option_value.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <optional>
+#include <random>
+
+#include "engine/option_specs.h"
+
+namespace sluice {
+namespace {
+
+struct QuantityCase {
+  const char* name;
+  const char* text;
+  Unit unit;
+  std::optional<int64_t> value;
+};
+
+class QuantityText : public testing::TestWithParam<QuantityCase> {};
+
+TEST_P(QuantityText, IsReadWithItsSuffixOrRefused) {
+  const QuantityCase& c = GetParam();
+  int64_t value = 0;
+  ASSERT_EQ(ParseQuantity(c.text, c.unit, &value), c.value.has_value());
+  EXPECT_EQ(value, c.value.value_or(0));
+}
+
+constexpr QuantityCase kQuantities[] = {
+    {.name = "Zero", .text = "0", .unit = Unit::kNone, .value = 0},
+    {.name = "ANegativeNumber", .text = "-7", .unit = Unit::kNone, .value = -7},
+    {.name = "LeadingZeros", .text = "007", .unit = Unit::kNone, .value = 7},
+    {.name = "TheLargestNumber",
+     .text = "9223372036854775807",
+     .unit = Unit::kNone,
+     .value = std::numeric_limits<int64_t>::max()},
+    {.name = "OneAboveTheLargest",
+     .text = "9223372036854775808",
+     .unit = Unit::kNone,
+     .value = std::nullopt},
+    {.name = "Nothing", .text = "", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "AMinusAlone", .text = "-", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "APlus", .text = "+1", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "ALeadingSpace", .text = " 1", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "ATrailingSpace", .text = "1 ", .unit = Unit::kNone, .value = 1},
+    {.name = "AFraction", .text = "1.5", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "Hexadecimal", .text = "0x10", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "AnExponent", .text = "1e3", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "ASeparator", .text = "1_000", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "ASuffixWithoutUnit", .text = "5ms", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "PlainMicroseconds", .text = "250", .unit = Unit::kMicroseconds, .value = 250},
+    {.name = "Microseconds", .text = "250us", .unit = Unit::kMicroseconds, .value = 250},
+    {.name = "Milliseconds", .text = "5ms", .unit = Unit::kMicroseconds, .value = 5000},
+    {.name = "ASpaceBeforeTheSuffix", .text = "5 ms", .unit = Unit::kMicroseconds, .value = 5000},
+    {.name = "Seconds", .text = "2s", .unit = Unit::kMicroseconds, .value = 2'000'000},
+    {.name = "AMinute", .text = "1min", .unit = Unit::kMicroseconds, .value = 60'000'000},
+    {.name = "AnHour", .text = "1h", .unit = Unit::kMicroseconds, .value = 3'600'000'000},
+    {.name = "ANegativeHour", .text = "-1h", .unit = Unit::kMicroseconds, .value = -3'600'000'000},
+    {.name = "AnUpperCaseSuffix",
+     .text = "1MS",
+     .unit = Unit::kMicroseconds,
+     .value = std::nullopt},
+    {.name = "ASizeAsDuration", .text = "1MiB", .unit = Unit::kMicroseconds, .value = std::nullopt},
+    {.name = "ADurationThatOverflows",
+     .text = "2562047788015215h",
+     .unit = Unit::kMicroseconds,
+     .value = std::nullopt},
+    {.name = "Bytes", .text = "7B", .unit = Unit::kBytes, .value = 7},
+    {.name = "AKibibyte", .text = "1KiB", .unit = Unit::kBytes, .value = 1024},
+    {.name = "Mebibytes", .text = "64MiB", .unit = Unit::kBytes, .value = 64 << 20},
+    {.name = "Gibibytes", .text = "3GiB", .unit = Unit::kBytes, .value = int64_t{3} << 30},
+    {.name = "Tebibytes", .text = "16TiB", .unit = Unit::kBytes, .value = int64_t{16} << 40},
+    {.name = "ADecimalSize", .text = "1MB", .unit = Unit::kBytes, .value = std::nullopt},
+    {.name = "ASizeThatOverflows",
+     .text = "8388608TiB",
+     .unit = Unit::kBytes,
+     .value = std::nullopt},
+};
+
+INSTANTIATE_TEST_SUITE_P(, QuantityText, testing::ValuesIn(kQuantities),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST(Quantity, WritesTheLargestExactSuffix) {
+  EXPECT_EQ(FormatQuantity(0, Unit::kMicroseconds), "0");
+  EXPECT_EQ(FormatQuantity(1500, Unit::kMicroseconds), "1500us");
+  EXPECT_EQ(FormatQuantity(90'000'000, Unit::kMicroseconds), "90s");
+  EXPECT_EQ(FormatQuantity(1 << 20, Unit::kBytes), "1MiB");
+  EXPECT_EQ(FormatQuantity((1 << 20) + 1, Unit::kBytes), "1048577B");
+  EXPECT_EQ(FormatQuantity(1 << 20, Unit::kNone), "1048576");
+}
+
+TEST(Quantity, WhatIsWrittenIsReadBack) {
+  constexpr uint64_t kSeed = 20260101;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  std::mt19937_64 random(kSeed);
+  for (int i = 0; i < 1000; ++i) {
+    const int64_t value = static_cast<int64_t>(random()) >> (random() % 64);
+    const int64_t round = value / 1000 * 1000;
+    for (const Unit unit : {Unit::kNone, Unit::kMicroseconds, Unit::kBytes}) {
+      for (const int64_t expected : {value, round}) {
+        int64_t read = 0;
+        ASSERT_TRUE(ParseQuantity(FormatQuantity(expected, unit), unit, &read)) << expected;
+        ASSERT_EQ(read, expected);
+      }
+    }
+  }
+}
+
+TEST(Integer, KeepsItsRangeAndTheValueOnFailure) {
+  const Integer kind{1, 10, Unit::kNone};
+  int32_t value = 5;
+  EXPECT_FALSE(kind.Parse("0", &value));
+  EXPECT_FALSE(kind.Parse("11", &value));
+  EXPECT_FALSE(kind.Parse("4294967298", &value));  // 2 in the low 32 bits
+  EXPECT_EQ(value, 5);
+  EXPECT_TRUE(kind.Parse("1", &value));
+  EXPECT_EQ(value, 1);
+  EXPECT_TRUE(kind.Parse("10", &value));
+  EXPECT_EQ(value, 10);
+}
+
+TEST(IntegerList, ReadsWithAndWithoutBrackets) {
+  const IntegerList kind{{1, 100}};
+  std::vector<int32_t> value;
+  EXPECT_TRUE(kind.Parse("1,2, 100", &value));
+  EXPECT_EQ(value, (std::vector<int32_t>{1, 2, 100}));
+  EXPECT_TRUE(kind.Parse("[7]", &value));
+  EXPECT_EQ(value, (std::vector<int32_t>{7}));
+  for (const char* bad : {"1,,2", "1,", "[1", "1]", "1;2", "0", "101", "a"}) {
+    EXPECT_FALSE(kind.Parse(bad, &value)) << bad;
+  }
+  EXPECT_EQ(value, (std::vector<int32_t>{7}));
+  EXPECT_TRUE(kind.Parse("[]", &value));
+  EXPECT_TRUE(value.empty());
+  std::string many = "1";
+  for (int i = 0; i < 1024; ++i) many += ",1";
+  EXPECT_FALSE(kind.Parse(many, &value));
+}
+
+TEST(Real, IsFiniteAndInRange) {
+  const Real kind{1.0, 16.0, /*above_min=*/true};
+  double value = 3;
+  for (const char* bad : {"", "1", "1.0", "16.01", "nan", "inf", "-inf", "2x", "0x2", "1e999"}) {
+    EXPECT_FALSE(kind.Parse(bad, &value)) << bad;
+  }
+  EXPECT_EQ(value, 3);
+  EXPECT_TRUE(kind.Parse("1.5", &value));
+  EXPECT_EQ(value, 1.5);
+  EXPECT_TRUE(kind.Parse("1.6e1", &value));
+  EXPECT_EQ(value, 16);
+  EXPECT_TRUE((Real{0, 1}.Parse("0", &value)));
+  EXPECT_EQ(kind.Format(0.1), "0.1");
+  const Real open{0.0, 1.0, /*above_min=*/false, /*below_max=*/true};
+  EXPECT_EQ(open.Expected(), "a number in [0, 1)");
+  EXPECT_TRUE(open.Parse("0.999", &value));
+  EXPECT_FALSE(open.Parse("1", &value));
+}
+
+TEST(Boolean, TakesOnlyTrueAndFalse) {
+  bool value = false;
+  EXPECT_TRUE(Boolean{}.Parse("true", &value));
+  EXPECT_TRUE(value);
+  for (const char* bad : {"", "1", "yes", "True", "on"}) {
+    EXPECT_FALSE(Boolean{}.Parse(bad, &value)) << bad;
+  }
+  EXPECT_TRUE(value);
+}
+
+TEST(Address, NeedsHostAndPort) {
+  std::string value;
+  for (const char* good :
+       {"0.0.0.0:8001", "localhost:0", "[::]:65535", "[fe80::1]:1", "a-b.c:80"}) {
+    EXPECT_TRUE(Address{}.Parse(good, &value)) << good;
+    EXPECT_EQ(value, good);
+  }
+  for (const char* bad :
+       {"", ":80", "host", "host:", "host:65536", "host:-1", "host:080000", "::1:80", "[::1:80",
+        "[]:80", "a b:80", "host:8 0", "h/x:80", "unix:/tmp/s"}) {
+    EXPECT_FALSE(Address{}.Parse(bad, &value)) << bad;
+  }
+  EXPECT_TRUE(Address{.may_be_empty = true}.Parse("", &value));
+  EXPECT_EQ(value, "");
+}
+
+TEST(Path, IsBoundedAndMayBeEmpty) {
+  std::string value;
+  EXPECT_TRUE(Path{}.Parse("/a b/../c", &value));
+  EXPECT_EQ(value, "/a b/../c");
+  EXPECT_FALSE(Path{}.Parse(std::string(4097, 'x'), &value));
+  EXPECT_FALSE(Path{}.Parse(absl::string_view("a\0b", 3), &value));
+  EXPECT_FALSE(Path{}.Parse("a\xff", &value));
+  EXPECT_EQ(value, "/a b/../c");
+  EXPECT_TRUE(Path{}.Parse(std::string(4096, 'x'), &value));
+  EXPECT_TRUE(Path{}.Parse("", &value));
+  EXPECT_EQ(value, "");
+}
+
+TEST(Name, HasItsCharactersAndLength) {
+  std::string value;
+  const Name kind{4};
+  EXPECT_TRUE(kind.Parse("a_.-", &value));
+  for (const char* bad : {"", "abcde", "a/b", "a b", "\xc3\xa9", "a\n"}) {
+    EXPECT_FALSE(kind.Parse(bad, &value)) << bad;
+  }
+}
+
+struct DeviceNameCase {
+  const char* name;
+  const char* text;
+  std::optional<DeviceChoice> value;
+  const char* formatted = "";
+};
+
+class DeviceNameText : public testing::TestWithParam<DeviceNameCase> {};
+
+TEST_P(DeviceNameText, IsReadAndWrittenOrRefused) {
+  const DeviceNameCase& c = GetParam();
+  DeviceChoice value{DeviceChoice::Kind::kCuda, 99};
+  ASSERT_EQ(DeviceName{}.Parse(c.text, &value), c.value.has_value());
+  if (!c.value.has_value()) {
+    EXPECT_EQ(value.index, 99);
+    return;
+  }
+  EXPECT_EQ(value.kind, c.value->kind);
+  EXPECT_EQ(value.index, c.value->index);
+  EXPECT_EQ(DeviceName{}.Format(value), c.formatted);
+}
+
+using DeviceKind = DeviceChoice::Kind;
+const DeviceNameCase kDeviceNames[] = {
+    {.name = "Auto", .text = "auto", .value = DeviceChoice{DeviceKind::kAuto}, .formatted = "auto"},
+    {.name = "Cpu", .text = "cpu", .value = DeviceChoice{DeviceKind::kCpu}, .formatted = "cpu"},
+    {.name = "CudaWithoutIndex",
+     .text = "cuda",
+     .value = DeviceChoice{DeviceKind::kCuda, 0},
+     .formatted = "\"cuda:0\""},
+    {.name = "CudaWithIndex",
+     .text = "cuda:7",
+     .value = DeviceChoice{DeviceKind::kCuda, 7},
+     .formatted = "\"cuda:7\""},
+    {.name = "TheLastIndex",
+     .text = "cuda:1023",
+     .value = DeviceChoice{DeviceKind::kCuda, 1023},
+     .formatted = "\"cuda:1023\""},
+    {.name = "AnIndexAboveTheLast", .text = "cuda:1024", .value = std::nullopt},
+    {.name = "ANegativeIndex", .text = "cuda:-1", .value = std::nullopt},
+    {.name = "AnEmptyIndex", .text = "cuda:", .value = std::nullopt},
+    {.name = "AnIndexWithoutColon", .text = "cuda1", .value = std::nullopt},
+    {.name = "CpuWithIndex", .text = "cpu:0", .value = std::nullopt},
+    {.name = "AnotherWord", .text = "gpu", .value = std::nullopt},
+    {.name = "Nothing", .text = "", .value = std::nullopt},
+};
+
+INSTANTIATE_TEST_SUITE_P(, DeviceNameText, testing::ValuesIn(kDeviceNames),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST(Quote, EscapesWhatWouldBreakALine) {
+  EXPECT_EQ(Quote("a\"b\\c\n\x01\x7f\xc3\xa9"), "\"a\\\"b\\\\c\\x0a\\x01\\x7f\xc3\xa9\"");
+  EXPECT_EQ(Quote("\xc2\x9b[2J"), "\"\\x9b[2J\"");  // a control of a terminal, as YAML writes it
+}
+
+TEST(Quote, IsUtf8WhateverItQuotes) {
+  EXPECT_EQ(Quote("\xc3\xa9\xc3"), "\"\xc3\xa9\\xc3\"");  // cut short
+  EXPECT_EQ(Quote("\xed\xa0\x80"), "\"\\xed\\xa0\\x80\"");
+}
+
+}  // namespace
+}  // namespace sluice
