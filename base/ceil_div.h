@@ -1,11 +1,11 @@
-// Whole parts that it takes to hold a number.
+// Division that rounds up.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::kernels {
 
-// ceil(a / b); a >= 0, b > 0, and a + b does not overflow.
+// Returns ceil(a / b). Requires a >= 0 and b > 0, and that a + b does not overflow.
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace sluice::kernels

@@ -1,5 +1,5 @@
-// SLUICE_CHECK: for broken invariants of ours, in every build type. Errors that a caller can meet are
-// absl::Status.
+// SLUICE_CHECK(condition) aborts, in every build type, if a broken invariant of this program is
+// found. Errors that a caller can meet are absl::Status instead.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Injected monotonic time.
+// Monotonic time that is injected, so that tests drive it by hand.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// Never moves with the wall clock.
+// A time on a clock that is never set.
 using MonoTime = std::chrono::steady_clock::time_point;
 using std::chrono::nanoseconds;
 
@@ -21,12 +21,12 @@ class Clock {
 
   virtual MonoTime Now() const = 0;
 
-  // Waits on `cv` (whose mutex `mu` is held) until it is signalled or `deadline` has passed on this
-  // clock; MonoTime::max() waits for a signal alone. May wake spuriously.
+  // Waits on `cv` until it is signalled or `deadline` has passed on this clock; MonoTime::max()
+  // waits for a signal alone. May wake spuriously. Requires that `mu` is held.
   virtual void WaitUntil(CondVar* cv, Mutex* mu, MonoTime deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 
-  // The process's steady clock.
+  // Returns the steady clock of the process.
   static Clock* Real();
 };
 

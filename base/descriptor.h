@@ -1,4 +1,4 @@
-// A file descriptor with an owner.
+// A file descriptor that is closed with its owner.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@ namespace sluice {
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}  // -1: none
+  explicit Descriptor(int fd) : fd_(fd) {}  // -1 means none
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
   }

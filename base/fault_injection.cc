@@ -33,7 +33,7 @@ enum class Action { kDelay, kFail, kHang, kUntil, kNan };
 
 struct Fault {
   FaultPoint point = FaultPoint::kAdmit;
-  std::string id;  // empty: any
+  std::string id;  // empty for any
   Action action = Action::kDelay;
   std::chrono::milliseconds delay{0};
   absl::StatusCode code = absl::StatusCode::kInternal;
@@ -116,7 +116,7 @@ class Faults {
     fault_internal::on.store(!faults_.empty(), std::memory_order_relaxed);
   }
 
-  // The fault that is met, used once.
+  // Returns the fault that strikes, having counted it as used once.
   std::optional<Fault> Take(FaultPoint point, bool nan, const Concerns& concerns) {
     MutexLock lock(&mu_);
     for (Fault& fault : faults_) {
@@ -149,7 +149,8 @@ void WaitForFile(const std::string& file) {
   while (!std::filesystem::exists(file, ignored)) std::this_thread::sleep_for(kPoll);
 }
 
-// Never destroyed: a thread may hang in it when the process exits.
+// Returns the faults. They are never destroyed, since a thread may hang in them when the process
+// exits.
 Faults& All() {
   static Faults* const faults = new Faults;
   return *faults;

@@ -1,27 +1,28 @@
-// Faults that tests have the daemon commit at named points of a request's life.
+// Faults that tests inject into the daemon at named points of a request's life.
 //
-// They are compiled in, so that what is tested is what is served, and switched on by SetFaults alone,
-// which the daemon calls once, at start, with the environment variable SLUICE_TEST_FAULTS. While they
-// are off a point costs one relaxed load.
+// The points are compiled in, so that the tested binary is the served one. The daemon switches
+// faults on by calling SetFaults once, at its start, with the environment variable
+// SLUICE_TEST_FAULTS. While they are off a point costs one relaxed load.
 //
-// The text is a list of faults separated by ';', each
+// The text is a list of faults separated by ';', each of the form
 //     POINT[@ID]:ACTION[*COUNT]
 //   POINT   admit          Submit was called
-//           queue          admitted by the budget, not yet queued
-//           before_replay  a step was decided (no lock is held, here and at the next two)
-//           replay         in place of the replay
+//           queue          the budget admitted the request, which is not queued yet
+//           before_replay  a step was decided (no lock is held at this and the next two points)
+//           replay         takes the place of the replay
 //           deliver        the replay has ended
-//           load           a model is to be packed
-//           allocate       the memory of its steps is to be taken
-//           accept         a gRPC connection is to be accepted; fail: as an I/O error would
-//   ID      only for the request with this id, or a step that carries it; not at the last three
+//           load           a model is about to be packed
+//           allocate       the memory of a model's steps is about to be taken
+//           accept         a gRPC connection is about to be accepted; fail acts as an I/O error
+//   ID      restricts the fault to the request with this id, or to a step that carries it; not
+//           allowed at the last three points
 //   ACTION  delay=MS       goes on after so many milliseconds
 //           fail=CODE      resource_exhausted, internal or unavailable; not at deliver
-//           hang           for ever, or until the faults are changed
-//           until=FILE     makes FILE.met, and goes on once FILE exists; a name without ; and *
-//           nan            deliver only: a row's logits count as not finite
-//   COUNT   how often, from the first time on; without: always
-// Each point meets the first fault of the list that applies and is not used up.
+//           hang           waits for ever, or until the faults are changed
+//           until=FILE     makes FILE.met and goes on once FILE exists; the name has no ; and no *
+//           nan            at deliver only: a row's logits count as not finite
+//   COUNT   the number of times that the fault strikes, from the first time on; default: no limit
+// At each point the first fault of the list strikes that applies and is not used up.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,7 @@
 
 namespace sluice {
 
-// From kLoad on no request is concerned.
+// The points from kLoad on concern no request.
 enum class FaultPoint {
   kAdmit,
   kQueue,
@@ -60,8 +61,8 @@ constexpr auto EnumNamesOf(FaultPoint) {
 // The name of the environment variable.
 inline constexpr char kFaultsVariable[] = "SLUICE_TEST_FAULTS";
 
-// Replaces all faults, and lets those go who hang. Empty: none. InvalidArgument names the fault that is
-// wrong; nothing is changed then.
+// Replaces all faults and releases the threads that hang in one. An empty text means no faults.
+// Returns InvalidArgument that names the faulty part; nothing is changed then.
 absl::Status SetFaults(std::string_view text);
 
 namespace fault_internal {
@@ -70,12 +71,13 @@ extern std::atomic<bool> on;
 
 inline bool FaultsOn() { return fault_internal::on.load(std::memory_order_relaxed); }
 
-// Whether something that happens at the point concerns the request with this id.
+// Returns whether the event at the point concerns the request with this id.
 using Concerns = std::function<bool(std::string_view id)>;
 
-// Delays, hangs or fails. To be called where FaultsOn() only, and without a lock.
+// Delays, hangs or returns an error, as the fault that strikes says. Requires FaultsOn(), and that
+// the caller holds no lock.
 absl::Status InjectFault(FaultPoint point, const Concerns& concerns);
-// Does the point's `nan` strike? Likewise.
+// Returns whether a fault `nan` strikes at the point. Requires the same.
 bool InjectNan(FaultPoint point, std::string_view id);
 
 }  // namespace sluice

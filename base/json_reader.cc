@@ -17,10 +17,10 @@ const json& EmptyObject() {
   return *empty;
 }
 
-// A key of the file, fit for an error message.
+// Returns a key of the file in a form fit for an error message.
 std::string Printable(const std::string& key) { return absl::CEscape(key.substr(0, 64)); }
 
-// Rejects what the parser lets pass; a rejected document stops growing at once.
+// Rejects documents that the parser lets pass; a rejected document stops growing at once.
 class Guard {
  public:
   explicit Guard(int max_depth) : max_depth_(max_depth) {}

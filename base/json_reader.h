@@ -1,4 +1,4 @@
-// Strict reading of JSON that came from a file.
+// Strict reading of JSON that comes from a file.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@
 
 namespace sluice {
 
-// InvalidArgument for bad syntax, a key twice in one object, or more than `max_depth` nested
-// objects and arrays.
+// Returns InvalidArgument for bad syntax, a key that appears twice in one object, or more than
+// `max_depth` nested objects and arrays.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, int max_depth);
 
-// Reads the keys of one object. The first error goes to `status` and stays there; from then on
-// reads give some value within their range, so that callers check once, at the end. A key whose
-// value is null counts as absent.
+// Reads the keys of one object. The first error goes to `status` and stays there; every read after
+// it gives some value within its range, so that a caller checks `status` once, at the end. A key
+// whose value is null counts as absent.
 class ObjectReader {
  public:
   // `object` and `status` are not owned; `path` (such as "sluice.xsa.") prefixes keys in errors.
   ObjectReader(const nlohmann::json& object, std::string path, absl::Status* status);
 
   bool Has(const std::string& key) const { return Find(key) != nullptr; }
-  // nullptr: absent.
+  // Returns nullptr if the key is absent.
   const nlohmann::json* Find(const std::string& key) const;
-  // With the prefix, as in errors.
+  // Returns the key with the prefix, as in errors.
   std::string PathOf(const std::string& key) const { return path_ + key; }
-  // Absent without a `fallback`: an error.
+  // Fails if the key is absent and there is no `fallback`, as Number and String do.
   int64_t Integer(const std::string& key, int64_t min, int64_t max,
                   std::optional<int64_t> fallback = std::nullopt);
   double Number(const std::string& key, double min, double max,
@@ -41,25 +41,26 @@ class ObjectReader {
   bool Boolean(const std::string& key, bool fallback);
   std::string String(const std::string& key, size_t max_bytes,
                      std::optional<std::string> fallback = std::nullopt);
-  // Returns the index of the value in `names`; absent: 0.
+  // Returns the index of the value in `names`, or 0 if the key is absent.
   int Choice(const std::string& key, std::span<const std::string_view> names);
   int Choice(const std::string& key, std::initializer_list<std::string_view> names) {
     return Choice(key, std::span(names.begin(), names.size()));
   }
-  // Returns the enumerator of E that the value names; absent: the first.
+  // Returns the enumerator of E that the value names, or the first if the key is absent.
   template <typename E>
   E Enum(const std::string& key) {
     return kEnumNames<E>[static_cast<size_t>(Choice(key, kNamesOf<E>))].value;
   }
-  // An integer or a list of them; absent: empty.
+  // Reads an integer or a list of integers; returns an empty list if the key is absent.
   std::vector<int64_t> Integers(const std::string& key, int64_t min, int64_t max);
-  // A list of distinct indices below `n` as flags; absent: all false.
+  // Reads a list of distinct indices below `n` and returns them as flags; all are false if the key
+  // is absent.
   std::vector<bool> Flags(const std::string& key, int64_t n);
-  // Members of an object.
+  // Returns the number of members of an object.
   int64_t Size(const std::string& key, int64_t min, int64_t max);
-  // Absent: an empty object.
+  // Returns a reader of an empty object if the key is absent.
   ObjectReader Object(const std::string& key);
-  // Any other key is an error.
+  // Fails if the object has any other key.
   void AllowOnly(std::initializer_list<const char*> keys);
 
   void Fail(const std::string& key, const std::string& what);

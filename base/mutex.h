@@ -1,9 +1,9 @@
-// Mutex and condition variable of the engine.
+// The mutex and the condition variable of the engine.
 //
-// Not Abseil's, for two reasons: Abseil's timeouts follow the wall clock, so a clock that is set
-// back would stall the scheduler, and the packaged Abseil is invisible to the thread sanitizer,
-// which gates this code. These wrap the standard library's, whose timeouts follow the steady clock,
-// with Abseil's thread annotations.
+// They are not Abseil's, for two reasons: Abseil's timeouts follow the wall clock, so a clock that
+// is set back would stall the scheduler; and the packaged Abseil is invisible to the thread
+// sanitizer, which gates this code. These wrap the standard library's, whose timeouts follow the
+// steady clock, and carry Abseil's thread annotations.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mu_;
 };
 
-// Waits may wake spuriously; the mutex is held on entry and on return.
+// Waits may wake spuriously. The mutex is held on entry and on return.
 class CondVar {
  public:
   void Wait(Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {

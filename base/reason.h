@@ -1,4 +1,4 @@
-// Why an error happened, as a fixed word for programs where its message is for people.
+// The reason of an error as a fixed word, for programs; its message is for people.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace sluice {
 
-// Attaches a reason (lower case letters and underscores) to an error; the last one stays.
+// Returns the error with a reason (lower case letters and underscores) attached; it replaces an
+// earlier one.
 absl::Status WithReason(absl::Status status, absl::string_view reason);
 
-// The attached reason; empty when there is none.
+// Returns the attached reason, or an empty string if there is none.
 std::string AttachedReason(const absl::Status& status);
 
 }  // namespace sluice

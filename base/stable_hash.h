@@ -1,4 +1,4 @@
-// A hash for what is kept: the same on every machine and in every build.
+// A hash for stored data: it is the same on every machine and in every build.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// FNV-1a of 64 bits.
+// The FNV-1a hash of 64 bits.
 class StableHash {
  public:
   void Add(std::string_view bytes) {

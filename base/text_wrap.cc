@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// Levenshtein distance, one row of the table at a time.
+// Returns the Levenshtein distance, computed one row of the table at a time.
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);

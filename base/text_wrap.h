@@ -1,4 +1,4 @@
-// Small helpers on text.
+// Small helpers for text that people read.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace sluice {
 
-// Lines of at most `width` bytes, broken at spaces; a longer word has its own line.
+// Returns lines of at most `width` bytes, broken at spaces; a longer word has a line of its own.
 std::vector<std::string> Wrap(absl::string_view text, size_t width);
 
-// "; did you mean X?" with the candidate nearest to `word`, or nothing when none is near.
+// Returns "; did you mean X?" with the candidate nearest to `word`, or an empty string if none is
+// near.
 std::string Suggestion(absl::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace sluice

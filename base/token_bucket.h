@@ -1,4 +1,4 @@
-// A token bucket: so much per second on average, and so much at once.
+// A token bucket, which bounds an average rate and a burst.
 #pragma once
 
 #include <atomic>
@@ -9,24 +9,25 @@
 namespace sluice {
 
 struct BucketRate {
-  double per_second = 0;  // 0: no bound
-  double burst = 0;       // > 0 where there is a bound: what a full bucket holds
+  double per_second = 0;  // 0 means no bound
+  double burst = 0;       // the content of a full bucket; > 0 if there is a bound
 };
 
-// Thread-safe, without locks. Kept as the one time at which the bucket will be full again (the generic
-// cell rate algorithm), so that nothing runs to fill it. Full at first.
+// Thread-safe, without locks. The state is the one time at which the bucket will be full again (the
+// generic cell rate algorithm), so that nothing has to run to fill it. It is full at first.
 class TokenBucket {
  public:
-  // Takes `amount` and returns 0; or takes nothing and returns after how long that will be possible,
-  // if nobody else takes any. More than the burst is given when the bucket is full, which then owes
-  // it, so that there is no amount that never comes in. Times are cut at a day.
+  // Takes `amount` and returns 0; or takes nothing and returns the time after which that will be
+  // possible if nothing else is taken. An amount larger than the burst is given when the bucket is
+  // full, which is then in debt for it, so that no amount waits for ever. Times are capped at a
+  // day.
   nanoseconds Take(double amount, const BucketRate& rate, MonoTime now);
 
-  // Gives back what was taken at this rate and not used.
+  // Gives back an amount that was taken at this rate and not used.
   void Return(double amount, const BucketRate& rate);
 
  private:
-  std::atomic<int64_t> full_at_{0};  // ns of MonoTime; past: it is full
+  std::atomic<int64_t> full_at_{0};  // ns of MonoTime; the bucket is full if this is past
 };
 
 }  // namespace sluice

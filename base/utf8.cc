@@ -6,9 +6,9 @@
 namespace sluice {
 namespace {
 
-// The form of a character that begins with some byte: table 3-7 of the Unicode standard.
+// The form of a character with a given first byte: table 3-7 of the Unicode standard.
 struct Form {
-  size_t bytes = 0;  // 0: no character begins so
+  size_t bytes = 0;  // 0 if no character begins so
   uint8_t second_min = 0x80;
   uint8_t second_max = 0xbf;
 };

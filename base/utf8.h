@@ -8,9 +8,9 @@
 namespace sluice {
 
 struct Utf8Beginning {
-  size_t bytes;   // at least 1
-  bool complete;  // a character
-  bool open;      // may become one
+  size_t bytes;   // >= 1
+  bool complete;  // whether they are a character
+  bool open;      // whether more bytes may make them a character
 };
 
 // Returns the size and kind of the beginning of `text`: a character, or the longest beginning of

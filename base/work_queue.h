@@ -24,7 +24,7 @@ namespace sluice {
 template <typename Item>
 class WorkQueue {
  public:
-  // What the destructor does with items that wait, after the one that is being served.
+  // The treatment, in the destructor, of items that wait behind the one that is being served.
   enum class AtEnd {
     kServe,  // serves those that are due, and drops those whose time has not come
     kDrop,
@@ -59,7 +59,7 @@ class WorkQueue {
     return true;
   }
 
-  // Has `item` served at `time` or soon after it. Requires a clock. Items whose time has not come
+  // Serves `item` at `time` or soon after it. Requires a clock. Items whose time has not come
   // do not count as waiting.
   void PostAt(MonoTime time, Item item) {
     MutexLock lock(&mu_);

@@ -1,8 +1,16 @@
-// What a device must offer: load a model, prepare plans, replay them.
+// The interface of a device: it loads models, prepares plans for them and replays these.
 //
-// Ownership: Backend outlives its ExecutableModels, which outlive their Plans and Slots.
-// Threads: everything const is thread-safe. Prepare may run beside Start and Finish. A Slot is used by
-// one thread at a time.
+//   std::unique_ptr<ExecutableModel> model = backend->Load(snapshot).value();
+//   const std::unique_ptr<Slot> slot = model->CreateSlot(bucket, pages).value();
+//   const std::unique_ptr<Plan> plan = model->Prepare(bucket).value();
+//   batch.Assign(sequences, sampled_rows, model->row_order());
+//   model->Start(*plan, *slot, batch);
+//   absl::Status status = model->Finish(*slot);  // writes the results of `sampled_rows`
+//
+// Ownership: a Backend outlives its ExecutableModels, which outlive their Plans and Slots.
+//
+// Threads: everything const is thread-safe. Prepare may run beside Start and Finish. A Slot is used
+// by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +27,20 @@
 namespace sluice {
 
 struct BackendInfo {
-  std::string device;   // "cpu", later "cuda:0"; label of every metric
-  std::string profile;  // numerics profile; same profile, same bits
-  int32_t tile_tokens;  // rows that the device computes together; the hardware_aware step
+  std::string device;   // "cpu" or "cuda:N"; a label of every metric
+  std::string profile;  // the numerics profile: equal profiles give equal bits
+  int32_t tile_tokens;  // rows computed together; the step of hardware_aware ladders
   int32_t page_tokens;  // tokens of a KV page
-  // A replay computes the batch's rows rounded up to a multiple of this; 1: exactly these.
+  // A replay computes the rows of the batch, rounded up to a multiple of this.
   int32_t row_multiple = 1;
-  // Steps that a slot takes while one of them runs.
+  // The number of steps that a slot takes while another one runs.
   int32_t steps_ahead = 0;
 };
 
-// What a step batch asks of a plan.
+// The requirements of a step batch on a plan.
 struct StepNeeds {
   BatchSize size{};
-  int32_t num_top = 0;  // the most candidates that one of its rows reports
+  int32_t num_top = 0;  // the largest number of candidates that a row reports
 };
 
 // The execution of a model for one bucket. Immutable.
@@ -41,19 +49,19 @@ class Plan {
   virtual ~Plan() = default;
   virtual const Bucket& bucket() const = 0;
   virtual int64_t memory_bytes() const = 0;
-  // Range guards: do the ops' constraints hold for a step whose size fits the bucket? (Top-k needs
-  // n >= k.)
+  // Returns whether the constraints of the ops hold for a step whose size fits the bucket (top-k
+  // needs n >= k). These are range guards.
   virtual bool Accepts(const StepNeeds& needs) const = 0;
-  // Nothing was captured for it.
+  // Returns whether the ops are launched one by one, since nothing was captured.
   virtual bool eager() const { return false; }
 };
 
-// Arena of activations for one execution at a time, large enough for every bucket that has at most the
-// tokens and the sequences of the one that it was made for, and KV pages.
+// The activations of one execution at a time, and KV pages. Large enough for every bucket with at
+// most the tokens and sequences of the one that it was made for.
 class Slot {
  public:
   virtual ~Slot() = default;
-  virtual int32_t pages() const = 0;  // KV pages; ids are [0, pages())
+  virtual int32_t pages() const = 0;  // the number of KV pages; their ids are [0, pages())
   virtual int64_t memory_bytes() const = 0;
 };
 
@@ -62,34 +70,36 @@ class ExecutableModel {
   virtual ~ExecutableModel() = default;
 
   virtual int64_t weight_bytes() const = 0;
-  // Sentences for the log about what it was loaded without.
+  // Returns sentences for the log, each about something that the model was loaded without.
   virtual std::vector<std::string> notices() const { return {}; }
   virtual RowOrder row_order() const = 0;
 
-  virtual int64_t page_bytes() const = 0;  // of a KV page, all layers
+  virtual int64_t page_bytes() const = 0;  // of a KV page in all layers
 
-  // Expensive; runs off the serving path. ResourceExhausted when memory does not suffice.
+  // Prepares a plan. This is expensive and is kept off the serving path. Returns ResourceExhausted
+  // if memory does not suffice.
   virtual absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const = 0;
-  // Cheap: a plan for a device that has no memory to prepare one. Its ops are launched one by one, which
-  // is slower and gives the same bits.
+  // Makes a plan cheaply, for a device that has no memory to prepare one. Its ops are launched one
+  // by one, which is slower and gives the same bits.
   virtual absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const {
     return Prepare(bucket);
   }
-  // With KV pages [0, pages), which keep what is written to them from one replay to the next.
+  // Makes a slot with KV pages [0, pages), which keep their content from one replay to the next.
   virtual absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                            int32_t pages) const = 0;
 
-  // A step is run in two halves, so that one step's way to the device overlaps another one's time on it.
-  // Both allocate nothing and create no primitive.
+  // A step is run in two halves, so that the host's work for one step overlaps the device's work on
+  // another. Neither half allocates memory or creates a primitive.
   //
-  // Start brings `batch`, which fits the bucket (padded: fills it), on its way. Plan and batch stay as
-  // they are until its Finish, which waits for its end and answers its sampled rows. A slot's steps run
-  // and are finished in the order of their starts; of 1 + steps_ahead at most Finish is due. A step may
-  // write to pages that the one before reads.
+  // Start begins a step and returns. Requires that `batch` fits the plan's bucket (a padded one is
+  // filled), and that plan and batch stay unchanged until Finish returns. The steps of a slot run,
+  // and are finished, in the order of their starts; at most 1 + steps_ahead of them are not
+  // finished. A step may write to pages that the step before reads.
   virtual void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const = 0;
-  // An error is the whole batch's: ResourceExhausted that memory does not suffice, so that parts may be
-  // run in its place, over what it has written; Unavailable that the device is lost. A row whose logits
-  // are not finite is none but has SampleResult::token == -1.
+  // Waits for the end of the oldest step and writes the results of its sampled rows. An error
+  // concerns the whole batch: ResourceExhausted if memory does not suffice, in which case parts of
+  // the batch may be run in its place and overwrite what it wrote; Unavailable if the device is
+  // lost. Non-finite logits are not an error: the row's SampleResult::token is -1.
   virtual absl::Status Finish(Slot& slot) const = 0;
 
   absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
@@ -102,9 +112,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
-  // Memory that may still be taken, as far as is known.
+  // Returns the memory that may still be taken, as far as it is known.
   virtual int64_t FreeMemory() const = 0;
-  // Checks and packs the weights. InvalidArgument names the tensor that is missing or misshapen.
+  // Checks and packs the weights. Returns InvalidArgument that names a missing or misshapen tensor.
   virtual absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) = 0;
 };

@@ -6,23 +6,25 @@
 
 namespace sluice {
 
-// What a step batch asks of a bucket. All >= 1.
+// The size of a step batch. All >= 1.
 struct BatchSize {
-  int32_t tokens = 0;  // useful ones: that the sequences' next steps compute
+  int32_t tokens = 0;  // useful tokens: those that the next steps compute
   int32_t sequences = 0;
-  int32_t longest = 0;  // tokens of the longest of them
+  int32_t longest = 0;  // tokens of the longest sequence
 
   bool operator==(const BatchSize&) const = default;
 };
 
+// The capacity of a plan.
+//
 // Packed layout: a step of up to `tokens` rows, from up to `sequences` sequences, without padding.
-// Padded layout: a rectangle of `sequences` x `positions` rows, all of them computed; what no
-// sequence fills is padding. A batch fits when each of its sizes is <= the capacity: range guards,
-// never equality guards.
+// Padded layout: a rectangle of `sequences` x `positions` rows, all of which are computed; rows
+// that belong to no sequence are padding. A batch fits if each of its sizes is <= the capacity: a
+// range guard, never an equality guard.
 struct Bucket {
   int32_t tokens = 0;  // padded: sequences * positions
   int32_t sequences = 0;
-  int32_t positions = 0;  // 0: packed
+  int32_t positions = 0;  // 0 if packed
 
   static Bucket Padded(int32_t sequences, int32_t positions) {
     return {.tokens = sequences * positions, .sequences = sequences, .positions = positions};

@@ -1,5 +1,5 @@
-// Which device computes, and the options of the CUDA backend. The effect and the range of each are
-// said in option_specs.cc.
+// The choice of the device that computes, and the options of the CUDA backend. option_specs.cc says
+// the effect and the range of each.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace sluice {
 // "auto", "cpu" or "cuda:N".
 struct DeviceChoice {
   enum class Kind {
-    kAuto,  // the first GPU, where this build and this host have one, else the CPU
+    kAuto,  // the first GPU if this build and this host have one, else the CPU
     kCpu,
     kCuda,
   };

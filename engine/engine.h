@@ -1,20 +1,30 @@
-// The engine: accepts validated requests, groups them into step batches and runs these.
+// The engine accepts validated requests, groups them into step batches and runs these.
+//
+//   std::unique_ptr<Engine> engine = Engine::Create(options, &backend, Clock::Real(), &observer);
+//   engine->Serve(LoadModel("name", /*version=*/1, "/models/name").value());
+//   Request request;
+//   request.model = engine->Resolve("name", /*version=*/"").value();
+//   request.tokens = {5, 17, 3};
+//   request.lengths = {3};
+//   request.max_tokens = 8;
+//   auto id = engine->Submit(std::move(request), sink, Clock::Real()->Now());
+//   // If ok, sink->OnTokens is called as tokens come, then sink->OnDone once.
 //
 // Concurrency contract
 //   * All methods are thread-safe. Submit, Cancel and Stats never block on a running batch.
-//   * Submit either returns an error, in which case the sink is never called, or admits the
-//     request, in which case OnDone is called exactly once: admitted = ok + error + cancelled +
-//     expired.
-//   * A request that is cancelled or whose deadline has passed while it waits is never run; while a
-//     batch runs, its result is dropped at the batch's end.
+//   * Submit either returns an error, and the sink is never called, or admits the request, and
+//     OnDone is called exactly once: admitted = ok + error + cancelled + expired.
+//   * A request that is cancelled, or whose deadline passes, while it waits is never run; if it is
+//     in a running batch, its result is dropped at the end of the batch.
 //   * Each served model has one scheduling thread, which forms batches, replays plans and calls
-//     sinks. Ladders are reviewed and plans prepared on background threads and published atomically.
-//   * A step for which the device has no memory is run again in parts; one that fails otherwise fails
-//     its requests. While a step hangs (see WatchdogOptions) the model's watchdog ends all of the model's
-//     requests with Unavailable, on its own thread and in the scheduling thread's place, and no more of
-//     them are admitted.
-//   * Drain stops admission and returns when every admitted request is done or at `deadline`; what
-//     is left then ends with Unavailable. The destructor drains with no time left.
+//     sinks. Ladders are reviewed and plans prepared on background threads, and published
+//     atomically.
+//   * A step for which the device has no memory is run again in parts; a step that fails otherwise
+//     fails its requests. While a step hangs (see WatchdogOptions) the model's watchdog ends all
+//     requests of the model with Unavailable, on a thread of its own in place of the scheduling
+//     thread, and no more requests of the model are admitted.
+//   * Drain stops admission and returns when every admitted request is done or at `deadline`;
+//     requests that are left then end with Unavailable. The destructor drains with no time left.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +48,11 @@ namespace sluice {
 
 using RequestId = uint64_t;  // never 0
 
-// A withdrawn model is no longer resolved. What it has accepted finishes on it, then its memory is
-// free again; meanwhile both exist.
+// A change of the served models. A withdrawn model is no longer resolved. The requests that it has
+// accepted finish on it, then its memory is free again; until then both models exist.
 struct ModelChange {
-  std::vector<std::shared_ptr<const Model>> serve;  // each also withdraws one of its name, version
+  // Each also withdraws a served one of the same name and version.
+  std::vector<std::shared_ptr<const Model>> serve;
   std::vector<std::shared_ptr<const Model>> withdraw;  // served snapshots
 };
 
@@ -52,26 +63,27 @@ class Engine {
                                         Clock* clock, Observer* observer);
   virtual ~Engine() = default;
 
-  // Loads each model of `serve` onto the backend, prepares and times every plan of its initial ladder
-  // (warm-up), beside all that is served meanwhile; then serves them and withdraws others, in one
-  // step. After an error everything is as it was: Unavailable (draining), NotFound (a snapshot to
-  // withdraw is not served), or what loading and warm-up say. Calls take turns.
+  // Loads each model of `serve` onto the backend, and prepares and times every plan of its initial
+  // ladder (warm-up), while the other models are served; then serves them and withdraws the others,
+  // in one step. After an error everything is as before. Returns Unavailable (draining), NotFound
+  // (a snapshot to withdraw is not served), or an error of loading or warm-up. Calls take turns.
   virtual absl::Status Exchange(const ModelChange& change) = 0;
   absl::Status Serve(std::shared_ptr<const Model> model) {
     return Exchange({.serve = {std::move(model)}, .withdraw = {}});
   }
 
-  // The served snapshot; empty version: the highest. NotFound names what is missing.
+  // Returns the served snapshot; an empty version means the highest. Returns NotFound that names
+  // what is missing.
   virtual absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                                std::string_view version) const = 0;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
-  // Admits a request whose model comes from Resolve. Returns ResourceExhausted (the queue is full, or
-  // the deadline would pass in it; the latter with the reason "deadline_unreachable"), Unavailable
-  // (draining, or the model's device hangs), DeadlineExceeded (already passed), InvalidArgument (a
-  // row is longer than the model's positions, hence than the largest bucket, or the request is
-  // larger than the queue), NotFound (the snapshot is no longer served: resolve the name again).
-  // `received` starts the request's trace.
+  // Submits a request, whose `model` comes from Resolve; `received` starts its trace. Returns
+  // ResourceExhausted (the queue is full, or the deadline would pass in it; the latter with the
+  // reason "deadline_unreachable"), Unavailable (draining, or the model's device hangs),
+  // DeadlineExceeded (the deadline has passed), InvalidArgument (a row is longer than the model's
+  // positions, hence than the largest bucket, or the request is larger than the queue) or NotFound
+  // (the snapshot is no longer served: resolve the name again).
   virtual absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                            MonoTime received) = 0;
 
@@ -89,21 +101,24 @@ class Engine {
                                                      std::string_view version, MakeSubmission make,
                                                      MonoTime received);
 
-  // Ends the request with Cancelled, soon; no effect when it is unknown or done.
+  // Ends the request with Cancelled soon. Has no effect if the request is unknown or done.
   virtual void Cancel(RequestId id) = 0;
 
   virtual void Drain(MonoTime deadline) = 0;
 
-  // Of a withdrawn model until its requests have ended, unless another has its name and version.
+  // Returns the statistics of the served models, and of each withdrawn model until its requests
+  // have ended, unless another has its name and version.
   virtual std::vector<ModelStats> Stats() const = 0;
 
-  // Reviews the ladder now and returns when the changed one is in use (or there is none). `force`
-  // adopts any gain. May take seconds; concurrent calls for one model take turns. Arguments as
-  // Resolve's. Errors: NotFound; FailedPrecondition for a padded policy, whose ladder is fixed.
+  // Reviews the ladder now and returns when a changed one is in use, or none was found. `force`
+  // adopts any gain. May take seconds; concurrent calls for one model take turns. The name and
+  // version are as in Resolve. Returns NotFound, or FailedPrecondition for a padded policy, whose
+  // ladder is fixed.
   virtual absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                                   bool force) = 0;
 
-  // Of the latest request with this id among the last that ended; NotFound.
+  // Explains the latest request with this id, if it is among the last that ended. Returns NotFound
+  // otherwise.
   virtual absl::StatusOr<Explanation> Explain(std::string_view request_id) const = 0;
   virtual const BackendInfo& backend_info() const = 0;
 };

@@ -1,5 +1,5 @@
-// Where the engine reports what happened, one record a request and one a batch. The server's
-// metrics and logs are observers; nothing else in the engine counts.
+// The interface to which the engine reports events, one record a request and one a batch. The
+// metrics and logs of the server are observers; nothing else in the engine counts.
 #pragma once
 
 #include <string_view>
@@ -13,9 +13,9 @@ namespace sluice {
 
 struct BatchTrace {
   const Model* model;
-  Bucket bucket;            // that served
-  int64_t useful_tokens;    // somebody's real tokens, recomputed ones included
-  int64_t computed_tokens;  // rows that kernels worked on; see BackendInfo::row_multiple
+  Bucket bucket;            // the bucket that served
+  int64_t useful_tokens;    // tokens of sequences, recomputed ones included
+  int64_t computed_tokens;  // rows that kernels computed; see BackendInfo::row_multiple
   int32_t sequences;
   int32_t sampled_rows;
   Trigger trigger;
@@ -23,7 +23,7 @@ struct BatchTrace {
   MonoTime start;
   nanoseconds form;  // decision and layout
   nanoseconds replay;
-  nanoseconds deliver;  // results collected, OnTokens called
+  nanoseconds deliver;  // the collection of results and the calls of OnTokens
 };
 
 struct PlanTrace {
@@ -36,17 +36,17 @@ struct PlanTrace {
 
 // A scheduling thread that no longer makes progress.
 struct Hang {
-  bool in_step = false;    // whether it waits for its device
-  nanoseconds watched{0};  // the time that it has lasted, at least
+  bool in_step = false;    // whether the thread waits for its device
+  nanoseconds watched{0};  // the least time that the hang has lasted
   nanoseconds allowed{0};
 };
 
-// Why a request was not admitted.
+// The reasons for which a request is not admitted.
 enum class Rejection {
   kQueueFull,
   kDraining,
-  kHung,      // its scheduling thread hangs
-  kDeadline,  // passed before it came
+  kHung,      // the scheduling thread of the model hangs
+  kDeadline,  // the deadline passed before the request came
   kDeadlineUnreachable,
   kTooLarge,
   kUnknownModel,

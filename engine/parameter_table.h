@@ -23,7 +23,7 @@ inline constexpr size_t kMaxStopTexts = 16;
 inline constexpr size_t kMaxStopTextBytes = 256;
 inline constexpr double kMaxBias = 100;
 
-// How a parameter is written.
+// The notation of a parameter in a request.
 enum class ParameterKind {
   kInteger,
   kUnsigned,  // 64 bits
@@ -39,14 +39,14 @@ enum class ParameterKind {
 // The field that a parameter fills.
 template <typename T>
 using FieldOf = T& (*)(RequestSpec& spec);
-// For a word: stores the one of this index.
+// Stores the word of this index, for a parameter of kind kWord.
 using StoreWord = void (*)(RequestSpec& spec, size_t word);
 using ParameterField = std::variant<FieldOf<int32_t>, FieldOf<int64_t>, FieldOf<uint64_t>,
                                     FieldOf<float>, FieldOf<bool>, FieldOf<std::vector<int32_t>>,
                                     FieldOf<std::vector<kernels::TokenBias>>,
                                     FieldOf<std::vector<std::string>>, StoreWord>;
 
-// The values that a number may have, or how many entries a list may have.
+// The values that a number may have, or the numbers of entries that a list may have.
 struct ParameterRange {
   double min = 0;
   double max = 0;
@@ -65,10 +65,11 @@ struct ParameterInfo {
   ParameterRange range = {};                     // of numbers and lists
   std::span<const std::string_view> words = {};  // of kWord
   bool microseconds = false;                     // the unit of an integer
-  std::string_view if_absent = {};      // what happens then; empty: the field keeps its default
-  std::string_view default_means = {};  // "off", where a default needs that word
+  std::string_view if_absent =
+      {};  // the effect of its absence; if empty, the field keeps its default
+  std::string_view default_means = {};  // "off" if the default needs that word
   std::string_view help = {};           // sentences
-  std::string_view client_name = name;  // of the client's JSON key and flag; empty: it has none
+  std::string_view client_name = name;  // of the client's JSON key and flag; empty if it has none
 
   ParameterKind kind() const;
   // Returns the range of a number for people: "[0, vocab]", "0 or [0.001, 1000]", "(0, 1]".
@@ -77,7 +78,7 @@ struct ParameterInfo {
   std::string DefaultText() const;
 };
 
-// Returns all of them, in the order of documentation.
+// Returns all parameters, in the order of the documentation.
 std::span<const ParameterInfo> RequestParameters();
 
 // Returns nullptr if there is no such parameter.

@@ -1,5 +1,5 @@
-// The values by which scheduling is told about outside of it: priorities, the reasons of decisions,
-// the rate of arrivals, measured costs, changes of a ladder.
+// Values of scheduling that other parts show: priorities, the reasons of decisions, the rate of
+// arrivals, measured costs, changes of a ladder.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace sluice {
 
-// Priority levels run from 1, the most urgent, to kPriorityLevels. In the protocol 0 means the default.
+// Priority levels run from 1, the most urgent, to kPriorityLevels. In the protocol 0 means the
+// default.
 inline constexpr int kPriorityLevels = 3;
 inline constexpr int kDefaultPriority = 2;
 
-// Why a batch was launched now.
+// The reason for which a batch is launched now.
 enum class Trigger {
   kFull,      // more sequences wait than fit, or the largest bucket is full
   kDelay,     // a sequence has waited for max_queue_delay
@@ -31,7 +32,7 @@ constexpr auto EnumNamesOf(Trigger) {
                                  {kDrain, "drain"}});
 }
 
-// Why no batch was launched.
+// The reason for which no batch is launched.
 enum class WaitReason {
   kEmpty,    // nothing waits
   kCompany,  // the arrivals expected until then save more device time than the delay costs
@@ -41,7 +42,7 @@ constexpr auto EnumNamesOf(WaitReason) {
   return EnumNameTable<WaitReason>({{kEmpty, "empty"}, {kCompany, "company"}});
 }
 
-// How fast sequences arrive: a decayed estimate, all 0 when unknown.
+// The rate at which sequences arrive: a decayed estimate, all 0 if unknown.
 struct ArrivalRate {
   double sequences_per_second = 0;
   double tokens_per_second = 0;
@@ -56,7 +57,7 @@ struct TokenWeight {
 // The number of coefficients in the cost model's law.
 inline constexpr int kCostTerms = 6;
 
-// What the cost model has learned about one bucket.
+// The knowledge of the cost model about one bucket.
 struct BucketCost {
   Bucket bucket{};
   double correction = 1;    // the factor by which its steps differ from the law
@@ -64,7 +65,7 @@ struct BucketCost {
   double mean_seconds = 0;  // the decayed mean over its steps, whatever their shape
 };
 
-// All that the cost model has learned; see CostModel in engine/schedule/cost_model.h. Sums are
+// The whole knowledge of the cost model; see CostModel in engine/schedule/cost_model.h. Sums are
 // decayed.
 struct CostState {
   double law[kCostTerms] = {};                  // in the order of the formula, seconds per unit
@@ -74,8 +75,8 @@ struct CostState {
   std::vector<BucketCost> buckets;              // ascending
 };
 
-// The difference of two packed ladders. The buckets that both have divide the sizes into ranges.
-// Within a range, p buckets that only the former has gave way to q that only the latter has:
+// The difference of two packed ladders. The buckets in both divide the sizes into ranges. Within a
+// range, p buckets that only the former ladder has are replaced by q that only the latter has:
 //   added    the q
 //   removed  the p, if a bucket of both serves their sizes (q = 0) or each was moved (q = p)
 //   merged   the p, if fewer serve their sizes (0 < q < p)

@@ -91,7 +91,7 @@ int32_t StepBatch::PositionOf(size_t sequence, int32_t i) const {
   return std::min(sequences_[sequence].first_position + i + offsets_[sequence], max_positions_ - 1);
 }
 
-// Counting sort by position, stable in the order of sequences.
+// Numbers the rows by a counting sort by position, stable in the order of sequences.
 void StepBatch::NumberByPosition() {
   std::fill_n(next_row_.begin(), end_position_, 0);
   for (size_t s = 0; s < sequences_.size(); ++s) {

@@ -1,4 +1,4 @@
-// The tokens that one run of the model computes, as explicit arrays. No kernel assumes more about a
+// The tokens that one run of the model computes, as explicit arrays. Kernels assume no more about a
 // step than these arrays say.
 #pragma once
 
@@ -12,49 +12,50 @@
 
 namespace sluice {
 
-// What a step computes of one sequence: `count` tokens from `first_position` on. Positions before
-// are in the KV pages already.
+// The part of a step that belongs to one sequence: `count` tokens from `first_position` on. Earlier
+// positions are in the KV pages already.
 struct StepSequence {
   int32_t first_position;
   int32_t count;
   const int32_t* tokens;  // [count]
-  const int32_t* pages;   // page ids up to position first_position + count - 1
-  // From a token's index in its sequence, which is what pages and attention go by, to the position that
-  // chooses weights and embeddings: not 0 where sequences are aligned at their end.
+  const int32_t* pages;   // ids of the pages up to position first_position + count - 1
+  // The difference between the position that chooses weights and embeddings and the index of a
+  // token in its sequence, by which pages and attention go. It is not 0 if sequences are aligned at
+  // their end.
   int32_t position_offset = 0;
-  // The first `input_count` rows of the step are vectors: [input_count, input_width], and their tokens
-  // are not looked at.
+  // The first `input_count` rows are vectors, [input_count, input_width]; their tokens are ignored.
   int32_t input_count = 0;
   const float* inputs = nullptr;
 };
 
-// A row whose logits are wanted. Results go to storage that the caller owns and that outlives the
+// A row whose logits are wanted. Results are written to storage of the caller, which outlives the
 // replay.
 struct SampledRow {
   int32_t sequence = 0;  // index into the step's sequences
   int32_t position = 0;  // absolute; must be computed by this step
-  int32_t target = -1;   // >= 0: score this token; -1: draw one as `params` say
+  int32_t target = -1;   // the token to score if >= 0; -1 to draw one by `params`
   kernels::SampleParams params = {};
-  const kernels::LogitEdits* edits = nullptr;  // outlives the replay; nullptr: none
-  // Tokens that do not exist for this row, which draws: their logits are -inf. Ascending, distinct.
+  const kernels::LogitEdits* edits = nullptr;  // outlives the replay; nullptr for none
+  // The tokens that must not be drawn: their logits are -inf. Ascending, distinct.
   std::span<const int32_t> excluded = {};
-  int32_t num_top = 0;            // candidates to report
+  int32_t num_top = 0;            // number of candidates to report
   int32_t* top_ids = nullptr;     // [num_top]
   float* top_logprobs = nullptr;  // [num_top]
-  float* top_scores = nullptr;    // [num_top], their logits; or nullptr: not wanted
-  float* logits = nullptr;        // [vocab], or nullptr: not wanted
-  // The target or the token drawn, and its log-probability. Must be set.
+  float* top_scores = nullptr;    // [num_top], the logits; nullptr if not wanted
+  float* logits = nullptr;        // [vocab]; nullptr if not wanted
+  // The target or the drawn token, and its log-probability. Required.
   kernels::SampleResult* result = nullptr;
 };
 
-// A row whose state behind the last norm is wanted: no logits are computed for it.
+// A row whose state behind the last norm is wanted. No logits are computed for it.
 struct StateRow {
   int32_t sequence;  // index into the step's sequences
   int32_t position;  // absolute; must be computed by this step
   float* out;        // [hidden_size], outlives the replay
 };
 
-// Most pages that a step of whole sequences within `bucket` takes: each may leave one partly filled.
+// Returns the most pages that a step of whole sequences within `bucket` takes; the last page of
+// each sequence may be partly filled.
 int32_t MostPages(const Bucket& bucket, int32_t page_tokens);
 
 enum class RowOrder {
@@ -62,10 +63,11 @@ enum class RowOrder {
   kSequenceMajor,
 };
 
-// Storage is reserved for the capacity given at construction; Assign allocates nothing within it.
+// The arrays of one step. Storage is reserved for the capacity given at construction; Assign
+// allocates nothing within it.
 class StepBatch {
  public:
-  // Places of one sequence's rows within the step.
+  // The places of one sequence's rows within the step.
   struct Sequence {
     int32_t first_position;
     int32_t count;
@@ -73,44 +75,47 @@ class StepBatch {
     int32_t pages_offset;  // into pages()
   };
 
-  // Room for steps of up to `max_tokens` rows of `max_sequences` sequences, each of which refers to
-  // the pages of up to `max_positions` positions. `input_width`: of rows that are vectors; 0: none are.
+  // Reserves storage for steps of up to `max_tokens` rows and `max_sequences` sequences, each of
+  // which refers to the pages of up to `max_positions` positions. `input_width` is the width of
+  // rows that are vectors, or 0 if none are.
   StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions, int32_t page_tokens,
             int32_t input_width = 0);
 
-  // Lays the rows out and clears the diagnostics' destinations. Exceeding a capacity is a broken
-  // invariant (CHECK). At most max_tokens + max_sequences rows may be sampled, and as many states
-  // wanted; a row may be sampled more than once. Pointers in `sequences` are read during the call only;
+  // Lays the rows out and clears the destinations of the diagnostics. Requires that no capacity is
+  // exceeded (CHECK): at most max_tokens + max_sequences rows are sampled, a row possibly more than
+  // once, and as many states wanted. Pointers in `sequences` are read during the call only;
   // `sampled` and `states` are copied.
   void Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
               RowOrder order, std::span<const StateRow> states = {});
 
   int32_t tokens() const { return static_cast<int32_t>(token_ids_.size()); }
-  // Padding counts like any other token here.
+  // Returns the size of the batch; padding counts like any other token here.
   BatchSize size() const { return {tokens(), static_cast<int32_t>(sequences_.size()), longest_}; }
   int32_t max_context() const { return max_context_; }
 
-  // Per row. The token of a row that is a vector is -1; the vector of one that is a token is zero.
+  // Per row. A row that is a vector has token -1; a row that is a token has a zero vector.
   std::span<const int32_t> token_ids() const { return token_ids_; }
   std::span<const float> inputs() const { return inputs_; }  // [tokens(), input_width]
-  // With their sequences' offset; padding stays at the last one that there is.
+  // The positions with the offset of their sequence; padding stays at the last position of the
+  // model.
   std::span<const int32_t> positions() const { return positions_; }
   std::span<const int32_t> kv_slots() const { return kv_slots_; }  // page * page_tokens + offset
-  // Rows of equal position; one group per position in position-major order, per run otherwise.
+  // Groups of rows of equal position: in position-major order one per position, otherwise one per
+  // run.
   std::span<const kernels::RowGroup> groups() const { return groups_; }
   // Per sequence, in the order given to Assign.
   std::span<const Sequence> sequences() const { return sequences_; }
   std::span<const int32_t> sequence_rows() const { return sequence_rows_; }
   std::span<const int32_t> pages() const { return pages_; }
-  // Rows to sample or score, with their row index.
+  // The rows to sample or score, and their row indices.
   std::span<const SampledRow> sampled() const { return sampled_; }
   std::span<const int32_t> sampled_rows() const { return sampled_rows_; }
-  // Rows whose state is wanted, likewise.
+  // The rows whose state is wanted, and their row indices.
   std::span<const StateRow> states() const { return states_; }
   std::span<const int32_t> state_rows() const { return state_rows_; }
 
-  // Where the attention diagnostics of this step go: [layers, tokens(), heads] by row, zero in
-  // layers without XSA; or nullptr.
+  // The destinations of the attention diagnostics of this step: [layers, tokens(), heads] by row,
+  // zero in layers without XSA; or nullptr.
   float* xsa_cos_sim = nullptr;
   float* xsa_proj_frac = nullptr;
 
@@ -132,7 +137,7 @@ class StepBatch {
   int32_t input_width_;
   int32_t tokens_ = 0;
   int32_t max_context_ = 0;
-  int32_t end_position_ = 0;  // behind the largest position
+  int32_t end_position_ = 0;  // one behind the largest position
   int32_t longest_ = 0;
   std::vector<int32_t> token_ids_, positions_, kv_slots_, sequence_rows_, pages_, sampled_rows_;
   std::vector<int32_t> state_rows_, offsets_;  // offsets_: per sequence

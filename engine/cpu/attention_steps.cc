@@ -11,10 +11,10 @@
 namespace sluice {
 namespace {
 
-class RopeStoreStep final : public Step {
+class CpuRopeStore final : public CpuOp {
  public:
-  RopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
-                std::shared_ptr<const RopeTables> tables)
+  CpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
+               std::shared_ptr<const RopeTables> tables)
       : op_(op),
         heads_(static_cast<int32_t>(config.heads)),
         tables_(std::move(tables)),
@@ -40,10 +40,10 @@ kernels::XsaForm XsaFormOf(const ModelConfig& config, const AttentionOp& op) {
                                                    : kernels::XsaForm::kSquared;
 }
 
-class AttentionStep final : public Step {
+class CpuAttention final : public CpuOp {
  public:
-  // gate: [heads], tanh'ed; empty: none.
-  AttentionStep(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate)
+  // `gate` is [heads], after tanh; empty for none.
+  CpuAttention(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate)
       : op_(op),
         gate_(std::move(gate)),
         args_{.q = nullptr,
@@ -68,7 +68,8 @@ class AttentionStep final : public Step {
   }
 
  private:
-  // This layer's [rows, heads] of [layers, rows, heads]; the kernel leaves it alone without XSA.
+  // Returns this layer's [rows, heads] of [layers, rows, heads]. The kernel does not write to it
+  // without XSA.
   float* Diagnostics(const StepRun& run, float* all) const {
     if (all == nullptr) return nullptr;
     const int64_t values = run.rows() * args_.q_heads;
@@ -79,7 +80,7 @@ class AttentionStep final : public Step {
 
   AttentionOp op_;
   std::vector<float> gate_;
-  kernels::AttentionArgs args_;  // what does not change between runs
+  kernels::AttentionArgs args_;  // the part that is the same in all runs
 };
 
 }  // namespace
@@ -98,14 +99,14 @@ std::shared_ptr<const RopeTables> RopeTables::Make(const ModelConfig& config) {
   return tables;
 }
 
-std::unique_ptr<const Step> MakeRopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
+std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
                                               std::shared_ptr<const RopeTables> tables) {
-  return std::make_unique<RopeStoreStep>(op, config, std::move(tables));
+  return std::make_unique<CpuRopeStore>(op, config, std::move(tables));
 }
 
-std::unique_ptr<const Step> MakeAttentionStep(const AttentionOp& op, const ModelConfig& config,
+std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
                                               std::vector<float> gate) {
-  return std::make_unique<AttentionStep>(op, config, std::move(gate));
+  return std::make_unique<CpuAttention>(op, config, std::move(gate));
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Steps that know positions and the KV pages.
+// Ops that know positions and the KV pages.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace sluice {
 
-// cos and sin of every position, computed in double and rounded once; shared by all layers.
+// The cosines and sines of every position, computed in double and rounded once; all layers share
+// them.
 struct RopeTables {
   std::vector<float> cos, sin;  // [max_positions, head_dim / 2]
 
@@ -18,11 +19,11 @@ struct RopeTables {
   int64_t bytes() const { return static_cast<int64_t>(2 * cos.size() * sizeof(float)); }
 };
 
-std::unique_ptr<const Step> MakeRopeStoreStep(const RopeStoreOp& op, const ModelConfig& config,
+std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
                                               std::shared_ptr<const RopeTables> tables);
 
-// gate: [heads], after tanh; empty: none.
-std::unique_ptr<const Step> MakeAttentionStep(const AttentionOp& op, const ModelConfig& config,
+// `gate` is [heads], after tanh; empty for none.
+std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
                                               std::vector<float> gate);
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ namespace sluice {
 namespace {
 
 constexpr int32_t kMaxThreads = 1024;
-// A multiple of the rows that a GEMM tile has in each profile.
+// A multiple of the rows of a GEMM tile in each profile.
 constexpr int32_t kTileTokens = 12;
 
 class CpuBackend final : public Backend {

@@ -1,4 +1,4 @@
-// The CPU as a Backend: packed weights, one pool of compute threads, exact row counts.
+// The backend of the CPU: packed weights, one pool of compute threads, exact row counts.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,9 @@
 
 namespace sluice {
 
-// Starts the compute threads; they end with the backend. InvalidArgument for options out of range
-// or an unknown profile, FailedPrecondition for a profile that this machine cannot execute.
+// Starts the compute threads, which end with the backend. Returns InvalidArgument for options out
+// of range or an unknown profile, and FailedPrecondition for a profile that this machine cannot
+// execute.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options);
 
 }  // namespace sluice

@@ -92,7 +92,7 @@ StepRun CpuModel::Begin(Slot& slot) const {
 
 absl::Status CpuModel::Finish(Slot& slot) const {
   const StepRun run = Begin(slot);
-  for (const auto& step : lowered_.steps) step->Execute(run);
+  for (const auto& op : lowered_.ops) op->Execute(run);
   return absl::OkStatus();
 }
 
@@ -100,8 +100,8 @@ absl::Status CpuModel::Trace(const Plan& plan, Slot& slot, const StepBatch& batc
                              const Observe& observe) const {
   Start(plan, slot, batch);
   const StepRun run = Begin(slot);
-  for (size_t i = 0; i < lowered_.steps.size(); ++i) {
-    lowered_.steps[i]->Execute(run);
+  for (size_t i = 0; i < lowered_.ops.size(); ++i) {
+    lowered_.ops[i]->Execute(run);
     if (i < model_->graph.ops.size()) observe(i, run);
   }
   return absl::OkStatus();

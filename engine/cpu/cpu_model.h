@@ -10,8 +10,8 @@
 
 namespace sluice {
 
-// Computes exactly the rows of a step batch, so its plans hold no more than offsets: one set of
-// packed weights serves them all, and a slot's arena any of them.
+// Computes exactly the rows of a step batch. So a plan holds no more than offsets: one set of
+// packed weights serves all plans, and the arena of a slot any of them.
 class CpuModel final : public ExecutableModel {
  public:
   CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
@@ -23,12 +23,12 @@ class CpuModel final : public ExecutableModel {
   int64_t page_bytes() const override;
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override;
-  // The host is the device: Finish computes.
+  // The host is the device: Start only binds the batch, and Finish computes.
   void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override;
   absl::Status Finish(Slot& slot) const override;
 
-  // Replays, and calls `observe` after each op of the model's graph, when what the op gave is in its
-  // buffers.
+  // Replays, and calls `observe` after each op of the model's graph, when the result of the op is
+  // in its buffers.
   using Observe = std::function<void(size_t op, const StepRun& run)>;
   absl::Status Trace(const Plan& plan, Slot& slot, const StepBatch& batch,
                      const Observe& observe) const;

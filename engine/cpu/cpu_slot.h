@@ -1,4 +1,4 @@
-// Arena and KV pages of one execution at a time.
+// The arena and the KV pages of one execution at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace sluice {
 
 class CpuSlot final : public Slot {
  public:
-  // `arena_floats` is what the largest bucket's layout takes.
+  // `arena_floats` is the size of the largest bucket's layout.
   static absl::StatusOr<std::unique_ptr<CpuSlot>> Create(const ModelConfig& config,
                                                          const Bucket& largest, int32_t pages,
                                                          int64_t arena_floats);
@@ -30,14 +30,16 @@ class CpuSlot final : public Slot {
   float* arena() const { return arena_.data(); }
   kernels::KvLayer kv_layer(int32_t layer) const;
 
-  // What is run next; both outlive that. Checks that every page exists.
+  // Binds the plan and the batch of the next run; both outlive it. Requires that every page exists
+  // (CHECK).
   void Bind(const Plan* plan, const StepBatch& batch);
   const Plan& plan() const { return *plan_; }
   const StepBatch& batch() const { return *batch_; }
   std::span<const kernels::AttentionSequence> sequences() const { return sequences_; }
 
-  // Fills what a replay of the bound batch must not read with NaN: the arena, and in the batch's pages
-  // all positions that it does not have from earlier steps. Other pages may be somebody's.
+  // Fills with NaN what a replay of the bound batch must not read: the arena, and in the pages of
+  // the batch all positions that earlier steps did not write. Other pages may belong to other
+  // sequences.
   void Poison();
 
  private:
@@ -53,7 +55,7 @@ class CpuSlot final : public Slot {
   int32_t pages_;
   FloatBuffer arena_;
   FloatBuffer kv_;  // [layers, 2, pages, page_floats]
-  // Bound.
+  // The bound run.
   const Plan* plan_ = nullptr;
   const StepBatch* batch_ = nullptr;
   std::vector<kernels::AttentionSequence> sequences_;

@@ -12,7 +12,7 @@ inline constexpr int64_t kCacheLineFloats = 16;
 
 class FloatBuffer {
  public:
-  // ResourceExhausted, naming `what`, when the memory does not suffice.
+  // Returns ResourceExhausted, which names `what`, if memory does not suffice.
   static absl::StatusOr<FloatBuffer> Allocate(int64_t floats, const char* what);
 
   float* data() const { return data_.get(); }

@@ -16,7 +16,7 @@ namespace {
 
 using kernels::kHeadRows;
 
-// Whether the row is answered from all of its logits.
+// Returns whether the answer of the row needs all of its logits.
 bool NeedsLogits(const SampledRow& row, int64_t vocab) {
   if (row.logits != nullptr || row.num_top > kernels::kMostBest) return true;
   if (row.target >= 0) return false;
@@ -24,7 +24,7 @@ bool NeedsLogits(const SampledRow& row, int64_t vocab) {
   return row.edits != nullptr || candidates == 0 || candidates > kernels::kMostBest;
 }
 
-// How many of the most likely tokens a row is answered from otherwise.
+// Returns the number of most likely tokens that the answer of the row needs otherwise.
 int64_t BestOf(const SampledRow& row, int64_t vocab) {
   const int64_t top = row.num_top;
   return row.target >= 0 ? top : std::max(top, kernels::CandidatesToDraw(row.params, vocab));
@@ -32,9 +32,9 @@ int64_t BestOf(const SampledRow& row, int64_t vocab) {
 
 constexpr kernels::SampleResult kNoToken = {-1, std::numeric_limits<float>::quiet_NaN()};
 
-class HeadStep final : public Step {
+class CpuHead final : public CpuOp {
  public:
-  HeadStep(BufferId in, kernels::PackedWeights head, HeadFinish finish)
+  CpuHead(BufferId in, kernels::PackedWeights head, HeadFinish finish)
       : in_(in), head_(std::move(head)), finish_(std::move(finish)) {}
 
   void Execute(const StepRun& run) const override {
@@ -47,7 +47,8 @@ class HeadStep final : public Step {
   }
 
  private:
-  // From the first on, so that memory does not grow with the number of sampled rows.
+  // Returns the number of rows, from the first on, of the next block; blocks keep memory
+  // independent of the number of sampled rows.
   size_t RowsOfBlock(std::span<const SampledRow> sampled) const {
     const size_t most = std::min<size_t>(sampled.size(), kHeadRows);
     int64_t full = 0;
@@ -61,7 +62,7 @@ class HeadStep final : public Step {
     const int64_t hidden = head_.k();
     const float* in = run.buffer(in_);
     float* const gathered = run.at(run.layout.head_rows);  // [rows, hidden]
-    float* logits = run.at(run.layout.head_logits);        // of the next row that needs them
+    float* logits = run.at(run.layout.head_logits);        // those of the next row that needs them
     std::array<kernels::HeadRow, kHeadRows> wanted;
     std::array<kernels::HeadResult, kHeadRows> results;
     for (size_t i = 0; i < rows; ++i) {
@@ -100,7 +101,7 @@ class HeadStep final : public Step {
     run.context.pool->ParallelFor(rows, 1, answer);
   }
 
-  // From what the head found of the row.
+  // Answers a row from the result of the head.
   void Answer(kernels::Profile profile, const SampledRow& sampled,
               const kernels::HeadResult& found) const {
     if (!std::isfinite(found.log_sum)) {
@@ -124,7 +125,7 @@ class HeadStep final : public Step {
     *sampled.result = {found.best_ids[drawn], logprob(found.best_logits[drawn])};
   }
 
-  // From all of its logits.
+  // Answers a row from all of its logits.
   static void Answer(kernels::Profile profile, const SampledRow& sampled, std::span<float> logits,
                      uint64_t* scratch) {
     const kernels::SampleRow row{.logits = logits.data(),
@@ -135,13 +136,13 @@ class HeadStep final : public Step {
                                  .edits = sampled.target < 0 ? sampled.edits : nullptr};
     if (sampled.target < 0) {
       *sampled.result = kernels::Sample(profile, sampled.params, row, scratch);
-      if (sampled.result->token < 0) return;  // without candidates
+      if (sampled.result->token < 0) return;  // there are no candidates then
       for (int32_t k = 0; sampled.top_scores != nullptr && k < sampled.num_top; ++k) {
         sampled.top_scores[k] = logits[sampled.top_ids[k]];
       }
       return;
     }
-    // The greedy draw is for the candidates only.
+    // The draw is greedy and made for the candidates only.
     if (sampled.num_top > 0) kernels::Sample(profile, kernels::SampleParams{}, row, scratch);
     const double log_sum = kernels::LogSumExp(profile, logits.data(), row.n);
     *sampled.result = kNoToken;
@@ -156,9 +157,9 @@ class HeadStep final : public Step {
   HeadFinish finish_;
 };
 
-class StateStep final : public Step {
+class CpuState final : public CpuOp {
  public:
-  StateStep(BufferId in, int64_t width) : in_(in), width_(width) {}
+  CpuState(BufferId in, int64_t width) : in_(in), width_(width) {}
 
   void Execute(const StepRun& run) const override {
     const std::span<const StateRow> states = run.batch.states();
@@ -174,13 +175,13 @@ class StateStep final : public Step {
 
 }  // namespace
 
-std::unique_ptr<const Step> MakeHeadStep(BufferId in, kernels::PackedWeights head,
+std::unique_ptr<const CpuOp> MakeCpuHead(BufferId in, kernels::PackedWeights head,
                                          HeadFinish finish) {
-  return std::make_unique<HeadStep>(in, std::move(head), std::move(finish));
+  return std::make_unique<CpuHead>(in, std::move(head), std::move(finish));
 }
 
-std::unique_ptr<const Step> MakeStateStep(BufferId in, int64_t width) {
-  return std::make_unique<StateStep>(in, width);
+std::unique_ptr<const CpuOp> MakeCpuState(BufferId in, int64_t width) {
+  return std::make_unique<CpuState>(in, width);
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The last steps: logits of the sampled rows, scored or sampled, and states.
+// The last ops: logits of the sampled rows, scored or sampled, and states.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace sluice {
 
-// What a head has beside its matrix, as HeadOp says.
+// The parts of a head beside its matrix; see HeadOp.
 struct HeadFinish {
   std::vector<float> bias;  // [vocab] or empty
-  float soft_cap = 0;       // 0: none
+  float soft_cap = 0;       // 0 for none
 };
 
 // `head` is [hidden -> vocab]; `in` holds the rows after the last norm.
-std::unique_ptr<const Step> MakeHeadStep(BufferId in, kernels::PackedWeights head,
+std::unique_ptr<const CpuOp> MakeCpuHead(BufferId in, kernels::PackedWeights head,
                                          HeadFinish finish);
 
-// The states of the rows whose states are wanted, copied out of `in`, which is `width` wide.
-std::unique_ptr<const Step> MakeStateStep(BufferId in, int64_t width);
+// Copies the states of the rows that want them out of `in`, which is `width` wide.
+std::unique_ptr<const CpuOp> MakeCpuState(BufferId in, int64_t width);
 
 }  // namespace sluice

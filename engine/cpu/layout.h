@@ -1,4 +1,4 @@
-// Where everything that a replay writes lies in a slot's arena.
+// The places in a slot's arena of everything that a replay writes.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace sluice {
 
-// Sampled rows all of whose logits exist at a time.
+// The number of sampled rows whose logits are all in memory at a time.
 inline constexpr int64_t kLogitRows = 32;
 
-// Offsets in floats, each on a cache line.
+// Offsets in floats, each at the beginning of a cache line.
 struct ArenaLayout {
   std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens, width]
   int64_t attention_scratch;     // [threads, AttentionScratchFloats(max_positions, head_dim)]

@@ -13,31 +13,31 @@
 namespace sluice {
 namespace {
 
-using StepOr = absl::StatusOr<std::unique_ptr<const Step>>;
+using CpuOpOr = absl::StatusOr<std::unique_ptr<const CpuOp>>;
 
-// One overload an op.
+// Lowers ops; one overload for each kind.
 class CpuLowering {
  public:
   CpuLowering(const Model& model, const kernels::Context& context)
       : config_(model.config), graph_(model.graph), weights_(model.checkpoint, context) {}
 
-  StepOr operator()(const EmbedOp& op) {
+  CpuOpOr operator()(const EmbedOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto table, weights_.AsStored(op.table));
-    return MakeEmbedStep(op, std::move(table), Width(op.out));
+    return MakeCpuEmbed(op, std::move(table), Width(op.out));
   }
 
-  StepOr operator()(const InputOp& op) { return MakeInputStep(op); }
+  CpuOpOr operator()(const InputOp& op) { return MakeCpuInput(op); }
 
-  StepOr operator()(const NormOp& op) {
+  CpuOpOr operator()(const NormOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto weight, weights_.Floats(op.weight, op.width));
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, op.width));
     if (op.scale != 1 && weight.empty()) weight.assign(op.width, 1);
     for (float& value : weight) value *= op.scale;
     for (float& value : bias) value *= op.scale;
-    return MakeNormStep(op, Width(op.in) / op.width, std::move(weight), std::move(bias));
+    return MakeCpuNorm(op, Width(op.in) / op.width, std::move(weight), std::move(bias));
   }
 
-  StepOr operator()(const LinearOp& op) {
+  CpuOpOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in);
     const int64_t n = Width(op.out);
     SLUICE_ASSIGN_OR_RETURN(auto bias,
@@ -45,42 +45,42 @@ class CpuLowering {
     SLUICE_ASSIGN_OR_RETURN(auto packed, op.position_wise()
                                              ? weights_.PositionWise(op.weight)
                                              : weights_.Dense(op.weight, op.layout, k, n));
-    return MakeLinearStep(op, std::move(packed), std::move(bias));
+    return MakeCpuLinear(op, std::move(packed), std::move(bias));
   }
 
-  StepOr operator()(const RopeStoreOp& op) {
+  CpuOpOr operator()(const RopeStoreOp& op) {
     if (rope_ == nullptr) rope_ = RopeTables::Make(config_);
-    return MakeRopeStoreStep(op, config_, rope_);
+    return MakeCpuRopeStore(op, config_, rope_);
   }
 
-  StepOr operator()(const AttentionOp& op) {
+  CpuOpOr operator()(const AttentionOp& op) {
     std::vector<float> gate;
     if (!op.xsa_gate.empty()) {
       SLUICE_ASSIGN_OR_RETURN(gate, weights_.Floats({op.xsa_gate, {config_.heads}}, config_.heads));
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
     }
-    return MakeAttentionStep(op, config_, std::move(gate));
+    return MakeCpuAttention(op, config_, std::move(gate));
   }
 
-  StepOr operator()(const ActivationOp& op) { return MakeActivationStep(op, Width(op.in)); }
+  CpuOpOr operator()(const ActivationOp& op) { return MakeCpuActivation(op, Width(op.in)); }
 
-  StepOr operator()(const MixOp& op) {
+  CpuOpOr operator()(const MixOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto a_weight, MixWeight(op.a_weight, op));
     SLUICE_ASSIGN_OR_RETURN(auto b_weight, MixWeight(op.b_weight, op));
-    return MakeMixStep(op, Width(op.out), std::move(a_weight), std::move(b_weight));
+    return MakeCpuMix(op, Width(op.out), std::move(a_weight), std::move(b_weight));
   }
 
-  StepOr operator()(const HeadOp& op) {
+  CpuOpOr operator()(const HeadOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, config_.vocab_size));
     SLUICE_ASSIGN_OR_RETURN(auto head, weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in),
                                                       config_.vocab_size));
-    return MakeHeadStep(op.in, std::move(head), {std::move(bias), op.soft_cap});
+    return MakeCpuHead(op.in, std::move(head), {std::move(bias), op.soft_cap});
   }
 
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
 
  private:
-  // [width], each value as often as the op repeats it.
+  // Returns [width] values, each repeated as often as the op says.
   absl::StatusOr<std::vector<float>> MixWeight(const TensorPart& part, const MixOp& op) {
     auto values = weights_.Floats(part, Width(op.out) / op.repeat);
     if (!values.ok() || op.repeat == 1) return values;
@@ -103,12 +103,12 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
   CpuLowering lowering(model, context);
   LoweredModel lowered;
   for (const GraphOp& op : model.graph.ops) {
-    SLUICE_ASSIGN_OR_RETURN(auto step, std::visit(lowering, op));
-    lowered.steps.push_back(std::move(step));
+    SLUICE_ASSIGN_OR_RETURN(auto cpu_op, std::visit(lowering, op));
+    lowered.ops.push_back(std::move(cpu_op));
   }
   const BufferId output = model.graph.output;
   const GraphBuffer& states = model.graph.buffers[output];
-  lowered.steps.push_back(MakeStateStep(output, states.width));
+  lowered.ops.push_back(MakeCpuState(output, states.width));
   lowered.weight_bytes = lowering.bytes();
   return lowered;
 }

@@ -1,4 +1,4 @@
-// Lowers a model's graph to steps.
+// Lowers the graph of a model to CPU ops.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 namespace sluice {
 
 struct LoweredModel {
-  std::vector<std::unique_ptr<const Step>> steps;
-  int64_t weight_bytes = 0;  // of everything that the steps hold
+  std::vector<std::unique_ptr<const CpuOp>> ops;
+  int64_t weight_bytes = 0;  // of all weights that the ops hold
 };
 
-// Checks every tensor by name, shape and dtype and packs it for `context`, whose pool the steps
-// must not outlive. The checkpoint is not needed afterwards.
+// Checks every tensor by name, shape and dtype and packs it for `context`, whose pool must outlive
+// the ops. The checkpoint is not needed afterwards.
 absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& context);
 
 }  // namespace sluice

@@ -12,9 +12,9 @@
 namespace sluice {
 namespace {
 
-class EmbedStep final : public Step {
+class CpuEmbed final : public CpuOp {
  public:
-  EmbedStep(const EmbedOp& op, StoredTensor table, int64_t width)
+  CpuEmbed(const EmbedOp& op, StoredTensor table, int64_t width)
       : op_(op), table_(std::move(table)), width_(width) {}
 
   void Execute(const StepRun& run) const override {
@@ -46,9 +46,9 @@ class EmbedStep final : public Step {
   int64_t width_;
 };
 
-class InputStep final : public Step {
+class CpuInput final : public CpuOp {
  public:
-  explicit InputStep(const InputOp& op) : op_(op) {}
+  explicit CpuInput(const InputOp& op) : op_(op) {}
 
   void Execute(const StepRun& run) const override {
     SLUICE_CHECK(std::ssize(run.batch.inputs()) == run.rows() * op_.width);
@@ -59,9 +59,9 @@ class InputStep final : public Step {
   InputOp op_;
 };
 
-class NormStep final : public Step {
+class CpuNorm final : public CpuOp {
  public:
-  NormStep(const NormOp& op, int64_t groups, std::vector<float> weight, std::vector<float> bias)
+  CpuNorm(const NormOp& op, int64_t groups, std::vector<float> weight, std::vector<float> bias)
       : op_(op), groups_(groups), weight_(std::move(weight)), bias_(std::move(bias)) {}
 
   void Execute(const StepRun& run) const override {
@@ -82,10 +82,11 @@ class NormStep final : public Step {
   std::vector<float> weight_, bias_;
 };
 
-// A dense layer has one matrix for all rows, a position-wise projection one for each position.
-class LinearStep final : public Step {
+// A dense layer, with one matrix for all rows, or a position-wise projection, with one for each
+// position.
+class CpuLinear final : public CpuOp {
  public:
-  LinearStep(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias)
+  CpuLinear(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias)
       : in_(op.in),
         out_(op.out),
         accumulate_(op.accumulate),
@@ -117,9 +118,9 @@ class LinearStep final : public Step {
   std::vector<float> bias_;  // empty, [n] or [positions, n]
 };
 
-class ActivationStep final : public Step {
+class CpuActivation final : public CpuOp {
  public:
-  ActivationStep(const ActivationOp& op, int64_t width) : op_(op), width_(width) {}
+  CpuActivation(const ActivationOp& op, int64_t width) : op_(op), width_(width) {}
 
   void Execute(const StepRun& run) const override {
     kernels::Activate(run.context, op_.activation, run.buffer(op_.in),
@@ -132,9 +133,9 @@ class ActivationStep final : public Step {
   int64_t width_;
 };
 
-class MixStep final : public Step {
+class CpuMix final : public CpuOp {
  public:
-  MixStep(const MixOp& op, int64_t width, std::vector<float> a_weight, std::vector<float> b_weight)
+  CpuMix(const MixOp& op, int64_t width, std::vector<float> a_weight, std::vector<float> b_weight)
       : op_(op), width_(width), a_weight_(std::move(a_weight)), b_weight_(std::move(b_weight)) {}
 
   void Execute(const StepRun& run) const override {
@@ -155,31 +156,31 @@ class MixStep final : public Step {
 
 }  // namespace
 
-std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table, int64_t width) {
-  return std::make_unique<EmbedStep>(op, std::move(table), width);
+std::unique_ptr<const CpuOp> MakeCpuEmbed(const EmbedOp& op, StoredTensor table, int64_t width) {
+  return std::make_unique<CpuEmbed>(op, std::move(table), width);
 }
 
-std::unique_ptr<const Step> MakeInputStep(const InputOp& op) {
-  return std::make_unique<InputStep>(op);
+std::unique_ptr<const CpuOp> MakeCpuInput(const InputOp& op) {
+  return std::make_unique<CpuInput>(op);
 }
 
-std::unique_ptr<const Step> MakeNormStep(const NormOp& op, int64_t groups,
+std::unique_ptr<const CpuOp> MakeCpuNorm(const NormOp& op, int64_t groups,
                                          std::vector<float> weight, std::vector<float> bias) {
-  return std::make_unique<NormStep>(op, groups, std::move(weight), std::move(bias));
+  return std::make_unique<CpuNorm>(op, groups, std::move(weight), std::move(bias));
 }
 
-std::unique_ptr<const Step> MakeLinearStep(const LinearOp& op, kernels::PackedWeights weights,
+std::unique_ptr<const CpuOp> MakeCpuLinear(const LinearOp& op, kernels::PackedWeights weights,
                                            std::vector<float> bias) {
-  return std::make_unique<LinearStep>(op, std::move(weights), std::move(bias));
+  return std::make_unique<CpuLinear>(op, std::move(weights), std::move(bias));
 }
 
-std::unique_ptr<const Step> MakeActivationStep(const ActivationOp& op, int64_t width) {
-  return std::make_unique<ActivationStep>(op, width);
+std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width) {
+  return std::make_unique<CpuActivation>(op, width);
 }
 
-std::unique_ptr<const Step> MakeMixStep(const MixOp& op, int64_t width, std::vector<float> a_weight,
+std::unique_ptr<const CpuOp> MakeCpuMix(const MixOp& op, int64_t width, std::vector<float> a_weight,
                                         std::vector<float> b_weight) {
-  return std::make_unique<MixStep>(op, width, std::move(a_weight), std::move(b_weight));
+  return std::make_unique<CpuMix>(op, width, std::move(a_weight), std::move(b_weight));
 }
 
 }  // namespace sluice

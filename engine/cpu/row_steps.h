@@ -1,4 +1,4 @@
-// Steps that treat each row by itself: inputs, norms, projections, activations.
+// Ops that treat each row by itself: inputs, norms, projections, activations.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@
 
 namespace sluice {
 
-// table: [entries, width], from the one of index 0 on
-std::unique_ptr<const Step> MakeEmbedStep(const EmbedOp& op, StoredTensor table, int64_t width);
-std::unique_ptr<const Step> MakeInputStep(const InputOp& op);
-// weight, bias: [op.width], scaled; or empty. `groups` of op.width values make a row.
-std::unique_ptr<const Step> MakeNormStep(const NormOp& op, int64_t groups,
+// `table` is [entries, width], from the entry of index 0 on.
+std::unique_ptr<const CpuOp> MakeCpuEmbed(const EmbedOp& op, StoredTensor table, int64_t width);
+std::unique_ptr<const CpuOp> MakeCpuInput(const InputOp& op);
+// `weight` and `bias` are [op.width], scaled, or empty. A row has `groups` groups of op.width
+// values.
+std::unique_ptr<const CpuOp> MakeCpuNorm(const NormOp& op, int64_t groups,
                                          std::vector<float> weight, std::vector<float> bias);
-// bias: [n] or, with op.position_bias, [positions, n]; or empty
-std::unique_ptr<const Step> MakeLinearStep(const LinearOp& op, kernels::PackedWeights weights,
+// `bias` is [n] or, with op.position_bias, [positions, n]; or empty.
+std::unique_ptr<const CpuOp> MakeCpuLinear(const LinearOp& op, kernels::PackedWeights weights,
                                            std::vector<float> bias);
-std::unique_ptr<const Step> MakeActivationStep(const ActivationOp& op, int64_t width);
-// a_weight, b_weight: [width], or empty
-std::unique_ptr<const Step> MakeMixStep(const MixOp& op, int64_t width, std::vector<float> a_weight,
+std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width);
+// `a_weight` and `b_weight` are [width], or empty.
+std::unique_ptr<const CpuOp> MakeCpuMix(const MixOp& op, int64_t width, std::vector<float> a_weight,
                                         std::vector<float> b_weight);
 
 }  // namespace sluice

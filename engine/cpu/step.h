@@ -1,4 +1,4 @@
-// One op of a model's graph, lowered to CPU kernels with its weights bound.
+// An op of a model's graph, lowered to CPU kernels with its weights bound.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// What a step of a replay works on.
+// The data of one step while its ops are executed.
 struct StepRun {
   const kernels::Context& context;
   const StepBatch& batch;
@@ -23,10 +23,10 @@ struct StepRun {
   float* buffer(BufferId id) const { return at(layout.buffers[id]); }
 };
 
-// Immutable; Execute allocates nothing and may run for several slots at once.
-class Step {
+// An immutable op. Execute allocates nothing and may run for several slots at once.
+class CpuOp {
  public:
-  virtual ~Step() = default;
+  virtual ~CpuOp() = default;
   virtual void Execute(const StepRun& run) const = 0;
 };
 

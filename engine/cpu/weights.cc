@@ -33,7 +33,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor.dtype));
   const auto* data = static_cast<const std::byte*>(tensor.data) + part.first * element;
-  std::vector<std::byte> columns;  // of a part of a fused [in, out]
+  std::vector<std::byte> columns;  // the columns of one part of a fused [in, out]
   if (layout == MatrixLayout::kInOut && part.shape[1] != n) {
     columns.resize(k * n * element);
     for (int64_t row = 0; row < k; ++row) {

@@ -1,4 +1,4 @@
-// Weights on their way from a checkpoint to the kernels. Errors name the tensor.
+// Loads weights from a checkpoint and packs them for the kernels. Errors name the tensor.
 #pragma once
 
 #include <cstddef>
@@ -22,21 +22,21 @@ struct StoredTensor {
 
 class WeightLoader {
  public:
-  // Neither is owned.
+  // The arguments are not owned.
   WeightLoader(const Checkpoint& checkpoint, const kernels::Context& context)
       : checkpoint_(checkpoint), context_(context) {}
 
-  // `count` values, widened to f32; empty where the part is absent.
+  // Returns `count` values, widened to f32; empty if the part is absent.
   absl::StatusOr<std::vector<float>> Floats(const TensorPart& part, int64_t count);
-  // All values from the part's first on.
+  // Returns all values from the part's first on.
   absl::StatusOr<StoredTensor> AsStored(const TensorPart& part);
-  // [k -> n], stored as the layout says: kOutIn or kInOut.
+  // Returns [k -> n], stored as the layout says: kOutIn or kInOut.
   absl::StatusOr<kernels::PackedWeights> Dense(const TensorPart& part, MatrixLayout layout,
                                                int64_t k, int64_t n);
-  // Stored [positions, k, n].
+  // Returns weights that are stored as [positions, k, n].
   absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part);
 
-  // Of all that was loaded so far, as packed.
+  // Returns the size of all that was loaded so far, as packed.
   int64_t bytes() const { return bytes_; }
 
  private:

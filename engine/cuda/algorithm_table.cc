@@ -37,7 +37,7 @@ DenseShape ReadShape(ObjectReader* layer) {
   return shape;
 }
 
-// Words of 16 digits, the first word first.
+// Reads words of 16 digits, the first word first.
 DenseAlgorithm ReadAlgorithm(ObjectReader* layer) {
   DenseAlgorithm algorithm = {};
   const size_t digits = algorithm.size() * kWordDigits;
@@ -147,7 +147,7 @@ std::string AlgorithmTable::Render(bool notes, int indent) const {
 std::string AlgorithmTable::Digest() const {
   StableHash hash;
   hash.Add(Render(/*notes=*/false, /*indent=*/-1));
-  const uint64_t folded = hash.value() ^ hash.value() >> 32;  // its low bits alone are poor
+  const uint64_t folded = hash.value() ^ hash.value() >> 32;  // the low bits alone are poor
   return absl::StrCat(absl::Hex(static_cast<uint32_t>(folded), absl::kZeroPad8));
 }
 

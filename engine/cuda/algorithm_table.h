@@ -1,15 +1,15 @@
-// Which of a library's algorithms computes which dense layer: measured on one kind of GPU (`gpu_bench
-// tune`), of use to it and to the same version of the library only.
+// The choice among a library's algorithms for each dense layer, as measured on one kind of GPU
+// (`gpu_bench tune`). It is valid for that GPU and the same version of the library only.
 //
 //   {"sluice_algorithms": 1,
-//    "gpu": as the driver names it,
+//    "gpu": the name that the driver gives,
 //    "library": "cublaslt130002",
 //    "layers": [{"k": 1024, "n": 2816, "dtype": "bf16" | "f32", "bias": false, "accumulate": false,
 //                "head": false, "activation": "none" | "relu" | "gelu_tanh",
 //                "algorithm": 128 hexadecimal digits,
 //                "note": for people}, ...]}
 //
-// Those beside k, n and algorithm may be left out, dtype then being bf16.
+// All keys of a layer but k, n and algorithm may be absent; dtype is then bf16.
 #pragma once
 
 #include <map>
@@ -31,20 +31,20 @@ class AlgorithmTable {
 
   AlgorithmTable(std::string gpu, std::string library)
       : gpu_(std::move(gpu)), library_(std::move(library)) {}
-  // InvalidArgument names the key, and the limit that it exceeds.
+  // Returns InvalidArgument that names the key and the limit that it exceeds.
   static absl::StatusOr<AlgorithmTable> Parse(std::string_view text);
 
-  // AlreadyExists: the shape has one.
+  // Adds a layer. Returns AlreadyExists if the shape has an algorithm.
   absl::Status Add(const DenseShape& shape, const DenseAlgorithm& algorithm, std::string note);
 
   const std::string& gpu() const { return gpu_; }
   const std::string& library() const { return library_; }
   size_t size() const { return layers_.size(); }
-  const DenseAlgorithm* Find(const DenseShape& shape) const;  // nullptr: it has none
+  const DenseAlgorithm* Find(const DenseShape& shape) const;  // nullptr if there is none
 
-  // Of all that decides bits, in eight hexadecimal digits.
+  // Returns a digest, in eight hexadecimal digits, of everything that affects bits.
   std::string Digest() const;
-  // The file.
+  // Returns the content of the file.
   std::string Text() const;
 
  private:
@@ -52,24 +52,24 @@ class AlgorithmTable {
     DenseAlgorithm algorithm;
     std::string note;
   };
-  // JSON of all, with or without the notes.
+  // Returns the table as JSON, with or without the notes.
   std::string Render(bool notes, int indent) const;
 
   std::string gpu_, library_;
   std::map<DenseShape, Layer> layers_;
 };
 
-// "1024 x 2816 bf16, bias, relu"
+// Returns a text such as "1024 x 2816 bf16, bias, relu".
 std::string ToString(const DenseShape& shape);
 
-// The table for a GPU and a library: that of the file at `path`, which must be one for them, or where
-// that is empty the one for them among the texts, if any. Errors name the file.
+// Returns the table for a GPU and a library: that of the file at `path`, which must be for them; if
+// `path` is empty, the one for them among `texts`, if any. Errors name the file.
 absl::StatusOr<std::optional<AlgorithmTable>> ChooseTable(const std::string& gpu,
                                                           const std::string& library,
                                                           const std::string& path,
                                                           std::span<const std::string_view> texts);
 
-// The files of engine/cuda/algorithms/.
+// Returns the contents of the files of engine/cuda/algorithms/.
 std::span<const std::string_view> CommittedAlgorithms();
 
 }  // namespace sluice

@@ -33,10 +33,10 @@ struct CublasLt::Functions {
 
 namespace {
 
-// Rows that the heuristic is asked about: a large bucket.
+// The number of rows for which the heuristic is asked: a large bucket.
 constexpr int32_t kTypicalRows = 1024;
 constexpr int kMostAlgorithms = 16;
-// Up to as many the library is asked how much workspace an algorithm takes.
+// The largest number of rows for which the library is asked how much workspace an algorithm takes.
 constexpr int32_t kMostCheckedRows = 1 << 16;
 
 absl::Status BlasStatus(cublasStatus_t status, const char* call) {
@@ -50,7 +50,8 @@ bool Find(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-// The library is never unloaded: it registers what ends with the process.
+// Loads the library, which is never unloaded, since it registers functions that run at the end of
+// the process.
 absl::StatusOr<std::unique_ptr<const CublasLt::Functions>> LoadFunctions() {
   const std::string name = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
   void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -87,14 +88,15 @@ cublasLtEpilogue_t EpilogueOf(const DenseShape& shape) {
       break;
     case DenseActivation::kRelu:
       return shape.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-    case DenseActivation::kGeluTanh:  // its GELU is that by tanh, which a DenseTrial confirms
+    case DenseActivation::
+        kGeluTanh:  // the library's GELU is that by tanh, as a DenseTrial confirms
       return shape.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
   }
   return shape.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// The product as the library sees it, column-major: out^T [n, rows] = W^T [n, k] x^T [k, rows], whose
-// buffers are those of out, W and x as they are.
+// The product in the library's view, column-major: out^T [n, rows] = W^T [n, k] x^T [k, rows]. The
+// buffers are those of out, W and x, unchanged.
 class Product {
  public:
   using Functions = CublasLt::Functions;
@@ -103,14 +105,15 @@ class Product {
     const cudaDataType_t type = shape.half ? CUDA_R_16BF : CUDA_R_32F;
     const cudaDataType_t out_type = shape.half_out() ? CUDA_R_16BF : CUDA_R_32F;
     const auto k = static_cast<uint64_t>(shape.k), n = static_cast<uint64_t>(shape.n);
-    Note(f_.create_product(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-    Note(f_.create_matrix(&weight_, type, n, k, shape.n), "cublasLtMatrixLayoutCreate");
-    Note(f_.create_matrix(&x_, type, k, rows, shape.k), "cublasLtMatrixLayoutCreate");
-    Note(f_.create_matrix(&out_, out_type, n, rows, shape.n), "cublasLtMatrixLayoutCreate");
+    RecordError(f_.create_product(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                "cublasLtMatmulDescCreate");
+    RecordError(f_.create_matrix(&weight_, type, n, k, shape.n), "cublasLtMatrixLayoutCreate");
+    RecordError(f_.create_matrix(&x_, type, k, rows, shape.k), "cublasLtMatrixLayoutCreate");
+    RecordError(f_.create_matrix(&out_, out_type, n, rows, shape.n), "cublasLtMatrixLayoutCreate");
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(shape));
     if (!shape.bias) return;
     Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
-    // Asked about, it is looked at for being there and for its alignment alone.
+    // The check of an algorithm only looks at the presence and the alignment of the bias.
     SetBias(reinterpret_cast<const void*>(uintptr_t{256}));
   }
   ~Product() {
@@ -130,12 +133,14 @@ class Product {
   cublasLtMatrixLayout_t out() const { return out_; }
 
  private:
-  void Note(cublasStatus_t status, const char* call) { status_.Update(BlasStatus(status, call)); }
+  void RecordError(cublasStatus_t status, const char* call) {
+    status_.Update(BlasStatus(status, call));
+  }
   template <typename Value>
   void Set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
     if (product_ == nullptr) return;
-    Note(f_.set_product(product_, attribute, &value, sizeof(value)),
-         "cublasLtMatmulDescSetAttribute");
+    RecordError(f_.set_product(product_, attribute, &value, sizeof(value)),
+                "cublasLtMatmulDescSetAttribute");
   }
 
   const Functions& f_;
@@ -144,7 +149,7 @@ class Product {
   absl::Status status_;
 };
 
-// nullopt: it is no algorithm of this library.
+// Returns nullopt if this is no algorithm of this library.
 std::optional<int32_t> ConfigOf(const CublasLt::Functions& functions,
                                 const cublasLtMatmulAlgo_t& algorithm,
                                 cublasLtMatmulAlgoConfigAttributes_t attribute) {

@@ -1,4 +1,4 @@
-// Dense layers by cuBLASLt, which is found at run time: a binary serves hosts with and without it.
+// Dense layers by cuBLASLt, which is loaded at run time: a binary serves hosts with and without it.
 #pragma once
 
 #include <cublasLt.h>
@@ -14,35 +14,36 @@
 
 namespace sluice {
 
-// Thread-safe. Of the current device when it was opened.
+// The library, for the device that was current when it was opened. Thread-safe.
 class CublasLt {
  public:
   struct Algorithm {
     cublasLtMatmulAlgo_t opaque;
     size_t workspace_bytes;  // the most for any number of rows
   };
-  struct Functions;  // the library's
+  struct Functions;  // those of the library
 
-  // FailedPrecondition when the library of the version that this was built with cannot be loaded.
+  // Returns FailedPrecondition if the library of the version that this was built with cannot be
+  // loaded.
   static absl::StatusOr<std::unique_ptr<CublasLt>> Open();
   ~CublasLt();
 
   const std::string& name() const { return name_; }  // "cublaslt130002"
 
-  // Those of the heuristic for many rows that Check takes, the best first.
+  // Returns the algorithms of the heuristic for many rows that Check accepts, the best first.
   std::vector<Algorithm> Algorithms(const DenseShape& shape) const;
-  // "algorithm 66, tile 20, stages 15"
+  // Returns a text such as "algorithm 66, tile 20, stages 15".
   std::string Describe(const cublasLtMatmulAlgo_t& opaque) const;
 
-  // Internal when the algorithm cannot do so many rows.
+  // Returns Internal if the algorithm cannot compute so many rows.
   absl::Status Run(const DenseShape& shape, const Algorithm& algorithm, const DenseArgs& args,
                    cudaStream_t stream) const;
 
  private:
   CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t handle);
 
-  // FailedPrecondition says why the algorithm is not to be had: it splits k, wants too large a
-  // workspace, or is none of the library's for this shape and device.
+  // Returns FailedPrecondition with the reason if the algorithm cannot be used: it splits k, needs
+  // too large a workspace, or is none of the library's for this shape and device.
   absl::StatusOr<Algorithm> Check(const DenseShape& shape,
                                   const cublasLtMatmulAlgo_t& opaque) const;
 

@@ -15,9 +15,9 @@
 namespace sluice {
 namespace {
 
-// Of dense layers.
+// The library of dense layers.
 struct Library {
-  std::string name;  // empty: none
+  std::string name;  // empty if there is none
   std::optional<AlgorithmTable> table;
 };
 

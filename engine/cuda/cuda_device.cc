@@ -41,8 +41,8 @@ class CudaDenseLayer final : public DenseLayer {
   const CublasLt::Algorithm algorithm_;
 };
 
-// Memory comes from a pool of its own, which keeps what is released: cudaMalloc and cudaFree would
-// wait for all work on the device, that of the serving streams included.
+// A GPU. Memory comes from a pool of its own, which keeps released memory: cudaMalloc and cudaFree
+// would wait for all work on the device, including that of the serving streams.
 class CudaDevice final : public Device {
  public:
   CudaDevice(int index, DeviceInfo info, cudaMemPool_t pool, cudaStream_t memory_stream)
@@ -65,10 +65,10 @@ class CudaDevice final : public Device {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.Told(
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(
         cudaMallocFromPoolAsync(&memory, bytes, pool_, memory_stream_), "cudaMallocFromPoolAsync"));
     SLUICE_RETURN_IF_ERROR(
-        core_.Told(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize"));
+        core_.RecordError(cudaStreamSynchronize(memory_stream_), "cudaStreamSynchronize"));
     return DeviceMemory(memory, ReleaseMemory{this, false});
   }
 
@@ -76,23 +76,23 @@ class CudaDevice final : public Device {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.Told(cudaMallocHost(&memory, bytes), "cudaMallocHost"));
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(cudaMallocHost(&memory, bytes), "cudaMallocHost"));
     return PinnedMemory(memory, ReleaseMemory{this, true});
   }
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() override {
     cudaStream_t stream = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.Told(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                                      "cudaStreamCreateWithFlags"));
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
     return std::make_unique<CudaStream>(core_, stream, info_.processors);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     cudaEvent_t event = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.Told(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                                      "cudaEventCreateWithFlags"));
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags"));
     return std::make_unique<CudaEvent>(core_, event);
   }
 
@@ -117,7 +117,7 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // Opened when it is first asked for.
+  // Returns the library, which the first call opens.
   absl::StatusOr<const CublasLt*> Library() const {
     const MutexLock lock(&library_mutex_);
     if (library_ == nullptr) {
@@ -154,8 +154,8 @@ absl::StatusOr<cudaMemPool_t> CreatePool(int index) {
 }  // namespace
 
 absl::StatusOr<int> CudaDeviceCount() {
-  // Kernels are loaded with the device, none while a graph is captured or a request waits. Heeded by the
-  // first call of the runtime alone.
+  // Eager loading loads all kernels with the device, and none while a graph is captured or a
+  // request waits. Only the first call of the runtime reads this variable.
   (void)setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);

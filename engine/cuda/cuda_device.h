@@ -1,4 +1,4 @@
-// engine/cuda/device.h over the CUDA runtime.
+// The implementation of engine/cuda/device.h over the CUDA runtime.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace sluice {
 
-// How many GPUs this process can use. FailedPrecondition, with the runtime's words, where there is
-// no driver or it is too old; never fails otherwise.
+// Returns how many GPUs this process can use. Returns FailedPrecondition, with the message of the
+// runtime, if there is no driver or it is too old, and no other error.
 absl::StatusOr<int> CudaDeviceCount();
 
-// GPU `index`. InvalidArgument when there is no such GPU, FailedPrecondition when it lacks what the
-// kernels need: compute capability 8.0 and a memory pool.
+// Makes the device of GPU `index`. Returns InvalidArgument if there is no such GPU, and
+// FailedPrecondition if it lacks what the kernels need: compute capability 8.0 and a memory pool.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index);
 
 }  // namespace sluice

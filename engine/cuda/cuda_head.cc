@@ -33,11 +33,11 @@ class Cutter {
   int64_t end_ = 0;
 };
 
-// Lists one after another, written to pinned memory that is then sent to the device.
+// Writes lists one after another to pinned memory, which is then sent to the device.
 class ListWriter {
  public:
   ListWriter(int32_t* pinned, const int32_t* device) : pinned_(pinned), device_(device) {}
-  // Where the list will be on the device.
+  // Writes a list and returns its future address on the device.
   template <typename U>
   const U* Write(std::span<const U> list) {
     static_assert(sizeof(U) % sizeof(int32_t) == 0 && alignof(U) == alignof(int32_t));
@@ -46,7 +46,7 @@ class ListWriter {
     end_ += static_cast<int64_t>(list.size_bytes() / sizeof(int32_t));
     return reinterpret_cast<const U*>(device_ + place);
   }
-  int64_t end() const { return end_; }  // in words, as all here
+  int64_t end() const { return end_; }  // in words, like all sizes here
 
  private:
   int32_t* pinned_;
@@ -54,12 +54,12 @@ class ListWriter {
   int64_t end_ = 0;
 };
 
-// nullptr: nothing is drawn, or from the logits as they are.
+// Returns nullptr if no token is drawn, or without edits.
 const kernels::LogitEdits* EditsOf(const SampledRow& row) {
   return row.target < 0 ? row.edits : nullptr;
 }
 
-// Of a row's lists, each of distinct tokens.
+// The most words for a token in the lists of a row, each of which has distinct tokens.
 constexpr int64_t kMostWordsAToken = 7;
 int64_t ListWords(const SampledRow& row, int32_t vocab) {
   const auto words = [vocab](auto list) {
@@ -151,19 +151,20 @@ void CudaHead<T>::CutOutput(Cutter& cutter, Output* output) const {
 }
 
 template <typename T>
-absl::StatusOr<std::unique_ptr<typename CudaHead<T>::Stage>> CudaHead<T>::MakeStage(
+absl::StatusOr<std::unique_ptr<typename CudaHead<T>::HeadStaging>> CudaHead<T>::MakeStaging(
     Device& device) const {
-  auto stage = std::make_unique<Stage>();
+  auto staging = std::make_unique<HeadStaging>();
   const auto cut = [&](void* memory) {
     Cutter cutter(memory);
-    stage->input_ = cutter.Take<Input>(1);
-    stage->lists_ = cutter.Take<int32_t>(int64_t{kHeadRows} * vocab_);
-    CutOutput(cutter, &stage->output_);
+    staging->input_ = cutter.Take<Input>(1);
+    staging->lists_ = cutter.Take<int32_t>(int64_t{kHeadRows} * vocab_);
+    CutOutput(cutter, &staging->output_);
     return cutter.end();
   };
-  SLUICE_ASSIGN_OR_RETURN(stage->pinned_, device.AllocatePinned(static_cast<size_t>(cut(nullptr))));
-  cut(stage->pinned_.get());
-  return stage;
+  SLUICE_ASSIGN_OR_RETURN(staging->pinned_,
+                          device.AllocatePinned(static_cast<size_t>(cut(nullptr))));
+  cut(staging->pinned_.get());
+  return staging;
 }
 
 template <typename T>
@@ -193,7 +194,7 @@ void CudaHead<T>::Launch(DeviceStream& stream) const {
 template <typename T>
 void CudaHead<T>::LaunchProducts(DeviceStream& stream) const {
   if (weights_.layer != nullptr) {
-    // All rows, of which those that nobody asked for are whatever was gathered before.
+    // Computes all rows; those beyond the run have the values of earlier runs.
     return weights_.layer->Run({.x = gathered_,
                                 .weight = weights_.weight,
                                 .bias = nullptr,
@@ -218,24 +219,24 @@ void CudaHead<T>::LaunchProducts(DeviceStream& stream) const {
 }
 
 template <typename T>
-int32_t CudaHead<T>::Queue(const StepBatch& batch, int64_t first, Stage& stage,
+int32_t CudaHead<T>::Queue(const StepBatch& batch, int64_t first, HeadStaging& staging,
                            DeviceStream& stream) {
   const int32_t rows = RowsOfRun(batch, first);
   if (rows == 0) return 0;
-  Send(batch, first, rows, stage, stream);
+  Send(batch, first, rows, staging, stream);
   if (graph_ != nullptr) {
     stream.Run(*graph_);
   } else {
     Launch(stream);
   }
-  Fetch(batch, first, rows, stage, stream);
+  Fetch(batch, first, rows, staging, stream);
   return rows;
 }
 
 template <typename T>
-void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
                        DeviceStream& stream) {
-  Input& sent = *stage.input_;
+  Input& sent = *staging.input_;
   sent.rows = rows;
   sent.one = 1;
   sent.all_rows = {0, 0, rows};
@@ -243,7 +244,7 @@ void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, Stag
     sent.row_ids[i] = batch.sampled_rows()[first + i];
     sent.requests[i] = RequestOf(batch.sampled()[first + i]);
   }
-  SendLists(batch, first, rows, stage, stream);
+  SendLists(batch, first, rows, staging, stream);
   stream.CopyToDevice(input_, &sent, sizeof(Input));
 }
 
@@ -261,10 +262,10 @@ int32_t CudaHead<T>::RowsOfRun(const StepBatch& batch, int64_t first) const {
 }
 
 template <typename T>
-void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
-                            DeviceStream& stream) {
-  Input& sent = *stage.input_;
-  ListWriter lists(stage.lists_, lists_);
+void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
+                            HeadStaging& staging, DeviceStream& stream) {
+  Input& sent = *staging.input_;
+  ListWriter lists(staging.lists_, lists_);
   sent.excluded_begin[0] = 0;
   for (int32_t i = 0; i < rows; ++i) {
     lists.Write(batch.sampled()[first + i].excluded);
@@ -277,14 +278,14 @@ void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
     sent.requests[i].edits = input_->edits + i;
   }
   if (lists.end() > 0) {
-    stream.CopyToDevice(lists_, stage.lists_, static_cast<size_t>(lists.end()) * sizeof(int32_t));
+    stream.CopyToDevice(lists_, staging.lists_, static_cast<size_t>(lists.end()) * sizeof(int32_t));
   }
 }
 
 template <typename T>
-void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, Stage& stage,
+void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
                         DeviceStream& stream) {
-  const Output& fetched = stage.output_;
+  const Output& fetched = staging.output_;
   stream.CopyToHost(fetched.outcomes, output_.outcomes, rows * sizeof(cuda::SampleOutcome));
   for (int32_t i = 0; i < rows; ++i) {
     const SampledRow& row = batch.sampled()[first + i];
@@ -302,15 +303,15 @@ void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, Sta
 
 template <typename T>
 void CudaHead<T>::Deliver(const StepBatch& batch, int64_t first, int32_t rows,
-                          const Stage& stage) const {
-  const Output& fetched = stage.output_;
+                          const HeadStaging& staging) const {
+  const Output& fetched = staging.output_;
   for (int32_t i = 0; i < rows; ++i) {
     const SampledRow& row = batch.sampled()[first + i];
     const cuda::SampleOutcome& outcome = fetched.outcomes[i];
     const int64_t place = int64_t{i} * vocab_;
     *row.result = {outcome.token, outcome.logprob};
     if (row.logits != nullptr) std::copy_n(fetched.logits + place, vocab_, row.logits);
-    if (outcome.token < 0) continue;  // without candidates
+    if (outcome.token < 0) continue;  // there are no candidates then
     std::copy_n(fetched.top_ids + place, row.num_top, row.top_ids);
     std::copy_n(fetched.top_logprobs + place, row.num_top, row.top_logprobs);
     for (int32_t k = 0; row.top_scores != nullptr && k < row.num_top; ++k) {

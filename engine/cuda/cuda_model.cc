@@ -24,7 +24,7 @@ class CudaPlan final : public Plan {
         eager_(eager) {}
 
   const Bucket& bucket() const override { return bucket_; }
-  // Of the host. What a graph takes on the device is not known from here.
+  // Returns the host memory of the plan. The size of a graph on the device is unknown.
   int64_t memory_bytes() const override {
     return static_cast<int64_t>(sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t));
   }
@@ -34,7 +34,7 @@ class CudaPlan final : public Plan {
   const ExecutableModel* model() const { return model_; }
   const StepLayout& layout() const { return layout_; }
   void Add(int64_t slot, std::unique_ptr<DeviceGraph> graph) { graphs_[slot] = std::move(graph); }
-  // Null for a slot that is younger than the plan.
+  // Returns nullptr for a slot that is younger than the plan.
   DeviceGraph* GraphOf(int64_t slot) const {
     const auto found = graphs_.find(slot);
     return found == graphs_.end() ? nullptr : found->second.get();

@@ -12,18 +12,19 @@
 
 namespace sluice {
 
-// A plan holds one captured graph for each slot that exists when it is prepared. In a slot made later,
-// and in every slot where the plan is eager, steps launch the kernels one by one.
+// A plan holds one captured graph for each slot that exists when it is prepared. In a slot that is
+// made later, and in every slot if the plan is eager, steps launch the kernels one by one.
 template <typename T>
 class CudaModel final : public ExecutableModel {
  public:
   struct Options {
     bool poison = false;
-    bool library = false;  // computes dense layers, see DenseLayers
-    // Of the library's algorithms; nullptr: there is none for this device. Outlives the model.
+    bool library = false;  // whether the library computes dense layers, see DenseLayers
+    // The table of the library's algorithms; nullptr if there is none for this device. It outlives
+    // the model.
     const AlgorithmTable* table = nullptr;
   };
-  // The device is not owned. InvalidArgument names the tensor that is missing or misshapen.
+  // The device is not owned. Returns InvalidArgument that names a missing or misshapen tensor.
   static absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(std::shared_ptr<const Model> model,
                                                                Device& device,
                                                                const Options& options);
@@ -46,11 +47,11 @@ class CudaModel final : public ExecutableModel {
   std::shared_ptr<const Model> model_;
   Device& device_;
   bool poison_;
-  // Guards the capture stream too.
+  // Its mutex guards the capture stream too.
   std::shared_ptr<SlotRegistry<T>> registry_ = std::make_shared<SlotRegistry<T>>();
   std::unique_ptr<DeviceStream> capture_;
   std::unique_ptr<DeviceWeights> weights_;
-  std::unique_ptr<DenseLayers> dense_;  // nullptr: our kernel computes all of them
+  std::unique_ptr<DenseLayers> dense_;  // nullptr if our kernel computes all of them
   LoweredCudaModel<T> lowered_;
   std::vector<std::string> notices_;
 };

@@ -32,7 +32,7 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
 
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
-  // Nobody waits for a step that was given up; it uses the memory all the same.
+  // A step that was given up is never finished, but it still uses the memory.
   if (under_way_ > 0) stream_->Synchronize().IgnoreError();
   const MutexLock lock(&registry_->mutex);
   std::erase(registry_->slots, this);
@@ -52,8 +52,8 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
                             CudaHead<T>::Create(owner.model.config, hidden, owner.lowered.head,
                                                 owner.device, owner.capture));
   }
-  for (Passage& passage : slot->passages_) {
-    SLUICE_RETURN_IF_ERROR(slot->AllocatePassage(layout, &passage));
+  for (StagedStep& staged : slot->staged_) {
+    SLUICE_RETURN_IF_ERROR(slot->AllocateStagedStep(layout, &staged));
   }
   slot->id_ = registry->made++;
   registry->slots.push_back(slot.get());
@@ -79,29 +79,29 @@ absl::Status CudaSlot<T>::Allocate(const StepLayout& layout) {
 }
 
 template <typename T>
-absl::Status CudaSlot<T>::AllocatePassage(const StepLayout& layout, Passage* passage) {
+absl::Status CudaSlot<T>::AllocateStagedStep(const StepLayout& layout, StagedStep* staged) {
   Device& device = owner_.device;
   const auto pin = [&device](size_t bytes, PinnedMemory* memory) {
     SLUICE_ASSIGN_OR_RETURN(*memory, device.AllocatePinned(bytes));
     return absl::OkStatus();
   };
   const auto input_bytes = static_cast<size_t>(layout.input_bytes);
-  SLUICE_RETURN_IF_ERROR(pin(input_bytes, &passage->input));
-  std::memset(passage->input.get(), 0, input_bytes);
+  SLUICE_RETURN_IF_ERROR(pin(input_bytes, &staged->input));
+  std::memset(staged->input.get(), 0, input_bytes);
   const auto most_states = static_cast<size_t>(largest_.tokens + largest_.sequences);
   SLUICE_RETURN_IF_ERROR(
-      pin(most_states * static_cast<size_t>(width_) * sizeof(T), &passage->states));
+      pin(most_states * static_cast<size_t>(width_) * sizeof(T), &staged->states));
   if (owner_.model.config.xsa.Any()) {
     SLUICE_RETURN_IF_ERROR(
-        pin(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float), &passage->diagnostics));
+        pin(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float), &staged->diagnostics));
   }
-  SLUICE_ASSIGN_OR_RETURN(passage->ahead, device.Allocate(input_bytes));
+  SLUICE_ASSIGN_OR_RETURN(staged->ahead, device.Allocate(input_bytes));
   ahead_bytes_ += layout.input_bytes;
-  for (std::unique_ptr<DeviceEvent>* made : {&passage->sent, &passage->done}) {
+  for (std::unique_ptr<DeviceEvent>* made : {&staged->sent, &staged->done}) {
     SLUICE_ASSIGN_OR_RETURN(*made, device.CreateEvent());
   }
   if (head_ == nullptr) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(passage->head, head_->MakeStage(device));
+  SLUICE_ASSIGN_OR_RETURN(staged->head, head_->MakeStaging(device));
   return absl::OkStatus();
 }
 
@@ -126,31 +126,31 @@ void CudaSlot<T>::Start(const Step& step) {
   SLUICE_CHECK(under_way_ <= kStepsAhead);
   for (int32_t page : step.batch->pages()) SLUICE_CHECK(page >= 0 && page < pages_);
   SLUICE_CHECK(head_ != nullptr || step.batch->sampled().empty());
-  Passage* const passage = under_way_ == 0 ? &Oldest() : &Behind();
-  passage->step = step;
-  passage->status = absl::OkStatus();
-  passage->queued = false;
-  passage->is_ahead = under_way_ > 0;
-  WriteInput(*step.batch, *step.layout, static_cast<char*>(passage->input.get()));
+  StagedStep* const staged = under_way_ == 0 ? &Oldest() : &Behind();
+  staged->step = step;
+  staged->status = absl::OkStatus();
+  staged->queued = false;
+  staged->is_ahead = under_way_ > 0;
+  WriteInput(*step.batch, *step.layout, static_cast<char*>(staged->input.get()));
   ++under_way_;
-  if (passage->is_ahead) SendAhead(passage);
-  if (!passage->is_ahead || Oldest().complete()) Queue(passage);
+  if (staged->is_ahead) SendAhead(staged);
+  if (!staged->is_ahead || Oldest().complete()) Queue(staged);
 }
 
 template <typename T>
 absl::Status CudaSlot<T>::Finish() {
   SLUICE_CHECK(under_way_ > 0);
-  Passage& passage = Oldest();
-  const absl::Status status = AwaitAnswers(&passage);
+  StagedStep& staged = Oldest();
+  const absl::Status status = AwaitAnswers(&staged);
   if (--under_way_ > 0 && !Behind().queued) Queue(&Behind());
-  oldest_ = (oldest_ + 1) % passages_.size();
+  oldest_ = (oldest_ + 1) % staged_.size();
   if (!status.ok()) return status;
-  DeliverDiagnostics(passage);
-  DeliverStates(passage);
+  DeliverDiagnostics(staged);
+  DeliverStates(staged);
   return absl::OkStatus();
 }
 
-// Up to the last page that the step refers to.
+// Returns the length of the input up to the last page that the step refers to.
 template <typename T>
 size_t CudaSlot<T>::InputBytes(const Step& step) const {
   return static_cast<size_t>(step.layout->pages - step.layout->input) +
@@ -158,94 +158,93 @@ size_t CudaSlot<T>::InputBytes(const Step& step) const {
 }
 
 template <typename T>
-void CudaSlot<T>::SendAhead(Passage* passage) {
-  copies_->CopyToDevice(passage->ahead.get(), passage->input.get(), InputBytes(passage->step));
-  copies_->Record(*passage->sent);
-  passage->status.Update(copies_->TakeStatus());
+void CudaSlot<T>::SendAhead(StagedStep* staged) {
+  copies_->CopyToDevice(staged->ahead.get(), staged->input.get(), InputBytes(staged->step));
+  copies_->Record(*staged->sent);
+  staged->status.Update(copies_->TakeStatus());
 }
 
-// Everything up to the first of its answers, behind what is queued.
+// Queues everything up to the first run of the head, behind the work that is queued.
 template <typename T>
-void CudaSlot<T>::Queue(Passage* passage) {
-  const Step& step = passage->step;
+void CudaSlot<T>::Queue(StagedStep* staged) {
+  const Step& step = staged->step;
   if (owner_.poison) Poison(*step.batch);
-  QueueInput(passage);
+  QueueInput(staged);
   if (step.graph != nullptr) {
     stream_->Run(*step.graph);
   } else {
     owner_.lowered.Launch(Place(*step.layout, *step.bucket), *stream_);
   }
-  FetchDiagnostics(passage);
-  FetchStates(passage);
-  passage->first = passage->answered = 0;
-  QueueHead(passage);
-  passage->queued = true;
+  FetchDiagnostics(staged);
+  FetchStates(staged);
+  staged->first = staged->answered = 0;
+  QueueHead(staged);
+  staged->queued = true;
 }
 
 template <typename T>
-void CudaSlot<T>::QueueInput(Passage* passage) {
-  char* const input = static_cast<char*>(arena_.get()) + passage->step.layout->input;
-  const size_t bytes = InputBytes(passage->step);
-  if (!passage->is_ahead) return stream_->CopyToDevice(input, passage->input.get(), bytes);
-  stream_->Wait(*passage->sent);
-  stream_->CopyOnDevice(input, passage->ahead.get(), bytes);
+void CudaSlot<T>::QueueInput(StagedStep* staged) {
+  char* const input = static_cast<char*>(arena_.get()) + staged->step.layout->input;
+  const size_t bytes = InputBytes(staged->step);
+  if (!staged->is_ahead) return stream_->CopyToDevice(input, staged->input.get(), bytes);
+  stream_->Wait(*staged->sent);
+  stream_->CopyOnDevice(input, staged->ahead.get(), bytes);
 }
 
-// Behind the rows that were answered: as many as one run answers.
+// Queues a run of the head for the rows behind the answered ones, as many as it takes.
 template <typename T>
-void CudaSlot<T>::QueueHead(Passage* passage) {
-  passage->first += std::exchange(passage->answered, 0);
+void CudaSlot<T>::QueueHead(StagedStep* staged) {
+  staged->first += std::exchange(staged->answered, 0);
   if (head_ != nullptr) {
-    passage->answered =
-        head_->Queue(*passage->step.batch, passage->first, *passage->head, *stream_);
+    staged->answered = head_->Queue(*staged->step.batch, staged->first, *staged->head, *stream_);
   }
-  stream_->Record(*passage->done);
-  passage->status.Update(stream_->TakeStatus());
+  stream_->Record(*staged->done);
+  staged->status.Update(stream_->TakeStatus());
 }
 
 template <typename T>
-absl::Status CudaSlot<T>::AwaitAnswers(Passage* passage) {
+absl::Status CudaSlot<T>::AwaitAnswers(StagedStep* staged) {
   while (true) {
-    if (!passage->status.ok()) {
-      stream_->Synchronize().IgnoreError();  // what was queued uses the host's memory
-      return passage->status;
+    if (!staged->status.ok()) {
+      stream_->Synchronize().IgnoreError();  // queued work uses the host's memory
+      return staged->status;
     }
-    SLUICE_RETURN_IF_ERROR(passage->done->Synchronize());
+    SLUICE_RETURN_IF_ERROR(staged->done->Synchronize());
     if (head_ != nullptr) {
-      head_->Deliver(*passage->step.batch, passage->first, passage->answered, *passage->head);
+      head_->Deliver(*staged->step.batch, staged->first, staged->answered, *staged->head);
     }
-    if (passage->complete()) return absl::OkStatus();
-    QueueHead(passage);
+    if (staged->complete()) return absl::OkStatus();
+    QueueHead(staged);
   }
 }
 
-// One copy for each run of rows that follow each other in the step.
+// Queues one copy for each run of consecutive rows.
 template <typename T>
-void CudaSlot<T>::FetchStates(Passage* passage) {
-  const std::span<const int32_t> rows = passage->step.batch->state_rows();
+void CudaSlot<T>::FetchStates(StagedStep* staged) {
+  const std::span<const int32_t> rows = staged->step.batch->state_rows();
   const auto bytes = static_cast<size_t>(width_) * sizeof(T);
-  const char* from = static_cast<char*>(arena_.get()) +
-                     passage->step.layout->buffers[static_cast<size_t>(output_)];
+  const char* from =
+      static_cast<char*>(arena_.get()) + staged->step.layout->buffers[static_cast<size_t>(output_)];
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
-    stream_->CopyToHost(static_cast<char*>(passage->states.get()) + begin * bytes,
+    stream_->CopyToHost(static_cast<char*>(staged->states.get()) + begin * bytes,
                         from + static_cast<size_t>(rows[begin]) * bytes, (end - begin) * bytes);
   }
 }
 
 template <typename T>
-void CudaSlot<T>::DeliverStates(const Passage& passage) const {
-  const T* fetched = static_cast<const T*>(passage.states.get());
-  for (const StateRow& row : passage.step.batch->states()) {
+void CudaSlot<T>::DeliverStates(const StagedStep& staged) const {
+  const T* fetched = static_cast<const T*>(staged.states.get());
+  for (const StateRow& row : staged.step.batch->states()) {
     for (int64_t i = 0; i < width_; ++i) row.out[i] = kernels::cuda::Widen(*fetched++);
   }
 }
 
 template <typename T>
-void CudaSlot<T>::FetchDiagnostics(Passage* passage) {
-  const StepBatch& batch = *passage->step.batch;
-  const StepLayout& layout = *passage->step.layout;
-  const Bucket& bucket = *passage->step.bucket;
+void CudaSlot<T>::FetchDiagnostics(StagedStep* staged) {
+  const StepBatch& batch = *staged->step.batch;
+  const StepLayout& layout = *staged->step.layout;
+  const Bucket& bucket = *staged->step.bucket;
   const int64_t values = int64_t{batch.tokens()} * heads_;
   const auto fetch = [&](const float* wanted, int64_t offset, float* to) {
     for (int32_t layer = 0; wanted != nullptr && layer < layers_; ++layer) {
@@ -255,14 +254,14 @@ void CudaSlot<T>::FetchDiagnostics(Passage* passage) {
       stream_->CopyToHost(to + layer * values, from, values * sizeof(float));
     }
   };
-  auto* fetched = static_cast<float*>(passage->diagnostics.get());
+  auto* fetched = static_cast<float*>(staged->diagnostics.get());
   fetch(batch.xsa_cos_sim, layout.cos_sim, fetched);
   fetch(batch.xsa_proj_frac, layout.proj_frac, fetched + layers_ * values);
 }
 
 template <typename T>
-void CudaSlot<T>::DeliverDiagnostics(const Passage& passage) const {
-  const StepBatch& batch = *passage.step.batch;
+void CudaSlot<T>::DeliverDiagnostics(const StagedStep& staged) const {
+  const StepBatch& batch = *staged.step.batch;
   const int64_t values = int64_t{batch.tokens()} * heads_;
   const auto deliver = [&](const float* from, float* to) {
     for (int32_t layer = 0; to != nullptr && layer < layers_; ++layer) {
@@ -273,7 +272,7 @@ void CudaSlot<T>::DeliverDiagnostics(const Passage& passage) const {
       }
     }
   };
-  const auto* fetched = static_cast<const float*>(passage.diagnostics.get());
+  const auto* fetched = static_cast<const float*>(staged.diagnostics.get());
   deliver(fetched, batch.xsa_cos_sim);
   deliver(fetched + layers_ * values, batch.xsa_proj_frac);
 }

@@ -1,5 +1,5 @@
-// Arena, KV pages and stream of one execution at a time, and what two steps send and get back, so that
-// one is on its way while the other runs.
+// The arena, KV pages and stream of one execution at a time, and the inputs and outputs of two
+// steps, so that one is sent while the other runs.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace sluice {
 template <typename T>
 class CudaSlot;
 
-// The slots of a model that plans are captured for.
+// The slots of a model, for which plans are captured.
 template <typename T>
 struct SlotRegistry {
   Mutex mutex;
@@ -29,13 +29,13 @@ struct SlotRegistry {
   int64_t made ABSL_GUARDED_BY(mutex) = 0;
 };
 
-// Steps that a slot takes while one of them runs.
+// The number of steps that a slot takes while another one runs.
 inline constexpr int32_t kStepsAhead = 1;
 
 template <typename T>
 class CudaSlot final : public Slot {
  public:
-  // What a slot is made from; outlives it.
+  // The parts of the model that a slot uses; they outlive it.
   struct Owner {
     const Model& model;
     const LoweredCudaModel<T>& lowered;
@@ -43,7 +43,8 @@ class CudaSlot final : public Slot {
     DeviceStream& capture;
     bool poison;
   };
-  // Registers itself until it ends. Captures the head on `capture`, under the registry's mutex.
+  // Makes a slot that is registered while it lives. Captures the head on `capture`, under the
+  // registry's mutex.
   static absl::StatusOr<std::unique_ptr<CudaSlot>> Create(
       const Owner& owner, const Bucket& largest, int32_t pages,
       std::shared_ptr<SlotRegistry<T>> registry);
@@ -53,41 +54,42 @@ class CudaSlot final : public Slot {
   int32_t pages() const override { return pages_; }
   int64_t memory_bytes() const override;
   const Bucket& largest() const { return largest_; }
-  int64_t id() const { return id_; }  // of no other slot of the model, ever
+  int64_t id() const { return id_; }  // never that of another slot of the model
   bool Holds(const Bucket& bucket) const {
     return bucket.tokens <= largest_.tokens && bucket.sequences <= largest_.sequences;
   }
 
   StepPlace<T> Place(const StepLayout& layout, const Bucket& bucket) const;
 
-  // What is run: all outlives that.
+  // A step to run; its parts outlive the run.
   struct Step {
     const StepBatch* batch;
     const StepLayout* layout;
     const Bucket* bucket;
-    DeviceGraph* graph;  // nullptr: its kernels are launched one by one, with the same bits
+    DeviceGraph* graph;  // if nullptr, kernels are launched one by one, with the same bits
   };
-  // As ExecutableModel's. A step that is started while another one runs is sent beside that, and queued
-  // behind it at once, unless the other's answers take several runs of the head, which would find the
-  // next step's states: then its Finish queues the next one, before it answers.
+  // These work as those of ExecutableModel. A step that is started while another one runs is sent
+  // at the same time and queued behind it at once. The exception is another step whose answers take
+  // several runs of the head, which would find the states of the next step: then its Finish queues
+  // the next step, before it answers.
   void Start(const Step& step);
   absl::Status Finish();
 
  private:
-  // A step on its way, in host memory but for `ahead`.
-  struct Passage {
+  // A started step. Its memory is on the host, except `ahead`.
+  struct StagedStep {
     Step step{};
-    PinnedMemory input;        // as the layout of the largest bucket has it
-    PinnedMemory diagnostics;  // [2, layers, tokens, heads]; without XSA none
+    PinnedMemory input;        // in the layout of the largest bucket
+    PinnedMemory diagnostics;  // [2, layers, tokens, heads]; empty without XSA
     PinnedMemory states;       // [tokens + sequences, hidden]
-    std::unique_ptr<typename CudaHead<T>::Stage> head;
-    DeviceMemory ahead;  // the input on the device, while another step's is in the arena
+    std::unique_ptr<typename CudaHead<T>::HeadStaging> head;
+    DeviceMemory ahead;  // the input on the device, while the arena has another step's
     std::unique_ptr<DeviceEvent> sent, done;
-    bool is_ahead = false;  // sent to `ahead`
+    bool is_ahead = false;  // whether the input was sent to `ahead`
     bool queued = false;
-    int32_t answered = 0;  // sampled rows by the head's run that was queued last
-    int64_t first = 0;     // of these
-    absl::Status status;   // why something was not queued
+    int32_t answered = 0;  // sampled rows in the run of the head that was queued last
+    int64_t first = 0;     // the first of these rows
+    absl::Status status;   // the error if something was not queued
 
     bool complete() const {
       return first + answered == static_cast<int64_t>(step.batch->sampled().size());
@@ -98,23 +100,23 @@ class CudaSlot final : public Slot {
            std::shared_ptr<SlotRegistry<T>> registry);
 
   absl::Status Allocate(const StepLayout& layout);
-  absl::Status AllocatePassage(const StepLayout& layout, Passage* passage);
-  Passage& Oldest() { return passages_[oldest_]; }
-  Passage& Behind() { return passages_[(oldest_ + 1) % passages_.size()]; }
+  absl::Status AllocateStagedStep(const StepLayout& layout, StagedStep* staged);
+  StagedStep& Oldest() { return staged_[oldest_]; }
+  StagedStep& Behind() { return staged_[(oldest_ + 1) % staged_.size()]; }
 
-  void SendAhead(Passage* passage);
-  void Queue(Passage* passage);
-  void QueueInput(Passage* passage);
-  void QueueHead(Passage* passage);
-  absl::Status AwaitAnswers(Passage* passage);
+  void SendAhead(StagedStep* staged);
+  void Queue(StagedStep* staged);
+  void QueueInput(StagedStep* staged);
+  void QueueHead(StagedStep* staged);
+  absl::Status AwaitAnswers(StagedStep* staged);
   size_t InputBytes(const Step& step) const;
-  // Fills what a replay of `batch` must not read with NaN: the arena, and in the batch's pages all
-  // positions that it does not have from earlier steps. Other pages may be somebody's.
+  // Fills with NaN what a replay of `batch` must not read: the arena, and in the pages of the batch
+  // all positions that earlier steps did not write. Other pages may belong to other sequences.
   void Poison(const StepBatch& batch);
-  void FetchStates(Passage* passage);
-  void DeliverStates(const Passage& passage) const;
-  void FetchDiagnostics(Passage* passage);
-  void DeliverDiagnostics(const Passage& passage) const;
+  void FetchStates(StagedStep* staged);
+  void DeliverStates(const StagedStep& staged) const;
+  void FetchDiagnostics(StagedStep* staged);
+  void DeliverDiagnostics(const StagedStep& staged) const;
 
   const Owner owner_;
   const Bucket largest_;
@@ -123,14 +125,14 @@ class CudaSlot final : public Slot {
   std::shared_ptr<SlotRegistry<T>> registry_;
   int64_t id_ = -1;
   int64_t arena_bytes_ = 0, kv_bytes_ = 0, ahead_bytes_ = 0;
-  std::unique_ptr<DeviceStream> stream_, copies_;  // copies_: of inputs that are sent ahead
+  std::unique_ptr<DeviceStream> stream_, copies_;  // copies_ is for inputs that are sent ahead
   DeviceMemory arena_;
   DeviceMemory kv_;  // [layers, 2, pages, kv_heads, kPageTokens, head_dim]
   BufferId output_ = 0;
   int64_t width_ = 0;                  // of `output_`
-  std::unique_ptr<CudaHead<T>> head_;  // nullptr: the model has none
-  std::array<Passage, 1 + kStepsAhead> passages_;
-  size_t oldest_ = 0;  // of passages_
+  std::unique_ptr<CudaHead<T>> head_;  // nullptr if the model has none
+  std::array<StagedStep, 1 + kStepsAhead> staged_;
+  size_t oldest_ = 0;  // index in staged_
   int32_t under_way_ = 0;
 };
 

@@ -18,7 +18,7 @@ namespace sluice {
 
 inline constexpr int32_t kSharedBytesWithoutAsking = 48 << 10;
 
-// Of the errors after which the runtime accepts nothing more in this process.
+// Returns whether the runtime accepts nothing more in this process after the error.
 inline bool LosesDevice(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -48,18 +48,19 @@ inline absl::Status ToStatus(cudaError_t error, const char* call) {
                                             : absl::InternalError(text);
 }
 
-// What a device's streams and events share with it.
+// The state that a device shares with its streams and events.
 class CudaCore {
  public:
   explicit CudaCore(int index) : index_(index) {}
 
-  // To be called before anything else is asked of the runtime: the thread may have served another
-  // device.
+  // Makes the device current. Called before anything else is asked of the runtime, since the thread
+  // may have served another device.
   absl::Status Use() {
     if (lost_.load(std::memory_order_relaxed)) return absl::UnavailableError("the GPU is lost");
-    return Told(cudaSetDevice(index_), "cudaSetDevice");
+    return RecordError(cudaSetDevice(index_), "cudaSetDevice");
   }
-  absl::Status Told(cudaError_t error, const char* call) {
+  // Returns the error as a status, and remembers a loss of the device.
+  absl::Status RecordError(cudaError_t error, const char* call) {
     absl::Status status = ToStatus(error, call);
     if (absl::IsUnavailable(status)) lost_.store(true, std::memory_order_relaxed);
     return status;
@@ -81,7 +82,8 @@ class CudaEvent final : public DeviceEvent {
   cudaEvent_t get() const { return event_; }
   absl::Status Synchronize() override {
     absl::Status status = core_.Use();
-    if (status.ok()) status = core_.Told(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    if (status.ok())
+      status = core_.RecordError(cudaEventSynchronize(event_), "cudaEventSynchronize");
     return status;
   }
 
@@ -115,15 +117,15 @@ class CudaStream final : public DeviceStream {
               const void* argument, size_t) override {
     if (!Ready()) return;
     if (shape.shared_bytes > kSharedBytesWithoutAsking) {
-      Note(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                shape.shared_bytes),
-           kernel.name);
+      RecordError(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       shape.shared_bytes),
+                  kernel.name);
     }
     void* arguments[] = {const_cast<void*>(argument)};
-    Note(cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(shape.blocks)),
-                          dim3(static_cast<unsigned>(shape.threads)), arguments,
-                          static_cast<size_t>(shape.shared_bytes), stream_),
-         kernel.name);
+    RecordError(cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(shape.blocks)),
+                                 dim3(static_cast<unsigned>(shape.threads)), arguments,
+                                 static_cast<size_t>(shape.shared_bytes), stream_),
+                kernel.name);
   }
 
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
@@ -136,38 +138,39 @@ class CudaStream final : public DeviceStream {
     Copy(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
   void Fill(void* device, uint8_t byte, size_t bytes) override {
-    if (Ready()) Note(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemsetAsync");
+    if (Ready()) RecordError(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemsetAsync");
   }
 
   void Record(DeviceEvent& event) override {
     if (!Ready()) return;
-    Note(cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_), "cudaEventRecord");
+    RecordError(cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_), "cudaEventRecord");
   }
   void Wait(DeviceEvent& event) override {
     if (!Ready()) return;
-    Note(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), 0),
-         "cudaStreamWaitEvent");
+    RecordError(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), 0),
+                "cudaStreamWaitEvent");
   }
 
-  // Queues what `queue` does, which returns its error.
+  // Queues work by calling `queue`, which returns its error.
   template <typename Function>
   void Queue(Function queue) {
     if (Ready()) status_.Update(queue(stream_));
   }
 
-  // Thread-local: what other threads do with the device meanwhile neither fails nor is recorded.
+  // The mode is thread-local: work of other threads on the device neither fails nor is recorded.
   void BeginCapture() override {
     if (!Ready()) return;
-    Note(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
-         "cudaStreamBeginCapture");
+    RecordError(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                "cudaStreamBeginCapture");
   }
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
     cudaGraph_t graph = nullptr;
-    Note(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+    RecordError(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
     cudaGraphExec_t executable = nullptr;
     size_t nodes = 0;
-    if (status_.ok()) Note(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
-    if (status_.ok()) Note(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    if (status_.ok()) RecordError(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
+    if (status_.ok())
+      RecordError(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
     SLUICE_RETURN_IF_ERROR(std::exchange(status_, absl::OkStatus()));
     core_.CountCapture();
@@ -175,34 +178,36 @@ class CudaStream final : public DeviceStream {
   }
   void Upload(DeviceGraph& graph) override {
     if (!Ready()) return;
-    Note(cudaGraphUpload(static_cast<CudaGraph&>(graph).get(), stream_), "cudaGraphUpload");
+    RecordError(cudaGraphUpload(static_cast<CudaGraph&>(graph).get(), stream_), "cudaGraphUpload");
   }
   void Run(DeviceGraph& graph) override {
     if (!Ready()) return;
-    Note(cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), stream_), "cudaGraphLaunch");
+    RecordError(cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), stream_), "cudaGraphLaunch");
   }
 
   absl::Status TakeStatus() override { return std::exchange(status_, absl::OkStatus()); }
   absl::Status Synchronize() override {
-    if (Ready()) Note(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    if (Ready()) RecordError(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return std::exchange(status_, absl::OkStatus());
   }
 
  private:
   void Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-    if (Ready()) Note(cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
+    if (Ready()) RecordError(cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
   }
 
   bool Ready() {
     if (status_.ok()) status_ = core_.Use();
     return status_.ok();
   }
-  void Note(cudaError_t error, const char* call) { status_.Update(core_.Told(error, call)); }
+  void RecordError(cudaError_t error, const char* call) {
+    status_.Update(core_.RecordError(error, call));
+  }
 
   CudaCore& core_;
   cudaStream_t stream_;
   int32_t processors_;
-  absl::Status status_;  // the first failure that nobody has been told of
+  absl::Status status_;  // the first failure that was not returned yet
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Dense layers by a library of the device's vendor (cuBLASLt), beside our own kernel
+// Dense layers by a library of the vendor (cuBLASLt), beside our own kernel
 // (kernels/cuda/projection.h).
 //
 //   out[r, :] = f(x[r, :] W + bias  (+ out[r, :] if accumulate)), sums in float, rounded once
@@ -16,7 +16,7 @@ namespace sluice {
 
 class DeviceStream;
 
-// f, of those in kernels/activation_kind.h what a library has.
+// The functions f of kernels/activation_kind.h that a library has.
 enum class DenseActivation { kNone, kRelu, kGeluTanh };
 constexpr auto EnumNamesOf(DenseActivation) {
   using enum DenseActivation;
@@ -24,54 +24,56 @@ constexpr auto EnumNamesOf(DenseActivation) {
       {{kNone, "none"}, {kRelu, "relu"}, {kGeluTanh, "gelu_tanh"}});
 }
 
-// What an algorithm is chosen by. The number of rows is no part of it: a row's bits must not depend on
-// its company.
+// The key by which an algorithm is chosen. It does not contain the number of rows, because the bits
+// of a row must not depend on other rows.
 struct DenseShape {
   int32_t k;
   int32_t n;
-  bool half;  // x, weight, bias and out are bfloat16, else float
+  bool half;  // whether x, weight, bias and out are bfloat16, not float
   bool bias;
   bool accumulate;
-  bool head = false;  // logits: out is float in any case, and rows are few
+  bool head = false;  // whether out is logits: always float, and few rows
   DenseActivation activation = DenseActivation::kNone;
 
   bool half_out() const { return half && !head; }
   auto operator<=>(const DenseShape&) const = default;
 };
 
-// The most rows that an algorithm is tried with. Of a head, also the most that it ever gets.
+// The largest number of rows with which an algorithm is tried; for a head also the largest that it
+// computes.
 inline constexpr int32_t kMostDenseRows = 4096;
 inline constexpr int32_t kMostHeadRows = 32;
 inline int32_t MostRows(const DenseShape& shape) {
   return shape.head ? kMostHeadRows : kMostDenseRows;
 }
 
-// What a layer may want of it.
+// The largest workspace of a layer.
 inline constexpr size_t kMostWorkspaceBytes = size_t{32} << 20;
 
-// On the device.
+// The arguments of a layer, on the device.
 struct DenseArgs {
-  const void* x;       // [rows, k], 256-byte aligned, as all
+  const void* x;       // [rows, k], 256-byte aligned, like all
   const void* weight;  // [k, n]
   const void* bias;    // [n]; nullptr unless the shape has one
-  int32_t rows;        // >= 1. All are computed, whatever the live part
+  int32_t rows;        // >= 1; all are computed, live or not
   void* out;           // [rows, n]; must not overlap x
-  // The layer's workspace_bytes(), of any content, which nothing else uses while the layer runs.
+  // Memory of workspace_bytes() with any content. Nothing else may use it while the layer runs.
   void* workspace = nullptr;
 };
 
-// An algorithm as its library keeps it: of use to the same version of it on the same kind of device.
+// An algorithm in the format of its library: valid for the same version of the library on the same
+// kind of device.
 using DenseAlgorithm = std::array<uint64_t, 8>;
 
-// One algorithm for one shape, for any number of rows. Outlived by its device.
+// One algorithm for one shape, for any number of rows. Its device outlives it.
 class DenseLayer {
  public:
   virtual ~DenseLayer() = default;
-  // Queues; may be captured. Its failure is the stream's.
+  // Queues the layer; may be captured. A failure is that of the stream.
   virtual void Run(const DenseArgs& args, DeviceStream& stream) const = 0;
   virtual size_t workspace_bytes() const = 0;  // up to kMostWorkspaceBytes
   virtual DenseAlgorithm algorithm() const = 0;
-  virtual std::string Describe() const = 0;  // the algorithm, for people
+  virtual std::string Describe() const = 0;  // describes the algorithm for people
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// What a graph asks of the vendor's library of dense layers.
+// The shapes of a graph's dense layers for the library of the vendor.
 #pragma once
 
 #include <optional>
@@ -9,19 +9,20 @@
 
 namespace sluice {
 
-// `next`, where that is an activation of `buffer` in place, or with a gate that lies elsewhere: what
-// writes `buffer` may apply it. nullptr: it is none; so may `next` be.
+// Returns `next` if it is an activation of `buffer` in place, or with a gate in another buffer, so
+// that the op that writes `buffer` may apply it. Returns nullptr otherwise; `next` may be nullptr.
 const ActivationOp* ActivationOf(const GraphOp* next, BufferId buffer);
 
-// nullopt: with matrices or biases by position our kernel computes it.
+// Returns nullopt if matrices or biases differ by position; our kernel computes these.
 std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, bool half);
-// With the activation behind the layer; nullopt: the library has no such, or would apply it to less than
-// the sum.
+// Returns the shape with the activation `then` behind the layer; nullopt if the library does not
+// have it, or would apply it to less than the sum.
 std::optional<DenseShape> WithActivation(const DenseShape& shape, const ActivationOp* then);
-// nullopt: with a bias, whose type is another than that of the logits, our kernel computes it.
+// Returns nullopt if there is a bias, whose type differs from that of the logits; our kernel
+// computes these.
 std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab, bool half);
 
-// All that lowering a model may ask for.
+// Returns all shapes that lowering a model may ask for.
 std::set<DenseShape> DenseShapesOf(const Graph& graph, int64_t vocab, bool half);
 
 }  // namespace sluice

@@ -20,16 +20,18 @@ using kernels::cuda::Narrow;
 using kernels::cuda::Widen;
 
 constexpr int32_t kComparedRows = 6;
-// Of those, the ones with a value that is not finite; the others show that it stays in its row.
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// The compared rows with a value that is not finite; the others show that it stays in its row.
 constexpr std::pair<int32_t, float> kBroken[] = {
     {1, std::numeric_limits<float>::quiet_NaN()}, {3, kInfinity}, {4, -kInfinity}};
 
-// What an accumulating layer adds to: these bytes are the same number in both types, nearly.
+// The initial content of an accumulating layer's output: as a number these bytes are nearly the
+// same in both types.
 constexpr uint8_t kKeptByte = 0x3F;
 constexpr uint8_t kNaNByte = 0xFF;
 
-// Ascending. Beside powers of two, because tiles end there.
+// Returns the row counts to try, ascending: powers of two, where tiles end, and the counts beside
+// them.
 std::vector<int32_t> RowCounts(int32_t most) {
   std::vector<int32_t> counts;
   for (int32_t rows = 1; rows <= most; rows *= 2) {
@@ -52,7 +54,7 @@ double ValueOfBytes(uint8_t byte, bool half) {
   return ValueAt(bytes, 0, half);
 }
 
-// As kernels/activation_kind.h has them.
+// The functions of kernels/activation_kind.h.
 double Apply(DenseActivation activation, double x) {
   switch (activation) {
     case DenseActivation::kNone:
@@ -120,7 +122,7 @@ absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
   return stream.Synchronize();
 }
 
-// A few rows of the weight at a time, for it may be large.
+// The weight is copied a few rows at a time, since it may be large.
 absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
   constexpr size_t kStagingBytes = 4 << 20;
   const auto n = static_cast<size_t>(shape_.n);
@@ -209,7 +211,7 @@ absl::Status DenseTrial::Check(const DenseLayer& layer, DeviceStream& stream) co
   if (status.ok()) status = CheckValues();
   for (const int32_t rows : RowCounts(most)) {
     if (!status.ok()) return status;
-    // The last ones, so that each is at another place than among all.
+    // These are the last rows, so that each is at another place than in the run of all rows.
     const int32_t first = (most - rows) / aligned * aligned;
     status = Run(layer, first, rows, /*garbage=*/0, part_.get(), stream);
     const char* const expected =

@@ -1,4 +1,4 @@
-// Whether an algorithm of the vendor's library computes a layer as the engine must have it.
+// A trial whether an algorithm of the vendor's library computes a layer as the engine requires.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,23 @@
 
 namespace sluice {
 
-// The inputs and outputs of the layers that are tried for one shape. What a library promises of the
-// bits of a row is not enough for our promise, so it is tried, over all powers of two up to
-// MostRows(shape) and sizes beside them. That alone would pass what is wrong everywhere alike, so some
-// rows are compared with sums in double:
-//   - they are off by at most k 2^-24 sum|w|, the worst case of float sums of |x| <= 1, and 2^-7 of the
-//     sum before f where out is bfloat16, room for rounding twice, 2^-16 where it is float;
-//   - where a NaN or an infinity in x makes them not finite they are not, for the engine knows a broken
-//     row by that.
+// The inputs and outputs with which the layers of one shape are tried. The library's promise about
+// the bits of a row is not enough for our own, so each layer is tried with all powers of two up to
+// MostRows(shape) and sizes beside them. That alone would pass a layer that is wrong everywhere
+// alike, so some rows are compared with sums in double:
+//   - Their error is at most k 2^-24 sum|w|, the worst case of float sums of |x| <= 1, plus 2^-7 of
+//     the sum before f if out is bfloat16, which allows for rounding twice, or 2^-16 if it is
+//     float.
+//   - They are not finite where a NaN or an infinity in x makes them so, since the engine
+//     recognises a broken row by that.
 class DenseTrial {
  public:
-  // `weight` [k, n] and `bias`, on the device, are what the layers are tried with. Outlived by all.
+  // Layers are tried with `weight` [k, n] and `bias` on the device, which outlive this.
   DenseTrial(const DenseShape& shape, const void* weight, const void* bias)
       : shape_(shape), weight_(weight), bias_(bias) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes);
-  // FailedPrecondition says what is wrong with the layer; other errors are the device's.
+  // Returns FailedPrecondition with the fault of the layer; other errors are those of the device.
   absl::Status Check(const DenseLayer& layer, DeviceStream& stream) const;
 
  private:
@@ -36,10 +37,10 @@ class DenseTrial {
 
   absl::Status Allocate(Device& device);
   absl::Status FillX(Device& device, DeviceStream& stream);
-  // What the first rows ought to be.
+  // Computes the expected values of the first rows.
   absl::Status SumUp(Device& device, DeviceStream& stream);
   void AddProducts(int32_t k, const void* weights);  // row k of the weight
-  // `rows` rows of x, from `first` on.
+  // Runs the layer on `rows` rows of x, from `first` on.
   absl::Status Run(const DenseLayer& layer, int32_t first, int32_t rows, uint8_t garbage,
                    void* result, DeviceStream& stream) const;
   absl::Status CheckValues() const;
@@ -49,9 +50,9 @@ class DenseTrial {
   const void* const bias_;
   size_t workspace_bytes_ = 0;
   DeviceMemory x_, out_, workspace_;
-  PinnedMemory whole_, part_;     // outputs: of all rows, and of some
-  std::vector<float> first_x_;    // [rows that are compared, k]
-  std::vector<double> sums_;      // [rows that are compared, n], before f
+  PinnedMemory whole_, part_;     // the outputs of all rows, and of some
+  std::vector<float> first_x_;    // [compared rows, k]
+  std::vector<double> sums_;      // [compared rows, n], before f
   std::vector<double> absolute_;  // [n]: sums of |w|
 };
 

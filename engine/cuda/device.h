@@ -1,11 +1,15 @@
-// A CUDA device as the engine uses it: memory, streams, events, capture and replay. Implemented over
-// the CUDA runtime (cuda_device.cc) and by the emulator of kernels/simt.
+// A CUDA device as the engine uses it: memory, streams, events, capture and replay. It is
+// implemented over the CUDA runtime (cuda_device.cc) and by the emulator of kernels/simt.
 //
-// Ownership: a Device outlives all that it made. Threads: Device is thread-safe; a stream, an event
-// and a graph are used by one thread at a time.
+// Ownership: a Device outlives all that it made.
+//
+// Threads: a Device is thread-safe; a stream, an event and a graph are used by one thread at a
+// time.
+//
 // Errors: calls that queue work return nothing. The first failure of a stream is kept and returned
-// by its next EndCapture, TakeStatus or Synchronize. An error of the device itself (a bad access, a lost device)
-// is sticky: everything after it fails as Unavailable, and asks nothing of the device any more.
+// by its next EndCapture, TakeStatus or Synchronize. An error of the device itself (a bad access, a
+// lost device) is sticky: every later call fails as Unavailable and does not use the device any
+// more.
 #pragma once
 
 #include <cstddef>
@@ -36,13 +40,13 @@ struct ReleaseMemory {
   void operator()(void* memory) const;
 };
 using DeviceMemory = std::unique_ptr<void, ReleaseMemory>;  // 256-byte aligned
-using PinnedMemory = std::unique_ptr<void, ReleaseMemory>;  // of the host, page-locked
+using PinnedMemory = std::unique_ptr<void, ReleaseMemory>;  // host memory, page-locked
 
-// A point in a stream's work.
+// A point in the work of a stream.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  // Blocks until the work before the last Record is done; at once when there was none.
+  // Blocks until the work before the last Record is done; returns at once if there was none.
   virtual absl::Status Synchronize() = 0;
 };
 
@@ -55,29 +59,30 @@ class DeviceGraph {
 
 class DeviceStream : public kernels::cuda::Stream {
  public:
-  // Host memory is pinned, and is read or written when the stream gets there, not during the call.
+  // Copies. Host memory is pinned, and is read or written when the stream reaches the copy, not
+  // during the call.
   virtual void CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
   virtual void CopyOnDevice(void* to, const void* from, size_t bytes) = 0;
   virtual void Fill(void* device, uint8_t byte, size_t bytes) = 0;
 
   virtual void Record(DeviceEvent& event) = 0;
-  // Work queued from here on starts after the last Record of `event`.
+  // Makes work that is queued from here on start after the last Record of `event`.
   virtual void Wait(DeviceEvent& event) = 0;
 
-  // What is queued between the two is recorded instead of run: launches with their arguments,
-  // copies with their addresses. Record and Wait must not be called between them. Other threads and
-  // streams are not affected.
+  // Work that is queued between BeginCapture and EndCapture is recorded instead of run: launches
+  // with their arguments, copies with their addresses. Record and Wait must not be called in
+  // between. Other threads and streams are not affected.
   virtual void BeginCapture() = 0;
-  // ResourceExhausted when device memory does not suffice to instantiate the graph.
+  // Returns ResourceExhausted if device memory does not suffice to instantiate the graph.
   virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() = 0;
-  // Brings the graph to the device, so that its first Run costs no more than the others.
+  // Copies the graph to the device, so that its first Run costs no more than the others.
   virtual void Upload(DeviceGraph& graph) = 0;
   virtual void Run(DeviceGraph& graph) = 0;
 
-  // Why something could not be queued since the last call; does not wait.
+  // Returns the first failure to queue something since the last call; does not wait.
   virtual absl::Status TakeStatus() = 0;
-  // Blocks until all that was queued is done.
+  // Blocks until all queued work is done.
   virtual absl::Status Synchronize() = 0;
 };
 
@@ -86,23 +91,23 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual int64_t FreeMemory() const = 0;  // bytes; 0 after a sticky error
-  // Graphs captured so far.
+  // Returns the number of graphs captured so far.
   virtual int64_t captures() const = 0;
 
-  // ResourceExhausted when memory does not suffice; `bytes` >= 1. The contents are not defined.
-  // Neither taking nor releasing waits for work under way, so what queued work uses must be kept
-  // until that is done.
+  // Returns ResourceExhausted if memory does not suffice. Requires `bytes` >= 1. The content is
+  // undefined. Neither allocating nor releasing waits for running work, so memory of queued work
+  // must be kept until that is done.
   virtual absl::StatusOr<DeviceMemory> Allocate(size_t bytes) = 0;
   virtual absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() = 0;
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() = 0;
 
-  // The vendor's library of dense layers by name and version, part of the numerics profile;
-  // FailedPrecondition says why there is none.
+  // Returns the vendor's library of dense layers by name and version, which is part of the numerics
+  // profile; or FailedPrecondition with the reason why there is none.
   virtual absl::StatusOr<std::string> DenseLibrary() const = 0;
-  // Its algorithms for a shape, the one that it takes for the best first; none where it has none. None
-  // of them splits sums over k.
+  // Returns the library's algorithms for a shape, the one that it considers best first; empty if it
+  // has none. None of them splits sums over k.
   virtual std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) = 0;
 
  protected:

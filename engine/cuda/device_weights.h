@@ -1,4 +1,4 @@
-// Weights on their way from a checkpoint to a device, in the profile's dtype. Errors name the tensor.
+// Loads weights from a checkpoint to a device, in the dtype of the profile. Errors name the tensor.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@
 
 namespace sluice {
 
-// What a model keeps on the device.
+// The weights of a model on the device.
 class DeviceWeights {
  public:
-  // Neither is owned; `stream` is used during the calls only.
+  // The arguments are not owned; `stream` is used during the calls only.
   DeviceWeights(Device& device, DeviceStream& stream) : device_(&device), stream_(&stream) {}
 
-  // `count` values as they are, of T; nullptr where the part is absent.
+  // Loads `count` values of T unchanged; returns nullptr if the part is absent.
   template <typename T>
   absl::StatusOr<const T*> Load(const Checkpoint& checkpoint, const TensorPart& part,
                                 int64_t count);
-  // A dense layer stored as `layout` says as [in, out], which the projections read.
+  // Loads a dense layer that is stored as `layout` says, and arranges it as [in, out], which the
+  // projections read.
   template <typename T>
   absl::StatusOr<const T*> LoadDense(const Checkpoint& checkpoint, const TensorPart& part,
                                      MatrixLayout layout, int64_t in, int64_t out);

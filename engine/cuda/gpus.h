@@ -1,5 +1,5 @@
-// The GPUs of this host, for a binary that may have been built without CUDA and may run where there is
-// neither a driver nor a GPU.
+// The GPUs of this host, for a binary that may be built without CUDA and may run without a driver
+// or a GPU.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace sluice {
 
-// How many GPUs this process can use. FailedPrecondition, with the reason, where the build lacks CUDA,
-// or the host a driver that is new enough.
+// Returns how many GPUs this process can use. Returns FailedPrecondition with the reason if the
+// build lacks CUDA, or the host a driver that is new enough.
 absl::StatusOr<int> CountGpus();
 
-// GPU `index` as a backend, in [0, CountGpus()). FailedPrecondition where it lacks what the kernels
-// need; other errors are those of MakeCudaBackend.
+// Makes the backend of GPU `index`, in [0, CountGpus()). Returns FailedPrecondition if it lacks
+// what the kernels need; other errors are those of MakeCudaBackend.
 absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(int index,
                                                         const CudaBackendOptions& options);
 

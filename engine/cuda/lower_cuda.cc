@@ -26,9 +26,9 @@ namespace {
 namespace cuda = kernels::cuda;
 using cuda::Stream;
 
-// Tile lists, which all later steps read.
+// Builds the tile lists, which all later ops read.
 template <typename T>
-CudaStep<T> TileStep(int32_t group) {
+CudaOp<T> TileOp(int32_t group) {
   return [group](const StepPlace<T>& place, Stream& stream) {
     const StepCounts& counts = place.counts();
     cuda::BuildRowTiles(stream,
@@ -51,11 +51,11 @@ CudaStep<T> TileStep(int32_t group) {
   };
 }
 
-// One overload an op.
+// Lowers ops; one overload for each kind.
 template <typename T>
 class Lowering {
  public:
-  using StepOr = absl::StatusOr<CudaStep<T>>;
+  using CudaOpOr = absl::StatusOr<CudaOp<T>>;
 
   Lowering(const Model& model, DeviceWeights& weights, DenseLayers* dense)
       : config_(model.config),
@@ -64,19 +64,19 @@ class Lowering {
         weights_(weights),
         dense_(dense) {}
 
-  // Of all ops but the head, in order.
-  absl::Status Lower(std::vector<CudaStep<T>>* steps) {
+  // Lowers all ops but the head, in order.
+  absl::Status Lower(std::vector<CudaOp<T>>* ops) {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       next_ = i + 1 < graph_.ops.size() ? &graph_.ops[i + 1] : nullptr;
       next_is_done_ = false;
-      SLUICE_ASSIGN_OR_RETURN(CudaStep<T> step, std::visit(*this, graph_.ops[i]));
-      if (step != nullptr) steps->push_back(std::move(step));
+      SLUICE_ASSIGN_OR_RETURN(CudaOp<T> cuda_op, std::visit(*this, graph_.ops[i]));
+      if (cuda_op != nullptr) ops->push_back(std::move(cuda_op));
       if (next_is_done_) ++i;
     }
     return absl::OkStatus();
   }
 
-  StepOr operator()(const EmbedOp& op) {
+  CudaOpOr operator()(const EmbedOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const T* const table,
                             weights_.Load<T>(source_, op.table, Elements(op.table)));
     return [op, table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
@@ -90,8 +90,8 @@ class Lowering {
     };
   }
 
-  StepOr operator()(const InputOp& op) {
-    return CudaStep<T>([op](const StepPlace<T>& place, Stream& stream) {
+  CudaOpOr operator()(const InputOp& op) {
+    return CudaOp<T>([op](const StepPlace<T>& place, Stream& stream) {
       cuda::TakeInput<T>(stream, {.in = place.template at<const float>(place.layout.inputs),
                                   .dim = static_cast<int32_t>(op.width),
                                   .rows = place.rows(),
@@ -99,7 +99,7 @@ class Lowering {
     });
   }
 
-  StepOr operator()(const NormOp& op) {
+  CudaOpOr operator()(const NormOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const T* const weight, weights_.Load<T>(source_, op.weight, op.width));
     SLUICE_ASSIGN_OR_RETURN(const T* const bias, weights_.Load<T>(source_, op.bias, op.width));
     const int32_t groups = Width32(op.in) / static_cast<int32_t>(op.width);
@@ -118,7 +118,7 @@ class Lowering {
     };
   }
 
-  StepOr operator()(const LinearOp& op) {
+  CudaOpOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in), n = Width(op.out);
     SLUICE_ASSIGN_OR_RETURN(const T* const weight,
                             op.position_wise()
@@ -162,7 +162,7 @@ class Lowering {
     };
   }
 
-  StepOr operator()(const RopeStoreOp& op) {
+  CudaOpOr operator()(const RopeStoreOp& op) {
     SLUICE_RETURN_IF_ERROR(MakeRopeTables());
     return
         [op, cos = cos_, sin = sin_, dim = static_cast<int32_t>(config_.rotary_dim()),
@@ -182,7 +182,7 @@ class Lowering {
         };
   }
 
-  StepOr operator()(const AttentionOp& op) {
+  CudaOpOr operator()(const AttentionOp& op) {
     if (config_.head_dim > cuda::kMaxHeadDim) {
       return absl::UnimplementedError(absl::StrCat(
           "head_dim is ", config_.head_dim, ", the CUDA kernels go up to ", cuda::kMaxHeadDim));
@@ -215,7 +215,7 @@ class Lowering {
     };
   }
 
-  StepOr operator()(const ActivationOp& op) {
+  CudaOpOr operator()(const ActivationOp& op) {
     return [op, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
       cuda::Activate<T>(stream, {.activation = op.activation,
                                  .in = place.buffer(op.in),
@@ -226,7 +226,7 @@ class Lowering {
     };
   }
 
-  StepOr operator()(const MixOp& op) {
+  CudaOpOr operator()(const MixOp& op) {
     const int64_t count = Width(op.out) / op.repeat;
     SLUICE_ASSIGN_OR_RETURN(const T* const a_weight, weights_.Load<T>(source_, op.a_weight, count));
     SLUICE_ASSIGN_OR_RETURN(const T* const b_weight, weights_.Load<T>(source_, op.b_weight, count));
@@ -243,8 +243,8 @@ class Lowering {
         };
   }
 
-  // The head runs apart from the steps (engine/cuda/cuda_head.h).
-  StepOr operator()(const HeadOp& op) {
+  // The head runs separately (engine/cuda/cuda_head.h).
+  CudaOpOr operator()(const HeadOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const auto head,
                             weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn,
                                                   Width(op.in), config_.vocab_size));
@@ -254,7 +254,7 @@ class Lowering {
     if (const auto shape = ShapeOf(graph_, op, config_.vocab_size, kHalf); shape && dense_) {
       SLUICE_ASSIGN_OR_RETURN(head_.layer, dense_->Find(*shape, head, nullptr));
     }
-    return CudaStep<T>();
+    return CudaOp<T>();
   }
 
   const HeadWeights<T>& head() const { return head_; }
@@ -278,7 +278,7 @@ class Lowering {
   static const T* Buffer(BufferId id, const StepPlace<T>& place) {
     return id == kNoBuffer ? nullptr : place.buffer(id);
   }
-  // From the part's first on.
+  // Returns the number of elements from the part's first on.
   static int64_t Elements(const TensorPart& part) {
     return std::accumulate(part.shape.begin(), part.shape.end(), int64_t{1}, std::multiplies<>()) -
            part.first;
@@ -292,8 +292,9 @@ class Lowering {
                                                       : kernels::XsaForm::kSquared;
   }
 
-  // nullptr: our kernel computes it. The layer applies the activation behind it, where the library has
-  // one that is right: it does so before rounding, so these are other bits than those of our kernels.
+  // Returns nullptr if our kernel computes the layer. The library's layer applies the activation
+  // behind it if the library has the right one. It does so before rounding, so the bits differ from
+  // those of our kernels.
   absl::StatusOr<const DenseLayer*> LibraryLayer(const LinearOp& op, const T* weight,
                                                  const T* bias) {
     const std::optional<DenseShape> shape = ShapeOf(graph_, op, kHalf);
@@ -321,7 +322,7 @@ class Lowering {
     return weights_.Put(gate);
   }
 
-  // Of every position, in double and rounded once; shared by all layers.
+  // Makes the tables of every position, in double and rounded once; all layers share them.
   absl::Status MakeRopeTables() {
     if (cos_ != nullptr || config_.rotary_dim() == 0) return absl::OkStatus();
     const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.rotary_dim());
@@ -343,13 +344,13 @@ class Lowering {
   const Graph& graph_;
   const Checkpoint& source_;
   DeviceWeights& weights_;
-  DenseLayers* dense_;  // nullptr: none
+  DenseLayers* dense_;  // nullptr if there are none
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
   HeadWeights<T> head_;
-  size_t workspace_bytes_ = 0;     // of the steps' layers, the most
-  const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr: that is the last
-  bool next_is_done_ = false;      // by the step of the op before
+  size_t workspace_bytes_ = 0;     // the most that a layer takes
+  const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr if there is none
+  bool next_is_done_ = false;      // whether the op before includes it
 };
 
 }  // namespace
@@ -359,9 +360,9 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
                                                 DenseLayers* dense) {
   Lowering<T> lowering(model, weights, dense);
   LoweredCudaModel<T> lowered;
-  lowered.steps.push_back(
-      TileStep<T>(static_cast<int32_t>(model.config.heads / model.config.kv_heads)));
-  SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.steps));
+  lowered.ops.push_back(
+      TileOp<T>(static_cast<int32_t>(model.config.heads / model.config.kv_heads)));
+  SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
   lowered.head = lowering.head();
   lowered.workspace_bytes = lowering.workspace_bytes();
   return lowered;

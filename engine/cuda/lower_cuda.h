@@ -1,4 +1,4 @@
-// Lowers a model's graph to launches of CUDA kernels.
+// Lowers the graph of a model to launches of CUDA kernels.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,8 @@
 
 namespace sluice {
 
-// What the launches of one bucket work on in one slot. All of it is fixed when a graph is captured.
+// The memory of one slot that the launches of one bucket use. All of it is fixed when a graph is
+// captured.
 template <typename T>
 struct StepPlace {
   const StepLayout& layout;
@@ -30,10 +31,9 @@ struct StepPlace {
     return reinterpret_cast<U*>(arena + offset);
   }
   T* buffer(BufferId id) const { return at<T>(layout.buffers[id]); }
-  const StepCounts& counts() const {
-    return *at<const StepCounts>(layout.counts);
-  }                                                             // on the device
-  void* workspace() const { return arena + layout.workspace; }  // as large as the layers take
+  // Returns a reference to device memory.
+  const StepCounts& counts() const { return *at<const StepCounts>(layout.counts); }
+  void* workspace() const { return arena + layout.workspace; }
   int32_t* tile_counts() const { return at<int32_t>(layout.tile_counts); }
   kernels::cuda::LiveRows rows() const { return {&counts().rows, bucket.tokens}; }
   kernels::cuda::RowTiles dense_tiles() const {
@@ -48,27 +48,27 @@ struct StepPlace {
   }
 };
 
-// Launches one op's kernel.
+// Launches the kernels of one op.
 template <typename T>
-using CudaStep = std::function<void(const StepPlace<T>& place, DeviceStream& stream)>;
+using CudaOp = std::function<void(const StepPlace<T>& place, DeviceStream& stream)>;
 
 template <typename T>
 struct LoweredCudaModel {
-  std::vector<CudaStep<T>> steps;  // all but the head
+  std::vector<CudaOp<T>> ops;  // all but the head
   HeadWeights<T> head;
-  size_t workspace_bytes = 0;  // that a step takes
+  size_t workspace_bytes = 0;  // of the library's layers
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
     return LayOutStep(model, bucket, sizeof(T), static_cast<int64_t>(workspace_bytes));
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
-    for (const CudaStep<T>& step : steps) step(place, stream);
+    for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);
   }
 };
 
-// Checks every tensor by name, shape and dtype and brings it to `weights`. The checkpoint is not
-// needed afterwards. With `dense`, which the steps refer to, the library computes the dense layers that
-// it has an algorithm for.
+// Checks every tensor by name, shape and dtype and copies it to `weights`. The checkpoint is not
+// needed afterwards. With `dense`, which the ops refer to, the library computes the dense layers
+// for which it has an algorithm.
 template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
                                                 DenseLayers* dense);

@@ -1,4 +1,4 @@
-// engine/cuda/gpus.h in a build without CUDA.
+// The functions of engine/cuda/gpus.h in a build without CUDA.
 #include "engine/cuda/gpus.h"
 
 namespace sluice {

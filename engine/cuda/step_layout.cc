@@ -18,7 +18,7 @@ using kernels::cuda::AttentionTile;
 
 constexpr int64_t kAlignment = 256;
 
-// What the kernels read is what a StepBatch holds.
+// The kernels read the arrays of a StepBatch as they are.
 static_assert(sizeof(StepBatch::Sequence) == sizeof(AttentionSequence));
 static_assert(offsetof(StepBatch::Sequence, count) == offsetof(AttentionSequence, count));
 static_assert(offsetof(StepBatch::Sequence, rows_offset) ==
@@ -47,8 +47,8 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
   const int64_t tokens = bucket.tokens;
   StepLayout layout;
   layout.buffers.resize(model.graph.buffers.size());
-  // Lying at the same place in every layout, what the head reads lets one captured head serve all
-  // buckets.
+  // The input of the head is at the same place in every layout, so that one captured head serves
+  // all buckets.
   const BufferId output = model.graph.output;
   layout.buffers[output] = take(tokens * model.graph.buffers[output].width, element_bytes);
   for (size_t i = 0; i < layout.buffers.size(); ++i) {

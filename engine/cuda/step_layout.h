@@ -1,5 +1,5 @@
-// Where a step of a bucket lies in a slot's arena on the device, and the arrays that the host sends
-// for it. Captured graphs hold these addresses and no size of a step.
+// The places of a step's data in the arena of a slot on the device, and the arrays that the host
+// sends for it. Captured graphs hold these addresses, and no size of a step.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct StepCounts {
   int32_t rows;
   int32_t sequences;
   int32_t groups;
-  int32_t one = 1;  // groups of a dense layer: all rows
+  int32_t one = 1;  // the number of groups of a dense layer, which has all rows
   kernels::RowGroup all_rows;
 };
 
@@ -35,23 +35,23 @@ struct StepLayout {
   int64_t groups;         // [tokens]
   int64_t sequences;      // [sequences]
   int64_t inputs;         // [tokens, the model's input_width], float
-  int64_t pages;          // [sequences, those of the model's positions]; sent as far as used
+  int64_t pages;          // [sequences, pages of max_positions]; sent as far as used
 
-  int64_t tile_counts;      // [3]: of the lists below
+  int64_t tile_counts;      // [3]: the lengths of the lists below
   int64_t dense_tiles;      // [tokens]
   int64_t group_tiles;      // [tokens]
   int64_t attention_tiles;  // [max_attention_tiles]
   int32_t max_attention_tiles;
-  int64_t cos_sim;    // [layers, tokens, heads]; absent, as the next, without XSA
+  int64_t cos_sim;    // [layers, tokens, heads]; absent without XSA
   int64_t proj_frac;  // likewise
-  int64_t workspace;  // of the library's layers; the same size in all buckets
-  int64_t bytes;      // of all; grows with the bucket
+  int64_t workspace;  // of the library's layers; of one size in all buckets
+  int64_t bytes;      // the total; grows with the bucket
 };
 
 StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes,
                       int64_t workspace_bytes);
 
-// Writes the step's arrays to `input` [layout.input_bytes].
+// Writes the arrays of the step to `input` [layout.input_bytes].
 void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input);
 
 }  // namespace sluice

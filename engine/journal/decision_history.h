@@ -1,4 +1,4 @@
-// How the last requests were scheduled.
+// The scheduling decisions about the last requests.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@
 
 namespace sluice {
 
-// What was decided about a request so far. Of the scheduling thread.
+// The decisions about one request so far. Used by the scheduling thread alone.
 struct RequestHistory {
-  static constexpr size_t kSteps = 32;  // the first ones
+  static constexpr size_t kSteps = 32;  // the first steps are kept
 
   void Add(const ExplainedStep& step) {
     if (steps.size() < kSteps) steps.push_back(step);
@@ -26,14 +26,15 @@ struct RequestHistory {
   std::vector<ExplainedStep> steps;
 };
 
-// The latest decisions to wait. A ring of as many as an explanation lists suffices: what a request
-// saw before its first step are the last ones at that time. Of the scheduling thread.
+// The latest decisions to wait. A ring of as many as an explanation lists suffices: the waits of a
+// request before its first step are the latest ones at that time. Used by the scheduling thread
+// alone.
 class RecentWaits {
  public:
   static constexpr size_t kWaits = 16;
 
   void Add(const ExplainedWait& wait) { waits_[count_++ % kWaits] = wait; }
-  // Those at `since` or later, in order.
+  // Returns the waits at `since` or later, in order.
   std::vector<ExplainedWait> Since(MonoTime since) const;
 
  private:
@@ -44,22 +45,22 @@ class RecentWaits {
 // A ring of the requests that ended last. Thread-safe.
 class DecisionHistory {
  public:
-  // Keeps `requests`; 0: none.
+  // Keeps `requests` requests; may be 0.
   explicit DecisionHistory(size_t requests) : capacity_(requests) {}
 
-  // A request that ended; one without an id is not kept.
+  // Adds a request that ended. A request without an id is not kept.
   void Add(const Request& request, const absl::Status& status, const RequestTrace& trace,
            RequestHistory history);
 
-  // The latest with this id; NotFound.
+  // Returns the latest request with this id, or NotFound.
   absl::StatusOr<Explanation> Find(std::string_view request_id) const;
 
  private:
   const size_t capacity_;
   mutable Mutex mu_;
-  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // place of the next one
-  std::vector<size_t> hashes_ ABSL_GUARDED_BY(mu_);             // of the ids, to search
-  std::vector<Explanation> explanations_ ABSL_GUARDED_BY(mu_);  // likewise placed
+  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // the place of the next one
+  std::vector<size_t> hashes_ ABSL_GUARDED_BY(mu_);             // of the ids, for the search
+  std::vector<Explanation> explanations_ ABSL_GUARDED_BY(mu_);  // by the same place
 };
 
 }  // namespace sluice

@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-// More than any line without lists has.
+// An upper bound for lines without lists.
 constexpr size_t kPlainLine = 512;
 constexpr size_t kNumber = 24;
 
@@ -38,7 +38,7 @@ std::string StartLine(const Journal::Start& start) {
 
 }  // namespace
 
-// Appends one line to a string without allocating, as long as its capacity suffices.
+// Appends one line to a string, without allocating as long as its capacity suffices.
 class Journal::Line {
  public:
   Line(std::string* out, std::string_view op) : out_(out) {
@@ -59,7 +59,7 @@ class Journal::Line {
     out_->append(value ? "true" : "false");
     return *this;
   }
-  // Absent where there is none.
+  // Adds nothing if there is no time.
   Line& AddTime(std::string_view key, MonoTime time) {
     return time == MonoTime::max() ? *this : Add(key, Nanoseconds(time));
   }
@@ -82,7 +82,7 @@ class Journal::Line {
  private:
   void Key(std::string_view key) { out_->append(",\"").append(key).append("\":"); }
 
-  // The shortest text that reads back as the same number.
+  // Appends the shortest text that reads back as the same number.
   template <typename Number>
   void Append(Number value) {
     char text[32];

@@ -1,8 +1,8 @@
-// A record of everything that a scheduler was told and decided, for the simulator and for sizing.
+// A record of all that a scheduler was told and decided, for the simulator and for sizing.
 //
 // JSON lines, appended. A start line begins a run; the lines after it are, in order, the operations
-// of one Scheduler made from it. Times are nanoseconds of the writer's monotonic clock. Nothing of
-// what requests say is written: sizes, times and priorities only.
+// of one Scheduler made from it. Times are nanoseconds of the writer's monotonic clock. The content
+// of requests is not written: sizes, times and priorities only.
 //   {"op":"start","format":2,"model":S,"version":N,"device":S,"profile":S,"half_life_ns":N,
 //    "batch":{see BatchOptionsToJson},"costs":{see CostsToJson}}
 //   {"op":"ladder","tokens":[..],"sequences":[..],"positions":[..]}     first: the initial ladder
@@ -16,7 +16,7 @@
 //    "reason":N,"batch":[tickets]}
 //             pages: available ones; until: absent for ever; trigger, reason: enum values
 //   {"op":"observe","bucket":[3],"computed":N,"context":N,"positions":N,"sampled":N,"seconds":X}
-//   {"op":"dropped","lines":N}      that many are missing here: the run cannot be repeated on
+//   {"op":"dropped","lines":N}      so many lines are missing here; the run cannot be repeated
 #pragma once
 
 #include <cstdint>
@@ -35,24 +35,28 @@
 
 namespace sluice {
 
+// The writer of a journal.
+//
 // Concurrency contract
 //   * Called under the lock of the scheduler's owner: a call formats a line into a buffer of fixed
-//     size, and neither allocates nor blocks on the disk. What does not fit is dropped and counted.
-//   * One thread writes. After an error it drops what it could not write, counts it, and goes on.
+//     size, and neither allocates nor waits for the disk. A line that does not fit is dropped and
+//     counted.
+//   * One thread writes. After an error it drops the lines that it could not write, counts them,
+//     and goes on.
 //   * The destructor writes what is buffered.
 class Journal : public SchedulerObserver {
  public:
   static constexpr size_t kBufferBytes = 4 << 20;
 
   struct Start {
-    const Model* model;  // with backend and half_life: for the start line, not kept
+    const Model* model;  // with backend and half_life used for the start line, not kept
     const BackendInfo* backend;
     nanoseconds half_life;
     BatchOptions batch;
     CostState costs;
   };
-  // Opens `path` for appending and writes the start line. `notice` is called on the writing thread,
-  // once, when lines were lost. Unavailable names the path.
+  // Opens `path` for appending and writes the start line. `notice` is called once, on the writing
+  // thread, if lines were lost. Returns Unavailable that names the path.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(
       const std::string& path, const Start& start, std::function<void(std::string_view)> notice);
   ~Journal() override;
@@ -72,7 +76,7 @@ class Journal : public SchedulerObserver {
 
   Journal(int file, std::function<void(std::string_view)> notice);
 
-  // Has `write` append a line of at most `most_bytes` to the buffer, or counts it as dropped.
+  // Appends a line of at most `most_bytes` to the buffer by `write`, or counts it as dropped.
   template <typename Write>
   void Append(size_t most_bytes, const Write& write);
   // Empties the buffer. Called by the thread, and once after its end.

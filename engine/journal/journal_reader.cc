@@ -17,20 +17,20 @@ using nlohmann::json;
 constexpr int kMostDepth = 4;
 constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostJournalTokens = 1 << 20;
-// Some 73 years: sums with any option stay far from overflow.
+// About 73 years: sums with any option stay far from overflow.
 constexpr int64_t kMostTime = int64_t{1} << 61;
 
 int32_t Int32(ObjectReader* reader, const std::string& key, int64_t min, int64_t max = kMost32) {
   return static_cast<int32_t>(reader->Integer(key, min, max));
 }
 
-// MonoTime::max() when absent.
+// Returns MonoTime::max() if the key is absent.
 MonoTime Time(ObjectReader* reader, const std::string& key) {
   if (!reader->Has(key)) return MonoTime::max();
   return MonoTime(nanoseconds(reader->Integer(key, 0, kMostTime)));
 }
 
-// Three numbers.
+// Reads a list of three numbers.
 std::array<int32_t, 3> Triple(ObjectReader* reader, const std::string& key) {
   const std::vector<int64_t> values = reader->Integers(key, 0, kMostJournalTokens);
   if (values.size() != 3) {

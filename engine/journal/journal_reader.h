@@ -1,5 +1,5 @@
-// Reads what a Journal wrote. The file is not trusted: every value is checked for its range before
-// use, and a line for its length before it is stored.
+// The reader of the files that a Journal writes. A file is not trusted: every value is checked for
+// its range before use, and a line for its length before it is stored.
 #pragma once
 
 #include <cstdint>
@@ -57,14 +57,16 @@ class JournalReader {
  public:
   static constexpr size_t kMostLineBytes = 4 << 20;
 
-  // NotFound names the path.
+  // Returns NotFound that names the path.
   static absl::StatusOr<JournalReader> Open(const std::string& path);
 
-  // The next line's; nullopt at the end, where a last line without its end is left out: it was
-  // being written. InvalidArgument names the line, the field and what is wrong.
+  // Returns the entry of the next line, or nullopt at the end. A last line without its end was
+  // being written, and is left out. Returns InvalidArgument that names the line, the field and the
+  // fault.
   absl::StatusOr<std::optional<JournalEntry>> Next();
 
-  int64_t line() const { return line_; }  // of the last entry, from 1
+  // Returns the line number of the last entry, from 1.
+  int64_t line() const { return line_; }
 
  private:
   explicit JournalReader(std::ifstream file)

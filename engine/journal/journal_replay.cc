@@ -12,13 +12,13 @@
 namespace sluice {
 namespace {
 
-// One overload for each kind of line.
+// Replays a journal; one overload for each kind of line.
 class Replayer {
  public:
   explicit Replayer(JournalReplay* result) : result_(result) {}
 
   absl::Status operator()(const JournalStart& start) {
-    scheduler_.reset();  // begins with the ladder that follows
+    scheduler_.reset();  // the ladder that follows makes a new one
     waiting_.clear();
     start_ = start;
     ++result_->runs;
@@ -132,7 +132,7 @@ class Replayer {
   JournalReplay* const result_;
   std::optional<JournalStart> start_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<WaitingSequence>> waiting_;
-  std::optional<Scheduler> scheduler_;  // after what waits in it
+  std::optional<Scheduler> scheduler_;  // declared after the sequences that wait in it
   std::vector<WaitingSequence*> batch_;
 };
 

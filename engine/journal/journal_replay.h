@@ -1,4 +1,4 @@
-// Repeats a journal's runs with schedulers of its own, to see that they decide the same.
+// Repeats the runs of a journal with schedulers of its own, to check that they decide the same.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct JournalReplay {
   int64_t arrivals = 0;
 };
 
-// Reads `journal` to its end. Errors name the line: the reader's, InvalidArgument for an operation
-// that no scheduler could have seen, DataLoss where lines were dropped, FailedPrecondition if the
-// scheduler decides otherwise than the journal says.
+// Reads `journal` to its end. Errors name the line: those of the reader, InvalidArgument for an
+// operation that no scheduler could have seen, DataLoss if lines were dropped, FailedPrecondition
+// if the scheduler decides otherwise than the journal says.
 absl::StatusOr<JournalReplay> ReplayJournal(JournalReader* journal);
 
 }  // namespace sluice

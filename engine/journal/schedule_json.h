@@ -1,4 +1,4 @@
-// JSON forms that the ladder file and the journal have in common.
+// The JSON forms that the ladder file and the journal share.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@
 
 namespace sluice {
 
-// {"tokens": [..], "sequences": [..], "positions": [..]}, of one length.
+// Returns {"tokens": [..], "sequences": [..], "positions": [..]}, lists of one length.
 nlohmann::json BucketsToJson(std::span<const Bucket> buckets);
 // Returns InvalidArgument unless `object` has these keys with the buckets of a Ladder, at most
 // 4096.
 absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 
-// {"law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above, and for each
-// bucket "correction": [..], "weight": [..], "seconds": [..]}.
+// Returns {"law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above with
+// "correction": [..], "weight": [..], "seconds": [..]}.
 nlohmann::json CostsToJson(const CostState& costs);
 absl::StatusOr<CostState> CostsFromJson(const nlohmann::json& object);
 
-// Keys, words and ranges are those of the options' specs; numbers are plain.
+// The keys, words and ranges are those of the options' specs; numbers are plain.
 nlohmann::json BatchOptionsToJson(const BatchOptions& options);
 absl::StatusOr<BatchOptions> BatchOptionsFromJson(const nlohmann::json& object);
 

@@ -33,7 +33,7 @@ absl::Status InFile(const std::string& file_name, const absl::Status& status) {
                       absl::StrCat(absl::CHexEscape(file_name), ": ", status.message()));
 }
 
-// Shard -> names of its tensors, as the index file says.
+// The names of the tensors of each shard, as the index file lists them.
 using Shards = std::map<std::string, std::vector<std::string>>;
 
 absl::StatusOr<Shards> ParseIndex(std::string_view text) {

@@ -1,4 +1,4 @@
-// Memory-mapped safetensors.
+// Checkpoints: memory-mapped safetensors files.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@ namespace sluice {
 struct Tensor {
   kernels::DType dtype;
   std::vector<int64_t> shape;
-  const void* data;  // into the mapping; little-endian, row-major, not aligned
+  const void* data;  // in the mapping; little-endian, row-major, not aligned
 
   int64_t elements() const;
 };
 
-// The tensors of a model directory: model.safetensors, or the shards that
-// model.safetensors.index.json lists (it must list exactly what the shards hold). Every offset,
-// size, dtype and overlap is checked at Open; tensors of other dtypes than F32, F16 and BF16 are
-// kept out of the table with their dtype noted for the error of Find. Errors name the file.
+// The tensors of a model directory: those of model.safetensors, or of the shards that
+// model.safetensors.index.json lists (its list must be exactly the content of the shards). Every
+// offset, size, dtype and overlap is checked at Open. Tensors of other dtypes than F32, F16 and
+// BF16 are kept out of the table, and their dtype is kept for the error of Find. Errors name the
+// file.
 class Checkpoint {
  public:
   static absl::StatusOr<Checkpoint> Open(const Directory& directory);
-  // One file, whatever its name.
+  // Opens one file of any name.
   static absl::StatusOr<Checkpoint> OpenFile(const std::string& path);
 
   Checkpoint() = default;
@@ -37,7 +38,8 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) = default;
 
   bool Has(const std::string& name) const;
-  // NotFound when missing, InvalidArgument when its shape or dtype differs; both name the tensor.
+  // Returns NotFound if the tensor is missing, and InvalidArgument if its shape or dtype differs;
+  // both name the tensor.
   absl::StatusOr<Tensor> Find(const std::string& name, const std::vector<int64_t>& shape) const;
   const absl::flat_hash_map<std::string, Tensor>& tensors() const { return tensors_; }
 

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxConfigDepth = 16;
-// Cosines and sines of all positions: 1 GiB.
+// The bound of the tables of cosines and sines of all positions: 1 GiB.
 constexpr int64_t kMaxRotations = int64_t{1} << 28;
 constexpr size_t kMaxEosTokens = 256;
 
@@ -36,8 +36,8 @@ constexpr Architecture kArchitectures[] = {
     {"SluiceModel", Family::kSluice, "sluice", false},
 };
 
-// Keys that change what a model computes in ways that are not supported, each with the one value
-// (besides null) that leaves it alone; null where there is none.
+// Returns the unsupported keys that change a result, each with the one value (besides null) that
+// has no effect, or null if there is no such value.
 const json& NeutralValues() {
   static const json* const values = new json{{"add_cross_attention", false},
                                              {"attention_chunk_size", nullptr},
@@ -69,7 +69,7 @@ const json& NeutralValues() {
   return *values;
 }
 
-// The first of the document's that is understood.
+// Returns the first architecture of the document that is known.
 const Architecture& FindArchitecture(const json& document, ObjectReader& root) {
   const json named = document.value("architectures", json());
   if (named.is_array()) {
@@ -87,7 +87,7 @@ const Architecture& FindArchitecture(const json& document, ObjectReader& root) {
 
 void RefuseUnsupported(const json& document, const Architecture& architecture, ObjectReader& root) {
   for (const auto& [key, neutral] : NeutralValues().items()) {
-    // Qwen2's files have the window also where use_sliding_window turns it off.
+    // Qwen2 files have the window even if use_sliding_window turns it off.
     if (architecture.family == Family::kQwen2 && key == "sliding_window") continue;
     if (root.Has(key) && document[key] != neutral) root.Fail(key, "is not supported");
   }
@@ -183,7 +183,7 @@ void ReadByteTokenizer(ObjectReader& extensions, ModelConfig& config) {
   }
 }
 
-// Families whose tensor names have no place for these.
+// Refuses extensions in families whose tensor names have no place for them.
 void RefuseExtensions(ObjectReader& extensions, const ModelConfig& config) {
   if (config.family != Family::kGpt2 && config.family != Family::kBert) return;
   for (const char* key : {"position_wise", "xsa"}) {

@@ -1,28 +1,28 @@
-// A model's architecture, read from a Hugging Face style config.json.
+// The architecture of a model, read from a config.json in the style of Hugging Face.
 //
 // `architectures` names the family:
-//   LlamaForCausalLM, Qwen2ForCausalLM   keys and tensor names as Hugging Face has them
-//   GPT2LMHeadModel, GPT2Model           likewise
-//   BertForMaskedLM, BertForSequenceClassification, BertModel   likewise
-//   SluiceForCausalLM, SluiceModel       explicit: sizes under Llama's keys, the rest in "sluice"
+//   LlamaForCausalLM, Qwen2ForCausalLM   keys and tensor names of Hugging Face
+//   GPT2LMHeadModel, GPT2Model           the same
+//   BertForMaskedLM, BertForSequenceClassification, BertModel   the same
+//   SluiceForCausalLM, SluiceModel       explicit: Llama's keys for sizes, the rest in "sluice"
 //
-// Every family reads in the object "sluice":
-//   "tokenizer": "byte" | "none"            byte: ids 0..255 are bytes; bos/eos from the config's
-//                                           ids; none: no texts; absent: by the tokenizer's files
-//   "input": {                              float rows in the place of token ids
-//     "kind": "ids" | "embeds" | "both",    what a request may send
+// Every family reads these keys of the object "sluice":
+//   "tokenizer": "byte" | "none"            byte: ids 0..255 are bytes, bos and eos are the
+//                                           config's; none: no texts; absent: the tokenizer's files
+//   "input": {                              float rows in place of token ids
+//     "kind": "ids" | "embeds" | "both",    the prompts that a request may send
 //     "width": n,                           values of a row; default hidden_size
-//     "adapter": "none" | "dense" | "position_wise",   brings a row to hidden_size; none: as it is
+//     "adapter": "none" | "dense" | "position_wise",   maps a row to hidden_size; none: unchanged
 //     "bias": false }                       of a dense adapter
-// With the tensor names of Llama (Llama, Qwen2, Sluice) also:
+// The families with the tensor names of Llama (Llama, Qwen2, Sluice) also read:
 //   "position_wise": {
 //     "projections": {"q": [layers], "k": [..], "v": [..], "o": [..],
 //                     "gate": [..], "up": [..], "down": [..]},
-//     "max_positions": L,                   bounds the sequence; tensors are [L, in, out]
+//     "max_positions": L,                   bounds sequences; tensors are [L, in, out]
 //     "bias": "none" | "e" | "le" }         none, [out], or [L, out]
 //   "xsa": {
 //     "layers": [..], "form": "norm" | "squared", "eps": 1e-6, "gate": "none" | "tanh" }
-// and the Sluice architectures alone (each key's default first):
+// The Sluice architectures alone read these (the default of each key comes first):
 //   "norm": {
 //     "kind": "rms" | "layer", "eps": 1e-6,
 //     "weight": true, "bias": false,        bias: layer norm only
@@ -43,15 +43,15 @@
 //     "gated": true }                       act(x G) * (x U), else act(x U)
 //   "biases": {"qkv": false, "o": false, "mlp": false, "head": false}
 //   "block": "sequential" | "parallel"      parallel: x + attention(n(x)) + mlp(n(x)), one norm
-//   "branch_scale": false                   attention's and the MLP's output times vectors
+//   "branch_scale": false                   outputs of attention and MLP times vectors
 //   "residual_mix": false                   x = m0 * x + m1 * x0 before each layer, x0: embedded
-//   "skip_weights": false                   U-Net: x += w[i] * what layer (first half - 1 - i) gave
+//   "skip_weights": false                   U-Net: x += w[i] * output of layer (first half - 1 - i)
 //   "embedding_scale": 1.0                  of token embeddings
-//   "logit_soft_cap": 0                     c tanh(logits / c); 0: none
-// What prompts and outputs are like is in the same object: engine/model/serving_config.h.
-// Unknown keys inside "sluice" are errors; unknown keys of the families are ignored as in every
-// reader of such files, but keys that would change the result and are not supported are errors.
-// Tensor names: engine/model/tensor_names.h.
+//   "logit_soft_cap": 0                     c tanh(logits / c); 0 for none
+// The same object describes prompts and outputs: engine/model/serving_config.h.
+// Unknown keys inside "sluice" are errors. Unknown keys of the families are ignored, as by every
+// reader of such files, except that unsupported keys that would change the result are errors.
+// Tensor names are in engine/model/tensor_names.h.
 #pragma once
 
 #include <cstdint>
@@ -92,7 +92,7 @@ constexpr auto EnumNamesOf(PositionWiseBias) {
 }
 
 struct PositionWiseConfig {
-  std::vector<bool> layers[kProjections];  // [layers] each: is that projection position-wise?
+  std::vector<bool> layers[kProjections];  // [layers] each: whether it is position-wise
   bool input_adapter = false;
   int64_t max_positions = 0;
   PositionWiseBias bias = PositionWiseBias::kNone;
@@ -122,9 +122,9 @@ constexpr auto EnumNamesOf(PositionKind) {
 
 struct RopeConfig {
   double theta = 10000.0;
-  int64_t dims = 0;       // rotated features at the front of a head; 0: all
+  int64_t dims = 0;       // rotated features at the front of a head; 0 for all
   bool reversed = false;  // rotates by -angle
-  // llama3 frequency scaling (Llama 3.1); absent: none.
+  // The frequency scaling of Llama 3.1, if any.
   struct Llama3 {
     double factor;
     double low_freq_factor;
@@ -140,7 +140,7 @@ constexpr auto EnumNamesOf(NormKind) {
   return EnumNameTable<NormKind>({{kRms, "rms"}, {kLayer, "layer"}});
 }
 
-// Where a layer's norms n stand, for its branches f (attention, then the MLP):
+// The places of a layer's norms n around its branches f (attention, then the MLP):
 //   kPre:    x += f(n(x)), as GPT-2 and Llama
 //   kPost:   x = n(x + f(x)), as BERT
 //   kQuery:  y = n1(x); x = y + attention(q of y; k and v of x); x = n2(x); x += mlp(x), as SASRec
@@ -163,7 +163,7 @@ struct NormConfig {
 
 using kernels::Activation;
 
-// What a request may send for a prompt.
+// The prompts that a request may send.
 enum class InputKind { kIds, kEmbeds, kBoth };
 constexpr auto EnumNamesOf(InputKind) {
   using enum InputKind;
@@ -178,7 +178,7 @@ constexpr auto EnumNamesOf(InputAdapter) {
 }
 
 struct ModelConfig {
-  std::string architecture = "LlamaForCausalLM";  // of `architectures`, the one understood
+  std::string architecture = "LlamaForCausalLM";  // the one of `architectures` that is known
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -187,16 +187,16 @@ struct ModelConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t max_positions = 0;  // longest sequence: the smaller of the model's and position_wise's
+  int64_t max_positions = 0;  // longest sequence: the lesser of the model's and position_wise's
 
   NormConfig norm;
   PositionKind positions = PositionKind::kRope;
   RopeConfig rope;
-  int64_t position_rows = 0;    // of the learned positions' table
-  int64_t position_offset = 0;  // its row of position 0
-  int64_t token_types = 0;      // rows of BERT's table; every token is of type 0; 0: no table
+  int64_t position_rows = 0;    // rows of the table of learned positions
+  int64_t position_offset = 0;  // the row of position 0 in that table
+  int64_t token_types = 0;      // rows of BERT's table, or 0; every token is of type 0
 
-  bool causal = true;  // else every position sees all of the sequence
+  bool causal = true;  // if false, every position attends to the whole sequence
   bool qk_norm = false;
   float qk_norm_eps = 1.1920929e-07f;
   bool query_gain = false;
@@ -204,7 +204,7 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   bool gated_mlp = true;
   bool qkv_bias = false;
-  bool output_bias = false;  // of o
+  bool output_bias = false;  // of projection o
   bool mlp_bias = false;
 
   bool parallel_blocks = false;
@@ -216,29 +216,30 @@ struct ModelConfig {
   bool has_lm_head = true;
   bool tie_word_embeddings = false;
   bool head_bias = false;
-  float logit_soft_cap = 0;  // 0: none
+  float logit_soft_cap = 0;  // 0 for none
 
   InputKind input = InputKind::kIds;
-  int64_t input_width = 0;  // of a float row; 0: ids only
+  int64_t input_width = 0;  // values of a float row; 0 for ids only
   InputAdapter input_adapter = InputAdapter::kNone;
-  bool input_adapter_bias = false;  // of a dense one
+  bool input_adapter_bias = false;  // of a dense adapter
 
-  int32_t bos_token_id = -1;  // -1: none
+  int32_t bos_token_id = -1;  // -1 for none
   std::vector<int32_t> eos_token_ids;
   bool byte_tokenizer = false;
-  bool no_tokenizer = false;  // whatever files there are
+  bool no_tokenizer = false;  // even if there are files of one
   PositionWiseConfig position_wise;
   XsaConfig xsa;
   ServingConfig serving;
 
-  // Rotated features of a head; 0: none.
+  // Returns the number of rotated features of a head, or 0.
   int64_t rotary_dim() const;
-  // Layers whose output comes back, weighted, in the second half.
+  // Returns the number of layers whose output returns, weighted, in the second half.
   int64_t skips() const { return skip_weights ? layers / 2 : 0; }
   bool embeds_ids() const { return input != InputKind::kEmbeds; }
 };
 
-// Validates every value against its range. Errors name the key and the limit.
+// Reads the text of a config.json and checks every value against its range. Errors name the key and
+// the limit.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text);
 
 }  // namespace sluice

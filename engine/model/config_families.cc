@@ -35,7 +35,7 @@ void ReadHeads(ObjectReader& root, ModelConfig& config) {
 }
 
 Activation ReadActivation(ObjectReader& root, const char* key, const char* usual) {
-  // The first is what an absent key means.
+  // The first one is the default.
   const Activation activations[] = {
       std::string(usual) == "gelu_new" ? Activation::kGeluTanh : Activation::kGelu,
       Activation::kGelu,
@@ -50,7 +50,7 @@ Activation ReadActivation(ObjectReader& root, const char* key, const char* usual
                                        "relu", "relu2", "silu", "swish"})];
 }
 
-// LayerNorm with weight and bias, a plain MLP, biases everywhere.
+// Sets what GPT-2 and BERT share: LayerNorm with weight and bias, a plain MLP, biases everywhere.
 void SetClassic(ModelConfig& config) {
   config.kv_heads = config.heads;
   config.positions = PositionKind::kLearned;
@@ -83,8 +83,8 @@ void ReadLlamaSizes(ObjectReader& root, ModelConfig& config) {
   ReadHeads(root, config);
 }
 
-// Published checkpoints have `rope_theta` beside `rope_scaling`; newer transformers write both into
-// `rope_parameters`.
+// Published checkpoints have `rope_theta` and `rope_scaling`; newer versions of transformers write
+// both into `rope_parameters`.
 void ReadRope(ObjectReader& root, RopeConfig& rope) {
   if (root.Has("rope_scaling") && root.Has("rope_parameters")) {
     root.Fail("rope_scaling", "and rope_parameters exclude each other");

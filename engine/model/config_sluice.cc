@@ -1,4 +1,4 @@
-// The explicit keys of SluiceForCausalLM and SluiceModel; see config.h.
+// Reads the explicit keys of SluiceForCausalLM and SluiceModel; see config.h.
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -17,14 +17,14 @@ namespace {
 
 constexpr size_t kMaxModelFiles = 16384;
 
-// Files that decide what a model answers.
+// Returns whether the file has an effect on the answers of a model.
 bool BelongsToModel(const std::string& name) {
   return name == "config.json" || name == "generation_config.json" ||
          name == "special_tokens_map.json" || name.starts_with("tokenizer") ||
          name.find(".safetensors") != std::string::npos;
 }
 
-// A name that a file may have given, fit for a message.
+// Returns a name that a file may have given in a form fit for a message.
 std::string Shown(absl::string_view name) { return absl::CHexEscape(name); }
 
 absl::Status CheckPlainName(const std::string& name) {
@@ -35,7 +35,7 @@ absl::Status CheckPlainName(const std::string& name) {
       absl::StrCat("\"", Shown(name.substr(0, 64)), "\" is not a plain file name"));
 }
 
-// Bytes of a regular file.
+// Returns the size of a regular file.
 absl::StatusOr<size_t> SizeOf(const Descriptor& file, const std::string& name) {
   struct stat info;
   if (fstat(file.get(), &info) != 0) {
@@ -87,7 +87,7 @@ absl::StatusOr<Directory> Directory::OpenBeneath(std::shared_ptr<const RootDirec
   return directory;
 }
 
-// Non-blocking, so that a FIFO under the name cannot hang us before it is refused.
+// The file is opened non-blocking, so that a FIFO under the name cannot hang before it is refused.
 absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int flags) const {
   SLUICE_RETURN_IF_ERROR(CheckPlainName(name));
   if (root_ != nullptr) return root_->OpenBeneath(absl::StrCat(path_, "/", name), flags);
@@ -100,7 +100,7 @@ absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int fla
   return entry;
 }
 
-// A link is there, whatever Map says of it.
+// Returns true for a link, although Map may refuse it.
 bool Directory::Has(const std::string& name) const {
   struct stat info;
   return CheckPlainName(name).ok() &&
@@ -120,7 +120,7 @@ absl::StatusOr<std::string> Directory::Fingerprint() const {
     if (!BelongsToModel(name)) continue;
     const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
     struct stat info {};
-    if (!file.ok() || fstat(file->get(), &info) != 0) continue;  // loading says what is wrong
+    if (!file.ok() || fstat(file->get(), &info) != 0) continue;  // loading reports the error
     absl::StrAppend(&fingerprint, name, ":", info.st_dev, ":", info.st_ino, ":", info.st_size, ":",
                     info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, ";");
   }
@@ -141,7 +141,7 @@ absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_
         pread(file.get(), text.data() + have, text.size() - have, static_cast<off_t>(have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
-    if (got == 0) break;  // it was cut meanwhile
+    if (got == 0) break;  // the file was truncated meanwhile
     have += got;
   }
   text.resize(have);

@@ -1,4 +1,4 @@
-// Files of one directory, read without ever leaving it.
+// The files of one directory, read without ever leaving it.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace sluice {
 
-// A regular file mapped read-only for this object's life. Whoever truncates the file meanwhile
+// A regular file that is mapped read-only while this object lives. Truncating the file meanwhile
 // kills the process (SIGBUS), as with every mapping: model files are replaced by renaming.
 class MappedFile {
  public:
-  // Follows symbolic links.
+  // Opens a path and follows symbolic links.
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -33,23 +33,24 @@ class MappedFile {
   size_t size_;
 };
 
-// Errors name the file. Names are those of direct entries: one with a slash, "." or ".." is
-// InvalidArgument, and so is what is no regular file, a symbolic link for one. Below a root, however,
-// links may lead to any place that is below the root too.
+// An open directory. Errors name the file. A name is that of a direct entry: a name with a slash,
+// "." and ".." are InvalidArgument, and so is an entry that is no regular file, symbolic links
+// included. Below a root, however, links may lead to any place that is also below the root.
 class Directory {
  public:
   static absl::StatusOr<Directory> Open(const std::string& path);
-  // `path` as RootDirectory has it.
+  // Opens `path` as RootDirectory does.
   static absl::StatusOr<Directory> OpenBeneath(std::shared_ptr<const RootDirectory> root,
                                                const std::string& path);
 
   bool Has(const std::string& name) const;
   absl::StatusOr<std::shared_ptr<const MappedFile>> Map(const std::string& name) const;
-  // A copy, which nobody can cut; InvalidArgument for a file above `max_bytes`.
+  // Returns a copy, which no truncation can affect. Returns InvalidArgument for a file above
+  // `max_bytes`.
   absl::StatusOr<std::string> Read(const std::string& name, size_t max_bytes) const;
 
-  // Changes when a file of a model in it is replaced or written: of the places, sizes and times of
-  // config.json, of the safetensors and of the tokenizer's files.
+  // Returns a text that changes when a file of a model in it is replaced or written. It has the
+  // places, sizes and times of config.json, the safetensors and the tokenizer's files.
   absl::StatusOr<std::string> Fingerprint() const;
 
  private:
@@ -57,8 +58,8 @@ class Directory {
   absl::StatusOr<Descriptor> OpenEntry(const std::string& name, int flags) const;
 
   Descriptor descriptor_;
-  std::shared_ptr<const RootDirectory> root_;  // nullptr: entries are no links
-  std::string path_;                           // below the root
+  std::shared_ptr<const RootDirectory> root_;  // nullptr if entries may not be links
+  std::string path_;                           // of this directory, below the root
 };
 
 }  // namespace sluice

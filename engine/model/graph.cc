@@ -63,7 +63,7 @@ class Builder {
     return absl::StrCat(prefix_, names_.layer, layer, ".");
   }
 
-  // A module's table of `rows` rows like the residual.
+  // Returns the table of a module, with `rows` rows as wide as the residual.
   TensorPart Table(const char* module, int64_t rows, int64_t first_row = 0) const {
     const int64_t width = config_.hidden_size;
     return {absl::StrCat(prefix_, module, ".weight"), {rows, width}, first_row * width};
@@ -84,7 +84,7 @@ class Builder {
                .scale = scale});
   }
 
-  // out += b * weight, a vector that is row `row` of a tensor.
+  // Adds out += b * weight, where the weight is row `row` of a tensor.
   void AddScaled(BufferId out, BufferId b, TensorPart weight) {
     Add(MixOp{.a = out, .b = b, .out = out, .a_weight = {}, .b_weight = std::move(weight)});
   }
@@ -122,7 +122,7 @@ class Builder {
                  .accumulate = accumulate});
   }
 
-  // q, k and v as columns of one tensor, one after the other.
+  // Adds q, k and v as consecutive columns of one tensor.
   void Fused(BufferId in, BufferId out, const std::string& module, int64_t first) {
     const int64_t all = Width(q_) + Width(k_) + Width(v_);
     Add(LinearOp{
@@ -211,7 +211,7 @@ class Builder {
     return config_.norm.depth_scale ? static_cast<float>(1 / std::sqrt(layer + 1.0)) : 1.0f;
   }
 
-  // Adds what `projection` makes of `in` to the residual.
+  // Adds the output of `projection` for `in` to the residual.
   void AddBranch(int32_t layer, Projection projection, BufferId in, bool bias, const char* scale) {
     if (!config_.branch_scale) return Project(layer, projection, in, residual_, bias, true);
     Project(layer, projection, in, branch_, bias);
@@ -305,7 +305,7 @@ class Builder {
                .soft_cap = config_.logit_soft_cap});
   }
 
-  // What a masked language model does before its head.
+  // Adds the transform of a masked language model before its head.
   void AddBertTransform() {
     const std::string module = "cls.predictions.transform.";
     Dense(graph_.output, normed_, module + "dense", true, false);

@@ -1,5 +1,5 @@
-// The layer graph: which op reads and writes what, composed from the config. Backends lower it to
-// kernels; nothing here knows a device, and nothing below a family.
+// The layer graph: the ops with the buffers that they read and write, composed from the config.
+// Backends lower it to kernels. It knows no device, and the backends that use it know no family.
 //
 // Buffers hold one row of `width` values per token of the step batch. Ops run in order. A new kind
 // of norm, position or MLP is a new op (or a new value of an op's enum) and a line in BuildGraph.
@@ -23,21 +23,21 @@ struct GraphBuffer {
   int64_t width;
 };
 
-// Where an op's values lie in the checkpoint: a tensor of `shape`, from element `first` on. How many
-// are read follows from the op.
+// The place of an op's values in the checkpoint: a tensor of `shape`, from element `first` on. The
+// op determines the number of values.
 struct TensorPart {
-  std::string name;  // empty: the op does without
+  std::string name;  // empty if the op has no such values
   std::vector<int64_t> shape = {};
   int64_t first = 0;
 
   bool present() const { return !name.empty(); }
 };
 
-// What tells a row of the table.
+// The value that chooses a row of the table.
 enum class EmbedIndex {
-  kToken,     // the row's token; rows of a negative one (a float row, see InputOp) are left alone
+  kToken,  // the row's token; rows with a negative one (float rows, see InputOp) keep their values
   kPosition,  // StepBatch::positions()
-  kFirst,     // row 0, whatever the token
+  kFirst,     // row 0 for every token
 };
 
 // out (+)= scale * table[index]
@@ -49,29 +49,29 @@ struct EmbedOp {
   float scale;
 };
 
-// out = StepBatch::inputs(), which is 0 in the rows of tokens.
+// out = StepBatch::inputs(), which is 0 in rows that are tokens.
 struct InputOp {
   int64_t width;
   BufferId out;
 };
 
-// Over each `width` values of a row in turn, x:
+// For each `width` values of a row in turn, x:
 //   kRms:    out = x / sqrt(mean(x^2) + eps) * weight * scale
 //   kLayer:  out = ((x - mean(x)) / sqrt(variance(x) + eps) * weight + bias) * scale
 struct NormOp {
   BufferId in, out;  // may be the same
   NormKind kind;
-  TensorPart weight;  // [width]; absent: ones
-  TensorPart bias;    // [width]; absent: zeros
+  TensorPart weight;  // [width]; ones if absent
+  TensorPart bias;    // [width]; zeros if absent
   float eps;
-  int64_t width;  // divides that of the buffers
+  int64_t width;  // divides the width of the buffers
   float scale;
 };
 
 enum class MatrixLayout {
-  kOutIn,          // [out, in], all of it
-  kInOut,          // [in, out], or the columns of a wider one from `first` on
-  kPositionInOut,  // [positions, in, out], position-wise: the matrix is chosen by the row's position
+  kOutIn,          // [out, in], the whole tensor
+  kInOut,          // [in, out], or the columns of a wider tensor from `first` on
+  kPositionInOut,  // [positions, in, out], position-wise: a matrix for each position
 };
 
 // out (+)= in W + bias
@@ -80,47 +80,47 @@ struct LinearOp {
   TensorPart weight;
   MatrixLayout layout;
   TensorPart bias;     // [out], or [positions, out]
-  bool position_bias;  // the latter
+  bool position_bias;  // whether `bias` is [positions, out]
   bool accumulate;     // add to `out` (the residual)
 
   bool position_wise() const { return layout == MatrixLayout::kPositionInOut; }
 };
 
-// Rotates q, writes rotated k and v to the layer's KV pages.
+// Rotates q, and writes rotated k, and v, to the KV pages of the layer.
 struct RopeStoreOp {
   int32_t layer;
   BufferId q, k, v;
 };
 
-// out = attention(q, KV pages of the layer), with XSA where the layer has it.
+// out = attention(q, KV pages of the layer), with XSA if the layer has it.
 struct AttentionOp {
   int32_t layer;
   BufferId q, out;
   bool causal;
   bool xsa;
-  std::string xsa_gate;  // tensor of alpha [heads]; empty: none
+  std::string xsa_gate;  // name of the tensor alpha [heads]; empty for none
 };
 
 // out = activation(in) * up
 struct ActivationOp {
   Activation activation;
-  BufferId in, up, out;  // up: kNoBuffer for none; out may be in
+  BufferId in, up, out;  // `up` may be kNoBuffer; `out` may be `in`
 };
 
 // out = a * a_weight + b * b_weight, feature by feature
 struct MixOp {
-  BufferId a, b, out;   // b: kNoBuffer for none; out may be a or b
-  TensorPart a_weight;  // [width / repeat], each for `repeat` features in turn; absent: ones
+  BufferId a, b, out;   // `b` may be kNoBuffer; `out` may be `a` or `b`
+  TensorPart a_weight;  // [width / repeat], each for `repeat` features in turn; ones if absent
   TensorPart b_weight;
   int64_t repeat = 1;
 };
 
-// Logits of the sampled rows: in W + bias, then c tanh(logits / c); then scoring and sampling.
+// The logits of the sampled rows, in W + bias, then c tanh(logits / c); then scoring and sampling.
 struct HeadOp {
   BufferId in;
-  TensorPart weight;  // [vocab, hidden]; the embedding's name when tied
+  TensorPart weight;  // [vocab, hidden]; the embedding if tied
   TensorPart bias;    // [vocab]
-  float soft_cap;     // 0: none
+  float soft_cap;     // 0 for none
 };
 
 using GraphOp = std::variant<EmbedOp, InputOp, NormOp, LinearOp, RopeStoreOp, AttentionOp,
@@ -135,8 +135,8 @@ struct GraphState {
 struct Graph {
   std::vector<GraphBuffer> buffers;
   std::vector<GraphOp> ops;
-  std::vector<GraphState> states;  // behind the embedding, then behind each layer
-  BufferId output = kNoBuffer;     // what the model makes of a token: after the last norm
+  std::vector<GraphState> states;  // after the embedding, then after each layer
+  BufferId output = kNoBuffer;     // the model's output for a token, after the last norm
 };
 
 Graph BuildGraph(const ModelConfig& config, const TensorSpelling& spelling = {});

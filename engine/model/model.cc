@@ -15,7 +15,7 @@ namespace {
 constexpr char kConfigFile[] = "config.json";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
-// What the host computes itself.
+// Finds the heads that the host computes.
 absl::Status FindOutputHeads(Model* model) {
   if (model->config.serving.classifier.labels > 0) {
     SLUICE_ASSIGN_OR_RETURN(model->classifier, Classifier::Find(model->config, model->checkpoint));
@@ -23,7 +23,7 @@ absl::Status FindOutputHeads(Model* model) {
   for (const GraphOp& op : model->graph.ops) {
     const auto* head = std::get_if<HeadOp>(&op);
     if (head == nullptr) continue;
-    // A backend reads the same tensors, and tells what is wrong with them.
+    // An error is not returned here: a backend reads the same tensors and reports it.
     absl::StatusOr<ItemHead> found = ItemHead::Find(model->config, *head, model->checkpoint);
     if (found.ok()) model->items = *std::move(found);
   }

@@ -1,4 +1,4 @@
-// A loaded model: what is known of it without any device.
+// A loaded model, without any device.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@
 
 namespace sluice {
 
-// Immutable snapshot of one model version. Requests hold one by shared_ptr, so that a reload never
-// changes what an accepted request runs on.
+// An immutable snapshot of one version of a model. Requests hold one by shared_ptr, so that a
+// reload never changes the model of an accepted request.
 struct Model {
   std::string name;
   int64_t version = 1;
   ModelConfig config;
   Graph graph;
   Checkpoint checkpoint;
-  std::unique_ptr<const Tokenizer> tokenizer;  // nullptr: token ids only
-  std::optional<Classifier> classifier;        // where the config has one
-  std::optional<ItemHead> items;               // where the graph has a head
+  std::unique_ptr<const Tokenizer> tokenizer;  // nullptr if prompts are token ids only
+  std::optional<Classifier> classifier;        // if the config has one
+  std::optional<ItemHead> items;               // if the graph has a head
 
-  // Has a next token to be drawn: a head, and attention that does not look ahead.
+  // Returns whether a next token can be drawn: there is a head, and attention does not look ahead.
   bool generates() const { return config.has_lm_head && config.causal; }
 };
 
-// Reads `directory` (config.json, model.safetensors or shards with an index file). Nothing outside
+// Reads `directory` (config.json, model.safetensors or shards with an index file). No file outside
 // the directory is opened. Errors name the file and the field or tensor.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
                                                        const std::string& directory);

@@ -9,7 +9,8 @@
 namespace sluice {
 namespace {
 
-// Of `count` stored values; in lanes, which the compiler may keep in registers.
+// Returns the product over `count` stored values, summed in lanes, which the compiler may keep in
+// registers.
 double DotBlock(const float* row, const double* state, int64_t count) {
   constexpr int64_t kLanes = 8;
   double sums[kLanes] = {};
@@ -23,7 +24,7 @@ double DotBlock(const float* row, const double* state, int64_t count) {
   return sum;
 }
 
-// The logarithm of the sum of exponentials; -inf without any value above.
+// Returns the logarithm of the sum of exponentials, or -inf if every value is -inf.
 double LogSum(std::span<const double> values) {
   double most = -INFINITY;
   for (const double value : values) most = std::max(most, value);

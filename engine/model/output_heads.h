@@ -1,9 +1,10 @@
-// What is computed of a state behind the last norm on the host: scores of a classifier, and of single
-// rows of the head.
+// The computations on the host from a state behind the last norm: the scores of a classifier, and
+// those of single rows of the head.
 //
-// In double, each number one sum over ascending blocks of the state, rounded once to float: so the same
-// whatever device, batch or order, and for a row of the head as near to the truth as can be, though not
-// the bits of the device's logits. Weights are read where they lie in the checkpoint, in its dtype.
+// They are done in double, each number as one sum over ascending blocks of the state, rounded once
+// to float. So a score is the same for every device, batch and order. For a row of the head it is
+// as exact as can be, but not bit-identical to the logit of the device. Weights are read in the
+// checkpoint, in its dtype.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,15 @@
 
 namespace sluice {
 
-// A matrix [rows, width] with a bias [rows] or none.
+// A matrix [rows, width] with an optional bias [rows].
 class StoredLinear {
  public:
-  // `bias`: a tensor's name, empty for none. Errors name the tensor.
+  // `bias` is the name of a tensor, or empty for none. Errors name the tensor.
   static absl::StatusOr<StoredLinear> Find(const Checkpoint& checkpoint, const std::string& weight,
                                            const std::string& bias, int64_t rows, int64_t width);
 
   int64_t rows() const { return weight_.shape[0]; }
-  // row . state + bias; `state` is [width].
+  // Returns row . state + bias; `state` is [width].
   double At(int64_t row, std::span<const double> state) const;
 
  private:
@@ -35,13 +36,13 @@ class StoredLinear {
   std::optional<Tensor> bias_;
 };
 
-// tanh(pooler) where there is one, then the classifier.
+// The classifier, after tanh(pooler) if there is a pooler.
 class Classifier {
  public:
-  // `config` has one.
+  // Requires that `config` has a classifier.
   static absl::StatusOr<Classifier> Find(const ModelConfig& config, const Checkpoint& checkpoint);
 
-  // Raw scores, [labels], of a pooled state.
+  // Computes the raw scores, [labels], of a pooled state.
   void Score(std::span<const double> pooled, std::vector<double>* scores) const;
 
   // Returns the pooler's module, as in "bert.pooler.dense"; empty if there is none.
@@ -55,14 +56,14 @@ class Classifier {
   std::optional<StoredLinear> classifier_;
 };
 
-// Single rows of the model's head.
+// Single rows of the head of a model.
 class ItemHead {
  public:
-  // `op` is the graph's.
+  // Requires that `op` is the head of the model's graph.
   static absl::StatusOr<ItemHead> Find(const ModelConfig& config, const HeadOp& op,
                                        const Checkpoint& checkpoint);
 
-  // The logit of `id`, which is in [0, vocab).
+  // Returns the logit of `id`, which is in [0, vocab).
   double Score(int32_t id, std::span<const double> state) const;
 
  private:
@@ -70,7 +71,8 @@ class ItemHead {
   double soft_cap_ = 0;
 };
 
-// In place, over all of `values`; -inf counts as nothing, and stays -inf where the logarithm is taken.
+// These work in place, over all of `values`. A value of -inf contributes nothing, and LogSoftmax
+// leaves it at -inf.
 void Softmax(std::span<double> values);
 void LogSoftmax(std::span<double> values);
 void Sigmoid(std::span<double> values);

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxName = 128;
 constexpr size_t kMaxEntries = 4096;
 
-// 0: it is none.
+// Returns 0 if `name` is no version.
 int64_t VersionOf(std::string_view name) {
   int64_t version = 0;
   const char* const end = name.data() + name.size();
@@ -47,9 +47,9 @@ absl::StatusOr<std::vector<ModelRepository::Found>> ModelRepository::List() cons
   std::vector<Found> found;
   for (const std::string& name : names) {
     if (!IsRepositoryName(name)) continue;
-    Found look = Look(name);
-    const bool directory = look.status.code() != absl::StatusCode::kFailedPrecondition;
-    if (directory) found.push_back(std::move(look));
+    Found model = Inspect(name);
+    const bool directory = model.status.code() != absl::StatusCode::kFailedPrecondition;
+    if (directory) found.push_back(std::move(model));
   }
   if (found.size() > kMaxRepositoryModels) {
     return absl::InvalidArgumentError(absl::StrCat("the model repository has ", found.size(),
@@ -64,12 +64,12 @@ absl::StatusOr<ModelRepository::Found> ModelRepository::Find(std::string_view na
         "\"", absl::CHexEscape(absl::string_view(name.data(), std::min(name.size(), kMaxName))),
         "\" is no model name: [A-Za-z0-9_.-]{1,", kMaxName, "}, no dot at the start"));
   }
-  Found found = Look(std::string(name));
+  Found found = Inspect(std::string(name));
   if (!found.status.ok()) return found.status;
   return found;
 }
 
-ModelRepository::Found ModelRepository::Look(const std::string& name) const {
+ModelRepository::Found ModelRepository::Inspect(const std::string& name) const {
   Found found;
   found.name = name;
   const absl::StatusOr<std::vector<std::string>> entries = root_->List(name, kMaxEntries);

@@ -19,15 +19,15 @@
 namespace sluice {
 namespace {
 
-constexpr int kMaxLinks = 40;  // as the kernel's
+constexpr int kMaxLinks = 40;  // as in the kernel
 constexpr size_t kMaxFolders = 64;
 
 std::string ShownPath(std::string_view path) {
   return absl::CHexEscape(absl::string_view(path.data(), std::min<size_t>(path.size(), 255)));
 }
 
-// One walk. Where it is, is the top of a stack of directories, so that ".." leads to where the walk
-// came from, whatever was renamed since.
+// One walk. Its place is the top of a stack of directories, so that ".." leads to the directory
+// from which the walk came, even if names have changed since.
 class Walk {
  public:
   Walk(int root, std::string_view path, int flags) : root_(root), path_(path), flags_(flags) {
@@ -84,7 +84,8 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // Had the name become a link by now, this fails. Non-blocking, so that a FIFO cannot hang us.
+  // Opens a name that was not a link; this fails if it has become one since. Non-blocking, so that
+  // a FIFO cannot hang the walk.
   absl::StatusOr<Descriptor> Opened(const std::string& name) const {
     Descriptor opened(openat(here(), name.c_str(), flags_ | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (opened.get() < 0) return Failed();
@@ -139,7 +140,8 @@ absl::StatusOr<std::vector<std::string>> RootDirectory::List(std::string_view pa
 }
 
 absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory, size_t most) {
-  // closedir closes its descriptor, and a place in the directory belongs to the open file.
+  // closedir closes its descriptor, and the position in the directory belongs to the open file, so
+  // that the listing opens its own.
   const int own = openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const stream = own < 0 ? nullptr : fdopendir(own);
   if (stream == nullptr) return absl::ErrnoToStatus(errno, "cannot list the directory");

@@ -1,4 +1,4 @@
-// Opens what lies below one directory, and nothing else.
+// Opens files and directories below one directory, and nothing else.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,24 @@
 
 namespace sluice {
 
-// The names in a directory, without "." and "..", in order. InvalidArgument for more than `most`.
+// Returns the names in a directory in order, without "." and "..". Returns InvalidArgument if there
+// are more than `most`.
 absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory, size_t most);
 
-// Thread-safe. Paths are walked component by component without ever following what the kernel would:
-// symbolic links are read and walked themselves, so that links which stay below the root work (as
-// those of a Kubernetes volume do) and those that leave it, absolute ones among them, are
-// InvalidArgument that names the link. What is renamed meanwhile changes where a walk ends, never that
-// it ends below the root.
+// Thread-safe. Paths are walked component by component; the kernel never follows a link. Symbolic
+// links are read and walked here, so that links which stay below the root work (as those of a
+// Kubernetes volume do). Links that leave it, absolute ones among them, are InvalidArgument that
+// names the link. A rename during a walk may change where it ends, but it always ends below the
+// root.
 class RootDirectory {
  public:
   static absl::StatusOr<std::shared_ptr<const RootDirectory>> Open(const std::string& path);
 
-  // `flags` of open(2); the last component may be a link too. Errors name `path`; NotFound among them.
+  // `flags` are those of open(2); the last component may be a link too. Errors, NotFound among
+  // them, name `path`.
   absl::StatusOr<Descriptor> OpenBeneath(std::string_view path, int flags) const;
 
-  // ListNames of the directory `path`.
+  // Returns ListNames of the directory `path`.
   absl::StatusOr<std::vector<std::string>> List(std::string_view path, size_t most) const;
 
  private:

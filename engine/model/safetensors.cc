@@ -20,7 +20,7 @@ constexpr uint64_t kSizeBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = uint64_t{16} << 20;
 constexpr size_t kMaxDimensions = 8;
 constexpr size_t kMaxNameBytes = 512;
-constexpr int kMaxHeaderDepth = 4;  // header, entry, shape; one to spare for a clear error
+constexpr int kMaxHeaderDepth = 4;  // header, entry, shape; and one more for a clear error
 
 absl::Status Invalid(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(
@@ -139,7 +139,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view 
     SLUICE_ASSIGN_OR_RETURN(auto entry, ReadEntry(name, value, data));
     entries.push_back(std::move(entry));
   }
-  // An empty tensor shares its place with the one that follows it.
+  // An empty tensor is at the same place as the one that follows it.
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
   });

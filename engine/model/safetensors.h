@@ -1,4 +1,5 @@
-// The safetensors format: 8 bytes little-endian header size, a JSON header, the tensors' data.
+// The safetensors format: 8 bytes of little-endian header size, a JSON header, and the data of the
+// tensors.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ struct SafetensorsEntry {
   std::string_view data;  // exactly product(shape) elements; row-major, not aligned
 };
 
-// The entries of a whole file, by ascending place. As in the reference implementation the tensors
-// must fill the data without overlap or hole. InvalidArgument names what is wrong; no size in the
-// header is trusted before it was checked against the file's.
+// Returns the entries of a whole file, by ascending place. As in the reference implementation, the
+// tensors must fill the data without overlap or hole. Returns InvalidArgument that names the fault.
+// No size in the header is trusted before it was checked against the size of the file.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view file);
 
 }  // namespace sluice

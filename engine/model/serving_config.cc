@@ -23,7 +23,7 @@ ClassifierConfig ReadClassifier(ObjectReader& extensions, const ModelConfig& con
   return classifier;
 }
 
-// Hugging Face writes the labels' names unless there are two without any.
+// Hugging Face writes the names of the labels, except for two labels without names.
 ClassifierConfig ReadBertClassifier(ObjectReader& root) {
   constexpr int64_t kDefaultLabels = 2;
   int64_t labels = root.Integer("num_labels", 1, kMaxLabels, kDefaultLabels);

@@ -1,17 +1,17 @@
-// What a model's config.json says of its prompts and of the outputs behind its last norm.
+// The part of a model's config.json about its prompts and the outputs behind its last norm.
 //
-// In the object "sluice", beside what makes the architecture (engine/model/config.h):
+// These keys are in the object "sluice", beside those of the architecture (engine/model/config.h):
 //   "embedding": {
-//     "pooling": "mean" | "cls" | "last",   default: last where attention is causal, else mean
+//     "pooling": "mean" | "cls" | "last",   default: last if attention is causal, else mean
 //     "normalize": false }                  to length 1
-//   "classifier": {                         scores of a pooled state; also for
-//                                           BertForSequenceClassification, whose keys stand for it
+//   "classifier": {                         scores of a pooled state; the keys of
+//                                           BertForSequenceClassification stand for it too
 //     "labels": n,                          rows of classifier.weight [labels, hidden]
-//     "pooling": "cls" | "mean" | "last",   default: last where attention is causal, else cls
-//     "pooler": "none" | "tanh",            tanh: of pooler.dense [hidden, hidden] and its bias before
+//     "pooling": "cls" | "mean" | "last",   default: last if attention is causal, else cls
+//     "pooler": "none" | "tanh",            tanh: pooler.dense [hidden, hidden], bias, tanh
 //     "bias": true }                        classifier.bias [labels]
-//   "position_alignment": "start" | "end"   end: the last token of a prompt is at the last position
-//   "truncate": "error" | "left" | "right"  what becomes of longer prompts; a request may say otherwise
+//   "position_alignment": "start" | "end"   end: the last token of a prompt has the last position
+//   "truncate": "error" | "left" | "right"  for too long prompts; a request may override it
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace sluice {
 class ObjectReader;
 struct ModelConfig;
 
-// Which states make an embedding: the mean of all positions', the first one's, the last one's.
+// The states that make an embedding: the mean over all positions, the first one, or the last one.
 enum class Pooling { kMean, kCls, kLast };
 constexpr auto EnumNamesOf(Pooling) {
   using enum Pooling;
@@ -33,7 +33,7 @@ constexpr auto EnumNamesOf(Pooling) {
 }
 inline constexpr std::span<const std::string_view> kPoolingNames = kNamesOf<Pooling>;
 
-// What becomes of a prompt that is too long: it is refused, or loses its first or its last tokens.
+// The treatment of a prompt that is too long: it is refused, or loses its first or its last tokens.
 enum class Truncation { kError, kLeft, kRight };
 constexpr auto EnumNamesOf(Truncation) {
   using enum Truncation;
@@ -41,8 +41,8 @@ constexpr auto EnumNamesOf(Truncation) {
 }
 inline constexpr std::span<const std::string_view> kTruncationNames = kNamesOf<Truncation>;
 
-// Positions of a prompt of n tokens: 0 .. n - 1, or max_positions - n .. max_positions - 1, as windows
-// are filled from the right. The second has room for one generated token at most.
+// The positions of a prompt of n tokens: 0 .. n - 1, or max_positions - n .. max_positions - 1, as
+// windows are filled from the right. The second leaves room for at most one generated token.
 enum class PositionAlignment { kStart, kEnd };
 constexpr auto EnumNamesOf(PositionAlignment) {
   using enum PositionAlignment;
@@ -50,7 +50,7 @@ constexpr auto EnumNamesOf(PositionAlignment) {
 }
 
 struct ClassifierConfig {
-  int64_t labels = 0;  // 0: there is none
+  int64_t labels = 0;  // 0 if there is none
   Pooling pooling = Pooling::kCls;
   bool pooler = false;
   bool bias = true;
@@ -66,7 +66,8 @@ struct ServingConfig {
 
 inline constexpr int64_t kMaxLabels = 1 << 20;
 
-// `extensions` is the object "sluice" of `root`. What makes the architecture was read before.
+// Requires that `extensions` is the object "sluice" of `root`, and that the architecture was read
+// into `config`.
 ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Finds the first of several texts in a stream of bytes.
+// A search for the first of several texts in a stream of bytes.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,16 @@
 
 namespace sluice {
 
-// The texts, prepared once for all streams in which they are looked for.
+// The texts, prepared once for all streams that are searched for them.
 class StopTexts {
  public:
-  // None is empty.
+  // Requires that no text is empty.
   explicit StopTexts(std::span<const std::string> texts);
 
   size_t count() const { return stops_.size(); }
   const std::string& text(size_t i) const { return stops_[i].text; }
-  // For each length of a prefix: the longest proper prefix that it ends with.
+  // Returns, for each length of a prefix, the length of the longest proper prefix that it ends
+  // with.
   std::span<const uint32_t> borders(size_t i) const { return stops_[i].borders; }
 
  private:
@@ -29,20 +30,22 @@ class StopTexts {
   std::vector<Stop> stops_;
 };
 
-// By the method of Knuth, Morris and Pratt, for each text alone: amortised a constant time per byte and
-// text, whatever the texts repeat.
+// Searches by the method of Knuth, Morris and Pratt, for each text separately. The amortised time
+// per byte and text is constant, even if the texts repeat themselves.
 class StopMatcher {
  public:
   explicit StopMatcher(std::shared_ptr<const StopTexts> stops);
 
-  // Adds a byte. The length of the longest stop that ends with it; 0: none does.
+  // Adds a byte and returns the length of the longest stop text that ends with it, or 0 if none
+  // does.
   size_t Add(char byte);
-  // Of the bytes added, how many at their end may be the beginning of a stop that is not complete.
+  // Returns how many of the last bytes may be the beginning of an incomplete stop text.
   size_t partial() const;
 
  private:
   std::shared_ptr<const StopTexts> stops_;
-  std::vector<uint32_t> matched_;  // bytes of the longest proper prefix that the stream ends with
+  // By text: the length of the longest proper prefix that the stream ends with.
+  std::vector<uint32_t> matched_;
 };
 
 }  // namespace sluice

@@ -10,12 +10,14 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-// A character has at most four bytes: the first of more tokens without settled text completes none.
+// A character has at most four bytes, so the first of more tokens without settled text completes
+// none.
 constexpr size_t kMostUnsettled = 3;
-// Tokens that have no text of their own in a row: spaces, which a decoder drops where a text begins.
+// The most tokens in a row that have no text of their own: spaces, which a decoder drops at the
+// beginning of a text.
 constexpr size_t kMostSettled = 8;
 
-// Bytes of the character that `lead` begins; 0: it begins none.
+// Returns the length of the characters that begin with `lead`, or 0 if none does.
 size_t CharacterBytes(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead <= 0xDF) return 2;
@@ -23,15 +25,15 @@ size_t CharacterBytes(unsigned char lead) {
   return lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
 }
 
-// May `second` follow `lead`? (The Unicode Standard, table 3-7: no overlong forms, no surrogates,
-// nothing above U+10FFFF.)
+// Returns whether `second` may follow `lead` (the Unicode Standard, table 3-7: no overlong forms,
+// no surrogates, nothing above U+10FFFF).
 bool Follows(unsigned char lead, unsigned char second) {
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   return second >= low && second <= high;
 }
 
-// Bytes at the end of `text` that more bytes may complete to a character.
+// Returns the number of bytes at the end of `text` that more bytes may complete to a character.
 size_t IncompleteTail(std::string_view text) {
   for (size_t tail = 1; tail <= std::min<size_t>(3, text.size()); ++tail) {
     const auto lead = static_cast<unsigned char>(text[text.size() - tail]);
@@ -61,7 +63,7 @@ void TextStream::Append(int32_t token, std::string* text) {
   const std::string_view fresh = From(decoded, settled_bytes_);
   const bool crowded = window_.size() - settled_ > kMostUnsettled;
   if (fresh.empty()) {
-    // Of many tokens without text, as a model may generate without end, only a few are kept.
+    // A model may generate tokens without text endlessly; only a few of them are kept.
     if (crowded) window_.pop_back();
     return;
   }
@@ -83,8 +85,9 @@ void TextStream::Finish(std::string* text) {
   Show(held_.size(), text);
 }
 
-// The first `tokens` of the window are settled. Of those that were so before, only the last are kept
-// that are needed to have text: without any, what follows would be decoded as the beginning of a text.
+// Settles the first `tokens` tokens of the window. Of the tokens settled before, only as many of
+// the last are kept as give the settled ones a text; without any, the text that follows would be
+// decoded as the beginning of a text.
 void TextStream::Settle(size_t tokens) {
   size_t begin = settled_;
   const auto size = [&] {
@@ -99,7 +102,7 @@ void TextStream::Settle(size_t tokens) {
   settled_ = tokens - begin;
 }
 
-// Takes text over, up to a stop.
+// Holds text, up to a stop text.
 void TextStream::Hold(std::string_view fresh) {
   for (const char byte : fresh) {
     held_.push_back(byte);

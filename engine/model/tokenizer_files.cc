@@ -26,7 +26,7 @@ absl::Status Named(const char* file, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
 }
 
-// A refused token would read or write past tables whose size is the vocabulary's.
+// Refuses tokens beyond the vocabulary, which would read or write past tables of its size.
 class BoundedTokenizer final : public Tokenizer {
  public:
   BoundedTokenizer(std::unique_ptr<const Tokenizer> tokenizer, int64_t vocab_size)
@@ -56,7 +56,7 @@ class BoundedTokenizer final : public Tokenizer {
   int64_t vocab_size_;
 };
 
-// An empty object where the file is not there.
+// Returns an empty object if the file is not there.
 absl::StatusOr<json> ReadSettings(const Directory& directory, const char* file) {
   if (!directory.Has(file)) return json::object();
   SLUICE_ASSIGN_OR_RETURN(const auto text, directory.Read(file, kMaxSettingsBytes));
@@ -68,7 +68,7 @@ absl::StatusOr<json> ReadSettings(const Directory& directory, const char* file) 
   return document;
 }
 
-// "text", or an object with a `content`.
+// Returns the token's text, written as "text" or as an object with a `content`.
 std::string TokenText(const json& token) {
   const json& text = token.is_object() && token.contains("content") ? token["content"] : token;
   if (!text.is_string() || text.get_ref<const std::string&>().size() > kMaxTextBytes) return "";

@@ -1,4 +1,4 @@
-// What a model's directory says of text.
+// The files about text in the directory of a model.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace sluice {
 
-// Of tokenizer.json, else of tokenizer.model (SentencePiece); nullptr where neither is there. Special
-// tokens, and whether a text begins with bos and ends with eos, are those of tokenizer_config.json and
-// special_tokens_map.json, where these say so; chat templates are not looked at. A text that has a token
-// of `vocab_size` or above is refused. Errors name the file and the field.
+// Makes the tokenizer of tokenizer.json, else of tokenizer.model (SentencePiece); returns nullptr
+// if neither file is there. tokenizer_config.json and special_tokens_map.json may say which tokens
+// are special, and whether a text begins with bos and ends with eos. Chat templates are ignored. A
+// text that has a token of `vocab_size` or above is refused. Errors name the file and the field.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& directory,
                                                                int64_t vocab_size);
 
-// The tokens that end a text by generation_config.json; empty where that says nothing.
+// Returns the tokens that end a text according to generation_config.json; empty if it names none.
 absl::StatusOr<std::vector<int32_t>> LoadEndTokens(const Directory& directory, int64_t vocab_size);
 
 }  // namespace sluice

@@ -41,7 +41,7 @@ std::string Fingerprint(const Model& model) {
     hash.Add(name);
     hash.Add(static_cast<int64_t>(tensor->dtype));
     for (const int64_t extent : tensor->shape) hash.Add(extent);
-    // Two bytes an element at least.
+    // An element has at least two bytes.
     const size_t bytes = std::min(kBytesOfTensor, 2 * static_cast<size_t>(tensor->elements()));
     hash.Add(std::string_view(static_cast<const char*>(tensor->data), bytes));
   }
@@ -76,7 +76,8 @@ absl::Status CheckKey(const json& document,
   return absl::OkStatus();
 }
 
-// Whatever fits into the largest step must fit the ladder. Of a padded one only the costs are of use.
+// Checks that a batch that fits the largest step fits the ladder. Of the file of a padded policy
+// only the costs are used.
 absl::Status CheckLargest(const Ladder& ladder, const LadderLimits& limits) {
   if (ladder.max_sequences() > limits.max_sequences) {
     return absl::InvalidArgumentError(

@@ -1,4 +1,5 @@
-// Keeps a fitted ladder and the measured costs between runs, so that a new pod starts warm.
+// A file that keeps a fitted ladder and the measured costs between runs, so that a new pod starts
+// warm.
 #pragma once
 
 #include <optional>
@@ -15,15 +16,15 @@
 
 namespace sluice {
 
-// One JSON object:
+// The file holds one JSON object:
 //   {"sluice_ladder": 1,
 //    "for": {"model", "version", "weights", "build", "device", "profile", "policy", "max_tokens",
 //            "max_sequences"},                          all strings
 //    "ladder": see BucketsToJson,
 //    "costs": see CostsToJson}
-// It is only of use where all of "for" is the same. "weights" is a fingerprint of the architecture
-// and of the tensors' names, types, shapes and first bytes, not of their whole content: it tells
-// models apart, and does not defend against someone who means them to be confused.
+// It is only used if all of "for" is the same. "weights" is a fingerprint of the architecture and
+// of the names, types, shapes and first bytes of the tensors, not of their whole content: it tells
+// models apart, and is no defence against a deliberate confusion.
 class LadderFile {
  public:
   LadderFile(std::string path, const Model& model, const BackendInfo& info,
@@ -33,11 +34,12 @@ class LadderFile {
     Ladder ladder;
     CostState costs;
   };
-  // NotFound: there is no file. FailedPrecondition: it was written for something else, which the
-  // message names. InvalidArgument: it is damaged, or its largest bucket is not that of `limits`.
+  // Returns NotFound if there is no file, FailedPrecondition if it was written for something else,
+  // which the message names, and InvalidArgument if it is damaged or its largest bucket is not that
+  // of `limits`.
   absl::StatusOr<Content> Read() const;
 
-  // Replaces the file at once, or not at all.
+  // Replaces the file atomically.
   absl::Status Write(const Ladder& ladder, const CostState& costs) const;
 
   const std::string& path() const { return path_; }

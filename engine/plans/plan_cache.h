@@ -2,10 +2,10 @@
 //
 // Concurrency contract
 //   * All methods are thread-safe; a Reader belongs to one thread.
-//   * Plans are prepared one at a time, on the thread that asks, and published by replacing
-//     an immutable snapshot. A lookup costs one atomic load and a binary search; only the first
+//   * Plans are prepared one at a time, on the calling thread, and published by replacing an
+//     immutable snapshot. A lookup costs one atomic load and a binary search; only the first
 //     lookup after a publication takes the lock, to fetch the new snapshot.
-//   * A plan that is withdrawn dies when the last Reader that holds a snapshot with it looks up or
+//   * A withdrawn plan is destroyed when the last Reader that holds a snapshot with it looks up or
 //     refreshes again: not before the replay that uses it has ended.
 #pragma once
 
@@ -25,13 +25,13 @@
 
 namespace sluice {
 
-// What the batches that one bucket's plan served add up to. Outlives the plan, and goes on with the
-// next one for the same bucket.
+// The counts of the batches that the plan of one bucket served. It outlives the plan, and continues
+// with the next plan for the same bucket.
 class BucketUse {
  public:
   // Called by one thread.
   void Record(const BatchTrace& batch);
-  // The counts alone.
+  // Returns the counts; the other fields have their defaults.
   BucketStats Stats(const Bucket& bucket) const;
 
  private:
@@ -65,32 +65,34 @@ class PlanCache {
   };
 
  public:
-  // Withdrawn buckets whose history is kept; beyond, the longest unused is forgotten.
+  // The number of withdrawn buckets whose history is kept. Beyond it the bucket that has been
+  // unused for the longest time is forgotten.
   static constexpr size_t kMostWithdrawn = 256;
 
-  // Nothing is owned; all outlive the cache.
+  // The arguments are not owned and outlive the cache.
   PlanCache(const Model* model, const ExecutableModel* executable, Clock* clock,
             Observer* observer);
 
-  // Prepares the bucket's plan, unless there is one, and publishes it. The backend's error when
-  // there is none; a failed preparation is not tried again, but for one that memory did not suffice for:
-  // it may since have been given back.
+  // Prepares the bucket's plan, unless there is one, and publishes it. Returns the backend's error
+  // if that fails. A failed preparation is not tried again, except one that failed for lack of
+  // memory, which may have been freed since.
   absl::Status Prepare(const Bucket& bucket);
 
-  // For a bucket that cannot be done without: publishes a plan that was not prepared, to be used until
+  // Publishes a plan that was not prepared, for a bucket that is indispensable. It is used until
   // Prepare succeeds.
   absl::Status PublishEager(const Bucket& bucket);
 
   // Withdraws a published plan. Readers that found it may use it until their next lookup.
   void Withdraw(const Bucket& bucket);
 
-  // Of all buckets ever asked for (see kMostWithdrawn), ascending; those without a plan are not
-  // ready. What only the scheduler knows is left alone: in_ladder and cost_seconds.
+  // Returns the statistics of all buckets ever asked for (see kMostWithdrawn), ascending; those
+  // without a plan are not ready. The fields that only the scheduler knows, in_ladder and
+  // cost_seconds, have their defaults.
   std::vector<BucketStats> Stats() const;
   int64_t memory_bytes() const;  // of the published plans
 
   struct Found {
-    const CachedPlan* plan = nullptr;  // nullptr: none serves. Valid until the reader's next call
+    const CachedPlan* plan = nullptr;  // nullptr if none serves; valid until the reader's next call
     Lookup lookup = Lookup::kMissOverCapacity;
   };
 
@@ -98,16 +100,17 @@ class PlanCache {
    public:
     explicit Reader(const PlanCache* cache) : cache_(cache) {}
 
-    // What the step would take in a bucket, in any unit.
+    // The cost of the step in a bucket, in any unit.
     using Cost = absl::FunctionRef<double(const Bucket&)>;
 
-    // The plan of `wanted` or, where that is not to be had, of the others that the step fits and that
-    // accept it the one of least `cost`; of equals the smallest.
+    // Returns the plan of `wanted`. If there is none, or it does not accept the step, returns the
+    // plan of least `cost` among the others that accept the step and whose bucket it fits; of equal
+    // ones the smallest.
     Found Find(const Bucket& wanted, const StepNeeds& needs, Cost cost = TokensOf);
 
-    // Plans were published or withdrawn since the last call of this reader.
+    // Returns whether plans were published or withdrawn since the last call of this reader.
     bool stale() const { return cache_->version_.load(std::memory_order_acquire) != version_; }
-    // Lets go of withdrawn plans without a lookup.
+    // Releases withdrawn plans without a lookup.
     void Refresh();
 
    private:
@@ -121,7 +124,8 @@ class PlanCache {
   };
 
  private:
-  // A bucket that was asked for: ready, failed (status; what it has then is eager), or withdrawn (neither).
+  // The state of a bucket that was asked for: ready, failed (`status` is the error, a plan is
+  // eager), or withdrawn (neither plan nor error).
   struct Entry {
     absl::Status status;
     std::shared_ptr<const CachedPlan> plan;
@@ -131,7 +135,8 @@ class PlanCache {
     bool withdrawn() const { return plan == nullptr && status.ok(); }
   };
 
-  // What is known of the bucket; FailedPrecondition when it is to be prepared.
+  // Returns the outcome for the bucket if it is settled; FailedPrecondition if it is to be
+  // prepared.
   absl::Status Known(const Bucket& bucket) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetLongestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -141,7 +146,7 @@ class PlanCache {
   Clock* const clock_;
   Observer* const observer_;
 
-  // Counts publications; changes under mu_, read without.
+  // The number of publications. It changes under mu_ and is read without.
   std::atomic<uint64_t> version_{0};
 
   Mutex prepare_mu_;  // one preparation at a time; taken before mu_

@@ -5,8 +5,8 @@
 namespace sluice {
 namespace {
 
-// The sequence mirrored about its last token, then about its first one, and so on; neither of these
-// is repeated.
+// Mirrors the sequence about its last token, then about its first one, and so on, without repeating
+// either.
 void Reflect(size_t live, std::span<int32_t> tokens) {
   if (live == 1) {
     std::fill(tokens.begin() + 1, tokens.end(), tokens[0]);

@@ -1,4 +1,4 @@
-// What the padding of a padded layout holds.
+// The content of the padding in a padded layout.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace sluice {
 
-// Fills `tokens` behind its first `live` (>= 1) ones. No output depends on what is written: nothing
-// of the padding is sampled, and causal attention does not look ahead. Attention in both directions
-// would have to be told each sequence's live length beside its padded one, as a mask.
+// Fills `tokens` behind the first `live` (>= 1) ones. No output depends on what is written: padding
+// is never sampled, and causal attention does not look ahead. (Attention in both directions would
+// need a mask: the live length of each sequence beside its padded length.)
 void Pad(PaddingKind kind, int32_t live, std::span<int32_t> tokens);
 
 }  // namespace sluice

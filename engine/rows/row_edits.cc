@@ -10,7 +10,8 @@ bool PenalisesGenerated(const EditRules& rules) {
          rules.frequency_penalty != 0.0f;
 }
 
-// The penalties of generated tokens leave the prompt's as they are.
+// Returns whether the tokens of the prompt have a penalty; the penalties of generated tokens do not
+// apply to them.
 bool PenalisesPrompt(const EditRules& rules) { return rules.repetition_penalty != 1.0f; }
 
 std::vector<int32_t> EndingTokens(const RequestSpec& spec) {

@@ -1,4 +1,4 @@
-// A row's edits to its logits, kept up to date as it generates.
+// The edits of a row to its logits, kept up to date while it generates.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ class RowEdits {
   // Returns whether the request edits logits at all, min_tokens included.
   static bool Wanted(const RequestSpec& spec);
 
-  // `spec` outlives it. Room for `max_generated` tokens is reserved; Keep allocates nothing for
-  // these.
+  // `spec` outlives it. Memory for `max_generated` tokens is reserved, so that Keep allocates
+  // nothing for these.
   RowEdits(const RequestSpec& spec, std::span<const int32_t> prompt, int32_t max_generated);
-  RowEdits(const RowEdits&) = delete;  // the views that At returns are into it
+  RowEdits(const RowEdits&) = delete;  // At returns views into it
   RowEdits& operator=(const RowEdits&) = delete;
 
   // Records that the row goes on with `token`, which was drawn.
@@ -32,10 +32,10 @@ class RowEdits {
   void See(int32_t token, int32_t generated);
 
   const RequestSpec& spec_;
-  // Tokens that have a penalty, and where they are in `seen_`.
+  // The tokens that have a penalty, and their indices in `seen_`.
   std::vector<kernels::SeenToken> seen_;
   absl::flat_hash_map<int32_t, int32_t> places_;
-  std::vector<int32_t> ending_;  // tokens that end the row, distinct; empty without min_tokens
+  std::vector<int32_t> ending_;  // distinct tokens that end the row; empty without min_tokens
   kernels::LogitEdits edits_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kOfStates = kOutputEmbedding | kOutputScores | kOutputCandidates;
 
-// As PyTorch's normalize has it.
+// The default of PyTorch's normalize.
 constexpr double kLeastLength = 1e-12;
 
 void Rescale(ScoreScale scale, std::span<double> scores) {
@@ -28,7 +28,7 @@ void Rescale(ScoreScale scale, std::span<double> scores) {
   }
 }
 
-// Rounds to float. False: one is NaN or +inf.
+// Writes the values rounded to float. Returns false if one is NaN or +inf.
 bool Write(std::span<const double> values, float* out) {
   for (const double value : values) {
     *out = static_cast<float>(value);

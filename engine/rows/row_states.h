@@ -1,5 +1,5 @@
-// What a request makes of the states behind the last norm of one of its prompts: the embedding, the
-// classifier's scores and those of its candidates.
+// The results that a request wants from the states behind the last norm of one of its prompts: the
+// embedding, the scores of the classifier and those of its candidates.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,22 @@
 
 namespace sluice {
 
-// Sums in double and in the order of positions, each of which counts once: so the result has the same
-// bits however the prompt was cut and however often parts of it were computed.
+// Pools states by summing them in double, in the order of positions, each of which counts once. So
+// the result has the same bits however the prompt was cut and however often parts of it were
+// computed.
 class StatePool {
  public:
   StatePool(Pooling pooling, int32_t length, int64_t width);
 
   bool Wants(int32_t position) const;
-  void Add(std::span<const float> state);  // of the position that it wants
-  std::span<const double> Mean();          // complete; of what was added
+  // Adds the state of the position that is wanted.
+  void Add(std::span<const float> state);
+  // Returns the mean of the added states. Requires complete(); called once.
+  std::span<const double> Mean();
   bool complete() const { return added_ == count_; }
 
  private:
-  const int32_t first_, count_;  // the positions that it pools
+  const int32_t first_, count_;  // the positions to pool
   int32_t added_ = 0;
   std::vector<double> sum_;
 };
@@ -31,19 +34,22 @@ class StatePool {
 class RowStates {
  public:
   static bool Wanted(const Request& request);
-  static int64_t Bytes(const Request& request);  // of one row, at most
+  // Returns the most memory of one row.
+  static int64_t Bytes(const Request& request);
 
-  // `request` outlives it and wants states; `length` is that of the prompt.
+  // `request` outlives it and wants states; `length` is the length of the prompt.
   RowStates(const Request& request, int32_t length);
 
-  // Of positions in ascending order.
+  // Returns whether the state of a position is wanted. Positions are asked for in ascending order.
   bool Wants(int32_t position) const;
-  // No position but the last one matters, so that others need not be computed.
+  // Returns whether only the last position matters, so that no other state need be computed.
   bool OnlyLast() const { return only_last_; }
-  // The state of a position that was wanted when its step was laid out. False: it is not finite.
+  // Takes the state of a position that was wanted when its step was laid out. Returns false if the
+  // state is not finite.
   bool Take(int32_t position, std::span<const float> state);
-  // After the last position: writes what row `row` of the request wants to its reply. Once; later
-  // calls, of a prompt that is computed again, change nothing. False: a result is not finite.
+  // Writes the results of row `row` of the request to its reply, after the last position. Later
+  // calls, for a prompt that is computed again, change nothing. Returns false if a result is not
+  // finite.
   bool Finish(int32_t row, Reply* reply);
 
  private:
@@ -54,7 +60,7 @@ class RowStates {
   const Request& request_;
   bool only_last_ = true;
   bool finished_ = false;
-  std::optional<StatePool> embedding_, classified_, last_;  // what is wanted of these
+  std::optional<StatePool> embedding_, classified_, last_;  // empty if not wanted
 };
 
 }  // namespace sluice

@@ -27,7 +27,7 @@ float Apply(DenseActivation activation, float x) {
   return x;
 }
 
-// f of the kind.
+// Applies f as the kind of algorithm does.
 float Finish(const DenseShape& shape, SimtDense kind, float x) {
   if (shape.activation == DenseActivation::kNone) return x;
   if (kind == SimtDense::kDropsNaN && std::isnan(x)) return 0;

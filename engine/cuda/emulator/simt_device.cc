@@ -17,7 +17,7 @@
 namespace sluice::simt {
 namespace {
 
-// What all streams share. One piece of work runs at a time.
+// The state that all streams share. One piece of work runs at a time.
 struct Core {
   explicit Core(const SimtOptions& of) : options(of), machine(memory, of.seed) {}
 
@@ -29,9 +29,9 @@ struct Core {
   absl::Status error;  // sticky
   int64_t captures = 0;
   int64_t live_graphs = 0;
-  // Where each workspace was used, and by what stream. Streams run beside each other on a device, so one
-  // that two of them use is a fault, though here no work of theirs ever interleaves.
-  const void* running = nullptr;  // the stream
+  const void* running = nullptr;  // the stream whose work runs
+  // The size and the stream of each workspace. Streams run at the same time on a device, so a
+  // workspace that two of them use is a fault, although their work never interleaves here.
   std::map<uintptr_t, std::pair<size_t, const void*>> workspaces;
 
   size_t Room() const {
@@ -40,14 +40,14 @@ struct Core {
     return static_cast<size_t>(std::max<int64_t>(options.memory_bytes - taken, 0));
   }
 
-  void Note(const std::string& fault) {
+  void RecordFault(const std::string& fault) {
     if (!fault.empty() && error.ok()) error = absl::UnavailableError(fault);
   }
 
-  // Whether the host may touch these bytes of the device.
+  // Returns whether the host may touch these bytes of the device.
   bool Check(const char* what, const void* device, size_t bytes, Access access) {
     const std::string wrong = memory.HostAccess(device, bytes, access);
-    if (!wrong.empty()) Note(absl::StrCat(what, " ", wrong));
+    if (!wrong.empty()) RecordFault(absl::StrCat(what, " ", wrong));
     return wrong.empty();
   }
 
@@ -57,7 +57,7 @@ struct Core {
     for (const auto& [other, use] : workspaces) {
       const bool apart = other + use.first <= begin || begin + bytes <= other;
       if (apart || use.second == running) continue;
-      Note("Workspace is another stream's too");
+      RecordFault("Workspace is another stream's too");
       return false;
     }
     workspaces[begin] = {bytes, running};
@@ -81,7 +81,7 @@ struct SimtGraph final : DeviceGraph {
   }
 
   Core& core;
-  bool ended = false;  // captured, and on the device
+  bool ended = false;  // whether it is captured, and on the device
   std::vector<Work> work;
   int64_t nodes() const override { return static_cast<int64_t>(work.size()); }
 };
@@ -90,7 +90,7 @@ class SimtStream;
 
 struct SimtEvent final : DeviceEvent {
   SimtStream* stream = nullptr;
-  int64_t ticket = 0;  // work of the stream before it
+  int64_t ticket = 0;  // the number of works of the stream before it
 
   absl::Status Synchronize() override;
 };
@@ -107,10 +107,10 @@ class SimtStream final : public DeviceStream {
     auto launch = std::make_shared<LaunchRecord>(
         LaunchRecord{kernel, shape, std::make_unique<std::byte[]>(argument_bytes)});
     std::memcpy(launch->argument.get(), argument, argument_bytes);
-    Queue([&core = core_, launch] { core.Note(core.machine.Run(*launch)); });
+    Queue([&core = core_, launch] { core.RecordFault(core.machine.Run(*launch)); });
   }
 
-  // In plain C++: proves nothing about any library.
+  // Computes the layer in plain C++, which proves nothing about any library.
   void Dense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
     Queue([=, &core = core_] {
       const size_t workspace = DenseWorkspaceBytes(shape, kind);
@@ -295,7 +295,7 @@ class EmulatedDevice final : public SimtDevice {
   }
   void Lose(const std::string& fault) override {
     const std::lock_guard lock(core_.mutex);
-    core_.Note(fault);
+    core_.RecordFault(fault);
   }
   void Poison(void* begin, size_t bytes) override {
     const std::lock_guard lock(core_.mutex);

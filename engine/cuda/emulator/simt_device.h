@@ -1,5 +1,6 @@
-// engine/cuda/device.h on the CPU. Work is queued and runs only when somebody waits for it, so that
-// host memory which is reused too early, and memory released under work, show.
+// The implementation of engine/cuda/device.h on the CPU. Queued work runs only when it is waited
+// for, so that host memory that is reused too early, and memory that is released before its work is
+// done, are found.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +12,34 @@
 
 namespace sluice::simt {
 
-// Algorithms of a pretended library of dense layers.
+// The algorithms of a pretended library of dense layers.
 enum class SimtDense {
   kInvariant,
-  kVaries,           // its sums run the other way where there are many rows
-  kBackwards,        // its sums run the other way: invariant, other bits
+  kVaries,           // sums run the other way if there are many rows
+  kBackwards,        // sums run the other way: invariant, other bits
   kWorkspace,        // as kInvariant, but sums pass through a workspace
-  kTrustsWorkspace,  // and the first row's begin with what lies there
-  kDropsNaN,         // where a function is to be applied, a NaN becomes 0
-  kWrongFunction,    // where a function is to be applied, it is its square
+  kTrustsWorkspace,  // likewise, but the first row's sums begin with its content
+  kDropsNaN,         // if there is a function, it makes a NaN 0
+  kWrongFunction,    // if there is a function, its square is applied
   kUnfinished,       // the last column is not written
 };
 
 struct SimtOptions {
-  uint64_t seed = 1;       // of the order of blocks and threads
+  uint64_t seed = 1;       // for the order of blocks and threads
   int32_t processors = 1;  // few, so that persistent kernels loop
   int64_t memory_bytes = 1 << 30;
-  int64_t graph_bytes = 0;  // of that, taken by each captured graph
-  // None: there is no such library. The first word of an algorithm is its SimtDense, which a kept one may
-  // be of though it is not offered here; with another word it is refused.
+  int64_t graph_bytes = 0;  // the part of memory_bytes that each captured graph takes
+  // The algorithms of the library; if empty, there is no library. The first word of an algorithm is
+  // its SimtDense. A kept algorithm may be one that is not offered here; another first word is
+  // refused.
   std::vector<SimtDense> dense{};
 };
 
 class SimtDevice : public Device {
  public:
-  // Makes live memory unreadable until it is written: NaN to whoever reads it all the same.
+  // Makes live memory unreadable until it is written; a read gives NaN.
   virtual void Poison(void* begin, size_t bytes) = 0;
-  // From here on the device is lost, as after a fault of its own.
+  // Makes the device lost from here on, as after a fault of its own.
   virtual void Lose(const std::string& fault) = 0;
 };
 

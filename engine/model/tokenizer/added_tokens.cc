@@ -26,7 +26,7 @@ AddedToken Read(ObjectReader& fields) {
   return token;
 }
 
-// Where the spaces begin that `text` ends with.
+// Returns the beginning of the spaces at the end of `text`.
 size_t SpacesAtEnd(std::string_view text) {
   size_t begin = text.size();
   while (begin > 0) {
@@ -41,7 +41,7 @@ size_t SpacesAtEnd(std::string_view text) {
   return begin;
 }
 
-// The bytes of the spaces that `text` begins with.
+// Returns the length of the spaces at the beginning of `text`.
 size_t SpacesAtBegin(std::string_view text) {
   size_t end = 0;
   for (size_t at = 0; at < text.size();) {

@@ -1,5 +1,5 @@
-// Tokens that are found in a text before it is split into words: special ones and those that a user
-// added.
+// Tokens that are found in a text before it is split into words: special tokens and those that a
+// user added.
 #pragma once
 
 #include <cstdint>
@@ -18,35 +18,35 @@ namespace sluice::tokenize {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool special = false;      // decodes to nothing
-  bool single_word = false;  // not inside of a word
+  bool special = false;      // whether it decodes to nothing
+  bool single_word = false;  // is not found inside a word
   bool lstrip = false;       // takes the spaces before it
-  bool rstrip = false;       // and behind it
-  bool normalized = true;    // is looked for in normalized text
+  bool rstrip = false;       // takes the spaces behind it
+  bool normalized = true;    // is found in normalized text
 };
 
 class AddedTokens {
  public:
-  // The list `added_tokens` of a tokenizer.json; nullptr: none.
+  // Reads the list `added_tokens` of a tokenizer.json; nullptr means an empty one.
   static absl::StatusOr<AddedTokens> Parse(const nlohmann::json* list,
                                            const Normalizer& normalizer);
 
-  // A special token of the vocabulary that the list does not have.
+  // Adds a special token of the vocabulary that the list does not have.
   void AddSpecial(int32_t id, std::string content);
 
-  // A part of a text: a token, or text between tokens (`id` is kNoToken).
+  // A part of a text: a token, or text between tokens, whose `id` is kNoToken.
   struct Part {
     std::string_view text;
     int32_t id;
   };
-  // In a text as it came: those that are not normalized. In normalized text: the others. Leftmost first,
-  // then longest.
+  // FindRaw finds the tokens with `normalized` false in an unchanged text, FindNormalized the
+  // others in a normalized text. The leftmost token is found first, of several the longest.
   std::vector<Part> FindRaw(std::string_view text) const { return Find(raw_, text); }
   std::vector<Part> FindNormalized(std::string_view text) const { return Find(normalized_, text); }
 
-  // nullptr: not an added token.
+  // Returns nullptr if the id is not that of an added token.
   const AddedToken* Get(int32_t id) const;
-  // kNoToken: there is none.
+  // Returns kNoToken if there is no such token.
   int32_t IdOf(std::string_view content) const;
 
  private:

@@ -24,12 +24,12 @@ struct MergeTable {
 };
 
 struct BpeOptions {
-  std::string prefix;  // of symbols that do not begin a piece
-  std::string suffix;  // of the symbol that ends a piece
+  std::string prefix;  // put before symbols that do not begin a piece
+  std::string suffix;  // put behind the symbol that ends a piece
   int32_t unknown = kNoToken;
   bool fuse_unknown = false;
   bool byte_fallback = false;
-  bool ignore_merges = false;  // for a piece that is a token
+  bool ignore_merges = false;  // whether a piece that is a token stays whole
 };
 
 class Bpe final : public SubwordModel {
@@ -72,7 +72,7 @@ class Bpe final : public SubwordModel {
         AddUnknown(begin, at, after_unknown, &symbols);
         after_unknown = true;
       } else {
-        symbols.resize(known);  // nothing stands for it
+        symbols.resize(known);  // no token stands for it
       }
     }
     return symbols;
@@ -115,7 +115,7 @@ class Bpe final : public SubwordModel {
   BpeOptions options_;
 };
 
-// "a b", or ["a", "b"] in newer files.
+// Reads "a b", or ["a", "b"] in newer files.
 std::optional<std::pair<std::string, std::string>> ReadPair(const nlohmann::json& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return std::pair(merge[0].get<std::string>(), merge[1].get<std::string>());

@@ -1,5 +1,5 @@
-// The characters that stand for bytes in byte-level vocabularies (those of GPT-2): printable bytes of
-// Latin-1 for themselves, the others from U+0100 on.
+// Returns the characters that stand for bytes in byte-level vocabularies, such as GPT-2's:
+// printable bytes of Latin-1 stand for themselves, the others are characters from U+0100 on.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 namespace sluice::tokenize {
 
 std::string BytesToCharacters(std::string_view bytes);
-// The other way, appended to `bytes`. False, and nothing appended, if a character stands for no byte.
+// Appends the bytes of `text` to `bytes`. Returns false, and appends nothing, if a character stands
+// for no byte.
 bool CharactersToBytes(std::string_view text, std::string* bytes);
 
 }  // namespace sluice::tokenize

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kGraphemeBytes = 6;
 
-// The fields of a unit.
+// These functions return the fields of a unit of the array.
 uint32_t LabelOf(uint32_t unit) { return unit & 0x800000FFu; }
 uint32_t OffsetOf(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6); }
 bool HasLeaf(uint32_t unit) { return ((unit >> 8) & 1u) != 0; }

@@ -1,4 +1,4 @@
-// SentencePiece's table of replacements, compiled into a double array (of the darts-clone library).
+// SentencePiece's table of replacements, compiled into a double array (of the library darts-clone).
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,18 @@ namespace sluice::tokenize {
 
 class Charsmap {
  public:
-  // `blob`: the array's size in bytes (32 bits, little-endian), the array, then the replacements, each
-  // ended by a zero byte. InvalidArgument where a size is wrong; a walk that leaves the array ends.
+  // `blob` has the size of the array in bytes (32 bits, little-endian), the array, then the
+  // replacements, each ended by a zero byte. Returns InvalidArgument if a size is wrong. A walk
+  // that leaves the array ends.
   static absl::StatusOr<Charsmap> Parse(std::string_view blob);
 
   struct Match {
-    size_t bytes;  // of the text, from its beginning
+    size_t bytes;  // from the beginning of the text
     std::string_view replacement;
   };
-  // The longest entry that `text` begins with.
+  // Returns the longest entry that `text` begins with.
   std::optional<Match> Longest(std::string_view text) const;
-  // The shortest.
+  // Returns the shortest entry that `text` begins with.
   std::optional<Match> Shortest(std::string_view text) const;
 
  private:
@@ -34,8 +35,8 @@ class Charsmap {
   std::string replacements_;
 };
 
-// As Hugging Face's tokenizers apply a table: to a grapheme of less than six bytes as a whole where an
-// entry begins it, otherwise to each of its characters.
+// Applies a table as Hugging Face's library `tokenizers` does: to a grapheme of less than six bytes
+// as a whole if an entry begins it, otherwise to each of its characters.
 std::string ReplaceGraphemes(const Charsmap& charsmap, std::string_view text);
 
 }  // namespace sluice::tokenize

@@ -15,7 +15,7 @@
 namespace sluice::tokenize {
 namespace {
 
-using DecodeStep = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
+using DecodeTransform = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
 
 void Fuse(std::vector<std::string>* tokens, bool /*keep_bytes*/) {
   *tokens = {absl::StrJoin(*tokens, "")};
@@ -29,7 +29,8 @@ void DecodeByteLevel(std::vector<std::string>* tokens, bool keep_bytes) {
   *tokens = {keep_bytes ? bytes : ToValidUtf8(bytes)};
 }
 
-// Bytes in a row that are characters together become these, others U+FFFD each.
+// Replaces runs of tokens that stand for bytes: by the text of the bytes if it is UTF-8, else by
+// U+FFFD for each byte.
 void DecodeBytes(std::vector<std::string>* tokens, bool keep_bytes) {
   std::vector<std::string> decoded;
   std::string bytes;
@@ -54,7 +55,7 @@ void DecodeBytes(std::vector<std::string>* tokens, bool keep_bytes) {
   *tokens = std::move(decoded);
 }
 
-DecodeStep MakeMetaspaceDecoder(ObjectReader& fields) {
+DecodeTransform MakeMetaspaceDecoder(ObjectReader& fields) {
   const std::string mark = fields.String("replacement", 4, "\xE2\x96\x81");
   const bool never = fields.Has("prepend_scheme")
                          ? fields.String("prepend_scheme", kMaxAffixBytes) == "never"
@@ -70,7 +71,7 @@ DecodeStep MakeMetaspaceDecoder(ObjectReader& fields) {
 }
 
 std::string WithoutSpacesBeforeMarks(const std::string& text) {
-  // In this order, one after the other.
+  // The changes are made in this order, one after the other.
   static constexpr std::pair<const char*, const char*> kChanges[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
@@ -80,7 +81,7 @@ std::string WithoutSpacesBeforeMarks(const std::string& text) {
   return clean;
 }
 
-DecodeStep MakeWordPieceDecoder(ObjectReader& fields) {
+DecodeTransform MakeWordPieceDecoder(ObjectReader& fields) {
   const std::string prefix = fields.String("prefix", kMaxAffixBytes, "##");
   const bool cleanup = fields.Boolean("cleanup", true);
   return [prefix, cleanup](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
@@ -95,7 +96,7 @@ DecodeStep MakeWordPieceDecoder(ObjectReader& fields) {
   };
 }
 
-DecodeStep MakeBpeDecoder(ObjectReader& fields) {
+DecodeTransform MakeBpeDecoder(ObjectReader& fields) {
   const std::string suffix = fields.String("suffix", kMaxAffixBytes, "</w>");
   if (suffix.empty()) fields.Fail("suffix", "is empty");
   return [suffix](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
@@ -117,7 +118,7 @@ void Strip(const std::string& content, int64_t start, int64_t stop, std::string*
   *token = token->substr(begin, end - begin);
 }
 
-DecodeStep MakeStripDecoder(ObjectReader& fields) {
+DecodeTransform MakeStripDecoder(ObjectReader& fields) {
   const std::string content = fields.String("content", 4);
   const int64_t start = fields.Integer("start", 0, kMaxAffixBytes);
   const int64_t stop = fields.Integer("stop", 0, kMaxAffixBytes);
@@ -127,8 +128,8 @@ DecodeStep MakeStripDecoder(ObjectReader& fields) {
   };
 }
 
-// A token on which the expression takes too long stays as it is.
-DecodeStep MakeReplaceDecoder(ObjectReader& fields) {
+// Leaves a token unchanged if the expression takes too long on it.
+DecodeTransform MakeReplaceDecoder(ObjectReader& fields) {
   const std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   const std::string content = fields.String("content", kMaxAffixBytes);
   return [pattern, content](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
@@ -141,7 +142,7 @@ DecodeStep MakeReplaceDecoder(ObjectReader& fields) {
   };
 }
 
-DecodeStep MakeDecodeStep(const std::string& type, ObjectReader& fields) {
+DecodeTransform MakeDecodeTransform(const std::string& type, ObjectReader& fields) {
   if (type == "ByteLevel") return DecodeByteLevel;
   if (type == "Metaspace") return MakeMetaspaceDecoder(fields);
   if (type == "WordPiece") return MakeWordPieceDecoder(fields);
@@ -160,10 +161,10 @@ absl::StatusOr<Decoder> Decoder::Parse(const nlohmann::json* object) {
   absl::Status status;
   Decoder decoder;
   decoder.spaces_ = object == nullptr;
-  VisitSteps(
+  VisitMembers(
       object, "decoder", "decoders",
       [&](const std::string& type, ObjectReader& fields) {
-        decoder.steps_.push_back(MakeDecodeStep(type, fields));
+        decoder.transforms_.push_back(MakeDecodeTransform(type, fields));
       },
       &status);
   if (!status.ok()) return status;
@@ -171,7 +172,7 @@ absl::StatusOr<Decoder> Decoder::Parse(const nlohmann::json* object) {
 }
 
 std::string Decoder::Apply(std::vector<std::string> tokens, bool keep_bytes) const {
-  for (const DecodeStep& step : steps_) step(&tokens, keep_bytes);
+  for (const DecodeTransform& transform : transforms_) transform(&tokens, keep_bytes);
   return absl::StrJoin(tokens, spaces_ ? " " : "");
 }
 

@@ -10,20 +10,22 @@
 
 namespace sluice::tokenize {
 
-// ByteLevel, Metaspace, WordPiece, BPEDecoder, ByteFallback, Fuse, Strip, Replace and Sequences of them.
+// Supports ByteLevel, Metaspace, WordPiece, BPEDecoder, ByteFallback, Fuse, Strip, Replace and
+// Sequences of these.
 class Decoder {
  public:
-  // As Normalizer::Parse; without one, tokens are joined by spaces.
+  // Works as Normalizer::Parse. If there is no decoder, tokens are joined by spaces.
   static absl::StatusOr<Decoder> Parse(const nlohmann::json* object);
 
-  // The texts of tokens to one text. Bytes that are no UTF-8 become U+FFFD, or stay where `keep_bytes`.
+  // Joins the texts of tokens to one text. Bytes that are not UTF-8 become U+FFFD, or stay if
+  // `keep_bytes`.
   std::string Apply(std::vector<std::string> tokens, bool keep_bytes) const;
 
  private:
-  using Step = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
+  using Transform = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
 
   bool spaces_ = false;
-  std::vector<Step> steps_;
+  std::vector<Transform> transforms_;
 };
 
 }  // namespace sluice::tokenize

@@ -24,7 +24,7 @@ struct Parts {
   AddedTokens added;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<const SubwordModel> model;
-  Frame frame;
+  PostProcessor post_processor;
   Decoder decoder;
 };
 
@@ -33,7 +33,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   explicit HuggingFaceTokenizer(Parts parts) : parts_(std::move(parts)) {}
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
-    std::vector<int32_t> ids = parts_.frame.prefix;
+    std::vector<int32_t> ids = parts_.post_processor.prefix;
     const std::string valid = ToValidUtf8(text);
     for (const AddedTokens::Part& part : parts_.added.FindRaw(valid)) {
       if (part.id != kNoToken) {
@@ -43,7 +43,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
       const bool first = part.text.data() == valid.data();
       SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, first, &ids));
     }
-    ids.insert(ids.end(), parts_.frame.suffix.begin(), parts_.frame.suffix.end());
+    ids.insert(ids.end(), parts_.post_processor.suffix.begin(), parts_.post_processor.suffix.end());
     return ids;
   }
 
@@ -108,14 +108,14 @@ int32_t IdOf(const Parts& parts, const std::string& token) {
   return added != kNoToken ? added : parts.model->vocabulary().IdOf(token);
 }
 
-// What is special by the files beside it is looked for and left out as if this file said so.
+// Treats the tokens that are special in other files as if this file said so.
 void AddSpecials(const SpecialTokens& specials, Parts* parts) {
   for (const std::string& token : specials.all) {
     const int32_t id = IdOf(*parts, token);
     if (id != kNoToken && parts->added.Get(id) == nullptr) parts->added.AddSpecial(id, token);
   }
-  if (specials.add_bos) parts->frame.SetBos(IdOf(*parts, specials.bos), *specials.add_bos);
-  if (specials.add_eos) parts->frame.SetEos(IdOf(*parts, specials.eos), *specials.add_eos);
+  if (specials.add_bos) parts->post_processor.SetBos(IdOf(*parts, specials.bos), *specials.add_bos);
+  if (specials.add_eos) parts->post_processor.SetEos(IdOf(*parts, specials.eos), *specials.add_eos);
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_vi
        &status);
   Take(PreTokenizer::Parse(FieldOf(document, "pre_tokenizer")), &parts.pre_tokenizer, &status);
   Take(ParseSubwordModel(FieldOf(document, "model")), &parts.model, &status);
-  Take(ParseFrame(FieldOf(document, "post_processor")), &parts.frame, &status);
+  Take(ParsePostProcessor(FieldOf(document, "post_processor")), &parts.post_processor, &status);
   Take(Decoder::Parse(FieldOf(document, "decoder")), &parts.decoder, &status);
   if (!status.ok()) return status;
   AddSpecials(specials, &parts);

@@ -1,4 +1,4 @@
-// Tokenizers as Hugging Face's library `tokenizers` saves them.
+// Tokenizers in the format of Hugging Face's library `tokenizers`.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace sluice::tokenize {
 
-// `text` is a tokenizer.json. Its truncation and padding are not looked at. What it has that is not
-// supported is InvalidArgument that names it; so is whatever is wrong with it.
+// Makes a tokenizer of `text`, a tokenizer.json. Its truncation and padding are ignored. Returns
+// InvalidArgument that names the unsupported or wrong part.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_view text,
                                                                   const SpecialTokens& specials);
 

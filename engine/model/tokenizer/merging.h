@@ -11,18 +11,18 @@ namespace sluice::tokenize {
 struct Symbol {
   int32_t id = 0;
   uint32_t begin = 0;  // bytes of the piece
-  uint32_t bytes = 0;  // 0: merged into the one before it
+  uint32_t bytes = 0;  // 0 if merged into the one before it
   int32_t previous = -1;
   int32_t next = -1;
 };
 
 struct Merge {
-  double cost = 0;  // the lowest first, of equal ones the leftmost
-  int32_t id = 0;   // of what comes out
+  double cost = 0;  // the lowest merges first, of equal ones the leftmost
+  int32_t id = 0;   // of the merged symbol
 };
 
-// `find(left, right)` says whether the two symbols may merge. With a queue of candidates, of which those
-// that an earlier merge has made void are dropped when their turn comes: O(n log n).
+// `find(left, right)` returns the merge of two symbols, if any. Takes O(n log n) with a queue of
+// candidates. A candidate that an earlier merge has invalidated is dropped when its turn comes.
 template <typename Find>
 class MergeLoop {
  public:

@@ -13,11 +13,11 @@
 namespace sluice::tokenize {
 namespace {
 
-using NormalizeStep = std::function<absl::StatusOr<std::string>(std::string_view text)>;
+using NormalizeTransform = std::function<absl::StatusOr<std::string>(std::string_view text)>;
 
 constexpr size_t kMaxCharsmapBytes = size_t{8} << 20;
 
-NormalizeStep MakeForm(NormalForm form) {
+NormalizeTransform MakeForm(NormalForm form) {
   return [form](std::string_view text) { return Normalize(text, form); };
 }
 
@@ -46,7 +46,7 @@ std::string_view Trimmed(std::string_view text, bool left, bool right) {
   return text.substr(begin, end - begin);
 }
 
-NormalizeStep MakeReplace(ObjectReader& fields) {
+NormalizeTransform MakeReplace(ObjectReader& fields) {
   std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   std::string content = fields.String("content", kMaxAffixBytes);
   return [pattern, content](std::string_view text) -> absl::StatusOr<std::string> {
@@ -55,7 +55,7 @@ NormalizeStep MakeReplace(ObjectReader& fields) {
   };
 }
 
-NormalizeStep MakePrecompiled(ObjectReader& fields) {
+NormalizeTransform MakePrecompiled(ObjectReader& fields) {
   std::string blob;
   if (!absl::Base64Unescape(fields.String("precompiled_charsmap", kMaxCharsmapBytes), &blob)) {
     fields.Fail("precompiled_charsmap", "is not base64");
@@ -91,7 +91,7 @@ struct Bert {
   }
 };
 
-NormalizeStep MakeBert(ObjectReader& fields) {
+NormalizeTransform MakeBert(ObjectReader& fields) {
   Bert bert{};
   bert.clean_text = fields.Boolean("clean_text", true);
   bert.ideographs = fields.Boolean("handle_chinese_chars", true);
@@ -100,7 +100,7 @@ NormalizeStep MakeBert(ObjectReader& fields) {
   return [bert](std::string_view text) { return bert.Apply(text); };
 }
 
-NormalizeStep MakePrepend(ObjectReader& fields) {
+NormalizeTransform MakePrepend(ObjectReader& fields) {
   const std::string prefix = fields.String("prepend", kMaxAffixBytes);
   return [prefix](std::string_view text) {
     return text.empty() ? std::string()
@@ -108,13 +108,13 @@ NormalizeStep MakePrepend(ObjectReader& fields) {
   };
 }
 
-NormalizeStep MakeStrip(ObjectReader& fields) {
+NormalizeTransform MakeStrip(ObjectReader& fields) {
   const bool left = fields.Boolean("strip_left", true);
   const bool right = fields.Boolean("strip_right", true);
   return [left, right](std::string_view text) { return std::string(Trimmed(text, left, right)); };
 }
 
-NormalizeStep MakeNormalizeStep(const std::string& type, ObjectReader& fields) {
+NormalizeTransform MakeNormalizeTransform(const std::string& type, ObjectReader& fields) {
   if (type == "NFC") return MakeForm(NormalForm::kC);
   if (type == "NFD") return MakeForm(NormalForm::kD);
   if (type == "NFKC") return MakeForm(NormalForm::kKC);
@@ -135,10 +135,10 @@ NormalizeStep MakeNormalizeStep(const std::string& type, ObjectReader& fields) {
 absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
   absl::Status status;
   Normalizer normalizer;
-  VisitSteps(
+  VisitMembers(
       object, "normalizer", "normalizers",
       [&](const std::string& type, ObjectReader& fields) {
-        normalizer.steps_.push_back(MakeNormalizeStep(type, fields));
+        normalizer.transforms_.push_back(MakeNormalizeTransform(type, fields));
       },
       &status);
   if (!status.ok()) return status;
@@ -147,8 +147,8 @@ absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
 
 absl::StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
   std::string normal(text);
-  for (const NormalizeStep& step : steps_) {
-    SLUICE_ASSIGN_OR_RETURN(normal, step(normal));
+  for (const NormalizeTransform& transform : transforms_) {
+    SLUICE_ASSIGN_OR_RETURN(normal, transform(normal));
   }
   return normal;
 }

@@ -11,20 +11,20 @@
 
 namespace sluice::tokenize {
 
-// NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer, Precompiled
-// and Sequences of them. Takes and gives UTF-8.
+// Supports NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer,
+// Precompiled and Sequences of these. Takes and returns UTF-8.
 class Normalizer {
  public:
-  // `object` may be nullptr: nothing is changed. Errors name the field; so does the refusal of another
-  // type.
+  // Makes a normalizer that changes nothing if `object` is nullptr. Errors, such as an unsupported
+  // type, name the field.
   static absl::StatusOr<Normalizer> Parse(const nlohmann::json* object);
 
   absl::StatusOr<std::string> Apply(std::string_view text) const;
 
  private:
-  using Step = std::function<absl::StatusOr<std::string>(std::string_view text)>;
+  using Transform = std::function<absl::StatusOr<std::string>(std::string_view text)>;
 
-  std::vector<Step> steps_;
+  std::vector<Transform> transforms_;
 };
 
 }  // namespace sluice::tokenize

@@ -14,7 +14,7 @@ namespace sluice::tokenize {
 namespace {
 
 constexpr size_t kMaxExpressionBytes = 65536;
-// ICU counts in steps of ten thousand backtracking points, about a millisecond each.
+// The unit of ICU is ten thousand backtracking points, about a millisecond.
 constexpr int32_t kMaxMatchSteps = 500;
 constexpr int32_t kMaxStackBytes = 8 << 20;
 
@@ -65,7 +65,7 @@ class ClassPattern final : public Pattern {
   bool (*is_in_class_)(char32_t);
 };
 
-// Turns ascending places in UTF-16 into those in UTF-8.
+// Converts ascending positions in UTF-16 to positions in UTF-8.
 class PlaceInUtf8 {
  public:
   explicit PlaceInUtf8(std::string_view text) : text_(text) {}

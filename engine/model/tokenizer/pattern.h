@@ -1,4 +1,4 @@
-// Where a text matches, and what is made of it.
+// Patterns: the places where a text matches, and splitting or replacing at these.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace sluice::tokenize {
 
-// Bytes of a text.
+// A range of bytes of a text.
 struct Span {
   size_t begin = 0;
   size_t end = 0;
@@ -22,21 +22,22 @@ struct Span {
 class Pattern {
  public:
   virtual ~Pattern() = default;
-  // All of `text`, which is UTF-8, in order: matches, and what lies between them. A match may be
-  // empty. ResourceExhausted where a regular expression takes too long.
+  // Returns spans that cover all of `text`, which is UTF-8, in order: matches, and the spans
+  // between them. A match may be empty. Returns ResourceExhausted if a regular expression takes too
+  // long.
   virtual absl::StatusOr<std::vector<Span>> Find(std::string_view text) const = 0;
 };
 
-// Not empty.
+// Requires that `literal` is not empty.
 std::unique_ptr<const Pattern> MakeLiteralPattern(std::string literal);
-// Each character of the class is a match.
+// Makes a pattern that matches each character of the class by itself.
 std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t point));
-// InvalidArgument for what is no regular expression (of ICU's syntax). The time for one search is
-// limited, so that no text can keep a thread.
+// Returns InvalidArgument if `expression` is no regular expression in the syntax of ICU. The time
+// of one search is limited, so that no text can block a thread.
 absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::string& expression);
 
-// What becomes of the matches when a text is split at them. kContiguous: neighbouring matches are
-// one piece.
+// The treatment of matches when a text is split at them. kContiguous makes neighbouring matches one
+// piece.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 constexpr auto EnumNamesOf(SplitBehavior) {
   using enum SplitBehavior;
@@ -49,7 +50,8 @@ constexpr auto EnumNamesOf(SplitBehavior) {
 std::vector<std::string_view> Split(std::string_view text, const std::vector<Span>& spans,
                                     SplitBehavior behavior);
 
-// Each match by `content`. OutOfRange where the result would be above kMaxTextBytes.
+// Replaces each match by `content`. Returns OutOfRange if the result would be longer than
+// kMaxTextBytes.
 inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
 absl::StatusOr<std::string> Replace(std::string_view text, const std::vector<Span>& spans,
                                     std::string_view content);

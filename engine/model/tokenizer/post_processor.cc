@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxFrame = 256;
 
-// ["text", id]
+// Reads the id of ["text", id].
 int32_t ReadPair(const std::string& key, ObjectReader& fields) {
   const nlohmann::json* pair = fields.Find(key);
   const bool valid = pair != nullptr && pair->is_array() && pair->size() == 2 &&
@@ -22,7 +22,7 @@ int32_t ReadPair(const std::string& key, ObjectReader& fields) {
   return kNoToken;
 }
 
-Frame ReadBert(ObjectReader& fields) {
+PostProcessor ReadBert(ObjectReader& fields) {
   return {{ReadPair("cls", fields)}, {ReadPair("sep", fields)}};
 }
 
@@ -33,12 +33,12 @@ std::vector<int32_t> ReadIds(const std::string& token, ObjectReader& specials) {
   return {wide.begin(), wide.end()};
 }
 
-Frame ReadTemplate(ObjectReader& fields) {
-  Frame frame;
+PostProcessor ReadTemplate(ObjectReader& fields) {
+  PostProcessor post_processor;
   const nlohmann::json* single = fields.Find("single");
   if (single == nullptr || !single->is_array() || single->size() > kMaxFrame) {
     fields.Fail("single", absl::StrCat("is not a list of at most ", kMaxFrame));
-    return frame;
+    return post_processor;
   }
   ObjectReader specials = fields.Object("special_tokens");
   int texts = 0;
@@ -50,27 +50,27 @@ Frame ReadTemplate(ObjectReader& fields) {
       const std::string id = part["SpecialToken"].value("id", nlohmann::json()).is_string()
                                  ? part["SpecialToken"]["id"].get<std::string>()
                                  : std::string();
-      std::vector<int32_t>& side = texts == 0 ? frame.prefix : frame.suffix;
+      std::vector<int32_t>& side = texts == 0 ? post_processor.prefix : post_processor.suffix;
       for (const int32_t token : ReadIds(id, specials)) side.push_back(token);
     } else {
       fields.Fail("single", "has a part that is neither Sequence nor SpecialToken");
     }
   }
   if (texts != 1) fields.Fail("single", absl::StrCat("has the text ", texts, " times"));
-  return frame;
+  return post_processor;
 }
 
-Frame Read(const std::string& type, ObjectReader& fields) {
+PostProcessor Read(const std::string& type, ObjectReader& fields) {
   if (type == "TemplateProcessing") return ReadTemplate(fields);
   if (type == "BertProcessing" || type == "RobertaProcessing") return ReadBert(fields);
-  if (type == "ByteLevel") return {};  // only what it says of places in the text
+  if (type == "ByteLevel") return {};  // it only changes offsets in the text
   fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
   return {};
 }
 
 }  // namespace
 
-void Frame::SetBos(int32_t bos, bool wanted) {
+void PostProcessor::SetBos(int32_t bos, bool wanted) {
   const bool has = !prefix.empty() && prefix.front() == bos;
   if (bos == kNoToken || has == wanted) return;
   if (wanted) {
@@ -80,7 +80,7 @@ void Frame::SetBos(int32_t bos, bool wanted) {
   }
 }
 
-void Frame::SetEos(int32_t eos, bool wanted) {
+void PostProcessor::SetEos(int32_t eos, bool wanted) {
   const bool has = !suffix.empty() && suffix.back() == eos;
   if (eos == kNoToken || has == wanted) return;
   if (wanted) {
@@ -90,19 +90,21 @@ void Frame::SetEos(int32_t eos, bool wanted) {
   }
 }
 
-absl::StatusOr<Frame> ParseFrame(const nlohmann::json* object) {
+absl::StatusOr<PostProcessor> ParsePostProcessor(const nlohmann::json* object) {
   absl::Status status;
-  Frame frame;
-  VisitSteps(
+  PostProcessor post_processor;
+  VisitMembers(
       object, "post_processor", "processors",
       [&](const std::string& type, ObjectReader& fields) {
-        const Frame outer = Read(type, fields);
-        frame.prefix.insert(frame.prefix.begin(), outer.prefix.begin(), outer.prefix.end());
-        frame.suffix.insert(frame.suffix.end(), outer.suffix.begin(), outer.suffix.end());
+        const PostProcessor outer = Read(type, fields);
+        post_processor.prefix.insert(post_processor.prefix.begin(), outer.prefix.begin(),
+                                     outer.prefix.end());
+        post_processor.suffix.insert(post_processor.suffix.end(), outer.suffix.begin(),
+                                     outer.suffix.end());
       },
       &status);
   if (!status.ok()) return status;
-  return frame;
+  return post_processor;
 }
 
 }  // namespace sluice::tokenize

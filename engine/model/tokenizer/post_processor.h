@@ -1,4 +1,4 @@
-// The tokens that are put around a text.
+// The tokens to put around a text.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,26 @@
 
 namespace sluice::tokenize {
 
-struct Frame {
+struct PostProcessor {
   std::vector<int32_t> prefix;
   std::vector<int32_t> suffix;
 
-  // Has `bos` first, or not, and `eos` last, or not; kNoToken: there is none.
+  // These put `bos` first and `eos` last, or remove them. A token of kNoToken is ignored.
   void SetBos(int32_t bos, bool wanted);
   void SetEos(int32_t eos, bool wanted);
 };
 
-// What the `post_processor` of a tokenizer.json puts around one text: TemplateProcessing, BertProcessing,
-// RobertaProcessing, ByteLevel (nothing) and Sequences of them. nullptr: nothing. Errors name the field;
-// so does the refusal of another type.
-absl::StatusOr<Frame> ParseFrame(const nlohmann::json* object);
+// Reads the `post_processor` of a tokenizer.json for one text: TemplateProcessing, BertProcessing,
+// RobertaProcessing, ByteLevel (which adds no tokens) and Sequences of these. nullptr adds no
+// tokens. Errors, such as an unsupported type, name the field.
+absl::StatusOr<PostProcessor> ParsePostProcessor(const nlohmann::json* object);
 
-// What files beside the tokenizer's say: tokenizer_config.json, special_tokens_map.json.
+// The special tokens according to the files beside the tokenizer's: tokenizer_config.json and
+// special_tokens_map.json.
 struct SpecialTokens {
-  std::string bos, eos;  // empty: none
+  std::string bos, eos;  // empty if not named
   std::optional<bool> add_bos, add_eos;
-  std::vector<std::string> all;  // that decode to nothing
+  std::vector<std::string> all;  // all tokens that decode to nothing
   std::string tokenizer_class;
 };
 

@@ -14,9 +14,9 @@
 namespace sluice::tokenize {
 namespace {
 
-using SplitStep = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
+using SplitTransform = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
 
-// Words of GPT-2, each with the space before it.
+// The words of GPT-2, each with the space before it.
 constexpr char kByteLevelWords[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr char kWords[] = R"(\w+|[^\w\s]+)";
@@ -46,7 +46,7 @@ SplitBehavior ReadBehavior(ObjectReader& fields) {
   return fields.Enum<SplitBehavior>("behavior");
 }
 
-SplitStep MakeByteLevel(ObjectReader& fields) {
+SplitTransform MakeByteLevel(ObjectReader& fields) {
   const bool prefix = fields.Boolean("add_prefix_space", true);
   const bool words = fields.Boolean("use_regex", true);
   const Cut cut{Builtin(kByteLevelWords)};
@@ -80,7 +80,7 @@ Prepend ReadPrepend(ObjectReader& fields) {
   return fields.Boolean("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
 }
 
-SplitStep MakeMetaspace(ObjectReader& fields) {
+SplitTransform MakeMetaspace(ObjectReader& fields) {
   const std::string mark = fields.String("replacement", 4, "\xE2\x96\x81");
   const Prepend prepend = ReadPrepend(fields);
   const bool split = fields.Boolean("split", true);
@@ -99,20 +99,20 @@ SplitStep MakeMetaspace(ObjectReader& fields) {
   };
 }
 
-SplitStep MakeSplit(ObjectReader& fields) {
+SplitTransform MakeSplit(ObjectReader& fields) {
   Cut cut{ReadPattern("pattern", fields)};
   cut.behavior = ReadBehavior(fields);
   cut.invert = fields.Boolean("invert", false);
   return cut;
 }
 
-SplitStep MakeDigits(ObjectReader& fields) {
+SplitTransform MakeDigits(ObjectReader& fields) {
   const bool individual = fields.Boolean("individual_digits", false);
   return Cut{MakeClassPattern(IsNumeric),
              individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
 }
 
-SplitStep MakeBert() {
+SplitTransform MakeBert() {
   const Cut words{MakeClassPattern(IsSpace), SplitBehavior::kRemoved};
   const Cut marks{MakeClassPattern(IsPunctuation)};
   return [=](const Piece& piece, std::vector<Piece>* out) {
@@ -123,23 +123,24 @@ SplitStep MakeBert() {
   };
 }
 
-void MakeSplitSteps(const std::string& type, ObjectReader& fields, std::vector<SplitStep>* steps) {
+void MakeSplitTransforms(const std::string& type, ObjectReader& fields,
+                         std::vector<SplitTransform>* transforms) {
   if (type == "ByteLevel") {
-    steps->push_back(MakeByteLevel(fields));
+    transforms->push_back(MakeByteLevel(fields));
   } else if (type == "Metaspace") {
-    steps->push_back(MakeMetaspace(fields));
+    transforms->push_back(MakeMetaspace(fields));
   } else if (type == "Whitespace") {
-    steps->push_back(Cut{Builtin(kWords), SplitBehavior::kRemoved, /*invert=*/true});
+    transforms->push_back(Cut{Builtin(kWords), SplitBehavior::kRemoved, /*invert=*/true});
   } else if (type == "WhitespaceSplit") {
-    steps->push_back(Cut{MakeClassPattern(IsSpace), SplitBehavior::kRemoved});
+    transforms->push_back(Cut{MakeClassPattern(IsSpace), SplitBehavior::kRemoved});
   } else if (type == "BertPreTokenizer") {
-    steps->push_back(MakeBert());
+    transforms->push_back(MakeBert());
   } else if (type == "Split") {
-    steps->push_back(MakeSplit(fields));
+    transforms->push_back(MakeSplit(fields));
   } else if (type == "Punctuation") {
-    steps->push_back(Cut{MakeClassPattern(IsPunctuation), ReadBehavior(fields)});
+    transforms->push_back(Cut{MakeClassPattern(IsPunctuation), ReadBehavior(fields)});
   } else if (type == "Digits") {
-    steps->push_back(MakeDigits(fields));
+    transforms->push_back(MakeDigits(fields));
   } else {
     fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
   }
@@ -150,10 +151,10 @@ void MakeSplitSteps(const std::string& type, ObjectReader& fields, std::vector<S
 absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
   absl::Status status;
   PreTokenizer pre_tokenizer;
-  VisitSteps(
+  VisitMembers(
       object, "pre_tokenizer", "pretokenizers",
       [&](const std::string& type, ObjectReader& fields) {
-        MakeSplitSteps(type, fields, &pre_tokenizer.steps_);
+        MakeSplitTransforms(type, fields, &pre_tokenizer.transforms_);
       },
       &status);
   if (!status.ok()) return status;
@@ -161,10 +162,10 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
 }
 
 absl::Status PreTokenizer::Apply(std::vector<Piece>* pieces) const {
-  for (const SplitStep& step : steps_) {
+  for (const SplitTransform& transform : transforms_) {
     std::vector<Piece> next;
     for (const Piece& piece : *pieces) {
-      SLUICE_RETURN_IF_ERROR(step(piece, &next));
+      SLUICE_RETURN_IF_ERROR(transform(piece, &next));
     }
     *pieces = std::move(next);
   }

@@ -11,26 +11,26 @@
 
 namespace sluice::tokenize {
 
-// A part of a text that is encoded by itself.
+// A part of a text that is encoded separately.
 struct Piece {
   std::string text;    // UTF-8
-  bool first = false;  // with it the text begins
+  bool first = false;  // whether it begins the text
 };
 
-// ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Punctuation, Digits and
-// Sequences of them.
+// Supports ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Punctuation,
+// Digits and Sequences of these.
 class PreTokenizer {
  public:
-  // As Normalizer::Parse.
+  // Works as Normalizer::Parse.
   static absl::StatusOr<PreTokenizer> Parse(const nlohmann::json* object);
 
   absl::Status Apply(std::vector<Piece>* pieces) const;
 
  private:
-  // One piece to many.
-  using Step = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
+  // Splits one piece into many.
+  using Transform = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
 
-  std::vector<Step> steps_;
+  std::vector<Transform> transforms_;
 };
 
 }  // namespace sluice::tokenize

@@ -37,7 +37,7 @@ class ScoredBpe final : public SubwordModel {
   const Vocabulary& vocabulary() const override { return pieces_.vocabulary; }
 
  private:
-  // Symbols that never merge have ids below kNoToken.
+  // A symbol that never merges has an id below kNoToken.
   static constexpr int32_t kFrozen = -2;
   static int32_t IdOf(const Symbol& symbol) {
     return symbol.id <= kFrozen ? kFrozen - symbol.id : symbol.id;

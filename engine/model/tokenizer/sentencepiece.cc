@@ -20,7 +20,7 @@ using Type = SentencePieceFile::Type;
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581 stands for a space
 
-// What SentencePiece does to a text before it is segmented.
+// Normalizes a text as SentencePiece does before segmentation.
 class SpaceNormalizer {
  public:
   explicit SpaceNormalizer(const SentencePieceFile& file)
@@ -53,7 +53,7 @@ class SpaceNormalizer {
   }
 
  private:
-  // What the beginning of `text` becomes.
+  // Returns the replacement of the beginning of `text`.
   Charsmap::Match First(std::string_view text) const {
     if (const size_t bytes = verbatim_.Longest(text).bytes; bytes > 0) {
       return {bytes, text.substr(0, bytes)};
@@ -66,7 +66,7 @@ class SpaceNormalizer {
     return {at, text.substr(0, at)};
   }
 
-  // Says whether what is there then ends with a space.
+  // Appends `fresh` and returns whether `out` then ends with a space.
   bool Append(std::string_view fresh, bool after_space, std::string* out) const {
     while (after_space && fresh.starts_with(' ')) fresh.remove_prefix(1);
     if (fresh.empty()) return after_space;
@@ -89,19 +89,19 @@ class SpaceNormalizer {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(SentencePieceFile file, std::unique_ptr<const SubwordModel> model,
-                         Frame frame)
+                         PostProcessor post_processor)
       : file_(std::move(file)),
         normalizer_(file_),
         model_(std::move(model)),
-        frame_(std::move(frame)) {}
+        post_processor_(std::move(post_processor)) {}
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
-    std::vector<int32_t> ids = frame_.prefix;
+    std::vector<int32_t> ids = post_processor_.prefix;
     const std::string normal = normalizer_.Apply(ToValidUtf8(text));
     if (!normal.empty()) {
       SLUICE_RETURN_IF_ERROR(model_->Encode(normal, &ids));
     }
-    ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
+    ids.insert(ids.end(), post_processor_.suffix.begin(), post_processor_.suffix.end());
     return ids;
   }
 
@@ -117,7 +117,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string Join(std::span<const int32_t> ids, bool keep_bytes) const {
     std::string text;
     std::string bytes;
-    bool begins = true;  // spaces here are those that encoding put there
+    bool begins = true;  // spaces here were added by the encoding
     bool space_dropped = false;
     for (const int32_t id : ids) {
       if (!model_->vocabulary().Has(id)) continue;
@@ -147,7 +147,8 @@ class SentencePieceTokenizer final : public Tokenizer {
                                {{absl::string_view(kSpace.data(), kSpace.size()), " "}});
   }
 
-  // Bytes in a row: characters where they are some, U+FFFD for each other byte.
+  // Appends consecutive bytes to `text` as characters, and each other byte as U+FFFD unless
+  // `keep_bytes`.
   static void AppendBytes(bool keep_bytes, std::string* bytes, std::string* text) {
     for (size_t at = 0; at < bytes->size();) {
       size_t next = at;
@@ -163,7 +164,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceFile file_;
   SpaceNormalizer normalizer_;
   std::unique_ptr<const SubwordModel> model_;
-  Frame frame_;
+  PostProcessor post_processor_;
 };
 
 std::vector<bool> OfTypes(const SentencePieceFile& file, std::initializer_list<Type> types) {
@@ -188,7 +189,7 @@ std::unique_ptr<const SubwordModel> MakeBpe(const SentencePieceFile& file) {
   return MakeScoredBpe(std::move(pieces));
 }
 
-// A user's piece is worth so much that it is always taken.
+// The score of a user-defined piece is so high that it is always taken.
 std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& file) {
   UnigramPieces pieces;
   pieces.vocabulary = file.vocabulary;
@@ -215,16 +216,16 @@ std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& fi
   return MakeUnigram(std::move(pieces));
 }
 
-Frame FrameOf(const SentencePieceFile& file, const SpecialTokens& specials) {
+PostProcessor PostProcessorOf(const SentencePieceFile& file, const SpecialTokens& specials) {
   const auto is = [&](const char* name) {
     return specials.tokenizer_class.find(name) != std::string::npos;
   };
-  Frame frame;
-  frame.SetBos(file.vocabulary.IdOf(specials.bos.empty() ? file.bos : specials.bos),
-               specials.add_bos.value_or(is("Llama") || is("Gemma")));
-  frame.SetEos(file.vocabulary.IdOf(specials.eos.empty() ? file.eos : specials.eos),
-               specials.add_eos.value_or(is("T5")));
-  return frame;
+  PostProcessor post_processor;
+  post_processor.SetBos(file.vocabulary.IdOf(specials.bos.empty() ? file.bos : specials.bos),
+                        specials.add_bos.value_or(is("Llama") || is("Gemma")));
+  post_processor.SetEos(file.vocabulary.IdOf(specials.eos.empty() ? file.eos : specials.eos),
+                        specials.add_eos.value_or(is("T5")));
+  return post_processor;
 }
 
 }  // namespace
@@ -237,11 +238,11 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseSentencePiece(std::string_
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is no byte"));
     }
   }
-  Frame frame = FrameOf(file, specials);
+  PostProcessor post_processor = PostProcessorOf(file, specials);
   std::unique_ptr<const SubwordModel> model =
       file.model == SentencePieceFile::Model::kBpe ? MakeBpe(file) : MakeUnigramModel(file);
   return std::make_unique<SentencePieceTokenizer>(std::move(file), std::move(model),
-                                                  std::move(frame));
+                                                  std::move(post_processor));
 }
 
 }  // namespace sluice::tokenize

@@ -1,4 +1,4 @@
-// Tokenizers as Google's SentencePiece saves them.
+// Tokenizers in the format of Google's SentencePiece.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace sluice::tokenize {
 
-// `bytes` is a tokenizer.model (the message ModelProto) of the type unigram or bpe. Control pieces in a
-// text are text, as SentencePiece has it. Errors name what is wrong or not supported. bos is put first
-// and eos last where `specials` say so; where they do not, bos is by Llama's and Gemma's classes, and eos
-// by T5's.
+// Makes a tokenizer of `bytes`, a tokenizer.model (the message ModelProto) of the type unigram or
+// bpe. Control pieces in a text are treated as text, as SentencePiece does. Errors name what is
+// wrong or not supported. `specials` may say whether bos comes first and eos last; otherwise bos
+// does in Llama's and Gemma's classes, and eos in T5's.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseSentencePiece(std::string_view bytes,
                                                                     const SpecialTokens& specials);
 

@@ -1,4 +1,4 @@
-// What a tokenizer.model holds.
+// The content of a tokenizer.model.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 namespace sluice::tokenize {
 namespace {
 
-// All steps of one part together, so that no file makes encoding arbitrarily slow.
-constexpr int kMaxSteps = 64;
+// The bound on all members of one part together, so that no file makes encoding arbitrarily slow.
+constexpr int kMaxMembers = 64;
 constexpr size_t kMaxPatternBytes = 65536;
 
 using Visit = std::function<void(const std::string& type, ObjectReader& fields)>;
@@ -28,8 +28,8 @@ class Visitor {
     const std::string type = fields.String("type", kMaxTypeBytes);
     if (type == "Sequence") {
       WalkList(fields);
-    } else if (++steps_ > kMaxSteps) {
-      fields.Fail("type", absl::StrCat("is one of more than ", kMaxSteps, " steps"));
+    } else if (++members_ > kMaxMembers) {
+      fields.Fail("type", absl::StrCat("is one of more than ", kMaxMembers, " steps"));
     } else if (status_->ok()) {
       (*visit_)(type, fields);
     }
@@ -50,13 +50,13 @@ class Visitor {
   const char* list_key_;
   const Visit* visit_;
   absl::Status* status_;
-  int steps_ = 0;
+  int members_ = 0;
 };
 
 }  // namespace
 
-void VisitSteps(const nlohmann::json* object, const std::string& path, const char* list_key,
-                const Visit& visit, absl::Status* status) {
+void VisitMembers(const nlohmann::json* object, const std::string& path, const char* list_key,
+                  const Visit& visit, absl::Status* status) {
   if (object != nullptr) Visitor(list_key, &visit, status).Walk(*object, path);
 }
 

@@ -1,4 +1,4 @@
-// What the parts of a tokenizer.json have in common: objects that name their type.
+// Helpers for the parts of a tokenizer.json, which are objects that name their type.
 #pragma once
 
 #include <functional>
@@ -12,18 +12,19 @@
 
 namespace sluice::tokenize {
 
-// The name of a kind of part.
+// The longest name of a type.
 inline constexpr size_t kMaxTypeBytes = 64;
-// A text in a file that is put into texts.
+// The longest text of a file that is inserted into texts.
 inline constexpr size_t kMaxAffixBytes = 1024;
 
-// Calls `visit` with the type and the fields of `object`, or, where that is a Sequence, of each step
-// in its list `list_key`, in order. null: no call. Errors go to `status`, and name `path`.
-void VisitSteps(const nlohmann::json* object, const std::string& path, const char* list_key,
-                const std::function<void(const std::string& type, ObjectReader& fields)>& visit,
-                absl::Status* status);
+// Calls `visit` with the type and the fields of `object`; if it is a Sequence, with those of each
+// member of its list `list_key`, in order. Does nothing for null. Errors go to `status`, and name
+// `path`.
+void VisitMembers(const nlohmann::json* object, const std::string& path, const char* list_key,
+                  const std::function<void(const std::string& type, ObjectReader& fields)>& visit,
+                  absl::Status* status);
 
-// `{"String": ...}` or `{"Regex": ...}` at `key`; nullptr after an error.
+// Reads `{"String": ...}` or `{"Regex": ...}` at `key`; returns nullptr after an error.
 std::shared_ptr<const Pattern> ReadPattern(const std::string& key, ObjectReader& fields);
 
 }  // namespace sluice::tokenize

@@ -7,7 +7,7 @@
 namespace sluice::tokenize {
 namespace {
 
-// Files of old have no type: a list of pieces is Unigram's, merges are BPE's.
+// Old files have no type: a list of pieces means Unigram, merges mean BPE.
 std::string TypeOf(ObjectReader& fields) {
   if (fields.Has("type")) return fields.String("type", kMaxTypeBytes);
   if (fields.Has("merges")) return "BPE";

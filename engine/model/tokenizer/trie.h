@@ -1,4 +1,4 @@
-// Texts by their common beginnings.
+// A map of texts, found by common prefixes.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace sluice::tokenize {
 
 class Trie {
  public:
-  // The last value that is given for a text stays.
+  // Adds a text. The last value that is given for it stays.
   void Add(std::string_view text, int32_t value) {
     uint32_t node = 0;
     for (const char byte : text) {
@@ -36,7 +36,7 @@ class Trie {
   }
 
   struct Match {
-    size_t bytes = 0;  // 0: none
+    size_t bytes = 0;  // 0 if none
     int32_t value = kNone;
   };
   Match Longest(std::string_view text) const {

@@ -28,7 +28,7 @@ class Unigram final : public SubwordModel {
     for (size_t end = piece.size(); end > 0; end = best[end].begin) {
       const Node& node = best[end];
       const bool unknown = node.id == kNoToken || node.id == pieces_.unknown;
-      if (unknown && after_unknown) {  // one run of what is unknown
+      if (unknown && after_unknown) {  // joins one run of unknown characters
         const std::string_view run = parts.back();
         parts.back() = piece.substr(node.begin, end - node.begin + run.size());
       } else {

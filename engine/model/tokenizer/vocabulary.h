@@ -18,23 +18,23 @@ inline constexpr size_t kMaxTokenBytes = 65535;
 
 class Vocabulary {
  public:
-  // `{"text": id, ...}`. Errors begin with `path`.
+  // Reads `{"text": id, ...}`. Errors begin with `path`.
   static absl::StatusOr<Vocabulary> Parse(const nlohmann::json* object, const std::string& path);
 
-  // False where an id or text is there already, or over its limit.
+  // Adds a token. Returns false if the id or text is there already, or over its limit.
   bool Add(std::string text, int32_t id);
 
-  // kNoToken: there is none.
+  // Returns kNoToken if there is no such token.
   int32_t IdOf(std::string_view text) const;
-  // Empty where there is none.
+  // Returns an empty text if there is no such token.
   const std::string& TextOf(int32_t id) const;
   bool Has(int32_t id) const;
-  // One more than the largest id.
+  // Returns one more than the largest id.
   int32_t end() const { return static_cast<int32_t>(texts_.size()); }
   size_t longest_bytes() const { return longest_bytes_; }
 
-  // The tokens <0x00> to <0xFF> that stand for bytes: false, and nothing appended, if one for a byte of
-  // `text` is missing.
+  // Appends the tokens among <0x00> to <0xFF> that stand for the bytes of `text`. Returns false,
+  // and appends nothing, if one of them is missing.
   bool AppendBytes(std::string_view text, std::vector<int32_t>* ids) const;
 
  private:
@@ -44,7 +44,7 @@ class Vocabulary {
   size_t longest_bytes_ = 0;
 };
 
-// `<0x41>` and its like: the byte; -1: another token.
+// Returns the byte that a token such as `<0x41>` stands for, or -1 for any other token.
 int ByteOf(const std::string& token);
 
 }  // namespace sluice::tokenize

@@ -1,4 +1,4 @@
-// The wire format of Protocol Buffers, as far as a tokenizer.model needs it.
+// The part of the wire format of Protocol Buffers that a tokenizer.model needs.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,19 @@
 
 namespace sluice::tokenize {
 
-// One field after the other of a message. Whatever the bytes, it stays within them.
+// Reads the fields of a message in order. It never reads beyond the message, whatever the bytes
+// are.
 class WireReader {
  public:
   explicit WireReader(std::string_view message) : rest_(message) {}
 
-  // False at the end and at bytes that are no field; ok() says which.
+  // Moves to the next field. Returns false at the end and at bytes that are not a field; ok() tells
+  // these apart.
   bool Next();
   bool ok() const { return ok_; }
 
   uint32_t number() const { return number_; }
-  // Of the field: empty, 0 where its type is another.
+  // The value of the field: empty or 0 if the field has another type.
   std::string_view bytes() const { return bytes_; }
   uint64_t integer() const { return integer_; }
   float real() const;

@@ -36,7 +36,7 @@ class WordPiece final : public SubwordModel {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
-  // The bytes of the token that it appends; 0: none begins `rest`.
+  // Appends the longest token that begins `rest` and returns its length, or 0 if there is none.
   size_t AppendLongest(std::string_view rest, bool inside, std::vector<int32_t>* ids) const {
     std::string token = inside ? prefix_ : std::string();
     const size_t before = token.size();

@@ -33,7 +33,7 @@ class LowerToCudaTest : public ::testing::Test {
     lowered_ = *std::move(lowered);
   }
   // Steps that are saved because another one does their work. The head is no step; the tile lists are one.
-  size_t Fused() const { return model_->graph.ops.size() - 1 + 1 - lowered_.steps.size(); }
+  size_t Fused() const { return model_->graph.ops.size() - 1 + 1 - lowered_.ops.size(); }
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<simt::SimtDevice> device_;
