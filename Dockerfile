@@ -7,17 +7,16 @@
 # Compiler, base and packages are those of one day, so that the same commit gives the same files;
 # raise it for Debian's security updates:
 #   --build-arg DEBIAN=bookworm-20250520-slim
-# For an image of the same digest as well: --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), the
-# exporter's option rewrite-timestamp=true, and the same VERSION and REVISION.
+# For an image of the same digest as well: --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct),
+# the exporter's option rewrite-timestamp=true, and the same VERSION and REVISION.
 ARG DEBIAN=bookworm-20250520-slim
 
 FROM debian:${DEBIAN} AS build
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 WORKDIR /src
 COPY tools/packages-build.txt tools/
-# The base's list of sources names, in comments, the archive of its own day, whose signatures have run out.
-# The lists are kept: image_tree.sh downloads by them.
-# hadolint ignore=DL3009
+# The base's list of sources names, in comments, the archive of its own day, whose signatures have
+# run out. The lists are kept: image_tree.sh downloads by them. hadolint ignore=DL3009
 RUN sed -i '/^URIs:/d; s/^# *http/URIs: http/; s/^Suites/Check-Valid-Until: no\n&/' \
       /etc/apt/sources.list.d/debian.sources && \
     grep -q '^URIs: .*/archive/' /etc/apt/sources.list.d/debian.sources && \
@@ -41,7 +40,8 @@ RUN apt-get install -y -qq --no-install-recommends python3-venv && \
     ln -s /cuda/lib/python3*/site-packages/nvidia/cu13 /usr/local/cuda
 ENV PATH=/usr/local/cuda/bin:$PATH CMAKE_PREFIX_PATH=/usr/local/cuda
 COPY . .
-# cuBLASLt is loaded where cuda.dense asks for it; the driver comes with the host's container runtime.
+# cuBLASLt is loaded where cuda.dense asks for it; the driver comes with the host's container
+# runtime.
 RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/cuda --target sluiced sluice && \
     deploy/image_tree.sh build/cuda /tree /usr/local/cuda/lib/libcublasLt.so.13

@@ -13,8 +13,8 @@ struct Advice {
   std::string action;   // what to do about it
 };
 
-// The most rewarding first. Empty: nothing to change. The rules, with their limits, are explained in
-// docs/buckets.md.
+// The most rewarding first. Empty: nothing to change. The rules, with their limits, are explained
+// in docs/buckets.md.
 std::vector<Advice> Advise(const admin::v1::ModelBuckets& model);
 
 // A paragraph, wrapped.

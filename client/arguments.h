@@ -117,8 +117,8 @@ struct Arguments {
   ManageArguments manage;
 };
 
-// InvalidArgument names the flag. The environment gives the defaults of --server: SLUICE_SERVER, and
-// SLUICE_ADMIN for the commands that talk to the admin API; and that of --token: SLUICE_TOKEN.
+// InvalidArgument names the flag. The environment gives the defaults of --server: SLUICE_SERVER,
+// and SLUICE_ADMIN for the commands that talk to the admin API; and that of --token: SLUICE_TOKEN.
 absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv);
 

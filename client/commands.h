@@ -41,8 +41,8 @@ int RunReload(const Arguments& arguments, const Connection& connection, const Co
 int RunFit(const Arguments& arguments, const Console& console);
 int RunVerify(const Arguments& arguments, const Console& console);
 
-// Completes `arguments.request` into `request`: with the prompt on standard input, or the name of the
-// only model, where the flags left these open. Prints what fails; its exit code, or kExitOk.
+// Completes `arguments.request` into `request`: with the prompt on standard input, or the name of
+// the only model, where the flags left these open. Prints what fails; its exit code, or kExitOk.
 int CompleteRequest(const RequestArguments& request_arguments, const Arguments& arguments,
                     const Connection& connection, const Console& console,
                     inference::ModelInferRequest* request);

@@ -14,9 +14,9 @@ struct FitReport {
   size_t lengths = 0;              // that were fitted to
   std::vector<int32_t> fitted;     // capacities in tokens, ascending; the last is max_batch_tokens
   std::vector<int32_t> geometric;  // as many, or one less where rounding makes two equal
-  // Padding efficiency of the batches that cut and fill makes of the lengths in their order, arriving
-  // at random (Poisson, a fixed seed) with `load`, in steps that cost step_us + token_us * bucket
-  // tokens.
+  // Padding efficiency of the batches that cut and fill makes of the lengths in their order,
+  // arriving at random (Poisson, a fixed seed) with `load`, in steps that cost step_us + token_us *
+  // bucket tokens.
   double fitted_efficiency = 0;
   double geometric_efficiency = 0;
 };

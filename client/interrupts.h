@@ -18,8 +18,8 @@ class Interrupts {
   Interrupts();
   ~Interrupts();
 
-  // `call` runs on a thread of this object's, never at the same time as Set: when this returns, what
-  // was set before neither runs nor will. Empty: nothing is set.
+  // `call` runs on a thread of this object's, never at the same time as Set: when this returns,
+  // what was set before neither runs nor will. Empty: nothing is set.
   void Set(std::function<void()> call);
 
  private:

@@ -139,7 +139,8 @@ absl::Status ReadInfer(const RequestFlags& flags, InferArguments* infer) {
   return ReadFlag("--concurrency", kConcurrency, flags.concurrency, &infer->concurrency);
 }
 
-// The same flags with the text that stands without one as --text. InvalidArgument if there are both.
+// The same flags with the text that stands without one as --text. InvalidArgument if there are
+// both.
 absl::StatusOr<RequestFlags> WithPromptAsText(RequestFlags flags) {
   if (!flags.prompt.has_value()) return flags;
   if (flags.text.has_value()) {

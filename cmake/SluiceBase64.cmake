@@ -1,5 +1,5 @@
-# sluice_sha256_base64(TEXT OUT): the SHA-256 of TEXT in base64, as a Content-Security-Policy names what
-# it allows.
+# sluice_sha256_base64(TEXT OUT): the SHA-256 of TEXT in base64, as a Content-Security-Policy names
+# what it allows.
 function(sluice_sha256_base64 text out)
   set(alphabet "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
   string(SHA256 hex "${text}")

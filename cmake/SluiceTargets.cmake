@@ -31,9 +31,9 @@ function(sluice_target_settings target)
   endif()
 endfunction()
 
-# Sources of a target are compiled sixteen at a time: most of the time goes to headers and templates that they
-# share. Names in their unnamed namespaces must then differ, but for those of the further sources given,
-# which are compiled alone.
+# Sources of a target are compiled sixteen at a time: most of the time goes to headers and templates
+# that they share. Names in their unnamed namespaces must then differ, but for those of the further
+# sources given, which are compiled alone.
 function(sluice_unite target)
   if(SLUICE_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
@@ -41,15 +41,16 @@ function(sluice_unite target)
   endif()
 endfunction()
 
-# Has the target's sources read cmake/precompiled/HEADER.h before all else: more than half of the time to
-# compile most of them goes to headers of others. None of our own is in it, whose change would compile
-# everything again, and a source still includes what it uses: clang-tidy reads it without. It is compiled
-# once for all targets with the same further OPTIONS.
+# Has the target's sources read cmake/precompiled/HEADER.h before all else: more than half of the
+# time to compile most of them goes to headers of others. None of our own is in it, whose change
+# would compile everything again, and a source still includes what it uses: clang-tidy reads it
+# without. It is compiled once for all targets with the same further OPTIONS.
 function(sluice_precompile target header)
   if(SLUICE_SANITIZER STREQUAL "fuzzer")
     return()  # few sources, and clang's compiler cache takes other conditions
   endif()
-  # Precompiled, GCC 12's <string> is no system header to it, and it sees overruns there that are none.
+  # Precompiled, GCC 12's <string> is no system header to it, and it sees overruns there that are
+  # none.
   set(options -pthread -Wno-array-bounds -Wno-stringop-overread ${ARGN})
   if(SLUICE_CCACHE)  # its conditions for compilations that read a precompiled header
     list(APPEND options -fpch-preprocess)
@@ -83,8 +84,9 @@ function(sluice_cold target)
   endif()
 endfunction()
 
-# sluice_library(name SOURCES ... [ALONE sources ...] [DEPS public dependencies ...] [PRECOMPILED header] [COLD])
-# COLD: what runs once or waits for others is compiled with -O1, in three quarters of the time of -O2.
+# sluice_library(name SOURCES ... [ALONE sources ...] [DEPS public dependencies ...] [PRECOMPILED
+# header] [COLD]) COLD: what runs once or waits for others is compiled with -O1, in three quarters
+# of the time of -O2.
 function(sluice_library name)
   cmake_parse_arguments(ARG "COLD" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES} ${ARG_ALONE})
@@ -117,10 +119,11 @@ endfunction()
 # All that ctest runs.
 add_custom_target(sluice_tests)
 
-# sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED]): a GoogleTest
-# binary, one test to ctest: a process for each of its tests would take longer than most of them. It tells
-# of them one by one in gtest/NAME.xml of the build folder. Its own code, most of which runs once, is not
-# optimised unless it is OPTIMIZED; what it tests is. Sanitizers slow it down enough as it is.
+# sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED]): a
+# GoogleTest binary, one test to ctest: a process for each of its tests would take longer than most
+# of them. It tells of them one by one in gtest/NAME.xml of the build folder. Its own code, most of
+# which runs once, is not optimised unless it is OPTIMIZED; what it tests is. Sanitizers slow it
+# down enough as it is.
 function(sluice_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
   sluice_executable(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS} GTest::gmock_main)

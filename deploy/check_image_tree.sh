@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that every program and library of an image's tree finds the libraries that it loads within the
-# tree, as its own loader sees them.
+# Checks that every program and library of an image's tree finds the libraries that it loads within
+# the tree, as its own loader sees them.
 set -euo pipefail
 tree=$(realpath "${1:?usage: deploy/check_image_tree.sh TREE}")
 directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the image's whole file tree, without Docker: the two programs, stripped, the Debian packages
-# of tools/packages-runtime.txt with all that they depend on, the configuration, the demo model, a user.
-# The Dockerfile runs this too, so that what the tests try is what the image holds. Nothing else is in
-# it: no shell, no package manager.
+# Builds the image's whole file tree, without Docker: the two programs, stripped, the Debian
+# packages of tools/packages-runtime.txt with all that they depend on, the configuration, the demo
+# model, a user. The Dockerfile runs this too, so that what the tests try is what the image holds.
+# Nothing else is in it: no shell, no package manager.
 #
 # Needs no root. File times are at most SOURCE_DATE_EPOCH (0 by default): same inputs, same tree.
 set -euo pipefail

@@ -1,5 +1,5 @@
-// A draw from a row of logits, on every device: its parameters, the edits of the logits before it, and
-// its result.
+// A draw from a row of logits, on every device: its parameters, the edits of the logits before it,
+// and its result.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 namespace sluice::kernels {
 
 // One draw. Fields at their defaults switch a filter off. Filters apply in this order: temperature,
-// top_k, top_p (of the mass that top_k left), min_p, typical_p; each keeps at least one token, all but
-// the last the most likely one. The draw inverts the cumulative distribution of what is left: in
-// descending order of probability when top_k (< n), top_p or typical_p is on, else in index order.
+// top_k, top_p (of the mass that top_k left), min_p, typical_p; each keeps at least one token, all
+// but the last the most likely one. The draw inverts the cumulative distribution of what is left:
+// in descending order of probability when top_k (< n), top_p or typical_p is on, else in index
+// order.
 //
-// Locally typical sampling (Meister et al. 2022, arXiv 2202.00666): with p the distribution that the
-// other filters left and H its entropy, typical_p keeps the tokens with |log p(i) + H| <= d, for the
-// least d at which they hold this share of the mass.
+// Locally typical sampling (Meister et al. 2022, arXiv 2202.00666): with p the distribution that
+// the other filters left and H its entropy, typical_p keeps the tokens with |log p(i) + H| <= d,
+// for the least d at which they hold this share of the mass.
 struct SampleParams {
   float temperature = 0.0f;  // >= 0; 0: greedy, the other filters are ignored
   int32_t top_k = 0;         // 0: off
@@ -35,9 +36,10 @@ struct TokenBias {
   float bias;  // finite or -inf
 };
 
-// Changes to a row's logits before its token is drawn; views of the caller's, tokens in [0, n). In this
-// order:
-//   repetition: of each token seen, a logit x > 0 becomes x / repetition, else x * repetition (as in
+// Changes to a row's logits before its token is drawn; views of the caller's, tokens in [0, n). In
+// this order:
+//   repetition: of each token seen, a logit x > 0 becomes x / repetition, else x * repetition (as
+//     in
 //               CTRL, arXiv 1909.05858)
 //   presence, frequency: of each token generated c > 0 times, x - presence - c * frequency
 //   bias: x + bias; -inf bans the token

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks and times the CUDA engine on a GPU, within nine minutes; its table is the last that it prints.
+# Checks and times the CUDA engine on a GPU, within nine minutes; its table is the last that it
+# prints.
 set -uo pipefail
 
 usage() {
@@ -30,7 +31,8 @@ cd "$(dirname "$0")/.." || exit 1
 readonly budget=530 # seconds, of nine minutes
 # In the order in which they matter, each with its share of the time.
 readonly targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
-# The Debian packages whose headers and libraries these need, and those that hold the libraries themselves.
+# The Debian packages whose headers and libraries these need, and those that hold the libraries
+# themselves.
 readonly packages=(libabsl-dev libgmock-dev libgtest-dev libicu-dev nlohmann-json3-dev)
 programs='' libraries='' out=loadtest/results rehearse=false pack='' pack_libraries='' architectures=''
 while [ $# -gt 0 ]; do
@@ -59,8 +61,8 @@ record() {
   printf -- '-- %s: %s (%s s)\n' "$1" "$2" "$3"
 }
 
-# part NAME SECONDS FILE COMMAND...: runs a part, its output in FILE of the work folder, for at most so
-# long and never beyond the budget.
+# part NAME SECONDS FILE COMMAND...: runs a part, its output in FILE of the work folder, for at most
+# so long and never beyond the budget.
 part() {
   local name=$1 limit=$2 file=$3 left=$((budget - SECONDS)) start=$SECONDS status
   shift 3
@@ -107,7 +109,8 @@ pack_libraries() {
     tar -czf "$1" -C / --transform 's,^/,,' -P -T - && ls -l "$1"
 }
 
-# pack FILE: the programs of build/cuda with their libraries, but for those of the C and C++ runtimes.
+# pack FILE: the programs of build/cuda with their libraries, but for those of the C and C++
+# runtimes.
 pack() {
   local folder=$work/programs program
   mkdir -p "$folder/lib"

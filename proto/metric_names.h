@@ -60,8 +60,8 @@ inline constexpr Metric kPlanCaptureSeconds{"sluice_plan_capture_seconds",
                                             "Time to prepare a plan."};
 
 // Per bucket that is in the ladder or that there is still a history of. The label bucket is
-// TOKENSxROWS of a packed bucket and ROWSxPOSITIONSp of a padded one. Ratios and cost are absent until
-// the bucket was used.
+// TOKENSxROWS of a packed bucket and ROWSxPOSITIONSp of a padded one. Ratios and cost are absent
+// until the bucket was used.
 inline constexpr Metric kBucketTokens{"sluice_bucket_capacity_tokens", "Tokens that fit."};
 inline constexpr Metric kBucketRows{"sluice_bucket_capacity_rows", "Sequences that fit."};
 inline constexpr Metric kBucketPadding{"sluice_bucket_padding_efficiency",

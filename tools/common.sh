@@ -13,8 +13,9 @@ as_root() {
 }
 
 # apt_get ARGUMENT...: apt-get as root. While another process holds one of apt's or dpkg's locks, it
-# tries again, for SLUICE_APT_WAIT_S seconds at most. (apt's own option DPkg::Lock::Timeout is of no use
-# for the locks of the package lists and of the downloaded archives, at which apt 2.6 fails at once.)
+# tries again, for SLUICE_APT_WAIT_S seconds at most. (apt's own option DPkg::Lock::Timeout is of no
+# use for the locks of the package lists and of the downloaded archives, at which apt 2.6 fails at
+# once.)
 apt_get() {
   local bound=${SLUICE_APT_WAIT_S:-900} began=$SECONDS told=false errors status locked
   as_root true || return 1
@@ -54,7 +55,8 @@ build() {
   mkdir -p build
   log=build/configure-$preset.log
   cmake --preset "$preset" "$@" >"$log" 2>&1 || { cat "$log"; fail "configuring $preset failed"; }
-  # ccache goes by the compiler's list of headers, without a preprocessor's run, and hashes each of them once.
+  # ccache goes by the compiler's list of headers, without a preprocessor's run, and hashes each of
+  # them once.
   CCACHE_DEPEND=1 CCACHE_INODECACHE=1 cmake --build "build/$preset" --parallel "$(nproc)" --target "${targets[@]}" ||
     fail "building $preset failed"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Puts the models of KServe's, KEDA's and the Prometheus operator's resources into VENV/schemas, where
-# tests/deploy looks for them: beside the environment, because cloudcoil brings a pytest plugin along.
-# KServe's are read as text, so the many packages that it depends on are left out.
+# Puts the models of KServe's, KEDA's and the Prometheus operator's resources into VENV/schemas,
+# where tests/deploy looks for them: beside the environment, because cloudcoil brings a pytest
+# plugin along. KServe's are read as text, so the many packages that it depends on are left out.
 set -euo pipefail
 venv=${1:?usage: tools/install_manifest_schemas.sh VENV}
 install() { "$venv/bin/pip" install -q --upgrade --target "$venv/schemas" "$@"; }

@@ -13,9 +13,9 @@
 
 namespace sluice::verify {
 
-// Where an output is farthest from what was expected. The error of a value is
-// |got - want| / max(|want|, root of the mean square of all that was wanted of the output), so that what
-// is near zero among larger values is not judged by itself; infinite for a value that is not finite.
+// Where an output is farthest from what was expected. The error of a value is |got - want| /
+// max(|want|, root of the mean square of all that was wanted of the output), so that what is near
+// zero among larger values is not judged by itself; infinite for a value that is not finite.
 struct Worst {
   std::string name;  // as in the golden
   int32_t layer;     // -1: before the first; the number of layers: behind the last

@@ -27,8 +27,8 @@ struct Golden {
   std::map<std::string, Array> sequence_outputs;  // [n, width]
 };
 
-// Requires of `arrays` input_ids [n, length] and one output at least; input_lengths [n] is optional.
-// InvalidArgument names the array and what is wrong with it.
+// Requires of `arrays` input_ids [n, length] and one output at least; input_lengths [n] is
+// optional. InvalidArgument names the array and what is wrong with it.
 absl::StatusOr<Golden> ParseGolden(std::map<std::string, Array> arrays, const ModelConfig& config);
 
 }  // namespace sluice::verify

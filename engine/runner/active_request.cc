@@ -69,8 +69,8 @@ int64_t GeneratedTokenBytes(const Request& request) {
   return bytes + request.spec->num_top * TopBytes(request);
 }
 
-// What is at other positions is something else, and no prefix of it: only rows of equal offset share
-// pages.
+// What is at other positions is something else, and no prefix of it: only rows of equal offset
+// share pages.
 void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
   row->sequence.waiting.position_offset =

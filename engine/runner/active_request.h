@@ -20,9 +20,9 @@ namespace sluice {
 
 struct ActiveRequest;
 
-// A row of a request: its part of the prompt, the tokens that it generates, and the sequence by which
-// the scheduler knows it. `state` is guarded by the runner's lock. While it is kRunning the other fields
-// belong to the scheduling thread, otherwise to the holder of the lock.
+// A row of a request: its part of the prompt, the tokens that it generates, and the sequence by
+// which the scheduler knows it. `state` is guarded by the runner's lock. While it is kRunning the
+// other fields belong to the scheduling thread, otherwise to the holder of the lock.
 struct RequestRow {
   enum class State { kWaiting, kRunning, kDone };
   // The outcome of the row's latest step.
@@ -103,9 +103,9 @@ struct ActiveRequest {
   std::shared_ptr<const StopTexts> stop_texts_;  // nullptr if there are none
 };
 
-// Returns the load that QueueOptions bounds. Its bytes are those of the request and of all that is kept
-// for it until it has ended, reply and generated tokens included, at their maximum; overhead of the
-// allocator is left out.
+// Returns the load that QueueOptions bounds. Its bytes are those of the request and of all that is
+// kept for it until it has ended, reply and generated tokens included, at their maximum; overhead
+// of the allocator is left out.
 RequestLoad LoadOf(const Request& request);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// The admission of requests to a model: whether a request may enter, and what later requests can learn
-// from those that did.
+// The admission of requests to a model: whether a request may enter, and what later requests can
+// learn from those that did.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace sluice {
 // Returns Unavailable, the error of requests whose model's device hangs.
 absl::Status HungError();
 
-// Decides from the request, the scheduler's state and the time, which are arguments: no clock, lock or
-// thread. Not thread-safe.
+// Decides from the request, the scheduler's state and the time, which are arguments: no clock, lock
+// or thread. Not thread-safe.
 //
 //   AdmissionControl admission(options.queue, /*reuses_prefixes=*/true);
 //   const auto refusal = admission.Reserve(request, load, scheduler, running, now, &needed);
@@ -58,12 +58,12 @@ class AdmissionControl {
 
   // Returns the refusal of a model that drains or hangs.
   Refusal Closed() const;
-  // Returns the refusal that follows from the request alone: a row longer than the model's positions,
-  // or a deadline that has passed.
+  // Returns the refusal that follows from the request alone: a row longer than the model's
+  // positions, or a deadline that has passed.
   static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now);
-  // Takes `load` from the budget, or refuses the request: because the model is closed, the deadline is
-  // out of reach or a bound would be exceeded. `running` is the number of running sequences. Sets
-  // `needed` to the forecast if the request has a deadline.
+  // Takes `load` from the budget, or refuses the request: because the model is closed, the deadline
+  // is out of reach or a bound would be exceeded. `running` is the number of running sequences.
+  // Sets `needed` to the forecast if the request has a deadline.
   Refusal Reserve(const Request& request, const RequestLoad& load, const Scheduler& scheduler,
                   int64_t running, MonoTime now, nanoseconds* needed);
   void Return(const RequestLoad& load) { budget_.Return(load); }
@@ -88,8 +88,8 @@ class AdmissionControl {
   ForecastError forecast_error_;
   bool draining_ = false;
   bool hung_ = false;
-  // Decayed means over rows that generated: the share of the allowed steps that they took, their steps
-  // after the prompt, and the prompt tokens that were computed.
+  // Decayed means over rows that generated: the share of the allowed steps that they took, their
+  // steps after the prompt, and the prompt tokens that were computed.
   double generated_share_ = 1;
   double mean_steps_ = 0;
   double mean_prompt_ = 0;

@@ -10,18 +10,19 @@
 
 namespace sluice {
 
-// What a step drew for its requests. Kept from one step to the next, so that only the largest one yet
-// allocates.
+// What a step drew for its requests. Kept from one step to the next, so that only the largest one
+// yet allocates.
 class StepDelivery {
  public:
   explicit StepDelivery(size_t most_rows);
 
-  // Collects each row of the step, `rows` as assigned to `slot`, except those marked kDropped: keeps the
-  // drawn token, decides the row's outcome and its finish reason. `now` is the time of a first token.
+  // Collects each row of the step, `rows` as assigned to `slot`, except those marked kDropped:
+  // keeps the drawn token, decides the row's outcome and its finish reason. `now` is the time of a
+  // first token.
   void Collect(std::span<RequestRow* const> rows, MonoTime now, ExecutionSlot* slot);
 
-  // Calls OnTokens once for each request (whose rows are adjacent) that wants tokens and got some. The
-  // requests live, and no later step of their rows was finished.
+  // Calls OnTokens once for each request (whose rows are adjacent) that wants tokens and got some.
+  // The requests live, and no later step of their rows was finished.
   void Send();
 
  private:

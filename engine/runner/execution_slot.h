@@ -17,12 +17,12 @@
 namespace sluice {
 
 // Turns rows into a step batch, runs it, and brings the results back to the rows and their replies.
-// A row's step computes its positions [first_position, step_end()) in the KV pages that it holds; rows
-// that hold none, which compute all of theirs, are given pages for this step only, from 0 on. In a
-// padded bucket it fills up the rectangle: each row to its positions, and sequences of nobody's below
-// the last row, so that the device computes what a padded layout costs. Storage is allocated at
-// construction (that of diagnostics and states when first asked for). One thread uses it, and those
-// beside it.
+// A row's step computes its positions [first_position, step_end()) in the KV pages that it holds;
+// rows that hold none, which compute all of theirs, are given pages for this step only, from 0 on.
+// In a padded bucket it fills up the rectangle: each row to its positions, and sequences of
+// nobody's below the last row, so that the device computes what a padded layout costs. Storage is
+// allocated at construction (that of diagnostics and states when first asked for). One thread uses
+// it, and those beside it.
 class ExecutionSlot {
  public:
   struct Options {
@@ -55,8 +55,9 @@ class ExecutionSlot {
     bool at_end = true;                            // false: more of its prompt is to be computed
     const kernels::SampleResult* drawn = nullptr;  // nullptr: no token was asked for
   };
-  // After a Finish without error: what came of row `i`. Writes prompt log-probabilities, diagnostics
-  // and what is made of states to its request's reply (logits and candidates are there already).
+  // After a Finish without error: what came of row `i`. Writes prompt log-probabilities,
+  // diagnostics and what is made of states to its request's reply (logits and candidates are there
+  // already).
   Result Collect(size_t i);
 
   int32_t useful_tokens() const { return useful_tokens_; }

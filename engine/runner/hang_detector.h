@@ -13,16 +13,16 @@
 
 namespace sluice {
 
-// Decides from successive samples of a heartbeat whether its thread hangs. The time between two samples
-// counts only up to about a `tick`: a process that was stopped, or a machine that was asleep, finds that
-// hours have passed in which its device could do nothing either. Pure.
+// Decides from successive samples of a heartbeat whether its thread hangs. The time between two
+// samples counts only up to about a `tick`: a process that was stopped, or a machine that was
+// asleep, finds that hours have passed in which its device could do nothing either. Pure.
 class HangDetector {
  public:
   // `busy` is the time that any phase other than a step and idleness may take.
   HangDetector(nanoseconds tick, nanoseconds busy) : tick_(tick), busy_(busy) {}
 
-  // Takes a sample; samples are about a tick apart. Returns true, and sets `hang`, if the phase lasts for
-  // longer than it may.
+  // Takes a sample; samples are about a tick apart. Returns true, and sets `hang`, if the phase
+  // lasts for longer than it may.
   bool Poll(const Heartbeat::Sample& sample, MonoTime now, Hang* hang);
 
  private:
@@ -32,8 +32,9 @@ class HangDetector {
   nanoseconds watched_{0};
 };
 
-// Samples a heartbeat eight times in `busy` on a thread of its own, and calls `on_hang` on it, once, at
-// the first hang, with the sample that shows it. `clock` and `heartbeat` are not owned and outlive it.
+// Samples a heartbeat eight times in `busy` on a thread of its own, and calls `on_hang` on it,
+// once, at the first hang, with the sample that shows it. `clock` and `heartbeat` are not owned and
+// outlive it.
 class Watchdog {
  public:
   using OnHang = std::function<void(const Heartbeat::Sample&, const Hang&)>;

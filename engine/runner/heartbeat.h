@@ -8,9 +8,9 @@
 
 namespace sluice {
 
-// The thread records its phase and a watchdog samples it; neither waits for the other. A thread whose
-// step takes too long may be abandoned: from then on the watchdog owns what the step works on, and
-// EndStep tells the thread so if it returns after all.
+// The thread records its phase and a watchdog samples it; neither waits for the other. A thread
+// whose step takes too long may be abandoned: from then on the watchdog owns what the step works
+// on, and EndStep tells the thread so if it returns after all.
 class Heartbeat {
  public:
   enum class Phase : uint64_t {

@@ -57,8 +57,8 @@ std::vector<Bucket> BucketsOf(const Ladder& ladder) {
   return {ladder.buckets().begin(), ladder.buckets().end()};
 }
 
-// A review may compute for a second: the serving threads come first. On Linux the nice value belongs
-// to the thread; failing to change it does no harm.
+// A review may compute for a second: the serving threads come first. On Linux the nice value
+// belongs to the thread; failing to change it does no harm.
 void LowerPriority() {
   constexpr int kNice = 10;
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);

@@ -9,7 +9,8 @@
 // Concurrency contract
 //   * All public methods may be called from any thread. They hold the lock of RunnerState for
 //     bookkeeping only, never during a step or a call to a sink.
-//   * The scheduling thread (SchedulingLoop) alone decides, runs steps (StepPipeline) and calls sinks.
+//   * The scheduling thread (SchedulingLoop) alone decides, runs steps (StepPipeline) and calls
+//     sinks.
 //   * If the scheduling thread hangs in a step, another one may take its place, once and for good
 //     (GiveUp): that one ends all requests, and the scheduling thread ends itself should it return.
 //     Requests whose rows the lost step may still write to live until the runner is destroyed.
@@ -35,8 +36,8 @@ namespace sluice {
 
 class ModelRunner {
  public:
-  // Starts serving. Ids of its requests are first_id + 1, first_id + 2, ... Pointers are not owned and
-  // outlive the runner; `journal` may be nullptr.
+  // Starts serving. Ids of its requests are first_id + 1, first_id + 2, ... Pointers are not owned
+  // and outlive the runner; `journal` may be nullptr.
   ModelRunner(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
               const EngineOptions& options, const BackendInfo& info, Clock* clock,
               Observer* observer, SchedulerObserver* journal);
@@ -69,16 +70,16 @@ class ModelRunner {
 
   // From here on Submit refuses and the scheduler holds nothing back.
   void StopAdmission();
-  // Returns when every admitted request has ended, or at `deadline` after telling the rest to end with
-  // Unavailable. Requires StopAdmission.
+  // Returns when every admitted request has ended, or at `deadline` after telling the rest to end
+  // with Unavailable. Requires StopAdmission.
   void AwaitIdle(MonoTime deadline);
   // Ends the remaining requests with Unavailable, and the scheduling thread. For the thread that
   // destroys the runner.
   void Stop();
 
   const Heartbeat& heartbeat() const { return heartbeat_; }
-  // Refuses from here on. If `sample` shows a step that has not ended meanwhile, ends every request with
-  // Unavailable.
+  // Refuses from here on. If `sample` shows a step that has not ended meanwhile, ends every request
+  // with Unavailable.
   void GiveUp(const Heartbeat::Sample& sample);
 
  private:

@@ -47,8 +47,8 @@ class ModelTable {
   Place Reserve();
   void Return(const Place& place);
 
-  // Adds models, each instead of one of its name and version, and withdraws snapshots; NotFound and no
-  // change when one of these is not served.
+  // Adds models, each instead of one of its name and version, and withdraws snapshots; NotFound and
+  // no change when one of these is not served.
   absl::Status Exchange(std::vector<Addition> added,
                         const std::vector<std::shared_ptr<const Model>>& withdrawn);
 

@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-// Owns admitted requests until they are taken, ended. The rows of a request wait in the scheduler, run
-// in a step or are done; the request ends when its last row is done. A request that fails keeps its
-// first error: its waiting rows are done at once, those in a step when the step ends. Every admitted
-// request is taken exactly once, by TakeEnded or TakeAll.
+// Owns admitted requests until they are taken, ended. The rows of a request wait in the scheduler,
+// run in a step or are done; the request ends when its last row is done. A request that fails keeps
+// its first error: its waiting rows are done at once, those in a step when the step ends. Every
+// admitted request is taken exactly once, by TakeEnded or TakeAll.
 //
 // Not thread-safe: the runner's lock guards it, the scheduler and the admission control together.
 class RequestTable {

@@ -8,11 +8,12 @@
 
 namespace sluice {
 
-// Shared by the threads that submit, the scheduling thread, reviews and the watchdog. The lock is held
-// for bookkeeping only, never during a step or a call to a sink.
+// Shared by the threads that submit, the scheduling thread, reviews and the watchdog. The lock is
+// held for bookkeeping only, never during a step or a call to a sink.
 //
-// Lock order: this lock, then the observer's (OnAdmitted is called under it, so that no request is seen
-// done before it was seen admitted) and the journal's. The plan cache's lock is never taken under it.
+// Lock order: this lock, then the observer's (OnAdmitted is called under it, so that no request is
+// seen done before it was seen admitted) and the journal's. The plan cache's lock is never taken
+// under it.
 struct RunnerState {
   RunnerState(AdmissionControl control, RequestId first_id, bool keeps_pages,
               const BatchOptions& batch, const PagedScheduler::Options& kv, nanoseconds half_life,

@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// Returns a view of the runner at `now`, without model and ladder_changes. Takes the plan cache's lock,
-// then the state's.
+// Returns a view of the runner at `now`, without model and ladder_changes. Takes the plan cache's
+// lock, then the state's.
 ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, MonoTime now);
 
 }  // namespace sluice

@@ -31,16 +31,16 @@ class SchedulingLoop {
   // Ends the thread. Requires that all requests have ended, or that the thread was abandoned.
   void Stop();
 
-  // Tells the observer, the history and the request's sink that a request has ended. For the scheduling
-  // thread, or for the one that has abandoned it.
+  // Tells the observer, the history and the request's sink that a request has ended. For the
+  // scheduling thread, or for the one that has abandoned it.
   void EndRequest(ActiveRequest* request, Reply reply);
 
  private:
   enum class Work { kLaunch, kFinish, kDeliver, kEnd, kReleasePlans, kStop };
 
   void Run();
-  // Waits until there is something to do. Results are handed out first, so that none waits for a batch,
-  // except while the device is idle and could work meanwhile.
+  // Waits until there is something to do. Results are handed out first, so that none waits for a
+  // batch, except while the device is idle and could work meanwhile.
   Work NextWork();
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   void EndFinished();

@@ -336,8 +336,8 @@ void StepPipeline::RecordStep(const InFlightStep& step) {
   }
 }
 
-// Fails the requests of a step that failed, or whose deadline has passed, and marks rows whose results
-// are not wanted as dropped.
+// Fails the requests of a step that failed, or whose deadline has passed, and marks rows whose
+// results are not wanted as dropped.
 void StepPipeline::FailExpiredRows(std::span<RequestRow* const> rows, const absl::Status& outcome,
                                    MonoTime now) {
   MutexLock lock(&state_->mu);

@@ -24,13 +24,13 @@ namespace sluice {
 
 // Runs decided batches, one in each slot at a time:
 //   look up -> lay out -> start -> await -> collect -> requeue or finish rows -> deliver.
-// A step for which the device has no memory is run again in two halves. Where the backend runs steps
-// ahead there are two slots: a step may be started before the one before it is delivered, and while
-// that one still runs.
+// A step for which the device has no memory is run again in two halves. Where the backend runs
+// steps ahead there are two slots: a step may be started before the one before it is delivered, and
+// while that one still runs.
 //
-// The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the rows
-// of a batch from Take until they are requeued or finished. Functions that return bool return false if
-// the heartbeat was abandoned meanwhile: the thread must then touch nothing and return.
+// The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the
+// rows of a batch from Take until they are requeued or finished. Functions that return bool return
+// false if the heartbeat was abandoned meanwhile: the thread must then touch nothing and return.
 class StepPipeline {
  public:
   // Sequences that run together, and how.
@@ -75,7 +75,8 @@ class StepPipeline {
   bool MayDecide() const;
   // Returns a step in a free slot. Requires MayDecide.
   InFlightStep* FreeStep();
-  // Takes the rows of `step->sequences`, which the scheduler has handed out, in the order of arrival.
+  // Takes the rows of `step->sequences`, which the scheduler has handed out, in the order of
+  // arrival.
   void Take(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
 
   bool Launch(InFlightStep* step);

@@ -141,8 +141,8 @@ absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLi
                            static_cast<int32_t>(config.max_positions));
 }
 
-// How many KV pages there are, and whether sequences keep them from one step to the next: attention in
-// both directions needs all of a sequence in one step.
+// How many KV pages there are, and whether sequences keep them from one step to the next: attention
+// in both directions needs all of a sequence in one step.
 absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                                                   const ModelConfig& config, const Ladder& ladder,
                                                   const BackendInfo& info, int64_t free_memory,

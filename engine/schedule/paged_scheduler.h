@@ -22,8 +22,8 @@ namespace sluice {
 
 struct RequestRow;  // engine/runner/active_request.h
 
-// A sequence and its pages. Its owner sets the fields of `waiting` that are not about its next step, and
-// the fields below up to `kv`. It outlives its stay in the scheduler.
+// A sequence and its pages. Its owner sets the fields of `waiting` that are not about its next
+// step, and the fields below up to `kv`. It outlives its stay in the scheduler.
 struct PagedSequence {
   PagedSequence() { waiting.paged = this; }
   PagedSequence(const PagedSequence&) = delete;  // `waiting` points to it

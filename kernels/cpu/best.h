@@ -1,5 +1,5 @@
-// The k best of many values: by value, of equal ones the lower index first. What top-k selection and the
-// head share.
+// The k best of many values: by value, of equal ones the lower index first. What top-k selection
+// and the head share.
 #pragma once
 
 #include <bit>
@@ -41,8 +41,8 @@ inline float JustBelow(float value) {
 // The k best keys of all that were added.
 class Best {
  public:
-  // Keys are gathered in keys[capacity], capacity >= k, before they are cut back to k: the more room,
-  // the less cutting costs per element.
+  // Keys are gathered in keys[capacity], capacity >= k, before they are cut back to k: the more
+  // room, the less cutting costs per element.
   Best(uint64_t* keys, int64_t k, int64_t capacity) : keys_(keys), k_(k), capacity_(capacity) {}
 
   void Add(uint64_t key) {
@@ -58,8 +58,8 @@ class Best {
   // All of another's.
   void AddAll(const Best& other);
 
-  // Leaves the k best, if there are more, in no order, the least of them at the end: what is not above
-  // it is out.
+  // Leaves the k best, if there are more, in no order, the least of them at the end: what is not
+  // above it is out.
   void Cut();
   // Cut, and in descending order.
   void Sort();

@@ -85,8 +85,8 @@ std::optional<int64_t> Available(ReadFile read) {
   return std::nullopt;
 }
 
-// The least that the cgroups of /proc/self/cgroup say, up to their root: `v2` and `v1` read a folder,
-// the latter of `controller`.
+// The least that the cgroups of /proc/self/cgroup say, up to their root: `v2` and `v1` read a
+// folder, the latter of `controller`.
 template <typename T, typename ReadV2, typename ReadV1>
 std::optional<T> LeastOfCgroups(std::string_view controller, ReadFile read, ReadV2 v2, ReadV1 v1) {
   const std::optional<std::string> membership = read("/proc/self/cgroup");

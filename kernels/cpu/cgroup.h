@@ -25,8 +25,8 @@ std::optional<int> CgroupCpus(ReadFile read);
 // Bytes that the same cgroups grant in all, the least of them; nullopt when nothing limits.
 std::optional<int64_t> CgroupMemory(ReadFile read);
 
-// Bytes that may still be taken: the least of limit - usage, not below 0, of the same cgroups, and of
-// what /proc/meminfo calls available; nullopt when none of them can be read.
+// Bytes that may still be taken: the least of limit - usage, not below 0, of the same cgroups, and
+// of what /proc/meminfo calls available; nullopt when none of them can be read.
 std::optional<int64_t> FreeMemory(ReadFile read);
 
 }  // namespace sluice::kernels

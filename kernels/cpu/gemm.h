@@ -4,12 +4,12 @@
 //
 // where g(r) is the position of the row's group. A dense layer is the case of one matrix and one
 // group. Equal to einsum("bld,lde->ble") with rows sorted by position. Everything is f32; weights
-// kept as bf16 are widened on the way into registers, which is exact. Profiles that multiply in bf16
-// round the rows that meet them instead.
+// kept as bf16 are widened on the way into registers, which is exact. Profiles that multiply in
+// bf16 round the rows that meet them instead.
 //
-// Batch invariance: each output element is one running sum over k ascending, or with bf16 over pairs
-// or tiles of k ascending, whatever the number of rows, the group sizes and the threads. Hence rows are
-// bitwise the same for every M.
+// Batch invariance: each output element is one running sum over k ascending, or with bf16 over
+// pairs or tiles of k ascending, whatever the number of rows, the group sizes and the threads.
+// Hence rows are bitwise the same for every M.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@ struct WeightSource {
   bool transposed;  // true: stored [n, k]
 };
 
-// Immutable weights in the profile's tile order: bf16 where the source is, else widened to f32; under
-// the f32 profiles with bitwise the same results. Move-only.
+// Immutable weights in the profile's tile order: bf16 where the source is, else widened to f32;
+// under the f32 profiles with bitwise the same results. Move-only.
 class PackedWeights {
  public:
   PackedWeights() = default;
@@ -47,8 +47,8 @@ class PackedWeights {
   int64_t n() const { return n_; }
   int64_t bytes() const { return bytes_; }
   DType dtype() const { return dtype_; }  // as packed: kF32 or kBF16
-  // Matrix `i` from column `col` on, which must be where a panel begins; the layout is private to the
-  // kernels of `profile`.
+  // Matrix `i` from column `col` on, which must be where a panel begins; the layout is private to
+  // the kernels of `profile`.
   const void* panels(int64_t i, int64_t col) const {
     return data_.get() +
            (i * stride_ + col * panel_rows_) * static_cast<int64_t>(DTypeBytes(dtype_));
@@ -102,8 +102,8 @@ struct TiledGemmArgs {
   float* tiles;       // [threads, kGemmTileRows, kGemmTileStride], for one tile of each thread
 };
 
-// Gemm, bit for bit, but nothing is written: tiles, which cover the product, are handed to `use`, in no
-// order and by several threads at once.
+// Gemm, bit for bit, but nothing is written: tiles, which cover the product, are handed to `use`,
+// in no order and by several threads at once.
 void GemmByTiles(const Context& context, const PackedWeights& weights, int64_t rows,
                  const TiledGemmArgs& args, absl::FunctionRef<void(const GemmTile&)> use);
 

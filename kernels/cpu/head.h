@@ -1,6 +1,6 @@
-// The head: products of rows with a [hidden, vocab] matrix. What is wanted of a row's logits, its sum of
-// exponents, a target's logit and the most likely tokens, is taken block by block of columns while they
-// are in the cache; all logits are written of those rows only that ask for them.
+// The head: products of rows with a [hidden, vocab] matrix. What is wanted of a row's logits, its
+// sum of exponents, a target's logit and the most likely tokens, is taken block by block of columns
+// while they are in the cache; all logits are written of those rows only that ask for them.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ struct HeadRow {
 struct HeadResult {
   double log_sum;  // as LogSumExp's of all logits, bit for bit
   float target_logit;
-  // [best], in descending order, of equal logits the lower id first; NaN last; 0 has lost its sign. In
-  // the scratch, until the next call.
+  // [best], in descending order, of equal logits the lower id first; NaN last; 0 has lost its sign.
+  // In the scratch, until the next call.
   const int32_t* best_ids;
   const float* best_logits;
 };
@@ -41,9 +41,9 @@ struct HeadResult {
 // Bytes, aligned to cache lines, for a matrix of n columns.
 int64_t HeadScratch(int64_t n, int threads);
 
-// One matrix. `results` of rows that ask for all logits stay unwritten. A row's results have the same
-// bits whatever rows it comes with, and are those of its logits as Gemm, SoftCap, LogSumExp and TopK
-// have them.
+// One matrix. `results` of rows that ask for all logits stay unwritten. A row's results have the
+// same bits whatever rows it comes with, and are those of its logits as Gemm, SoftCap, LogSumExp
+// and TopK have them.
 void Head(const Context& context, const PackedWeights& weights, const HeadArgs& args,
           std::span<const HeadRow> rows, std::byte* scratch, HeadResult* results);
 

@@ -1,5 +1,5 @@
-// log(sum(exp(x))) over fixed blocks of columns, which may be summed apart: what full rows of logits and
-// the head share, so that a row's sum has the same bits whichever way it went.
+// log(sum(exp(x))) over fixed blocks of columns, which may be summed apart: what full rows of
+// logits and the head share, so that a row's sum has the same bits whichever way it went.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace sluice::kernels {
 
 inline constexpr int64_t kSumColumns = 512;
 
-// Of one block: its largest value, and sum(exp(x - largest)) in f32. NaN where the block holds NaN or
-// +inf; where nothing but -inf, 0.
+// Of one block: its largest value, and sum(exp(x - largest)) in f32. NaN where the block holds NaN
+// or +inf; where nothing but -inf, 0.
 struct BlockSum {
   float largest;
   float sum;
@@ -30,8 +30,8 @@ inline BlockSum SumOfBlock(const simd::Table& table, const float* x, int64_t n) 
   return {largest, nan ? std::numeric_limits<float>::quiet_NaN() : 0.0f};
 }
 
-// Puts a row's blocks together; they are to be added in ascending order of columns. In double, so that
-// x[i] - log() keeps its accuracy where logits are large.
+// Puts a row's blocks together; they are to be added in ascending order of columns. In double, so
+// that x[i] - log() keeps its accuracy where logits are large.
 class LogSum {
  public:
   // `largest`: of the whole row.

@@ -2,8 +2,8 @@
 //
 // A profile names everything that decides the bits of a result on the CPU: the instruction set, the
 // dtype of the arithmetic and the kernel selection. Same profile, same bits: on every machine that
-// supports it, for every batch, bucket and thread count. For the bf16 profiles, whose instructions are the
-// maker's to define, that was seen on one kind of processor only.
+// supports it, for every batch, bucket and thread count. For the bf16 profiles, whose instructions
+// are the maker's to define, that was seen on one kind of processor only.
 #pragma once
 
 #include <string_view>
@@ -17,8 +17,8 @@ enum class Profile {
   kPortableF32,  // plain C++, no instruction set beyond x86-64 baseline
   kAvx2F32,      // AVX2 + FMA
   kAvx512F32,    // AVX-512 F/BW/DQ/VL
-  // As kAvx512F32, but where a matrix is stored as bf16, what it is multiplied with is rounded to bf16
-  // (nearest, ties to even; denormals count as zero). Products are exact and summed in f32.
+  // As kAvx512F32, but where a matrix is stored as bf16, what it is multiplied with is rounded to
+  // bf16 (nearest, ties to even; denormals count as zero). Products are exact and summed in f32.
   kAvx512Bf16,  // pairs of products by VDPBF16PS
   kAmxBf16,     // by AMX's TDPBF16PS, whose order of summation is another
 };
@@ -48,9 +48,9 @@ bool MultipliesInBf16(Profile profile);
 // The last supported one of kProfiles that computes everything in f32, which is the fastest.
 Profile BestProfile();
 
-// "auto" (BestProfile), "bf16" (the last supported one that multiplies in bf16) or a profile's name.
-// InvalidArgument for an unknown name (the message lists the known ones), FailedPrecondition for one
-// that this machine cannot execute.
+// "auto" (BestProfile), "bf16" (the last supported one that multiplies in bf16) or a profile's
+// name. InvalidArgument for an unknown name (the message lists the known ones), FailedPrecondition
+// for one that this machine cannot execute.
 absl::StatusOr<Profile> ParseProfile(std::string_view name);
 
 }  // namespace sluice::kernels

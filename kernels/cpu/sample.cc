@@ -103,9 +103,9 @@ struct Range {
   double weight;
 };
 
-// Returns the candidates that typical_p leaves of [0, count), whose weights descend and add up to `total`.
-// With m the mean of log w, weighted by w, the distance |log p + H| of a candidate is |log w - m|: the
-// candidates within a distance are neighbours.
+// Returns the candidates that typical_p leaves of [0, count), whose weights descend and add up to
+// `total`. With m the mean of log w, weighted by w, the distance |log p + H| of a candidate is |log
+// w - m|: the candidates within a distance are neighbours.
 Range Typical(const float* weights, int64_t count, double total, float typical_p) {
   double mean = 0;
   for (int64_t i = 0; i < count && weights[i] > 0; ++i) {
@@ -128,9 +128,10 @@ Range Typical(const float* weights, int64_t count, double total, float typical_p
   return range;
 }
 
-// Draws among the k most likely of n tokens, whose weights descend: among the smallest number of them
-// that holds top_p of `total` (of their own weight when total is 0), without those below min_p. Returns
-// a place among them; -1 when they do not hold top_p of a total that is not their own.
+// Draws among the k most likely of n tokens, whose weights descend: among the smallest number of
+// them that holds top_p of `total` (of their own weight when total is 0), without those below
+// min_p. Returns a place among them; -1 when they do not hold top_p of a total that is not their
+// own.
 int64_t DrawAmong(const float* weights, int64_t k, int64_t n, const SampleParams& params,
                   double total, double uniform) {
   if (total == 0) {
@@ -181,7 +182,8 @@ int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParam
   }
 }
 
-// Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be drawn.
+// Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be
+// drawn.
 int32_t Draw(Profile profile, const Logits& row, int64_t columns, const SampleParams& params,
              uint64_t* scratch) {
   const double uniform = Uniform(params);
@@ -215,8 +217,8 @@ int32_t Choose(Profile profile, const Logits& row, int64_t columns, const Sample
   return token;
 }
 
-// Draws among the allowed tokens, brought together in `gathered`: ascending, so that ties and draws in
-// index order are those of the whole row.
+// Draws among the allowed tokens, brought together in `gathered`: ascending, so that ties and draws
+// in index order are those of the whole row.
 int32_t ChooseAllowed(Profile profile, const SampleRow& row, const SampleParams& params,
                       float* gathered, uint64_t* scratch) {
   const std::span<const int32_t> allowed = row.edits->allowed;

@@ -15,9 +15,9 @@ int64_t TopKScratch(int64_t n, int64_t k);
 void TopK(Profile profile, const float* x, int64_t n, int64_t k, float* values, int32_t* ids,
           uint64_t* scratch);
 
-// log(sum(exp(x))), summed over the fixed blocks of columns of log_sum.h that are merged in ascending
-// order. NaN when any x is NaN or +inf; -inf when all are -inf. In double, so that
-// x[i] - LogSumExp(x) keeps its accuracy where logits are large. Requires n >= 1.
+// log(sum(exp(x))), summed over the fixed blocks of columns of log_sum.h that are merged in
+// ascending order. NaN when any x is NaN or +inf; -inf when all are -inf. In double, so that x[i] -
+// LogSumExp(x) keeps its accuracy where logits are large. Requires n >= 1.
 double LogSumExp(Profile profile, const float* x, int64_t n);
 
 struct SampleRow {
@@ -40,8 +40,8 @@ SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow
 // How many of the most likely of n tokens a draw looks at; 0: at all of them.
 int64_t CandidatesToDraw(const SampleParams& params, int64_t n);
 
-// Sample's draw, without edits, from the most likely tokens alone: the place of the token drawn among
-// them. Requires a row whose sum is finite.
+// Sample's draw, without edits, from the most likely tokens alone: the place of the token drawn
+// among them. Requires a row whose sum is finite.
 //   logits: [k] in descending order, k = CandidatesToDraw(params, n) > 0; scratch: [k]
 int64_t SampleCandidates(Profile profile, const SampleParams& params, const float* logits,
                          int64_t k, int64_t n, float* scratch);

@@ -27,9 +27,9 @@ class ThreadPool {
 
   int threads() const;
 
-  // Calls body(begin, end, worker) for disjoint ranges that cover [0, n), each at most `grain` (>=1)
-  // long. `worker` is in [0, threads()) and is unique among concurrent calls of one ParallelFor, so
-  // that it can index per-worker scratch. n <= 0 does nothing.
+  // Calls body(begin, end, worker) for disjoint ranges that cover [0, n), each at most `grain`
+  // (>=1) long. `worker` is in [0, threads()) and is unique among concurrent calls of one
+  // ParallelFor, so that it can index per-worker scratch. n <= 0 does nothing.
   void ParallelFor(int64_t n, int64_t grain,
                    absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body);
 

@@ -22,9 +22,9 @@ float LargestOf(const simd::Table& table, const float* x, int64_t n, int64_t gro
   return table.max(x + group * kGroup, std::min(kGroup, n - group * kGroup));
 }
 
-// The k groups with the largest maxima hold the k best: of any other group, no value is above these k
-// maxima, and of equal values the lower index comes first. False, and nothing added, where fewer than
-// k groups have a value above -inf.
+// The k groups with the largest maxima hold the k best: of any other group, no value is above these
+// k maxima, and of equal values the lower index comes first. False, and nothing added, where fewer
+// than k groups have a value above -inf.
 bool AddFromGroups(const simd::Table& table, const float* x, int64_t n, int64_t k, uint64_t* groups,
                    Best& best) {
   const int64_t count = Groups(n);

@@ -1,16 +1,16 @@
-// Causal or bidirectional attention over paged KV with grouped queries, and exclusive self attention
-// (kernels/cuda/xsa.h) in its epilogue.
+// Causal or bidirectional attention over paged KV with grouped queries, and exclusive self
+// attention (kernels/cuda/xsa.h) in its epilogue.
 //
 // Per query row at position p and head h (KV head h / (q_heads / kv_heads)):
 //   s_j = scale * q . k_j for the visible keys j (j <= p when causal, else all of the sequence)
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), then XSA with v = v_p
 //
-// Online softmax over chunks of kChunk positions cut at absolute multiples of kChunk, ascending; in a
-// chunk all sums have one order. So a row's bits depend on its own sequence alone, in any batch and
-// whether its context came with it (prefill) or lay in the cache (decode). Scores, sums and the
-// epilogue are in float; the probabilities are rounded to T before they meet v.
-// A value that is not finite spoils rows of its own sequence only; with bfloat16 those of its own
-// tile too that cannot see it.
+// Online softmax over chunks of kChunk positions cut at absolute multiples of kChunk, ascending; in
+// a chunk all sums have one order. So a row's bits depend on its own sequence alone, in any batch
+// and whether its context came with it (prefill) or lay in the cache (decode). Scores, sums and the
+// epilogue are in float; the probabilities are rounded to T before they meet v. A value that is not
+// finite spoils rows of its own sequence only; with bfloat16 those of its own tile too that cannot
+// see it.
 #pragma once
 
 #include <cstdint>

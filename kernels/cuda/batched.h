@@ -1,5 +1,5 @@
-// Small batched linear algebra in float whose sizes are read on the device, so that one capture serves
-// all within its capacity. Matrices are row-major and dense at their sizes of the moment.
+// Small batched linear algebra in float whose sizes are read on the device, so that one capture
+// serves all within its capacity. Matrices are row-major and dense at their sizes of the moment.
 #pragma once
 
 #include <cstdint>

@@ -13,10 +13,10 @@ inline constexpr int32_t kCopyBytes = 16;
 template <typename T>
 inline constexpr int32_t kCopyElements = kCopyBytes / sizeof(T);
 
-// Brings the first `count` of kCopyElements elements at `from`, and zeros in the place of the others;
-// any count, where 0 and less bring zeros alone and `from` may point anywhere. Asynchronous (to be
-// committed and waited for) when kAsync: then both are 16-byte aligned, and `valid` is an aligned
-// address in global memory.
+// Brings the first `count` of kCopyElements elements at `from`, and zeros in the place of the
+// others; any count, where 0 and less bring zeros alone and `from` may point anywhere. Asynchronous
+// (to be committed and waited for) when kAsync: then both are 16-byte aligned, and `valid` is an
+// aligned address in global memory.
 template <typename T, bool kAsync>
 __device__ inline void Bring(T* to, const T* from, const T* valid, int32_t count) {
   count = count < 0 ? 0 : count < kCopyElements<T> ? count : kCopyElements<T>;

@@ -1,7 +1,7 @@
 // A warp's products of small matrices in shared memory. Device code only.
 //
-// Results are spread over the warp as MultiplyAdd has them: with g = Lane() / 4 and t = Lane() % 4, a
-// block of 16 rows by 8 columns is d[2 i + j] = row g + 8 i, column 2 t + j, i and j in {0, 1}.
+// Results are spread over the warp as MultiplyAdd has them: with g = Lane() / 4 and t = Lane() % 4,
+// a block of 16 rows by 8 columns is d[2 i + j] = row g + 8 i, column 2 t + j, i and j in {0, 1}.
 #pragma once
 
 #include <cmath>

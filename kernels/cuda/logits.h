@@ -1,4 +1,5 @@
-// What becomes of logits before they are scored: a soft cap, and tokens that do not exist for a row.
+// What becomes of logits before they are scored: a soft cap, and tokens that do not exist for a
+// row.
 #pragma once
 
 #include <cstdint>

@@ -49,8 +49,8 @@ __device__ void BringStage(const ProjectionArgs<T, Out>& args, const Work& work,
   }
 }
 
-// Calls write(element, value) for the element at this row and column of the tile, if there is one, and
-// its value before any activation.
+// Calls write(element, value) for the element at this row and column of the tile, if there is one,
+// and its value before any activation.
 template <typename T, typename Out, typename Write>
 __device__ void Finish(const ProjectionArgs<T, Out>& args, const Work& work, int32_t row,
                        int32_t column, float sum, Write write) {

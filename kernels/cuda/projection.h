@@ -7,8 +7,8 @@
 //
 // Each output element is one running sum in float over k ascending, in steps that are the same
 // whatever the number of rows: bfloat16 by mma.m16n8k16, float by fused multiply-adds. So a row's
-// bits do not depend on its company. Weights stream through shared memory by asynchronous copies and
-// are read once per tile of kTileRows rows.
+// bits do not depend on its company. Weights stream through shared memory by asynchronous copies
+// and are read once per tile of kTileRows rows.
 //
 // An activation is applied to the output as it would have been written: rounded to Out, then again
 // behind f. So the bits are those of Project and then Activate (kernels/cuda/activation.h).

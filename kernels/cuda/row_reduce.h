@@ -1,5 +1,5 @@
-// The largest element, and the Euclidean norm, of each row. The only guard is n >= 1: sizes are read
-// on the device, so one capture serves all within its capacity.
+// The largest element, and the Euclidean norm, of each row. The only guard is n >= 1: sizes are
+// read on the device, so one capture serves all within its capacity.
 #pragma once
 
 #include <cstdint>

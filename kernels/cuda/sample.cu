@@ -25,7 +25,8 @@ __device__ double Uniform(const SampleParams& params) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// The elements that typical_p keeps: those whose logarithm of the weight is within `most` of `mean`.
+// The elements that typical_p keeps: those whose logarithm of the weight is within `most` of
+// `mean`.
 struct Typical {
   float mean, most;
   __device__ bool Heavier(float log_weight) const { return log_weight - mean > most; }
@@ -50,7 +51,8 @@ __device__ inline float FloatOf(uint32_t bits) {
   return value;
 }
 
-// The least distance is found by bisection: as integers, floats that are not negative keep their order.
+// The least distance is found by bisection: as integers, floats that are not negative keep their
+// order.
 __device__ Typical FindTypical(const Row& row, const Weighing& weighing, float typical_p,
                                SampleShared& shared) {
   constexpr uint32_t kLargest = 0x7F7FFFFFu;  // bits of FLT_MAX
@@ -79,7 +81,8 @@ __device__ Typical FindTypical(const Row& row, const Weighing& weighing, float t
   return {static_cast<float>(mean), FloatOf(high)};
 }
 
-// Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be drawn.
+// Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be
+// drawn.
 __device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& params, float largest,
                         SampleShared& sample_shared) {
   SelectShared& shared = sample_shared.select;

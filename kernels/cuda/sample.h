@@ -3,10 +3,10 @@
 // of the weights.
 //
 // Nothing is sorted: keys (orderable value, lower index first) are unique, so the k-th largest, the
-// end of the nucleus and the token drawn are each found by descending through the digits of the key.
-// Weights exp((x - max) / temperature) are integers in units of 2^-40, whose sums do not depend on
-// their order; smaller ones are never drawn. A row with edits is drawn from an edited copy, so that
-// what is reported of it is unedited.
+// end of the nucleus and the token drawn are each found by descending through the digits of the
+// key. Weights exp((x - max) / temperature) are integers in units of 2^-40, whose sums do not
+// depend on their order; smaller ones are never drawn. A row with edits is drawn from an edited
+// copy, so that what is reported of it is unedited.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace sluice::kernels::cuda {
 inline constexpr int32_t kMaxLogits = 1 << 22;  // columns, so that sums of weights fit 63 bits
 
 // Changes to a row's logits before its token is drawn: as LogitEdits in kernels/sampling.h, by the
-// same operations in the same order. Lists on the device, each of distinct tokens in [0, n); those with
-// a count of 0 are not looked at.
+// same operations in the same order. Lists on the device, each of distinct tokens in [0, n); those
+// with a count of 0 are not looked at.
 struct DrawEdits {
   const SeenToken* seen;
   const TokenBias* bias;
@@ -45,8 +45,8 @@ struct SampleRequest {
 };
 
 struct SampleOutcome {
-  // The target or what was drawn; -1 when the row is not finite: a NaN, a +inf or nothing but -inf, in
-  // the logits or once they are edited.
+  // The target or what was drawn; -1 when the row is not finite: a NaN, a +inf or nothing but -inf,
+  // in the logits or once they are edited.
   int32_t token;
   float logprob;  // of the full distribution at temperature 1, before edits; NaN when not finite
 };

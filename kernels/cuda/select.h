@@ -1,8 +1,9 @@
 // Selection in a row without sorting it, by one block of kSelectThreads threads. Device code only.
 //
-// Elements have unique keys (orderable value, lower index first), so the k-th largest, or the element
-// at which a cumulative weight is passed, is found by descending through the digits of the key with
-// a histogram of each. Weights are integers, whose sums do not depend on the order of threads.
+// Elements have unique keys (orderable value, lower index first), so the k-th largest, or the
+// element at which a cumulative weight is passed, is found by descending through the digits of the
+// key with a histogram of each. Weights are integers, whose sums do not depend on the order of
+// threads.
 #pragma once
 
 #include <cmath>
@@ -130,8 +131,8 @@ __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& share
   return Find(row, {.largest = 0}, static_cast<uint64_t>(k) - 1, shared);
 }
 
-// Calls write(rank, index) for the largest `count` elements, 1 <= count <= n; each finds its rank among
-// them. keys: [count] of scratch in global memory.
+// Calls write(rank, index) for the largest `count` elements, 1 <= count <= n; each finds its rank
+// among them. keys: [count] of scratch in global memory.
 template <typename Write>
 __device__ inline void ForLargest(const Row& row, int32_t count, uint64_t* keys,
                                   SelectShared& shared, Write write) {

@@ -1,5 +1,5 @@
-// The multiplication inside a projection's block: [kTileRows, kDepth] by [kDepth, kTileColumns] from
-// shared memory, added to sums that the block's 128 threads hold. Device code only.
+// The multiplication inside a projection's block: [kTileRows, kDepth] by [kDepth, kTileColumns]
+// from shared memory, added to sums that the block's 128 threads hold. Device code only.
 #pragma once
 
 #include <cmath>

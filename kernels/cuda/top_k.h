@@ -1,6 +1,6 @@
 // The k largest of each row, in descending order; of equal values the lower index comes first, NaN
-// sorts last. The only guard is 1 <= k <= n: sizes are read on the device, so one capture serves all
-// within its capacity.
+// sorts last. The only guard is 1 <= k <= n: sizes are read on the device, so one capture serves
+// all within its capacity.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Exclusive self attention (arXiv 2603.09078) of attention's output y [rows, q_heads, head_dim], with
-// v the value of the row's own position and of KV head h / (q_heads / kv_heads):
+// Exclusive self attention (arXiv 2603.09078) of attention's output y [rows, q_heads, head_dim],
+// with v the value of the row's own position and of KV head h / (q_heads / kv_heads):
 //   form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
 //   form kSquared:                          z = y - g (y . v) v / max(|v|^2, eps)
 //   g = gate[h] (already tanh'ed), 1 without gate

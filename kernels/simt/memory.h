@@ -40,8 +40,8 @@ class Memory {
   // Free and Allocate, in the same place if there is room; `buffer` may be null.
   void* Recycle(void* buffer, size_t bytes);
 
-  // Makes the bytes NaN (as float, bfloat16 and double), -1 (as integer) and unwritten: reading them
-  // is a fault until somebody writes them. Also forgets who touched them.
+  // Makes the bytes NaN (as float, bfloat16 and double), -1 (as integer) and unwritten: reading
+  // them is a fault until somebody writes them. Also forgets who touched them.
   void Poison(void* begin, size_t bytes);
 
   // What the host did between launches: the bytes count as written, by nobody.

@@ -1,12 +1,12 @@
-// The vocabulary of device code, and all of it: a .cu file of this folder uses nothing else of CUDA.
-// So the same source runs on a GPU, compiled by nvcc, and in the emulator of kernels/simt, compiled by
-// the host's compiler, which checks every access and every barrier.
+// The vocabulary of device code, and all of it: a .cu file of this folder uses nothing else of
+// CUDA. So the same source runs on a GPU, compiled by nvcc, and in the emulator of kernels/simt,
+// compiled by the host's compiler, which checks every access and every barrier.
 //
 //   __global__ void AddKernel(AddArgs args) {...}
 //   const Kernel kAdd = KernelOf("Add", &AddKernel);
 //
-// All warp functions are collective: the 32 lanes of a warp call them together. There are no atomics
-// on floating-point numbers, for their result would depend on the order of threads.
+// All warp functions are collective: the 32 lanes of a warp call them together. There are no
+// atomics on floating-point numbers, for their result would depend on the order of threads.
 #pragma once
 
 #include <cstdint>
@@ -77,8 +77,8 @@ __device__ int32_t AtomicAdd(int32_t* address, int32_t value);
 __device__ uint64_t AtomicAdd(uint64_t* address, uint64_t value);
 
 // Asynchronous copies of 16 bytes from global to shared memory, both 16-byte aligned: the first
-// `bytes` (0 to 16) are copied, the others become zero. Nothing has arrived, and the source must not
-// change, before the calling thread has waited; other threads see it after a barrier on top.
+// `bytes` (0 to 16) are copied, the others become zero. Nothing has arrived, and the source must
+// not change, before the calling thread has waited; other threads see it after a barrier on top.
 __device__ void CopyAsync(void* shared, const void* global, int32_t bytes);
 // Ends the calling thread's current group of copies, which may be empty.
 __device__ void CommitCopies();

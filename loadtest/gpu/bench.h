@@ -16,7 +16,8 @@
 
 namespace sluice::gpu {
 
-// One line of the report. Ideal bytes and operations: each input read once, each output written once.
+// One line of the report. Ideal bytes and operations: each input read once, each output written
+// once.
 struct Measurement {
   std::string part;   // "kernels" or "plans"
   std::string name;   // what was timed
@@ -60,8 +61,8 @@ class Bench {
   }
   kernels::cuda::LiveRows Rows(int32_t count) { return {Put(std::vector<int32_t>{count}), count}; }
 
-  // Times what `launch` queues on stream() and keeps it as `measurement` in microseconds. Then releases
-  // all memory that was taken.
+  // Times what `launch` queues on stream() and keeps it as `measurement` in microseconds. Then
+  // releases all memory that was taken.
   void Time(Measurement measurement, const std::function<void()>& launch);
   // Releases all memory that was taken.
   void Release() { memory_.clear(); }

@@ -4,7 +4,8 @@
 //   gpu_bench tune [--rehearse] [--seconds S] [--model FOLDER] [--shape K,N[,flags]]...
 //
 // Prints one JSON object. `device` says what is there; the exit status is 3 where there is nothing.
-// `tune` prints a table of the library's algorithms for the device, and spends so many seconds in all.
+// `tune` prints a table of the library's algorithms for the device, and spends so many seconds in
+// all.
 #include <cstdio>
 #include <cstdlib>
 #include <map>

@@ -85,7 +85,8 @@ void TimeInTurn(Bench& bench, std::vector<Case>& cases, double seconds) {
   }
 }
 
-// Of the seconds of each candidate's cases, which lie one after another, the mean of the logarithms.
+// Of the seconds of each candidate's cases, which lie one after another, the mean of the
+// logarithms.
 std::vector<double> Scores(std::vector<Case>& cases, size_t each) {
   std::vector<double> scores;
   for (size_t first = 0; first < cases.size(); first += each) {

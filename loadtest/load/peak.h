@@ -4,7 +4,8 @@
 namespace sluice::load {
 
 // Doubles the rate from a start until a phase fails, then bisects between the highest rate that
-// passed and the lowest that failed. Where the first phase fails it halves instead until one passes.
+// passed and the lowest that failed. Where the first phase fails it halves instead until one
+// passes.
 class PeakSearch {
  public:
   // Ends when the two are within `tolerance` (0.05: 5 %) of each other, or after 24 phases.

@@ -39,8 +39,8 @@ struct PhaseData {
 };
 
 // Open loop: call i is sent at arrivals[i].at, whether or not earlier ones were answered, and its
-// latency counts from then. `payloads[i]` indexes `pool`. Returns when every call has ended, at most
-// `drain` after `duration`. `answers` may be null.
+// latency counts from then. `payloads[i]` indexes `pool`. Returns when every call has ended, at
+// most `drain` after `duration`. `answers` may be null.
 PhaseData RunOpenLoop(const RunOptions& options, const Channels& channels, const PayloadPool& pool,
                       absl::Span<const Arrival> arrivals, absl::Span<const uint32_t> payloads,
                       nanoseconds duration, AnswerBook* answers, Live* live);

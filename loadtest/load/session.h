@@ -44,8 +44,8 @@ struct SessionOptions {
   std::string label;        // of the run; empty: the commit
 };
 
-// The report. `out` gets progress and a line per phase, and may be null; `terminal` as for Progress.
-// InvalidArgument names a wrong option or file, Unavailable says that there is no server.
+// The report. `out` gets progress and a line per phase, and may be null; `terminal` as for
+// Progress. InvalidArgument names a wrong option or file, Unavailable says that there is no server.
 absl::StatusOr<nlohmann::json> RunSession(const SessionOptions& options, std::ostream* out,
                                           bool terminal);
 

@@ -48,8 +48,8 @@ class Transport {
 
 using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
 
-// `count` connections of their own to HOST:PORT, all of whose calls show the token; Unavailable when
-// there is none within `timeout`, NotFound for a file that cannot be read.
+// `count` connections of their own to HOST:PORT, all of whose calls show the token; Unavailable
+// when there is none within `timeout`, NotFound for a file that cannot be read.
 absl::StatusOr<Channels> Connect(const std::string& address,
                                  const client::ConnectionArguments& connection, int count,
                                  std::chrono::nanoseconds timeout);
@@ -61,8 +61,8 @@ std::unique_ptr<Transport> MakeUnaryTransport(const Channels& channels, CallSink
 // by their ids. A call ends with its last answer (parameter triton_final_response, or the only one
 // where the server does not set it); an error_message ends it with the status that the server names
 // (parameter error_code), or UNKNOWN. Deadlines of single calls do not exist on a stream: all that
-// has not ended at `until` ends with DEADLINE_EXCEEDED. When a stream breaks, all its calls end with
-// its status, and so do those that follow.
+// has not ended at `until` ends with DEADLINE_EXCEEDED. When a stream breaks, all its calls end
+// with its status, and so do those that follow.
 std::unique_ptr<Transport> MakeStreamTransport(const Channels& channels, int streams,
                                                SystemTime until, CallSink* sink);
 

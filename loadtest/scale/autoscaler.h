@@ -38,9 +38,9 @@ struct AutoscalerRule {
   ScalingDirection up{}, down{};
 };
 
-// The algorithm as Kubernetes documents it for metrics of the type AverageValue: ceil(sum / target),
-// unless the ratio to the present count is within 10 % of one; then the stabilization windows, then the
-// policies. Times are seconds that ascend.
+// The algorithm as Kubernetes documents it for metrics of the type AverageValue: ceil(sum /
+// target), unless the ratio to the present count is within 10 % of one; then the stabilization
+// windows, then the policies. Times are seconds that ascend.
 class Autoscaler {
  public:
   explicit Autoscaler(AutoscalerRule rule) : rule_(std::move(rule)) {}

@@ -18,7 +18,8 @@ struct DayOptions {
   int32_t cap = 8192;                 // of a sequence's tokens
 };
 
-// How much of the busiest hour's load there is at `share` of the day, in [0, 1): low at night, two humps.
+// How much of the busiest hour's load there is at `share` of the day, in [0, 1): low at night, two
+// humps.
 double DayShape(double share);
 
 // Arrivals of one step each, lengths log-normal with a median of 600 tokens, as prompts of a chat

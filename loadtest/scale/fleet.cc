@@ -80,8 +80,8 @@ class Fleet {
     BinAt(Seconds(arrived - MonoTime())).latencies.push_back(Seconds(end - arrived));
   }
 
-  // Scrapes and syncs up to `time`, at the same time in this order of effect: the autoscaler sees what
-  // was scraped before.
+  // Scrapes and syncs up to `time`, at the same time in this order of effect: the autoscaler sees
+  // what was scraped before.
   void AdvanceTo(double time) {
     while (std::min(next_scrape_, next_sync_) <= time) {
       const double now = std::min(next_scrape_, next_sync_);

@@ -45,9 +45,10 @@ struct FleetResult {
   int changes = 0;
 };
 
-// Every sequence ends; nobody is refused. A new sequence goes to the one of two random replicas with fewer
-// calls, as Envoy's LEAST_REQUEST has it. Of those that go, the ones that do not serve yet go first, then
-// the youngest. `arrivals` ascend in time, from zero. Deterministic. InvalidArgument names what is wrong.
+// Every sequence ends; nobody is refused. A new sequence goes to the one of two random replicas
+// with fewer calls, as Envoy's LEAST_REQUEST has it. Of those that go, the ones that do not serve
+// yet go first, then the youngest. `arrivals` ascend in time, from zero. Deterministic.
+// InvalidArgument names what is wrong.
 absl::StatusOr<FleetResult> RunFleet(std::span<const Arrival> arrivals,
                                      const FleetOptions& options);
 

@@ -23,8 +23,8 @@ struct ReplicaModel {
   std::function<void(MonoTime arrived, MonoTime end)> on_done{};  // of each sequence
 };
 
-// A scheduler and its device. Unlike RunVirtually it can be looked at at any time, within a step too, as
-// a fleet's balancer and autoscaler do; in turn every sequence takes one step.
+// A scheduler and its device. Unlike RunVirtually it can be looked at at any time, within a step
+// too, as a fleet's balancer and autoscaler do; in turn every sequence takes one step.
 class Replica {
  public:
   explicit Replica(const ReplicaModel* model);

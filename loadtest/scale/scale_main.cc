@@ -1,4 +1,5 @@
-// sluice-scale: a day of traffic against the autoscaling rule that is shipped, and against fixed fleets.
+// sluice-scale: a day of traffic against the autoscaling rule that is shipped, and against fixed
+// fleets.
 #include <algorithm>
 #include <cmath>
 #include <fstream>

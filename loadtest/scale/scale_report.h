@@ -19,7 +19,8 @@ std::string ScaleTable(const std::vector<FleetRun>& runs, const FleetOptions& op
 
 nlohmann::json ScaleToJson(const std::vector<FleetRun>& runs, const FleetOptions& options);
 
-// Replicas, p99 and cost over the day, one above the other, as an SVG image that needs nothing else.
+// Replicas, p99 and cost over the day, one above the other, as an SVG image that needs nothing
+// else.
 std::string ScalePlot(const std::vector<FleetRun>& runs, const FleetOptions& options);
 
 }  // namespace sluice::loadtest

@@ -7,7 +7,8 @@
 
 namespace sluice::loadtest {
 
-// The scraped samples of one replica. After its end they count as long as a window reaches back to them.
+// The scraped samples of one replica. After its end they count as long as a window reaches back to
+// them.
 class Samples {
  public:
   // Times ascend. `busy` is a counter.
@@ -15,8 +16,9 @@ class Samples {
   // Forgets what is more than `seconds` old.
   void Keep(double now, double seconds);
 
-  // Of the samples within the window before `now`: avg_over_time of the drain, or rate of the counter,
-  // without Prometheus's extrapolation beyond the first and last of them. 0 without enough samples.
+  // Of the samples within the window before `now`: avg_over_time of the drain, or rate of the
+  // counter, without Prometheus's extrapolation beyond the first and last of them. 0 without enough
+  // samples.
   double Over(double now, const ScalingTarget& target) const;
 
  private:

@@ -35,8 +35,8 @@ struct ComparisonOptions {
 
 // Returns for each policy, ladder, load and order the medians over the seeds, as an array of
 // objects. The arrivals of a seed are the same for all; the first half of them lets ladders settle,
-// the second is measured. The load is in useful tokens per second over those of endless full batches
-// without their fixed cost. Returns InvalidArgument if an option is wrong.
+// the second is measured. The load is in useful tokens per second over those of endless full
+// batches without their fixed cost. Returns InvalidArgument if an option is wrong.
 absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options);
 
 // Returns a Markdown table for each load and order of the rows that Compare returned.

@@ -8,8 +8,8 @@
 
 namespace sluice::loadtest {
 
-// The costs in a ladder file of the daemon, or a JSON object of its form `{"costs": ..}`. Errors name
-// the file.
+// The costs in a ladder file of the daemon, or a JSON object of its form `{"costs": ..}`. Errors
+// name the file.
 absl::StatusOr<CostModel> ReadCosts(const std::string& path);
 
 }  // namespace sluice::loadtest

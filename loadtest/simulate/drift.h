@@ -19,9 +19,9 @@ struct DriftOptions {
   ExperimentOptions experiment{};  // but for the policy and the strategy
 };
 
-// Runs cut and fill through the phases with one adaptive ladder, reviewed all the time, and each phase
-// with a ladder that was fitted to that very phase: its optimum. An array of one object per phase,
-// medians over the seeds. Needs 3 sequences. InvalidArgument names what is wrong.
+// Runs cut and fill through the phases with one adaptive ladder, reviewed all the time, and each
+// phase with a ladder that was fitted to that very phase: its optimum. An array of one object per
+// phase, medians over the seeds. Needs 3 sequences. InvalidArgument names what is wrong.
 absl::StatusOr<nlohmann::json> RunDrift(const DriftOptions& options);
 
 // A Markdown table of what RunDrift returns.

@@ -14,8 +14,8 @@
 
 namespace sluice::loadtest {
 
-// What a step takes: base + per_bucket_token * bucket tokens + per_computed_token * computed tokens, or
-// what `measured` says if it has anything.
+// What a step takes: base + per_bucket_token * bucket tokens + per_computed_token * computed
+// tokens, or what `measured` says if it has anything.
 struct StepCosts {
   double base_seconds = 60e-6;
   double seconds_per_bucket_token = 0.04e-6;
@@ -32,8 +32,8 @@ struct ExperimentOptions {
   int32_t max_positions = 8192;  // of padded ladders
   int32_t tile_tokens = 32;
   StepCosts costs{};
-  // kAdaptive: reviewed every review_interval of virtual time during the first part and, forced, at its
-  // end; during the second part as well?
+  // kAdaptive: reviewed every review_interval of virtual time during the first part and, forced, at
+  // its end; during the second part as well?
   bool review_second = false;
   // Settles on the second part itself, to see how good a ladder could be: as the reviews fit it, or
   // with a search for a better one after them (see SearchLadder).
@@ -57,9 +57,9 @@ struct Measurement {
   std::vector<int32_t> ladder;  // capacities in tokens at the end
 };
 
-// Returns the first of `sorted`, which ascends, that more than `share` of the values do not exceed, or 0
-// if there are none. At a whole rank that is one value later than sluice::Quantile; earlier reports were
-// made so, and figures are compared with theirs.
+// Returns the first of `sorted`, which ascends, that more than `share` of the values do not exceed,
+// or 0 if there are none. At a whole rank that is one value later than sluice::Quantile; earlier
+// reports were made so, and figures are compared with theirs.
 double Quantile(const std::vector<double>& sorted, double share);
 
 // Runs `first` to let an adaptive ladder settle, then measures `second` on the same scheduler. Both
@@ -68,9 +68,9 @@ absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
                                           std::span<const Arrival> first,
                                           std::span<const Arrival> second);
 
-// Measures each of the phases, one after the other on one scheduler, whose ladder is reviewed all the
-// time if it is adaptive. Captures and changes are those of the phase; the initial ladder's count for
-// the first. Phases are as the parts of RunExperiment, each later than the one before it.
+// Measures each of the phases, one after the other on one scheduler, whose ladder is reviewed all
+// the time if it is adaptive. Captures and changes are those of the phase; the initial ladder's
+// count for the first. Phases are as the parts of RunExperiment, each later than the one before it.
 absl::StatusOr<std::vector<Measurement>> RunPhases(const ExperimentOptions& options,
                                                    std::span<const std::vector<Arrival>> phases);
 

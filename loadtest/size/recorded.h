@@ -13,8 +13,8 @@
 namespace sluice::loadtest {
 
 // At their recorded times. One step each, the inputs cut to `cap`; with `generate` as many as the
-// trace has output tokens, as long as the sequence stays within `cap`. InvalidArgument names the file
-// and what is wrong.
+// trace has output tokens, as long as the sequence stays within `cap`. InvalidArgument names the
+// file and what is wrong.
 absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, int32_t cap,
                                                        bool generate);
 

@@ -20,8 +20,8 @@ constexpr size_t kMaxRows = 20'000'000;
 constexpr size_t kMaxLineBytes = 1 << 16;
 constexpr std::streamoff kMaxBytes = std::streamoff{1} << 30;
 
-// Walks the rows of a CSV file without quotes and reads the wanted columns as numbers. Only one row is
-// ever split.
+// Walks the rows of a CSV file without quotes and reads the wanted columns as numbers. Only one row
+// is ever split.
 class CsvReader {
  public:
   explicit CsvReader(absl::string_view text) : rest_(text) {}

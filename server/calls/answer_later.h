@@ -19,8 +19,8 @@ namespace sluice {
 // How soon to come back when too many calls wait already.
 inline constexpr absl::Duration kBusyPushback = absl::Seconds(1);
 
-// A call that waits for its work. Whoever claims the ticket finishes the call: the work's end, or the
-// caller that gave up.
+// A call that waits for its work. Whoever claims the ticket finishes the call: the work's end, or
+// the caller that gave up.
 template <typename Request, typename Response>
 class LateAnswer final : public grpc::ServerUnaryReactor {
  public:

@@ -4,8 +4,8 @@
 // tens of microseconds and, with logits, milliseconds. So a sink only posts itself here.
 //
 // Thread-safe. Deliveries run one at a time, in the order of their posting, on one thread. The
-// destructor delivers what was posted before, without waiting for later times; nothing may be posted
-// from then on. The thread outlives the engine.
+// destructor delivers what was posted before, without waiting for later times; nothing may be
+// posted from then on. The thread outlives the engine.
 #pragma once
 
 #include <memory>

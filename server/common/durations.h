@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// Mean time between the generated tokens of a request that succeeded; none when no row has two. Rows
-// advance together, so steps, not tokens, are what it divides by.
+// Mean time between the generated tokens of a request that succeeded; none when no row has two.
+// Rows advance together, so steps, not tokens, are what it divides by.
 inline std::optional<double> InterTokenSeconds(const Request& request, const RequestTrace& trace) {
   const int64_t per_row = trace.generated_tokens / request.rows();
   if (trace.first_token == MonoTime{} || per_row < 2) return std::nullopt;

@@ -33,7 +33,8 @@ bool IsPlain(std::string_view text) {
 // Read by gRPC's threads.
 std::atomic<Log*> grpc_log{nullptr};
 
-// gRPC has a line for each handshake that fails: peers could push everybody else's out of the queue.
+// gRPC has a line for each handshake that fails: peers could push everybody else's out of the
+// queue.
 constexpr BucketRate kGrpcLines{.per_second = 10, .burst = 100};
 TokenBucket grpc_lines;
 std::atomic<int64_t> grpc_suppressed{0};

@@ -63,7 +63,8 @@ class Log {
   int64_t dropped() const;
 
   // Sends gRPC's own messages to this log until it is destroyed; at most one log at a time. At most
-  // 10 a second of them after 100 at once; the next says how many were left out. Silences Protobuf's.
+  // 10 a second of them after 100 at once; the next says how many were left out. Silences
+  // Protobuf's.
   void CaptureGrpc();
 
  private:

@@ -19,8 +19,8 @@ namespace sluice {
 inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 inline constexpr char kReasonTrailer[] = "sluice-reason";
 
-// The attached reason (see WithReason), or one that follows from the code: "queue_full" for ResourceExhausted,
-// "unavailable", "deadline", ... Empty for ok.
+// The attached reason (see WithReason), or one that follows from the code: "queue_full" for
+// ResourceExhausted, "unavailable", "deadline", ... Empty for ok.
 std::string ReasonOf(const absl::Status& status);
 
 // "INVALID_ARGUMENT" and so on, as gRPC spells them.

@@ -13,8 +13,8 @@
 namespace sluice {
 
 // The index of the GPU that serves; nullopt: the CPU does. `count_gpus` is as CountGpus
-// (engine/cuda/gpus.h), and is asked only where the answer matters. FailedPrecondition when a GPU is
-// asked for that this process cannot use; says why.
+// (engine/cuda/gpus.h), and is asked only where the answer matters. FailedPrecondition when a GPU
+// is asked for that this process cannot use; says why.
 absl::StatusOr<std::optional<int>> ChooseGpu(
     const DeviceChoice& choice, const std::function<absl::StatusOr<int>()>& count_gpus);
 

@@ -13,9 +13,9 @@
 
 namespace sluice {
 
-// A model whose steps fail, one after the other, makes the daemon not ready until one succeeds; one that
-// hangs, or whose device is lost, makes it neither ready nor live, and calls `on_end` once, which ends the
-// process soon. Thread-safe. Owns nothing.
+// A model whose steps fail, one after the other, makes the daemon not ready until one succeeds; one
+// that hangs, or whose device is lost, makes it neither ready nor live, and calls `on_end` once,
+// which ends the process soon. Thread-safe. Owns nothing.
 class EngineHealth final : public Observer {
  public:
   // `failed_steps`: see WatchdogOptions.

@@ -17,8 +17,8 @@ namespace sluice {
 // Thread-safe; a reload waits for the one before it, and lasts as long as its models take to load.
 //
 // The whole configuration is read and validated, files that it names are, and models are loaded and
-// warmed up; only then is anything changed. After an error everything is as it was. Options that need
-// a restart keep their values and are named; each reload names them again.
+// warmed up; only then is anything changed. After an error everything is as it was. Options that
+// need a restart keep their values and are named; each reload names them again.
 class Reloader {
  public:
   // Reads the configuration from where the running one came from.

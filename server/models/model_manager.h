@@ -20,21 +20,21 @@
 
 namespace sluice {
 
-// Thread-safe. Apply, Load and Unload take turns and last as long as models take to load and to warm
-// up; what serves goes on serving meanwhile, and after an error everything is served as before. Index
-// reads the disk, but waits for none of them.
+// Thread-safe. Apply, Load and Unload take turns and last as long as models take to load and to
+// warm up; what serves goes on serving meanwhile, and after an error everything is served as
+// before. Index reads the disk, but waits for none of them.
 class ModelManager {
  public:
   // Not owned; both outlive it.
   ModelManager(Engine* engine, Log* log) : engine_(engine), log_(log) {}
 
-  // Serves `models` and the highest version of each model below `repository` (empty: there is none),
-  // and nothing else. What is served already and has not changed on disk is left alone.
+  // Serves `models` and the highest version of each model below `repository` (empty: there is
+  // none), and nothing else. What is served already and has not changed on disk is left alone.
   absl::Status Apply(const std::vector<ModelSpec>& models, const std::string& repository);
 
-  // Loads what the configuration or the repository has under the name, again if it is served; without
-  // a version the highest, which then takes the place of the name's other versions. NotFound; else
-  // what loading says.
+  // Loads what the configuration or the repository has under the name, again if it is served;
+  // without a version the highest, which then takes the place of the name's other versions.
+  // NotFound; else what loading says.
   absl::Status Load(const std::string& name, std::optional<int64_t> version);
 
   // Withdraws the version, or without one all of the name. NotFound.

@@ -11,8 +11,8 @@
 namespace sluice {
 namespace {
 
-// A peer's streams end before the daemon is done with their calls, by far when it resets many: only one
-// that has so many times its streams is hostile.
+// A peer's streams end before the daemon is done with their calls, by far when it resets many: only
+// one that has so many times its streams is hostile.
 constexpr int64_t kLiveCallsPerStream = 2;
 
 }  // namespace

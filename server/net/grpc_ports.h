@@ -38,8 +38,8 @@ class GrpcPorts {
   absl::Status Start(const ServerOptions& options, const Services& services,
                      const Security& security, Log* log);
 
-  // Accepts no more, calls `end_watches`, and returns when all calls have ended; those that are left
-  // after `grace` are cancelled.
+  // Accepts no more, calls `end_watches`, and returns when all calls have ended; those that are
+  // left after `grace` are cancelled.
   void Stop(nanoseconds grace, const std::function<void()>& end_watches);
 
   // 0: there is none.

@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// Thread-safe. A review that changed the ladder is information, one that did not is for debugging; a
-// plan that could not be prepared and a notice are warnings.
+// Thread-safe. A review that changed the ladder is information, one that did not is for debugging;
+// a plan that could not be prepared and a notice are warnings.
 class EngineLog final : public Observer {
  public:
   explicit EngineLog(Log* log) : log_(log) {}

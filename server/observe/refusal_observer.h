@@ -5,8 +5,8 @@
 
 namespace sluice {
 
-// Thread-safe. `model` is empty unless it names a served model, so that callers cannot make up metric
-// labels.
+// Thread-safe. `model` is empty unless it names a served model, so that callers cannot make up
+// metric labels.
 class RefusalObserver {
  public:
   virtual ~RefusalObserver() = default;

@@ -44,7 +44,8 @@ struct InputTensors {
   bool has(Input input) const { return of(input).header != nullptr; }
 };
 
-// FindInputs, and that exactly one of the inputs that are a prompt is there. InvalidArgument ("input").
+// FindInputs, and that exactly one of the inputs that are a prompt is there. InvalidArgument
+// ("input").
 absl::StatusOr<InputTensors> ReadInputs(const inference::ModelInferRequest& message,
                                         const Model& model);
 

@@ -6,8 +6,8 @@
 //   batch: certificate:batch.example.org tokens_per_second=1e5
 //   anonymous: none requests_per_second=5  # who shows none of these
 //
-// A name may have several credentials, so that they can be exchanged one after the other, and limits
-// of its own on any of its lines.
+// A name may have several credentials, so that they can be exchanged one after the other, and
+// limits of its own on any of its lines.
 #pragma once
 
 #include <openssl/crypto.h>
@@ -29,8 +29,8 @@ inline constexpr size_t kMinTokenBytes = 16;
 inline constexpr size_t kMaxTokenBytes = 512;
 inline constexpr absl::string_view kAnonymous = "anonymous";
 
-// SHA-256 of a token. What is looked up and compared is this and not the token, and it is compared in
-// constant time.
+// SHA-256 of a token. What is looked up and compared is this and not the token, and it is compared
+// in constant time.
 using TokenDigest = std::array<uint8_t, 32>;
 TokenDigest DigestOf(absl::string_view token);
 struct SameDigest {

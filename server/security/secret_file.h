@@ -9,7 +9,8 @@ namespace sluice {
 
 inline constexpr size_t kMaxSecretFileBytes = size_t{1} << 20;
 
-// The whole of a regular file, at most kMaxSecretFileBytes. Errors name `path` and the system's reason.
+// The whole of a regular file, at most kMaxSecretFileBytes. Errors name `path` and the system's
+// reason.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
 }  // namespace sluice

@@ -13,8 +13,9 @@
 namespace sluice {
 namespace {
 
-// gRPC's C++ credentials are fixed once made. Its C ones ask at each handshake, and when they are told
-// nothing new they go on with what they have. Each object tells its one port what that has not seen.
+// gRPC's C++ credentials are fixed once made. Its C ones ask at each handshake, and when they are
+// told nothing new they go on with what they have. Each object tells its one port what that has not
+// seen.
 class FetchingCredentials final : public grpc::ServerCredentials {
  public:
   explicit FetchingCredentials(const TlsFiles* files) : files_(files) {
@@ -46,7 +47,8 @@ class FetchingCredentials final : public grpc::ServerCredentials {
     MutexLock lock(&mu_);
     if (shown == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {shown->key.c_str(), shown->certificate.c_str()};
-    // gRPC 1.51 aborts without authorities, though it looks at them only when it asks for a certificate.
+    // gRPC 1.51 aborts without authorities, though it looks at them only when it asks for a
+    // certificate.
     const std::string& authorities =
         shown->client_ca.empty() ? shown->certificate : shown->client_ca;
     *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);

@@ -11,8 +11,9 @@
 
 namespace sluice {
 
-// Thread-safe. What a look finds is checked as a whole before it is shown to callers; until then, and
-// when it is wrong, new connections get what was last good. Connections that are there stay as they are.
+// Thread-safe. What a look finds is checked as a whole before it is shown to callers; until then,
+// and when it is wrong, new connections get what was last good. Connections that are there stay as
+// they are.
 class TlsFiles {
  public:
   // Called on the thread of a look whose outcome is another than before, or that found other good

@@ -24,8 +24,8 @@ struct TlsIdentity {
 // The files as they are, unchecked. Errors as of ReadSecretFile.
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsOptions& options);
 
-// Whether the files can be served together, from `now` on; fills in `expires`. InvalidArgument names
-// the file of `options` and what is wrong with it:
+// Whether the files can be served together, from `now` on; fills in `expires`. InvalidArgument
+// names the file of `options` and what is wrong with it:
 //   * PEM that does not parse or is cut off, a key with a passphrase;
 //   * a certificate, of the daemon or of its chain, that has expired or is not valid yet at `now`;
 //   * a chain in which one is not signed by the next;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# enter_image.sh TREE MODELS USER COMMAND...: as Docker would run the tree with --read-only, --user and
-# MODELS mounted on /models; empty: the tree's own. Called in a mount namespace of its own.
+# enter_image.sh TREE MODELS USER COMMAND...: as Docker would run the tree with --read-only, --user
+# and MODELS mounted on /models; empty: the tree's own. Called in a mount namespace of its own.
 set -euo pipefail
 tree=$1 models=$2 user=$3
 shift 3

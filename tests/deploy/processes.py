@@ -20,7 +20,8 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
-# The bound of every wait for something that happens on any machine, however slow, and whatever else runs on it.
+# The bound of every wait for something that happens on any machine, however slow, and whatever else
+# runs on it.
 PATIENCE_S = 180
 
 

@@ -1,5 +1,5 @@
-// Runs a fuzz target without libFuzzer, so that every build can: on each file of its corpus, then on
-// altered ones that a seed decides. What libFuzzer adds is to see which inputs reach more code.
+// Runs a fuzz target without libFuzzer, so that every build can: on each file of its corpus, then
+// on altered ones that a seed decides. What libFuzzer adds is to see which inputs reach more code.
 //
 // usage: bounded_TARGET RUNS CORPUS...
 #include <algorithm>

@@ -1,4 +1,5 @@
-// PEM files of TLS: the input is certificate, key and authorities at once, each of which reads its own kind.
+// PEM files of TLS: the input is certificate, key and authorities at once, each of which reads its
+// own kind.
 #include "server/security/tls_identity.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,6 @@
-// What the fuzz targets share. Each defines LLVMFuzzerTestOneInput, which must survive any bytes under
-// the sanitizers and uphold, by SLUICE_CHECK, what the code promises of the input that it accepts.
+// What the fuzz targets share. Each defines LLVMFuzzerTestOneInput, which must survive any bytes
+// under the sanitizers and uphold, by SLUICE_CHECK, what the code promises of the input that it
+// accepts.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ inline std::string_view AsText(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// What was refused was refused as the caller's fault, in words that do no harm to a terminal or a log.
+// What was refused was refused as the caller's fault, in words that do no harm to a terminal or a
+// log.
 inline void CheckRefusal(const absl::Status& status) {
   SLUICE_CHECK(status.code() == absl::StatusCode::kInvalidArgument);
   SLUICE_CHECK(!status.message().empty() && status.message().size() < 8192);

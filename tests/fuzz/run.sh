@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets with clang and runs each of them, as many at a time as there are processors.
+# Builds the fuzz targets with clang and runs each of them, as many at a time as there are
+# processors.
 set -uo pipefail
 . "$(dirname "$0")/../../tools/common.sh"
 

@@ -46,7 +46,8 @@ ModelConfig TinyConfig(int64_t layers = 2);
 // The same as SluiceForCausalLM, whose config says everything.
 ModelConfig TinySluiceConfig(int64_t layers = 2);
 
-// Of a Llama or a Sluice model. A Llama's attention_bias is its qkv_bias, which output_bias must equal.
+// Of a Llama or a Sluice model. A Llama's attention_bias is its qkv_bias, which output_bias must
+// equal.
 std::string ConfigJson(const ModelConfig& config);
 
 // Writes config.json and model.safetensors with every tensor of the config's graph, drawn so that

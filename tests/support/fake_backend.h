@@ -65,8 +65,8 @@ class FakeBackend : public Backend {
 
   // Called when a step is brought on its way, with the number of its sequences.
   void OnStart(std::function<void(int32_t)> hook);
-  // Called when a step runs, which is when its end is awaited, or at the start of a preparation, on its
-  // thread; may block. Its error is the result.
+  // Called when a step runs, which is when its end is awaited, or at the start of a preparation, on
+  // its thread; may block. Its error is the result.
   void OnReplay(std::function<absl::Status(const RecordedBatch&)> hook);
   void OnPrepare(std::function<absl::Status(const Bucket&)> hook);
 

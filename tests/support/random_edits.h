@@ -50,8 +50,8 @@ inline std::vector<int32_t> DistinctTokens(std::mt19937_64& random, int64_t n, i
   return tokens;
 }
 
-// Edits of the kinds in the mask. `exact`: by amounts that floats hold without rounding, so that edited
-// logits tie where their references do. Token `spared` is neither banned nor left out.
+// Edits of the kinds in the mask. `exact`: by amounts that floats hold without rounding, so that
+// edited logits tie where their references do. Token `spared` is neither banned nor left out.
 inline OwnedEdits RandomEdits(std::mt19937_64& random, int64_t n, unsigned kinds, bool exact,
                               int32_t spared) {
   constexpr float infinity = std::numeric_limits<float>::infinity();

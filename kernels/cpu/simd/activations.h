@@ -8,9 +8,9 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
 SLUICE_INLINE VecF Silu(VecF x) { return x / (1.0f + Exp(-x)); }
 
-// erfc(z) of z >= 0 = e^(-z^2) t P(t), t = 1 / (1 + 0.4 z), as in Abramowitz and Stegun 7.1.28, with P
-// of degree 9 fitted in double to 1e-8 relative. x erfc(-x / sqrt(2)) / 2 is then within 2.4e-7 for
-// |x| <= 12.
+// erfc(z) of z >= 0 = e^(-z^2) t P(t), t = 1 / (1 + 0.4 z), as in Abramowitz and Stegun 7.1.28,
+// with P of degree 9 fitted in double to 1e-8 relative. x erfc(-x / sqrt(2)) / 2 is then within
+// 2.4e-7 for |x| <= 12.
 SLUICE_INLINE VecF Gelu(VecF x) {
   constexpr float kP[] = {0.22570866f,  0.2249155f,  0.21524423f,  0.12805954f, 0.27704966f,
                           -0.29419631f, 0.55989307f, -0.50861561f, 0.20237118f, -0.030429896f};

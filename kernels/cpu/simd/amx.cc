@@ -1,6 +1,6 @@
-// The GEMM over bf16 pairs by AMX. Two tiles of x by the two halves of a panel keep four tiles of sums. One
-// row alone, for which memory is waited for and tiles wait more, is multiplied by FMA in vectors: what TDPBF16PS
-// does is known to the bit.
+// The GEMM over bf16 pairs by AMX. Two tiles of x by the two halves of a panel keep four tiles of
+// sums. One row alone, for which memory is waited for and tiles wait more, is multiplied by FMA in
+// vectors: what TDPBF16PS does is known to the bit.
 #define SLUICE_SIMD_LANES 16
 #define SLUICE_SIMD_NAMESPACE simd_amx
 #include "kernels/cpu/simd/gemm_pairs.h"
@@ -18,8 +18,8 @@ struct alignas(kCacheLine) TileConfig {
 static_assert(sizeof(TileConfig) == 64);
 inline constexpr TileConfig kTileConfig;
 
-// Reads denormals as 0 and rounds results to 0 in their place, from its construction to End. What is loaded
-// and stored between is computed so.
+// Reads denormals as 0 and rounds results to 0 in their place, from its construction to End. What
+// is loaded and stored between is computed so.
 class DenormalsAreZero {
  public:
   DenormalsAreZero() : before_(_mm_getcsr()) { Set(before_ | 0x8040, nullptr); }
@@ -55,9 +55,9 @@ struct Tiles {
     for (; p < tile.count; ++p) RunRow<1>(tile, p);
   }
 
-  // One row by P panels from panel `p` on, as TDPBF16PS: of each step the even and the odd products of pairs
-  // are summed apart from 0 on, fused, and their sum is added; denormals are 0 wherever they occur. Equal to
-  // the bit for random tiles on Sapphire Rapids.
+  // One row by P panels from panel `p` on, as TDPBF16PS: of each step the even and the odd products
+  // of pairs are summed apart from 0 on, fused, and their sum is added; denormals are 0 wherever
+  // they occur. Equal to the bit for random tiles on Sapphire Rapids.
   template <int P>
   static void RunRow(const PairsTile& tile, int64_t p) {
     constexpr int kVectors = P * kPanelVectors;

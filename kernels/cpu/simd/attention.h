@@ -15,7 +15,8 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 inline constexpr int kQueries = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;
-// Pages that scores meet at once: a query's feature, broadcast, is for two vectors of keys at least.
+// Pages that scores meet at once: a query's feature, broadcast, is for two vectors of keys at
+// least.
 inline constexpr int kPagesAtOnce = kPageVectors == 1 ? 2 : 1;
 
 // The hardware's prefetchers stop at page ends, and a sequence's pages lie anywhere.
@@ -77,7 +78,8 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Scores of whole pages; -inf past a query's visible keys in the last page that has any, garbage beyond.
+// Scores of whole pages; -inf past a query's visible keys in the last page that has any, garbage
+// beyond.
 template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries) {
   const int64_t head_dim = block.kv->head_dim;
@@ -144,8 +146,8 @@ SLUICE_INLINE int64_t ScoresOf(const Query& query) {
   return (query.visible + kPageTokens - 1) / kPageTokens * kPageTokens;
 }
 
-// Makes weights exp(score - largest) of the scores; sums[i]: of a query's weights. The queries take turns,
-// so that none waits for its own last result.
+// Makes weights exp(score - largest) of the scores; sums[i]: of a query's weights. The queries take
+// turns, so that none waits for its own last result.
 template <int N>
 SLUICE_INLINE void Softmax(const Query* queries, float* sums) {
   const int64_t common = ScoresOf(queries[0]);
@@ -228,8 +230,8 @@ SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Sums p_j v_j for j in [begin, end), onto what y holds. Some pages at a time: they stay in a near cache
-// while their features are taken in turn, a long context would not.
+// Sums p_j v_j for j in [begin, end), onto what y holds. Some pages at a time: they stay in a near
+// cache while their features are taken in turn, a long context would not.
 template <int N>
 SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
                                 int64_t begin, int64_t end) {
@@ -255,8 +257,8 @@ static OwnValue OwnValueOf(const simd::AttentionBlock& block, int32_t row) {
   return {v, norm, 1.0f / (square > eps ? square : eps), square <= eps};
 }
 
-// Of the sums y, in which the row's own value still lacks its share `self`. It is added before anything
-// is squared: sum and share may nearly cancel.
+// Of the sums y, in which the row's own value still lacks its share `self`. It is added before
+// anything is squared: sum and share may nearly cancel.
 static void Diagnose(const simd::AttentionBlock& block, const Query& query, const OwnValue& own,
                      float self, float inverse) {
   constexpr float kEps = 1e-6f;
@@ -273,9 +275,9 @@ static void Diagnose(const simd::AttentionBlock& block, const Query& query, cons
   if (block.proj_frac != nullptr) block.proj_frac[at] = cos_sim / (length > kEps ? length : kEps);
 }
 
-// What the row's own value is to be multiplied with and added to the sums y, which hold all others: its
-// share `self`, less the gated projection of the whole onto it. Without a gate the share cancels, so
-// that nothing is lost where a row attends mostly to itself.
+// What the row's own value is to be multiplied with and added to the sums y, which hold all others:
+// its share `self`, less the gated projection of the whole onto it. Without a gate the share
+// cancels, so that nothing is lost where a row attends mostly to itself.
 SLUICE_INLINE float OwnShare(const simd::AttentionBlock& block, const Query& query,
                              const OwnValue& own, float self, float inverse) {
   if (block.cos_sim != nullptr || block.proj_frac != nullptr) {
@@ -303,8 +305,8 @@ SLUICE_INLINE void WriteOut(const Query& query, const float* v, float share, flo
   }
 }
 
-// `queries` ascend in `visible`; `own` is by row, read with XSA only. With causal XSA a row's own value
-// stays out of the sums: it is the last one.
+// `queries` ascend in `visible`; `own` is by row, read with XSA only. With causal XSA a row's own
+// value stays out of the sums: it is the last one.
 template <int N>
 static void AttendTile(const simd::AttentionBlock& block, const Query* queries,
                        const OwnValue* own) {

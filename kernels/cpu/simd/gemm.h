@@ -14,16 +14,16 @@ inline constexpr int kPanelVectors = 2;
 inline constexpr int kPanelCols = kPanelVectors * kLanes;
 inline constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 
-// With few rows, several panels at once keep enough sums in flight to hide the latency of the FMA: as
-// long as they, the panels' columns and an element of x fit the registers.
+// With few rows, several panels at once keep enough sums in flight to hide the latency of the FMA:
+// as long as they, the panels' columns and an element of x fit the registers.
 inline constexpr int PanelsAtOnce(int64_t rows) {
   constexpr int kRegisters = kLanes == 16 ? 32 : 16;
   if (rows == 1) return 4;
   return (rows + 1) * 2 * kPanelVectors + 1 <= kRegisters ? 2 : 1;
 }
 
-// Rows of f32 panels. Tiles take kAtOnce of them at a time, so that fewer instructions surround the products:
-// as many as were measured to be best.
+// Rows of f32 panels. Tiles take kAtOnce of them at a time, so that fewer instructions surround the
+// products: as many as were measured to be best.
 struct F32Row {
   typedef float Element;
   static constexpr int kAtOnce = SLUICE_SIMD_UNROLL(2);
@@ -111,7 +111,8 @@ struct RowsOf {
     for (const float*& rows : third) rows += columns;
     KeepAsItIs();
   }
-  // Lest the compiler compute the address of each element ahead of a loop, which the registers cannot hold.
+  // Lest the compiler compute the address of each element ahead of a loop, which the registers
+  // cannot hold.
   SLUICE_INLINE_MEMBER void KeepAsItIs() {
 #pragma GCC unroll 4
     for (const float*& rows : third) asm("" : "+r"(rows));
@@ -153,7 +154,8 @@ static void Tile(const simd::GemmBlock& block, const Ahead& ahead, int64_t row, 
       if constexpr (P == 1) {
         if (u * kRowBytes % kCacheLine == 0) __builtin_prefetch(next + u * ahead.step, 0, 2);
       } else {
-        // Bound by memory, whose own prefetchers stop at page ends, which panels cross all the time.
+        // Bound by memory, whose own prefetchers stop at page ends, which panels cross all the
+        // time.
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p) __builtin_prefetch(row_of_panel + p * panel + kAhead);
       }
@@ -185,8 +187,8 @@ static void DispatchTile(const simd::GemmBlock& block, const Ahead& ahead, int64
   }
 }
 
-// While the tiles of a panel are computed, each fetches its share of the panel that follows, so that
-// memory is not waited for at its beginning. Behind the last one that fetches in vain.
+// While the tiles of a panel are computed, each fetches its share of the panel that follows, so
+// that memory is not waited for at its beginning. Behind the last one that fetches in vain.
 template <typename Row>
 static void Gemm(const simd::GemmBlock& block) {
   constexpr int64_t kRowBytes = kPanelCols * sizeof(typename Row::Element);

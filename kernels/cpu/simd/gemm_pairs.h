@@ -1,8 +1,8 @@
 // GEMM over panels of bf16 pairs: what is common to VDPBF16PS and AMX. See vec.h for the rules.
 //
-// A block rounds its rows of x to bf16 once, into tiles of consecutive memory, and multiplies them by
-// panel after panel. Sums are f32, one an element, over k ascending; where k is cut they wait in memory,
-// which moves no bit.
+// A block rounds its rows of x to bf16 once, into tiles of consecutive memory, and multiplies them
+// by panel after panel. Sums are f32, one an element, over k ascending; where k is cut they wait in
+// memory, which moves no bit.
 #pragma once
 
 #include "kernels/cpu/simd/gemm.h"
@@ -54,8 +54,8 @@ SLUICE_INLINE void RoundStep(const float* x, int64_t n, uint16_t* out) {
 #endif
 }
 
-// Columns [begin, begin + depth) of the block's rows as [tiles, steps, tile_rows, kStep]. What fills the
-// last tile up stays as it is: no row meets another one.
+// Columns [begin, begin + depth) of the block's rows as [tiles, steps, tile_rows, kStep]. What
+// fills the last tile up stays as it is: no row meets another one.
 SLUICE_INLINE void RoundRows(const simd::GemmBlock& block, int64_t begin, int64_t depth,
                              int64_t tile_rows, uint16_t* out) {
   const int64_t steps = (depth + kStep - 1) / kStep;

@@ -58,14 +58,15 @@ struct AttentionBlock {
 // Most queries that meet a KV page together, over all profiles.
 inline constexpr int kAttentionTile = 8;
 
-// Features of a query that lie together in a tile's copy of its queries, where one address reaches them all.
+// Features of a query that lie together in a tile's copy of its queries, where one address reaches
+// them all.
 inline constexpr int kQueryRun = 64;
 
 // Most rows of an AttentionBlock.
 inline constexpr int kAttentionRows = 32;
 
-// Of panels of pairs, and how large a block of theirs may be: rows, columns, and rows times k, unless
-// there are no more than kPairsFewRows.
+// Of panels of pairs, and how large a block of theirs may be: rows, columns, and rows times k,
+// unless there are no more than kPairsFewRows.
 inline constexpr int64_t kPairsDepth = 32;
 inline constexpr int64_t kPairsRows = 128;
 inline constexpr int64_t kPairsFewRows = 32;

@@ -131,8 +131,9 @@ SLUICE_INLINE float MaxLanes(VecF v) {
 //
 // x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r), P of degree 5 interpolated at the
 // Chebyshev nodes. ln2 is split so that n * kLn2High is exact. 2^n is applied in two factors, so
-// that neither overflows before the result does; AVX-512 has an instruction that does the same. Lanes of
-// -inf, as masked scores are, must not come out as 0 by underflow, which takes a hundred cycles and more.
+// that neither overflows before the result does; AVX-512 has an instruction that does the same.
+// Lanes of -inf, as masked scores are, must not come out as 0 by underflow, which takes a hundred
+// cycles and more.
 SLUICE_INLINE VecF Exp(VecF x) {
   constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond: inf and 0
   constexpr float kRound = 12582912.0f;                 // 1.5 * 2^23: adding it rounds to integers

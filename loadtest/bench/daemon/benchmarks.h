@@ -57,9 +57,9 @@ struct BucketsOptions {
   std::string table;  // file for the figures as Markdown; empty: none
 };
 
-// Padded and packed policies, and ladders, on requests with the lengths of a trace: throughput at the
-// peak, latency at shares of the peaks, efficiency, captures, and answers compared with those given
-// one by one and with the reference.
+// Padded and packed policies, and ladders, on requests with the lengths of a trace: throughput at
+// the peak, latency at shares of the peaks, efficiency, captures, and answers compared with those
+// given one by one and with the reference.
 absl::StatusOr<nlohmann::json> RunBuckets(const BucketsOptions& options);
 
 }  // namespace sluice::loadtest

@@ -27,8 +27,8 @@ load::nanoseconds ToChrono(absl::Duration duration) { return absl::ToChronoNanos
 // Shares of a peak that the open loop offers. The slowest arm's as well as the best one's count, so
 // that the padded arms are seen where they work, and the packed ones where they do.
 constexpr double kShares[] = {0.4, 0.8};
-// An arm is not sent more than this share of its own peak: its queue would only grow. Above 1, as the
-// peaks were measured once, on a machine that may have had other work just then.
+// An arm is not sent more than this share of its own peak: its queue would only grow. Above 1, as
+// the peaks were measured once, on a machine that may have had other work just then.
 constexpr double kMostShare = 1.25;
 // Reviews until the adaptive ladder must have settled.
 constexpr int kMostReviews = 8;

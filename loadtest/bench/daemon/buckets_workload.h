@@ -1,5 +1,5 @@
-// The requests of `sluice-bench buckets`: the lengths of a trace, in its order, for a model of fewer
-// positions than the traced one had.
+// The requests of `sluice-bench buckets`: the lengths of a trace, in its order, for a model of
+// fewer positions than the traced one had.
 #pragma once
 
 #include <cstdint>

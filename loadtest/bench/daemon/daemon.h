@@ -14,8 +14,8 @@ namespace sluice::loadtest {
 
 class Daemon {
  public:
-  // Starts `sluiced` with the model in directory `model`, named kModel, and further `flags`; returns
-  // when it is ready.
+  // Starts `sluiced` with the model in directory `model`, named kModel, and further `flags`;
+  // returns when it is ready.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const std::string& sluiced,
                                                        const std::string& model,
                                                        const std::vector<std::string>& flags);

@@ -1,11 +1,11 @@
-// A whole forward pass of a model on the CPU, without queue or server, beside the peaks of the machine.
+// A whole forward pass of a model on the CPU, without queue or server, beside the peaks of the
+// machine.
 //
 //   forward_bench MODEL_DIRECTORY [PROFILE] [Google Benchmark's flags]
 //
-// Score: whole prompts of mixed lengths in one step, every next token's log-probability.
-// Next:  the same prompts, one token drawn behind each.
-// Decode: one token behind a context that is in the KV pages.
-// Arguments: threads, and how often the prompts' lengths come (Decode: tokens of context).
+// Score: whole prompts of mixed lengths in one step, every next token's log-probability. Next:  the
+// same prompts, one token drawn behind each. Decode: one token behind a context that is in the KV
+// pages. Arguments: threads, and how often the prompts' lengths come (Decode: tokens of context).
 #include <benchmark/benchmark.h>
 
 #include <cstdio>

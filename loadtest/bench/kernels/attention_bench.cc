@@ -1,6 +1,6 @@
-// Attention with the best profile of the machine, head size 64. Decode: one query row a sequence over
-// long contexts, beyond the caches, whose keys and values are read once. Prefill: whole sequences,
-// causal, without and with XSA in turns.
+// Attention with the best profile of the machine, head size 64. Decode: one query row a sequence
+// over long contexts, beyond the caches, whose keys and values are read once. Prefill: whole
+// sequences, causal, without and with XSA in turns.
 #include <benchmark/benchmark.h>
 
 #include <numeric>

@@ -1,6 +1,6 @@
-// Our GEMM beside oneDNN's with prepacked weights, on one thread, in turns: f32 by the fastest f32 profile
-// and, where the machine has one, bf16 by the fastest bf16 profile, for which oneDNN is given rows that are
-// rounded already. Arguments: rows, k, n. Ratios are oneDNN's time over ours.
+// Our GEMM beside oneDNN's with prepacked weights, on one thread, in turns: f32 by the fastest f32
+// profile and, where the machine has one, bf16 by the fastest bf16 profile, for which oneDNN is
+// given rows that are rounded already. Arguments: rows, k, n. Ratios are oneDNN's time over ours.
 #include <benchmark/benchmark.h>
 #include <omp.h>
 #include <dnnl.hpp>

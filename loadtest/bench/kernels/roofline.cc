@@ -66,7 +66,8 @@ __attribute__((target("avx512f,avx512bf16"))) void PeakAvx512Bf16() {
 
 constexpr int kTileChains = 4;
 
-// As the GEMM multiplies: two tiles by two. Assembly, since the intrinsics ask for a file of their own.
+// As the GEMM multiplies: two tiles by two. Assembly, since the intrinsics ask for a file of their
+// own.
 void PeakAmx() {
   struct alignas(64) Config {
     uint8_t palette = 1, reserved[15] = {};

@@ -13,8 +13,8 @@
 
 namespace sluice::kernels {
 
-// Seconds: CPU time of the calling thread where it works alone, so that neighbours on the machine do
-// not count as work, else wall time.
+// Seconds: CPU time of the calling thread where it works alone, so that neighbours on the machine
+// do not count as work, else wall time.
 double Now(const Context& context);
 
 // Times of one contender; their median forgives a neighbour's bursts.
@@ -27,8 +27,8 @@ class Series {
   std::vector<double> seconds_;
 };
 
-// Calls `run` once to warm the caches, then as often as takes some milliseconds, and adds the time of
-// one call to `series`.
+// Calls `run` once to warm the caches, then as often as takes some milliseconds, and adds the time
+// of one call to `series`.
 template <typename Run>
 void Measure(const Context& context, Series& series, Run run) {
   constexpr double kEnough = 3e-3;
@@ -44,8 +44,9 @@ void Measure(const Context& context, Series& series, Run run) {
   series.Add(elapsed / calls);
 }
 
-// The peaks of all threads of a pool together: multiply-adds in registers with the profile's fastest
-// instructions (bf16 where it multiplies in bf16), and reads of memory far larger than the caches.
+// The peaks of all threads of a pool together: multiply-adds in registers with the profile's
+// fastest instructions (bf16 where it multiplies in bf16), and reads of memory far larger than the
+// caches.
 class Roofline {
  public:
   explicit Roofline(const Context& context);

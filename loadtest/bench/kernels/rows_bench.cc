@@ -1,5 +1,5 @@
-// What is done row by row, with the best profile of the machine: norm, rotation with the write to the
-// KV pages, activation. Arguments: threads, rows, row width.
+// What is done row by row, with the best profile of the machine: norm, rotation with the write to
+// the KV pages, activation. Arguments: threads, rows, row width.
 #include <benchmark/benchmark.h>
 
 #include <numeric>

@@ -1,6 +1,6 @@
-// Top-k of one row against std::partial_sort over the same values with their indices, in turns on one
-// thread. Arguments: order of the values (0 random, 1 ascending, 2 descending), n, k. Runs with the
-// best profile of the machine.
+// Top-k of one row against std::partial_sort over the same values with their indices, in turns on
+// one thread. Arguments: order of the values (0 random, 1 ascending, 2 descending), n, k. Runs with
+// the best profile of the machine.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -27,8 +27,8 @@ Ladder LadderOf(PolicyKind policy, Workload workload) {
   return *BuildLadder({.strategy = StrategyKind::kGeometric}, limits);
 }
 
-// A queue of `count` sequences of the workload; packed, the ladder of ratio sqrt(2) to 16,384 tokens.
-// kRunning: the first kMostRunning decode, the others are prompts in chunks that will.
+// A queue of `count` sequences of the workload; packed, the ladder of ratio sqrt(2) to 16,384
+// tokens. kRunning: the first kMostRunning decode, the others are prompts in chunks that will.
 class Fixture {
  public:
   Fixture(size_t count, Workload workload, PolicyKind policy)

@@ -10,8 +10,8 @@
 namespace sluice {
 namespace {
 
-// A peer that says nothing holds a thread for the timeout: so many for so short that thousands of them
-// delay a probe by a minute at most.
+// A peer that says nothing holds a thread for the timeout: so many for so short that thousands of
+// them delay a probe by a minute at most.
 constexpr char kThreads[] = "16";
 constexpr char kRequestTimeoutMs[] = "1000";
 

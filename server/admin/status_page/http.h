@@ -21,8 +21,9 @@ struct HttpHandlers {
   std::function<std::string()> status = nullptr;
 };
 
-// Serves until destroyed. A few threads, heads of at most 16 KiB and a second's time for each request
-// bound what slow or idle callers can hold; they can delay scrapes and probes, never inference.
+// Serves until destroyed. A few threads, heads of at most 16 KiB and a second's time for each
+// request bound what slow or idle callers can hold; they can delay scrapes and probes, never
+// inference.
 class HttpServer {
  public:
   // `address` is HOST:PORT; port 0 picks one. Unavailable when the port is taken, naming it.

@@ -3,8 +3,8 @@
 // gRPC's limits are those that the peer has acknowledged: one that never does is held to none, on
 // streams or metadata. And a stream that its caller resets counts no more, though its call is still
 // to be worked off (CVE-2023-44487). Such calls take some 10 KB each, and their metadata, which the
-// memory quota does not know of. So calls are counted by connection, from the moment that gRPC shows
-// one until it has forgotten it.
+// memory quota does not know of. So calls are counted by connection, from the moment that gRPC
+// shows one until it has forgotten it.
 #pragma once
 
 #include <cstdint>

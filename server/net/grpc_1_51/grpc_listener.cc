@@ -24,7 +24,8 @@ namespace sluice {
 namespace {
 
 constexpr std::chrono::milliseconds kRetry{100};
-// Looking through the connections takes about a microsecond for each: under a flood, not at every one.
+// Looking through the connections takes about a microsecond for each: under a flood, not at every
+// one.
 constexpr std::chrono::milliseconds kForgetInterval{50};
 // Logs, model files, HTTP, epoll and what libraries open.
 constexpr int64_t kOwnDescriptors = 256;

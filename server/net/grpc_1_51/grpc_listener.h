@@ -1,11 +1,12 @@
 // Accepts the connections of a gRPC server, and no more than allowed at a time.
 //
 // gRPC 1.51's own listener takes whatever comes, and once accept fails because descriptors have run
-// out it never accepts again. This one has a bound, closes at once what is beyond it, and
-// after a failure goes on a little later.
+// out it never accepts again. This one has a bound, closes at once what is beyond it, and after a
+// failure goes on a little later.
 //
-// gRPC does not tell when it closes a connection. So each is remembered by its descriptor and inode,
-// and when the bound is met those whose descriptor is closed, or is something else by then, are forgotten.
+// gRPC does not tell when it closes a connection. So each is remembered by its descriptor and
+// inode, and when the bound is met those whose descriptor is closed, or is something else by then,
+// are forgotten.
 //
 // One thread accepts. Start and Stop are called once, in this order, by one thread; the rest is
 // thread-safe.
@@ -82,8 +83,8 @@ class GrpcListener {
   MonoTime forgot_ ABSL_GUARDED_BY(mu_){};
 };
 
-// Lets the process open descriptors for so many connections beside its own, as far as the hard limit
-// allows, and returns how many connections that are, at least 1.
+// Lets the process open descriptors for so many connections beside its own, as far as the hard
+// limit allows, and returns how many connections that are, at least 1.
 int64_t ReserveDescriptors(int64_t connections);
 
 }  // namespace sluice

@@ -55,7 +55,8 @@ int PortOf(int fd) {
                                           : reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port);
 }
 
-// None, with errno set, when the address can't be had. `both_families`: an IPv6 wildcard takes IPv4 too.
+// None, with errno set, when the address can't be had. `both_families`: an IPv6 wildcard takes IPv4
+// too.
 Descriptor ListenOne(const addrinfo& wanted, int port, bool both_families) {
   sockaddr_storage address{};
   std::memcpy(&address, wanted.ai_addr, wanted.ai_addrlen);

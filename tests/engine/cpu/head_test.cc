@@ -1,4 +1,5 @@
-// What a replay answers behind the last norm: states, logits with bias and soft cap, exclusions, edits.
+// What a replay answers behind the last norm: states, logits with bias and soft cap, exclusions,
+// edits.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -38,8 +38,8 @@ std::string TestName(std::string name);
 
 std::vector<int32_t> RandomTokens(std::mt19937_64& random, int64_t length, int64_t vocab);
 
-// One sequence. With `inputs` [length, input_width] its rows are vectors, and its tokens say no more
-// than how many and what is scored.
+// One sequence. With `inputs` [length, input_width] its rows are vectors, and its tokens say no
+// more than how many and what is scored.
 struct Prompt {
   std::vector<int32_t> tokens;
   std::vector<float> inputs = {};

@@ -1,4 +1,5 @@
-// What is particular to the CUDA backend: captures, and plans and slots that do not know each other.
+// What is particular to the CUDA backend: captures, and plans and slots that do not know each
+// other.
 #include "engine/cuda/cuda_backend.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// The engine on an emulated device whose memory runs out at a capture, at start and while it serves.
+// The engine on an emulated device whose memory runs out at a capture, at start and while it
+// serves.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +85,8 @@ class TimedBackend final : public Backend {
   FakeClock* const clock_;
 };
 
-// An engine with room for so many graphs, the head's among them, some of which may be taken meanwhile.
+// An engine with room for so many graphs, the head's among them, some of which may be taken
+// meanwhile.
 class Served {
  public:
   explicit Served(int64_t graphs, int64_t taken_graphs = 0) {
@@ -148,8 +150,8 @@ class Served {
   absl::Status status;             // of its start
 };
 
-// Of the whole ladder the maximum is captured first, then the others from the smallest on. Without the
-// maximum's graph, and even without the head's, their kernels are launched one by one.
+// Of the whole ladder the maximum is captured first, then the others from the smallest on. Without
+// the maximum's graph, and even without the head's, their kernels are launched one by one.
 TEST(CudaMemoryTest, AtStartTheLadderEndsWhereMemoryDoes) {
   Served all(8);
   ASSERT_TRUE(all.status.ok()) << all.status;

@@ -1,5 +1,5 @@
-// Whole models whose dense layers the pretended library computes: with a workspace, with functions that
-// it applies, and by a table.
+// Whole models whose dense layers the pretended library computes: with a workspace, with functions
+// that it applies, and by a table.
 #include <gtest/gtest.h>
 
 #include <cmath>

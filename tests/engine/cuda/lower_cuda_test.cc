@@ -32,7 +32,8 @@ class LowerToCudaTest : public ::testing::Test {
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     lowered_ = *std::move(lowered);
   }
-  // Steps that are saved because another one does their work. The head is no step; the tile lists are one.
+  // Steps that are saved because another one does their work. The head is no step; the tile lists
+  // are one.
   size_t Fused() const { return model_->graph.ops.size() - 1 + 1 - lowered_.ops.size(); }
 
   std::shared_ptr<const Model> model_;
@@ -89,8 +90,8 @@ TEST_F(LowerToCudaTest, TheHeadIsTheLibrarysUnlessItHasABias) {
   EXPECT_FALSE(ShapeOf(model_->graph, with_bias, 61, true).has_value());
 }
 
-// Each alone in a table brings the layer with a workspace into the model; but for the one that is asked for
-// only where the library lacks the function behind it.
+// Each alone in a table brings the layer with a workspace into the model; but for the one that is
+// asked for only where the library lacks the function behind it.
 TEST_F(LowerToCudaTest, ItAsksForTheShapesThatAreListed) {
   const ModelConfig config = ConfigWith(Activation::kRelu);
   const auto shapes = DenseShapesOf(BuildGraph(config), config.vocab_size, /*half=*/false);

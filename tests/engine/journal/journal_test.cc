@@ -22,8 +22,8 @@ absl::StatusOr<JournalReplay> Replay(const std::string& path) {
   return ReplayJournal(&*reader);
 }
 
-// Serves random requests, some cancelled or too late, with a journal and changes of the ladder. How many
-// sequences were admitted: a deadline may be out of reach.
+// Serves random requests, some cancelled or too late, with a journal and changes of the ladder. How
+// many sequences were admitted: a deadline may be out of reach.
 int ServeWithJournal(uint64_t seed, const EngineOptions& options) {
   Harness harness(options);
   std::mt19937_64 random(seed);

@@ -55,9 +55,9 @@ class PieceTokenizer final : public Tokenizer {
   mutable size_t longest_ = 0;
 };
 
-// As SentencePiece decodes: a piece's "_" is a space, of those that begin the text the first or all are
-// dropped; adjacent byte tokens make characters, each byte that is in none is U+FFFD; control tokens
-// make nothing.
+// As SentencePiece decodes: a piece's "_" is a space, of those that begin the text the first or all
+// are dropped; adjacent byte tokens make characters, each byte that is in none is U+FFFD; control
+// tokens make nothing.
 class SpaceAndByteTokenizer final : public Tokenizer {
  public:
   static constexpr int32_t kControl = 256;

@@ -102,8 +102,8 @@ class Witness {
       EXPECT_GE(batch.start, sequence->queued);
       EXPECT_GT(sequence->deadline, batch.start);
       EXPECT_TRUE(ends_[sequence->ticket].empty());
-      // Whoever has a deadline may be given up and run nevertheless, since the estimate erred; running
-      // ones pass whom they like.
+      // Whoever has a deadline may be given up and run nevertheless, since the estimate erred;
+      // running ones pass whom they like.
       if (sequence->deadline == MonoTime::max() && !AnyRuns()) {
         EXPECT_LE(sequence->overtaken, MaxOvertakes());
       }

@@ -15,8 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// Has steps of more than `most` sequences, and any with a sequence that begins with `never`, fail for
-// want of memory.
+// Has steps of more than `most` sequences, and any with a sequence that begins with `never`, fail
+// for want of memory.
 void LimitMemory(Harness* harness, size_t most, int32_t never = -1) {
   harness->backend.OnReplay([most, never](const RecordedBatch& batch) {
     for (const std::vector<int32_t>& sequence : batch.sequences) {

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int32_t kGenerated = 8;
 
-// Lets the background request's steps take long outside replays, where the costs of plans do not see it.
+// Lets the background request's steps take long outside replays, where the costs of plans do not
+// see it.
 class DelayingSink : public RecordingSink {
  public:
   DelayingSink(FakeClock* clock, nanoseconds delay) : clock_(clock), delay_(delay) {}
@@ -55,8 +56,8 @@ class ForecastTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) harness_.Submit(Generation(prompt_length))->AwaitDone();
   }
 
-  // The least patience, within a tenth, with which a request is admitted beside one of three rows that runs. Both are
-  // then served, the one that runs with `delay` after each token.
+  // The least patience, within a tenth, with which a request is admitted beside one of three rows
+  // that runs. Both are then served, the one that runs with `delay` after each token.
   nanoseconds LeastPatience(nanoseconds delay = nanoseconds(0)) {
     Gate gate;
     gate_ = &gate;

@@ -45,7 +45,8 @@ struct LookedAt {
   int64_t at_ms;
 };
 
-// Ticks of 10 ms; 80 ms are allowed but for replays. The index of the look that finds a hang, or -1.
+// Ticks of 10 ms; 80 ms are allowed but for replays. The index of the look that finds a hang, or
+// -1.
 int FirstHang(const std::vector<LookedAt>& looks) {
   HangDetector detector(milliseconds(10), milliseconds(80));
   Hang hang;

@@ -1,5 +1,5 @@
-// The parts of a ModelRunner around a fake backend, without the scheduling thread: tests drive them step
-// by step.
+// The parts of a ModelRunner around a fake backend, without the scheduling thread: tests drive them
+// step by step.
 #pragma once
 
 #include <chrono>

@@ -13,7 +13,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The device works at the gate. Of what was started, and of what the requests heard, the order is kept.
+// The device works at the gate. Of what was started, and of what the requests heard, the order is
+// kept.
 class StepsAhead : public ::testing::Test {
  protected:
   explicit StepsAhead(int32_t steps_ahead = 1)
@@ -58,8 +59,8 @@ class StepsAhead : public ::testing::Test {
     return sink;
   }
 
-  // Holds the device with a first sequence while `submit` is called, then lets it go on; returns what
-  // happened from the release on, when all have ended.
+  // Holds the device with a first sequence while `submit` is called, then lets it go on; returns
+  // what happened from the release on, when all have ended.
   void RunAfter(int32_t first_tokens, const std::function<void()>& submit) {
     const auto first = Submit(1, 8, first_tokens);
     gate_.AwaitArrivals(1);
@@ -144,7 +145,8 @@ TEST_F(NoStepsAhead, ResultsComeBeforeTheNextStep) {
               ElementsAre("start 1", "run 1", "tokens of 1", "end of 1", "start 4"));
 }
 
-// The step that has no memory is cut in two only when the one behind it, which is on its way, is done.
+// The step that has no memory is cut in two only when the one behind it, which is on its way, is
+// done.
 TEST_F(StepsAhead, AStepWithoutMemoryRunsInPartsBehindTheNextOne) {
   std::atomic<int> failures = 0;
   harness_.backend.OnReplay([&](const RecordedBatch& batch) {
@@ -168,7 +170,8 @@ TEST_F(StepsAhead, AStepWithoutMemoryRunsInPartsBehindTheNextOne) {
   }
 }
 
-// The times of steps that overlap do not: the second one begins on the device when the first one ends.
+// The times of steps that overlap do not: the second one begins on the device when the first one
+// ends.
 TEST_F(StepsAhead, ItsTimeOnTheDeviceBeginsWhenTheOneBeforeEnds) {
   using std::chrono::microseconds;
   harness_.backend.OnReplay([&](const RecordedBatch&) {

@@ -154,8 +154,8 @@ TEST_F(WarmUpTest, PassesTheBackendsErrorsOn) {
   EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// The maximum alone is needed, and runs without a plan where it must: what else there is no memory for is
-// left out, and said.
+// The maximum alone is needed, and runs without a plan where it must: what else there is no memory
+// for is left out, and said.
 TEST_F(WarmUpTest, WithoutMemoryForAPlanTheLadderIsShorter) {
   const auto fails_from = [this](int32_t first, int32_t last) {
     backend_.OnPrepare([=](const Bucket& bucket) {
@@ -178,8 +178,8 @@ TEST_F(WarmUpTest, WithoutMemoryForAPlanTheLadderIsShorter) {
                           HasSubstr("cut short at 8")));
 }
 
-// SmallOptions: steps of 64 tokens and 4 sequences, so of up to 19 pages of 4 tokens; the fake model's
-// longest sequence takes 16 of 4 bytes.
+// SmallOptions: steps of 64 tokens and 4 sequences, so of up to 19 pages of 4 tokens; the fake
+// model's longest sequence takes 16 of 4 bytes.
 TEST_F(WarmUpTest, KvPagesFollowMemory) {
   EngineOptions options = SmallOptions();
   EXPECT_EQ(Run(options)->kv.pages, 4 * 16);  // as many as ever used, of much free memory

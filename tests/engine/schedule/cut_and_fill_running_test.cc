@@ -324,8 +324,8 @@ TEST(CutAndFillRunning, KeepsItsPromisesOnRandomQueues) {
   }
 }
 
-// Small sequences without end, each running for at most kLife steps and holding one page; `waiting` of
-// them always wait. Counts the decisions until one that needs nearly all pages runs.
+// Small sequences without end, each running for at most kLife steps and holding one page; `waiting`
+// of them always wait. Counts the decisions until one that needs nearly all pages runs.
 class Stream {
  public:
   static constexpr int32_t kLife = 20;

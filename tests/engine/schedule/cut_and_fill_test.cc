@@ -174,8 +174,8 @@ TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
   }
 }
 
-// With small requests at a high rate waiting saves the fixed part of steps; with large ones, or few,
-// it does not.
+// With small requests at a high rate waiting saves the fixed part of steps; with large ones, or
+// few, it does not.
 TEST(CutAndFill, WaitsWhileTheNewcomerGainsMoreThanTheOthersLose) {
   struct {
     int32_t tokens;

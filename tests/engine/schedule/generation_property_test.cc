@@ -1,5 +1,5 @@
-// Random generation on virtual time: arrivals, lengths, shared beginnings, cancellations, failing and
-// very long steps, little memory. A simulated device shows that pages hold what they should.
+// Random generation on virtual time: arrivals, lengths, shared beginnings, cancellations, failing
+// and very long steps, little memory. A simulated device shows that pages hold what they should.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -335,9 +335,10 @@ class Simulation {
     ASSERT_TRUE(load_.batch.continuous || old == 0 || fresh == 0);
   }
 
-  // Decodes ride in every step. Of the others a running one waits only for one ahead of it, and those
-  // that begin pass nobody in more than max_overtakes steps. So each ends within the steps that it and
-  // all who lived in the meantime take alone, twice, since what was preempted is computed again.
+  // Decodes ride in every step. Of the others a running one waits only for one ahead of it, and
+  // those that begin pass nobody in more than max_overtakes steps. So each ends within the steps
+  // that it and all who lived in the meantime take alone, twice, since what was preempted is
+  // computed again.
   void CheckNobodyStarves(int64_t decided_at) {
     const SequenceQueue& queue = scheduler_.scheduler().queue();
     for (Sequence& sequence : live_) {

@@ -324,7 +324,8 @@ class ModelTest {
     }
   }
 
-  // Pages and idle ones of what is found for each of the probes, afresh and from what was found before.
+  // Pages and idle ones of what is found for each of the probes, afresh and from what was found
+  // before.
   std::vector<std::pair<int32_t, int32_t>> Probe() {
     std::vector<std::pair<int32_t, int32_t>> answers;
     found_.resize(probes_.size());

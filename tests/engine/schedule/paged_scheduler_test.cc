@@ -196,7 +196,8 @@ TEST_F(PagedSchedulerTest, WithoutPagesEachStepComputesTheWholeHistory) {
 TEST_F(PagedSchedulerTest, BeginsWithWhatIsFound) {
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0});
   RunToEnd(New(Counting(0, 12)));
-  // Two of its three pages: one token must be left. They are idle, so that holding them takes two more.
+  // Two of its three pages: one token must be left. They are idle, so that holding them takes two
+  // more.
   Sequence* const sequence = Arrive(Counting(0, 12));
   EXPECT_THAT(StepOf(*sequence), ElementsAre(8, 4, 0, 1, 3, 0));
   Sequence* const unlike = New(Counting(0, 12));

@@ -21,8 +21,8 @@ Ladder LadderOf(PolicyKind policy) {
   return *BuildLadder({.strategy = StrategyKind::kGeometric}, kLimits);
 }
 
-// Sequences that arrive, run and may come back for another step. All sizes are multiples of 64, so that
-// the histograms soon know them all.
+// Sequences that arrive, run and may come back for another step. All sizes are multiples of 64, so
+// that the histograms soon know them all.
 class Clients {
  public:
   Clients(PolicyKind policy, bool running, uint64_t seed)

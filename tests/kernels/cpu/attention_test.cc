@@ -90,8 +90,8 @@ TEST_P(AttentionTest, AtPositionZeroNothingIsLeftAfterExclusion) {
   for (float value : outputs.proj_frac[0]) EXPECT_NEAR(value, 1, 1e-6);
 }
 
-// Where a row attends mostly to itself, what is left is small beside what is taken out: it must be as
-// accurate for itself.
+// Where a row attends mostly to itself, what is left is small beside what is taken out: it must be
+// as accurate for itself.
 TEST_P(AttentionTest, WhatIsLeftBesideALargeShareOfTheRowItselfIsAccurate) {
   std::mt19937_64 random(70);
   const AttentionShape shape = {2, 1, 32};

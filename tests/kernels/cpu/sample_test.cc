@@ -64,8 +64,8 @@ TEST_P(SampleTest, DrawsTheTokensOfTheReference) {
   }
 }
 
-// One token has a third of the mass, and a hundred others the rest: the expected information is nearer
-// to that of the others, which make a small share up without the likeliest one.
+// One token has a third of the mass, and a hundred others the rest: the expected information is
+// nearer to that of the others, which make a small share up without the likeliest one.
 TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
   std::vector<float> x(101, 0.0f);
   x[7] = std::log(50.0f);  // a third of the mass; each other token has a 150th

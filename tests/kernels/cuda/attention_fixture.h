@@ -1,4 +1,5 @@
-// Sequences laid out as a step would: pages and rows in random order, unwritten wherever nothing is.
+// Sequences laid out as a step would: pages and rows in random order, unwritten wherever nothing
+// is.
 #pragma once
 
 #include <numeric>

@@ -41,8 +41,8 @@ std::vector<double> ToDouble(const Range& values) {
 }
 
 // Largest errors against the reference in double on the same inputs, relative to the largest value
-// of the tensor (or 1, if that is larger), for inputs of dtype T. bfloat16 rounds results to 8 bits,
-// and kAttention the probabilities too.
+// of the tensor (or 1, if that is larger), for inputs of dtype T. bfloat16 rounds results to 8
+// bits, and kAttention the probabilities too.
 enum class Op { kRowWise, kProjection, kAttention, kDiagnostics };
 template <typename T>
 double Tolerance(Op op) {

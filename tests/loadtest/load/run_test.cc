@@ -1,5 +1,5 @@
-// The generator against servers whose behaviour is known, over real sockets. Nothing here depends on
-// how fast the machine is: servers are never early, and what is asserted follows from that.
+// The generator against servers whose behaviour is known, over real sockets. Nothing here depends
+// on how fast the machine is: servers are never early, and what is asserted follows from that.
 #include "loadtest/load/run.h"
 
 #include <gtest/gtest.h>

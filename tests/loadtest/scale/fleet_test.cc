@@ -33,7 +33,8 @@ AutoscalerRule ByWork() {
           .down = {.stabilization_seconds = 60, .policies = {{.value = 1, .period_seconds = 30}}}};
 }
 
-// A short day that needs three replicas of 10,000 tokens/s at its height, and half as many more in a surge.
+// A short day that needs three replicas of 10,000 tokens/s at its height, and half as many more in
+// a surge.
 std::vector<Arrival> ShortDay(uint64_t seed) {
   std::mt19937_64 random(seed);
   return MakeDay(

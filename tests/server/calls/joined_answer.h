@@ -10,8 +10,8 @@
 
 namespace sluice::testing {
 
-// Holds of each row what its responses had. Fails the test where a response is malformed: a shape that
-// does not fit the contents, padding that is none, an output of the prompt that comes twice.
+// Holds of each row what its responses had. Fails the test where a response is malformed: a shape
+// that does not fit the contents, padding that is none, an output of the prompt that comes twice.
 class JoinedAnswer {
  public:
   // Responses need the output sequence_length, by which the others are cut.

@@ -1,4 +1,5 @@
-// Readers that take responses late or never, over real sockets, with the test in the engine's place.
+// Readers that take responses late or never, over real sockets, with the test in the engine's
+// place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

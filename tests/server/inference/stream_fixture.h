@@ -1,4 +1,5 @@
-// A daemon whose engine is the test, and a stream to it whose window is the smallest that HTTP/2 has.
+// A daemon whose engine is the test, and a stream to it whose window is the smallest that HTTP/2
+// has.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

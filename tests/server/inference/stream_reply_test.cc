@@ -109,8 +109,8 @@ TEST_F(StreamReplyTest, AnErrorEndsTheRequestAndNotTheStream) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-// Steps of several requests in random order and size, read or not at random: each request's responses
-// together are its unary answer.
+// Steps of several requests in random order and size, read or not at random: each request's
+// responses together are its unary answer.
 TEST_F(StreamReplyTest, AnyInterleavingSaysTheSameAsUnary) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);

@@ -190,7 +190,8 @@ TEST(TextsTest, ErrorsNameTheLimit) {
   EXPECT_NE(ErrorOf(ReadTexts("p", inference::InferParameter(), &texts)), "");
 }
 
-// However deep or damaged the text is, it is read or refused, and what is read is within the limits.
+// However deep or damaged the text is, it is read or refused, and what is read is within the
+// limits.
 TEST(ParameterListTest, HostileTexts) {
   std::vector<kernels::TokenBias> bias;
   std::vector<int32_t> ids;

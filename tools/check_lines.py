@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Fails on a line of more than 100 columns in a text file of the project that is written by hand.
+
+Left out are generated files, data, and lines that cannot be broken: rows of tables in Markdown, links,
+and lines of a single word.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+COLUMNS = 100
+SUFFIXES = {"", ".cc", ".cmake", ".conf", ".css", ".cu", ".h", ".html", ".in", ".inc", ".js", ".md",
+            ".proto", ".py", ".service", ".sh", ".txt", ".yaml", ".yml"}
+# Data, output of programs, and texts of others.
+LEFT_OUT = re.compile(r"^(LICENSE|config/sluice\.yaml|docs/(options|metrics)\.md|loadtest/results/"
+                      r"|models/[^/]+/(?!.*\.(py|md)$)|tests/fuzz/corpus/"
+                      r"|tests/goldens/(?!.*\.py$))")
+UNBREAKABLE = re.compile(r"^\s*(\||(//|#|[-*])?\s*\S+$)|https?://\S{40,}|^\s*\[[^]]+\]: ")
+
+
+def tracked(root):
+    listing = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
+                              "--exclude-standard"], capture_output=True, check=True)
+    return [name for name in listing.stdout.decode().split("\0") if name]
+
+
+def too_long(root):
+    """Yields (file, line, columns)."""
+    for name in tracked(root):
+        path = root / name
+        if path.suffix not in SUFFIXES or LEFT_OUT.match(name) or not path.is_file():
+            continue
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(lines, 1):
+            if len(line) > COLUMNS and not UNBREAKABLE.search(line):
+                yield name, number, len(line)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parent.parent,
+                        type=pathlib.Path, help="the tree to check (default: this one)")
+    count = 0
+    for name, number, columns in too_long(parser.parse_args().root):
+        count += 1
+        print(f"{name}:{number}: {columns} columns, more than {COLUMNS}")
+    if count:
+        sys.exit(f"{count} lines of more than {COLUMNS} columns")
+
+
+if __name__ == "__main__":
+    main()
