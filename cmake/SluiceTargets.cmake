@@ -5,7 +5,8 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-option(SLUICE_UNITY "Compile several sources at a time: quicker from nothing, slower after an edit" ON)
+option(SLUICE_UNITY "Compile several sources at a time: quicker from nothing, slower after an edit"
+  ON)
 
 find_program(SLUICE_CCACHE ccache)
 if(SLUICE_CCACHE)
@@ -126,7 +127,8 @@ add_custom_target(sluice_tests)
 # down enough as it is.
 function(sluice_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
-  sluice_executable(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS} GTest::gmock_main)
+  sluice_executable(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS}
+    GTest::gmock_main)
   target_compile_definitions(${name} PRIVATE SLUICE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(NOT ARG_PRECOMPILED)
     set(ARG_PRECOMPILED test)
@@ -138,6 +140,7 @@ function(sluice_test name)
   endif()
   sluice_precompile(${name} ${ARG_PRECOMPILED} ${optimisation})
   add_dependencies(sluice_tests ${name})
-  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml)
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1
+    --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml)
   set_tests_properties(${name} PROPERTIES TIMEOUT $<IF:$<BOOL:${SLUICE_SANITIZER}>,3600,900>)
 endfunction()

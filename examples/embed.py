@@ -15,8 +15,12 @@ def main():
     client = grpcclient.InferenceServerClient(server)
     prompts = grpcclient.InferInput("text_input", [len(texts), 1], "BYTES")
     prompts.set_data_from_numpy(np.array([[text.encode()] for text in texts], np.object_))
-    answer = client.infer(model, [prompts], parameters={"max_tokens": 0, "pooling": "mean", "normalize": True},
-                          outputs=[grpcclient.InferRequestedOutput("embedding")])
+    answer = client.infer(
+        model,
+        [prompts],
+        parameters={"max_tokens": 0, "pooling": "mean", "normalize": True},
+        outputs=[grpcclient.InferRequestedOutput("embedding")],
+    )
     vectors = answer.as_numpy("embedding")
     for text, cosine in zip(texts, vectors @ vectors[0]):
         print(f"{cosine:7.4f}  {text}")

@@ -22,9 +22,12 @@ def main():
     items = [int(item) for item in history]
     client = grpcclient.InferenceServerClient(server)
     # Item 0 is the padding of training.
-    answer = client.infer(model, [tensor("input_ids", items), tensor("exclude_ids", [0, *sorted(set(items))])],
-                          parameters={"max_tokens": 1, "num_top_logprobs": 10},
-                          outputs=[grpcclient.InferRequestedOutput(name) for name in ("top_ids", "top_scores")])
+    answer = client.infer(
+        model,
+        [tensor("input_ids", items), tensor("exclude_ids", [0, *sorted(set(items))])],
+        parameters={"max_tokens": 1, "num_top_logprobs": 10},
+        outputs=[grpcclient.InferRequestedOutput(name) for name in ("top_ids", "top_scores")],
+    )
     for item, score in zip(answer.as_numpy("top_ids")[0, 0], answer.as_numpy("top_scores")[0, 0]):
         print(f"{item:6d} {score:9.4f}")
 

@@ -2,7 +2,8 @@
 """Whether other clients see what sluice-load sees: one schedule, three ways to send it.
 
 Takes the beginning of a trace, at a mean rate, and sends the very same arrivals and lengths with
-sluice-load, with perf_analyzer and with a loop around Python's tritonclient, round after round, to a
+sluice-load, with perf_analyzer and with a loop around Python's tritonclient, round after round, to
+a
 server that is already there. Prints throughput, median and 99th percentile side by side.
 """
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """What the daemon is worth at 2 and 10 times its capacity, in an open loop.
 
-Starts one sluiced and drives it with sluice-load: a closed loop finds the capacity, then open loops at
-shares of it the peak of the goodput (answers within the objective), then come the overloads. Every call
-has the objective as its deadline, as a user's would. One round after the other, everything in each, so
+Starts one sluiced and drives it with sluice-load: a closed loop finds the capacity, then open
+loops at
+shares of it the peak of the goodput (answers within the objective), then come the overloads. Every
+call
+has the objective as its deadline, as a user's would. One round after the other, everything in
+each, so
 that what else the machine does falls on all of it; medians over the rounds.
 """
 
@@ -81,7 +84,9 @@ class Load:
 
     def open(self, seed, rate):
         limit = self.options.objective_ms
-        return self.run(seed, "--rate", f"{rate:.1f}", "--objective-ms", limit, "--deadline-ms", limit)
+        return self.run(
+            seed, "--rate", f"{rate:.1f}", "--objective-ms", limit, "--deadline-ms", limit
+        )
 
 
 def figures(report):
@@ -115,10 +120,17 @@ def measure(options):
                 rounds.append({"capacity_per_s": capacity, "loads": loads})
         finally:
             daemon.stop()
-    return {"benchmark": "overload", "commit": closed["commit"], "started": closed["started"],
-            "host": closed["host"], "options": {key: str(value) for key, value in
-                                                vars(options).items() if key not in ("out", "table")},
-            "rounds": rounds, "summary": summary(rounds)}
+    return {
+        "benchmark": "overload",
+        "commit": closed["commit"],
+        "started": closed["started"],
+        "host": closed["host"],
+        "options": {
+            key: str(value) for key, value in vars(options).items() if key not in ("out", "table")
+        },
+        "rounds": rounds,
+        "summary": summary(rounds),
+    }
 
 
 def summary(rounds):
@@ -146,15 +158,23 @@ def table(report):
         return "" if value is None else f"{value:.{digits}f}"
 
     lines = [
-        "# Overload", "",
-        f"{options['label']}; prompts of {int(options['prompt']) // 2} to {options['prompt']} tokens, "
+        "# Overload",
+        "",
+        f"{options['label']}; prompts of {int(options['prompt']) // 2} to {options['prompt']} "
+        f"tokens, "
         f"{options['tokens']} generated; open loop, each call with a deadline of "
-        f"{options['objective_ms']} ms, within which an answer counts as goodput. Client and daemon "
-        f"share {report['host']['processors']} processors. Medians of {options['rounds']} rounds of "
-        f"{options['seconds']} s a load; capacity is what a closed loop of {options['concurrency']} "
-        "gets. Rejections are timed from sending.", "",
+        f"{options['objective_ms']} ms, within which an answer counts as goodput. Client and "
+        f"daemon "
+        f"share {report['host']['processors']} processors. Medians of {options['rounds']} rounds "
+        f"of "
+        f"{options['seconds']} s a load; capacity is what a closed loop of "
+        f"{options['concurrency']} "
+        "gets. Rejections are timed from sending.",
+        "",
         "| load / capacity | offered/s | goodput/s | goodput / peak | answered p50 ms | p99 ms | "
-        "rejected p50 ms | p99 ms |", "|---|---|---|---|---|---|---|---|"]
+        "rejected p50 ms | p99 ms |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for load, line in report["summary"].items():
         lines.append(f"| {load} | {cell(line['offered_per_s'])} | {cell(line['goodput_per_s'])} | "
                      f"{cell(line['of_peak'], 2)} | {cell(line['latency_p50_ms'])} | "

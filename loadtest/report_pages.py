@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the two report pages under loadtest/results: latency against load up to and past what is borne.
+"""Makes the two report pages under loadtest/results: latency against load up to and past what is
+borne.
 
-For the demo model and for the random Llama of peers/checkpoint.py: one sluiced on processors that the
-client does not use, a closed loop to see what it bears, and then open loops (Poisson arrivals, lengths
+For the demo model and for the random Llama of peers/checkpoint.py: one sluiced on processors that
+the
+client does not use, a closed loop to see what it bears, and then open loops (Poisson arrivals,
+lengths
 of a recorded trace) at shares of that. Writes NAME.json and NAME.html.
 """
 
@@ -41,10 +44,29 @@ class Page:
 
 
 PAGES = (
-    Page("report_demo", "Demo model, prompts and answers of a trace", "demo", "trace", 500, 95, 200,
-         256, 256),
-    Page("report_llama", "9 layers, d 512, random weights: next token of a prompt", "llama", "1", 500, 90, 100,
-         checkpoint.Shape().vocab, workloads.CAP, ("--engine.batch.max-batch-tokens=1024",)),
+    Page(
+        "report_demo",
+        "Demo model, prompts and answers of a trace",
+        "demo",
+        "trace",
+        500,
+        95,
+        200,
+        256,
+        256,
+    ),
+    Page(
+        "report_llama",
+        "9 layers, d 512, random weights: next token of a prompt",
+        "llama",
+        "1",
+        500,
+        90,
+        100,
+        checkpoint.Shape().vocab,
+        workloads.CAP,
+        ("--engine.batch.max-batch-tokens=1024",),
+    ),
 )
 
 

@@ -3,8 +3,10 @@
 
     build/venv/bin/python loadtest/soak.py --seconds 1200 --out loadtest/results/soak
 
-writes soak.csv (a sample each second) and soak.html (the plot), prints the verdict, and exits with 1 when
-it is a failure: an answer changed, a call ended otherwise than it may, memory grew, descriptors stayed
+writes soak.csv (a sample each second) and soak.html (the plot), prints the verdict, and exits with
+1 when
+it is a failure: an answer changed, a call ended otherwise than it may, memory grew, descriptors
+stayed
 open, or an admitted request has no end.
 """
 
@@ -25,7 +27,17 @@ import soak_clients  # noqa: E402
 from always import balanced  # noqa: E402
 from conftest import Daemon  # noqa: E402
 
-COLUMNS = ("seconds", "rss_mib", "descriptors", "threads", "calls", "admitted", "ended", "waiting", "running")
+COLUMNS = (
+    "seconds",
+    "rss_mib",
+    "descriptors",
+    "threads",
+    "calls",
+    "admitted",
+    "ended",
+    "waiting",
+    "running",
+)
 # The share of the time in which memory is still being touched for the first time.
 WARM_UP = 0.25
 # What the fitted line may rise over the rest, as a share of the memory in use.
@@ -50,9 +62,17 @@ def sample(daemon, start, clients):
     def total(name):
         return int(sum(value for (metric, _), value in metrics.items() if metric == name))
 
-    return (round(time.monotonic() - start, 2), round(rss, 2), descriptors, threads,
-            sum(client.calls for client in clients), total("sluice_admitted_total"),
-            total("sluice_requests_total"), total("sluice_requests_waiting"), total("sluice_requests_running"))
+    return (
+        round(time.monotonic() - start, 2),
+        round(rss, 2),
+        descriptors,
+        threads,
+        sum(client.calls for client in clients),
+        total("sluice_admitted_total"),
+        total("sluice_requests_total"),
+        total("sluice_requests_waiting"),
+        total("sluice_requests_running"),
+    )
 
 
 def soak(daemon, seconds, seed):
@@ -78,7 +98,8 @@ def soak(daemon, seconds, seed):
 
 
 def trend(samples):
-    """((t0, MiB), (t1, MiB)): the line through memory after the warm-up, of whose windows the least counts:
+    """((t0, MiB), (t1, MiB)): the line through memory after the warm-up, of whose windows the
+    least counts:
     a large message comes and goes, a leak stays."""
     settled = [row for row in samples if row[0] >= samples[-1][0] * WARM_UP]
     # All of nearly the same size: the least of a few samples is no trough.
@@ -137,7 +158,9 @@ def write(out, samples, fit, facts):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=1200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "soak")
@@ -150,14 +173,25 @@ def main():
     status, _ = daemon.stop()
     fit = trend(samples)
     found = list(problems(clients, fit, before, after, even, status))
-    facts = [("verdict", "failed: " + "; ".join(found) if found else "passed"),
-             ("time", f"{samples[-1][0] / 60:.1f} min, seed {arguments.seed}"),
-             ("memory", f"{fit[0][1]:.1f} MiB after {fit[0][0] / 60:.1f} min, {fit[1][1]:.1f} MiB at the end; "
-                   f"at most {max(row[1] for row in samples):.1f} MiB"),
-             ("descriptors", f"{before} before, at most {max(row[2] for row in samples)}, {after} after"),
-             ("requests", f"{samples[-1][5]} admitted, {samples[-1][6]} ended at the last sample; "
-                     f"{'none is' if even else 'some are'} left"),
-             *((client.thread.name, f"{client.calls} turns") for client in clients)]
+    facts = [
+        ("verdict", "failed: " + "; ".join(found) if found else "passed"),
+        ("time", f"{samples[-1][0] / 60:.1f} min, seed {arguments.seed}"),
+        (
+            "memory",
+            f"{fit[0][1]:.1f} MiB after {fit[0][0] / 60:.1f} min, {fit[1][1]:.1f} MiB at the end; "
+            f"at most {max(row[1] for row in samples):.1f} MiB",
+        ),
+        (
+            "descriptors",
+            f"{before} before, at most {max(row[2] for row in samples)}, {after} after",
+        ),
+        (
+            "requests",
+            f"{samples[-1][5]} admitted, {samples[-1][6]} ended at the last sample; "
+            f"{'none is' if even else 'some are'} left",
+        ),
+        *((client.thread.name, f"{client.calls} turns") for client in clients),
+    ]
     write(arguments.out, samples, fit, facts)
     for name, value in facts:
         print(f"{name:12} {value}")

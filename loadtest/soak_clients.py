@@ -1,6 +1,8 @@
-"""The clients of a soak: good, bad, cancelling and reconnecting ones, each in a thread until told to stop.
+"""The clients of a soak: good, bad, cancelling and reconnecting ones, each in a thread until told
+to stop.
 
-Each loops over one kind of call, and knows how that call may end; any other end is a failure of the soak.
+Each loops over one kind of call, and knows how that call may end; any other end is a failure of
+the soak.
 """
 
 import contextlib
@@ -101,7 +103,9 @@ class Raw(Client):
 
     def begin(self):
         channel = self.open.enter_context(grpc.insecure_channel(self.server.grpc, OWN))
-        self.call = channel.unary_unary(METHOD, request_serializer=bytes, response_deserializer=bytes)
+        self.call = channel.unary_unary(
+            METHOD, request_serializer=bytes, response_deserializer=bytes
+        )
 
     def expect(self, codes, request, **call):
         try:
@@ -122,7 +126,9 @@ class Bad(Raw):
 
     def liar(self):
         message = service_pb2.ModelInferRequest(model_name="demo")
-        message.inputs.add(name="input_ids", datatype="INT32", shape=[1, self.random.choice((-1, 5, 1 << 62))])
+        message.inputs.add(
+            name="input_ids", datatype="INT32", shape=[1, self.random.choice((-1, 5, 1 << 62))]
+        )
         message.raw_input_contents.append(struct.pack("<2i", 1, 2))
         return message.SerializeToString()
 
@@ -148,7 +154,9 @@ class Oversized(Raw):
 
     def turn(self):
         self.expect({grpc.StatusCode.RESOURCE_EXHAUSTED}, bytes(65 << 20))
-        self.expect({grpc.StatusCode.UNIMPLEMENTED}, bytes(1 << 20), compression=grpc.Compression.Gzip)
+        self.expect(
+            {grpc.StatusCode.UNIMPLEMENTED}, bytes(1 << 20), compression=grpc.Compression.Gzip
+        )
 
 
 class Cancelling(Client):
@@ -161,8 +169,12 @@ class Cancelling(Client):
 
     def cancel(self):
         ended = threading.Event()
-        call = self.client.async_infer("demo", text_inputs(self.random.choice(PROMPTS)),
-                                       lambda result, error: ended.set(), parameters={"max_tokens": 100})
+        call = self.client.async_infer(
+            "demo",
+            text_inputs(self.random.choice(PROMPTS)),
+            lambda result, error: ended.set(),
+            parameters={"max_tokens": 100},
+        )
         self.stopped.wait(self.random.uniform(0, 0.05))
         call.cancel()
         assert ended.wait(20), "a cancelled call did not end"
@@ -215,4 +227,15 @@ class Watcher(Client):
         assert self.server.ready(), "not ready"
 
 
-KINDS = (Scorer, Scorer, Streamer, Reconnecting, Bad, Oversized, Cancelling, Cancelling, Vandal, Watcher)
+KINDS = (
+    Scorer,
+    Scorer,
+    Streamer,
+    Reconnecting,
+    Bad,
+    Oversized,
+    Cancelling,
+    Cancelling,
+    Vandal,
+    Watcher,
+)

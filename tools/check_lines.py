@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fails on a line of more than 100 columns in a text file of the project that is written by hand.
 
-Left out are generated files, data, and lines that cannot be broken: rows of tables in Markdown, links,
+Left out are generated files, data, and lines that cannot be broken: rows of tables in Markdown,
+links,
 and lines of a single word.
 """
 
@@ -12,8 +13,9 @@ import subprocess
 import sys
 
 COLUMNS = 100
-SUFFIXES = {"", ".cc", ".cmake", ".conf", ".css", ".cu", ".h", ".html", ".in", ".inc", ".js", ".md",
-            ".proto", ".py", ".service", ".sh", ".txt", ".yaml", ".yml"}
+WHOLE = {".cc", ".cmake", ".cu", ".h", ".in", ".inc", ".md", ".proto", ".py"}
+COMMENTS = {"", ".css", ".html", ".js", ".service", ".sh", ".txt", ".yaml", ".yml"}
+COMMENT = re.compile(r"^\s*(#|//|/?\*)")
 # Data, output of programs, and texts of others.
 LEFT_OUT = re.compile(r"^(LICENSE|config/sluice\.yaml|docs/(options|metrics)\.md|loadtest/results/"
                       r"|models/[^/]+/(?!.*\.(py|md)$)|tests/fuzz/corpus/"
@@ -31,14 +33,20 @@ def too_long(root):
     """Yields (file, line, columns)."""
     for name in tracked(root):
         path = root / name
-        if path.suffix not in SUFFIXES or LEFT_OUT.match(name) or not path.is_file():
+        whole = path.suffix in WHOLE or path.name == "CMakeLists.txt"
+        if not whole and path.suffix not in COMMENTS or LEFT_OUT.match(name) or not path.is_file():
             continue
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
             continue
+        code = False  # of a document
         for number, line in enumerate(lines, 1):
-            if len(line) > COLUMNS and not UNBREAKABLE.search(line):
+            if path.suffix == ".md" and line.lstrip().startswith("```"):
+                code = not code
+            if len(line) <= COLUMNS or code or UNBREAKABLE.search(line):
+                continue
+            if whole or COMMENT.match(line):
                 yield name, number, len(line)
 
 

@@ -3,9 +3,11 @@
 
 Most of the time goes to system headers, so many sources are read together. A unit that fails, be it
 that two of its sources give the same name to different things, is halved until single sources fail:
-only those count, with their own messages. A source that passed is not read again until it, a header or
+only those count, with their own messages. A source that passed is not read again until it, a
+header or
 the checks change.
 """
+
 import argparse
 import concurrent.futures
 import hashlib
@@ -115,8 +117,14 @@ def main():
     build, tool = options.build.resolve(), options.clang_tidy
     state = build / "tidy"
     state.mkdir(exist_ok=True)
-    common = digest([ROOT / ".clang-tidy", pathlib.Path(__file__), ROOT / "tools" / "requirements-test.txt",
-                     *headers()])
+    common = digest(
+        [
+            ROOT / ".clang-tidy",
+            pathlib.Path(__file__),
+            ROOT / "tools" / "requirements-test.txt",
+            *headers(),
+        ]
+    )
 
     def mark(source):
         return state / f"{digest([ROOT / source])}-{common}"
@@ -125,7 +133,9 @@ def main():
     unread = [source for source in sources if not mark(source).exists()]
     units = [unread[first:first + TOGETHER] for first in range(0, len(unread), TOGETHER)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        said = pool.map(lambda unit: check(tool, unit, flags, state, lambda source: mark(source).touch()), units)
+        said = pool.map(
+            lambda unit: check(tool, unit, flags, state, lambda source: mark(source).touch()), units
+        )
         failures = "".join(said)
     sys.stdout.write(failures)
     return 1 if failures else 0

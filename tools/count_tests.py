@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Counts the tests of JUnit reports and prints: total, failed, skipped.
 
-A program that ctest ran (its report given by --ctest) counts as the tests of its own report, if it left
+A program that ctest ran (its report given by --ctest) counts as the tests of its own report, if it
+left
 one among --reports, and as one more that failed if it failed though none of these did.
 """
+
 import argparse
 import collections
 import pathlib
@@ -31,13 +33,17 @@ def of_program(report, outcome):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("report", nargs="*", type=pathlib.Path)
     parser.add_argument("--ctest", type=pathlib.Path, help="as --output-junit writes it")
     parser.add_argument("--reports", type=pathlib.Path, help="folder with PROGRAM.xml")
     options = parser.parse_args()
 
-    found = collections.Counter(outcome for report in options.report for _, outcome in outcomes(report))
+    found = collections.Counter(
+        outcome for report in options.report for _, outcome in outcomes(report)
+    )
     if options.ctest:
         for program, outcome in outcomes(options.ctest):
             found.update(of_program(options.reports / f"{program}.xml", outcome))

@@ -1,4 +1,5 @@
-"""Makes the pages that are tables of the code: docs/options.md of config/sluice.yaml, docs/metrics.md of
+"""Makes the pages that are tables of the code: docs/options.md of config/sluice.yaml,
+docs/metrics.md of
 proto/metric_names.h. `--check` says which page is not what it would make. A test runs that.
 """
 
@@ -35,26 +36,45 @@ def options(text):
 def options_page():
     text = (ROOT / "config" / "sluice.yaml").read_text()
     head, body = text.split("\n\n", 1)
-    lines = ["# Options of the daemon", "",
-             "Made by `tools/make_docs.py` of what `sluiced --print-default-config` prints, like", "`config/sluice.yaml`.", ""]
+    lines = [
+        "# Options of the daemon",
+        "",
+        "Made by `tools/make_docs.py` of what `sluiced --print-default-config` prints, like",
+        "`config/sluice.yaml`.",
+        "",
+    ]
     words = [line.lstrip("# ").rstrip() for line in head.splitlines()]
-    lines += ["A file of options is given with `--config FILE`. Every option can also be given as a flag or in the",
-              "environment: `engine.batch.max_batch_tokens` is `--engine.batch.max-batch-tokens` and",
-              "`SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS`. A flag wins over the environment, that over the file, and the file",
-              "over the default. An unknown or duplicate key, a wrong type or a value out of its range is an error.", "",
-              "A change takes effect at a reload (SIGHUP, `sluice reload`) or at a restart; a reload names the changed",
-              "options of both kinds."]
+    lines += [
+        "A file of options is given with `--config FILE`. Every option can also be given as a flag "
+        "or in the",
+        "environment: `engine.batch.max_batch_tokens` is `--engine.batch.max-batch-tokens` and",
+        "`SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS`. A flag wins over the environment, that over the "
+        "file, and the file",
+        "over the default. An unknown or duplicate key, a wrong type or a value out of its range "
+        "is an error.",
+        "",
+        "A change takes effect at a reload (SIGHUP, `sluice reload`) or at a restart; a reload "
+        "names the changed",
+        "options of both kinds.",
+    ]
     assert words, "the file begins with a comment"
     section = None
     for place, key, comment in options(body):
         if place != section:
             section = place
-            lines += ["", f"## {place or 'Models'}", "", "| option | what it does | values | takes effect at a |",
-                      "|---|---|---|---|"]
+            lines += [
+                "",
+                f"## {place or 'Models'}",
+                "",
+                "| option | what it does | values | takes effect at a |",
+                "|---|---|---|---|",
+            ]
         prose = [line for line in comment if line]
         values = ""
         for i, line in reversed(list(enumerate(prose))):
-            if re.match(r"(An? |One of|At most|True|A list|Either|HOST)", line) and "default" in " ".join(prose[i:]):
+            if re.match(
+                r"(An? |One of|At most|True|A list|Either|HOST)", line
+            ) and "default" in " ".join(prose[i:]):
                 prose, values = prose[:i], " ".join(prose[i:])
                 break
         prose = [line for line in prose if not re.match(r"(models:|- name:|path:|version:)", line)]
@@ -68,20 +88,30 @@ def metrics(text):
     """(heading, [(name, help)]) of the header's groups."""
     text = text.split("struct Metric", 1)[1].split("};", 1)[1]
     groups = []
-    pattern = re.compile(r"((?:^//[^\n]*\n)+)|Metric k\w+\{\s*\"([^\"]+)\",((?:\s*\"(?:[^\"\\]|\\.)*\")+)\}", re.M)
+    pattern = re.compile(
+        r"((?:^//[^\n]*\n)+)|Metric k\w+\{\s*\"([^\"]+)\",((?:\s*\"(?:[^\"\\]|\\.)*\")+)\}", re.M
+    )
     for match in pattern.finditer(text):
         if match.group(1):
             groups.append((cell(match.group(1).replace("//", " ")), []))
         else:
-            groups[-1][1].append((match.group(2), "".join(re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match.group(3)))))
+            groups[-1][1].append(
+                (match.group(2), "".join(re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match.group(3))))
+            )
     return groups
 
 
 def metrics_page():
-    lines = ["# Metrics", "",
-             "At `/metrics` of the address `server.metrics.address`, in the text format of Prometheus. Made by",
-             "`tools/make_docs.py` of `proto/metric_names.h`. Units are seconds and bytes; names of counters end in `_total`.",
-             "Metrics about a served model have the labels `model`, `version` and `device`, and those that the texts name."]
+    lines = [
+        "# Metrics",
+        "",
+        "At `/metrics` of the address `server.metrics.address`, in the text format of Prometheus. "
+        "Made by",
+        "`tools/make_docs.py` of `proto/metric_names.h`. Units are seconds and bytes; names of "
+        "counters end in `_total`.",
+        "Metrics about a served model have the labels `model`, `version` and `device`, and those "
+        "that the texts name.",
+    ]
     for heading, rows in metrics((ROOT / "server" / "metric_names.h").read_text()):
         if not rows:
             continue

@@ -3,10 +3,12 @@
   python tools/save_golden.py MODEL_DIR golden.npz --ids 3,14,15 --ids 9,2,6,5
   python tools/save_golden.py MODEL_DIR golden.npz --text "A text." --text "Another."
 
-Needs torch and transformers. Each sequence runs alone, in float64 unless --dtype says otherwise; what is
+Needs torch and transformers. Each sequence runs alone, in float64 unless --dtype says otherwise;
+what is
 saved is float32: logits, the residual stream before the first layer (state_0) and behind each layer
 (state_1, ...), the state behind the last norm (final), and the output of each module with weights
-(module:NAME). Of a classifier it is the scores (scores) and the outputs of its own modules, [n, width] each.
+(module:NAME). Of a classifier it is the scores (scores) and the outputs of its own modules, [n,
+width] each.
 For a model of your own call `record` with it and the list of its layers.
 """
 
@@ -27,7 +29,8 @@ def tensor_of(value):
 
 
 def record_one(model, ids, layers, final):
-    """Outputs by name of one sequence: [length, width] each, or [width] where positions were pooled."""
+    """Outputs by name of one sequence: [length, width] each, or [width] where positions were
+    pooled."""
     seen, handles = {}, []
 
     def keep(name):
@@ -60,7 +63,8 @@ def record_one(model, ids, layers, final):
 
 
 def record(model, sequences, layers=None, final=None):
-    """Arrays for numpy.savez. `final`: the module whose output is the state behind the last norm."""
+    """Arrays for numpy.savez. `final`: the module whose output is the state behind the last
+    norm."""
     layers = layers_of(model) if layers is None else layers
     rows = [record_one(model, ids, layers, final) for ids in sequences]
     longest = max(map(len, sequences))
@@ -92,8 +96,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model_directory")
     parser.add_argument("out")
-    parser.add_argument("--ids", action="append", default=[], help="token ids, with commas between them")
-    parser.add_argument("--text", action="append", default=[], help="a text, by the model's tokenizer")
+    parser.add_argument(
+        "--ids", action="append", default=[], help="token ids, with commas between them"
+    )
+    parser.add_argument(
+        "--text", action="append", default=[], help="a text, by the model's tokenizer"
+    )
     parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
     arguments = parser.parse_args()
 

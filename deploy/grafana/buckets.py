@@ -78,9 +78,18 @@ DASHBOARD = Dashboard(
                     (f"max by (bucket) (sluice_bucket_capacity_tokens{MODEL})", "tokens"),
                     (f"max by (bucket) (sluice_bucket_capacity_rows{MODEL})", "rows"),
                     (f"sum by (bucket) (sluice_bucket_batches_total{MODEL})", "batches"),
-                    (f"avg by (bucket) (sluice_bucket_padding_efficiency{MODEL})", "padding efficiency"),
-                    (f"avg by (bucket) (sluice_bucket_row_padding_efficiency{MODEL})", "row efficiency"),
-                    (f"avg by (bucket) (sluice_bucket_executed_efficiency{MODEL})", "executed efficiency"),
+                    (
+                        f"avg by (bucket) (sluice_bucket_padding_efficiency{MODEL})",
+                        "padding efficiency",
+                    ),
+                    (
+                        f"avg by (bucket) (sluice_bucket_row_padding_efficiency{MODEL})",
+                        "row efficiency",
+                    ),
+                    (
+                        f"avg by (bucket) (sluice_bucket_executed_efficiency{MODEL})",
+                        "executed efficiency",
+                    ),
                     (f"avg by (bucket) (sluice_bucket_hit_ratio{MODEL})", "hit ratio"),
                     (f"avg by (bucket) (sluice_bucket_cost_seconds{MODEL})", "cost"),
                     (f"max by (bucket) (sluice_bucket_memory_bytes{MODEL})", "memory"),
@@ -127,13 +136,19 @@ DASHBOARD = Dashboard(
                 series(
                     "Hits and misses",
                     "ops",
-                    (rate("sluice_plan_lookups_total", by="result, reason"), "{{result}} {{reason}}"),
+                    (
+                        rate("sluice_plan_lookups_total", by="result, reason"),
+                        "{{result}} {{reason}}",
+                    ),
                     stacked=True,
                 ),
                 series(
                     "Ladder changes",
                     "short",
-                    (f"sum by (kind) (increase(sluice_ladder_changes_total{MODEL}{RANGE}))", "{{kind}}"),
+                    (
+                        f"sum by (kind) (increase(sluice_ladder_changes_total{MODEL}{RANGE}))",
+                        "{{kind}}",
+                    ),
                     (f"sum(increase(sluice_ladder_evictions_total{MODEL}{RANGE}))", "evicted"),
                 ),
                 series(
@@ -143,7 +158,9 @@ DASHBOARD = Dashboard(
                     about="Of the ladder, adopted or not.",
                 ),
                 series(
-                    "Plans prepared", "ops", (rate("sluice_plan_captures_total", by="result"), "{{result}}")
+                    "Plans prepared",
+                    "ops",
+                    (rate("sluice_plan_captures_total", by="result"), "{{result}}"),
                 ),
                 series(
                     "Time to prepare a plan",

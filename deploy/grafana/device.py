@@ -16,7 +16,11 @@ DASHBOARD = Dashboard(
                     "Busy",
                     "percentunit",
                     (
-                        rate("sluice_stage_duration_seconds_sum", select(stage="replay"), "pod, device"),
+                        rate(
+                            "sluice_stage_duration_seconds_sum",
+                            select(stage="replay"),
+                            "pod, device",
+                        ),
                         "{{pod}}, {{device}}",
                     ),
                     about="Share of the time in which a step runs.",
@@ -36,7 +40,10 @@ DASHBOARD = Dashboard(
                 series(
                     "Device memory",
                     "bytes",
-                    (f"sum by (pod, state) (sluice_device_memory_bytes{MODEL})", "{{state}}, {{pod}}"),
+                    (
+                        f"sum by (pod, state) (sluice_device_memory_bytes{MODEL})",
+                        "{{state}}, {{pod}}",
+                    ),
                     stacked=True,
                     width=12,
                 ),

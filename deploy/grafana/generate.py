@@ -12,7 +12,11 @@ ALL = tuple(each.DASHBOARD for each in (overview, buckets, generation, device))
 
 
 def path_of(dashboard):
-    return pathlib.Path(__file__).parent / "dashboards" / f"{dashboard.uid.removeprefix('sluice-')}.json"
+    return (
+        pathlib.Path(__file__).parent
+        / "dashboards"
+        / f"{dashboard.uid.removeprefix('sluice-')}.json"
+    )
 
 
 if __name__ == "__main__":

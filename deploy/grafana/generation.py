@@ -13,10 +13,16 @@ DASHBOARD = Dashboard(
             "First token",
             [
                 series(
-                    "Time to first token", "s", *quantiles("sluice_time_to_first_token_seconds"), width=12
+                    "Time to first token",
+                    "s",
+                    *quantiles("sluice_time_to_first_token_seconds"),
+                    width=12,
                 ),
                 histogram(
-                    "Time to first token, all requests", "s", "sluice_time_to_first_token_seconds", MODEL
+                    "Time to first token, all requests",
+                    "s",
+                    "sluice_time_to_first_token_seconds",
+                    MODEL,
                 ),
             ],
         ),
@@ -31,7 +37,10 @@ DASHBOARD = Dashboard(
                     about="Mean of each request.",
                 ),
                 histogram(
-                    "Time between tokens, all requests", "s", "sluice_inter_token_duration_seconds", MODEL
+                    "Time between tokens, all requests",
+                    "s",
+                    "sluice_inter_token_duration_seconds",
+                    MODEL,
                 ),
                 series(
                     "Generating requests",
@@ -40,7 +49,9 @@ DASHBOARD = Dashboard(
                 ),
                 series("Rows per step", "short", (mean("sluice_batch_rows"), "mean")),
                 series(
-                    "Useful tokens", "short", (rate("sluice_tokens_total", select(kind="useful")), "tokens/s")
+                    "Useful tokens",
+                    "short",
+                    (rate("sluice_tokens_total", select(kind="useful")), "tokens/s"),
                 ),
             ],
         ),
@@ -51,7 +62,8 @@ DASHBOARD = Dashboard(
                     "KV pages",
                     "short",
                     (f"sum by (state) (sluice_kv_pages{MODEL})", "{{state}}"),
-                    about="Idle pages are kept for prompts that begin alike, and taken when others need them.",
+                    about="Idle pages are kept for prompts that begin alike, and taken when others "
+                          "need them.",
                     stacked=True,
                     width=12,
                 ),

@@ -58,12 +58,16 @@ DASHBOARD = Dashboard(
                         rate("sluice_rejected_total", REJECTED, "reason"),
                         "{{reason}}",
                     ),
-                    about="queue_full, draining and deadline are the server's; the others the caller's.",
+                    about="queue_full, draining and deadline are the server's; the others the "
+                          "caller's.",
                 ),
                 series(
                     "Budget burn",
                     "short",
-                    ('max(model:sluice_error_ratio:rate1h{model=~"$model"}) / 0.001', "errors, 1 h"),
+                    (
+                        'max(model:sluice_error_ratio:rate1h{model=~"$model"}) / 0.001',
+                        "errors, 1 h",
+                    ),
                     ('max(model:sluice_slow_ratio:rate1h{model=~"$model"}) / 0.01', "slow, 1 h"),
                     about="1 spends the budget in 30 days; 14.4 pages.",
                 ),
@@ -84,7 +88,10 @@ DASHBOARD = Dashboard(
                 ),
                 histogram("Latency, all requests", "s", "sluice_request_duration_seconds", MODEL),
                 series(
-                    "Requests by pod", "reqps", (rate("sluice_requests_total", by="pod"), "{{pod}}"), width=12
+                    "Requests by pod",
+                    "reqps",
+                    (rate("sluice_requests_total", by="pod"), "{{pod}}"),
+                    width=12,
                 ),
             ],
         ),
@@ -130,7 +137,11 @@ DASHBOARD = Dashboard(
                     "bytes",
                     (f"sum by (pod) (sluice_queue_bytes{MODEL})", "{{pod}}"),
                 ),
-                series("Queued tokens", "short", (f"sum by (pod) (sluice_queued_tokens{MODEL})", "{{pod}}")),
+                series(
+                    "Queued tokens",
+                    "short",
+                    (f"sum by (pod) (sluice_queued_tokens{MODEL})", "{{pod}}"),
+                ),
                 series(
                     "Log records dropped",
                     "short",

@@ -49,8 +49,13 @@ def series(title, unit, *queries, about="", width=8, stacked=False):
 
 
 def stat(title, unit, expression, about="", steps=((None, "text"),), decimals=None):
-    """One number, coloured from each (lower bound, colour) of `steps` on; the first bound is None."""
-    options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "graphMode": "area", "colorMode": "value"}
+    """One number, coloured from each (lower bound, colour) of `steps` on; the first bound is
+    None."""
+    options = {
+        "reduceOptions": {"calcs": ["lastNotNull"]},
+        "graphMode": "area",
+        "colorMode": "value",
+    }
     panel = _panel("stat", title, about, unit, [(expression, "")], 4, 4, options)
     defaults = panel["fieldConfig"]["defaults"]
     defaults["color"] = {"mode": "thresholds"}
@@ -66,8 +71,15 @@ def stat(title, unit, expression, about="", steps=((None, "text"),), decimals=No
 def histogram(title, unit, metric, selector, about="", width=12):
     """A Prometheus histogram as a heat map: boundaries upwards, time to the right."""
     query = f"sum by (le) (increase({metric}_bucket{selector}[$__rate_interval]))"
-    options = {"calculate": False, "yAxis": {"unit": unit}, "cellGap": 1, "color": _scale("Oranges")}
-    return _panel("heatmap", title, about, "short", [(query, "{{le}}")], width, 8, options, format="heatmap")
+    options = {
+        "calculate": False,
+        "yAxis": {"unit": unit},
+        "cellGap": 1,
+        "color": _scale("Oranges"),
+    }
+    return _panel(
+        "heatmap", title, about, "short", [(query, "{{le}}")], width, 8, options, format="heatmap"
+    )
 
 
 def heat_rows(title, unit, query, about="", width=24, low=0, high=1):
@@ -88,7 +100,16 @@ def heat_rows(title, unit, query, about="", width=24, low=0, high=1):
 def table(title, by, *queries, about="", units=None, width=24):
     """The present values of several instant queries, one column each, joined on the label `by`."""
     panel = _panel(
-        "table", title, about, "short", queries, width, 10, {"showHeader": True}, format="table", instant=True
+        "table",
+        title,
+        about,
+        "short",
+        queries,
+        width,
+        10,
+        {"showHeader": True},
+        format="table",
+        instant=True,
     )
     columns = {f"Value #{target['refId']}": target["legendFormat"] for target in panel["targets"]}
     panel["transformations"] = [
@@ -97,7 +118,10 @@ def table(title, by, *queries, about="", units=None, width=24):
         {"id": "organize", "options": {"renameByName": columns}},
     ]
     panel["fieldConfig"]["overrides"] = [
-        {"matcher": {"id": "byName", "options": name}, "properties": [{"id": "unit", "value": unit}]}
+        {
+            "matcher": {"id": "byName", "options": name},
+            "properties": [{"id": "unit", "value": unit}],
+        }
         for name, unit in (units or {}).items()
     ]
     return panel

@@ -6,7 +6,10 @@ RANGE = "[$__rate_interval]"
 
 VARIABLES = {
     "model": ('label_values(sluice_requests_total{job="sluice"}, model)', "Model"),
-    "version": ('label_values(sluice_requests_total{job="sluice",model=~"$model"}, version)', "Version"),
+    "version": (
+        'label_values(sluice_requests_total{job="sluice",model=~"$model"}, version)',
+        "Version",
+    ),
     "pod": ('label_values(up{job="sluice"}, pod)', "Pod"),
 }
 

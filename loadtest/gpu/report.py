@@ -1,7 +1,8 @@
 """Joins what the parts of gpu_check.sh left in a folder: gpu_check.json, and a table for people.
 
 The folder has parts.tsv (name, outcome, seconds) and, of the parts that got so far, device.json,
-rows.json, products.json, draws.json (kernels), plans.json, torch.json and algorithms.json, a table for
+rows.json, products.json, draws.json (kernels), plans.json, torch.json and algorithms.json, a table
+for
 engine/cuda/algorithms, which is copied beside the results.
 """
 
@@ -32,7 +33,9 @@ def best(measurements, name, amount):
 
 def ceilings(report):
     """Bytes a second of a copy, and bfloat16 operations a second of a large product."""
-    copies = [m["bytes"] / (m["value"] * 1e-6) for m in report["kernels"] if m["name"] == "copy (mix)"]
+    copies = [
+        m["bytes"] / (m["value"] * 1e-6) for m in report["kernels"] if m["name"] == "copy (mix)"
+    ]
     copy = best(report["torch"], "ceiling of memory", 2 * 2 * (1 << 28))
     products = best(report["torch"], "ceiling of products", 2 * 8192**3)
     return max([*copies, *([copy] if copy else [])], default=None), products
@@ -43,7 +46,9 @@ def share(of, ceiling):
 
 
 def peers_of(measurement, torch):
-    same = [m for m in torch if (m["name"], m["shape"]) == (measurement["name"], measurement["shape"])]
+    same = [
+        m for m in torch if (m["name"], m["shape"]) == (measurement["name"], measurement["shape"])
+    ]
     return "; ".join(f"{m['peer']} {m['value'] / measurement['value']:.2f}" for m in same)
 
 
@@ -77,7 +82,12 @@ def keep_algorithms(folder, out):
     table = read(folder, "algorithms")
     if not table:
         return None
-    name = "_".join(["algorithms", *(re.sub("[^a-z0-9]+", "-", table[key].lower()) for key in ("gpu", "library"))])
+    name = "_".join(
+        [
+            "algorithms",
+            *(re.sub("[^a-z0-9]+", "-", table[key].lower()) for key in ("gpu", "library")),
+        ]
+    )
     name += ".json"
     shutil.copyfile(folder / "algorithms.json", out / name)
     return name
@@ -88,19 +98,28 @@ def render(report):
     lines = ["# GPU check", ""]
     if report["rehearsal"]:
         lines += ["A rehearsal in the emulator: its times say nothing about a GPU.", ""]
-    lines += [f"Device: {device.get('name', 'none')} ({device.get('architecture', 'unknown')}); "
-              f"{report['machine'] or 'nothing known of its driver'}; PyTorch {report['torch_version']}.", ""]
+    lines += [
+        f"Device: {device.get('name', 'none')} ({device.get('architecture', 'unknown')}); "
+        f"{report['machine'] or 'nothing known of its driver'}; PyTorch {report['torch_version']}.",
+        "",
+    ]
     lines += table(("part", "outcome", "s"),
                    [(p["part"], p["outcome"], p["seconds"]) for p in report["parts"]])
     if report["plans"]:
-        lines += table(("plans", "of", "value"),
-                       [(m["name"], m["shape"], f"{m['value']:.3g} {m['unit']}") for m in report["plans"]])
+        lines += table(
+            ("plans", "of", "value"),
+            [(m["name"], m["shape"], f"{m['value']:.3g} {m['unit']}") for m in report["plans"]],
+        )
     if report["kernels"]:
         lines += table(("kernel", "shape", "us", "GB/s", "of copy", "TFLOP/s", "of matmul",
                         "PyTorch's time / ours"), kernel_rows(report))
         lines += [*fused_cost(report["kernels"]), ""]
     if report["algorithms"]:
-        lines += [f"Table of cuBLASLt's algorithms, for `engine/cuda/algorithms/`: `{report['algorithms']}`.", ""]
+        lines += [
+            f"Table of cuBLASLt's algorithms, for `engine/cuda/algorithms/`: "
+            f"`{report['algorithms']}`.",
+            "",
+        ]
     lines += [f"- {problem}" for problem in report["problems"]]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -1,6 +1,7 @@
 """Times what PyTorch does for the cases of gpu_bench, eager and compiled; prints one JSON object.
 
-Names and shapes are those of gpu_bench, so that the report finds what belongs together. Every peer is
+Names and shapes are those of gpu_bench, so that the report finds what belongs together. Every peer
+is
 checked against the eager form in higher precision before it is timed.
 """
 
@@ -47,7 +48,9 @@ class Report:
                 {"part": "torch", "name": name, "shape": shape, "peer": peer, "unit": "us",
                  "value": 1e3 * do_bench(run, warmup=10, rep=50, return_mode="median")})
         except Exception as error:  # one peer that fails is reported, the others go on
-            self.problems.append(f"{name}, {shape}, {peer}: {type(error).__name__}: {str(error)[:200]}")
+            self.problems.append(
+                f"{name}, {shape}, {peer}: {type(error).__name__}: {str(error)[:200]}"
+            )
             torch._dynamo.reset()
 
 
@@ -59,7 +62,9 @@ def random(*shape, dtype=torch.bfloat16):
 def ceilings(report):
     source = random(1 << 28)
     target = torch.empty_like(source)
-    report.time("ceiling of memory", f"{source.numel()} bf16", "copy_", lambda: target.copy_(source))
+    report.time(
+        "ceiling of memory", f"{source.numel()} bf16", "copy_", lambda: target.copy_(source)
+    )
     a, b = random(8192, 8192), random(8192, 8192)
     report.time("ceiling of products", "8192 x 8192 x 8192 bf16", "matmul", lambda: a @ b)
 
@@ -79,8 +84,13 @@ def position_wise(report):
         check = expected, 1e-2
         report.time(name, shape, "einsum, eager",
                     lambda: torch.einsum("bld,lde->ble", x, weight) + bias, check)
-        report.time(name, shape, "bmm, eager",
-                    lambda: torch.baddbmm(bias, by_position, weight), (expected.transpose(0, 1), 1e-2))
+        report.time(
+            name,
+            shape,
+            "bmm, eager",
+            lambda: torch.baddbmm(bias, by_position, weight),
+            (expected.transpose(0, 1), 1e-2),
+        )
         report.time(name, shape, "einsum, compiled", lambda: compiled(x), check)
 
 

@@ -4,7 +4,8 @@ execute_process(COMMAND git describe --always --dirty --abbrev=12
 if(NOT commit)
   set(commit unknown)
 endif()
-set(text "#include \"loadtest/load/commit.h\"\n\nconst char sluice::load::kCommit[] = \"${commit}\";\n")
+string(CONCAT text "#include \"loadtest/load/commit.h\"\n\n"
+  "const char sluice::load::kCommit[] = \"${commit}\";\n")
 set(before "")
 if(EXISTS ${OUT})
   file(READ ${OUT} before)

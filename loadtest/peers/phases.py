@@ -72,7 +72,8 @@ class Client:
 
 
 def figures(report: dict) -> dict:
-    """What is kept of a phase. The server's processor time is that of the warm-up too, and so are the
+    """What is kept of a phase. The server's processor time is that of the warm-up too, and so are
+    the
     answers that are held against it."""
     phase = report["phases"][0]
     answers = sum(second["answers"] for second in phase["seconds"])

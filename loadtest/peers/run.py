@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Sluice beside what a user would pick instead: same weights, same trace, same client.
 
-Makes one random checkpoint and each server's format of it, starts all servers on processors that the
+Makes one random checkpoint and each server's format of it, starts all servers on processors that
+the
 client does not use, compares their answers with Sluice's, and then measures them in turn, round
-after round, with sluice-load. A server that cannot be installed, does not start or answers otherwise is
+after round, with sluice-load. A server that cannot be installed, does not start or answers
+otherwise is
 left out and named with the reason.
 """
 
@@ -77,7 +79,9 @@ class Comparison:
         found = answers.ask_all(server.address, asked, tokens)
         if wrong := answers.differences(expected or found, found):
             server.stop()
-            raise servers.NotStarted(f"{len(wrong)} of {len(asked)} answers differ: {wrong[0][:200]}")
+            raise servers.NotStarted(
+                f"{len(wrong)} of {len(asked)} answers differ: {wrong[0][:200]}"
+            )
         self.arms.append({"name": arm.name, "workload": arm.workload, "settings": arm.settings,
                           "versions": versions, "options": list(arm.options),
                           "agreed_tokens": sum(len(each.tokens) for each in found)})
@@ -180,15 +184,27 @@ def compare(options: argparse.Namespace) -> dict:
             left_out += comparison.left_out
     shape = checkpoint.Shape()
     return {
-        "benchmark": "peers", "date": f"{datetime.date.today()}", "commit": comparison.commit,
-        "host": comparison.host, "model": (
-            f"Llama, {shape.layers} layers, d {shape.hidden}, {shape.heads} heads, {shape.kv_heads} KV heads, "
-            f"vocabulary {shape.vocab}"),
-        "options": {"rounds": options.rounds, "seed": options.seed, "threads": options.threads,
-                    "seconds": min(each["seconds"] for each in measured),
-                    "server_processors": options.server_processors,
-                    "client_processors": options.client_processors},
-        "arms": arms, "left_out": left_out, "workloads": measured}
+        "benchmark": "peers",
+        "date": f"{datetime.date.today()}",
+        "commit": comparison.commit,
+        "host": comparison.host,
+        "model": (
+            f"Llama, {shape.layers} layers, d {shape.hidden}, {shape.heads} heads, "
+            f"{shape.kv_heads} KV heads, "
+            f"vocabulary {shape.vocab}"
+        ),
+        "options": {
+            "rounds": options.rounds,
+            "seed": options.seed,
+            "threads": options.threads,
+            "seconds": min(each["seconds"] for each in measured),
+            "server_processors": options.server_processors,
+            "client_processors": options.client_processors,
+        },
+        "arms": arms,
+        "left_out": left_out,
+        "workloads": measured,
+    }
 
 
 def parse() -> argparse.Namespace:
@@ -206,8 +222,12 @@ def parse() -> argparse.Namespace:
                         help="folder for the weights and their conversions")
     parser.add_argument("--venvs", type=path, default=ROOT / "build" / "peers" / "venvs",
                         help="folder for the peers' packages")
-    parser.add_argument("--workloads", nargs="+", default=[each.name for each in workloads.WORKLOADS],
-                        choices=[each.name for each in workloads.WORKLOADS])
+    parser.add_argument(
+        "--workloads",
+        nargs="+",
+        default=[each.name for each in workloads.WORKLOADS],
+        choices=[each.name for each in workloads.WORKLOADS],
+    )
     parser.add_argument("--skip", nargs="*", default=[], metavar="PEER", help="leave these out")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=8.5,

@@ -29,7 +29,8 @@ def pause(seconds: float) -> None:
 
 
 class Server:
-    """Owns a process group, as some peers have helpers. Not measured, it must not run either: all of
+    """Owns a process group, as some peers have helpers. Not measured, it must not run either: all
+    of
     them are ready at the same time, and an idle one may look for work all the while."""
 
     def __init__(self, command: list[str], address: str, processors: list[int], threads: int,
@@ -60,7 +61,9 @@ class Server:
             return False
 
     def _last_line(self) -> str:
-        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line for line in self._log.read_text(errors="replace").splitlines() if line.strip()
+        ]
         return lines[-1].strip() if lines else "no output"
 
     def cpu_seconds(self) -> float:

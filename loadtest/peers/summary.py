@@ -3,7 +3,14 @@
 import re
 import statistics
 
-FIGURES = ("answers_per_cpu_s", "offered_per_s", "answered_per_s", "goodput_per_s", "p50_ms", "p99_ms")
+FIGURES = (
+    "answers_per_cpu_s",
+    "offered_per_s",
+    "answered_per_s",
+    "goodput_per_s",
+    "p50_ms",
+    "p99_ms",
+)
 REFERENCE = "sluice packed"
 
 
@@ -12,7 +19,8 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def of_phases(rounds: list[dict], phase: str) -> dict:
-    """`rounds` are of one arm: {phase: figures}. Spread of each figure; percentiles only where there
+    """`rounds` are of one arm: {phase: figures}. Spread of each figure; percentiles only where
+    there
     were answers, and how many of the rounds are not VALID."""
     made = {}
     for figure in FIGURES:
@@ -77,15 +85,22 @@ def workload_text(workload: dict) -> list[str]:
     summary = workload["summary"]
     offered = next(iter(summary["arms"].values()))["common"]["offered_per_s"]["median"]
     lines = [
-        f"## {workload['title']}", "",
-        f"Objective {workload['objective_ms']} ms. Offered to each: 80 % of what it bore in a closed "
-        f"loop of {workload['concurrency']}, and {offered:.1f}/s to all.", "",
-        "| server | closed loop, answers/s | answers / CPU s | goodput/s, the better load | 80 %: offered/s | "
+        f"## {workload['title']}",
+        "",
+        f"Objective {workload['objective_ms']} ms. Offered to each: 80 % of what it bore in a "
+        f"closed "
+        f"loop of {workload['concurrency']}, and {offered:.1f}/s to all.",
+        "",
+        "| server | closed loop, answers/s | answers / CPU s | goodput/s, the better load | 80 %: "
+        "offered/s | "
         "p50 ms | p99 ms | common load: goodput/s | p50 ms | p99 ms |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        *(arm_row(name, arm) for name, arm in summary["arms"].items()), "",
-        f"| {REFERENCE} over | closed loop | answers / CPU s | goodput, the better load | goodput, common load |",
-        "|---|---|---|---|---|"]
+        *(arm_row(name, arm) for name, arm in summary["arms"].items()),
+        "",
+        f"| {REFERENCE} over | closed loop | answers / CPU s | goodput, the better load | goodput, "
+        f"common load |",
+        "|---|---|---|---|---|",
+    ]
     for name, ratio in summary["sluice_over"].items():
         lines.append(f"| {name} | {' | '.join(number(value) for value in ratio.values())} |")
     return [*lines, ""]
@@ -101,9 +116,13 @@ def arms_text(arms: list[dict]) -> list[str]:
 
 def agreement_text(arms: list[dict]) -> list[str]:
     tokens = sum(arm["agreed_tokens"] for arm in arms)
-    return [f"Before anything was timed, each server gave the same {tokens // max(len(arms), 1)} greedy "
-            "tokens on average as Sluice's packed arm, and log-probabilities within 0.002 where it "
-            "tells them.", ""]
+    return [
+        f"Before anything was timed, each server gave the same {tokens // max(len(arms), 1)} "
+        f"greedy "
+        "tokens on average as Sluice's packed arm, and log-probabilities within 0.002 where it "
+        "tells them.",
+        "",
+    ]
 
 
 def left_out_text(left_out: list[dict]) -> list[str]:
@@ -126,15 +145,28 @@ def invalid_text(workloads: list[dict]) -> list[str]:
 
 def text(report: dict) -> str:
     host, options = report["host"], report["options"]
-    return "\n".join([
-        "# Sluice and what a user would pick instead", "",
-        f"{report['date']}, commit {report['commit']}, {host['processor']}, "
-        f"{host['processors']} processors: the servers on processor {options['server_processors']} with "
-        f"{options['threads']} compute thread(s), the client on {options['client_processors']}. The same "
-        f"random weights for all, f32 throughout: {report['model']}. Prompts and arrivals of a recorded "
-        f"trace, shrunk. Medians of {options['rounds']} interleaved rounds (least to largest), phases "
-        f"of {options['seconds']:.1f} s; an answer past twice the objective is given up.", "",
-        *agreement_text(report["arms"]),
-        *(line for workload in report["workloads"] for line in workload_text(workload)),
-        *arms_text(report["arms"]), *left_out_text(report["left_out"]),
-        *invalid_text(report["workloads"])]).rstrip() + "\n"
+    return (
+        "\n".join(
+            [
+                "# Sluice and what a user would pick instead",
+                "",
+                f"{report['date']}, commit {report['commit']}, {host['processor']}, "
+                f"{host['processors']} processors: the servers on processor "
+                f"{options['server_processors']} with "
+                f"{options['threads']} compute thread(s), the client on "
+                f"{options['client_processors']}. The same "
+                f"random weights for all, f32 throughout: {report['model']}. Prompts and arrivals "
+                f"of a recorded "
+                f"trace, shrunk. Medians of {options['rounds']} interleaved rounds (least to "
+                f"largest), phases "
+                f"of {options['seconds']:.1f} s; an answer past twice the objective is given up.",
+                "",
+                *agreement_text(report["arms"]),
+                *(line for workload in report["workloads"] for line in workload_text(workload)),
+                *arms_text(report["arms"]),
+                *left_out_text(report["left_out"]),
+                *invalid_text(report["workloads"]),
+            ]
+        ).rstrip()
+        + "\n"
+    )

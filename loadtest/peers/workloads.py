@@ -1,4 +1,5 @@
-"""What is asked of every server: lengths and arrivals from a recorded trace, shrunk to the model."""
+"""What is asked of every server: lengths and arrivals from a recorded trace, shrunk to the
+model."""
 
 import csv
 import itertools
@@ -39,7 +40,8 @@ def shrink(row: dict[str, str], answer_divisor: int) -> dict[str, str]:
 
 def write_trace(trace: pathlib.Path, to: pathlib.Path, answer_divisor: int = 16,
                 rows: int = ROWS) -> None:
-    """The trace's first `rows` with prompts shrunk from TRACE_POSITIONS to CAP and answers by `answer_divisor`."""
+    """The trace's first `rows` with prompts shrunk from TRACE_POSITIONS to CAP and answers by
+    `answer_divisor`."""
     with trace.open(newline="") as source, to.open("w", newline="") as target:
         made = csv.DictWriter(target, ["arrival_s", "input_tokens", "output_tokens"])
         made.writeheader()

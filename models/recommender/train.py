@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Trains the recommender of this folder (PyTorch, CPU) and records what it is worth.
 
-Sequences follow a rule: a user's habit is a step s; mostly the next item is the item before last plus s,
-and otherwise one that is popular. The model is SASRec's (arXiv 1808.09781) with a feed-forward matrix for
-each position of the window, which is filled from the right. Writes config.json and model.safetensors by
-tools/convert, and heldout.json: histories, the items that followed, and the hit rates in the first ten of
+Sequences follow a rule: a user's habit is a step s; mostly the next item is the item before last
+plus s,
+and otherwise one that is popular. The model is SASRec's (arXiv 1808.09781) with a feed-forward
+matrix for
+each position of the window, which is filled from the right. Writes config.json and
+model.safetensors by
+tools/convert, and heldout.json: histories, the items that followed, and the hit rates in the first
+ten of
 the model, in PyTorch, and of the most popular items.
 """
 
@@ -116,7 +120,9 @@ def hit_rate(model, histories, followed):
 
 
 def popular_items(sequences):
-    counts = torch.bincount(torch.tensor([item for items in sequences for item in items]), minlength=ITEMS)
+    counts = torch.bincount(
+        torch.tensor([item for items in sequences for item in items]), minlength=ITEMS
+    )
     return counts.topk(TOP).indices.tolist()
 
 
@@ -143,8 +149,17 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = pathlib.Path(folder) / "recommender.pt"
         torch.save(model.state_dict(), checkpoint)
-        subprocess.run([sys.executable, HERE.parents[1] / "tools" / "convert", "--map", HERE / "map.yaml", checkpoint,
-                        arguments.out], check=True)
+        subprocess.run(
+            [
+                sys.executable,
+                HERE.parents[1] / "tools" / "convert",
+                "--map",
+                HERE / "map.yaml",
+                checkpoint,
+                arguments.out,
+            ],
+            check=True,
+        )
     (arguments.out / "heldout.json").write_text(json.dumps(result) + "\n")
 
 

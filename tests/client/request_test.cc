@@ -94,9 +94,11 @@ TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
   EXPECT_EQ(plain->raw_input_contents(0), RawText("hi"));
 
   const auto full = ParseRequestLine(
-      R"({"ids": [1, 2], "id": "r1", "model": "n", "version": "3", "outputs": ["top_ids", "logprobs"],
+      R"({"ids": [1, 2], "id": "r1", "model": "n", "version": "3", 
+          "outputs": ["top_ids", "logprobs"],
           "max_tokens": 64, "temperature": 0.5, "top_k": 40, "top_p": 1, "min_p": 0.05,
-          "seed": 18446744073709551615, "num_top": 3, "stop": "x", "ignore_eos": true, "priority": 1, "timeout": "5ms"})",
+          "seed": 18446744073709551615, "num_top": 3, 
+          "stop": "x", "ignore_eos": true, "priority": 1, "timeout": "5ms"})",
       defaults);
   ASSERT_TRUE(full.ok()) << full.status();
   EXPECT_EQ(full->id(), "r1");

@@ -34,7 +34,9 @@ def of_dashboards(rate_interval="15s"):
                 expression = re.sub(r"\$(model|version|pod)\b", ".*", target["expr"])
                 expression = expression.replace("$__rate_interval", rate_interval)
                 assert "$" not in expression, expression
-                found.append((f"{path.stem}: {panel['title']} ({target['legendFormat']})", expression))
+                found.append(
+                    (f"{path.stem}: {panel['title']} ({target['legendFormat']})", expression)
+                )
     return found
 
 
@@ -48,13 +50,17 @@ def of_variables():
             selector, label = re.fullmatch(
                 r"label_values\((.*), (\w+)\)", variable["query"]["query"]
             ).groups()
-            found.append((f"{path.stem}: ${variable['name']}", selector.replace("$model", ".*"), label))
+            found.append(
+                (f"{path.stem}: ${variable['name']}", selector.replace("$model", ".*"), label)
+            )
     return found
 
 
 def of_autoscalers():
     """What KEDA asks, and what prometheus-adapter asks for the HPA."""
-    keda = yaml.safe_load((DEPLOY / "kubernetes" / "overlays" / "keda" / "scaled_object.yaml").read_text())
+    keda = yaml.safe_load(
+        (DEPLOY / "kubernetes" / "overlays" / "keda" / "scaled_object.yaml").read_text()
+    )
     found = [("keda", trigger["metadata"]["query"]) for trigger in keda["spec"]["triggers"]]
     adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())
     for rule in adapter["rules"]["custom"]:

@@ -23,7 +23,8 @@ def request(rng, max_tokens=0):
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of the calls; `codes` counts statuses, `failures` has the details of the others."""
+    """What became of the calls; `codes` counts statuses, `failures` has the details of the
+    others."""
 
     codes: collections.Counter
     failures: list

@@ -26,9 +26,12 @@ PATIENCE_S = 180
 
 
 def tool(name):
-    """Path of a program: of this Python's environment, else of the system. A missing one is a failure."""
+    """Path of a program: of this Python's environment, else of the system. A missing one is a
+    failure."""
     path = shutil.which(name, path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert path, f"{name} is missing; see tools/packages-test-run.txt and tools/requirements-test.txt"
+    assert (
+        path
+    ), f"{name} is missing; see tools/packages-test-run.txt and tools/requirements-test.txt"
     return path
 
 
@@ -50,7 +53,9 @@ def get(address, path, **query):
     """Body of an HTTP answer of status 200, else None."""
     try:
         encoded = urllib.parse.urlencode(query)
-        with urllib.request.urlopen(f"http://{address}{path}?{encoded}", timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(
+            f"http://{address}{path}?{encoded}", timeout=PATIENCE_S
+        ) as answer:
             return answer.read().decode()
     except OSError:
         return None
@@ -62,7 +67,9 @@ class Process:
     def __init__(self, command, log):
         self.log = log
         with open(log, "ab") as output:
-            self.process = subprocess.Popen([*map(str, command)], stdout=output, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                [*map(str, command)], stdout=output, stderr=subprocess.STDOUT
+            )
 
     def wait_ready(self, condition):
         def ready_or_dead():
@@ -108,7 +115,9 @@ class Daemon(Process):
     def metric(self, name, **labels):
         """Sum of the samples of `name` that carry all of `labels`."""
         total = 0.0
-        for pairs, value in re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", get(self.http, "/metrics"), re.M):
+        for pairs, value in re.findall(
+            rf"^{name}(?:\{{(.*)\}})? (\S+)$", get(self.http, "/metrics"), re.M
+        ):
             if set(labels.items()) <= set(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', pairs)):
                 total += float(value)
         return total
@@ -130,11 +139,13 @@ class Prometheus(Process):
         self.wait_ready(lambda: get(self.address, "/-/ready") is not None)
 
     def query(self, expression):
-        """Samples of an instant query: [(labels, value)]; an expression that does not parse fails."""
+        """Samples of an instant query: [(labels, value)]; an expression that does not parse
+        fails."""
         body = get(self.address, "/api/v1/query", query=expression)
         assert body is not None, f"Prometheus refuses: {expression}"
         return [
-            (sample["metric"], float(sample["value"][1])) for sample in json.loads(body)["data"]["result"]
+            (sample["metric"], float(sample["value"][1]))
+            for sample in json.loads(body)["data"]["result"]
         ]
 
     def metric_names(self):
@@ -145,19 +156,32 @@ class Envoy(Process):
     def __init__(self, folder, config, admin):
         self.admin = admin
         super().__init__(
-            [tool("envoy"), "-c", config, "--concurrency", 1, "-l", "warning", "--use-dynamic-base-id"],
+            [
+                tool("envoy"),
+                "-c",
+                config,
+                "--concurrency",
+                1,
+                "-l",
+                "warning",
+                "--use-dynamic-base-id",
+            ],
             folder / "envoy.log",
         )
         self.wait_ready(lambda: get(admin, "/ready") is not None)
 
     def healthy(self):
         """Number of replicas that take calls."""
-        found = re.findall(r"^sluice::\S+::health_flags::(\S+)$", get(self.admin, "/clusters") or "", re.M)
+        found = re.findall(
+            r"^sluice::\S+::health_flags::(\S+)$", get(self.admin, "/clusters") or "", re.M
+        )
         return found.count("healthy")
 
     def in_flight(self, replica):
         """Calls that the replica at this address was sent and has not answered."""
-        found = re.search(rf"^sluice::{re.escape(replica)}::rq_active::(\d+)$", get(self.admin, "/clusters"), re.M)
+        found = re.search(
+            rf"^sluice::{re.escape(replica)}::rq_active::(\d+)$", get(self.admin, "/clusters"), re.M
+        )
         assert found, f"no replica {replica}"
         return int(found.group(1))
 

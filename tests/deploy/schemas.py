@@ -7,7 +7,8 @@
 | KEDA, PodMonitor | models generated from their CRDs (PyPI, cloudcoil-models-...) |
 | GRPCRoute | the table below |
 
-No package has the schema of GRPCRoute. The table was compared with the published CRD of Gateway API 1.3.0,
+No package has the schema of GRPCRoute. The table was compared with the published CRD of Gateway
+API 1.3.0,
 standard channel; it is a part of that: what the table takes, the CRD takes.
 """
 
@@ -34,7 +35,9 @@ class Invalid(AssertionError):
 
 
 def validate(manifest):
-    assert _INSTALLED.is_dir(), f"schemas are missing: tools/install_manifest_schemas.sh {sys.prefix}"
+    assert (
+        _INSTALLED.is_dir()
+    ), f"schemas are missing: tools/install_manifest_schemas.sh {sys.prefix}"
     try:
         _validate(manifest)
     except (jsonschema.ValidationError, ValueError) as error:  # pydantic's is a ValueError
@@ -70,7 +73,9 @@ _PLAIN = {"str": str, "int": int, "bool": bool, "object": object}
 
 def _kserve_fields(name):
     """{JSON field: type} of a KServe model, or None for a type that is Kubernetes' own."""
-    path = _KSERVE / (re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower() + ".py")
+    path = _KSERVE / (
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower() + ".py"
+    )
     if not path.exists():
         return None
     tables = {
@@ -112,7 +117,11 @@ def _require(kind, value, where):
 
 # Where Kubernetes' own schemas have the parts that KServe takes from pods.
 _PARTS = {
-    "V1Container": lambda value: {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [value]}},
+    "V1Container": lambda value: {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {"containers": [value]},
+    },
     "V1ObjectMeta": lambda value: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": value},
 }
 
@@ -131,7 +140,9 @@ _DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 
 
 def _text(most, pattern=None, least=1):
-    return {"type": "string", "minLength": least, "maxLength": most} | ({"pattern": pattern} if pattern else {})
+    return {"type": "string", "minLength": least, "maxLength": most} | (
+        {"pattern": pattern} if pattern else {}
+    )
 
 
 _PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
@@ -169,7 +180,9 @@ GRPC_ROUTE = _object(
                     "items": _object(
                         # Of the type Exact, which is the default.
                         method=_object(
-                            service=_text(1024, r"^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"),
+                            service=_text(
+                                1024, r"^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"
+                            ),
                             method=_text(1024, r"^[A-Za-z_][A-Za-z_0-9]*$"),
                         )
                         | {"minProperties": 1}
@@ -179,7 +192,9 @@ GRPC_ROUTE = _object(
                     "type": "array",
                     "maxItems": 16,
                     "items": _object(
-                        ("name",), **_REFERENCE, weight={"type": "integer", "minimum": 0, "maximum": 1000000}
+                        ("name",),
+                        **_REFERENCE,
+                        weight={"type": "integer", "minimum": 0, "maximum": 1000000},
                     ),
                 },
             ),

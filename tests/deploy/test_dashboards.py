@@ -12,12 +12,16 @@ import generate
 def test_committed_json_is_what_the_generator_makes():
     for each in generate.ALL:
         path = generate.path_of(each)
-        assert path.read_text() == each.json(), f"{path.name} is stale: run deploy/grafana/generate.py"
+        assert (
+            path.read_text() == each.json()
+        ), f"{path.name} is stale: run deploy/grafana/generate.py"
     assert {generate.path_of(each) for each in generate.ALL} == set(expressions.DASHBOARDS)
 
 
 def test_dashboards_can_be_told_apart():
-    assert len({each.uid for each in generate.ALL}) == len({each.title for each in generate.ALL}) == 4
+    assert (
+        len({each.uid for each in generate.ALL}) == len({each.title for each in generate.ALL}) == 4
+    )
 
 
 @pytest.fixture(params=generate.ALL, ids=lambda each: each.uid)

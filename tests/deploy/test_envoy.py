@@ -118,11 +118,17 @@ def test_a_killed_replica_costs_no_call(fleet):
         fleet.restart(1)
         fleet.wait_healthy(3)
 
-    names = [f"cluster.sluice.upstream_{each}" for each in ("rq_retry", "cx_destroy_remote_with_active_rq")]
+    names = [
+        f"cluster.sluice.upstream_{each}"
+        for each in ("rq_retry", "cx_destroy_remote_with_active_rq")
+    ]
     before = [fleet.envoy.statistic(name) for name in names]
     outcome = during(fleet.address, kill_and_replace, per_second=PER_SECOND)
     repeated, cut = (fleet.envoy.statistic(name) - then for name, then in zip(names, before))
-    print(f"kill: {outcome.total} calls, {outcome.failed} failed, {repeated} repeated on another replica")
+    print(
+        f"kill: {outcome.total} calls, {outcome.failed} failed, {repeated} repeated on another "
+        f"replica"
+    )
     assert cut > 0, "no call was in flight at the kill: the test shows nothing"
     assert outcome.failed == 0, outcome.failures
 
@@ -180,14 +186,22 @@ def test_streams_pass(fleet):
     "method, codes",
     [
         ("sluice.admin.v1.Admin/GetBuckets", {grpc.StatusCode.UNIMPLEMENTED}),
-        ("inference.GRPCInferenceService/RepositoryModelUnload", {grpc.StatusCode.PERMISSION_DENIED}),
+        (
+            "inference.GRPCInferenceService/RepositoryModelUnload",
+            {grpc.StatusCode.PERMISSION_DENIED},
+        ),
         # An answer of the daemon, for the contrast: what is routed gets there.
-        ("inference.GRPCInferenceService/ModelReady", {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND}),
+        (
+            "inference.GRPCInferenceService/ModelReady",
+            {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND},
+        ),
     ],
 )
 def test_only_inference_is_routed(fleet, method, codes):
     with grpc.insecure_channel(fleet.address) as channel:
-        call = channel.unary_unary(f"/{method}", request_serializer=bytes, response_deserializer=bytes)
+        call = channel.unary_unary(
+            f"/{method}", request_serializer=bytes, response_deserializer=bytes
+        )
         try:
             call(b"", timeout=60)
             code = grpc.StatusCode.OK
@@ -198,9 +212,12 @@ def test_only_inference_is_routed(fleet, method, codes):
 
 def test_the_drain_delay_covers_the_health_checks():
     """A replica that says NOT_SERVING must outlast the checks that take it out of use."""
-    check = yaml.safe_load(CONFIG.read_text())["static_resources"]["clusters"][0]["health_checks"][0]
+    check = yaml.safe_load(CONFIG.read_text())["static_resources"]["clusters"][0]["health_checks"][
+        0
+    ]
     seconds = {
-        name: float(re.fullmatch(r"([\d.]+)s", check[name]).group(1)) for name in ("interval", "timeout")
+        name: float(re.fullmatch(r"([\d.]+)s", check[name]).group(1))
+        for name in ("interval", "timeout")
     }
     noticed = check["unhealthy_threshold"] * (seconds["interval"] + seconds["timeout"])
     options = yaml.safe_load((DEPLOY / "kubernetes" / "base" / "sluice.yaml").read_text())

@@ -1,4 +1,5 @@
-"""The image's file tree, built without Docker and run in namespaces as the Dockerfile says: root read-only, a
+"""The image's file tree, built without Docker and run in namespaces as the Dockerfile says: root
+read-only, a
 user without rights, process 1. Needs root, or sudo without a password."""
 
 import json
@@ -25,7 +26,9 @@ def instruction(name):
 
 
 def build_tree(folder):
-    result = subprocess.run([DEPLOY / "image_tree.sh", BUILD, folder], capture_output=True, text=True)
+    result = subprocess.run(
+        [DEPLOY / "image_tree.sh", BUILD, folder], capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -37,7 +40,11 @@ def tree():
 
 def inside(tree, *command, models="", own_processes=True):
     """The command line that runs `command` in the image."""
-    namespaces = ["unshare", "--mount", *(["--pid", "--fork", "--kill-child"] if own_processes else [])]
+    namespaces = [
+        "unshare",
+        "--mount",
+        *(["--pid", "--fork", "--kill-child"] if own_processes else []),
+    ]
     enter = ROOT / "tests" / "deploy" / "enter_image.sh"
     return [*AS_ROOT, *namespaces, enter, tree, models, instruction("USER"), *command]
 
@@ -51,7 +58,8 @@ class Container(Process):
         addresses = ["--server.grpc.address", self.grpc, "--server.metrics.address", self.http]
         command = [*instruction("ENTRYPOINT"), *(arguments or instruction("CMD")), *addresses]
         super().__init__(
-            inside(tree, *command, "--server.admin.address=", models=models), folder / "container.log"
+            inside(tree, *command, "--server.admin.address=", models=models),
+            folder / "container.log",
         )
         self.wait_ready(lambda: get(self.http, "/readyz") is not None)
 
@@ -132,9 +140,14 @@ def test_a_library_that_is_missing_is_found(tree, tmp_path):
 
 def test_nothing_beside_the_programs_can_be_run(tree):
     """No shell, no interpreter; the loader itself is a library."""
-    assert sorted(each.name for each in (tree / "usr" / "local" / "bin").iterdir()) == ["sluice", "sluiced"]
+    assert sorted(each.name for each in (tree / "usr" / "local" / "bin").iterdir()) == [
+        "sluice",
+        "sluiced",
+    ]
     assert not (tree / "usr" / "bin").exists() and not (tree / "bin").exists()
-    set_user = [each for each in tree.rglob("*") if each.lstat().st_mode & 0o6000 and not each.is_symlink()]
+    set_user = [
+        each for each in tree.rglob("*") if each.lstat().st_mode & 0o6000 and not each.is_symlink()
+    ]
     assert not set_user
 
 

@@ -1,4 +1,5 @@
-"""The manifests: rendered by kubectl's Kustomize, validated strictly, and held to what must add up."""
+"""The manifests: rendered by kubectl's Kustomize, validated strictly, and held to what must add
+up."""
 
 import copy
 import functools
@@ -36,7 +37,11 @@ def overlay(name):
 
 
 def the(kind, manifests, name=None):
-    found = [each for each in manifests if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    found = [
+        each
+        for each in manifests
+        if each["kind"] == kind and name in (None, each["metadata"]["name"])
+    ]
     assert len(found) == 1, f"{len(found)} of {kind} {name or ''}"
     return found[0]
 
@@ -44,7 +49,9 @@ def the(kind, manifests, name=None):
 def container_and_pod(name):
     """The daemon's container, and the pod's spec, of an overlay."""
     if name == "kserve":
-        runtime, service = the("ServingRuntime", overlay(name)), the("InferenceService", overlay(name))
+        runtime, service = the("ServingRuntime", overlay(name)), the(
+            "InferenceService", overlay(name)
+        )
         return runtime["spec"]["containers"][0], service["spec"]["predictor"]
     pod = the("Deployment", overlay(name))["spec"]["template"]["spec"]
     return next(each for each in pod["containers"] if each["name"] == "sluiced"), pod
@@ -115,7 +122,9 @@ def test_probes_reach_a_daemon_with_tls(variant):
     container = pod["containers"][0]
     settings = {each["name"]: each["value"] for each in container["env"]}
     _, port = settings["SLUICE_SERVER_GRPC_HEALTH_ADDRESS"].rsplit(":", 1)
-    plain = the("Deployment", render(KUBERNETES / "base"))["spec"]["template"]["spec"]["containers"][0]
+    plain = the("Deployment", render(KUBERNETES / "base"))["spec"]["template"]["spec"][
+        "containers"
+    ][0]
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["grpc"] == {**plain[probe]["grpc"], "port": int(port)}
     mount = next(each for each in container["volumeMounts"] if each["name"] == "tls")
@@ -135,7 +144,12 @@ def test_probes_reach_a_daemon_with_tls(variant):
         ("keda", "ScaledObject", ("spec", "minReplicas"), 2),
         ("keda", "ScaledObject", ("spec", "maxReplicaCount"), "ten"),
         ("kserve", "ServingRuntime", ("spec", "protocolVersion"), ["grpc-v2"]),
-        ("kserve", "ServingRuntime", ("spec", "containers"), [{"name": "a", "imagePolicy": "Always"}]),
+        (
+            "kserve",
+            "ServingRuntime",
+            ("spec", "containers"),
+            [{"name": "a", "imagePolicy": "Always"}],
+        ),
         ("kserve", "InferenceService", ("spec", "predictor", "model", "storageURI"), "pvc://a"),
         ("kserve", "InferenceService", ("spec", "predictor", "minReplicas"), "two"),
     ],
@@ -250,7 +264,9 @@ def test_selectors_meet_our_pods_and_only_ours(name):
     for service in (each for each in manifests if each["kind"] == "Service"):
         assert service["spec"]["selector"] == POD_LABELS
     # Callers are other pods than ours.
-    callers = the("NetworkPolicy", manifests)["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
+    callers = the("NetworkPolicy", manifests)["spec"]["ingress"][0]["from"][0]["podSelector"][
+        "matchLabels"
+    ]
     assert not POD_LABELS.items() & callers.items()
 
 
@@ -259,7 +275,9 @@ def test_ports_by_name_exist(name):
     manifests = overlay(name)
     ports = {port["name"] for port in container_and_pod(name)[0]["ports"]}
     used = [
-        port["port"] for rule in the("NetworkPolicy", manifests)["spec"]["ingress"] for port in rule["ports"]
+        port["port"]
+        for rule in the("NetworkPolicy", manifests)["spec"]["ingress"]
+        for port in rule["ports"]
     ]
     used += [
         port["targetPort"]
@@ -295,7 +313,9 @@ def test_the_autoscaler_owns_the_count(name):
     assert "replicas" not in deployment["spec"]
     spec = the("ScaledObject" if name == "keda" else "HorizontalPodAutoscaler", manifests)["spec"]
     assert spec["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
-    behavior = (spec["advanced"]["horizontalPodAutoscalerConfig"] if name == "keda" else spec)["behavior"]
+    behavior = (spec["advanced"]["horizontalPodAutoscalerConfig"] if name == "keda" else spec)[
+        "behavior"
+    ]
     assert (
         behavior["scaleUp"]["stabilizationWindowSeconds"]
         < behavior["scaleDown"]["stabilizationWindowSeconds"]
@@ -310,16 +330,21 @@ def test_a_disruption_leaves_a_replica():
 
 
 def test_kserve_serves_the_open_inference_protocol():
-    runtime, service = the("ServingRuntime", overlay("kserve")), the("InferenceService", overlay("kserve"))
+    runtime, service = the("ServingRuntime", overlay("kserve")), the(
+        "InferenceService", overlay("kserve")
+    )
     model = service["spec"]["predictor"]["model"]
     assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
-    assert model["modelFormat"]["name"] in [each["name"] for each in runtime["spec"]["supportedModelFormats"]]
+    assert model["modelFormat"]["name"] in [
+        each["name"] for each in runtime["spec"]["supportedModelFormats"]
+    ]
     assert model["runtime"] == runtime["metadata"]["name"]
     assert runtime["spec"]["containers"][0]["name"] == "kserve-container"
 
 
 def test_the_adapter_gives_what_the_autoscaler_asks_for():
-    """That both autoscalers have the same rule is tests/loadtest/scale/autoscaler_test.cc's to show."""
+    """That both autoscalers have the same rule is tests/loadtest/scale/autoscaler_test.cc's to
+    show."""
     adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())
     asked = the("HorizontalPodAutoscaler", overlay("hpa"))["spec"]["metrics"]
     assert [each["pods"]["metric"]["name"] for each in asked] == [

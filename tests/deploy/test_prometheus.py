@@ -57,7 +57,9 @@ def prometheus(tmp_path_factory):
     stop = threading.Event()
     with Daemon(folder) as daemon, Prometheus(folder, local_config(folder, daemon)) as server:
         load = threading.Thread(
-            target=lambda: asyncio.run(open_loop.run(daemon.grpc, PER_SECOND, until=stop, max_tokens=3))
+            target=lambda: asyncio.run(
+                open_loop.run(daemon.grpc, PER_SECOND, until=stop, max_tokens=3)
+            )
         )
         load.start()
         try:
@@ -69,7 +71,9 @@ def prometheus(tmp_path_factory):
             )
             # Rates need two samples, the rules an evaluation after that.
             wait_until(lambda: server.query("count_over_time(up[1m]) >= 5"), "five scrapes")
-            wait_until(lambda: server.query("model:sluice_slow_ratio:rate3d"), "the rules are evaluated")
+            wait_until(
+                lambda: server.query("model:sluice_slow_ratio:rate3d"), "the rules are evaluated"
+            )
             yield server
         finally:
             stop.set()
@@ -100,14 +104,18 @@ def test_no_alert_is_raised_by_a_healthy_daemon(prometheus):
     assert not raised
 
 
-@pytest.mark.parametrize("where, selector, label", expressions.of_variables(), ids=lambda text: text[:40])
+@pytest.mark.parametrize(
+    "where, selector, label", expressions.of_variables(), ids=lambda text: text[:40]
+)
 def test_variable_has_values(prometheus, where, selector, label):
     assert {labels.get(label) for labels, _ in prometheus.query(selector)} - {None, ""}, where
 
 
 def test_metrics_text_passes_promtool(prometheus):
     text = get(prometheus.query("up")[0][0]["instance"], "/metrics")
-    check = subprocess.run([tool("promtool"), "check", "metrics"], input=text, capture_output=True, text=True)
+    check = subprocess.run(
+        [tool("promtool"), "check", "metrics"], input=text, capture_output=True, text=True
+    )
     # promtool takes the bits of an entropy for an amount of data.
     advice = {'sluice_shape_entropy_bits use base unit "bytes" instead of "bits"'}
     assert set(check.stderr.splitlines()) <= advice, check.stderr

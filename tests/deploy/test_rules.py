@@ -15,7 +15,9 @@ METRIC_NAMES = ROOT / "server" / "metric_names.h"
 
 
 def promtool(*arguments):
-    result = subprocess.run([tool("promtool"), *map(str, arguments)], capture_output=True, text=True)
+    result = subprocess.run(
+        [tool("promtool"), *map(str, arguments)], capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -36,7 +38,9 @@ def test_configuration_is_valid():
 def test_cluster_configuration_is_valid(tmp_path):
     """Debian builds Prometheus without Kubernetes discovery, so that part is left out here."""
     config = yaml.safe_load((PROMETHEUS / "prometheus_kubernetes.yml").read_text())
-    assert [each.pop("kubernetes_sd_configs") for each in config["scrape_configs"]] == [[{"role": "pod"}]]
+    assert [each.pop("kubernetes_sd_configs") for each in config["scrape_configs"]] == [
+        [{"role": "pod"}]
+    ]
     config["rule_files"] = [str(PROMETHEUS / name) for name in config["rule_files"]]
     path = tmp_path / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
@@ -75,7 +79,8 @@ def test_every_alert_has_a_runbook_that_says_what_to_do():
 
 
 def test_every_metric_is_the_daemons():
-    """Names in rules, alerts and dashboards are declared by the daemon, or recorded by the rules."""
+    """Names in rules, alerts and dashboards are declared by the daemon, or recorded by the
+    rules."""
     declared = set(re.findall(r'"(sluice_\w+)"', METRIC_NAMES.read_text()))
     declared |= {f"{name}_{part}" for name in declared for part in ("bucket", "sum", "count")}
     recorded = {rule["record"] for rule in expressions.rules(expressions.RULES)}

@@ -1,4 +1,5 @@
-"""What runs without Kubernetes: the systemd unit, verified and rated by systemd-analyze, and Docker's line."""
+"""What runs without Kubernetes: the systemd unit, verified and rated by systemd-analyze, and
+Docker's line."""
 
 import re
 import subprocess
@@ -14,7 +15,10 @@ UNIT = DEPLOY / "systemd" / "sluiced.service"
 def unit(tmp_path):
     """The unit with this build's binaries."""
     text = UNIT.read_text()
-    for installed, built in (("/usr/local/bin/sluiced", SLUICED), ("/usr/local/bin/sluice ", f"{SLUICE} ")):
+    for installed, built in (
+        ("/usr/local/bin/sluiced", SLUICED),
+        ("/usr/local/bin/sluice ", f"{SLUICE} "),
+    ):
         assert installed in text
         text = text.replace(installed, str(built))
     path = tmp_path / UNIT.name
@@ -23,7 +27,9 @@ def unit(tmp_path):
 
 
 def analyze(*arguments):
-    return subprocess.run([tool("systemd-analyze"), *map(str, arguments)], capture_output=True, text=True)
+    return subprocess.run(
+        [tool("systemd-analyze"), *map(str, arguments)], capture_output=True, text=True
+    )
 
 
 def test_unit_verifies(unit):
@@ -47,7 +53,9 @@ def test_exposure_is_low(unit):
     ids=["systemd", "docker"],
 )
 def test_stop_timeout_covers_the_default_drain(file, pattern):
-    options = subprocess.run([SLUICED, "--model", "m=/", "--print-config"], capture_output=True, text=True)
+    options = subprocess.run(
+        [SLUICED, "--model", "m=/", "--print-config"], capture_output=True, text=True
+    )
     times = [float(each) for each in re.findall(r"drain_\w+_us: ([\d.]+)s?\b", options.stdout)]
     assert len(times) == 2, options.stdout
     assert sum(times) < int(re.search(pattern, file.read_text(), re.M)[1])

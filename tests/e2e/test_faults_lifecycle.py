@@ -199,7 +199,8 @@ WALL_CLOCK = {
     "server/security/tls_files.cc": "likewise",
     "server/security/tls_identity.cc": "likewise",
     "server/security/tls_identity.h": "likewise",
-    "server/observe/statistics.cc": "the time of the last inference, which the protocol wants to be told",
+    "server/observe/statistics.cc": "the time of the last inference, which the protocol wants to "
+                                    "be told",
 }
 
 

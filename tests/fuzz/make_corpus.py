@@ -42,11 +42,18 @@ def safetensors_seeds():
     yield "scalar", safetensors({"s": ("F32", [], b"abcd")})
     yield "empty", safetensors({"e": ("BF16", [3, 0], b""), "f": ("F16", [1], b"xy")})
     yield "padded", safetensors({"a": ("I64", [1], bytes(8))}, {"format": "pt"}, pad=5)
-    yield "dtypes", safetensors({
-        dtype: (dtype, [2], bytes(2 * size))
-        for size, dtypes in ((1, ("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2")), (2, ("U16", "F16", "BF16")),
-                             (4, ("U32", "I32")), (8, ("U64", "F64")))
-        for dtype in dtypes})
+    yield "dtypes", safetensors(
+        {
+            dtype: (dtype, [2], bytes(2 * size))
+            for size, dtypes in (
+                (1, ("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2")),
+                (2, ("U16", "F16", "BF16")),
+                (4, ("U32", "I32")),
+                (8, ("U64", "F64")),
+            )
+            for dtype in dtypes
+        }
+    )
     yield "layer", safetensors({
         f"model.layers.0.{name}.weight": ("BF16", [2, 3], bytes(12))
         for name in ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "input_layernorm")})
@@ -71,7 +78,8 @@ def config_seeds():
     yield "models_flow", b"models: [{name: demo, path: ../models/demo, version: 3}]\n"
     yield "models_block", b'models:\n  - name: "a.b-c"\n    path: \'/x y\'\n'
     yield "flow", b'{"engine": {"ladder": {strategy: fixed, fixed_tokens: [16, 32]}}}\n'
-    yield "units", b"engine: {review: {}, batch: {max_queue_delay_us: 2 ms}}\nserver:\n  log: {level: debug}\n"
+    yield "units", (b"engine: {review: {}, batch: {max_queue_delay_us: 2 ms}}\n"
+                    b"server:\n  log: {level: debug}\n")
     yield "document", b"%YAML 1.2\n---\n# nothing\n...\n"
     yield "folded", b"models:\n- name: >-\n    demo\n  path: |-\n    /x\n"
 
@@ -86,8 +94,10 @@ def request(text=None, rows=((1, 2, 3),), typed=False, datatype="INT32", outputs
         ids = [token for row in rows for token in [*row, *[0] * (width - len(row))]]
         lengths = [len(row) for row in rows]
         code = {"INT32": "i", "INT64": "q"}[datatype]
-        for name, kind, shape, values, letter in (("input_ids", datatype, [len(rows), width], ids, code),
-                                                  ("input_lengths", "INT32", [len(rows), 1], lengths, "i")):
+        for name, kind, shape, values, letter in (
+            ("input_ids", datatype, [len(rows), width], ids, code),
+            ("input_lengths", "INT32", [len(rows), 1], lengths, "i"),
+        ):
             tensor = message.inputs.add(name=name, datatype=kind, shape=shape)
             if typed:
                 field = "int64_contents" if kind == "INT64" else "int_contents"
@@ -97,7 +107,9 @@ def request(text=None, rows=((1, 2, 3),), typed=False, datatype="INT32", outputs
     for name in outputs:
         message.outputs.add(name=name)
     for name, value in parameters.items():
-        kind = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}[type(value)]
+        kind = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}[
+            type(value)
+        ]
         setattr(message.parameters[name], kind, value)
     return message.SerializeToString(deterministic=True)
 
@@ -111,7 +123,9 @@ def request_seeds():
     yield "texts", request(text=[b"a", b"", b"\xff\x00b"])
     yield "outputs", request(outputs=("logits", "output_ids", "prompt_logprobs", "xsa_cos_sim"))
     yield "top", request(num_top_logprobs=3, outputs=("top_ids", "top_logprobs"))
-    yield "generate", request(text=[b"And"], max_tokens=16, temperature=0.7, top_p=0.9, top_k=40, seed=7)
+    yield "generate", request(
+        text=[b"And"], max_tokens=16, temperature=0.7, top_p=0.9, top_k=40, seed=7
+    )
     yield "stop", request(max_tokens=9, stop='["ab", "."]', stop_token_ids="[3, 4]", min_tokens=2)
     yield "edits", request(logit_bias='{"3": -1.5, "250": null}', allowed_token_ids="3,4,5")
     yield "limits", request(priority=2, timeout=1000000, triton_enable_empty_final_response=True)
@@ -124,16 +138,22 @@ def parameters_seeds():
     yield "bias", b'logit_bias:s{"1": 1.5, "2": null, "4": "-inf"}\nmin_tokens:i1'
     yield "penalties", b"repetition_penalty:d1.1\npresence_penalty:s-2\nfrequency_penalty:i1"
     yield "schedule", b"priority:u1\ntimeout:s1000\nseed:u18446744073709551615\nnum_top_logprobs:i2"
-    yield "bits", b"temperature:d" + struct.pack("<d", float("nan")) + b"\ntop_p:d\x00\x00\x00\x00\x00\x00\xf0?"
+    yield "bits", b"temperature:d" + struct.pack(
+        "<d", float("nan")
+    ) + b"\ntop_p:d\x00\x00\x00\x00\x00\x00\xf0?"
     yield "none", b"max_tokens:"
 
 
 def callers_seeds():
-    token, digest = b"0123456789abcdef", b"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    token, digest = (
+        b"0123456789abcdef",
+        b"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    )
     yield "token", b"alice: token:" + token + b"\n"
     yield "hashed", b"# c\nalice: sha256:" + digest + b" requests_per_second=2 requests_burst=1e3\n"
     yield "certificate", b"b-1: certificate:batch.example.org tokens_per_second=0.5\r\n"
-    yield "anonymous", b"anonymous: none tokens_burst=7\nb: token:" + token + b"\nb: certificate:b\n"
+    yield "anonymous", (b"anonymous: none tokens_burst=7\nb: token:" + token +
+                        b"\nb: certificate:b\n")
 
 
 def certificate_seeds():
@@ -149,33 +169,103 @@ def certificate_seeds():
 def tokenizer_seeds():
     folder = ROOT / "tests" / "goldens" / "tokenizers"
     for name in ("split_isolated", "split_merged_with_next", "words"):
-        yield name, json.dumps(json.loads((folder / f"{name}.json").read_text()), separators=(",", ":")).encode()
-    yield "word_piece", json.dumps({
-        "added_tokens": [{"id": 1, "content": "<s>", "special": True}],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
-                       "strip_accents": None, "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "sep": ["<s>", 1], "cls": ["<s>", 1]},
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                  "max_input_chars_per_word": 20,
-                  "vocab": {"[UNK]": 0, "<s>": 1, "a": 2, "##b": 3, "##a": 4, "hello": 5, ",": 6, "4": 7}}}).encode()
-    yield "byte_fallback", json.dumps({
-        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Prepend", "prepend": "_"},
-                                                           {"type": "Replace", "pattern": {"String": " "},
-                                                            "content": "_"}]},
-        "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "_"}, "content": " "},
-                                                     {"type": "ByteFallback"}, {"type": "Fuse"},
-                                                     {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
-        "model": {"type": "BPE", "unk_token": "<unk>", "byte_fallback": True, "fuse_unk": True,
-                  "vocab": {"<unk>": 0, "<0xFF>": 1, "<0xC3>": 2, "_": 3, "a": 4, "b": 5, "ab": 6, "_ab": 7},
-                  "merges": ["a b", ["_", "ab"]]}}).encode()
-    yield "unigram", json.dumps({
-        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
-        "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
-        "model": {"type": "Unigram", "unk_id": 0,
-                  "vocab": [["<unk>", 0.0], ["\u2581", -2.0], ["a", -3.0], ["ab", -3.5], ["aa", -4.0]]}}).encode()
-    for name in ("unigram_bare", "bpe_suffix"):  # beyond what libFuzzer takes whole, but it starts from the rest
+        yield name, json.dumps(
+            json.loads((folder / f"{name}.json").read_text()), separators=(",", ":")
+        ).encode()
+    yield "word_piece", json.dumps(
+        {
+            "added_tokens": [{"id": 1, "content": "<s>", "special": True}],
+            "normalizer": {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": True,
+                "strip_accents": None,
+                "lowercase": True,
+            },
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {"type": "BertProcessing", "sep": ["<s>", 1], "cls": ["<s>", 1]},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {
+                "type": "WordPiece",
+                "unk_token": "[UNK]",
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 20,
+                "vocab": {
+                    "[UNK]": 0,
+                    "<s>": 1,
+                    "a": 2,
+                    "##b": 3,
+                    "##a": 4,
+                    "hello": 5,
+                    ",": 6,
+                    "4": 7,
+                },
+            },
+        }
+    ).encode()
+    yield "byte_fallback", json.dumps(
+        {
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [
+                    {"type": "NFKC"},
+                    {"type": "Prepend", "prepend": "_"},
+                    {"type": "Replace", "pattern": {"String": " "}, "content": "_"},
+                ],
+            },
+            "decoder": {
+                "type": "Sequence",
+                "decoders": [
+                    {"type": "Replace", "pattern": {"String": "_"}, "content": " "},
+                    {"type": "ByteFallback"},
+                    {"type": "Fuse"},
+                    {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+                ],
+            },
+            "model": {
+                "type": "BPE",
+                "unk_token": "<unk>",
+                "byte_fallback": True,
+                "fuse_unk": True,
+                "vocab": {
+                    "<unk>": 0,
+                    "<0xFF>": 1,
+                    "<0xC3>": 2,
+                    "_": 3,
+                    "a": 4,
+                    "b": 5,
+                    "ab": 6,
+                    "_ab": 7,
+                },
+                "merges": ["a b", ["_", "ab"]],
+            },
+        }
+    ).encode()
+    yield "unigram", json.dumps(
+        {
+            "pre_tokenizer": {
+                "type": "Metaspace",
+                "replacement": "\u2581",
+                "prepend_scheme": "always",
+            },
+            "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
+            "model": {
+                "type": "Unigram",
+                "unk_id": 0,
+                "vocab": [
+                    ["<unk>", 0.0],
+                    ["\u2581", -2.0],
+                    ["a", -3.0],
+                    ["ab", -3.5],
+                    ["aa", -4.0],
+                ],
+            },
+        }
+    ).encode()
+    for name in (
+        "unigram_bare",
+        "bpe_suffix",
+    ):  # beyond what libFuzzer takes whole, but it starts from the rest
         yield name, (folder / f"{name}.model").read_bytes()
 
 
@@ -183,7 +273,9 @@ def daemon_seeds():
     """What one short run left: (target, name, bytes)."""
     with tempfile.TemporaryDirectory() as folder:
         journal, ladder = (pathlib.Path(folder) / name for name in ("journal", "ladder"))
-        daemon = Daemon("--engine.history.journal", str(journal), "--engine.ladder.file", str(ladder))
+        daemon = Daemon(
+            "--engine.history.journal", str(journal), "--engine.ladder.file", str(ladder)
+        )
         with contextlib.ExitStack() as stack:
             stack.callback(daemon.stop)
             client = stack.enter_context(daemon.client())

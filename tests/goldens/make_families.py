@@ -1,8 +1,10 @@
 """Makes the golden models of the families beside Llama: gpt2_*, bert_*, qwen2_*, and Sluice models.
 
 GPT-2, BERT and Qwen2 come from Hugging Face in float32 with eager attention; SASRec, an encoder of
-feature vectors and the XSA language model from family_statements.py, whose tensors are renamed to the
-daemon's names here. Everything is drawn from fixed seeds. The daemon's tests read the committed files
+feature vectors and the XSA language model from family_statements.py, whose tensors are renamed to
+the
+daemon's names here. Everything is drawn from fixed seeds. The daemon's tests read the committed
+files
 and never run this script.
 """
 
@@ -150,11 +152,17 @@ class SasRec(Stated):
         if not self.per_position or (conv == 2 and layer > 0):
             return {f"{name}.weight": matrix(rng, d, d), f"{name}.bias": draw(rng, d)}
         bias = (self.positions, d) if self.per_position == "le" else (d,)
-        return {f"{name}.weight": matrix(rng, self.positions, d, d), f"{name}.bias": draw(rng, *bias)}
+        return {
+            f"{name}.weight": matrix(rng, self.positions, d, d),
+            f"{name}.bias": draw(rng, *bias),
+        }
 
     def draw(self, rng) -> dict:
         d = self.width
-        p = {"item_emb.weight": draw(rng, 61, d), "pos_emb.weight": draw(rng, self.positions + 1, d)}
+        p = {
+            "item_emb.weight": draw(rng, 61, d),
+            "pos_emb.weight": draw(rng, self.positions + 1, d),
+        }
         norms = ["last_layernorm"]
         for n in range(self.h["layers"]):
             norms += [f"attention_layernorms.{n}", f"forward_layernorms.{n}"]

@@ -1,4 +1,5 @@
-"""Makes tests/goldens/verify: a small GPT-2 with random weights, as transformers saves it, and what PyTorch
+"""Makes tests/goldens/verify: a small GPT-2 with random weights, as transformers saves it, and
+what PyTorch
 computes with it. Needs torch and transformers; run in this folder, the result is committed.
 """
 
@@ -16,8 +17,16 @@ OUT = pathlib.Path(__file__).parent / "verify"
 
 def main():
     torch.manual_seed(5)
-    config = transformers.GPT2Config(vocab_size=97, n_embd=16, n_layer=3, n_head=2, n_positions=24, initializer_range=0.3,
-                                     bos_token_id=0, eos_token_id=0)
+    config = transformers.GPT2Config(
+        vocab_size=97,
+        n_embd=16,
+        n_layer=3,
+        n_head=2,
+        n_positions=24,
+        initializer_range=0.3,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     model = transformers.GPT2LMHeadModel(config)
     for parameter in model.parameters():  # norms and biases too
         parameter.data.add_(0.1 * torch.randn_like(parameter))
@@ -25,8 +34,16 @@ def main():
     model.save_pretrained(OUT)
     draw = random.Random(1)
     rows = [",".join(str(draw.randrange(97)) for _ in range(length)) for length in (7, 1, 12)]
-    subprocess.run([sys.executable, OUT.parents[2] / "tools" / "save_golden.py", OUT, OUT / "golden.npz",
-                    *[argument for row in rows for argument in ("--ids", row)]], check=True)
+    subprocess.run(
+        [
+            sys.executable,
+            OUT.parents[2] / "tools" / "save_golden.py",
+            OUT,
+            OUT / "golden.npz",
+            *[argument for row in rows for argument in ("--ids", row)],
+        ],
+        check=True,
+    )
 
 
 if __name__ == "__main__":

@@ -20,24 +20,49 @@ def plant(root, path, *headers):
     file.write_text("".join(f'#include "{header}"\n' for header in headers), encoding="utf-8")
 
 
-@pytest.mark.parametrize("path, header", [
-    pytest.param("kernels/cpu/planted.cc", "engine/engine.h", id="kernels do not know the engine"),
-    pytest.param("kernels/cuda/planted.cu", "tests/support/x.h", id="kernels do not know tests"),
-    pytest.param("engine/schedule/planted.h", "engine/runner/model_runner.h",
-                 id="the scheduler does not know the runner"),
-    pytest.param("engine/ladder/planted.h", "engine/schedule/queue.h",
-                 id="the ladder does not know the queue"),
-    pytest.param("engine/planted.h", "server/common/log.h", id="the engine does not know the server"),
-    pytest.param("server/inference/planted.cc", "engine/runner/model_runner.h",
-                 id="folders of the engine are private to it"),
-    pytest.param("server/net/planted.h", "server/daemon/server.h",
-                 id="the network does not know the daemon"),
-    pytest.param("client/planted.cc", "server/daemon/server.h",
-                 id="the client does not know the server"),
-    pytest.param("base/planted.h", "kernels/dtype.h", id="base knows nobody"),
-    pytest.param("engine/planted.cc", "engine/attic/planted.h",
-                 id="a folder without an entry is of no use to anybody"),
-])
+@pytest.mark.parametrize(
+    "path, header",
+    [
+        pytest.param(
+            "kernels/cpu/planted.cc", "engine/engine.h", id="kernels do not know the engine"
+        ),
+        pytest.param(
+            "kernels/cuda/planted.cu", "tests/support/x.h", id="kernels do not know tests"
+        ),
+        pytest.param(
+            "engine/schedule/planted.h",
+            "engine/runner/model_runner.h",
+            id="the scheduler does not know the runner",
+        ),
+        pytest.param(
+            "engine/ladder/planted.h",
+            "engine/schedule/queue.h",
+            id="the ladder does not know the queue",
+        ),
+        pytest.param(
+            "engine/planted.h", "server/common/log.h", id="the engine does not know the server"
+        ),
+        pytest.param(
+            "server/inference/planted.cc",
+            "engine/runner/model_runner.h",
+            id="folders of the engine are private to it",
+        ),
+        pytest.param(
+            "server/net/planted.h",
+            "server/daemon/server.h",
+            id="the network does not know the daemon",
+        ),
+        pytest.param(
+            "client/planted.cc", "server/daemon/server.h", id="the client does not know the server"
+        ),
+        pytest.param("base/planted.h", "kernels/dtype.h", id="base knows nobody"),
+        pytest.param(
+            "engine/planted.cc",
+            "engine/attic/planted.h",
+            id="a folder without an entry is of no use to anybody",
+        ),
+    ],
+)
 def test_a_planted_arrow_is_found(tmp_path, path, header):
     plant(tmp_path, path, "base/check.h")
     assert check(tmp_path).returncode == 0

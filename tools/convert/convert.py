@@ -19,7 +19,8 @@ A map is a YAML file:
       optional: true           may be missing
   ignore: ["rotary.{any}"]     names that are left out
 
-In order: transpose, reshape, slice, squeeze, scale, scale_by. A rule with {n} must match for every layer from 0 to
+In order: transpose, reshape, slice, squeeze, scale, scale_by. A rule with {n} must match for every
+layer from 0 to
 num_hidden_layers - 1.
 """
 
@@ -45,8 +46,13 @@ class ConvertError(Exception):
 def pattern_of(template):
     parts = re.split(r"(\{\w+\})", template)
     expression = "".join(
-        (r"(?P<n>\d+)" if part == "{n}" else rf"(?P<{part[1:-1]}>[^.]+)") if re.fullmatch(r"\{\w+\}", part)
-        else re.escape(part) for part in parts)
+        (
+            (r"(?P<n>\d+)" if part == "{n}" else rf"(?P<{part[1:-1]}>[^.]+)")
+            if re.fullmatch(r"\{\w+\}", part)
+            else re.escape(part)
+        )
+        for part in parts
+    )
     return re.compile(expression + r"\Z")
 
 
@@ -58,7 +64,9 @@ def read_pickle(path):
     try:
         import torch  # only here: other checkpoints do without
     except ImportError as error:
-        raise ConvertError(f"{path} needs PyTorch to be read; save it as safetensors, or install torch") from error
+        raise ConvertError(
+            f"{path} needs PyTorch to be read; save it as safetensors, or install torch"
+        ) from error
     state = torch.load(path, map_location="cpu", weights_only=True)
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
@@ -73,7 +81,9 @@ def read_checkpoint(path):
     """Names to arrays of float32, of a file or of all *.safetensors of a directory."""
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
-        raise ConvertError(f"{path} is no checkpoint: neither a file nor a directory with *.safetensors")
+        raise ConvertError(
+            f"{path} is no checkpoint: neither a file nor a directory with *.safetensors"
+        )
     state = {}
     for file in files:
         state.update(read_safetensors(file) if file.suffix == ".safetensors" else read_pickle(file))
@@ -94,7 +104,9 @@ def read_safetensors(path):
             continue
         begin, end = entry["data_offsets"]
         data = raw[8 + size + begin:8 + size + end]
-        kind = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": np.uint16}.get(entry["dtype"])
+        kind = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": np.uint16}.get(
+            entry["dtype"]
+        )
         if kind is None:
             continue  # integers: position ids and masks
         values = np.frombuffer(data, kind).reshape(entry["shape"])
@@ -129,8 +141,12 @@ def derived(value, state):
     if isinstance(value, dict) and "size" in value:
         name = value["size"]
         if name not in state:
-            raise ConvertError(f"config: the size of {name} is asked for, which the checkpoint has not")
-        return int(state[name].shape[value.get("axis", 0)]) * value.get("times", 1) + value.get("plus", 0)
+            raise ConvertError(
+                f"config: the size of {name} is asked for, which the checkpoint has not"
+            )
+        return int(state[name].shape[value.get("axis", 0)]) * value.get("times", 1) + value.get(
+            "plus", 0
+        )
     if isinstance(value, dict) and "count" in value:
         pattern = pattern_of(value["count"])
         return len({match.group("n") for match in map(pattern.match, state) if match})
@@ -230,7 +246,9 @@ class Conversion:
             try:
                 array = changed(state[name], how, state, names, used)
             except (ValueError, IndexError, ConvertError) as error:
-                raise ConvertError(f"{name} {list(state[name].shape)} -> {target}: {error}") from error
+                raise ConvertError(
+                    f"{name} {list(state[name].shape)} -> {target}: {error}"
+                ) from error
             self.tensors[target] = array
             self.lines.append(f"{name} {list(state[name].shape)} -> {target} {list(array.shape)}")
 
@@ -251,12 +269,17 @@ class Conversion:
 def write(conversion, out):
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(json.dumps(conversion.config, indent=2) + "\n")
-    safetensors.numpy.save_file(conversion.tensors, out / "model.safetensors", metadata={"format": "pt"})
+    safetensors.numpy.save_file(
+        conversion.tensors, out / "model.safetensors", metadata={"format": "pt"}
+    )
 
 
 def convert(arguments):
     state = read_checkpoint(arguments.checkpoint)
-    print(f"{arguments.checkpoint}: {len(state)} tensors, {sum(value.size for value in state.values()):,} numbers")
+    print(
+        f"{arguments.checkpoint}: {len(state)} tensors, "
+        f"{sum(value.size for value in state.values()):,} numbers"
+    )
     conversion = Conversion(read_map(arguments.map), state, arguments.set)
     for line in conversion.lines:
         print(" ", line)
@@ -265,23 +288,41 @@ def convert(arguments):
     for name in conversion.missing:
         print(f"missing: {name}")
     if conversion.missing or (conversion.unmapped and not arguments.allow_unmapped):
-        raise ConvertError(f"{len(conversion.unmapped)} tensors not mapped (ignore them in the map, or "
-                           f"--allow-unmapped), {len(conversion.missing)} missing; nothing was written")
+        raise ConvertError(
+            f"{len(conversion.unmapped)} tensors not mapped (ignore them in the map, or "
+            f"--allow-unmapped), {len(conversion.missing)} missing; nothing was written"
+        )
     if arguments.dry_run:
         print(json.dumps(conversion.config, indent=2))
         return
     write(conversion, arguments.out)
-    print(f"{arguments.out}: config.json and model.safetensors with {len(conversion.tensors)} tensors")
+    print(
+        f"{arguments.out}: config.json and model.safetensors with {len(conversion.tensors)} tensors"
+    )
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="convert", description=__doc__.splitlines()[0])
-    parser.add_argument("checkpoint", type=pathlib.Path, help=".pt, .bin or .safetensors, or a directory of these")
+    parser.add_argument(
+        "checkpoint", type=pathlib.Path, help=".pt, .bin or .safetensors, or a directory of these"
+    )
     parser.add_argument("out", type=pathlib.Path, help="directory that is written")
-    parser.add_argument("--map", required=True, help="a file, or the name of one that comes with it")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the config, e.g. sluice.xsa.layers=[7,8]")
-    parser.add_argument("--dry-run", action="store_true", help="say what would become of it, write nothing")
-    parser.add_argument("--allow-unmapped", action="store_true", help="leave out tensors that the map does not know")
+    parser.add_argument(
+        "--map", required=True, help="a file, or the name of one that comes with it"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the config, e.g. sluice.xsa.layers=[7,8]",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would become of it, write nothing"
+    )
+    parser.add_argument(
+        "--allow-unmapped", action="store_true", help="leave out tensors that the map does not know"
+    )
     try:
         convert(parser.parse_args(argv))
     except (ConvertError, OSError, yaml.YAMLError) as error:

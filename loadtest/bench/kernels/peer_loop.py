@@ -1,6 +1,8 @@
-"""What the peers of run.py have in common: a job a line on standard input, an answer a line on output.
+"""What the peers of run.py have in common: a job a line on standard input, an answer a line on
+output.
 
-A job is a JSON object; the answer is {"seconds": median of a few runs} or {"error": text}. The first line
+A job is a JSON object; the answer is {"seconds": median of a few runs} or {"error": text}. The
+first line
 of output is {"version": text}. Only the standard library: each peer has an interpreter of its own.
 """
 

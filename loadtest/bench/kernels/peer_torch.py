@@ -46,7 +46,9 @@ def forward(directory, job):
 
 def decode(directory, job):
     llama = model(directory, job["dtype"])
-    cache = llama(random_tokens(1, job["context"]), use_cache=True, logits_to_keep=1).past_key_values
+    cache = llama(
+        random_tokens(1, job["context"]), use_cache=True, logits_to_keep=1
+    ).past_key_values
     token = random_tokens(1, 1)
 
     def step():
@@ -66,7 +68,9 @@ def attention(job):
     random = torch.Generator().manual_seed(1)
     shape = (job["sequences"], job["q_heads"], job["length"], 64)
     q = torch.randn(shape, generator=random)
-    k, v = (torch.randn((shape[0], job["kv_heads"], *shape[2:]), generator=random) for _ in range(2))
+    k, v = (
+        torch.randn((shape[0], job["kv_heads"], *shape[2:]), generator=random) for _ in range(2)
+    )
     shared = job["q_heads"] // job["kv_heads"]
 
     def run():

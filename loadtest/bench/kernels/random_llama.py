@@ -43,8 +43,13 @@ def shapes(config):
     }
     all_shapes = {"model.embed_tokens.weight": (config["vocab_size"], width)}
     for index in range(config["num_hidden_layers"]):
-        all_shapes |= {f"model.layers.{index}.{name}.weight": shape for name, shape in layer.items()}
-    return all_shapes | {"model.norm.weight": (width,), "lm_head.weight": (config["vocab_size"], width)}
+        all_shapes |= {
+            f"model.layers.{index}.{name}.weight": shape for name, shape in layer.items()
+        }
+    return all_shapes | {
+        "model.norm.weight": (width,),
+        "lm_head.weight": (config["vocab_size"], width),
+    }
 
 
 def weights(config, seed=1):
@@ -74,5 +79,7 @@ def write(directory, config=None):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     target = pathlib.Path(directory)
-    (target / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    (target / "model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + b"".join(parts)
+    )
     (target / "config.json").write_text(json.dumps(config, indent=1))

@@ -27,7 +27,9 @@ def kernel_table(kernels):
         "|---|---|---|---|---|---|---|",
     ]
     for name, counters in kernels.items():
-        lines += kernel_rows(f"{name} ({counters['label']})" if "label" in counters else name, counters)
+        lines += kernel_rows(
+            f"{name} ({counters['label']})" if "label" in counters else name, counters
+        )
     return lines
 
 
@@ -85,18 +87,24 @@ def markdown(made):
         "",
         f"{made['date']}, {made['processor']}. {made['note']}".rstrip(),
         "",
-        "Peaks (multiply-adds in registers with the profile's instructions, reads of memory beyond the",
-        "caches) are measured in turns with the kernels; figures are medians. The peak is that of f32 under the",
-        "f32 profiles and of bf16 under the others, for weights of either type. Times of one thread are its",
+        "Peaks (multiply-adds in registers with the profile's instructions, reads of memory beyond "
+        "the",
+        "caches) are measured in turns with the kernels; figures are medians. The peak is that of "
+        "f32 under the",
+        "f32 profiles and of bf16 under the others, for weights of either type. Times of one "
+        "thread are its",
         "processor time.",
         "",
         *claims(made["kernels"]),
         "",
         "## Whole passes, and peers",
         "",
-        "Llama of random weights: 9 layers, d 512, 8/2 heads, vocabulary 32,000, bf16 weights. Prompts of 16 to",
-        "144 tokens, 512 together (1152 padded). Score: every next token's log-probability (peers: every row's",
-        "logits). Next: the token behind each prompt. Decode: one token behind 127. Ratio: the peer's time over",
+        "Llama of random weights: 9 layers, d 512, 8/2 heads, vocabulary 32,000, bf16 weights. "
+        "Prompts of 16 to",
+        "144 tokens, 512 together (1152 padded). Score: every next token's log-probability (peers: "
+        "every row's",
+        "logits). Next: the token behind each prompt. Decode: one token behind 127. Ratio: the "
+        "peer's time over",
         f"ours, round by round; median of {made['rounds']} rounds, least to largest.",
         "",
         "| pass | who | ms | ratio | of the machine |",

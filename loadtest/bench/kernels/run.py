@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """The CPU kernels beside the peaks of the machine and beside others, to one report.
 
-    cmake --build build/release --target attention_bench forward_bench gemm_bench onednn_bench rows_bench \\
+    cmake --build build/release --target attention_bench forward_bench gemm_bench onednn_bench
+    rows_bench \\
         sample_bench top_k_bench
     build/venv/bin/python loadtest/bench/kernels/run.py --build build/release \\
         --torch-python PYTHON --onnx-python PYTHON --out loadtest/results/kernels
 
-writes kernels.json and kernels.md. Peers are left out where their interpreter is not given: one with torch
-and transformers, one with onnx and onnxruntime. Kernels are timed in turns with the probes of the peaks, in
-one process; peers in turns with our benchmark, round by round. Figures are medians. Some minutes on a
+writes kernels.json and kernels.md. Peers are left out where their interpreter is not given: one
+with torch
+and transformers, one with onnx and onnxruntime. Kernels are timed in turns with the probes of the
+peaks, in
+one process; peers in turns with our benchmark, round by round. Figures are medians. Some minutes
+on a
 machine that does nothing else; elsewhere only the ratios mean something.
 """
 
@@ -35,9 +39,18 @@ DECODE_CONTEXT = 127
 
 # Binary below the build, and which of its benchmarks.
 KERNELS = [
-    ("loadtest/bench/kernels/gemm_bench", "PositionWise/profile:[1234]/threads:1/rows:(1|8|64)/.*matrices:64/"),
-    ("loadtest/bench/kernels/gemm_bench", "PositionWise/profile:[1234]/threads:2/rows:(1|8)/.*matrices:256/"),
-    ("loadtest/bench/kernels/gemm_bench", "(Cached/profile:[1234]/threads:1/rows:(4|64)/|Head/profile:[1234]/threads:2/rows:1/)"),
+    (
+        "loadtest/bench/kernels/gemm_bench",
+        "PositionWise/profile:[1234]/threads:1/rows:(1|8|64)/.*matrices:64/",
+    ),
+    (
+        "loadtest/bench/kernels/gemm_bench",
+        "PositionWise/profile:[1234]/threads:2/rows:(1|8)/.*matrices:256/",
+    ),
+    (
+        "loadtest/bench/kernels/gemm_bench",
+        "(Cached/profile:[1234]/threads:1/rows:(4|64)/|Head/profile:[1234]/threads:2/rows:1/)",
+    ),
     ("loadtest/bench/kernels/onednn_bench", "."),
     ("loadtest/bench/kernels/attention_bench", "BM_Prefill"),
     ("loadtest/bench/kernels/attention_bench", "BM_Decode/threads:2"),
@@ -52,11 +65,19 @@ def say(text):
 
 
 def benchmark(build, binary, pattern, arguments=()):
-    """The counters of every benchmark that the pattern matches and this machine can run, by name."""
-    command = [str(build / binary), *arguments, f"--benchmark_filter={pattern}", "--benchmark_format=json"]
+    """The counters of every benchmark that the pattern matches and this machine can run, by
+    name."""
+    command = [
+        str(build / binary),
+        *arguments,
+        f"--benchmark_filter={pattern}",
+        "--benchmark_format=json",
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     rows = json.loads(done.stdout)["benchmarks"]
-    return {row["name"].split("/iterations:")[0]: row for row in rows if not row.get("error_occurred")}
+    return {
+        row["name"].split("/iterations:")[0]: row for row in rows if not row.get("error_occurred")
+    }
 
 
 class Peer:
@@ -115,13 +136,21 @@ def contests(threads):
             # Where bf16 is slow, it would be for minutes; one by one, more of the same is no news.
             if times == 1 or (padded and dtype == "f32")
         }
-        ours = ("loadtest/bench/engine/forward_bench", f"{name}/threads:{threads}/times:{times}", "forward_us")
+        ours = (
+            "loadtest/bench/engine/forward_bench",
+            f"{name}/threads:{threads}/times:{times}",
+            "forward_us",
+        )
         yield f"{name}, {512 * times} tokens, {threads} threads", ours, jobs
     decode = {
         ("torch", dtype): {"job": "decode", "dtype": dtype, "context": DECODE_CONTEXT}
         for dtype in ("bf16", "f32")
     }
-    ours = ("loadtest/bench/engine/forward_bench", f"Decode/threads:{threads}/context:{DECODE_CONTEXT}", "forward_us")
+    ours = (
+        "loadtest/bench/engine/forward_bench",
+        f"Decode/threads:{threads}/context:{DECODE_CONTEXT}",
+        "forward_us",
+    )
     yield f"Decode, {threads} threads", ours, decode
     if threads == 1:
         shape = "threads:1/sequences:16/context:256/q_heads:8/kv_heads:2"
@@ -145,7 +174,12 @@ def contend(build, model, profile, contest, peers, rounds):
         for key, job in jobs.items():
             seconds[f"{peers[key[0]].version}, {key[1]}"].append(peers[key[0]].seconds(job))
     label = ", ".join([name, *filter(None, [counters[-1].get("label")])])
-    return {"name": label, "seconds": seconds, "ours": counters[-1], "fractions": fractions(counters)}
+    return {
+        "name": label,
+        "seconds": seconds,
+        "ours": counters[-1],
+        "fractions": fractions(counters),
+    }
 
 
 def fractions(counters):
@@ -201,9 +235,15 @@ def parse(argv):
         "--profiles", nargs="+", default=["auto"], help="of whole passes, as in cpu.profile"
     )
     parser.add_argument("--rounds", type=int, default=3, help="of peers and ours in turns")
-    parser.add_argument("--only", default="", help="kernels (binary and pattern) and contests to match")
-    parser.add_argument("--note", default="", help="a sentence for the report, such as what else ran")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="path of the report less .json, .md")
+    parser.add_argument(
+        "--only", default="", help="kernels (binary and pattern) and contests to match"
+    )
+    parser.add_argument(
+        "--note", default="", help="a sentence for the report, such as what else ran"
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, required=True, help="path of the report less .json, .md"
+    )
     return parser.parse_args(argv)
 
 

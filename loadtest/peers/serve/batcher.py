@@ -55,7 +55,8 @@ def padded(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Batcher:
-    """Runs whatever waits when the engine is free, one batch at a time in a thread of its own. Who has
+    """Runs whatever waits when the engine is free, one batch at a time in a thread of its own. Who
+    has
     been given up by then is left out."""
 
     def __init__(self, run: Callable[[list[Waiting]], list[Answer]], max_rows: int,

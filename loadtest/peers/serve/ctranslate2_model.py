@@ -60,7 +60,11 @@ def export(checkpoint: pathlib.Path) -> pathlib.Path:
         num_heads_kv=shape.kv_heads)
     Decoder(tensors).fill(spec.decoder)
     spec.register_vocabulary([token(number) for number in range(shape.vocab)])
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = token(1), token(EOS), token(0)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = (
+        token(1),
+        token(EOS),
+        token(0),
+    )
     spec.config.layer_norm_epsilon = shape.norm_eps
     spec.validate()
     spec.optimize()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""CTranslate2 behind the thin server: static batches, from which rows drop out when they are done."""
+"""CTranslate2 behind the thin server: static batches, from which rows drop out when they are
+done."""
 
 import asyncio
 import pathlib

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """llama.cpp's own server, in this process, behind the thin one: continuous batches in its slots.
 
-Weights, keys and values are F32, and flash attention is off, since it rounds to F16. Prompts are computed afresh: no slot keeps an earlier one's.
+Weights, keys and values are F32, and flash attention is off, since it rounds to F16. Prompts are
+computed afresh: no slot keeps an earlier one's.
 """
 
 import pathlib

@@ -1,6 +1,7 @@
 """The thinnest server of the Open Inference Protocol: token ids in, token ids out.
 
-Input `input_ids` (INT32 [1, n], raw), parameter `max_tokens`; outputs `output_ids` (INT32 [1, t]) and,
+Input `input_ids` (INT32 [1, n], raw), parameter `max_tokens`; outputs `output_ids` (INT32 [1, t])
+and,
 where the engine tells them, `logprobs` (FP32 [1, t]). A call that its client gives up is cancelled.
 """
 

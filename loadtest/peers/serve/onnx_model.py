@@ -1,7 +1,9 @@
 """The checkpoint as an ONNX graph for onnxruntime, with its fused operators and dynamic axes.
 
-Inputs: `input_ids` int64 [rows, longest], `lengths` int32 [rows]. Outputs, for the token that follows
-each prompt: `token` int64 [rows], `logprob` float [rows]. The head sees the last position of each row
+Inputs: `input_ids` int64 [rows, longest], `lengths` int32 [rows]. Outputs, for the token that
+follows
+each prompt: `token` int64 [rows], `logprob` float [rows]. The head sees the last position of each
+row
 alone. GroupQueryAttention takes prompts padded on the right and applies the rotary embedding.
 """
 
@@ -32,7 +34,9 @@ class Graph:
     def op(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes) -> str:
         return self.ops(kind, *inputs, outputs=outputs, domain=domain, **attributes)[0]
 
-    def ops(self, kind: str, *inputs: str, outputs: int, domain: str = "", **attributes) -> list[str]:
+    def ops(
+        self, kind: str, *inputs: str, outputs: int, domain: str = "", **attributes
+    ) -> list[str]:
         name = f"{kind}_{len(self.nodes)}"
         names = [f"{name}_{i}" for i in range(outputs)]
         self.nodes.append(helper.make_node(kind, inputs, names, name, domain=domain, **attributes))
@@ -100,13 +104,17 @@ class Builder:
         cosines, sines = rotary(self.shape)
         common = [before, op("Cast", width, to=TensorProto.INT32),
                   self.graph.weight("cos", cosines), self.graph.weight("sin", sines)]
-        last = op("Unsqueeze", op("Cast", before, to=TensorProto.INT64), self.constant("columns", 1))
+        last = op(
+            "Unsqueeze", op("Cast", before, to=TensorProto.INT64), self.constant("columns", 1)
+        )
         embedding = self.graph.weight("embedding", self.tensors["model.embed_tokens.weight"])
         x, skip = op("Gather", embedding, "input_ids"), None
         for layer in range(self.shape.layers):
             prefix = f"model.layers.{layer}."
             h, x = self.norm(x, skip, f"{prefix}input_layernorm")
-            h, x = self.norm(x, self.attention(h, prefix, common), f"{prefix}post_attention_layernorm")
+            h, x = self.norm(
+                x, self.attention(h, prefix, common), f"{prefix}post_attention_layernorm"
+            )
             skip = self.mlp(h, prefix)
         self.head(x, skip, last)
         return self.graph

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""PyTorch (Hugging Face's model) behind the thin server: prompts in padded batches, the next token."""
+"""PyTorch (Hugging Face's model) behind the thin server: prompts in padded batches, the next
+token."""
 
 import numpy as np
 import torch

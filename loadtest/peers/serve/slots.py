@@ -1,4 +1,5 @@
-"""Calls into an engine that batches by itself: each blocks a thread of its own until it is answered."""
+"""Calls into an engine that batches by itself: each blocks a thread of its own until it is
+answered."""
 
 import asyncio
 import threading

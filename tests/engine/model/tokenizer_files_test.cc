@@ -15,7 +15,8 @@ using ::testing::IsEmpty;
 constexpr char kWords[] = R"({
   "added_tokens": [{"id": 2, "content": "<s>", "special": true}],
   "pre_tokenizer": {"type": "WhitespaceSplit"},
-  "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "<s>": 2, "</s>": 3}, "unk_token": "a"}})";
+  "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "<s>": 2, "</s>": 3},
+            "unk_token": "a"}})";
 
 class TokenizerFilesTest : public ::testing::Test {
  protected:

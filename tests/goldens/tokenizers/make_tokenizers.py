@@ -1,4 +1,5 @@
-"""Makes the goldens of tokenizers: small tokenizers of every kind, trained on corpus.txt with the libraries
+"""Makes the goldens of tokenizers: small tokenizers of every kind, trained on corpus.txt with the
+libraries
 that the format comes from, and what these libraries make of texts and of tokens.
 
 Needs `tokenizers` and `sentencepiece`. Run in this folder; the result is committed.
@@ -24,30 +25,98 @@ RULES = {"ﬁ": "fi", "ﬂ": "fl", "①": "1", "　": " ", "Ａ": "A", "Ｂ": "B
          "…": "...", "\t": " ", "\u200b": "", "ü": "ue", "㌀": "アパート", "👍🏽": "👍"}
 
 WRITTEN = [
-    "", " ", "  ", "\n", "a", " a", "a ", "  a  b  ", "Hello, world!", "hello   world\n\n\tagain ",
-    "It's they'd WE'VE I'M can't o'clock", "1234567 89 3.14 ½ ① ٣٤٥ ५६ Ⅷ", "The server answers. Queues grow",
-    "Ünïcödé Straße İstanbul ΣΊΣΥΦΟΣ ǅ", "e\u0301 é n\u0303 ñ a\u0323\u0302 ậ ế", "ﬁnally ﬂat … ＡＢＣ　wide",
-    "中文字符 mixed 混合 text 日本語", "カタカナ ｶﾀｶﾅ ㌀ が か\u3099", "한국어 조합 \u1112\u1161\u11ab", "สวัสดีชาวโลก",
-    "नमस्ते क्षत्रिय", "مرحبا بالعالم", "שָׁלוֹם", "🙂👍🏽👩‍👩‍👧🇩🇪☃️✨", "zero\u200bwidth\u200djoiner\ufeffbom",
-    "tabs\tand\vvertical\fform\u0085next\u00a0nbsp\u2003em\u3000ideographic", "\x00control\x01\x1f\x7f\u0080\u00ad",
-    "\ufffd replacement \ufffd\ufffd", "x" * 300, "ab" * 150, " " * 200, "!" * 90, "\n" * 50 + "end", "é" * 120,
-    "▁metaspace▁ ▁▁ x ▁y", "##wordpiece ## #", "<0x41><0x0A> <unk> <s> </s> [CLS] [SEP] [UNK] [MASK]",
-    "<|end|> <|end|>a b<|end|><|end|>", "a<mask>b <mask> c  <mask>  d<mask>", "word NEW wordNEW NEWword NEW,NEW",
-    "Left  <l>  text  <r>  right <lr> x", "added Token ADDED TOKEN added token", "don't stop . ok ? yes ! do not n't 's",
-    "https://example.org/path?q=1&r=%20#frag", "def f(x):\n    return {'a': [x, 'b']}  # c\n", "\r\n\r\n mixed \r ends",
-    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𝟙𝟚𝟛 𐍈 𓀀", "ǰ ŉ ẞ ΐ ŀ", "...---===***", "CamelCaseAndsnake_case and kebab-case", "a\u0300\u0301\u0302\u0303b",
+    "",
+    " ",
+    "  ",
+    "\n",
+    "a",
+    " a",
+    "a ",
+    "  a  b  ",
+    "Hello, world!",
+    "hello   world\n\n\tagain ",
+    "It's they'd WE'VE I'M can't o'clock",
+    "1234567 89 3.14 ½ ① ٣٤٥ ५६ Ⅷ",
+    "The server answers. Queues grow",
+    "Ünïcödé Straße İstanbul ΣΊΣΥΦΟΣ ǅ",
+    "e\u0301 é n\u0303 ñ a\u0323\u0302 ậ ế",
+    "ﬁnally ﬂat … ＡＢＣ　wide",
+    "中文字符 mixed 混合 text 日本語",
+    "カタカナ ｶﾀｶﾅ ㌀ が か\u3099",
+    "한국어 조합 \u1112\u1161\u11ab",
+    "สวัสดีชาวโลก",
+    "नमस्ते क्षत्रिय",
+    "مرحبا بالعالم",
+    "שָׁלוֹם",
+    "🙂👍🏽👩‍👩‍👧🇩🇪☃️✨",
+    "zero\u200bwidth\u200djoiner\ufeffbom",
+    "tabs\tand\vvertical\fform\u0085next\u00a0nbsp\u2003em\u3000ideographic",
+    "\x00control\x01\x1f\x7f\u0080\u00ad",
+    "\ufffd replacement \ufffd\ufffd",
+    "x" * 300,
+    "ab" * 150,
+    " " * 200,
+    "!" * 90,
+    "\n" * 50 + "end",
+    "é" * 120,
+    "▁metaspace▁ ▁▁ x ▁y",
+    "##wordpiece ## #",
+    "<0x41><0x0A> <unk> <s> </s> [CLS] [SEP] [UNK] [MASK]",
+    "<|end|> <|end|>a b<|end|><|end|>",
+    "a<mask>b <mask> c  <mask>  d<mask>",
+    "word NEW wordNEW NEWword NEW,NEW",
+    "Left  <l>  text  <r>  right <lr> x",
+    "added Token ADDED TOKEN added token",
+    "don't stop . ok ? yes ! do not n't 's",
+    "https://example.org/path?q=1&r=%20#frag",
+    "def f(x):\n    return {'a': [x, 'b']}  # c\n",
+    "\r\n\r\n mixed \r ends",
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𝟙𝟚𝟛 𐍈 𓀀",
+    "ǰ ŉ ẞ ΐ ŀ",
+    "...---===***",
+    "CamelCaseAndsnake_case and kebab-case",
+    "a\u0300\u0301\u0302\u0303b",
 ]
-RAW = [b"\xff", b"a\xc3", b"\xe4\xbd", b"\xe4\xbda\xbd", b"ok\xf0\x9f\x99 cut", b"\xed\xa0\x80", b"\xc0\x80x\xf5",
-       b"\xf4\x90\x80\x80", b"\x80\x81 \xe2\x82z"]
+RAW = [
+    b"\xff",
+    b"a\xc3",
+    b"\xe4\xbd",
+    b"\xe4\xbda\xbd",
+    b"ok\xf0\x9f\x99 cut",
+    b"\xed\xa0\x80",
+    b"\xc0\x80x\xf5",
+    b"\xf4\x90\x80\x80",
+    b"\x80\x81 \xe2\x82z",
+]
 
 
 def random_texts(count, seed):
-    """Strings of characters that every version of Unicode since 14 knows, of several scripts each."""
+    """Strings of characters that every version of Unicode since 14 knows, of several scripts
+    each."""
     draw = random.Random(seed)
-    ranges = [(0x20, 0x7E), (0x20, 0x7E), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x52F), (0x5D0, 0x6FF), (0x900, 0x97F),
-              (0xE00, 0xE5B), (0x1100, 0x11FF), (0x1E00, 0x1FFF), (0x2000, 0x206F), (0x20A0, 0x24FF), (0x2600, 0x27BF),
-              (0x3000, 0x30FF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xFB00, 0xFB4F), (0xFF00, 0xFFEF),
-              (0x1D400, 0x1D7FF), (0x1F300, 0x1F64F), (0x09, 0x0D)]
+    ranges = [
+        (0x20, 0x7E),
+        (0x20, 0x7E),
+        (0xA0, 0x24F),
+        (0x300, 0x36F),
+        (0x370, 0x52F),
+        (0x5D0, 0x6FF),
+        (0x900, 0x97F),
+        (0xE00, 0xE5B),
+        (0x1100, 0x11FF),
+        (0x1E00, 0x1FFF),
+        (0x2000, 0x206F),
+        (0x20A0, 0x24FF),
+        (0x2600, 0x27BF),
+        (0x3000, 0x30FF),
+        (0x4E00, 0x9FFF),
+        (0xAC00, 0xD7A3),
+        (0xFB00, 0xFB4F),
+        (0xFF00, 0xFFEF),
+        (0x1D400, 0x1D7FF),
+        (0x1F300, 0x1F64F),
+        (0x09, 0x0D),
+    ]
     texts = []
     for _ in range(count):
         some = draw.sample(ranges, 4)
@@ -69,8 +138,15 @@ def gpt2():
     it.pre_tokenizer = pre.ByteLevel(add_prefix_space=False)
     it.decoder = decoders.ByteLevel()
     it.post_processor = processors.ByteLevel(trim_offsets=False)
-    it.train_from_iterator(LINES, trainers.BpeTrainer(
-        vocab_size=500, special_tokens=["<|end|>"], initial_alphabet=pre.ByteLevel.alphabet(), show_progress=False))
+    it.train_from_iterator(
+        LINES,
+        trainers.BpeTrainer(
+            vocab_size=500,
+            special_tokens=["<|end|>"],
+            initial_alphabet=pre.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
     return it
 
 
@@ -114,8 +190,14 @@ def llama2():
     state["model"]["vocab"], state["model"]["merges"] = model["vocab"], model["merges"]
     it = Tokenizer.from_str(json.dumps(state))
     it.add_special_tokens(["<unk>", "<s>", "</s>"])
-    it.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
-                                    decoders.Strip(" ", 1, 0)])
+    it.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
     it.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return it
 
@@ -133,8 +215,14 @@ def bert(lowercase):
     it = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
     it.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     it.pre_tokenizer = pre.BertPreTokenizer()
-    it.train_from_iterator(LINES, trainers.WordPieceTrainer(
-        vocab_size=620, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False))
+    it.train_from_iterator(
+        LINES,
+        trainers.WordPieceTrainer(
+            vocab_size=620,
+            special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+            show_progress=False,
+        ),
+    )
     it.decoder = decoders.WordPiece(cleanup=lowercase)
     it.post_processor = (processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)) if lowercase else
                          processors.TemplateProcessing(single="[CLS] $A [SEP]",
@@ -145,15 +233,27 @@ def bert(lowercase):
 def charsmap():
     """SentencePiece's table of RULES."""
     path = HERE / "rules.tsv"
-    path.write_text("".join(" ".join(f"{ord(c):X}" for c in old) + "\t" + " ".join(f"{ord(c):X}" for c in new) + "\n"
-                            for old, new in RULES.items()))
+    path.write_text(
+        "".join(
+            " ".join(f"{ord(c):X}" for c in old)
+            + "\t"
+            + " ".join(f"{ord(c):X}" for c in new)
+            + "\n"
+            for old, new in RULES.items()
+        )
+    )
     return path
 
 
 def piece_model(name, **options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_writer=model, minloglevel=2, hard_vocab_limit=False, **options)
+        sentence_iterator=iter(LINES),
+        model_writer=model,
+        minloglevel=2,
+        hard_vocab_limit=False,
+        **options,
+    )
     (HERE / f"{name}.model").write_bytes(model.getvalue())
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
@@ -193,17 +293,33 @@ def xlm(table):
     it = Tokenizer.from_str(json.dumps(state))
     it.pre_tokenizer = pre.Sequence([pre.WhitespaceSplit(), pre.Metaspace()])
     it.decoder = decoders.Metaspace()
-    it.train_from_iterator(LINES, trainers.UnigramTrainer(
-        vocab_size=400, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False))
+    it.train_from_iterator(
+        LINES,
+        trainers.UnigramTrainer(
+            vocab_size=400,
+            special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
+            unk_token="<unk>",
+            show_progress=False,
+        ),
+    )
     it.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
-    it.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    it.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
     return it
 
 
 def albert():
     it = Tokenizer(models.Unigram())
-    it.normalizer = normalizers.Sequence([normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(),
-                                          normalizers.Lowercase(), normalizers.Strip()])
+    it.normalizer = normalizers.Sequence(
+        [
+            normalizers.Replace("``", '"'),
+            normalizers.NFKD(),
+            normalizers.StripAccents(),
+            normalizers.Lowercase(),
+            normalizers.Strip(),
+        ]
+    )
     it.pre_tokenizer = pre.Metaspace(prepend_scheme="always")
     it.decoder = decoders.Metaspace()
     it.train_from_iterator(LINES, trainers.UnigramTrainer(
@@ -212,24 +328,46 @@ def albert():
 
 
 def clip():
-    it = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>", continuing_subword_prefix="~"))
+    it = Tokenizer(
+        models.BPE(unk_token="<unk>", end_of_word_suffix="</w>", continuing_subword_prefix="~")
+    )
     it.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     it.pre_tokenizer = pre.Sequence([pre.Whitespace(), pre.Digits(individual_digits=True)])
     it.decoder = decoders.BPEDecoder()
-    it.train_from_iterator(LINES[:14], trainers.BpeTrainer(
-        vocab_size=500, special_tokens=["<unk>"], end_of_word_suffix="</w>", continuing_subword_prefix="~",
-        show_progress=False))
+    it.train_from_iterator(
+        LINES[:14],
+        trainers.BpeTrainer(
+            vocab_size=500,
+            special_tokens=["<unk>"],
+            end_of_word_suffix="</w>",
+            continuing_subword_prefix="~",
+            show_progress=False,
+        ),
+    )
     return it
 
 
 def words():
     it = Tokenizer(models.WordLevel(unk_token="<unk>"))
     it.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.NFKC()])
-    it.pre_tokenizer = pre.Sequence([pre.WhitespaceSplit(), pre.Punctuation("contiguous"), pre.Digits()])
-    it.train_from_iterator(LINES, trainers.WordLevelTrainer(vocab_size=200, special_tokens=["<unk>"], show_progress=False))
-    it.add_tokens([AddedToken("NEW", single_word=True), AddedToken("<l>", lstrip=True), AddedToken("<r>", rstrip=True),
-                   AddedToken("<lr>", lstrip=True, rstrip=True), AddedToken("Added Token", normalized=False),
-                   AddedToken("Added", normalized=False), AddedToken("add", normalized=True)])
+    it.pre_tokenizer = pre.Sequence(
+        [pre.WhitespaceSplit(), pre.Punctuation("contiguous"), pre.Digits()]
+    )
+    it.train_from_iterator(
+        LINES,
+        trainers.WordLevelTrainer(vocab_size=200, special_tokens=["<unk>"], show_progress=False),
+    )
+    it.add_tokens(
+        [
+            AddedToken("NEW", single_word=True),
+            AddedToken("<l>", lstrip=True),
+            AddedToken("<r>", rstrip=True),
+            AddedToken("<lr>", lstrip=True, rstrip=True),
+            AddedToken("Added Token", normalized=False),
+            AddedToken("Added", normalized=False),
+            AddedToken("add", normalized=True),
+        ]
+    )
     it.add_special_tokens([AddedToken("<|end|>", special=True, normalized=True)])
     return it
 
@@ -239,19 +377,40 @@ def splitter(behavior, invert):
     it.normalizer = normalizers.Lowercase()
     it.pre_tokenizer = pre.Sequence([pre.Split(Regex(r"[aeiou ]|\p{P}"), behavior, invert),
                                      pre.Punctuation("merged_with_previous")])
-    it.train_from_iterator(LINES, trainers.WordLevelTrainer(vocab_size=150, special_tokens=["<unk>"], show_progress=False))
+    it.train_from_iterator(
+        LINES,
+        trainers.WordLevelTrainer(vocab_size=150, special_tokens=["<unk>"], show_progress=False),
+    )
     return it
 
 
 def hugging_face(table):
-    made = {"gpt2": gpt2(), "roberta": roberta(), "llama3": llama3(), "llama2": llama2(), "llama_new": llama_new(),
-            "bert_uncased": bert(True), "bert_cased": bert(False), "xlm": xlm(table), "albert": albert(),
-            "clip": clip(), "words": words()}
-    for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"):
+    made = {
+        "gpt2": gpt2(),
+        "roberta": roberta(),
+        "llama3": llama3(),
+        "llama2": llama2(),
+        "llama_new": llama_new(),
+        "bert_uncased": bert(True),
+        "bert_cased": bert(False),
+        "xlm": xlm(table),
+        "albert": albert(),
+        "clip": clip(),
+        "words": words(),
+    }
+    for behavior in (
+        "removed",
+        "isolated",
+        "merged_with_previous",
+        "merged_with_next",
+        "contiguous",
+    ):
         made[f"split_{behavior}"] = splitter(behavior, behavior == "contiguous")
     for name, it in made.items():
         state = json.loads(it.to_str())
-        (HERE / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False, separators=(",", ":")) + "\n")
+        (HERE / f"{name}.json").write_text(
+            json.dumps(state, ensure_ascii=False, separators=(",", ":")) + "\n"
+        )
     return made
 
 
@@ -259,18 +418,48 @@ def pieces():
     common = {"vocab_size": 400, "character_coverage": 0.98}
     rules = str(charsmap())
     return {
-        "unigram": piece_model("unigram", normalization_rule_tsv=rules, user_defined_symbols=["<mask>", "ab"], **common),
-        "unigram_bytes": piece_model("unigram_bytes", normalization_rule_name="identity", byte_fallback=True,
-                                     vocab_size=600, character_coverage=0.98),
-        "bpe": piece_model("bpe", model_type="bpe", normalization_rule_tsv=rules, user_defined_symbols=["<mask>", "ab"],
-                           **common),
-        "bpe_bytes": piece_model("bpe_bytes", model_type="bpe", normalization_rule_name="identity", byte_fallback=True,
-                                 add_dummy_prefix=True, remove_extra_whitespaces=False, vocab_size=620,
-                                 character_coverage=0.98, split_digits=True),
-        "bpe_suffix": piece_model("bpe_suffix", model_type="bpe", normalization_rule_name="identity",
-                                  treat_whitespace_as_suffix=True, **common),
-        "unigram_bare": piece_model("unigram_bare", normalization_rule_name="identity", add_dummy_prefix=False,
-                                    remove_extra_whitespaces=False, **common),
+        "unigram": piece_model(
+            "unigram", normalization_rule_tsv=rules, user_defined_symbols=["<mask>", "ab"], **common
+        ),
+        "unigram_bytes": piece_model(
+            "unigram_bytes",
+            normalization_rule_name="identity",
+            byte_fallback=True,
+            vocab_size=600,
+            character_coverage=0.98,
+        ),
+        "bpe": piece_model(
+            "bpe",
+            model_type="bpe",
+            normalization_rule_tsv=rules,
+            user_defined_symbols=["<mask>", "ab"],
+            **common,
+        ),
+        "bpe_bytes": piece_model(
+            "bpe_bytes",
+            model_type="bpe",
+            normalization_rule_name="identity",
+            byte_fallback=True,
+            add_dummy_prefix=True,
+            remove_extra_whitespaces=False,
+            vocab_size=620,
+            character_coverage=0.98,
+            split_digits=True,
+        ),
+        "bpe_suffix": piece_model(
+            "bpe_suffix",
+            model_type="bpe",
+            normalization_rule_name="identity",
+            treat_whitespace_as_suffix=True,
+            **common,
+        ),
+        "unigram_bare": piece_model(
+            "unigram_bare",
+            normalization_rule_name="identity",
+            add_dummy_prefix=False,
+            remove_extra_whitespaces=False,
+            **common,
+        ),
     }
 
 
@@ -286,12 +475,21 @@ def cases(encode, decode, size, seed):
 def main():
     processors_ = pieces()
     (HERE / "rules.tsv").unlink()
-    result = {"texts": TEXTS, "raw": [text.hex() for text in RAW], "hugging_face": {}, "sentencepiece": {}}
+    result = {
+        "texts": TEXTS,
+        "raw": [text.hex() for text in RAW],
+        "hugging_face": {},
+        "sentencepiece": {},
+    }
     for name, it in hugging_face(normalizer_of(processors_["unigram"])).items():
-        result["hugging_face"][name] = cases(lambda text, it=it: it.encode(text).ids, it.decode, it.get_vocab_size(), 1)
+        result["hugging_face"][name] = cases(
+            lambda text, it=it: it.encode(text).ids, it.decode, it.get_vocab_size(), 1
+        )
     for name, it in processors_.items():
         result["sentencepiece"][name] = cases(it.encode, it.decode, it.vocab_size(), 2)
-    (HERE / "cases.json").write_text(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n")
+    (HERE / "cases.json").write_text(
+        json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n"
+    )
 
 
 if __name__ == "__main__":
