@@ -28,7 +28,7 @@ int64_t FixedBytes(const Request& request) {
   return bytes + static_cast<int64_t>(RequestHistory::kSteps * sizeof(ExplainedStep));
 }
 
-// Of one candidate.
+// Returns the bytes of one candidate.
 int64_t TopBytes(const Request& request) {
   const size_t scores = (request.outputs & kOutputTopScores) != 0 ? 1 : 0;
   return static_cast<int64_t>(sizeof(int32_t) + (1 + scores) * sizeof(float));
@@ -46,7 +46,7 @@ int64_t RowBytes(const Request& request) {
   return bytes;
 }
 
-// Of the entry of a penalised token, and of its place.
+// The bytes of the entry of a penalised token, and of its place.
 constexpr int64_t kSeenBytes = sizeof(kernels::SeenToken) + 2 * sizeof(int32_t);
 
 int64_t PromptTokenBytes(const Request& request) {
@@ -61,7 +61,7 @@ int64_t PromptTokenBytes(const Request& request) {
   return bytes;
 }
 
-// Kept by the row, and by the sink until the answer is written.
+// Counts what the row keeps, and the sink until the answer is written.
 int64_t GeneratedTokenBytes(const Request& request) {
   int64_t bytes = sizeof(GeneratedToken);
   if (Generates(request)) bytes += sizeof(int32_t);
@@ -69,8 +69,7 @@ int64_t GeneratedTokenBytes(const Request& request) {
   return bytes + request.spec->num_top * TopBytes(request);
 }
 
-// What is at other positions is something else, and no prefix of it: only rows of equal offset
-// share pages.
+// Makes only rows of equal offset share pages: at other positions the contents of a page differ.
 void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
   row->sequence.waiting.position_offset =
@@ -112,7 +111,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.index = i;
     row.prompt.offset = offset;
     row.prompt.length = request.spec->lengths[static_cast<size_t>(i)];
-    // The last token may be drawn at the last position, and is not computed any more.
+    // The last token may be drawn at the last position; it is never computed.
     row.generation.limit =
         std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
     row.sequence.waiting.priority = request.spec->priority;
@@ -128,7 +127,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     if (RowStates::Wanted(request)) {
       row.states = std::make_unique<RowStates>(request, row.prompt.length);
     }
-    // What is reported of every position must be computed, and vectors are not looked up.
+    // Positions that are reported must be computed, and prompts of vectors are not looked up.
     row.sequence.reuse = !row.sequence.scored && !Wants(kOutputDiagnostics) &&
                          request.inputs.empty() &&
                          (row.states == nullptr || row.states->OnlyLast());

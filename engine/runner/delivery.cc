@@ -10,7 +10,7 @@ void Finish(RequestRow* row, FinishReason reason) {
   row->owner->reply.finish[static_cast<size_t>(row->index)] = reason;
 }
 
-// Is a text that ends the row complete with this token?
+// Returns whether a text that ends the row is complete with this token.
 bool EndsText(RequestRow* row, int32_t token, std::string* text) {
   if (row->generation.text == nullptr) return false;
   text->clear();
@@ -25,7 +25,7 @@ StepDelivery::StepDelivery(size_t most_rows) {
   parts_.reserve(most_rows);
 }
 
-// Decides the row's outcome and appends the token that it keeps.
+// Decides the outcome of the row and appends the token that it keeps.
 void StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
   const ExecutionSlot::Result result = slot->Collect(i);
   const bool spoiled = FaultsOn() && InjectNan(FaultPoint::kDeliver, row->owner->request.spec->id);

@@ -1,4 +1,4 @@
-// From the results of a step to what its requests receive.
+// The way from the results of a step to what its requests receive.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace sluice {
 
-// What a step drew for its requests. Kept from one step to the next, so that only the largest one
-// yet allocates.
+// The tokens that a step drew for its requests. An object is reused from step to step, so that only
+// the largest step so far allocates.
 class StepDelivery {
  public:
   explicit StepDelivery(size_t most_rows);
@@ -21,14 +21,14 @@ class StepDelivery {
   // first token.
   void Collect(std::span<RequestRow* const> rows, MonoTime now, ExecutionSlot* slot);
 
-  // Calls OnTokens once for each request (whose rows are adjacent) that wants tokens and got some.
-  // The requests live, and no later step of their rows was finished.
+  // Calls OnTokens once for each request that wants tokens and got some; its rows are adjacent.
+  // Requires that the requests live and that no later step of their rows was finished.
   void Send();
 
  private:
   struct Part {
     ActiveRequest* request;
-    size_t count;  // of tokens_, behind those of the parts before
+    size_t count;  // of tokens_, after those of the parts before
   };
 
   void CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// A draw that reports nothing but its result.
+// Returns a sampled row that reports only its result.
 SampledRow SampledAt(int32_t sequence, int32_t position) {
   SampledRow row{};
   row.sequence = sequence;
@@ -165,7 +165,7 @@ void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
   if (row->step_end() == row->length()) AppendDraw(row, sequence);
 }
 
-// What is wanted of the last position.
+// Appends what is wanted at the last position.
 void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
   ActiveRequest& active = *row->owner;
   const Request& request = active.request;

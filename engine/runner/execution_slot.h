@@ -1,4 +1,4 @@
-// One place in which a step runs: the backend's slot, its KV pages, and the buffers around it.
+// The place in which a step runs: the backend's slot, its KV pages, and the buffers around it.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@
 namespace sluice {
 
 // Turns rows into a step batch, runs it, and brings the results back to the rows and their replies.
-// A row's step computes its positions [first_position, step_end()) in the KV pages that it holds;
-// rows that hold none, which compute all of theirs, are given pages for this step only, from 0 on.
-// In a padded bucket it fills up the rectangle: each row to its positions, and sequences of
-// nobody's below the last row, so that the device computes what a padded layout costs. Storage is
-// allocated at construction (that of diagnostics and states when first asked for). One thread uses
-// it, and those beside it.
+// A row's step computes its positions [first_position, step_end()) in the KV pages that it holds.
+// Rows without pages compute all their positions, in pages that are given for this step only. In a
+// padded bucket each row is filled up to the bucket's positions, and sequences without a row fill
+// the rectangle, so that the device computes what a padded layout costs. Storage is allocated at
+// construction, except for diagnostics and states, which are allocated when first wanted. One
+// thread uses it and the slots beside it.
 class ExecutionSlot {
  public:
   struct Options {
@@ -30,34 +30,35 @@ class ExecutionSlot {
     int32_t page_tokens = 0;
     int32_t pages = 0;  // at least MostPages of CapacityOf(ladder)
   };
-  // The most tokens and the most sequences of any bucket.
+  // Returns the largest numbers of tokens and of sequences of any bucket.
   static Bucket CapacityOf(const Ladder& ladder);
-  // For every bucket of `ladder`. Both pointers outlive the slot. Errors are the backend's.
+  // Creates a slot for every bucket of `ladder`. Both pointers outlive the slot. Returns the
+  // backend's errors.
   static absl::StatusOr<std::unique_ptr<ExecutionSlot>> Create(const ExecutableModel* executable,
                                                                const Model* model,
                                                                const Ladder& ladder,
                                                                const Options& options);
-  // Another one in the same place, with buffers of its own: for a step that is laid out and started
-  // while this one's runs.
+  // Returns another slot in the same place, with buffers of its own: for a step that is laid out
+  // and started while this one's runs.
   std::unique_ptr<ExecutionSlot> Beside() const;
 
-  // Lays the rows' steps out for `bucket`, with all that their requests want of these. The rows fit
-  // it and stay as they are until they were collected.
+  // Lays the steps of the rows out for `bucket`, with everything that their requests want. Requires
+  // that the rows fit it; they stay unchanged until they are collected.
   void Assign(std::span<RequestRow* const> rows, const Bucket& bucket);
 
-  // As ExecutableModel's.
+  // See ExecutableModel.
   void Start(const Plan& plan) { executable_->Start(plan, *slot_, batch_); }
   absl::Status Finish() { return executable_->Finish(*slot_); }
   absl::Status Replay(const Plan& plan) { return executable_->Replay(plan, *slot_, batch_); }
 
   struct Result {
-    bool finite = true;                            // false: nothing of the row may be used
-    bool at_end = true;                            // false: more of its prompt is to be computed
-    const kernels::SampleResult* drawn = nullptr;  // nullptr: no token was asked for
+    bool finite = true;                            // false if no result of the row may be used
+    bool at_end = true;                            // false if more of its prompt is to be computed
+    const kernels::SampleResult* drawn = nullptr;  // nullptr if no token was wanted
   };
-  // After a Finish without error: what came of row `i`. Writes prompt log-probabilities,
-  // diagnostics and what is made of states to its request's reply (logits and candidates are there
-  // already).
+  // Returns the result of row `i`, after a Finish without error. Writes prompt log-probabilities,
+  // diagnostics and pooled states to the reply of its request; logits and candidates are there
+  // already.
   Result Collect(size_t i);
 
   int32_t useful_tokens() const { return useful_tokens_; }
@@ -68,12 +69,13 @@ class ExecutionSlot {
   ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
                 const Options& options, std::shared_ptr<Slot> slot);
 
-  // The tokens of a row's history, extended to `positions`; nullptr: a sequence of nobody's.
+  // Returns the tokens of a row's history, extended to `positions`; of a sequence without a row if
+  // `row` is nullptr.
   const int32_t* Padded(const RequestRow* row, int32_t positions);
-  // Adds a sequence in pages for this step only.
+  // Adds a sequence with pages that are given for this step only.
   void Place(const int32_t* tokens, int32_t count);
   void AddRow(const RequestRow& row, const Bucket& bucket);
-  // Of the row's sequence, which is the last one: what is not its tokens and pages.
+  // Completes the latest sequence, which is the row's, beyond its tokens and pages.
   void Describe(const RequestRow& row);
   void AppendSampledRows(RequestRow* row, int32_t sequence);
   void AppendDraw(RequestRow* row, int32_t sequence);

@@ -27,29 +27,15 @@ Watchdog::Watchdog(nanoseconds busy, const Heartbeat* heartbeat, Clock* clock, O
       clock_(clock),
       on_hang_(std::move(on_hang)),
       detector_(tick_, busy),
-      thread_([this] { Run(); }) {}
+      thread_(clock, clock->Now(), [this] { return Poll(); }) {}
 
-Watchdog::~Watchdog() {
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    wake_.Signal();
-  }
-  thread_.join();
-}
-
-void Watchdog::Run() {
+MonoTime Watchdog::Poll() {
+  const MonoTime now = clock_->Now();
+  const Heartbeat::Sample sample = heartbeat_->Read();
   Hang hang;
-  while (true) {
-    const MonoTime now = clock_->Now();
-    const Heartbeat::Sample sample = heartbeat_->Read();
-    if (detector_.Poll(sample, now, &hang)) return on_hang_(sample, hang);
-    MutexLock lock(&mu_);
-    while (!stopping_ && clock_->Now() < now + tick_) {
-      clock_->WaitUntil(&wake_, &mu_, now + tick_);
-    }
-    if (stopping_) return;
-  }
+  if (!detector_.Poll(sample, now, &hang)) return now + tick_;
+  on_hang_(sample, hang);
+  return MonoTime::max();
 }
 
 }  // namespace sluice

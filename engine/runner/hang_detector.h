@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <thread>
 
 #include "base/clock.h"
-#include "base/mutex.h"
+#include "base/periodic_thread.h"
 #include "engine/observer.h"
 #include "engine/runner/heartbeat.h"
 
@@ -39,21 +38,17 @@ class Watchdog {
  public:
   using OnHang = std::function<void(const Heartbeat::Sample&, const Hang&)>;
   Watchdog(nanoseconds busy, const Heartbeat* heartbeat, Clock* clock, OnHang on_hang);
-  ~Watchdog();
 
  private:
-  void Run();
+  // Takes a sample. Returns the time of the next one.
+  MonoTime Poll();
 
   const nanoseconds tick_;
   const Heartbeat* const heartbeat_;
   Clock* const clock_;
   const OnHang on_hang_;
   HangDetector detector_;
-
-  Mutex mu_;
-  CondVar wake_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: starts when all else is built
+  PeriodicThread thread_;  // last: starts when all else is built
 };
 
 }  // namespace sluice

@@ -22,7 +22,7 @@ bool ReviewsByItself(const EngineOptions& options) {
   return changes && ladder.review.interval_us > 0 && !IsPadded(options.batch.policy);
 }
 
-// What `value` says of a bucket that was prepared, and in between by the number of tokens.
+// Returns `value` of a bucket that was prepared, or interpolates it by the number of tokens.
 double Interpolate(const std::vector<BucketStats>& known, int32_t tokens,
                    double (*value)(const BucketStats&)) {
   const auto above = std::partition_point(
@@ -57,8 +57,8 @@ std::vector<Bucket> BucketsOf(const Ladder& ladder) {
   return {ladder.buckets().begin(), ladder.buckets().end()};
 }
 
-// A review may compute for a second: the serving threads come first. On Linux the nice value
-// belongs to the thread; failing to change it does no harm.
+// Lets the serving threads run first while a review computes. On Linux the nice value belongs to
+// the thread; failing to change it does no harm.
 void LowerPriority() {
   constexpr int kNice = 10;
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
@@ -77,36 +77,22 @@ LadderReviewer::LadderReviewer(ModelRunner* runner, const EngineOptions& options
       file_(std::move(file)),
       clock_(clock),
       observer_(observer) {
-  if (ReviewsByItself(options_)) thread_ = std::thread([this] { Run(); });
+  if (!ReviewsByItself(options_)) return;
+  thread_.emplace(clock_, std::chrono::microseconds(options_.ladder.review.interval_us),
+                  [this] { ReviewNewArrivals(); });
 }
 
 LadderReviewer::~LadderReviewer() {
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    wake_.SignalAll();
-  }
-  if (thread_.joinable()) thread_.join();
+  thread_.reset();
   Save();
 }
 
-void LadderReviewer::Run() {
+void LadderReviewer::ReviewNewArrivals() {
   LowerPriority();
-  uint64_t reviewed = 0;
-  while (AwaitNextReview()) {
-    const uint64_t arrivals = runner_->Arrivals();
-    if (std::exchange(reviewed, arrivals) == arrivals) continue;
-    const absl::StatusOr<OptimizeReport> report = Review(/*force=*/false);
-    SLUICE_CHECK(report.ok());  // the layout is packed
-  }
-}
-
-bool LadderReviewer::AwaitNextReview() {
-  const MonoTime next =
-      clock_->Now() + std::chrono::microseconds(options_.ladder.review.interval_us);
-  MutexLock lock(&mu_);
-  while (!stopping_ && clock_->Now() < next) clock_->WaitUntil(&wake_, &mu_, next);
-  return !stopping_;
+  const uint64_t arrivals = runner_->Arrivals();
+  if (std::exchange(reviewed_arrivals_, arrivals) == arrivals) return;
+  const absl::StatusOr<OptimizeReport> report = Review(/*force=*/false);
+  SLUICE_CHECK(report.ok());  // the layout is packed
 }
 
 absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
@@ -115,7 +101,7 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
   }
   MutexLock turn(&turn_mu_);
   const ModelRunner::ReviewState state = runner_->StateForReview();
-  // Where it is eager, memory may have come free. It serves either way.
+  // If the largest bucket is eager, memory may have come free. It serves either way.
   runner_->plans()->Prepare(state.ladder->largest()).IgnoreError();
   const PlanPrices prices = PricesFrom(runner_->plans()->Stats());
   LadderReview review = ReviewLadder(options_.ladder, options_.batch, runner_->limits(),

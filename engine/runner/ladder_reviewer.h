@@ -1,11 +1,11 @@
-// Keeps a model's ladder fitted to its traffic.
+// The reviews that keep a model's ladder fitted to its traffic.
 #pragma once
 
 #include <optional>
-#include <thread>
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "base/periodic_thread.h"
 #include "engine/engine_stats.h"
 #include "engine/observer.h"
 #include "engine/options.h"
@@ -20,27 +20,28 @@ namespace sluice {
 //     beside it from any thread. Reviews take turns.
 //   * A review copies what it decides from under the runner's lock, and decides and prepares plans
 //     without it. Only when every plan of the changed ladder is ready does the runner switch to it;
-//     then the plans that nobody needs are withdrawn. While both exist they may exceed
+//     then the plans that are no longer needed are withdrawn. While both exist they may exceed
 //     memory_limit_bytes.
 //
 // Lock order: turn_mu_, then the runner's or the plan cache's; mu_ is a leaf.
 class LadderReviewer {
  public:
-  // Nothing is owned; all outlive the reviewer. Without a `file` nothing is written.
+  // Nothing is owned; all outlive the reviewer. Without a `file` no file is written.
   LadderReviewer(ModelRunner* runner, const EngineOptions& options, std::optional<LadderFile> file,
                  Clock* clock, Observer* observer);
-  // Waits for a review that is under way, and writes the ladder and the costs to the file.
+  // Waits for a review in progress, and writes the ladder and the costs to the file.
   ~LadderReviewer();
 
-  // Returns when the changed ladder is in use. FailedPrecondition for a padded policy.
+  // Reviews the ladder, and returns when a changed one is in use. Returns FailedPrecondition for a
+  // padded policy.
   absl::StatusOr<OptimizeReport> Review(bool force);
 
   LadderChanges changes() const;
 
  private:
-  void Run();
-  bool AwaitNextReview();
-  // Prepares what `ladder` has and the present one has not; withdraws that again after an error.
+  // Reviews the ladder if anything has arrived since the last time.
+  void ReviewNewArrivals();
+  // Prepares the plans of `ladder` that `present` has not, and withdraws them again after an error.
   absl::Status Prepare(const Ladder& present, const Ladder& ladder);
   void Withdraw(const Ladder& former, const Ladder& ladder);
   void Count(const OptimizeReport& report, bool over_memory_limit);
@@ -55,11 +56,10 @@ class LadderReviewer {
   Mutex turn_mu_;  // held for a whole review
 
   mutable Mutex mu_;
-  CondVar wake_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   LadderChanges changes_ ABSL_GUARDED_BY(mu_);
 
-  std::thread thread_;  // last: starts when all else is built
+  uint64_t reviewed_arrivals_ = 0;        // used by the thread
+  std::optional<PeriodicThread> thread_;  // last: starts when all else is built
 };
 
 }  // namespace sluice

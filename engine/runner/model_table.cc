@@ -4,29 +4,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
 
-// A request's id names its model in the high bits: a million loads, and years of requests of each,
-// before a number comes again.
+// The high bits of a request's id are its model's number: a million loads, and years of requests of
+// each, before a number is used again.
 constexpr int kSerialBits = 44;
 constexpr uint64_t kNumbers = uint64_t{1} << (64 - kSerialBits);
 
 uint64_t NumberOf(RequestId id) { return id >> kSerialBits; }
 
 }  // namespace
-
-ModelTable::ModelTable() : thread_([this] { Run(); }) {}
-
-ModelTable::~ModelTable() {
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    withdrawn_changed_.Signal();
-  }
-  thread_.join();
-}
 
 ModelTable::Place ModelTable::Reserve() {
   MutexLock lock(&mu_);
@@ -43,7 +33,7 @@ void ModelTable::Return(const Place& place) {
 }
 
 void ModelTable::Lend(Entry* entry) {
-  // Shared, because whoever waits for it may be gone before Return returns.
+  // Shared, because the waiting thread may be gone before Return returns.
   const auto loan = std::make_shared<Loan>();
   entry->loan = loan;
   entry->lease = Lease(entry->model.get(), [loan](ServedModel*) { loan->Return(); });
@@ -63,7 +53,7 @@ void ModelTable::Loan::AwaitReturn() {
 absl::Status ModelTable::Exchange(std::vector<Addition> added,
                                   const std::vector<std::shared_ptr<const Model>>& withdrawn) {
   MutexLock lock(&mu_);
-  if (absl::Status status = CheckServed(withdrawn); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckServed(withdrawn));
   for (const auto& entry : entries_) {
     const Model& model = *entry->model->model();
     const bool replaced = std::any_of(added.begin(), added.end(), [&](const Addition& addition) {
@@ -100,8 +90,7 @@ absl::Status ModelTable::CheckServed(
 
 void ModelTable::Withdraw(Entry* entry) {
   entry->withdrawn = true;
-  withdrawn_.push_back(entry);
-  withdrawn_changed_.Signal();
+  withdrawn_.Post(entry);
 }
 
 template <typename Match>
@@ -160,24 +149,14 @@ std::vector<ModelTable::Lease> ModelTable::All() const {
   return leases;
 }
 
-void ModelTable::Run() {
-  for (;;) {
-    Entry* entry = nullptr;
-    {
-      MutexLock lock(&mu_);
-      while (withdrawn_.empty() && !stopping_) withdrawn_changed_.Wait(&mu_);
-      if (withdrawn_.empty()) return;
-      entry = withdrawn_.front();
-      withdrawn_.pop_front();
-    }
-    AwaitEnd(entry);
-    std::unique_ptr<Entry> removed = Remove(entry);
-    removed->lease = nullptr;
-    removed->loan->AwaitReturn();  // for those who found it by a request's id, or looked at all
-    const Place place = removed->place;
-    removed = nullptr;
-    Return(place);
-  }
+void ModelTable::Destroy(Entry* entry) {
+  AwaitEnd(entry);
+  std::unique_ptr<Entry> removed = Remove(entry);
+  removed->lease = nullptr;
+  removed->loan->AwaitReturn();  // leases that were found by a request's id, or by All
+  const Place place = removed->place;
+  removed = nullptr;
+  Return(place);
 }
 
 void ModelTable::AwaitEnd(Entry* entry) {
@@ -188,7 +167,7 @@ void ModelTable::AwaitEnd(Entry* entry) {
     const Lease former = std::move(entry->lease);
     Lend(entry);
   }
-  found->AwaitReturn();  // whoever had found it by name has submitted to it, or not
+  found->AwaitReturn();  // calls that found it by name have submitted to it, or will not
   entry->model->runner().StopAdmission();
   entry->model->runner().AwaitIdle(MonoTime::max());
 }

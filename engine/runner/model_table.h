@@ -1,25 +1,24 @@
-// The models that an engine serves, and those that only finish what they have accepted.
+// The models that an engine serves, and those that only finish the requests they have accepted.
 //
 // Concurrency contract
-//   * Thread-safe. Nothing here waits for a request but the table's own thread.
-//   * A model is lent, so that it can be withdrawn at any time: it lives as long as somebody has a
-//     lease of it. Leases are held for one call and never kept.
-//   * Exchange is one step: whoever looks a name up sees all of it or nothing.
+//   * Thread-safe. Only the table's own thread ever waits for a request.
+//   * A model is lent, so that it can be withdrawn at any time: it lives as long as a lease of it
+//     exists. Leases are held for one call and never kept.
+//   * Exchange is one step: a look-up sees all of it or nothing.
 //   * A withdrawn model is no longer found by name or snapshot, but still by a request's id. The
-//     table's thread waits until nobody is left who found it before, then until its requests have
-//     ended, and destroys it. So no request is refused because its model was replaced while it was
-//     on its way.
+//     table's thread waits until every lease that was found before is returned, then until the
+//     model's requests have ended, and destroys it. So no request is refused because its model was
+//     replaced while it was on its way.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "base/work_queue.h"
 #include "engine/runner/served_model.h"
 
 namespace sluice {
@@ -27,8 +26,8 @@ namespace sluice {
 class ModelTable {
  public:
   using Lease = std::shared_ptr<ServedModel>;
-  // What one model has for itself. Ids of its requests are above first_id; `slot` is a small number
-  // that no other model of the table has at the time.
+  // The numbers that belong to one model. Ids of its requests are above first_id; `slot` is a small
+  // number that no other model of the table has at the time.
   struct Place {
     RequestId first_id;
     size_t slot;
@@ -38,28 +37,27 @@ class ModelTable {
     std::unique_ptr<ServedModel> model;
   };
 
-  ModelTable();
-  // Waits for the requests of withdrawn models; nobody holds a lease any more.
-  ~ModelTable();
+  // The destructor waits for the requests of withdrawn models. Requires that no lease is held then.
+  ModelTable() : withdrawn_({}, [this](Entry*& entry) { Destroy(entry); }) {}
 
-  // For a model that is about to be added; the place is free again when the model is gone, or when
-  // Return gives it back.
+  // Reserves a place for a model that is about to be added. It is free again when the model is
+  // gone, or when Return gives it back.
   Place Reserve();
   void Return(const Place& place);
 
-  // Adds models, each instead of one of its name and version, and withdraws snapshots; NotFound and
-  // no change when one of these is not served.
+  // Adds models, each in the place of one with its name and version, and withdraws snapshots.
+  // Returns NotFound, and changes nothing, if one of these is not served.
   absl::Status Exchange(std::vector<Addition> added,
                         const std::vector<std::shared_ptr<const Model>>& withdrawn);
 
-  // nullptr where there is none. Of a name, FindHighest gives the highest version.
+  // Return nullptr if there is no such model. FindHighest gives the highest version of a name.
   Lease Find(std::string_view name, int64_t version) const;
   Lease FindHighest(std::string_view name) const;
   Lease FindSnapshot(const Model* model) const;
   Lease FindRequest(RequestId id) const;
 
   std::vector<Lease> Served() const;
-  std::vector<Lease> All() const;  // with those withdrawn that have not ended
+  std::vector<Lease> All() const;  // also withdrawn ones that have not ended
 
  private:
   // Whether a lease and all its copies are gone.
@@ -76,7 +74,7 @@ class ModelTable {
   struct Entry {
     Place place;
     std::unique_ptr<ServedModel> model;
-    Lease lease;  // lent out as copies
+    Lease lease;  // copies are lent out
     std::shared_ptr<Loan> loan;
     bool withdrawn = false;
   };
@@ -87,19 +85,17 @@ class ModelTable {
   absl::Status CheckServed(const std::vector<std::shared_ptr<const Model>>& models) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Withdraw(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Run();
+  // Waits until a withdrawn model has ended, and destroys it.
+  void Destroy(Entry* entry);
   void AwaitEnd(Entry* entry);
   std::unique_ptr<Entry> Remove(Entry* entry);
 
   mutable Mutex mu_;
-  CondVar withdrawn_changed_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mu_);
-  std::deque<Entry*> withdrawn_ ABSL_GUARDED_BY(mu_);  // the thread has not begun with them
-  std::vector<bool> slots_ ABSL_GUARDED_BY(mu_);       // taken
+  std::vector<bool> slots_ ABSL_GUARDED_BY(mu_);  // taken
   uint64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
 
-  std::thread thread_;  // last: starts when all else is built
+  WorkQueue<Entry*> withdrawn_;  // last: its thread starts when all else is built
 };
 
 }  // namespace sluice

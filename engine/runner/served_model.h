@@ -1,4 +1,4 @@
-// All that serves one model: its runner, the reviews of its ladder, its journal, its watchdog.
+// A model that is served: its runner, the reviews of its ladder, its journal, its watchdog.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@ namespace sluice {
 
 class ServedModel {
  public:
-  // Warms up and starts serving; as the runner's constructor and Engine::Serve. Unavailable if the
-  // journal cannot be opened.
+  // Warms the model up and starts serving; see ModelRunner and Engine::Serve. Returns Unavailable
+  // if the journal cannot be opened.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Create(RequestId first_id,
                                                              std::shared_ptr<const Model> model,
                                                              const EngineOptions& options,
                                                              Backend* backend, Clock* clock,
                                                              Observer* observer);
-  // Stops the scheduling thread before the reviews, so that they may use the runner to their end.
+  // Stops the scheduling thread before the reviews, so that they may use the runner until they end.
   ~ServedModel() { runner_.Stop(); }
 
   const std::shared_ptr<const Model>& model() const { return runner_.model(); }
@@ -38,10 +38,10 @@ class ServedModel {
               Observer* observer);
 
   // Destroyed in the reverse order, users before what they use.
-  const std::unique_ptr<Journal> journal_;  // nullptr: none
+  const std::unique_ptr<Journal> journal_;  // nullptr if there is none
   ModelRunner runner_;
   LadderReviewer reviewer_;
-  std::optional<Watchdog> watchdog_;  // while the runner stops, too
+  std::optional<Watchdog> watchdog_;  // also watches while the runner stops
 };
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// From a loaded model to one that can serve: packed weights, a ladder whose plans are all prepared
-// and timed, and a slot to run them in.
+// The way from a loaded model to one that can serve: packed weights, a ladder whose plans are all
+// prepared and timed, and slots to run them in.
 #pragma once
 
 #include <memory>
@@ -26,18 +26,18 @@ struct PreparedModel {
   std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder
   PagedScheduler::Options kv;
-  std::vector<std::unique_ptr<ExecutionSlot>> slots;  // side by side: one for each step under way
+  std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step under way
   CostModel costs;                 // has seen each bucket filled, and otherwise, once
-  std::optional<LadderFile> file;  // where the options name one
+  std::optional<LadderFile> file;  // if the options name one
 };
 
-// Does the policy compute rectangles? Its ladder is fixed then.
+// Returns whether the policy computes rectangles; its ladder is then fixed.
 bool IsPadded(PolicyKind policy);
 
-// Takes seconds. Begins with the ladder and the costs of the ladder file where that applies (the
-// ladder: to kAdaptive); one that does not is ignored with a notice to the observer. Errors: the
-// backend's, or InvalidArgument that names the option out of its range.
-// Nothing is owned; all outlive the result.
+// Prepares a model; takes seconds. Begins with the ladder (for kAdaptive) and the costs of the
+// ladder file if the file applies; if it does not, it is ignored with a notice to the observer.
+// Returns the backend's errors, or InvalidArgument that names an option out of its range. Nothing
+// is owned; all outlive the result.
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer);
