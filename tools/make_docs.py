@@ -112,7 +112,7 @@ def metrics_page():
         "Metrics about a served model have the labels `model`, `version` and `device`, and those "
         "that the texts name.",
     ]
-    for heading, rows in metrics((ROOT / "server" / "metric_names.h").read_text()):
+    for heading, rows in metrics((ROOT / "proto" / "metric_names.h").read_text()):
         if not rows:
             continue
         title, _, rest = heading.partition(".")

@@ -11,7 +11,7 @@ from processes import DEPLOY, ROOT, tool
 
 PROMETHEUS = DEPLOY / "prometheus"
 RULE_TESTS = sorted((ROOT / "tests" / "deploy").glob("alerts*_test.yml"))
-METRIC_NAMES = ROOT / "server" / "metric_names.h"
+METRIC_NAMES = ROOT / "proto" / "metric_names.h"
 
 
 def promtool(*arguments):

@@ -27,7 +27,7 @@ def test_tables_of_options_and_metrics_are_the_codes():
     for flag in flags:
         assert f"`{flag.replace('-', '_')}`" in options
     metrics = (ROOT / "docs" / "metrics.md").read_text()
-    names = re.findall(r'"(sluice_\w+)"', (ROOT / "server" / "metric_names.h").read_text())
+    names = re.findall(r'"(sluice_\w+)"', (ROOT / "proto" / "metric_names.h").read_text())
     assert len(names) > 50
     for name in names:
         assert f"`{name}`" in metrics

@@ -57,8 +57,8 @@ def plant(root, path, *headers):
         ),
         pytest.param("base/planted.h", "kernels/dtype.h", id="base knows nobody"),
         pytest.param(
-            "engine/planted.cc",
-            "engine/attic/planted.h",
+            "server/common/planted.h",
+            "server/attic/planted.h",
             id="a folder without an entry is of no use to anybody",
         ),
     ],
