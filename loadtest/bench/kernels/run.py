@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""The CPU kernels beside the peaks of the machine and beside others, to one report.
+"""Compares the CPU kernels with the machine's peaks and with other libraries, in one report.
 
-    cmake --build build/release --target attention_bench forward_bench gemm_bench onednn_bench rows_bench \\
-        sample_bench top_k_bench
+    cmake --build build/release --target attention_bench forward_bench gemm_bench onednn_bench \\
+        rows_bench sample_bench top_k_bench
     build/venv/bin/python loadtest/bench/kernels/run.py --build build/release \\
         --torch-python PYTHON --onnx-python PYTHON --out loadtest/results/kernels
 
-writes kernels.json and kernels.md. Peers are left out where their interpreter is not given: one with torch
-and transformers, one with onnx and onnxruntime. Kernels are timed in turns with the probes of the peaks, in
-one process; peers in turns with our benchmark, round by round. Figures are medians. Some minutes on a
-machine that does nothing else; elsewhere only the ratios mean something.
+writes kernels.json and kernels.md. A peer is skipped if its interpreter is not given: one with
+torch and transformers, one with onnx and onnxruntime. Kernels and the probes of the peaks are timed
+alternately in one process; peers and our benchmark alternately, round by round. Figures are
+medians. The run takes some minutes on an idle machine; on a busy one only the ratios are
+meaningful.
 """
 
 import argparse
@@ -28,16 +29,25 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 HERE = pathlib.Path(__file__).resolve().parent
-# As in forward_bench.cc and attention_bench.cc.
+# The same values as in forward_bench.cc and attention_bench.cc.
 LENGTHS = [16, 24, 32, 48, 64, 72, 112, 144]
 ATTENTION = {"job": "attention", "sequences": 16, "length": 256, "q_heads": 8, "kv_heads": 2}
 DECODE_CONTEXT = 127
 
-# Binary below the build, and which of its benchmarks.
+# The binaries below the build folder, and a pattern of the benchmarks to run from each.
 KERNELS = [
-    ("loadtest/bench/kernels/gemm_bench", "PositionWise/profile:[1234]/threads:1/rows:(1|8|64)/.*matrices:64/"),
-    ("loadtest/bench/kernels/gemm_bench", "PositionWise/profile:[1234]/threads:2/rows:(1|8)/.*matrices:256/"),
-    ("loadtest/bench/kernels/gemm_bench", "(Cached/profile:[1234]/threads:1/rows:(4|64)/|Head/profile:[1234]/threads:2/rows:1/)"),
+    (
+        "loadtest/bench/kernels/gemm_bench",
+        "PositionWise/profile:[1234]/threads:1/rows:(1|8|64)/.*matrices:64/",
+    ),
+    (
+        "loadtest/bench/kernels/gemm_bench",
+        "PositionWise/profile:[1234]/threads:2/rows:(1|8)/.*matrices:256/",
+    ),
+    (
+        "loadtest/bench/kernels/gemm_bench",
+        "(Cached/profile:[1234]/threads:1/rows:(4|64)/|Head/profile:[1234]/threads:2/rows:1/)",
+    ),
     ("loadtest/bench/kernels/onednn_bench", "."),
     ("loadtest/bench/kernels/attention_bench", "BM_Prefill"),
     ("loadtest/bench/kernels/attention_bench", "BM_Decode/threads:2"),
@@ -52,15 +62,22 @@ def say(text):
 
 
 def benchmark(build, binary, pattern, arguments=()):
-    """The counters of every benchmark that the pattern matches and this machine can run, by name."""
-    command = [str(build / binary), *arguments, f"--benchmark_filter={pattern}", "--benchmark_format=json"]
+    """Returns the counters, by name, of the benchmarks that match and that this machine can run."""
+    command = [
+        str(build / binary),
+        *arguments,
+        f"--benchmark_filter={pattern}",
+        "--benchmark_format=json",
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     rows = json.loads(done.stdout)["benchmarks"]
-    return {row["name"].split("/iterations:")[0]: row for row in rows if not row.get("error_occurred")}
+    return {
+        row["name"].split("/iterations:")[0]: row for row in rows if not row.get("error_occurred")
+    }
 
 
 class Peer:
-    """An interpreter that answers jobs, see peer_loop.py."""
+    """A peer's interpreter, which answers jobs; see peer_loop.py."""
 
     def __init__(self, python, script, model, threads):
         self._process = subprocess.Popen(
@@ -102,7 +119,7 @@ def forward_job(dtype, padded, all_rows, times):
 
 
 def contests(threads):
-    """What is run in turns: name, our benchmark (binary, name, counter), jobs by (peer, label)."""
+    """Yields each contest: name, our benchmark (binary, name, counter), jobs by (peer, label)."""
     for name, times, all_rows in (("Score", 1, True), ("Next", 1, False), ("Next", 4, False)):
         if threads == 1 and (name, times) != ("Score", 1):
             continue
@@ -112,16 +129,25 @@ def contests(threads):
             )
             for peer, dtype in (("torch", "bf16"), ("torch", "f32"), ("onnx", "f32"))
             for padded in (True, False)
-            # Where bf16 is slow, it would be for minutes; one by one, more of the same is no news.
+            # bf16 takes minutes where it is slow, and running one by one repeats what times == 1
+            # shows.
             if times == 1 or (padded and dtype == "f32")
         }
-        ours = ("loadtest/bench/engine/forward_bench", f"{name}/threads:{threads}/times:{times}", "forward_us")
+        ours = (
+            "loadtest/bench/engine/forward_bench",
+            f"{name}/threads:{threads}/times:{times}",
+            "forward_us",
+        )
         yield f"{name}, {512 * times} tokens, {threads} threads", ours, jobs
     decode = {
         ("torch", dtype): {"job": "decode", "dtype": dtype, "context": DECODE_CONTEXT}
         for dtype in ("bf16", "f32")
     }
-    ours = ("loadtest/bench/engine/forward_bench", f"Decode/threads:{threads}/context:{DECODE_CONTEXT}", "forward_us")
+    ours = (
+        "loadtest/bench/engine/forward_bench",
+        f"Decode/threads:{threads}/context:{DECODE_CONTEXT}",
+        "forward_us",
+    )
     yield f"Decode, {threads} threads", ours, decode
     if threads == 1:
         shape = "threads:1/sequences:16/context:256/q_heads:8/kv_heads:2"
@@ -131,7 +157,7 @@ def contests(threads):
 
 
 def contend(build, model, profile, contest, peers, rounds):
-    """Seconds of ours and of each peer by round, and what ours reported last."""
+    """Returns the seconds of ours and of each peer by round, and our last counters."""
     name, (binary, benchmark_name, counter), jobs = contest
     arguments = [str(model), profile] if binary.startswith("engine") else []
     jobs = {key: job for key, job in jobs.items() if key[0] in peers}
@@ -145,11 +171,16 @@ def contend(build, model, profile, contest, peers, rounds):
         for key, job in jobs.items():
             seconds[f"{peers[key[0]].version}, {key[1]}"].append(peers[key[0]].seconds(job))
     label = ", ".join([name, *filter(None, [counters[-1].get("label")])])
-    return {"name": label, "seconds": seconds, "ours": counters[-1], "fractions": fractions(counters)}
+    return {
+        "name": label,
+        "seconds": seconds,
+        "ours": counters[-1],
+        "fractions": fractions(counters),
+    }
 
 
 def fractions(counters):
-    """Medians over the rounds of what ours is of the machine's peaks."""
+    """Returns the medians over the rounds of our fractions of the machine's peaks."""
     names = [name for name in counters[0] if name.endswith(("_of_flops", "_of_read"))]
     return {name: statistics.median(row[name] for row in counters) for name in names}
 
@@ -174,7 +205,8 @@ def run_contests(arguments, model):
             for contest in contests(threads):
                 if not re.search(arguments.only, contest[0]):
                     continue
-                # What is no whole pass has the kernels of f32 under every profile.
+                # Only whole passes depend on the profile; the other contests use the f32 kernels in
+                # all of them.
                 whole = contest[1][0].startswith("engine")
                 for profile in arguments.profiles if whole else ["auto"]:
                     results.append(
@@ -201,9 +233,15 @@ def parse(argv):
         "--profiles", nargs="+", default=["auto"], help="of whole passes, as in cpu.profile"
     )
     parser.add_argument("--rounds", type=int, default=3, help="of peers and ours in turns")
-    parser.add_argument("--only", default="", help="kernels (binary and pattern) and contests to match")
-    parser.add_argument("--note", default="", help="a sentence for the report, such as what else ran")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="path of the report less .json, .md")
+    parser.add_argument(
+        "--only", default="", help="kernels (binary and pattern) and contests to match"
+    )
+    parser.add_argument(
+        "--note", default="", help="a sentence for the report, such as what else ran"
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, required=True, help="path of the report less .json, .md"
+    )
     return parser.parse_args(argv)
 
 
