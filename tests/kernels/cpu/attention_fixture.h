@@ -1,4 +1,4 @@
-// Sequences laid out as a step would: pages and rows in random order, NaN wherever nothing is.
+// Sequences laid out as in a step: pages and rows in random order, and NaN in all unused places.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace sluice::kernels {
 
-// The inputs of one sequence and where its step begins.
+// The inputs of one sequence and the position at which its step begins.
 struct SequenceCase {
   int32_t first_position, count;
   std::vector<float> q;     // [count, q_heads, head_dim]
@@ -27,7 +27,7 @@ inline SequenceCase RandomSequence(std::mt19937_64& random, const reference::Att
           RandomFloats(random, context * kv_width), RandomFloats(random, context * kv_width)};
 }
 
-// Per sequence, the rows of its step one after another.
+// The rows of each sequence's step, one after another.
 struct AttentionOutputs {
   std::vector<std::vector<float>> out, cos_sim, proj_frac;
 };
@@ -35,7 +35,7 @@ struct AttentionOutputs {
 struct XsaCase {
   XsaForm form = XsaForm::kOff;
   float eps = 1e-6f;
-  std::vector<float> gate;  // empty: none
+  std::vector<float> gate;  // empty means no gate
   bool diagnostics = false;
 };
 
@@ -44,7 +44,7 @@ inline AttentionOutputs RunAttention(const Context& context, const reference::At
                                      const XsaCase& xsa, uint64_t seed) {
   std::mt19937_64 random(seed);
   const int64_t head_dim = shape.head_dim, q_width = shape.q_heads * head_dim;
-  int64_t rows = 0, pages = 3, max_context = 0;  // some pages belong to nobody
+  int64_t rows = 0, pages = 3, max_context = 0;  // some pages belong to no sequence
   for (const SequenceCase* c : cases) {
     rows += c->count;
     pages += (c->first_position + c->count + kPageTokens - 1) / kPageTokens;

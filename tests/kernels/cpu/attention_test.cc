@@ -33,7 +33,8 @@ void ExpectReference(const Context& context, const AttentionShape& shape,
   }
 }
 
-// A fresh prompt, a continued one, decode steps, lengths around the edges of pages and row blocks.
+// Returns a fresh prompt, a continued one and decode steps, with lengths around the edges of pages
+// and row blocks.
 std::vector<SequenceCase> MixedSequences(std::mt19937_64& random, const AttentionShape& shape) {
   std::vector<SequenceCase> cases;
   for (const auto& [first, count] : std::vector<std::pair<int, int>>{
@@ -52,7 +53,7 @@ TEST_P(AttentionTest, EqualsTheReferenceInMixedBatches) {
   }
 }
 
-TEST_P(AttentionTest, ExcludesSelfInEveryDialect) {
+TEST_P(AttentionTest, ExcludesSelfInEveryForm) {
   std::mt19937_64 random(62);
   uint64_t seed = 0;
   for (const AttentionShape& shape : kShapes) {
@@ -65,7 +66,7 @@ TEST_P(AttentionTest, ExcludesSelfInEveryDialect) {
   }
 }
 
-TEST_P(AttentionTest, EpsDecidesWhereTheOwnValueIsSmallOrZero) {
+TEST_P(AttentionTest, EpsBoundsTheDivisorForSmallAndZeroOwnValues) {
   std::mt19937_64 random(63);
   const AttentionShape shape = {4, 2, 12};
   for (float scale : {0.0f, 1e-7f, 1e-5f}) {
@@ -79,7 +80,7 @@ TEST_P(AttentionTest, EpsDecidesWhereTheOwnValueIsSmallOrZero) {
   }
 }
 
-TEST_P(AttentionTest, AtPositionZeroNothingIsLeftAfterExclusion) {
+TEST_P(AttentionTest, ExclusionLeavesNothingAtPositionZero) {
   std::mt19937_64 random(64);
   const AttentionShape shape = {4, 2, 64};
   const SequenceCase c = RandomSequence(random, shape, 0, 1);
@@ -90,14 +91,14 @@ TEST_P(AttentionTest, AtPositionZeroNothingIsLeftAfterExclusion) {
   for (float value : outputs.proj_frac[0]) EXPECT_NEAR(value, 1, 1e-6);
 }
 
-// Where a row attends mostly to itself, what is left is small beside what is taken out: it must be as
-// accurate for itself.
-TEST_P(AttentionTest, WhatIsLeftBesideALargeShareOfTheRowItselfIsAccurate) {
+// If a row attends mostly to itself, the remainder is small beside the excluded part; it must still
+// be accurate relative to its own size.
+TEST_P(AttentionTest, ASmallRemainderBesideALargeOwnShareIsAccurate) {
   std::mt19937_64 random(70);
   const AttentionShape shape = {2, 1, 32};
   SequenceCase c = RandomSequence(random, shape, 0, 20);
   for (size_t i = 0; i < c.k.size(); ++i) c.k[i] *= 3.0f;
-  for (int32_t p = 0; p < c.count; ++p) {  // queries look where their own key is
+  for (int32_t p = 0; p < c.count; ++p) {  // queries equal to their own keys
     for (int64_t i = 0; i < 2 * shape.head_dim; ++i) {
       c.q[p * 2 * shape.head_dim + i] = 2.0f * c.k[p * shape.head_dim + i % shape.head_dim];
     }
@@ -121,8 +122,8 @@ TEST_P(AttentionTest, LargeScoresNeitherOverflowNorLoseTheirOrder) {
   ExpectReference(Two(), shape, {RandomSequence(random, shape, 0, 40, 50.0f)}, true, {}, 1);
 }
 
-// Positions that a row must not see may hold anything, an infinity of its own sequence's included.
-TEST_P(AttentionTest, LaterPositionsDoNotTouchARow) {
+// Positions that a row must not see may hold anything, even an infinity of its own sequence.
+TEST_P(AttentionTest, LaterPositionsDoNotInfluenceARow) {
   std::mt19937_64 random(66);
   const AttentionShape shape = {4, 2, 24};
   const SequenceCase clean = RandomSequence(random, shape, 3, 50);

@@ -31,7 +31,7 @@ SampleParams RandomParams(std::mt19937_64& random, int64_t n) {
 
 class LogitEditsTest : public OpTest {
  protected:
-  // Leaves the logits as they were.
+  // Draws a token and expects the logits to be restored.
   SampleResult Draw(const std::vector<float>& logits, const SampleParams& params,
                     const LogitEdits* edits, int32_t num_top = 0) {
     std::vector<float> x = logits;
@@ -74,7 +74,7 @@ TEST_P(LogitEditsTest, DrawsTheTokensOfTheReferenceAndReportsTheUneditedRow) {
         const std::vector<double> logprobs = reference::LogSoftmax(Widen(x));
         ASSERT_NEAR(result.logprob, logprobs[result.token], 2e-6);
         ASSERT_EQ(top_ids_, reference::TopK(Widen(x), num_top));
-        // -inf where the candidate is.
+        // Both are -inf for a candidate whose logit is -inf.
         ASSERT_TRUE(top_logprobs_[0] == logprobs[top_ids_[0]] ||
                     std::abs(top_logprobs_[0] - logprobs[top_ids_[0]]) < 2e-6);
       }
@@ -103,7 +103,7 @@ TEST_P(LogitEditsTest, EditsThatChangeNoLogitChangeNoBit) {
   }
 }
 
-TEST_P(LogitEditsTest, ARowWithNothingLeftHasNoToken) {
+TEST_P(LogitEditsTest, ARowWithoutAPossibleTokenHasNoToken) {
   const std::vector<float> x = {1.0f, 3.0f, -kInfinity, 2.0f};
   OwnedEdits banned, biased, allowed, dead;
   banned.banned = {0, 1, 3};
@@ -152,12 +152,12 @@ SLUICE_EVERY_F32_PROFILE(LogitEditsTest);
 struct EditCase {
   const char* name;
   float x;
-  LogitEdits edits;  // with `seen` as `generated` says
+  LogitEdits edits;  // `seen` is set according to `generated`
   int32_t generated;
   float expected;
 };
 
-TEST(ApplyEditsTest, EachLogitByTheFormula) {
+TEST(ApplyEditsTest, EditsEachLogitByTheFormula) {
   const TokenBias up[] = {{1, 3.0f}};
   const TokenBias ban[] = {{1, -kInfinity}};
   const int32_t banned[] = {1};

@@ -1,4 +1,4 @@
-// What the tests of the ops share: profiles, pools, random data and the table of tolerances.
+// Shared by the tests of the ops: profiles, pools, random data and the table of tolerances.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ inline std::vector<Profile> SupportedProfiles() {
   return supported;
 }
 
-// But the GEMM, the profiles that multiply in bf16 have the kernels of AVX-512.
+// Except for the GEMM, the profiles that multiply in bf16 use the AVX-512 kernels, so these
+// profiles cover all other ops.
 inline std::vector<Profile> F32Profiles() {
   std::vector<Profile> profiles = SupportedProfiles();
   std::erase_if(profiles, MultipliesInBf16);
@@ -39,8 +40,8 @@ inline std::string ProfileTestName(const testing::TestParamInfo<Profile>& info) 
   return name;
 }
 
-// Largest errors against the reference in double, relative to the largest value of the tensor (or
-// 1, if that is larger). Weights of every dtype are widened exactly, so one column serves all.
+// The largest errors against the reference in double, relative to the largest value of the tensor
+// (or 1, if that is larger). Weights of every dtype are widened exactly, so one column serves all.
 enum class Op {
   kGemm,
   kAttention,
@@ -96,7 +97,7 @@ inline std::vector<float> RandomFloats(std::mt19937_64& random, int64_t n, float
 
 inline std::vector<double> Widen(std::span<const float> x) { return {x.begin(), x.end()}; }
 
-// In [low, high].
+// Returns a random number in [low, high].
 inline int64_t RandomInt(std::mt19937_64& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }

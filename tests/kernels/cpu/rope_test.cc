@@ -17,7 +17,7 @@ struct Case {
   int32_t q_heads, kv_heads, head_dim, rotary_dim;
 };
 
-TEST_P(RopeTest, RotatesQueriesAndFilesKeysAndValues) {
+TEST_P(RopeTest, RotatesQueriesAndStoresKeysAndValues) {
   std::mt19937_64 random(41);
   for (const Case& c : {Case{1, 1, 2, 2}, Case{4, 2, 16, 16}, Case{6, 3, 20, 12},
                         Case{2, 1, 70, 70}, Case{2, 2, 9, 0}, Case{8, 2, 128, 128}}) {

@@ -21,7 +21,7 @@ TEST_P(RowOpsTest, RmsNormEqualsTheReference) {
   std::mt19937_64 random(31);
   for (int64_t dim : kDims) {
     const int64_t rows = RandomInt(random, 1, 9);
-    const float scale = dim % 2 == 0 ? 1e-3f : 3.0f;  // eps decides, or does not
+    const float scale = dim % 2 == 0 ? 1e-3f : 3.0f;  // eps matters, or does not
     std::vector<float> x = RandomFloats(random, rows * dim, scale), out(x.size());
     const std::vector<float> weight = RandomFloats(random, dim);
     for (bool weighted : {true, false}) {
@@ -60,7 +60,7 @@ TEST_P(RowOpsTest, LayerNormEqualsTheReference) {
   for (int64_t dim : kDims) {
     const int64_t rows = RandomInt(random, 1, 9);
     std::vector<float> x = RandomFloats(random, rows * dim), out(x.size());
-    for (float& value : x) value += 5;  // a mean that a sum of squares alone would drown in
+    for (float& value : x) value += 5;  // a mean that would drown in a plain sum of squares
     const std::vector<float> weight = RandomFloats(random, dim), bias = RandomFloats(random, dim);
     for (bool affine : {true, false}) {
       LayerNorm(Two(), x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr,
@@ -100,7 +100,8 @@ TEST_P(RowOpsTest, ActivationsEqualTheReference) {
       SCOPED_TRACE(::testing::Message()
                    << "activation " << static_cast<int>(activation) << " of " << dim);
       const int64_t rows = RandomInt(random, 1, 9);
-      const float range = dim % 2 == 0 ? 20.0f : 1.0f;  // where it bends, and far from there
+      // The function bends near zero and hardly far from there.
+      const float range = dim % 2 == 0 ? 20.0f : 1.0f;
       std::vector<float> in = RandomFloats(random, rows * dim, range);
       std::vector<float> up = RandomFloats(random, rows * dim), out(in.size());
       for (const bool gated : {true, false}) {
@@ -139,7 +140,7 @@ TEST_P(RowOpsTest, ActivationsKeepNaN) {
   }
 }
 
-TEST_P(RowOpsTest, ActivationsDoNotDependOnTheirPlace) {
+TEST_P(RowOpsTest, ActivationsDoNotDependOnThePlaceInTheRow) {
   std::mt19937_64 random(34);
   const std::vector<float> x = RandomFloats(random, 70, 10.0f);
   for (const Activation activation : kAllActivations) {
@@ -207,7 +208,7 @@ TEST_P(RowOpsTest, EmbedWidensRowsOfEveryDType) {
   }
 }
 
-TEST_P(RowOpsTest, EmbedScalesAddsAndLeavesRowsAlone) {
+TEST_P(RowOpsTest, EmbedScalesAccumulatesAndSkipsNegativeIds) {
   std::mt19937_64 random(39);
   constexpr int64_t kDim = 300;
   const std::vector<float> table = RandomFloats(random, 5 * kDim);

@@ -63,7 +63,8 @@ TEST_P(SampleTest, DrawsTheTokensOfTheReference) {
   }
 }
 
-// Pearson's statistic against the reference's probabilities; outcomes of small expectation pooled.
+// Compares Pearson's statistic with the reference's probabilities; outcomes of small expectation
+// are pooled.
 TEST_P(SampleTest, DrawsFollowTheDistribution) {
   std::mt19937_64 random(82);
   const std::vector<float> x = RandomFloats(random, 30, 2.0f);
@@ -97,7 +98,8 @@ TEST_P(SampleTest, DrawsFollowTheDistribution) {
     }
     if (rest_expected >= 8) add(rest_expected, rest_seen);
     EXPECT_EQ(seen, kDraws) << "a token outside the filters was drawn";
-    // Mean cells - 1, variance twice that; five deviations for a fixed seed.
+    // The mean is cells - 1 and the variance twice that; five deviations are enough for a fixed
+    // seed.
     const double freedom = std::max(cells - 1, 0);
     EXPECT_LE(statistic, freedom + 5 * std::sqrt(2 * freedom) + 1e-9)
         << "temperature " << params.temperature << " top_k " << params.top_k << " top_p "
@@ -147,7 +149,7 @@ TEST_P(SampleTest, ReportsCandidatesOfTheFullDistribution) {
   }
 }
 
-TEST_P(SampleTest, ExtremeParametersDrawARealToken) {
+TEST_P(SampleTest, ExtremeParametersDrawAValidToken) {
   const std::vector<float> x = {1.0f, 3.0f, -kInfinity, 3.0f, -50.0f, -kInfinity};
   for (float temperature : {1e-45f, 1e-30f, 1.0f, 1e30f, 3.4e38f, kInfinity}) {
     for (float top_p : {1e-30f, 0.5f, 1.0f}) {
@@ -203,7 +205,7 @@ TEST_P(SampleTest, SeedTokenAndSampleEachChangeTheDraw) {
 
 SLUICE_EVERY_F32_PROFILE(SampleTest);
 
-// Known answers published with the Random123 library.
+// The known answers published with the Random123 library.
 TEST(PhiloxTest, GivesTheKnownAnswers) {
   struct Answer {
     uint64_t key;

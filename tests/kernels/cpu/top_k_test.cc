@@ -52,7 +52,7 @@ TEST_P(TopKTest, EqualsTheReferenceInHardOrders) {
   }
 }
 
-TEST_P(TopKTest, EqualsTheReferenceForFewOfMany) {
+TEST_P(TopKTest, EqualsTheReferenceForSmallKOfManyValues) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -62,7 +62,7 @@ TEST_P(TopKTest, EqualsTheReferenceForFewOfMany) {
     if (kind == 1) std::sort(x.begin(), x.end());
     if (kind == 2) std::sort(x.begin(), x.end(), std::greater<>());
     for (float& value : x) {
-      // Hardly a value that is not equal to others, but for a few.
+      // Most values have equals; only a few are unique.
       if (kind == 3 && RandomInt(random, 0, 999) != 0) value = std::round(value / 20);
       if (kind == 4 && RandomInt(random, 0, 999) != 0) value = -kInfinity;
       if (kind == 5 && RandomInt(random, 0, 3) == 0) {
@@ -108,7 +108,7 @@ TEST_P(TopKTest, LogSumExpEqualsTheReference) {
   }
 }
 
-TEST_P(TopKTest, LogSumExpOfWhatIsNotFinite) {
+TEST_P(TopKTest, LogSumExpOfValuesThatAreNotFinite) {
   EXPECT_EQ(LogSum({-kInfinity, -kInfinity}), -kInfinity);
   EXPECT_EQ(LogSum({-kInfinity, 2.0f}), 2.0f);
   EXPECT_TRUE(std::isnan(LogSum({1.0f, kInfinity})));
