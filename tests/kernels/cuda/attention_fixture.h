@@ -1,4 +1,4 @@
-// Sequences laid out as a step would: pages and rows in random order, unwritten wherever nothing is.
+// Sequences laid out as in a step: pages and rows in random order, and all unused places unwritten.
 #pragma once
 
 #include <numeric>
@@ -9,7 +9,7 @@
 
 namespace sluice::kernels::cuda {
 
-// The inputs of one sequence and where its step begins.
+// The inputs of one sequence and the position at which its step begins.
 template <typename T>
 struct SequenceCase {
   int32_t first_position, count;
@@ -29,22 +29,22 @@ SequenceCase<T> RandomSequence(std::mt19937_64& random, const reference::Attenti
 struct XsaCase {
   XsaForm form = XsaForm::kOff;
   float eps = 1e-6f;
-  std::vector<float> gate;  // empty: none
+  std::vector<float> gate;  // empty means no gate
 };
 
-// Per sequence, the rows of its step one after another.
+// The rows of each sequence's step, one after another.
 template <typename T>
 struct AttentionOutputs {
   std::vector<std::vector<T>> out;
   std::vector<std::vector<float>> cos_sim, proj_frac;
 };
 
-// The step in host memory: everything that attention reads, in the order of the device's arrays.
+// A step in host memory: all that attention reads, in the order of the device's arrays.
 template <typename T>
 struct AttentionStep {
   std::vector<AttentionSequence> sequences;
   std::vector<int32_t> rows, pages;
-  int32_t total_rows = 0, total_pages = 3;  // some pages belong to nobody
+  int32_t total_rows = 0, total_pages = 3;  // some pages belong to no sequence
 };
 
 template <typename T>
@@ -69,7 +69,7 @@ AttentionStep<T> LayOut(std::mt19937_64& random, const std::vector<SequenceCase<
   return step;
 }
 
-// Writes the keys and values of a sequence to its slots, those alone.
+// Writes the keys and values of a sequence to its slots and to no others.
 template <typename T>
 void Store(DeviceLab& lab, const AttentionStep<T>& step, const AttentionSequence& sequence,
            const SequenceCase<T>& c, const KvLayer<T>& kv) {

@@ -9,7 +9,7 @@ using reference::AttentionShape;
 
 class AttentionTilesTest : public OpTest {};
 
-TEST_F(AttentionTilesTest, CutPackedQueriesInOrder) {
+TEST_F(AttentionTilesTest, PackedQueriesAreCutIntoTilesInOrder) {
   for (int32_t group : {1, 3, 16}) {
     const std::vector<AttentionSequence> sequences = {
         {0, 1, 0, 0}, {5, 64, 1, 0}, {9, 65, 65, 0}, {0, 200, 130, 0}};
@@ -53,7 +53,8 @@ class AttentionTest : public OpTest {
     lab_.Clear();
   }
 
-  // A fresh prompt, a continued one, decode steps; around the edges of pages, chunks and tiles.
+  // Returns sequences at the given places (first position, count): fresh prompts, continued ones
+  // and decode steps, around the edges of pages, chunks and tiles.
   Cases Sequences(const AttentionShape& shape,
                   const std::vector<std::pair<int32_t, int32_t>>& places) {
     Cases cases;
@@ -83,7 +84,7 @@ TYPED_TEST(AttentionTest, EqualsTheReferenceForEveryHeadDim) {
   }
 }
 
-TYPED_TEST(AttentionTest, ExcludesSelfInEveryDialect) {
+TYPED_TEST(AttentionTest, ExcludesSelfInEveryForm) {
   const AttentionShape shape = {4, 2, 24};
   for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
     for (bool gated : {false, true}) {
@@ -94,7 +95,7 @@ TYPED_TEST(AttentionTest, ExcludesSelfInEveryDialect) {
   }
 }
 
-TYPED_TEST(AttentionTest, EpsDecidesWhereTheOwnValueIsSmallOrZero) {
+TYPED_TEST(AttentionTest, EpsBoundsTheDivisorForSmallAndZeroOwnValues) {
   const AttentionShape shape = {4, 2, 12};
   for (float scale : {0.0f, 1e-7f}) {
     auto cases = this->Sequences(shape, {{0, 6}});
@@ -105,7 +106,7 @@ TYPED_TEST(AttentionTest, EpsDecidesWhereTheOwnValueIsSmallOrZero) {
   }
 }
 
-TYPED_TEST(AttentionTest, MayWriteOverItsQueries) {
+TYPED_TEST(AttentionTest, TheOutputMayOverwriteTheQueries) {
   const AttentionShape shape = {4, 2, 16};
   this->ExpectReference(shape, this->Sequences(shape, {{0, 40}, {7, 1}}), true, {}, true);
 }
@@ -116,7 +117,7 @@ TYPED_TEST(AttentionTest, LargeScoresNeitherOverflowNorLoseTheirOrder) {
                         true, {});
 }
 
-// In whatever batch, on whatever pages and rows.
+// The pages and rows differ too.
 TYPED_TEST(AttentionTest, ASequencesBitsDoNotDependOnItsBatch) {
   const AttentionShape shape = {4, 2, 16};
   const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}};
@@ -130,7 +131,7 @@ TYPED_TEST(AttentionTest, ASequencesBitsDoNotDependOnItsBatch) {
   }
 }
 
-// A prompt in one step, in two, or token by token.
+// The prompt is computed in one step, in two, or token by token.
 TYPED_TEST(AttentionTest, PrefillAndDecodeGiveTheSameBits) {
   const AttentionShape shape = {4, 2, 16};
   const int32_t length = 70;

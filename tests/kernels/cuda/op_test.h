@@ -1,4 +1,4 @@
-// What the tests of the CUDA kernels share: dtypes, random data and the table of tolerances.
+// Shared by the tests of the CUDA kernels: dtypes, random data and the table of tolerances.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::vector<T> RandomValues(std::mt19937_64& random, int64_t n, float scale = 1.
   return values;
 }
 
-// In [low, high].
+// Returns a random number in [low, high].
 inline int32_t RandomInt(std::mt19937_64& random, int32_t low, int32_t high) {
   return std::uniform_int_distribution<int32_t>(low, high)(random);
 }
@@ -40,9 +40,9 @@ std::vector<double> ToDouble(const Range& values) {
   return out;
 }
 
-// Largest errors against the reference in double on the same inputs, relative to the largest value
-// of the tensor (or 1, if that is larger), for inputs of dtype T. bfloat16 rounds results to 8 bits,
-// and kAttention the probabilities too.
+// The largest errors against the reference in double on the same inputs, relative to the largest
+// value of the tensor (or 1, if that is larger), for inputs of dtype T. bfloat16 rounds results to
+// 8 bits, and kAttention also the probabilities.
 enum class Op { kRowWise, kProjection, kAttention, kDiagnostics };
 template <typename T>
 double Tolerance(Op op) {
@@ -75,7 +75,7 @@ inline testing::AssertionResult Within(double tolerance, std::span<const double>
   return testing::AssertionSuccess();
 }
 
-// `Input` is the dtype of what the result was computed from.
+// `Input` is the dtype of the inputs of the result.
 template <typename T, typename Input = T>
 testing::AssertionResult Matches(Op op, const std::vector<T>& actual,
                                  const std::vector<double>& expected) {
@@ -87,8 +87,8 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// A device, a seed that changes from test to test but not from run to run, and the live rows of a
-// step that is smaller than its bucket.
+// A device, a seed that differs between tests but not between runs, and the live rows of a step
+// that is smaller than its bucket.
 class OpTest : public testing::Test {
  protected:
   OpTest() { RecordProperty("seed", static_cast<int>(kSeed)); }

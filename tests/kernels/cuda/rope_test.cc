@@ -13,7 +13,7 @@ constexpr int32_t kMaxPositions = 70, kPages = 5;
 template <typename T>
 class RopeTest : public OpTest {
  protected:
-  // Rows at random positions, each with a slot of its own.
+  // Uses rows at random positions, each with its own slot.
   void ExpectReference(int32_t rows, int32_t q_heads, int32_t kv_heads, int32_t dim,
                        int32_t rotary_dim) {
     SCOPED_TRACE(testing::Message() << q_heads << "/" << kv_heads << " heads of " << dim
@@ -74,16 +74,16 @@ class RopeTest : public OpTest {
 };
 TYPED_TEST_SUITE(RopeTest, DTypes);
 
-TYPED_TEST(RopeTest, RotatesAndStoresAsTheReference) {
+TYPED_TEST(RopeTest, RotatesAndStoresLikeTheReference) {
   this->ExpectReference(9, 4, 2, 16, 16);
   this->ExpectReference(20, 3, 1, 12, 8);
   this->ExpectReference(33, 2, 2, 64, 64);
   this->ExpectReference(1, 1, 1, 2, 2);
 }
 
-TYPED_TEST(RopeTest, WithoutRotationItStores) { this->ExpectReference(5, 2, 1, 7, 0); }
+TYPED_TEST(RopeTest, WithoutRotationItOnlyStores) { this->ExpectReference(5, 2, 1, 7, 0); }
 
-TYPED_TEST(RopeTest, NoRowsTouchNothing) { this->ExpectReference(0, 2, 1, 8, 8); }
+TYPED_TEST(RopeTest, NoRowsWriteNothing) { this->ExpectReference(0, 2, 1, 8, 8); }
 
 }  // namespace
 }  // namespace sluice::kernels::cuda

@@ -1,4 +1,4 @@
-// Ops that treat each row alone.
+// Ops that treat each row separately.
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/mix.h"
@@ -82,7 +82,7 @@ TYPED_TEST(RowOpsTest, NormsAddTheResidualAndKeepTheSum) {
   }
 }
 
-TYPED_TEST(RowOpsTest, EmbedScalesAddsAndLeavesRowsAlone) {
+TYPED_TEST(RowOpsTest, EmbedScalesAccumulatesAndSkipsNegativeIds) {
   using T = TypeParam;
   const int32_t dim = 130;
   const auto table = RandomValues<T>(this->random_, 5 * dim);
@@ -122,8 +122,8 @@ TYPED_TEST(RowOpsTest, InputsAreRounded) {
   }
 }
 
-// Heads of a row, each by itself, with a scale.
-TYPED_TEST(RowOpsTest, NormsOfGroups) {
+// Each head of a row is normalised separately, with a scale.
+TYPED_TEST(RowOpsTest, NormsTreatEachGroupOfARowSeparately) {
   using T = TypeParam;
   const int32_t rows = 7, groups = 3, dim = 24;
   const auto x = RandomValues<T>(this->random_, rows * groups * dim);
@@ -198,7 +198,7 @@ TYPED_TEST(RowOpsTest, MixEqualsTheReferenceInPlaceToo) {
   }
 }
 
-// A step that grows within its bucket: what was captured for 2 rows serves 5.
+// The step grows within its bucket: a graph captured for 2 rows serves 5.
 TYPED_TEST(RowOpsTest, ACapturedNormFollowsTheRowsOfTheStep) {
   using T = TypeParam;
   const int32_t dim = 20;

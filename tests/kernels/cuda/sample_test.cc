@@ -23,7 +23,7 @@ struct Outcomes {
 
 class SampleTest : public OpTest {
  protected:
-  // logits: [requests.size(), n]; leaves them as they were
+  // Samples each row and expects its logits unchanged. logits: [requests.size(), n]
   Outcomes Run(const std::vector<float>& logits, const std::vector<SampleRequest>& requests) {
     const auto rows = static_cast<int32_t>(requests.size());
     const auto n = static_cast<int32_t>(logits.size() / requests.size());
@@ -52,7 +52,7 @@ class SampleTest : public OpTest {
     return outcomes;
   }
 
-  // For the next Run.
+  // Copies edits to the device for the next Run.
   const DrawEdits* Put(const OwnedEdits& edits) {
     const auto count = [](const auto& list) { return static_cast<int32_t>(list.size()); };
     return lab_.Put<DrawEdits>({{.seen = lab_.Put(edits.seen),
@@ -68,7 +68,7 @@ class SampleTest : public OpTest {
                                  .frequency = edits.frequency}});
   }
 
-  // The token whose share of the cumulative distribution holds the draw, give or take rounding.
+  // Expects the token whose share of the cumulative distribution holds the draw, up to rounding.
   static void ExpectDrawn(std::span<const double> logits, const SampleRequest& request,
                           int32_t token) {
     const reference::Distribution kept = reference::Filter(logits, request.params);
@@ -102,7 +102,7 @@ class SampleTest : public OpTest {
   }
 };
 
-TEST_F(SampleTest, DrawsAsTheReference) {
+TEST_F(SampleTest, DrawsLikeTheReference) {
   for (int32_t n : {1, 2, 255, 257, 1000}) {
     const int32_t rows = 25;
     const auto logits = RandomValues<float>(random_, rows * n, 8.0f);
@@ -121,7 +121,7 @@ TEST_F(SampleTest, DrawsAsTheReference) {
   }
 }
 
-// Draws follow the distribution: each of few tokens comes about as often as it should.
+// Each of few tokens is drawn about as often as its probability says.
 TEST_F(SampleTest, FrequenciesFollowTheDistribution) {
   const std::vector<float> row = {0.0f, 1.0f, -kInfinity, 2.0f, 1.0f};
   const int32_t draws = 250;
@@ -165,7 +165,7 @@ TEST_F(SampleTest, ScoresTheTarget) {
   }
 }
 
-TEST_F(SampleTest, ReportsTheTopWithTiesByIndexForAnyNumber) {
+TEST_F(SampleTest, ReportsAnyNumberOfTopTokensWithTiesByIndex) {
   const int32_t n = 700;
   auto logits = RandomValues<float>(random_, 4 * n, 3.0f);
   for (int32_t i = n; i < 3 * n; ++i) logits[i] = std::round(logits[i]);  // many ties
@@ -188,7 +188,7 @@ TEST_F(SampleTest, ReportsTheTopWithTiesByIndexForAnyNumber) {
   }
 }
 
-TEST_F(SampleTest, RowsThatAreNotFiniteAreToldAndTouchNothingElse) {
+TEST_F(SampleTest, RowsThatAreNotFiniteHaveNoTokenAndWriteNoCandidates) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<SampleRequest> requests(4, kGreedy);
   for (SampleRequest& request : requests) request.num_top = 2;
@@ -205,7 +205,7 @@ TEST_F(SampleTest, RowsThatAreNotFiniteAreToldAndTouchNothingElse) {
   EXPECT_EQ(outcomes.top_ids[3], (std::vector<int32_t>{0, 2}));
 }
 
-// Rows with and without edits side by side. What is reported is of the row as it is.
+// Rows with and without edits are side by side. The reported values are those of the unedited row.
 TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
   for (int32_t n : {1, 2, 255, 700}) {
     const auto logits = RandomValues<float>(random_, kAllEditKinds * n, 5.0f);
@@ -243,7 +243,8 @@ TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
   }
 }
 
-// Token 1 ties with token 0, whose logit is what the CPU makes of token 1's, and wins against less.
+// Token 0 has the edited logit of token 1 as the CPU computes it, so that the two tie, or the next
+// lower one, so that token 1 wins.
 TEST_F(SampleTest, EditedLogitsHaveTheBitsOfTheCpu) {
   std::vector<float> logits;
   std::vector<SampleRequest> requests;
@@ -264,7 +265,7 @@ TEST_F(SampleTest, EditedLogitsHaveTheBitsOfTheCpu) {
   }
 }
 
-TEST_F(SampleTest, RowsThatEditsLeaveWithoutATokenAreTold) {
+TEST_F(SampleTest, RowsThatAreNotFiniteAfterEditsHaveNoToken) {
   const std::vector<float> row = {1.0f, 3.0f, -kInfinity, 2.0f};
   OwnedEdits banned, biased, allowed, dead, overflow, hidden, nan;
   banned.banned = {0, 1, 3};
@@ -302,7 +303,7 @@ TEST_F(SampleTest, RowsThatEditsLeaveWithoutATokenAreTold) {
   }
 }
 
-// A seeded request draws the same token whatever rides along and wherever.
+// A seeded request draws the same token whatever the other rows and its place are.
 TEST_F(SampleTest, ARowsTokenDoesNotDependOnItsBatch) {
   const int32_t n = 100, rows = 12;
   const auto logits = RandomValues<float>(random_, rows * n, 2.0f);
