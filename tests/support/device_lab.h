@@ -41,6 +41,11 @@ class DeviceLab {
   T* Put(const std::vector<T>& values) {
     return Put(std::span<const T>(values));
   }
+  // Returns nullptr for an empty vector.
+  template <typename T>
+  const T* PutOrNull(const std::vector<T>& values) {
+    return values.empty() ? nullptr : Put(values);
+  }
   template <typename T>
   void Write(T* device, std::span<const T> values) {
     stream_->CopyToDevice(device, values.data(), values.size_bytes());

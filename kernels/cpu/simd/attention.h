@@ -11,7 +11,7 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// As many queries as have running sums over a page that fill the registers.
+// The queries of a tile. Their running sums over a page fill the registers.
 inline constexpr int kQueries = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;

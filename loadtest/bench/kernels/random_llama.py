@@ -79,6 +79,6 @@ def write(directory, config=None):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     target = pathlib.Path(directory)
-    header = struct.pack("<Q", len(text)) + text
-    (target / "model.safetensors").write_bytes(header + b"".join(parts))
+    prefix = struct.pack("<Q", len(text)) + text
+    (target / "model.safetensors").write_bytes(prefix + b"".join(parts))
     (target / "config.json").write_text(json.dumps(config, indent=1))

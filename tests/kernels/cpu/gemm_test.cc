@@ -48,7 +48,7 @@ Weights MakeWeights(std::mt19937_64& random, DType dtype, int64_t matrices, int6
 
 // Returns x as it is multiplied with the weights: rounded if the profile multiplies in bf16.
 std::vector<double> Met(Profile profile, const PackedWeights& weights, std::span<const float> x) {
-  std::vector<double> met = Widen(x);
+  std::vector<double> met = ToDouble(x);
   if (!MultipliesInBf16(profile) || weights.dtype() != DType::kBF16) return met;
   for (double& value : met) {
     const int exponent = std::ilogb(value) - 7;  // of a bf16's last bit
@@ -95,7 +95,7 @@ TEST_P(GemmTest, EqualsTheReferenceForEveryDTypeBiasAndStride) {
       const std::vector<int32_t> first_matrix(rows, 0);
       std::vector<double> expected =
           reference::PositionWise(Met(GetParam(), packed, x), first_matrix, weights.values,
-                                  biased ? Widen(bias) : std::vector<double>{}, false, k, n);
+                                  biased ? ToDouble(bias) : std::vector<double>{}, false, k, n);
       std::vector<float> out;
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t c = 0; c < n; ++c) {
@@ -137,8 +137,9 @@ TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsUnchanged) {
       const std::vector<int32_t> positions(group.count, group.position);
       const std::span<const float> in(&x[group.first_row * kK], group.count * kK);
       const std::vector<double> expected = reference::PositionWise(
-          Widen(in), positions, weights.values, Widen(bias), position_bias, kK, kN);
-      EXPECT_TRUE(Matches(Op::kGemm, {&out[group.first_row * kN], expected.size()}, expected));
+          ToDouble(in), positions, weights.values, ToDouble(bias), position_bias, kK, kN);
+      const auto from = out.begin() + group.first_row * kN;
+      EXPECT_TRUE(Matches(Op::kGemm, std::vector(from, from + group.count * kN), expected));
     }
     for (int32_t r = 0; r < rows; ++r) {
       EXPECT_TRUE(live[r] || (std::isnan(out[r * kN]) && std::isnan(out[r * kN + kN - 1]))) << r;
@@ -166,9 +167,9 @@ TEST_P(GemmTest, GroupsSortedByPositionEqualTheEinsum) {
       std::copy_n(&out[(l * kBatch + b) * kOut], kOut, &by_sequence[(b * kLength + l) * kOut]);
     }
   }
-  EXPECT_TRUE(
-      Matches(Op::kGemm, by_sequence,
-              reference::PositionWiseEinsum(Widen(x), weights.values, kBatch, kLength, kIn, kOut)));
+  EXPECT_TRUE(Matches(
+      Op::kGemm, by_sequence,
+      reference::PositionWiseEinsum(ToDouble(x), weights.values, kBatch, kLength, kIn, kOut)));
 }
 
 TEST_P(GemmTest, RowsDoNotDependOnTheirBatchOrOnThreads) {

@@ -14,7 +14,7 @@ class TopKTest : public OpTest {
     std::vector<int32_t> ids(k);
     std::vector<uint64_t> scratch(TopKScratch(n, k));
     TopK(GetParam(), x.data(), n, k, values.data(), ids.data(), scratch.data());
-    ASSERT_EQ(ids, reference::TopK(Widen(x), k)) << "n " << n << " k " << k;
+    ASSERT_EQ(ids, reference::TopK(ToDouble(x), k)) << "n " << n << " k " << k;
     for (int64_t i = 0; i < k; ++i) {
       ASSERT_TRUE(values[i] == x[ids[i]] || std::isnan(x[ids[i]]));
     }
@@ -69,7 +69,7 @@ TEST_P(TopKTest, EqualsTheReferenceForSmallKOfManyValues) {
         value = RandomInt(random, 0, 1) == 0 ? kPoison : kInfinity;
       }
     }
-    for (const int64_t k : {int64_t{1}, RandomInt(random, 2, 20), n / 256, n / 256 + 2}) {
+    for (const int64_t k : {int64_t{1}, RandomInt(random, int64_t{2}, 20), n / 256, n / 256 + 2}) {
       ExpectReference(x, k);
     }
   }
@@ -102,8 +102,8 @@ TEST_P(TopKTest, LogSumExpEqualsTheReference) {
     for (float offset : {0.0f, 1e4f, -1e4f}) {
       std::vector<float> x = RandomFloats(random, n, 20.0f);
       for (float& value : x) value += offset;
-      const double expected = reference::LogSumExp(Widen(x));
-      EXPECT_NEAR(LogSum(x), expected, Tolerance(Op::kLogSumExp)) << n << " at " << offset;
+      const double expected = reference::LogSumExp(ToDouble(x));
+      EXPECT_NEAR(LogSum(x), expected, Tolerance<float>(Op::kLogSumExp)) << n << " at " << offset;
     }
   }
 }

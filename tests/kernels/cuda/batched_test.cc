@@ -47,7 +47,7 @@ TEST_F(BatchedTest, MatMulEqualsTheReferenceForAllSizesOfOneCapture) {
                   }
                 }
               }
-              EXPECT_TRUE(Matches(Op::kProjection, lab_.Get(out, expected.size()), expected));
+              EXPECT_TRUE(Matches(Op::kGemm, lab_.Get(out, expected.size()), expected));
             });
 }
 

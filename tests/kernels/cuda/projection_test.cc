@@ -97,7 +97,7 @@ class ProjectionTest : public OpTest {
         reference::PositionWise(ToDouble(x), PositionsOf(groups), ToDouble(weight), ToDouble(bias),
                                 bias_kind == Bias::kByPosition, k, n);
     for (size_t i = 0; accumulate && i < expected.size(); ++i) expected[i] += Widen(before[i]);
-    EXPECT_TRUE(Matches(Op::kProjection, lab_.Get(args.out, rows * n), expected));
+    EXPECT_TRUE(Matches(Op::kGemm, lab_.Get(args.out, rows * n), expected));
   }
 };
 TYPED_TEST_SUITE(ProjectionTest, DTypes);
@@ -181,7 +181,7 @@ TEST(LogitsTest, OfBFloat16RowsKeepTheirPrecision) {
                                             .out = out});
     const std::vector<int32_t> positions(rows, 0);
     EXPECT_TRUE(Matches(
-        Op::kProjection, lab.Get(out, rows * n),
+        Op::kGemm, lab.Get(out, rows * n),
         reference::PositionWise(ToDouble(x), positions, ToDouble(weight), {}, false, k, n)));
   }
 }
@@ -254,7 +254,7 @@ TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
     const std::vector<int32_t> positions = PositionsOf(step);
     const auto live = std::span(x).first(positions.size() * k);
     EXPECT_TRUE(Matches(
-        Op::kProjection, this->lab_.Get(args.out, positions.size() * n),
+        Op::kGemm, this->lab_.Get(args.out, positions.size() * n),
         reference::PositionWise(ToDouble(live), positions, ToDouble(weight), {}, false, k, n)));
   }
 }
