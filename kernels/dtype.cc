@@ -9,10 +9,11 @@ namespace {
 float FromHalf(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7FFFu;
-  if (magnitude >= 0x7C00u) {  // infinity or NaN, payload kept
+  if (magnitude >= 0x7C00u) {  // infinity or NaN; the payload is kept
     return std::bit_cast<float>(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
   }
-  // Read as a float, the bits are too small by 2^112; the product is exact, denormals included.
+  // Reinterpreted as a float, the bits are too small by a factor of 2^112. The product is exact,
+  // also for denormals.
   return std::bit_cast<float>(
       sign | std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f));
 }

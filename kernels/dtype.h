@@ -1,4 +1,4 @@
-// Element types of stored weights.
+// The element types of stored weights.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@ enum class DType { kF32, kF16, kBF16 };
 
 constexpr size_t DTypeBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
-// Widens element `i` of a little-endian array of `dtype`; exact for all three. `data` need not be
-// aligned.
+// Returns element `i` of a little-endian array of `dtype`, widened; exact for all three types.
+// `data` need not be aligned.
 float LoadAsFloat(const void* data, DType dtype, int64_t i);
 
-// Widens `n` elements from element `first` on into `out`.
+// Widens `n` elements, beginning with element `first`, into `out`.
 void ConvertToFloat(const void* data, DType dtype, int64_t first, int64_t n, float* out);
 
 }  // namespace sluice::kernels

@@ -2,7 +2,7 @@
 
 namespace sluice::kernels {
 
-// Philox4x32-10: ten rounds of two 32 x 32 -> 64 bit products, the key advanced by the Weyl
+// Philox4x32-10 runs ten rounds of two 32 x 32 -> 64 bit products; the key advances by the Weyl
 // constants between rounds.
 void Philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]) {
   constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;

@@ -1,4 +1,4 @@
-// Random numbers by counter.
+// Counter-based random numbers.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A draw from a row of logits, on every device: its parameters, the edits of the logits before it,
-// and its result.
+// A draw from a row of logits, the same on every device: its parameters, the edits of the logits
+// before it, and its result.
 #pragma once
 
 #include <cstdint>
@@ -7,61 +7,62 @@
 
 namespace sluice::kernels {
 
-// One draw. Fields at their defaults switch a filter off. Filters apply in this order: temperature,
-// top_k, top_p (of the mass that top_k left), min_p, typical_p; each keeps at least one token, all
-// but the last the most likely one. The draw inverts the cumulative distribution of what is left:
-// in descending order of probability when top_k (< n), top_p or typical_p is on, else in index
-// order.
+// The parameters of one draw. A field at its default switches its filter off. The filters apply in
+// this order: temperature, top_k, top_p (of the probability mass that top_k keeps), min_p,
+// typical_p; each keeps at least one token, and all but the last keep the most likely one. The draw
+// inverts the cumulative distribution of the tokens kept: in descending order of probability if
+// top_k (< n), top_p or typical_p is on, otherwise in index order.
 //
 // Locally typical sampling (Meister et al. 2022, arXiv 2202.00666): with p the distribution that
 // the other filters left and H its entropy, typical_p keeps the tokens with |log p(i) + H| <= d,
 // for the least d at which they hold this share of the mass.
 struct SampleParams {
-  float temperature = 0.0f;  // >= 0; 0: greedy, the other filters are ignored
-  int32_t top_k = 0;         // 0: off
+  float temperature = 0.0f;  // >= 0; 0 means greedy and ignores the other filters
+  int32_t top_k = 0;         // 0 means off
   float top_p = 1.0f;        // (0, 1]
   float min_p = 0.0f;        // [0, 1], relative to the most likely token
   float typical_p = 1.0f;    // (0, 1]
   uint64_t seed = 0;
   uint64_t token_index = 0;  // index of the generated token within its sequence
-  uint32_t sample = 0;       // row of the request, so that rows of one request differ
+  uint32_t sample = 0;       // row within the request; makes the rows of one request differ
 };
 
 struct SeenToken {
   int32_t token;
-  int32_t generated;  // times; 0: in the prompt only
+  int32_t generated;  // number of times generated; 0 if only in the prompt
 };
 struct TokenBias {
   int32_t token;
   float bias;  // finite or -inf
 };
 
-// Changes to a row's logits before its token is drawn; views of the caller's, tokens in [0, n). In
-// this order:
-//   repetition: of each token seen, a logit x > 0 becomes x / repetition, else x * repetition (as
-//     in
-//               CTRL, arXiv 1909.05858)
-//   presence, frequency: of each token generated c > 0 times, x - presence - c * frequency
-//   bias: x + bias; -inf bans the token
-//   banned, allowed: the banned and all that are not allowed become -inf
-// Log-probabilities and candidates that are reported are those before the edits. A banned token has
-// probability 0, as any token of logit -inf, and counts among the top_k like these. Costs time in
-// proportion to the edits; with `allowed`, the draw is made among these tokens alone.
+// Changes to a row's logits before its token is drawn. The spans are views of the caller's memory;
+// tokens are in [0, n). The edits apply in this order:
+//   repetition: the logit x of each token seen becomes x / repetition if x > 0, otherwise
+//               x * repetition (as in CTRL, arXiv 1909.05858)
+//   presence, frequency: the logit of each token generated c > 0 times becomes
+//               x - presence - c * frequency
+//   bias: x + bias; a bias of -inf bans the token
+//   banned, allowed: the logits of banned tokens and of all tokens not allowed become -inf
+// Reported log-probabilities and candidates are those before the edits. A banned token has
+// probability 0, like any token whose logit is -inf, and counts among the top_k like those. The
+// cost is proportional to the number of edits. With `allowed`, the draw is made among the allowed
+// tokens alone.
 struct LogitEdits {
-  std::span<const SeenToken> seen = {};  // distinct; may be empty without penalties
+  std::span<const SeenToken> seen = {};  // distinct; may be empty if there are no penalties
   float repetition = 1.0f;               // > 0
   float presence = 0.0f;
   float frequency = 0.0f;
   std::span<const TokenBias> bias = {};   // distinct
-  std::span<const int32_t> banned = {};   // beside those; distinct
-  std::span<const int32_t> allowed = {};  // ascending, distinct; empty: all
+  std::span<const int32_t> banned = {};   // in addition to biases of -inf; distinct
+  std::span<const int32_t> allowed = {};  // ascending, distinct; empty means all
 };
 
 struct SampleResult {
-  // -1 when the row is not finite: a NaN, a +inf or nothing but -inf, in the model's logits or once
-  // they are edited.
+  // The token drawn. It is -1 if the row is not finite, in the model's logits or after the edits:
+  // it holds a NaN or a +inf, or nothing but -inf.
   int32_t token;
-  float logprob;  // of `token`, full distribution at temperature 1; NaN when not finite
+  float logprob;  // of `token`, in the full distribution at temperature 1; NaN if not finite
 };
 
 }  // namespace sluice::kernels

@@ -1,4 +1,5 @@
-// Dialects of exclusive self attention (arXiv 2603.09078); formulas in kernels/cpu/attention.h.
+// The forms of exclusive self attention (arXiv 2603.09078); kernels/cpu/attention.h has the
+// formulas.
 #pragma once
 
 namespace sluice::kernels {

@@ -1,4 +1,4 @@
-// Activation of the MLP, gated or not, and the soft cap of logits.
+// The activation of an MLP, gated or not, and the soft cap of logits.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace sluice::kernels {
 
-// out = f(in) * up
-//   in, up, out: [rows, dim] dense; up may be nullptr (ones); out may be in or up.
-// Errors against the exact function are at most 3e-7 of max(|in * up|, 1).
+// Computes out = f(in) * up.
+//   in, up, out: [rows, dim] dense; up may be nullptr (ones); out may be in or up
+// The error against the exact function is at most 3e-7 of max(|in * up|, 1).
 void Activate(const Context& context, Activation activation, const float* in, const float* up,
               int64_t rows, int64_t dim, float* out);
 
-// x = cap tanh(x / cap), on the calling thread. cap > 0.
+// Replaces x by cap tanh(x / cap), on the calling thread. Requires cap > 0.
 void SoftCap(Profile profile, float cap, int64_t n, float* x);
 
 }  // namespace sluice::kernels

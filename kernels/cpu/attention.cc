@@ -11,12 +11,12 @@ namespace {
 
 int64_t ScoreStride(int64_t max_context) { return CeilDiv(max_context, kPageTokens) * kPageTokens; }
 
-// Scores and sums of a tile.
+// Returns the number of floats that the scores and running sums of a tile need.
 int64_t TileFloats(int64_t max_context, int32_t head_dim) {
   return simd::kAttentionTile * (ScoreStride(max_context) + head_dim);
 }
 
-// Everything of a block but the sequence and the KV head.
+// Returns a block with all fields set except those that depend on the sequence and the KV head.
 simd::AttentionBlock Template(const AttentionArgs& args, const KvLayer& kv, int64_t max_context) {
   return {.q = args.q,
           .out = args.out,
@@ -41,7 +41,8 @@ simd::AttentionBlock Template(const AttentionArgs& args, const KvLayer& kv, int6
           .score_stride = ScoreStride(max_context)};
 }
 
-// Block `index` of `sequence`: blocks of rows by KV heads, heads of the same rows are neighbours.
+// Runs block `index` of `sequence`. Blocks are numbered by rows, then KV heads, so that the heads
+// of the same rows are neighbours.
 void RunBlock(const simd::Table& table, simd::AttentionBlock block,
               const AttentionSequence& sequence, bool causal, int64_t index) {
   const int32_t first = static_cast<int32_t>(index / block.kv->kv_heads) * simd::kAttentionRows;
@@ -63,7 +64,7 @@ void RunBlock(const simd::Table& table, simd::AttentionBlock block,
 }  // namespace
 
 int64_t AttentionScratchFloats(int64_t max_context, int32_t head_dim) {
-  constexpr int64_t kCacheLine = 16;  // keeps workers off each other's lines
+  constexpr int64_t kCacheLine = 16;  // floats; keeps workers off each other's cache lines
   return CeilDiv(TileFloats(max_context, head_dim), kCacheLine) * kCacheLine +
          CeilDiv(head_dim, simd::kQueryRun) * simd::kAttentionTile * simd::kQueryRun;
 }
@@ -87,7 +88,7 @@ void Attention(const Context& context, const AttentionArgs& args, const KvLayer&
     simd::AttentionBlock block = Template(args, kv, max_context);
     block.scratch = scratch + worker * scratch_floats;
     block.queries = block.scratch + TileFloats(max_context, kv.head_dim);
-    int64_t first = 0;  // index of the sequence's first block among all
+    int64_t first = 0;  // index of the sequence's first block among all blocks
     for (const AttentionSequence& sequence : sequences) {
       const int64_t past = first + blocks(sequence);
       for (int64_t i = std::max(begin, first); i < std::min(end, past); ++i) {

@@ -1,17 +1,17 @@
-// Causal or bidirectional attention over paged KV with grouped queries, and XSA in its epilogue.
+// Causal or bidirectional attention over paged KV with grouped queries, with XSA in its epilogue.
 //
-// Per query row at position p and head h (KV head h / (q_heads / kv_heads)):
-//   s_j = scale * q . k_j for the visible keys j (j <= p when causal, else all of the sequence)
+// For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
+//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence)
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s)
 //   XSA (exclusive self attention, arXiv 2603.09078), v = v_p:
 //     form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
 //     form kSquared:                          z = y - g (y . v) v / max(|v|^2, eps)
-//     g = gate[h] (already tanh'ed), 1 without gate
-//   diagnostics, of the ungated y before XSA and independent of the dialect:
+//     g = gate[h] (tanh already applied), 1 without a gate
+//   diagnostics, of the ungated y before XSA and independent of the form:
 //     cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //
 // All sums run over absolute positions ascending, in pages of kPageTokens, so that a row's result
-// depends on nothing but its own sequence: bitwise the same in any batch and on any thread.
+// depends only on its own sequence: it is bitwise the same in any batch and on any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@
 
 namespace sluice::kernels {
 
-// One sequence of the step batch. Keys of positions [0, first_position + count) are in the cache.
+// One sequence of the step batch. The keys of positions [0, first_position + count) are in the
+// cache.
 struct AttentionSequence {
   int32_t first_position;
   int32_t count;         // rows of this step
@@ -38,16 +39,18 @@ struct AttentionArgs {
   float scale;
   bool causal;
   XsaForm xsa;
-  float xsa_eps;          // >= 1e-18 (a smaller one would meet |v|^2 where fp32 has lost it)
+  float xsa_eps;  // >= 1e-18; a smaller one would be compared with a |v|^2 that fp32 has lost
   const float* xsa_gate;  // [q_heads] or nullptr
-  float* cos_sim;         // [rows, q_heads] or nullptr: not wanted; written only when xsa is on
-  float* proj_frac;       // likewise
+  float* cos_sim;         // [rows, q_heads] or nullptr; written only if xsa is on
+  float* proj_frac;       // like cos_sim
 };
 
-// Floats of scratch that one worker needs for contexts up to `max_context` tokens.
+// Returns the number of floats of scratch that one worker needs for contexts of up to `max_context`
+// tokens.
 int64_t AttentionScratchFloats(int64_t max_context, int32_t head_dim);
 
-// scratch: [context.pool->threads(), AttentionScratchFloats(max_context, head_dim)].
+// Computes the attention of all sequences. scratch: [context.pool->threads(),
+// AttentionScratchFloats(max_context, head_dim)].
 void Attention(const Context& context, const AttentionArgs& args, const KvLayer& kv,
                std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch);
 

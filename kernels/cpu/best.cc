@@ -14,13 +14,14 @@ void Best::AddRange(const simd::Table& table, const float* x, int32_t first, int
                     float bound) {
   int32_t hits[kScanIndices + simd::kScanSlack];
   int64_t i = 0;
-  if (!cut_ && std::isnan(bound)) {  // the first k are one
+  if (!cut_ && std::isnan(bound)) {  // the first k values are always among the best so far
     for (; i < n && size_ < k_; ++i) Add(KeyOf(x[i], first + static_cast<int32_t>(i)));
     Cut();
   }
   while (i < n) {
     float limit = bound;
-    if (cut_ && !(bound > ValueOf(last()))) {  // of equal values, the lower index is in
+    if (cut_ &&
+        !(bound > ValueOf(last()))) {  // of equal values, the one with the lower index is better
       limit = first + i > IndexOf(last()) ? ValueOf(last()) : JustBelow(ValueOf(last()));
     }
     const int64_t room = std::min(kScanIndices, capacity_ - size_) + simd::kScanSlack;

@@ -1,5 +1,5 @@
-// The k best of many values: by value, of equal ones the lower index first. What top-k selection
-// and the head share.
+// The k best of many values: the largest values, and of equal values those with the lower index.
+// Top-k selection and the head share it.
 #pragma once
 
 #include <bit>
@@ -11,8 +11,8 @@
 
 namespace sluice::kernels {
 
-// Keys order as (value, lower index first): the value's bits made monotonic above the inverted
-// index. NaN is below -inf.
+// Returns a key that orders by value, then by descending index: the value's bits made monotonic,
+// above the inverted index. NaN is below -inf.
 inline uint64_t KeyOf(float value, int32_t index) {
   uint32_t orderable = 0;
   if (!std::isnan(value)) {
@@ -24,25 +24,25 @@ inline uint64_t KeyOf(float value, int32_t index) {
 
 inline int32_t IndexOf(uint64_t key) { return static_cast<int32_t>(~static_cast<uint32_t>(key)); }
 
-// But for the sign of 0.
+// Returns the value of a key; the sign of 0 is lost.
 inline float ValueOf(uint64_t key) {
   const auto orderable = static_cast<uint32_t>(key >> 32);
   if (orderable == 0) return std::numeric_limits<float>::quiet_NaN();
   return std::bit_cast<float>((orderable >> 31) != 0 ? orderable & 0x7FFFFFFFu : ~orderable);
 }
 
-// The bound of a scan that finds `value` too; NaN, below which everything is found, for -inf.
+// Returns a scan bound that `value` itself passes. For -inf this is NaN, which every value passes.
 inline float JustBelow(float value) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   return value > -infinity ? std::nextafter(value, -infinity)
                            : std::numeric_limits<float>::quiet_NaN();
 }
 
-// The k best keys of all that were added.
+// The k best keys of all keys added.
 class Best {
  public:
-  // Keys are gathered in keys[capacity], capacity >= k, before they are cut back to k: the more
-  // room, the less cutting costs per element.
+  // Collects keys in keys[capacity] and cuts them back to k when it is full. Requires capacity >=
+  // k; the larger the capacity, the less the cutting costs per element.
   Best(uint64_t* keys, int64_t k, int64_t capacity) : keys_(keys), k_(k), capacity_(capacity) {}
 
   void Add(uint64_t key) {
@@ -53,24 +53,24 @@ class Best {
     }
     keys_[size_++] = key;
   }
-  // The values x[0, n) of the indices from `first` on; those <= bound may be left out.
+  // Adds the values x[0, n), whose indices begin at `first`; may skip those <= bound.
   void AddRange(const simd::Table& table, const float* x, int32_t first, int64_t n, float bound);
-  // All of another's.
+  // Adds all keys of another Best.
   void AddAll(const Best& other);
 
-  // Leaves the k best, if there are more, in no order, the least of them at the end: what is not
-  // above it is out.
+  // Keeps only the k best keys, if there are more, in no order except that the least is at the end.
+  // From then on keys that are not above the least are rejected.
   void Cut();
-  // Cut, and in descending order.
+  // Cuts and sorts in descending order.
   void Sort();
 
   bool cut() const { return cut_; }
   int64_t size() const { return size_; }
   uint64_t key(int64_t i) const { return keys_[i]; }
-  uint64_t last() const { return keys_[k_ - 1]; }  // once cut
+  uint64_t last() const { return keys_[k_ - 1]; }  // the least key; valid once cut()
 
  private:
-  // A tighter bound pays as soon as a quarter of the room is used.
+  // Cuts once a quarter of the spare capacity is used, because the tighter bound then pays.
   void CutIfWorthwhile() {
     if (size_ - k_ >= (capacity_ - k_ + 3) / 4) Cut();
   }

@@ -9,7 +9,8 @@
 namespace sluice::kernels {
 namespace {
 
-// Cuts what precedes the first of `separators` (or all) off the front of `text`.
+// Removes the part before the first of `separators` (or all) from the front of `text` and returns
+// it.
 std::string_view TakeUntil(std::string_view separators, std::string_view* text) {
   const size_t end = std::min(text->find_first_of(separators), text->size());
   const std::string_view taken = text->substr(0, end);
@@ -39,11 +40,11 @@ std::optional<int> ReadV1(const std::string& folder, ReadFile read) {
   const std::optional<std::string> quota = read(folder + "/cpu.cfs_quota_us");
   const std::optional<std::string> period = read(folder + "/cpu.cfs_period_us");
   if (!quota || !period) return std::nullopt;
-  std::string_view first_line = *quota;  // -1: none
+  std::string_view first_line = *quota;  // -1 if there is no limit
   return ParseCpuMax(std::string(TakeUntil("\n", &first_line)) + " " + *period);
 }
 
-// Walks from mount + path up to the mount itself.
+// Returns the least value of the folders from mount + path up to the mount itself.
 template <typename ReadFolder>
 auto Least(const std::string& mount, std::string_view path, ReadFolder read_folder) {
   decltype(read_folder(mount)) least;
@@ -54,7 +55,8 @@ auto Least(const std::string& mount, std::string_view path, ReadFolder read_fold
   return Smaller(least, read_folder(mount));
 }
 
-// What a file that holds bytes says; what is no number, "max" say, is none.
+// Returns the number of bytes in a file, or nullopt if it does not hold a number ("max" for
+// example).
 std::optional<int64_t> Bytes(const std::string& path, ReadFile read) {
   const std::optional<std::string> text = read(path);
   if (!text) return std::nullopt;
@@ -62,7 +64,7 @@ std::optional<int64_t> Bytes(const std::string& path, ReadFile read) {
   return ParsePositive(TakeUntil("\n", &first_line));
 }
 
-// limit - usage of two such files.
+// Returns limit - usage, at least 0, of two such files.
 std::optional<int64_t> Rest(const std::string& limit_path, const std::string& usage_path,
                             ReadFile read) {
   const std::optional<int64_t> limit = Bytes(limit_path, read);
@@ -70,7 +72,7 @@ std::optional<int64_t> Rest(const std::string& limit_path, const std::string& us
   return std::max<int64_t>(*limit - Bytes(usage_path, read).value_or(0), 0);
 }
 
-// "MemAvailable:   123 kB" of /proc/meminfo.
+// Returns MemAvailable of /proc/meminfo ("MemAvailable:   123 kB") in bytes.
 std::optional<int64_t> Available(ReadFile read) {
   const std::optional<std::string> text = read("/proc/meminfo");
   if (!text) return std::nullopt;
@@ -85,15 +87,15 @@ std::optional<int64_t> Available(ReadFile read) {
   return std::nullopt;
 }
 
-// The least that the cgroups of /proc/self/cgroup say, up to their root: `v2` and `v1` read a
-// folder, the latter of `controller`.
+// Returns the least value of the cgroups in /proc/self/cgroup and their ancestors. `v2` and `v1`
+// read one folder; `v1` reads those of `controller`.
 template <typename T, typename ReadV2, typename ReadV1>
 std::optional<T> LeastOfCgroups(std::string_view controller, ReadFile read, ReadV2 v2, ReadV1 v1) {
   const std::optional<std::string> membership = read("/proc/self/cgroup");
   if (!membership) return std::nullopt;
   std::optional<T> least;
   std::string_view lines = *membership;
-  while (!lines.empty()) {  // "<id>:<controllers, none in v2>:<path>"
+  while (!lines.empty()) {  // "<id>:<controllers, empty in v2>:<path>"
     std::string_view path = TakeUntil("\n", &lines);
     TakeUntil(":", &path);
     std::string_view controllers = TakeUntil(":", &path);

@@ -1,5 +1,5 @@
-// What every CPU kernel takes first: how to compute (profile) and on whom (pool). It plays the role
-// that a stream plays on a GPU.
+// The first argument of every CPU kernel: how to compute (profile) and on which threads (pool). It
+// plays the role of a stream on a GPU.
 #pragma once
 
 #include "kernels/cpu/profile.h"

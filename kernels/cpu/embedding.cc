@@ -5,7 +5,7 @@
 namespace sluice::kernels {
 namespace {
 
-// out += scale * table[entry, :]
+// Adds scale * table[entry, :] to out.
 void AddRow(const EmbedArgs& args, int64_t entry, float* out) {
   constexpr int64_t kBlock = 256;
   float block[kBlock];

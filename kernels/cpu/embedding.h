@@ -1,4 +1,4 @@
-// Rows of a table: token embeddings, learned positions, token types.
+// Lookup of table rows: token embeddings, learned positions, token types.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 namespace sluice::kernels {
 
-// out[r, :] (+)= scale * table[ids[r], :]
+// Computes out[r, :] (+)= scale * table[ids[r], :].
 struct EmbedArgs {
-  const void* table;  // [entries, dim] in `dtype`, not aligned, widened on the way out (exact)
+  const void* table;  // [entries, dim] in `dtype`, unaligned; widened exactly
   DType dtype;
-  const int32_t* ids;  // [rows], each below `entries` (checked by the server, not here); rows of a
-                       // negative one are left alone; nullptr: row 0 of the table for every row
+  // [rows], each below `entries` (the server checks this, the kernel does not). Rows with a
+  // negative id are left unchanged. nullptr means row 0 of the table for every row.
+  const int32_t* ids;
   int64_t rows;
   int64_t dim;
   bool accumulate;

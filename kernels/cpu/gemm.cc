@@ -13,7 +13,7 @@
 namespace sluice::kernels {
 namespace {
 
-// How a panel holds its elements; see simd::Table.
+// The ways in which a panel holds its elements; see simd::Table.
 struct F32Panel {
   using Element = float;
   static float Narrow(float value) { return value; }
@@ -22,7 +22,7 @@ struct F32Panel {
 };
 struct BF16Panel {
   using Element = uint16_t;
-  // Of a value that was widened from bf16: nothing is lost.
+  // Requires a value that was widened from bf16, so that nothing is lost.
   static uint16_t Narrow(float value) {
     return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
   }
@@ -38,14 +38,14 @@ struct PairsPanel : BF16Panel {
   static int64_t Rows(int64_t k) { return CeilDiv(k, simd::kPairsDepth) * simd::kPairsDepth; }
 };
 
-// Calls `use` with the panel type for weights of `dtype` under `table`.
+// Calls `use` with the panel type of weights of `dtype` under `table`.
 template <typename Use>
 auto WithPanelType(DType dtype, const simd::Table& table, Use use) {
   if (dtype != DType::kBF16) return use(F32Panel{});
   return table.pairs ? use(PairsPanel{}) : use(BF16Panel{});
 }
 
-// Copies columns [col, col + cols) of one source matrix to a panel, zeros after `cols` and k.
+// Copies columns [col, col + cols) of one source matrix to a panel, with zeros after `cols` and k.
 template <typename Panel>
 void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t cols, int64_t width,
                typename Panel::Element* panel) {
@@ -75,7 +75,7 @@ void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t 
   }
 }
 
-// Panels [begin, end) of all matrices, the first of which begins at `packed`.
+// Packs panels [begin, end), counted over all matrices; the first matrix begins at `packed`.
 template <typename Panel>
 void PackPanels(const WeightSource& source, int64_t width, int64_t begin, int64_t end,
                 std::byte* packed) {
@@ -92,7 +92,7 @@ bool InPairs(const PackedWeights& weights, const simd::Table& table) {
   return table.pairs && weights.dtype() == DType::kBF16;
 }
 
-// Rows of x that fit the second-level cache beside a panel.
+// Returns the number of rows of x that fit the second-level cache beside a panel.
 int64_t RowsAtOnce(const PackedWeights& weights, const simd::Table& table) {
   const int64_t k = weights.k();
   if (!InPairs(weights, table)) {
@@ -103,11 +103,11 @@ int64_t RowsAtOnce(const PackedWeights& weights, const simd::Table& table) {
       simd::kPairsFewRows, simd::kPairsRows);
 }
 
-// Columns that rows which are not in pairs meet at a time.
+// Returns the number of columns that rows not in pairs are multiplied with at a time.
 int64_t ColumnsAtOnce(const simd::Table& table) { return 4 * table.panel_cols; }
 
-// The work of a GEMM in units of one row block by one chunk of columns; chunks of a block are
-// neighbours. Where the cuts lie moves no bit.
+// The work of a GEMM in units of one row block by one chunk of columns. The chunks of a row block
+// are neighbours. The position of the cuts does not influence results.
 class Blocks {
  public:
   Blocks(const PackedWeights& weights, const simd::Table& table, std::span<const RowGroup> groups,
@@ -116,7 +116,7 @@ class Blocks {
     int64_t row_blocks = 0;
     for (const RowGroup& group : groups) row_blocks += CeilDiv(group.count, rows_);
     if (InPairs(weights, table) && row_blocks > 0) {
-      // Each chunk rounds the rows anew: as few as keep all threads busy.
+      // Each chunk rounds the rows again, so the chunks are as few as keep all threads busy.
       const int64_t chunks = CeilDiv(kUnitsPerThread * threads, row_blocks);
       const int64_t panels = CeilDiv(CeilDiv(weights.n(), chunks), table.panel_cols);
       cols_ = std::clamp<int64_t>(panels * table.panel_cols, cols_, simd::kPairsCols);
@@ -128,10 +128,10 @@ class Blocks {
   int64_t count() const { return count_; }
   int64_t cols() const { return cols_; }
 
-  // Calls run(group, first row, rows, first column) for units [begin, end).
+  // Calls run(group, first row, rows, first column) for the units [begin, end).
   template <typename Run>
   void ForEach(int64_t begin, int64_t end, Run run) const {
-    int64_t first = 0;  // unit where the group begins
+    int64_t first = 0;  // the group's first unit
     for (const RowGroup& group : groups_) {
       const int64_t units = CeilDiv(group.count, rows_) * chunks_;
       for (int64_t u = std::max(begin, first); u < std::min(end, first + units); ++u) {
@@ -151,9 +151,9 @@ class Blocks {
   int64_t rows_, cols_, chunks_, count_;
 };
 
-// How a product is cut into tiles: into enough for all threads, each as large as may be.
+// The division of a product into tiles: enough for all threads, each as large as possible.
 struct Tiling {
-  int64_t rows, cols;            // of a tile, but for the last ones
+  int64_t rows, cols;            // of a tile; the last ones may be smaller
   int64_t row_tiles, col_tiles;  // tiles of the same columns are neighbours
 };
 

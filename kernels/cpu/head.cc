@@ -20,7 +20,7 @@ constexpr int64_t kBestRoom = 3 * kMostBest;
 
 int64_t SumBlocks(int64_t n) { return CeilDiv(n, kSumColumns); }
 
-// Cuts the scratch up.
+// The parts of the scratch.
 struct Places {
   Places(int64_t n, int threads, std::byte* scratch) : end(0), begin(scratch) {
     const int64_t lists = threads * kHeadRows;
@@ -46,7 +46,7 @@ struct Places {
   Best* lists_of_best;  // [threads, kHeadRows]
   uint64_t* keys;       // [threads, kHeadRows, kBestRoom]
   int32_t* ids;         // [kHeadRows, kMostBest]
-  float* logits;        // likewise
+  float* logits;        // like ids
 };
 
 class HeadRun {
@@ -88,7 +88,7 @@ class HeadRun {
     }
   }
 
-  // What the tiles of a row come to.
+  // Combines the tiles of a row into its result.
   void Summarise(int64_t row) const {
     const HeadRow& wanted = rows_[static_cast<size_t>(row)];
     if (wanted.logits != nullptr) return;
@@ -124,7 +124,7 @@ class HeadRun {
     }
   }
 
-  // Returns the tile's largest logit of the row.
+  // Adds the tile's block sums and returns the row's largest logit in the tile.
   float AddSums(int64_t row, const GemmTile& tile, const float* x) const {
     BlockSum* block = places_.sums + row * SumBlocks(n_) + tile.col / kSumColumns;
     float largest = -std::numeric_limits<float>::infinity();
@@ -137,8 +137,9 @@ class HeadRun {
 
   void AddBest(int64_t list, int64_t k, const GemmTile& tile, const float* x, float largest) const {
     Best& best = places_.lists_of_best[list];
-    if (best.cut() && largest < ValueOf(best.last())) return;  // and no NaN is above that
-    // The largest alone is enough for one; nothing may be said of a row of nothing but -inf.
+    if (best.cut() && largest < ValueOf(best.last())) return;  // a NaN is not above it either
+    // For k = 1 the largest logit alone is enough. A row of nothing but -inf needs a bound that
+    // everything passes.
     const float bound = k == 1 ? JustBelow(largest) : std::numeric_limits<float>::quiet_NaN();
     best.AddRange(table_, x, static_cast<int32_t>(tile.col), tile.cols, bound);
     best.Cut();

@@ -1,6 +1,6 @@
-// The head: products of rows with a [hidden, vocab] matrix. What is wanted of a row's logits, its
-// sum of exponents, a target's logit and the most likely tokens, is taken block by block of columns
-// while they are in the cache; all logits are written of those rows only that ask for them.
+// The output head: products of rows with a [hidden, vocab] matrix. A row's sum of exponentials, the
+// logit of a target and the most likely tokens are taken from its logits block by block of columns
+// while they are in the cache. All logits are written only for the rows that request them.
 #pragma once
 
 #include <cstddef>
@@ -13,37 +13,37 @@
 namespace sluice::kernels {
 
 inline constexpr int64_t kHeadRows = kGemmTileRows;  // most rows of a call
-inline constexpr int64_t kMostBest = 64;             // and best tokens of a row
+inline constexpr int64_t kMostBest = 64;             // most best tokens of a row
 
 struct HeadArgs {
   const float* x;     // [rows, k], row stride k
   const float* bias;  // [n] or nullptr
-  float soft_cap;     // logits become cap * tanh(logits / cap); 0: they do not
+  float soft_cap;     // logits become cap * tanh(logits / cap); 0 means no cap
 };
 
 struct HeadRow {
   std::span<const int32_t> excluded = {};  // ascending, distinct; their logits are -inf
-  // Where all logits go, [n]: these are then all that is computed of the row.
+  // The output for all logits, [n]. If it is set, nothing else is computed for the row.
   float* logits = nullptr;
-  int32_t target = -1;  // in [0, n), or -1: none
-  int64_t best = 0;     // how many of the most likely tokens, at most kMostBest and n
+  int32_t target = -1;  // in [0, n), or -1 for none
+  int64_t best = 0;     // number of most likely tokens wanted, at most kMostBest and n
 };
 
 struct HeadResult {
-  double log_sum;  // as LogSumExp's of all logits, bit for bit
+  double log_sum;  // the LogSumExp of all logits, bit for bit
   float target_logit;
-  // [best], in descending order, of equal logits the lower id first; NaN last; 0 has lost its sign.
-  // In the scratch, until the next call.
+  // [best], in descending order; equal logits by ascending id, NaN last. The sign of 0 is lost.
+  // They point into the scratch and are valid until the next call.
   const int32_t* best_ids;
   const float* best_logits;
 };
 
-// Bytes, aligned to cache lines, for a matrix of n columns.
+// Returns the bytes of scratch, aligned to cache lines, for a matrix of n columns.
 int64_t HeadScratch(int64_t n, int threads);
 
-// One matrix. `results` of rows that ask for all logits stay unwritten. A row's results have the
-// same bits whatever rows it comes with, and are those of its logits as Gemm, SoftCap, LogSumExp
-// and TopK have them.
+// Computes the head for one matrix. The `results` of rows that request all logits stay unwritten. A
+// row's results have the same bits whatever other rows are in the call; they equal those of Gemm,
+// SoftCap, LogSumExp and TopK on its logits.
 void Head(const Context& context, const PackedWeights& weights, const HeadArgs& args,
           std::span<const HeadRow> rows, std::byte* scratch, HeadResult* results);
 

@@ -1,10 +1,10 @@
-// Paged keys and values of one layer.
+// The paged keys and values of one layer.
 //
 // A page holds kPageTokens consecutive positions of one sequence. Keys are stored transposed inside
-// the page, so that a query meets kPageTokens keys at once without horizontal sums:
+// the page, so that a query is multiplied with kPageTokens keys at once without horizontal sums:
 //   k: [pages, kv_heads, head_dim, kPageTokens]     v: [pages, kv_heads, kPageTokens, head_dim]
-// A KV slot is page * kPageTokens + position % kPageTokens. What was not written is never read as
-// data (tests fill it with NaN).
+// A KV slot is page * kPageTokens + position % kPageTokens. Slots that were never written are never
+// used as data (tests fill them with NaN).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// log(sum(exp(x))) over fixed blocks of columns, which may be summed apart: what full rows of
-// logits and the head share, so that a row's sum has the same bits whichever way it went.
+// log(sum(exp(x))) over fixed blocks of columns that may be summed separately. Full rows of logits
+// and the head share it, so that a row's sum has the same bits in both.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace sluice::kernels {
 
 inline constexpr int64_t kSumColumns = 512;
 
-// Of one block: its largest value, and sum(exp(x - largest)) in f32. NaN where the block holds NaN
-// or +inf; where nothing but -inf, 0.
+// One block's largest value and sum(exp(x - largest)) in f32. The sum is NaN if the block holds NaN
+// or +inf, and 0 if it holds nothing but -inf.
 struct BlockSum {
   float largest;
   float sum;
@@ -30,11 +30,11 @@ inline BlockSum SumOfBlock(const simd::Table& table, const float* x, int64_t n) 
   return {largest, nan ? std::numeric_limits<float>::quiet_NaN() : 0.0f};
 }
 
-// Puts a row's blocks together; they are to be added in ascending order of columns. In double, so
-// that x[i] - log() keeps its accuracy where logits are large.
+// Combines the blocks of a row, which must be added in ascending order of columns. It sums in
+// double, so that x[i] - log() stays accurate for large logits.
 class LogSum {
  public:
-  // `largest`: of the whole row.
+  // `largest` is the largest value of the whole row.
   LogSum(const simd::Table& table, float largest) : table_(table), largest_(largest) {}
 
   void Add(const BlockSum& block) {
@@ -44,7 +44,7 @@ class LogSum {
     }
     total_ += double{weight} * block.sum;
   }
-  // NaN when any x is NaN or +inf; -inf when all are -inf.
+  // Returns NaN if any x is NaN or +inf, and -inf if all are -inf.
   double log() const { return largest_ + Log(total_); }
 
  private:

@@ -5,7 +5,7 @@
 namespace sluice::kernels {
 namespace {
 
-// Copies the logits of all tokens that the edits name; one that is named twice is copied twice.
+// Copies the logits of all tokens that the edits name; a token named twice is copied twice.
 void CopyNamed(const LogitEdits& edits, const float* from, float* to) {
   for (const SeenToken& seen : edits.seen) to[seen.token] = from[seen.token];
   for (const TokenBias& bias : edits.bias) to[bias.token] = from[bias.token];
@@ -23,7 +23,7 @@ float Penalised(const LogitEdits& edits, int32_t generated, float x) {
 bool ApplyEdits(const LogitEdits& edits, float* x, float* saved) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   CopyNamed(edits, x, saved);
-  bool below_infinity = true;  // a NaN, as from -inf + inf, is not either
+  bool below_infinity = true;  // also false for a NaN, as from -inf + inf
   for (const SeenToken& seen : edits.seen) {
     x[seen.token] = Penalised(edits, seen.generated, x[seen.token]);
     below_infinity &= x[seen.token] < infinity;

@@ -1,16 +1,17 @@
-// A row's logit edits in place, and back; what they mean is said at LogitEdits in sample.h.
+// Applies a row's logit edits in place and undoes them. LogitEdits in kernels/sampling.h defines
+// their meaning.
 #pragma once
 
 #include "kernels/sampling.h"
 
 namespace sluice::kernels {
 
-// Edits x[0, n), all but `allowed`, in time proportional to the edits. Keeps what it overwrites in
-// saved[n], by token. False when a logit overflows upwards.
-//   x, saved: [n], saved may be unwritten memory
+// Edits x[0, n), except for `allowed`, in time proportional to the number of edits. Saves the
+// values it overwrites in saved[n], by token. Returns false if a logit overflows upwards.
+//   x, saved: [n]; saved may be uninitialised memory
 bool ApplyEdits(const LogitEdits& edits, float* x, float* saved);
 
-// Takes the same edits back, bit for bit.
+// Undoes the same edits, bit for bit.
 void UndoEdits(const LogitEdits& edits, const float* saved, float* x);
 
 }  // namespace sluice::kernels

@@ -7,7 +7,7 @@
 namespace sluice::kernels {
 
 // x = 2^e m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh(s), s = (m - 1) / (m + 1), |s| < 0.172,
-// by its Taylor series: the first term left out is below 2^-56 of the sum.
+// by its Taylor series: the first omitted term is below 2^-56 of the sum.
 double Log(double x) {
   if (!(x > 0)) {
     return x == 0 ? -std::numeric_limits<double>::infinity()
@@ -30,7 +30,8 @@ double Log(double x) {
   const double s = (m - 1) / (m + 1), square = s * s;
   double series = 0;
   for (int n = 21; n >= 3; n -= 2) series = (series + 1.0 / n) * square;
-  constexpr double kLn2High = 0x1.62e42fefap-1, kLn2Low = 0x1.cf79abc9e3b3ap-40;  // their sum: ln 2
+  constexpr double kLn2High = 0x1.62e42fefap-1,
+                   kLn2Low = 0x1.cf79abc9e3b3ap-40;  // their sum is ln 2
   const double e = static_cast<double>(exponent);
   return e * kLn2High + (2 * (s + s * series) + e * kLn2Low);
 }

@@ -1,13 +1,14 @@
-// Memory for what is large and stays: panels of weights, activations, KV pages.
+// Memory for large, long-lived buffers: panels of weights, activations, KV pages.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::kernels {
 
-// Uninitialised, aligned to cache lines, to be released with std::free; nullptr when there is not
-// as much. Huge pages are asked for where whole ones fit: what is streamed or looked up all over
-// takes longer to translate than to read in small ones. A refusal costs speed only. bytes >= 0.
+// Returns uninitialised memory, aligned to cache lines, or nullptr if there is not enough. Release
+// it with std::free. Requires bytes >= 0. Requests huge pages where whole ones fit, because address
+// translation over small pages takes longer than streaming or random reads themselves; if the
+// system refuses, only speed is lost.
 void* AllocateMemory(int64_t bytes);
 
 }  // namespace sluice::kernels

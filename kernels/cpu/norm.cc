@@ -7,7 +7,7 @@
 namespace sluice::kernels {
 namespace {
 
-// f(offset) for every row.
+// Calls f(offset) for every row.
 template <typename Function>
 void ForEachRow(const Context& context, int64_t rows, int64_t dim, Function f) {
   constexpr int64_t kElementsPerTask = 16384;

@@ -9,11 +9,12 @@
 
 namespace sluice::kernels {
 
-// x, out: [rows, dim] dense, may be the same buffer; weight: [dim] or nullptr (all ones).
+// Computes RMSNorm. x, out: [rows, dim] dense, may be the same buffer; weight: [dim] or nullptr
+// (ones).
 void RmsNorm(const Context& context, const float* x, const float* weight, float eps, int64_t rows,
              int64_t dim, float* out);
 
-// bias: [dim] or nullptr (all zeros).
+// Computes LayerNorm. bias: [dim] or nullptr (zeros).
 void LayerNorm(const Context& context, const float* x, const float* weight, const float* bias,
                float eps, int64_t rows, int64_t dim, float* out);
 

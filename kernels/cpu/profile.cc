@@ -14,7 +14,7 @@ namespace sluice::kernels {
 namespace {
 
 #ifndef SLUICE_AVX512_BY_AVX2
-// Of AMX-BF16 and AMX-TILE: leaf 7 of CPUID, EDX.
+// Returns whether the CPU has AMX-BF16 and AMX-TILE: leaf 7 of CPUID, EDX.
 bool CpuHasAmx() {
   constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -41,12 +41,13 @@ bool HasAvx512Bf16() {
 #endif
 }
 
-// AMX's registers are 8 KiB of state, which Linux lets a process use that asks for it.
+// Returns whether AMX can be used. Its registers are 8 KiB of state, which Linux lets a process use
+// only after it requests permission.
 bool HasAmx() {
 #ifdef SLUICE_AVX512_BY_AVX2
   return HasAvx2();
 #else
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl; since Linux 5.16
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl, since Linux 5.16
   static const bool has =
       HasAvx512Bf16() && CpuHasAmx() && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   return has;

@@ -1,9 +1,10 @@
 // Numerics profiles of the CPU kernels.
 //
-// A profile names everything that decides the bits of a result on the CPU: the instruction set, the
-// dtype of the arithmetic and the kernel selection. Same profile, same bits: on every machine that
-// supports it, for every batch, bucket and thread count. For the bf16 profiles, whose instructions
-// are the maker's to define, that was seen on one kind of processor only.
+// A profile determines everything that decides the bits of a result on the CPU: the instruction
+// set, the dtype of the arithmetic and the kernel selection. The same profile gives the same bits
+// on every machine that supports it, for every batch, bucket and thread count. The bf16 profiles
+// use instructions that the processor's maker defines; for these it has been observed on one kind
+// of processor only.
 #pragma once
 
 #include <string_view>
@@ -17,10 +18,10 @@ enum class Profile {
   kPortableF32,  // plain C++, no instruction set beyond x86-64 baseline
   kAvx2F32,      // AVX2 + FMA
   kAvx512F32,    // AVX-512 F/BW/DQ/VL
-  // As kAvx512F32, but where a matrix is stored as bf16, what it is multiplied with is rounded to
-  // bf16 (nearest, ties to even; denormals count as zero). Products are exact and summed in f32.
+  // Like kAvx512F32, but the rows that a bf16 matrix is multiplied with are rounded to bf16
+  // (nearest, ties to even; denormals count as zero). Products are exact and summed in f32.
   kAvx512Bf16,  // pairs of products by VDPBF16PS
-  kAmxBf16,     // by AMX's TDPBF16PS, whose order of summation is another
+  kAmxBf16,     // by AMX's TDPBF16PS, with another order of summation
 };
 
 constexpr auto EnumNamesOf(Profile) {
@@ -32,25 +33,26 @@ constexpr auto EnumNamesOf(Profile) {
                                  {kAmxBf16, "cpu-amx-bf16"}});
 }
 
-// Each needs all instructions that those before it need.
+// All profiles; each requires all instructions that the ones before it require.
 inline constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32,
                                         Profile::kAvx512F32, Profile::kAvx512Bf16,
                                         Profile::kAmxBf16};
 
 inline std::string_view ProfileName(Profile profile) { return NameOf(profile); }
 
-// True when this machine can execute `profile`.
+// Returns whether this machine can execute `profile`.
 bool ProfileSupported(Profile profile);
 
-// True when the profile multiplies bf16 matrices by activations rounded to bf16.
+// Returns whether the profile multiplies bf16 matrices by activations rounded to bf16.
 bool MultipliesInBf16(Profile profile);
 
-// The last supported one of kProfiles that computes everything in f32, which is the fastest.
+// Returns the last supported profile of kProfiles that computes everything in f32, which is the
+// fastest such profile.
 Profile BestProfile();
 
-// "auto" (BestProfile), "bf16" (the last supported one that multiplies in bf16) or a profile's
-// name. InvalidArgument for an unknown name (the message lists the known ones), FailedPrecondition
-// for one that this machine cannot execute.
+// Parses "auto" (BestProfile), "bf16" (the last supported profile that multiplies in bf16) or a
+// profile's name. Returns InvalidArgument for an unknown name (the message lists the known ones)
+// and FailedPrecondition for a profile that this machine cannot execute.
 absl::StatusOr<Profile> ParseProfile(std::string_view name);
 
 }  // namespace sluice::kernels

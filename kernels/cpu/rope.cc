@@ -34,7 +34,8 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
     for (int64_t h = 0; h < kv.kv_heads; ++h) {
       const int64_t in = (r * kv.kv_heads + h) * head_dim;
       const int64_t slab = (page * kv.kv_heads + h) * head_dim * kPageTokens;
-      // The key is rotated where its value goes next, so that no other scratch is needed.
+      // The key is rotated at the place of the value, which is written next, so that no other
+      // scratch is needed.
       float* value = kv.v + slab + offset * head_dim;
       std::memcpy(value, k + in, static_cast<size_t>(head_dim) * sizeof(float));
       table.rotate(value, cos, sin, half, value);

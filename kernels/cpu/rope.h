@@ -1,4 +1,5 @@
-// Rotary positions (Su et al., arXiv 2104.09864; rotate-half form of Llama) and the KV write.
+// Rotary positions (Su et al., arXiv 2104.09864; rotate-half form of Llama) and the write to the KV
+// cache.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +9,19 @@
 
 namespace sluice::kernels {
 
-// cos and sin: [max_positions, rotary_dim / 2], made once per model (in double, rounded once).
+// The cosines and sines: [max_positions, rotary_dim / 2], made once per model (in double, rounded
+// once).
 struct RopeTable {
   const float* cos;
   const float* sin;
-  int32_t rotary_dim;  // even, <= head_dim; 0: no rotation. Features past it are passed through.
+  int32_t rotary_dim;  // even, <= head_dim; 0 means no rotation. Features past it stay unchanged.
 };
 
-// For each row r at positions[r]: rotates q[r] (in place) and k[r], and writes k[r] and v[r] to
-// kv_slots[r] of `kv`.
-//   q: [rows, q_heads, head_dim]   k, v: [rows, kv_heads, head_dim], left as they are
-// Pairs are (i, i + rotary_dim/2): q'_i = q_i cos - q_{i+h} sin, q'_{i+h} = q_{i+h} cos + q_i sin.
+// For each row r at positions[r], rotates q[r] (in place) and k[r], and writes k[r] and v[r] to
+// slot kv_slots[r] of `kv`.
+//   q: [rows, q_heads, head_dim]   k, v: [rows, kv_heads, head_dim], unchanged
+// The pairs are (i, i + h), h = rotary_dim / 2: q'_i = q_i cos - q_{i+h} sin, q'_{i+h} = q_{i+h}
+// cos + q_i sin.
 void RopeAndStore(const Context& context, const RopeTable& table, const int32_t* positions,
                   const int32_t* kv_slots, int64_t rows, int32_t q_heads, float* q, const float* k,
                   const float* v, const KvLayer& kv);

@@ -13,10 +13,10 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // columns of one fp32 sum; blocks add up in double
+constexpr int64_t kBlock = 1024;  // columns of one fp32 sum; the sums of blocks are added in double
 
-// A row, or the part of it that may be drawn, and its largest logit, which every exponent is taken
-// relative to.
+// A row, or the part of it that may be drawn, and its largest logit, to which all exponents are
+// relative.
 struct Logits {
   const simd::Table& table;
   const float* x;
@@ -26,7 +26,7 @@ struct Logits {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Weight of a token: exp((x - largest) / divisor), 0 below `floor`.
+// The weight of a token: exp((x - largest) / divisor), and 0 where that is below `floor`.
 struct Weighting {
   float divisor = 1.0f;
   float floor = 0.0f;
@@ -51,8 +51,9 @@ double Uniform(const SampleParams& params) {
   return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1p-53;
 }
 
-// First index where the running sum, from *sum on, passes `target`; n when it never does. A weight
-// of 0 is never chosen. *last becomes the last index of positive weight, if any.
+// Returns the first index where the running sum, starting at *sum, exceeds `target`; n if it never
+// does. A token of weight 0 is never chosen. Sets *last to the last index of positive weight, if
+// there is one.
 int64_t Walk(const float* weights, int64_t n, double target, double* sum, int64_t* last) {
   for (int64_t i = 0; i < n; ++i) {
     if (weights[i] <= 0) continue;
@@ -86,7 +87,7 @@ int32_t DrawInIndexOrder(const Logits& row, const Weighting& weighting, double u
   return static_cast<int32_t>(chosen + (i < count ? i : last));
 }
 
-// Room for `k` candidates of a row of `n`, cut out of the caller's scratch.
+// Space for `k` candidates of a row of `n`, taken from the caller's scratch.
 struct Candidates {
   Candidates(uint64_t* scratch, int64_t k)
       : weights(reinterpret_cast<float*>(scratch)),
@@ -129,9 +130,8 @@ Range Typical(const float* weights, int64_t count, double total, float typical_p
 }
 
 // Draws among the k most likely of n tokens, whose weights descend: among the smallest number of
-// them that holds top_p of `total` (of their own weight when total is 0), without those below
-// min_p. Returns a place among them; -1 when they do not hold top_p of a total that is not their
-// own.
+// them that holds top_p of `total` (of their own weight if total is 0), without those below min_p.
+// Returns an index among them, or -1 if they do not hold top_p of a given `total`.
 int64_t DrawAmong(const float* weights, int64_t k, int64_t n, const SampleParams& params,
                   double total, double uniform) {
   if (total == 0) {
@@ -159,14 +159,15 @@ float DivisorOf(const SampleParams& params) {
   return std::min(params.temperature, std::numeric_limits<float>::max());
 }
 
-// Whether the filter is on in a row of n.
+// Returns whether the filter is on for a row of n tokens.
 bool HasTopK(const SampleParams& params, int64_t n) { return params.top_k > 0 && params.top_k < n; }
 
-// `top_k`: that filter is on.
+// `top_k` says whether that filter is on.
 int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParams& params,
                            bool top_k, double uniform, uint64_t* scratch) {
   constexpr int64_t kFirst = 256, kGrowth = 8;
-  // Without top_k, the nucleus is sought among ever more candidates, the whole row at last.
+  // Without top_k, the nucleus is sought among more and more candidates, finally among the whole
+  // row.
   const Weighting weighting = {.divisor = DivisorOf(params)};
   const double total = top_k ? 0 : TotalWeight(row, weighting);
   const bool whole = params.typical_p < 1.0f && params.top_p >= 1.0f;  // its entropy is wanted
@@ -182,8 +183,8 @@ int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParam
   }
 }
 
-// Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be
-// drawn.
+// Draws from `row`, the tokens that may be drawn. `columns` is the size of the whole row, which
+// decides whether top_k is on.
 int32_t Draw(Profile profile, const Logits& row, int64_t columns, const SampleParams& params,
              uint64_t* scratch) {
   const double uniform = Uniform(params);
@@ -207,7 +208,7 @@ Logits Prepare(Profile profile, const float* x, int64_t n) {
   return {table, x, n, table.max(x, n)};
 }
 
-// The index within `row` of the token that `params` choose; -1 when all are banned.
+// Returns the index within `row` of the token that `params` choose; -1 if all are banned.
 int32_t Choose(Profile profile, const Logits& row, int64_t columns, const SampleParams& params,
                uint64_t* scratch) {
   if (row.largest == -kInfinity) return -1;
@@ -217,8 +218,8 @@ int32_t Choose(Profile profile, const Logits& row, int64_t columns, const Sample
   return token;
 }
 
-// Draws among the allowed tokens, brought together in `gathered`: ascending, so that ties and draws
-// in index order are those of the whole row.
+// Draws among the allowed tokens, whose logits are copied to `gathered` in ascending order of
+// tokens, so that ties and draws in index order are the same as in the whole row.
 int32_t ChooseAllowed(Profile profile, const SampleRow& row, const SampleParams& params,
                       float* gathered, uint64_t* scratch) {
   const std::span<const int32_t> allowed = row.edits->allowed;
@@ -228,7 +229,7 @@ int32_t ChooseAllowed(Profile profile, const SampleRow& row, const SampleParams&
   return place < 0 ? -1 : allowed[static_cast<size_t>(place)];
 }
 
-// Leaves the logits as they were.
+// Restores the logits before it returns.
 int32_t ChooseEdited(Profile profile, const SampleRow& row, const SampleParams& params,
                      uint64_t* scratch) {
   auto* const saved = reinterpret_cast<float*>(scratch);  // [n]

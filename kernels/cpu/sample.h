@@ -8,40 +8,42 @@
 
 namespace sluice::kernels {
 
-// The k largest of x[0, n) in descending order; of equal values the lower index comes first. NaN
-// sorts last. Requires 1 <= k <= n: the only guard, n and k are run-time values.
-//   values: [k] or nullptr, ids: [k], scratch: [TopKScratch(n, k)].
+// Finds the k largest values of x[0, n) in descending order; equal values by ascending index, NaN
+// last. Requires 1 <= k <= n (CHECK; n and k are run-time values and nothing else guards them).
+//   values: [k] or nullptr, ids: [k], scratch: [TopKScratch(n, k)]
 int64_t TopKScratch(int64_t n, int64_t k);
 void TopK(Profile profile, const float* x, int64_t n, int64_t k, float* values, int32_t* ids,
           uint64_t* scratch);
 
-// log(sum(exp(x))), summed over the fixed blocks of columns of log_sum.h that are merged in
-// ascending order. NaN when any x is NaN or +inf; -inf when all are -inf. In double, so that x[i] -
-// LogSumExp(x) keeps its accuracy where logits are large. Requires n >= 1.
+// Returns log(sum(exp(x))), summed over the fixed blocks of columns of log_sum.h, which are merged
+// in ascending order. Returns NaN if any x is NaN or +inf, and -inf if all are -inf. The result is
+// a double, so that x[i] - LogSumExp(x) stays accurate for large logits. Requires n >= 1.
 double LogSumExp(Profile profile, const float* x, int64_t n);
 
 struct SampleRow {
-  float* logits;  // [n]; where there are edits, changed during the call
+  float* logits;  // [n]; if there are edits, changed during the call and restored
   int64_t n;
-  int32_t num_top;      // how many candidates to report, <= n
-  int32_t* top_ids;     // [num_top] or nullptr when num_top is 0
+  int32_t num_top;      // number of candidates to report, <= n
+  int32_t* top_ids;     // [num_top], or nullptr if num_top is 0
   float* top_logprobs;  // [num_top], log-probabilities of the full distribution at temperature 1
-  const LogitEdits* edits = nullptr;  // nullptr: none
+  const LogitEdits* edits = nullptr;  // nullptr means none
 };
 
-// Random numbers: Philox4x32-10, key = seed, counter = (token_index, sample, draw), so a seeded
-// request draws the same token whatever batch it rides in. The uniform number is the first two
-// words, (w0 * 2^32 + w1) >> 11 in units of 2^-53. A -inf logit is a token of probability 0. The
-// candidates of a row that the model left not finite stay unwritten. scratch: [SampleScratch(n)].
+// Draws a token. Random numbers are Philox4x32-10 with key = seed and counter = (token_index,
+// sample, draw), so that a seeded request draws the same token in any batch. The uniform number is
+// made of the first two words: (w0 * 2^32 + w1) >> 11 in units of 2^-53. A token whose logit is
+// -inf has probability 0. If the model's logits are not finite, the row's candidates stay
+// unwritten. scratch: [SampleScratch(n)].
 int64_t SampleScratch(int64_t n);
 SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow& row,
                     uint64_t* scratch);
 
-// How many of the most likely of n tokens a draw looks at; 0: at all of them.
+// Returns the number of most likely tokens that a draw from n tokens looks at, or 0 if it looks at
+// all of them.
 int64_t CandidatesToDraw(const SampleParams& params, int64_t n);
 
-// Sample's draw, without edits, from the most likely tokens alone: the place of the token drawn
-// among them. Requires a row whose sum is finite.
+// Makes the draw of Sample, without edits, from the most likely tokens alone, and returns the index
+// of the drawn token among them. Requires a row whose sum is finite.
 //   logits: [k] in descending order, k = CandidatesToDraw(params, n) > 0; scratch: [k]
 int64_t SampleCandidates(Profile profile, const SampleParams& params, const float* logits,
                          int64_t k, int64_t n, float* scratch);

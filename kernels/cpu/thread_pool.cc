@@ -28,12 +28,13 @@ bool SpinUntil(Done done) {
 
 }  // namespace
 
-// A job is open while workers may enter it. The caller publishes the job, opens the gate, advances
-// the epoch to wake the workers, works along, closes the gate and waits for those inside to leave.
-// A worker that wakes too late finds the gate closed and never sees the job.
+// The shared state of the threads. A job is open while workers may enter it. The caller publishes
+// the job, opens the gate, advances the epoch to wake the workers, works itself, closes the gate
+// and waits for the workers inside to leave. A worker that wakes too late finds the gate closed and
+// never sees the job.
 struct ThreadPool::State {
-  // Bit 30: closed. Below: workers inside, and for an instant those that are about to find it
-  // closed.
+  // Bit 30 says that the gate is closed. The bits below count the workers inside and, briefly,
+  // those about to find the gate closed.
   static constexpr int32_t kClosed = 1 << 30;
 
   explicit State(int threads) : count(threads) {
@@ -72,7 +73,7 @@ struct ThreadPool::State {
     }
   }
 
-  // Requires call_mu.
+  // Runs the published job. Requires call_mu.
   void Run() {
     next.store(0, std::memory_order_relaxed);
     gate.fetch_and(~kClosed, std::memory_order_release);
@@ -87,20 +88,21 @@ struct ThreadPool::State {
   }
 
   const int count;
-  // Held through a ParallelFor: serves callers one after another. The standard library's, because
+  // Held during a ParallelFor, which serves callers one after another. It is a std::mutex because
   // the thread sanitizer does not see into the packaged Abseil.
   std::mutex call_mu;
 
-  // The job. Written under call_mu while the gate is closed and nobody is inside, read inside.
+  // The job. It is written under call_mu while the gate is closed and no worker is inside, and read
+  // by the workers inside.
   const absl::FunctionRef<void(int64_t, int64_t, int)>* body = nullptr;
   int64_t n = 0;
   int64_t grain = 1;
 
-  alignas(64) std::atomic<int64_t> next{0};  // first index that nobody has taken
+  alignas(64) std::atomic<int64_t> next{0};  // first index not yet taken
   alignas(64) std::atomic<int32_t> gate{kClosed};
   alignas(64) std::atomic<uint32_t> epoch{0};
   std::atomic<bool> stopping{false};
-  std::vector<std::thread> workers;  // last: they use what is above
+  std::vector<std::thread> workers;  // last, because the threads use the members above
 };
 
 ThreadPool::ThreadPool(int threads) {

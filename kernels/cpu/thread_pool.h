@@ -1,4 +1,4 @@
-// The one pool of compute threads.
+// The pool of compute threads.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace sluice::kernels {
 
-// Runs index ranges on a fixed set of threads; the calling thread is one of them.
+// Runs ranges of indices on a fixed set of threads; the calling thread is one of them.
 //
 // Concurrency contract
 //   * ParallelFor may be called from several threads; calls are served one after another.
-//   * It returns when every index was processed; what the workers wrote happens-before its return.
+//   * It returns when every index is processed; what the workers wrote happens-before its return.
 //   * `body` must not throw and must not call ParallelFor on the same pool.
 //   * A call allocates nothing. Idle workers sleep after a short spin.
-//   * How indices are cut into ranges never influences results: kernels split over rows, heads and
-//     output columns, never over a sum.
+//   * The division of indices into ranges never influences results: kernels split over rows, heads
+//     and output columns, never over a sum.
 class ThreadPool {
  public:
-  // `threads` >= 1 in all, the caller included: ThreadPool(1) starts none.
+  // Requires threads >= 1. The caller is one of them: ThreadPool(1) starts no thread.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -27,9 +27,9 @@ class ThreadPool {
 
   int threads() const;
 
-  // Calls body(begin, end, worker) for disjoint ranges that cover [0, n), each at most `grain`
-  // (>=1) long. `worker` is in [0, threads()) and is unique among concurrent calls of one
-  // ParallelFor, so that it can index per-worker scratch. n <= 0 does nothing.
+  // Calls body(begin, end, worker) for disjoint ranges that cover [0, n), each at most `grain` (>=
+  // 1) long. `worker` is in [0, threads()) and unique among the concurrent calls of one
+  // ParallelFor, so that it can index per-worker scratch. Does nothing if n <= 0.
   void ParallelFor(int64_t n, int64_t grain,
                    absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body);
 
@@ -38,8 +38,8 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// Compute threads that fit the machine: the smaller of the CPUs in the affinity mask and the
-// cgroup's CPU quota (v1 or v2, rounded up), at least 1.
+// Returns the number of compute threads that fit the machine: the smaller of the CPUs in the
+// affinity mask and the cgroup's CPU quota (v1 or v2, rounded up), at least 1.
 int AvailableCpus();
 
 }  // namespace sluice::kernels

@@ -12,7 +12,8 @@ namespace {
 
 int64_t Capacity(int64_t n, int64_t k) { return std::min(n, 2 * k + 256); }
 
-// Values of a group, of which the largest is looked at first where groups are many more than k.
+// The number of values in a group. Where there are many more groups than k, the largest value of
+// each group is examined first.
 constexpr int64_t kGroup = 128;
 
 int64_t Groups(int64_t n) { return (n + kGroup - 1) / kGroup; }
@@ -22,9 +23,9 @@ float LargestOf(const simd::Table& table, const float* x, int64_t n, int64_t gro
   return table.max(x + group * kGroup, std::min(kGroup, n - group * kGroup));
 }
 
-// The k groups with the largest maxima hold the k best: of any other group, no value is above these
-// k maxima, and of equal values the lower index comes first. False, and nothing added, where fewer
-// than k groups have a value above -inf.
+// Adds the values of the k groups with the largest maxima, which hold the k best values: no value
+// of another group is above these k maxima, and of equal values the one with the lower index is
+// better. Returns false and adds nothing if fewer than k groups have a value above -inf.
 bool AddFromGroups(const simd::Table& table, const float* x, int64_t n, int64_t k, uint64_t* groups,
                    Best& best) {
   const int64_t count = Groups(n);
@@ -36,7 +37,8 @@ bool AddFromGroups(const simd::Table& table, const float* x, int64_t n, int64_t 
   const float least = LargestOf(table, x, n, IndexOf(groups[k - 1]));
   if (least == -std::numeric_limits<float>::infinity()) return false;
   for (int64_t g = 0; g < k; ++g) {
-    const bool out = best.cut() && groups[g] >> 32 < best.last() >> 32;  // its largest value is
+    const bool out =
+        best.cut() && groups[g] >> 32 < best.last() >> 32;  // the group's largest value is rejected
     if (out) break;
     const int64_t first = IndexOf(groups[g]) * kGroup;
     best.AddRange(table, x + first, static_cast<int32_t>(first), std::min(kGroup, n - first),

@@ -1,5 +1,5 @@
-// Activation of the MLP, gated or not: out = f(in) * up, in float. Formulas in
-// kernels/activation_kind.h.
+// The activation of an MLP, gated or not: out = f(in) * up, in float. kernels/activation_kind.h has
+// the formulas.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ template <typename T>  // float, BFloat16
 struct ActivationArgs {
   Activation activation;
   const T* in;            // [rows, dim]
-  const T* up = nullptr;  // [rows, dim]; nullptr: ones
+  const T* up = nullptr;  // [rows, dim]; nullptr means ones
   int32_t dim;
   LiveRows rows;
   T* out;  // [rows, dim]; may be in or up

@@ -1,4 +1,5 @@
-// What the activation's kernel and a projection's epilogue share. Device code only.
+// Activation functions, which the activation kernel and a projection's epilogue share. Device code
+// only.
 #pragma once
 
 #include <cmath>
@@ -8,7 +9,7 @@
 
 namespace sluice::kernels::cuda {
 
-// Keeps a NaN, as fmaxf would not.
+// Returns max(x, 0), but keeps a NaN, which fmaxf would not.
 __device__ inline float Relu(float x) { return x < 0.0f ? 0.0f : x; }
 
 __device__ inline float Apply(Activation activation, float x) {

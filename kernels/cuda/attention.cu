@@ -17,7 +17,7 @@ constexpr int32_t kWarpQueries = kTileQueries / kWarps;  // the rows of a fragme
 
 template <typename T, int32_t kDims>
 struct AttentionShared {
-  // One chunk ahead where shared memory allows.
+  // Prefetches one chunk where shared memory allows it.
   static constexpr int32_t kStages = sizeof(T) * kDims > 512 ? 1 : 2;
   static constexpr int32_t kStride = kDims + kCopyElements<T>;
   static constexpr int32_t kWeightStride = kChunk + kCopyElements<T>;
@@ -31,16 +31,16 @@ struct AttentionShared {
   alignas(kCopyBytes) T weights[kWarps][kWarpQueries][kWeightStride];
 };
 
-// What one block computes at a time: a tile's queries of one KV head.
+// The work that a block does at a time: a tile's queries of one KV head.
 struct Work {
   AttentionSequence sequence;
   int32_t first;    // packed query
-  int32_t queries;  // of the tile, <= kTileQueries
+  int32_t queries;  // number of queries in the tile, <= kTileQueries
   int32_t kv_head;
-  int32_t context;  // positions that the last query sees
+  int32_t context;  // number of positions that the last query sees
 };
 
-// Query `i` of the tile.
+// The position, head and output of query `i` of the tile.
 struct Query {
   int32_t position;
   int32_t head;
@@ -55,7 +55,7 @@ __device__ Query QueryAt(const AttentionArgs<T>& args, const Work& work, int32_t
   return {work.sequence.first_position + packed / group, head, row * args.q_heads + head};
 }
 
-// Keys that query `i` sees; 0 for a query that the tile does not have.
+// Returns the number of keys that query `i` sees; 0 for a query that the tile does not have.
 template <typename T>
 __device__ int32_t Visible(const AttentionArgs<T>& args, const Work& work, int32_t i) {
   if (i >= work.queries) return 0;
@@ -90,7 +90,8 @@ __device__ void BringQueries(const AttentionArgs<T>& args, const Work& work,
   }
 }
 
-// Positions of the context from chunk * kChunk on; zeros beyond it.
+// Copies the positions of the context from chunk * kChunk on to shared memory, with zeros beyond
+// the context.
 template <typename T, int32_t kDims, bool kAsync>
 __device__ void BringChunk(const AttentionArgs<T>& args, const Work& work, int32_t chunk,
                            typename AttentionShared<T, kDims>::Chunk& to) {
@@ -110,7 +111,7 @@ __device__ void BringChunk(const AttentionArgs<T>& args, const Work& work, int32
   }
 }
 
-// The running softmax of a warp's queries. Lane l has rows l / 4 and l / 4 + 8, as fragments do.
+// The running softmax of a warp's queries. Lane l holds rows l / 4 and l / 4 + 8, like fragments.
 template <typename T, int32_t kDims>
 class WarpSoftmax {
  public:
@@ -145,14 +146,14 @@ class WarpSoftmax {
       MultiplyBlock<kChunk, false>(shared.weights[Warp()][0], Shared::kWeightStride,
                                    &kv.v[0][n * 8], Shared::kStride, added);
       for (int32_t i = 0; i < 4; ++i) {
-        // A chunk of which a row sees nothing leaves even the sign of its zeros alone.
+        // A chunk of which a row sees nothing must not change even the sign of the row's zeros.
         if (chunk * kChunk < visible_[i / 2]) y_[n][i] = fmaf(y_[n][i], keep[i / 2], added[i]);
       }
     }
     SyncWarp();
   }
 
-  // f(row of the warp, d, y) for each element of this lane's row `i` (0 or 1).
+  // Calls f(feature, y) for each element of this lane's row `i` (0 or 1).
   template <typename Function>
   __device__ void ForEach(int32_t i, Function f) {
     SLUICE_UNROLL
@@ -161,7 +162,7 @@ class WarpSoftmax {
     }
   }
 
-  // Divides by the sums of the weights: y is attention's output.
+  // Divides by the sums of the weights, so that y becomes attention's output.
   __device__ void Finish() {
     SLUICE_UNROLL
     for (int32_t i = 0; i < 2; ++i) {
@@ -171,8 +172,8 @@ class WarpSoftmax {
   }
 
  private:
-  // Turns a chunk's scores into weights exp(s - max), in shared memory as T, and what the sums so
-  // far are to be multiplied by.
+  // Replaces a chunk's scores by the weights exp(s - max), in shared memory as T, and returns in
+  // `keep` the factors for the sums so far.
   __device__ void Weigh(float scale, int32_t first, float (&scores)[kChunk / 8][4],
                         float (&keep)[2], T (&weights)[kWarpQueries][Shared::kWeightStride]) {
     SLUICE_UNROLL
@@ -214,7 +215,7 @@ class WarpSoftmax {
   float y_[kDims / 8][4] = {};
 };
 
-// Excludes the own value from row `i` of this lane and writes it.
+// Excludes the own value from row `i` of this lane and writes the row.
 template <typename T, int32_t kDims>
 __device__ void WriteRow(const AttentionArgs<T>& args, const Work& work, int32_t i,
                          WarpSoftmax<T, kDims>& softmax) {
@@ -269,7 +270,7 @@ __device__ void Attend(const AttentionArgs<T>& args, const Work& work,
     WaitCopies<kAhead>();
     SyncBlock();
     softmax.Add(args, chunk, shared, shared.chunks[chunk % kStages]);
-    SyncBlock();  // the chunk's place may be filled again
+    SyncBlock();  // the chunk's memory may be filled again
   }
   softmax.Finish();
   SLUICE_UNROLL

@@ -1,16 +1,18 @@
-// Causal or bidirectional attention over paged KV with grouped queries, and exclusive self
+// Causal or bidirectional attention over paged KV with grouped queries, with exclusive self
 // attention (kernels/cuda/xsa.h) in its epilogue.
 //
-// Per query row at position p and head h (KV head h / (q_heads / kv_heads)):
-//   s_j = scale * q . k_j for the visible keys j (j <= p when causal, else all of the sequence)
+// For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
+//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence)
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), then XSA with v = v_p
 //
-// Online softmax over chunks of kChunk positions cut at absolute multiples of kChunk, ascending; in
-// a chunk all sums have one order. So a row's bits depend on its own sequence alone, in any batch
-// and whether its context came with it (prefill) or lay in the cache (decode). Scores, sums and the
-// epilogue are in float; the probabilities are rounded to T before they meet v. A value that is not
-// finite spoils rows of its own sequence only; with bfloat16 those of its own tile too that cannot
-// see it.
+// The softmax is online over chunks of kChunk positions that begin at absolute multiples of kChunk,
+// ascending; within a chunk all sums have one order. So a row's bits depend on its own sequence
+// alone, in any batch, and whether its context was computed in the same step (prefill) or was in
+// the cache (decode). Scores, sums and the epilogue are in float; the probabilities are rounded to
+// T before they are multiplied with v.
+//
+// A value that is not finite affects only rows of its own sequence. With bfloat16 these include
+// rows of its own tile that do not see it.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +25,14 @@
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kChunk = 32;        // positions; a multiple of kPageTokens
-inline constexpr int32_t kMaxHeadDim = 256;  // the kernel exists for up to 64, 128 and 256
+inline constexpr int32_t kMaxHeadDim = 256;  // the kernel is compiled for up to 64, 128 and 256
 
 template <typename T>  // float, BFloat16
 struct AttentionArgs {
   const T* q;                          // [rows, q_heads, head_dim]
-  const AttentionSequence* sequences;  // of the tile list
+  const AttentionSequence* sequences;  // those of the tile list
   const int32_t* rows;                 // row indices, see AttentionSequence
-  const int32_t* pages;                // page ids; of a sequence ceil(context / kPageTokens)
+  const int32_t* pages;                // page ids; ceil(context / kPageTokens) for each sequence
   AttentionTiles tiles;
   KvLayer<T> kv;
   int32_t q_heads;  // a multiple of kv.kv_heads

@@ -1,5 +1,5 @@
-// The tile list of attention: the queries of each sequence cut into tiles, on the device, once per
-// step for all layers.
+// The tile list of attention: the queries of each sequence divided into tiles, on the device, once
+// per step for all layers.
 //
 // The queries of a sequence that share a KV head are packed: query i is row i / group of the step's
 // rows of that sequence and the KV head's query head i % group, group = q_heads / kv_heads.
@@ -13,16 +13,16 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kTileQueries = 64;
 
-// One sequence of the step batch. Keys of positions [0, first_position + count) are in the cache
-// when attention runs.
+// One sequence of the step batch. The keys of positions [0, first_position + count) are in the
+// cache when attention runs.
 struct AttentionSequence {
   int32_t first_position;
   int32_t count;         // rows of this step
-  int32_t rows_offset;   // where its row indices begin, by ascending position
-  int32_t pages_offset;  // where its page ids begin
+  int32_t rows_offset;   // offset of its row indices, which are by ascending position
+  int32_t pages_offset;  // offset of its page ids
 };
 
-// Packed queries [first, first + kTileQueries) of the sequence, as far as there are any.
+// The packed queries [first, first + kTileQueries) of the sequence, or fewer at its end.
 struct AttentionTile {
   int32_t sequence;
   int32_t first;
@@ -34,7 +34,7 @@ struct AttentionTiles {
   int32_t capacity;
 };
 
-// How many tiles a step within these sizes can have.
+// Returns the most tiles that a step within these sizes can have.
 constexpr int64_t MaxAttentionTiles(int64_t rows, int64_t sequences, int64_t group) {
   return rows * group / kTileQueries + sequences;
 }

@@ -23,7 +23,7 @@ __global__ void MatMulKernel(MatMulArgs args) {
   }
 }
 
-// a[i][j] less what the columns of L before j make of it.
+// Returns a[i][j] minus the contributions of the columns of L before j.
 __device__ float Remainder(const float* a, const float* l, int64_t n, int64_t i, int64_t j) {
   float rest = a[i * n + j];
   for (int64_t k = 0; k < j; ++k) rest = fmaf(-l[i * n + k], l[j * n + k], rest);

@@ -1,5 +1,5 @@
-// Small batched linear algebra in float whose sizes are read on the device, so that one capture
-// serves all within its capacity. Matrices are row-major and dense at their sizes of the moment.
+// Small batched linear algebra in float. Sizes are read on the device, so that one captured graph
+// serves all sizes within its capacity. Matrices are row-major and dense at their current sizes.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct MatMulArgs {
   float* out;                // [batch, m, n]; must not overlap a or b
 };
 
-// The range guard: does what was captured for `args` serve these sizes?
+// Returns whether a graph captured for `args` serves these sizes.
 constexpr bool Accepts(const MatMulArgs& args, const MatMulSizes& sizes) {
   return sizes.batch >= 1 && sizes.m >= 1 && sizes.n >= 1 && sizes.k >= 1 &&
          sizes.batch <= args.max_elements / (int64_t{sizes.m} * sizes.n);
 }
 
-// out = a b; each element one running sum over k ascending, whatever the other sizes.
+// Computes out = a b; each element is one running sum over k ascending, whatever the other sizes.
 void BatchedMatMul(Stream& stream, const MatMulArgs& args);
 
 struct CholeskySizes {
@@ -37,15 +37,16 @@ struct CholeskyArgs {
   const float* a;              // [batch, n, n], symmetric; the lower triangle is read
   const CholeskySizes* sizes;  // on the device
   int32_t max_batch;
-  float* out;  // [batch, n, n]: L with a = L L^T, zeros above the diagonal. Must not overlap a. A
-               // matrix that is not positive definite gives NaN from the column on where it shows
+  // [batch, n, n]: L with a = L L^T, zeros above the diagonal. Must not overlap a. A matrix that is
+  // not positive definite gives NaN from the column on in which that shows.
+  float* out;
 };
 
 constexpr bool Accepts(const CholeskyArgs& args, const CholeskySizes& sizes) {
   return sizes.batch >= 1 && sizes.n >= 1 && sizes.batch <= args.max_batch;
 }
 
-// One block per matrix, column by column: meant for n up to some hundreds.
+// Uses one block per matrix, column by column; meant for n up to some hundreds.
 void Cholesky(Stream& stream, const CholeskyArgs& args);
 
 }  // namespace sluice::kernels::cuda

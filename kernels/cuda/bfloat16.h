@@ -1,4 +1,4 @@
-// The upper half of a float: 8 bits of exponent, 7 of mantissa.
+// bfloat16 is the upper half of a float: 8 bits of exponent, 7 of mantissa.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// Exact.
+// Converts to float exactly.
 SLUICE_HOST_DEVICE inline float Widen(float x) { return x; }
 SLUICE_HOST_DEVICE inline float Widen(BFloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
@@ -32,7 +32,7 @@ SLUICE_HOST_DEVICE inline BFloat16 RoundToBFloat16(float x) {
   return {static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
 }
 
-// The nearest T.
+// Returns the T nearest to x.
 template <typename T>
 SLUICE_HOST_DEVICE T Narrow(float x);
 template <>

@@ -1,4 +1,4 @@
-// Elements from global to shared memory, 16 bytes at a time. Device code only.
+// Copies of elements from global to shared memory, 16 bytes at a time. Device code only.
 #pragma once
 
 #include "kernels/cuda/bfloat16.h"
@@ -8,15 +8,15 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kCopyBytes = 16;
 
-// Elements of one copy; also what pads a row of shared memory, so that rows spread over the banks
-// and stay aligned.
+// The elements of one copy. Rows of shared memory are padded by as many, so that they spread over
+// the banks and stay aligned.
 template <typename T>
 inline constexpr int32_t kCopyElements = kCopyBytes / sizeof(T);
 
-// Brings the first `count` of kCopyElements elements at `from`, and zeros in the place of the
-// others; any count, where 0 and less bring zeros alone and `from` may point anywhere. Asynchronous
-// (to be committed and waited for) when kAsync: then both are 16-byte aligned, and `valid` is an
-// aligned address in global memory.
+// Copies the first `count` of kCopyElements elements at `from` and fills the rest with zeros. Any
+// count is allowed: with 0 or less, all become zero and `from` may point anywhere. If kAsync, the
+// copy is asynchronous and must be committed and waited for; then `to` and `from` are 16-byte
+// aligned, and `valid` is an aligned address in global memory.
 template <typename T, bool kAsync>
 __device__ inline void Bring(T* to, const T* from, const T* valid, int32_t count) {
   count = count < 0 ? 0 : count < kCopyElements<T> ? count : kCopyElements<T>;
@@ -27,7 +27,7 @@ __device__ inline void Bring(T* to, const T* from, const T* valid, int32_t count
   }
 }
 
-// Whether rows of `width` elements from `data` on may be brought asynchronously.
+// Returns whether rows of `width` elements from `data` on may be copied asynchronously.
 template <typename T>
 inline bool RowsAligned(const T* data, int64_t width) {
   return reinterpret_cast<uintptr_t>(data) % kCopyBytes == 0 && width % kCopyElements<T> == 0;

@@ -1,4 +1,5 @@
-// Rows of a table: token embeddings, learned positions, the gathering of rows; and rows of floats.
+// Lookup of table rows (token embeddings, learned positions, gathering of rows) and input of float
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,13 @@
 
 namespace sluice::kernels::cuda {
 
-// out[r, :] (+)= scale * table[ids[r], :], in float
+// Computes out[r, :] (+)= scale * table[ids[r], :], in float.
 template <typename T>  // float, BFloat16
 struct EmbedArgs {
-  const T* table;      // [entries, dim]
-  const int32_t* ids;  // [rows], each below `entries`; rows of a negative one are left alone;
-                       // nullptr: row 0 of the table for every row
+  const T* table;  // [entries, dim]
+  // [rows], each below `entries`. Rows with a negative id are left unchanged. nullptr means row 0
+  // of the table for every row.
+  const int32_t* ids;
   int32_t dim;
   bool accumulate = false;
   float scale = 1;
@@ -25,7 +27,7 @@ struct EmbedArgs {
 template <typename T>
 void Embed(Stream& stream, const EmbedArgs<T>& args);
 
-// out = in, rounded to T
+// Computes out = in, rounded to T.
 template <typename T>  // float, BFloat16
 struct InputArgs {
   const float* in;  // [rows, dim]

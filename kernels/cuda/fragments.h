@@ -1,7 +1,8 @@
 // A warp's products of small matrices in shared memory. Device code only.
 //
-// Results are spread over the warp as MultiplyAdd has them: with g = Lane() / 4 and t = Lane() % 4,
-// a block of 16 rows by 8 columns is d[2 i + j] = row g + 8 i, column 2 t + j, i and j in {0, 1}.
+// Results are distributed over the warp like those of MultiplyAdd: with g = Lane() / 4 and t =
+// Lane() % 4, a block of 16 rows by 8 columns is d[2 i + j] = row g + 8 i, column 2 t + j, i and j
+// in {0, 1}.
 #pragma once
 
 #include <cmath>
@@ -15,19 +16,19 @@ __device__ inline uint32_t Pair(BFloat16 low, BFloat16 high) {
   return low.bits | static_cast<uint32_t>(high.bits) << 16;
 }
 
-// Two neighbours, the first at an even place.
+// Returns two neighbouring elements, the first at an even index.
 __device__ inline uint32_t PairAt(const BFloat16* place) {
   return *reinterpret_cast<const uint32_t*>(place);
 }
 
-// The fragment of a [16, 16] whose rows are `stride` apart.
+// Loads the fragment of a [16, 16] whose rows are `stride` apart.
 __device__ inline void LoadA(const BFloat16* a, int32_t stride, uint32_t (&fragment)[4]) {
   for (int32_t i = 0; i < 4; ++i) {
     fragment[i] = PairAt(a + (Lane() / 4 + i % 2 * 8) * stride + Lane() % 4 * 2 + i / 2 * 8);
   }
 }
 
-// The fragment of b [16 (depth), 8], its depths `stride` apart.
+// Loads the fragment of b [16 (depth), 8] whose rows (depths) are `stride` apart.
 __device__ inline void LoadB(const BFloat16* b, int32_t stride, uint32_t (&fragment)[2]) {
   for (int32_t i = 0; i < 2; ++i) {
     const BFloat16* from = b + (Lane() % 4 * 2 + i * 8) * stride + Lane() / 4;
@@ -35,15 +36,15 @@ __device__ inline void LoadB(const BFloat16* b, int32_t stride, uint32_t (&fragm
   }
 }
 
-// The same of b stored as [8, 16 (depth)].
+// Loads the same fragment of b stored as [8, 16 (depth)].
 __device__ inline void LoadBTransposed(const BFloat16* b, int32_t stride, uint32_t (&fragment)[2]) {
   for (int32_t i = 0; i < 2; ++i) {
     fragment[i] = PairAt(b + Lane() / 4 * stride + Lane() % 4 * 2 + i * 8);
   }
 }
 
-// d += a b for a [16, kDepth] and b [kDepth, 8] (kTransposed: stored [8, kDepth]), rows `a_stride`
-// and `b_stride` apart. Each element is one running sum over the depth, ascending.
+// Computes d += a b for a [16, kDepth] and b [kDepth, 8] (kTransposed: stored [8, kDepth]), with
+// rows `a_stride` and `b_stride` apart. Each element is one running sum over the depth, ascending.
 template <int32_t kDepth, bool kTransposed>
 __device__ inline void MultiplyBlock(const BFloat16* a, int32_t a_stride, const BFloat16* b,
                                      int32_t b_stride, float (&d)[4]) {

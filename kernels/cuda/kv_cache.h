@@ -1,8 +1,9 @@
-// Paged keys and values of one layer on a GPU.
+// The paged keys and values of one layer on a GPU.
 //
 // A page holds kPageTokens consecutive positions of one sequence:
 //   k, v: [pages, kv_heads, kPageTokens, head_dim]
-// A KV slot is page * kPageTokens + position % kPageTokens. What was not written is never read.
+// A KV slot is page * kPageTokens + position % kPageTokens. Slots that were never written are never
+// read.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,12 @@ inline constexpr int32_t kPageTokens = 16;
 
 template <typename T>  // float, BFloat16
 struct KvLayer {
-  T* k;  // 16-byte aligned, as v
+  T* k;  // 16-byte aligned, like v
   T* v;
   int32_t kv_heads;
   int32_t head_dim;
 
-  // First feature of a slot's head.
+  // Returns the index of the first feature of a slot's head.
   SLUICE_HOST_DEVICE int64_t Offset(int32_t slot, int32_t head) const {
     const int64_t page = slot / kPageTokens;
     return ((page * kv_heads + head) * kPageTokens + slot % kPageTokens) * head_dim;

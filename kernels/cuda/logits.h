@@ -1,5 +1,4 @@
-// What becomes of logits before they are scored: a soft cap, and tokens that do not exist for a
-// row.
+// The last changes to logits before they are scored: a soft cap, and the exclusion of tokens.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +8,12 @@
 
 namespace sluice::kernels::cuda {
 
+// Replaces each logit x by soft_cap * tanh(x / soft_cap) and those of excluded tokens by -inf.
 struct LogitsArgs {
-  float* logits;   // [rows, n]: x becomes soft_cap * tanh(x / soft_cap), where that is not 0;
-  int32_t n;       // >= 1
-  float soft_cap;  // >= 0
-  const int32_t* excluded;  // and -inf at excluded[begin[r], begin[r + 1]) of row r, each in [0, n)
+  float* logits;            // [rows, n]
+  int32_t n;                // >= 1
+  float soft_cap;           // >= 0; 0 means no cap
+  const int32_t* excluded;  // indices in [0, n); row r has excluded[begin[r], begin[r + 1])
   const int32_t* begin;     // [rows + 1]
   LiveRows rows;
 };

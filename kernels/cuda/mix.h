@@ -9,13 +9,13 @@
 
 namespace sluice::kernels::cuda {
 
-// out[r, d] = a[r, d] * a_weight[d / repeat] + b[r, d] * b_weight[d / repeat], in float
+// Computes out[r, d] = a[r, d] * a_weight[d / repeat] + b[r, d] * b_weight[d / repeat], in float.
 template <typename T>  // float, BFloat16
 struct MixArgs {
   const T* a;                   // [rows, dim]
-  const T* a_weight = nullptr;  // [dim / repeat]; nullptr: ones
-  const T* b = nullptr;         // [rows, dim]; nullptr: none
-  const T* b_weight = nullptr;  // [dim / repeat]; nullptr: ones
+  const T* a_weight = nullptr;  // [dim / repeat]; nullptr means ones
+  const T* b = nullptr;         // [rows, dim]; nullptr means no second term
+  const T* b_weight = nullptr;  // [dim / repeat]; nullptr means ones
   int32_t repeat = 1;
   int32_t dim;
   LiveRows rows;

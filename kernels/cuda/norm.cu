@@ -15,7 +15,7 @@ struct NormShared {
   float reduce[kWarp];
 };
 
-// The sum over a row of f(element), by the whole block.
+// Returns the sum over a row of f(element), computed by the whole block.
 template <typename T, typename Function>
 __device__ float SumOver(const T* row, int32_t dim, NormShared& shared, Function f) {
   float sum = 0;
@@ -23,7 +23,7 @@ __device__ float SumOver(const T* row, int32_t dim, NormShared& shared, Function
   return BlockReduce(sum, Plus(), shared.reduce);
 }
 
-// Writes x + residual to `sum`; each thread the elements that it will read again.
+// Writes x + residual to `sum`. Each thread writes the elements that it reads again later.
 template <typename T>
 __device__ void AddResidual(const T* x, const T* residual, int32_t dim, T* sum) {
   for (int32_t i = ThreadIndex(); i < dim; i += kThreads) {

@@ -1,10 +1,10 @@
-// RMSNorm (arXiv 1910.07467) and LayerNorm (arXiv 1607.06450) of rows, with the residual's addition
-// before:
+// RMSNorm (arXiv 1910.07467) and LayerNorm (arXiv 1607.06450) of rows, with an optional residual
+// added first:
 //   s = x + residual, rounded to T
 //   RmsNorm:    out = s / sqrt(mean(s^2) + eps) * weight * scale
 //   LayerNorm:  out = ((s - mean(s)) / sqrt(variance(s) + eps) * weight + bias) * scale
-// Where a row is several `groups` of dim values, such as heads, each is normalised by itself.
-// Computed in float, in an order that depends on `dim` alone.
+// If a row consists of several `groups` of dim values, such as heads, each group is normalised
+// separately. Everything is computed in float, in an order that depends on `dim` alone.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace sluice::kernels::cuda {
 
 template <typename T>  // float, BFloat16
 struct NormArgs {
-  const T* x;                   // [rows, groups, dim], as the next and out
-  const T* residual = nullptr;  // [rows, dim]; nullptr: s = x
-  T* sum = nullptr;             // [rows, dim], gets s; with a residual only. May be x or residual
-  const T* weight = nullptr;    // [dim]; nullptr: ones
-  const T* bias = nullptr;      // [dim]; nullptr: zeros. LayerNorm only
+  const T* x;                   // [rows, groups, dim], like residual, sum and out
+  const T* residual = nullptr;  // nullptr means s = x
+  T* sum = nullptr;             // receives s; only with a residual. May be x or residual
+  const T* weight = nullptr;    // [dim]; nullptr means ones
+  const T* bias = nullptr;      // [dim]; nullptr means zeros. LayerNorm only
   float eps;
   float scale = 1;
   int32_t dim;
   int32_t groups = 1;
   LiveRows rows;
-  T* out;  // [rows, dim]; may be x when there is no residual
+  T* out;  // may be x if there is no residual
 };
 
 template <typename T>

@@ -12,21 +12,21 @@ namespace {
 
 constexpr int32_t kStages = 4;
 
-// The sums of a tile lie where its slices were.
+// The shared memory of a block; the sums of a tile reuse the memory of its slices.
 template <typename T>
 union ProjectionShared {
   Stage<T> stages[kStages];
   float sums[kTileRows][kTileColumns + 8];  // + 8: neighbouring rows begin in other banks
 };
 
-// What one block computes at a time: the tile's rows by kTileColumns columns.
+// The work that a block does at a time: the tile's rows by kTileColumns columns.
 struct Work {
   RowGroup tile;
   int32_t column;
 };
 
-// The slices from depth `k` on. Rows of x beyond the last block of 16 that has a live one stay as
-// they are: nobody reads them.
+// Copies the slices from depth `k` on to shared memory. Rows of x beyond the last block of 16 with
+// a live row are left unchanged, because they are never read.
 template <typename T, typename Out, bool kAsync>
 __device__ void BringStage(const ProjectionArgs<T, Out>& args, const Work& work, int32_t k,
                            Stage<T>& stage) {
@@ -49,8 +49,8 @@ __device__ void BringStage(const ProjectionArgs<T, Out>& args, const Work& work,
   }
 }
 
-// Calls write(element, value) for the element at this row and column of the tile, if there is one,
-// and its value before any activation.
+// Calls write(element, value) for the element at this row and column of the tile, if there is one;
+// `value` is before any activation.
 template <typename T, typename Out, typename Write>
 __device__ void Finish(const ProjectionArgs<T, Out>& args, const Work& work, int32_t row,
                        int32_t column, float sum, Write write) {
@@ -73,12 +73,12 @@ __device__ void WriteSums(const ProjectionArgs<T, Out>& args, const Work& work,
   });
 }
 
-// By way of shared memory: threads hold their sums in registers, over which loops are unrolled, and
-// the functions are long.
+// Writes the activated outputs by way of shared memory: threads hold their sums in registers, over
+// which loops are unrolled, and the activation functions are long.
 template <typename T, typename Out>
 __device__ void WriteActivated(const ProjectionArgs<T, Out>& args, const Work& work,
                                const Sums<T>& sums, ProjectionShared<T>& shared) {
-  SyncBlock();  // nobody reads the slices any more
+  SyncBlock();  // the slices are no longer read
   sums.ForEach(work.tile.count,
                [&](int32_t row, int32_t column, float sum) { shared.sums[row][column] = sum; });
   SyncBlock();
@@ -93,7 +93,7 @@ __device__ void WriteActivated(const ProjectionArgs<T, Out>& args, const Work& w
   }
 }
 
-// Keeps kStages - 1 slices on their way while it multiplies one.
+// Keeps kStages - 1 slices in flight while it multiplies one.
 template <typename T, typename Out, bool kAsync>
 __device__ void Multiply(const ProjectionArgs<T, Out>& args, const Work& work,
                          ProjectionShared<T>& shared) {
@@ -106,7 +106,7 @@ __device__ void Multiply(const ProjectionArgs<T, Out>& args, const Work& work,
   Sums<T> sums;
   for (int32_t step = 0; step < steps; ++step) {
     WaitCopies<kAhead - 1>();
-    SyncBlock();  // this step's slices are there, and nobody reads the last one's any more
+    SyncBlock();  // this step's slices have arrived, and the previous ones are no longer read
     const int32_t next = step + kAhead;
     if (next < steps) {
       BringStage<T, Out, kAsync>(args, work, next * kDepth, shared.stages[next % kStages]);

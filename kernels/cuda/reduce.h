@@ -19,7 +19,8 @@ struct Max {
   }
 };
 
-// Over groups of kWidth (a power of two) neighbouring lanes; every lane gets its group's result.
+// Reduces over groups of kWidth (a power of two) neighbouring lanes; every lane gets its group's
+// result.
 template <int32_t kWidth = kWarp, typename T, typename Combine>
 __device__ inline T LaneReduce(T value, Combine combine) {
   for (int32_t mask = kWidth / 2; mask > 0; mask /= 2) {
@@ -28,8 +29,8 @@ __device__ inline T LaneReduce(T value, Combine combine) {
   return value;
 }
 
-// Over the block; every thread gets the result. `scratch` is shared memory of which nobody else
-// makes use meanwhile.
+// Reduces over the block; every thread gets the result. `scratch` is shared memory that is not used
+// otherwise meanwhile.
 template <typename T, typename Combine>
 __device__ inline T BlockReduce(T value, Combine combine, T (&scratch)[kWarp]) {
   value = LaneReduce(value, combine);
@@ -43,10 +44,11 @@ __device__ inline T BlockReduce(T value, Combine combine, T (&scratch)[kWarp]) {
   return value;
 }
 
-// The sum of the values of the threads before this one; *total gets that of all. T is an integer.
+// Returns the sum of the values of the threads before this one; *total receives the sum of all. T
+// is an integer.
 template <typename T>
 __device__ inline T BlockSumBefore(T value, T (&scratch)[kWarp], T* total) {
-  T sum = value;  // of the lanes up to this one
+  T sum = value;  // sum of the lanes up to this one
   for (int32_t delta = 1; delta < kWarp; delta *= 2) {
     const T below = ShuffleUp(sum, delta);
     if (Lane() >= delta) sum += below;
@@ -63,8 +65,8 @@ __device__ inline T BlockSumBefore(T value, T (&scratch)[kWarp], T* total) {
   return before;
 }
 
-// For one block: cuts each of `items` items into pieces(item) pieces and calls write(item, piece,
-// place), places ascending by item, then piece. Returns the number of pieces.
+// Divides each of `items` items into pieces(item) pieces and calls write(item, piece, place), with
+// places ascending by item, then piece. Returns the number of pieces. Runs on one block.
 template <typename Pieces, typename Write>
 __device__ inline int32_t CutIntoPieces(int32_t items, int32_t (&scratch)[kWarp], Pieces pieces,
                                         Write write) {

@@ -7,14 +7,15 @@ namespace {
 
 constexpr int32_t kThreads = 128;
 
-// One row's turn.
+// The rotation of one row.
 struct Rotation {
   const float* cos;
   const float* sin;
   int32_t half;
 };
 
-// Item `i` of a head: a pair to rotate, then the features that no pair holds. from may be to.
+// Processes item `i` of a head: items are the pairs to rotate, then the features in no pair. `from`
+// may be `to`.
 template <typename T>
 __device__ void RotateItem(const Rotation& rotation, const T* from, int32_t i, T* to) {
   const int32_t half = rotation.half;

@@ -16,7 +16,8 @@ struct RowReduceShared {
   double sums[kWarp];
 };
 
-// Orders as the value, NaN above all; of equal values the lower index is larger.
+// Returns a key that orders by value, with NaN above all; of equal values, the one with the lower
+// index has the larger key.
 __device__ uint64_t MaxKeyOf(float value, int32_t index) {
   uint32_t orderable = 0xFFFFFFFFu;
   if (value == value) {

@@ -1,5 +1,5 @@
-// The largest element, and the Euclidean norm, of each row. The only guard is n >= 1: sizes are
-// read on the device, so one capture serves all within its capacity.
+// The largest element and the Euclidean norm of each row. The only guard is n >= 1. Sizes are read
+// on the device, so that one captured graph serves all sizes within its capacity.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ struct RowReduceArgs {
   int32_t* ids = nullptr;  // RowMax only: [rows] or nullptr
 };
 
-// The range guard: does what was captured for `args` serve these sizes?
+// Returns whether a graph captured for `args` serves these sizes.
 constexpr bool Accepts(const RowReduceArgs& args, const RowReduceSizes& sizes) {
   return sizes.rows >= 0 && sizes.rows <= args.max_rows && sizes.n >= 1 &&
          sizes.n <= args.row_stride;
 }
 
-// Of equal elements the first; NaN, the first of them, when there is one.
+// Finds the first of the largest elements, or the first NaN if there is one.
 void RowMax(Stream& stream, const RowReduceArgs& args);
-// sqrt(sum x^2), summed in double: exact to the last bit or so, without overflow.
+// Computes sqrt(sum x^2), summed in double: within about one ulp, without overflow.
 void RowNorm(Stream& stream, const RowReduceArgs& args);
 
 }  // namespace sluice::kernels::cuda

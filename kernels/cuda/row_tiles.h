@@ -1,4 +1,4 @@
-// The tile list of the projections: row groups cut into tiles of at most kTileRows rows, on the
+// The tile list of the projections: row groups divided into tiles of at most kTileRows rows, on the
 // device, once per step.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kTileRows = 64;
 
-// Tiles as a projection reads them: rows of one matrix, at most kTileRows each.
+// The tiles as a projection reads them: rows of one matrix, at most kTileRows each.
 struct RowTiles {
   const RowGroup* tiles;  // [*count]
   const int32_t* count;
@@ -21,7 +21,7 @@ struct RowTiles {
 struct RowTilesArgs {
   const RowGroup* groups;      // [*group_count]
   const int32_t* group_count;  // on the device
-  RowGroup* tiles;             // as many as the bucket has rows suffice
+  RowGroup* tiles;             // the bucket's number of rows is enough capacity
   int32_t* tile_count;
 };
 

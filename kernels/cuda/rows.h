@@ -1,4 +1,5 @@
-// How many rows a step has: known to the device alone, bounded by what a plan was captured for.
+// The number of rows of a step, which is known only on the device and bounded by the size that a
+// plan was captured for.
 #pragma once
 
 #include <cstdint>

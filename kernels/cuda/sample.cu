@@ -81,8 +81,8 @@ __device__ Typical FindTypical(const Row& row, const Weighing& weighing, float t
   return {static_cast<float>(mean), FloatOf(high)};
 }
 
-// Of the `columns` of the whole row, which say whether top_k is on, only those in `row` may be
-// drawn.
+// Draws from `row`, the tokens that may be drawn. `columns` is the size of the whole row, which
+// decides whether top_k is on.
 __device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& params, float largest,
                         SampleShared& sample_shared) {
   SelectShared& shared = sample_shared.select;
@@ -110,7 +110,8 @@ __device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& par
   return IndexOf(Find(row, weighing, skipped + (target < total ? target : total - 1), shared));
 }
 
-// The key of the largest element; 0 when the row is not finite: a NaN, a +inf or nothing but -inf.
+// Returns the key of the largest element, or 0 if the row is not finite: it holds a NaN, a +inf or
+// nothing but -inf.
 __device__ uint64_t LargestIfFinite(const Row& row, SelectShared& shared) {
   uint64_t largest = 0, wrong = 0;
   for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
@@ -129,11 +130,11 @@ __device__ double LogSumExp(const Row& row, float largest, double (&scratch)[kWa
   return largest + log(BlockReduce(sum, Plus(), scratch));
 }
 
-// What a row's token is drawn from.
+// The elements that a row's token is drawn from.
 struct Choices {
   Row row;
-  uint64_t largest_key;          // 0: nothing can be drawn
-  const int32_t* ids = nullptr;  // of the elements of `row`; nullptr: their indices
+  uint64_t largest_key;          // 0 means that nothing can be drawn
+  const int32_t* ids = nullptr;  // of the elements of `row`; nullptr means their indices
 };
 
 __device__ inline float Penalised(const DrawEdits& edits, int32_t generated, float x) {
@@ -142,9 +143,9 @@ __device__ inline float Penalised(const DrawEdits& edits, int32_t generated, flo
   return y - edits.presence - static_cast<float>(generated) * edits.frequency;
 }
 
-// Edits x[0, n), all but `allowed`. False when a logit overflows upwards.
+// Edits x[0, n), except for `allowed`. Returns false if a logit overflows upwards.
 __device__ bool ApplyEdits(const DrawEdits& edits, float* x, SelectShared& shared) {
-  uint64_t wrong = 0;  // a NaN, as from -inf + inf, is too
+  uint64_t wrong = 0;  // also set for a NaN, as from -inf + inf
   for (int32_t i = ThreadIndex(); i < edits.seen_count; i += kSelectThreads) {
     const SeenToken seen = edits.seen[i];
     const float edited = Penalised(edits, seen.generated, x[seen.token]);
@@ -165,11 +166,11 @@ __device__ bool ApplyEdits(const DrawEdits& edits, float* x, SelectShared& share
   return BlockReduce(wrong, Max(), shared.reduce) == 0;
 }
 
-// scratch: [n]; the choices lie there.
+// Returns the choices after the edits; they point into scratch [n].
 __device__ Choices Edit(const Row& row, const DrawEdits& edits, uint64_t* scratch,
                         SelectShared& shared) {
   float* const edited = reinterpret_cast<float*>(scratch);  // [n]
-  float* const gathered = edited + row.n;                   // [n], what is allowed, in its order
+  float* const gathered = edited + row.n;  // [n], the allowed logits in the order of `allowed`
   for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) edited[i] = row.x[i];
   SyncBlock();
   Choices choices = {{edited, row.n}, 0};
@@ -185,7 +186,7 @@ __device__ Choices Edit(const Row& row, const DrawEdits& edits, uint64_t* scratc
   return choices;
 }
 
-// Of `columns` the choices are some or all. -1: there is none.
+// Returns the chosen token, or -1 if there is none. The choices are some or all of `columns`.
 __device__ int32_t Choose(const Choices& choices, int32_t columns, const SampleParams& params,
                           SampleShared& shared) {
   if (choices.largest_key == 0) return -1;

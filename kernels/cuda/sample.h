@@ -1,12 +1,12 @@
-// Scoring, top-k selection and sampling of rows of logits, all in one kernel, a block per row. What
-// the fields of a draw mean is said in kernels/sampling.h; results agree with it up to the rounding
-// of the weights.
+// Scoring, top-k selection and sampling of rows of logits, all in one kernel with a block per row.
+// kernels/sampling.h defines the fields of a draw; results agree with it up to the rounding of the
+// weights.
 //
 // Nothing is sorted: keys (orderable value, lower index first) are unique, so the k-th largest, the
 // end of the nucleus and the token drawn are each found by descending through the digits of the
 // key. Weights exp((x - max) / temperature) are integers in units of 2^-40, whose sums do not
-// depend on their order; smaller ones are never drawn. A row with edits is drawn from an edited
-// copy, so that what is reported of it is unedited.
+// depend on their order; tokens with smaller weights are never drawn. A row with edits is drawn
+// from an edited copy, so that its reported values are unedited.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kMaxLogits = 1 << 22;  // columns, so that sums of weights fit 63 bits
 
-// Changes to a row's logits before its token is drawn: as LogitEdits in kernels/sampling.h, by the
-// same operations in the same order. Lists on the device, each of distinct tokens in [0, n); those
-// with a count of 0 are not looked at.
+// Changes to a row's logits before its token is drawn: those of LogitEdits in kernels/sampling.h,
+// by the same operations in the same order. The lists are on the device, each of distinct tokens in
+// [0, n); a list with a count of 0 is not read.
 struct DrawEdits {
   const SeenToken* seen;
   const TokenBias* bias;
   const int32_t* banned;
-  const int32_t* allowed;  // ascending; none: all are
+  const int32_t* allowed;  // ascending; a count of 0 allows all
   int32_t seen_count;
   int32_t bias_count;
   int32_t banned_count;
@@ -39,16 +39,16 @@ struct DrawEdits {
 // One sampled row.
 struct SampleRequest {
   SampleParams params;
-  int32_t target;                    // in [0, n): score this token; -1: draw one
-  int32_t num_top;                   // candidates to report, <= n and <= max_top
-  const DrawEdits* edits = nullptr;  // on the device; nullptr: none. A target has none
+  int32_t target;                    // in [0, n) to score this token; -1 to draw one
+  int32_t num_top;                   // number of candidates to report, <= n and <= max_top
+  const DrawEdits* edits = nullptr;  // on the device, nullptr without edits or with a target
 };
 
 struct SampleOutcome {
-  // The target or what was drawn; -1 when the row is not finite: a NaN, a +inf or nothing but -inf,
-  // in the logits or once they are edited.
+  // The target or the token drawn. It is -1 if the row is not finite, in the logits or after the
+  // edits: it holds a NaN, a +inf or nothing but -inf.
   int32_t token;
-  float logprob;  // of the full distribution at temperature 1, before edits; NaN when not finite
+  float logprob;  // of the full distribution at temperature 1, before edits; NaN if not finite
 };
 
 struct SampleArgs {
@@ -56,11 +56,11 @@ struct SampleArgs {
   int32_t n;                      // 1 to kMaxLogits
   const SampleRequest* requests;  // [rows]
   LiveRows rows;
-  int32_t max_top;          // 0: no row has candidates
-  uint64_t* scratch;        // [rows, n]; not looked at where no row has candidates or edits
+  int32_t max_top;          // 0 if no row has candidates
+  uint64_t* scratch;        // [rows, n]; not used if no row has candidates or edits
   SampleOutcome* outcomes;  // [rows]
-  // [rows, max_top], before edits: descending, of equal ones the lower index first. What is beyond
-  // num_top, or of a row whose logits are not finite, stays as it is.
+  // [rows, max_top], before edits, in descending order, equal logits by ascending index. Entries
+  // beyond num_top, and rows whose logits are not finite, stay unchanged.
   int32_t* top_ids;
   float* top_logprobs;
 };

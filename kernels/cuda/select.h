@@ -1,8 +1,8 @@
 // Selection in a row without sorting it, by one block of kSelectThreads threads. Device code only.
 //
 // Elements have unique keys (orderable value, lower index first), so the k-th largest, or the
-// element at which a cumulative weight is passed, is found by descending through the digits of the
-// key with a histogram of each. Weights are integers, whose sums do not depend on the order of
+// element at which a cumulative weight is exceeded, is found by descending through the digits of
+// the key with a histogram of each. Weights are integers, whose sums do not depend on the order of
 // threads.
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kDigitBits = 8, kBins = 1 << kDigitBits;
-inline constexpr int32_t kSelectThreads = kBins;  // one a bin
+inline constexpr int32_t kSelectThreads = kBins;  // one for each bin
 
 struct SelectShared {
   uint64_t weights[kBins];
@@ -33,7 +33,8 @@ struct Row {
   int32_t n;
 };
 
-// Orders as the value, of equal ones the lower index first; NaN is lowest. Unique in a row.
+// Returns a key that orders by value, then by descending index; NaN is lowest. Keys are unique in a
+// row.
 __device__ inline uint64_t KeyOf(float value, int32_t index) {
   uint32_t orderable = 0;
   if (value == value) {
@@ -49,13 +50,13 @@ __device__ inline int32_t IndexOf(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
-// What each element of a row counts, and in which order.
+// The weight of each element of a row, and the order of the elements.
 struct Weighing {
-  float largest;           // of the row
-  float divisor = 0;       // 0: every element counts 1; else its weight at this temperature
-  float least_weight = 0;  // lighter ones count nothing
-  uint64_t least_key = 0;  // nor do those with lower keys
-  bool by_index = false;   // ordered by ascending index, else by descending key
+  float largest;           // the largest value of the row
+  float divisor = 0;       // 0 gives every element weight 1; otherwise this is the temperature
+  float least_weight = 0;  // elements of less weight have weight 0
+  uint64_t least_key = 0;  // elements with lower keys have weight 0
+  bool by_index = false;   // whether the order is by ascending index instead of descending key
 
   __device__ uint64_t WeightOf(float x, uint64_t key) const {
     constexpr float kUnits = 1099511627776.0f;  // 2^40
@@ -64,7 +65,7 @@ struct Weighing {
     const float weight = expf((x - largest) / divisor);
     return weight < least_weight ? 0 : static_cast<uint64_t>(weight * kUnits);
   }
-  // Descending in the order.
+  // Returns the element's rank, which descends in the order.
   __device__ uint64_t RankOf(uint64_t key) const { return by_index ? key & 0xFFFFFFFFu : key; }
   __device__ int32_t FirstShift() const { return (by_index ? 32 : 64) - kDigitBits; }
 };
@@ -78,7 +79,7 @@ __device__ inline uint64_t TotalWeight(const Row& row, const Weighing& weighing,
   return BlockReduce(total, Plus(), shared.reduce);
 }
 
-// Adds up the weights of the elements whose rank begins with `prefix`, by the digit after it.
+// Sums the weights of the elements whose rank begins with `prefix`, by the next digit.
 __device__ inline void FillBins(const Row& row, const Weighing& weighing, int32_t shift,
                                 uint64_t prefix, SelectShared& shared) {
   const int32_t bin = kBins - 1 - ThreadIndex();
@@ -96,8 +97,8 @@ __device__ inline void FillBins(const Row& row, const Weighing& weighing, int32_
   SyncBlock();
 }
 
-// The key of the element at which the weights, added up in order, pass `target`, which is below
-// their total.
+// Returns the key of the element at which the weights, summed in order, exceed `target`. Requires
+// `target` to be below their total.
 __device__ inline uint64_t Find(const Row& row, const Weighing& weighing, uint64_t target,
                                 SelectShared& shared) {
   const int32_t bin = kBins - 1 - ThreadIndex();
@@ -123,16 +124,16 @@ __device__ inline uint64_t Find(const Row& row, const Weighing& weighing, uint64
     if (weighing.WeightOf(row.x[i], key) != 0) shared.found = key;
   }
   SyncBlock();
-  return shared.found;  // the next write follows barriers of the next search
+  return shared.found;  // the next write comes after barriers of the next search
 }
 
-// The k-th largest key, 1 <= k <= n.
+// Returns the k-th largest key. Requires 1 <= k <= n.
 __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& shared) {
   return Find(row, {.largest = 0}, static_cast<uint64_t>(k) - 1, shared);
 }
 
-// Calls write(rank, index) for the largest `count` elements, 1 <= count <= n; each finds its rank
-// among them. keys: [count] of scratch in global memory.
+// Calls write(rank, index) for the largest `count` elements; each element finds its rank among
+// them. Requires 1 <= count <= n. keys: [count] of scratch in global memory.
 template <typename Write>
 __device__ inline void ForLargest(const Row& row, int32_t count, uint64_t* keys,
                                   SelectShared& shared, Write write) {

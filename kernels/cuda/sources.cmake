@@ -1,5 +1,5 @@
-# The CUDA kernels: one list for nvcc and for the emulator (tests/kernels/cuda), so that none is
-# left out of the tests.
+# The CUDA kernels: one list for nvcc and for the emulator (tests/kernels/cuda), so that the tests
+# cover all of them.
 set(SLUICE_CUDA_KERNELS
   activation.cu
   attention.cu

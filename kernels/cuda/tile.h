@@ -1,5 +1,5 @@
-// The multiplication inside a projection's block: [kTileRows, kDepth] by [kDepth, kTileColumns]
-// from shared memory, added to sums that the block's 128 threads hold. Device code only.
+// The multiplication in a projection's block: [kTileRows, kDepth] by [kDepth, kTileColumns] from
+// shared memory, added to sums that the block's 128 threads hold. Device code only.
 #pragma once
 
 #include <cmath>
@@ -23,11 +23,12 @@ struct Stage {
   alignas(kCopyBytes) T weight[kDepth][kWeightStride];
 };
 
-// Warp w has columns [16 w, 16 w + 16). Only sums of rows below `live` are defined.
+// The sums of a tile. Warp w holds columns [16 w, 16 w + 16). Only sums of rows below `live` are
+// defined.
 template <typename T>
 class Sums;
 
-// Lane i has column i % 16 of its warp's and every second row, from i / 16 on.
+// Lane i holds column i % 16 of its warp's columns and every second row, from i / 16 on.
 template <>
 class Sums<float> {
  public:
@@ -43,7 +44,7 @@ class Sums<float> {
     }
   }
 
-  // write(row, column, sum) for each element of this thread.
+  // Calls write(row, column, sum) for each element of this thread.
   template <typename Write>
   __device__ void ForEach(int32_t live, Write write) const {
     SLUICE_UNROLL
@@ -58,7 +59,7 @@ class Sums<float> {
   float sums_[kRowsEach] = {};
 };
 
-// As the fragments of MultiplyAdd: blocks of 16 rows by two of 8 columns.
+// Sums are held as fragments of MultiplyAdd: blocks of 16 rows by two blocks of 8 columns.
 template <>
 class Sums<BFloat16> {
  public:

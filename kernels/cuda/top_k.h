@@ -1,6 +1,6 @@
-// The k largest of each row, in descending order; of equal values the lower index comes first, NaN
-// sorts last. The only guard is 1 <= k <= n: sizes are read on the device, so one capture serves
-// all within its capacity.
+// The k largest values of each row, in descending order; equal values by ascending index, NaN last.
+// The only guard is 1 <= k <= n. Sizes are read on the device, so that one captured graph serves
+// all sizes within its capacity.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct TopKArgs {
   int32_t max_rows;
   int32_t max_k;
   uint64_t* scratch;  // [max_rows, max_k]
-  float* values;      // [rows, k], rows max_k apart, as the next
+  float* values;      // [rows, k], rows max_k apart, like ids
   int32_t* ids;
 };
 
-// The range guard: does what was captured for `args` serve these sizes?
+// Returns whether a graph captured for `args` serves these sizes.
 constexpr bool Accepts(const TopKArgs& args, const TopKSizes& sizes) {
   return sizes.rows >= 0 && sizes.rows <= args.max_rows && sizes.k >= 1 && sizes.k <= args.max_k &&
          sizes.n >= sizes.k && sizes.n <= args.row_stride;

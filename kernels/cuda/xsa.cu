@@ -11,7 +11,7 @@ namespace {
 constexpr int32_t kThreads = 128, kWarps = kThreads / kWarp;
 constexpr int32_t kMaxDim = 256, kEach = kMaxDim / kWarp;
 
-// A head's features, lane i those at i, i + 32, ..; zeros beyond the head.
+// The features of a head: lane i holds those at i, i + 32, ...; zeros beyond the head.
 struct Features {
   float value[kEach];
 };
@@ -34,7 +34,7 @@ __device__ float Dot(const Features& a, const Features& b) {
   return LaneReduce(sum, Plus());
 }
 
-// One warp: all query heads of one row and KV head.
+// Processes all query heads of one row and KV head, by one warp.
 template <typename T>
 __device__ void ExcludeFromGroup(const ExcludeSelfArgs<T>& args, int64_t row, int32_t kv_head) {
   const int32_t dim = args.head_dim, group = args.q_heads / args.kv_heads;

@@ -1,13 +1,13 @@
 // Exclusive self attention (arXiv 2603.09078) of attention's output y [rows, q_heads, head_dim],
-// with v the value of the row's own position and of KV head h / (q_heads / kv_heads):
+// where v is the value of the row's own position and of KV head h / (q_heads / kv_heads):
 //   form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
 //   form kSquared:                          z = y - g (y . v) v / max(|v|^2, eps)
-//   g = gate[h] (already tanh'ed), 1 without gate
-// Diagnostics, of y and independent of the dialect:
+//   g = gate[h] (tanh already applied), 1 without a gate
+// Diagnostics, of y and independent of the form:
 //   cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //
 // Attention (kernels/cuda/attention.h) does this in its epilogue, on y in float. ExcludeSelf is the
-// standalone form, for y that comes from elsewhere: one pass, |v| once per KV head.
+// standalone form, for a y from elsewhere: one pass, with |v| computed once per KV head.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace sluice::kernels::cuda {
 
 struct Xsa {
   XsaForm form = XsaForm::kOff;
-  float eps = 1e-6f;            // >= 1e-18 (a smaller one would meet |v|^2 where fp32 has lost it)
+  float eps = 1e-6f;  // >= 1e-18; a smaller one would be compared with a |v|^2 that fp32 has lost
   const float* gate = nullptr;  // [q_heads] or nullptr
-  float* cos_sim = nullptr;     // [rows, q_heads] or nullptr: not wanted; unused when form is kOff
-  float* proj_frac = nullptr;   // likewise
+  float* cos_sim = nullptr;     // [rows, q_heads] or nullptr; unused if form is kOff
+  float* proj_frac = nullptr;   // like cos_sim
 };
 
 template <typename T>  // float, BFloat16

@@ -1,4 +1,5 @@
-// What the fused and the standalone form of exclusive self attention share. Device code only.
+// The arithmetic that the fused and the standalone form of exclusive self attention share. Device
+// code only.
 #pragma once
 
 #include <cmath>
@@ -8,12 +9,12 @@
 
 namespace sluice::kernels::cuda {
 
-// Of one row and head.
+// The products y . v, v . v and y . y of one row and head.
 struct XsaProducts {
   float yv, vv, yy;
 };
 
-// z = y - XsaFactor * v.
+// Returns the factor f of z = y - f * v.
 __device__ inline float XsaFactor(const Xsa& xsa, const XsaProducts& products, int32_t head) {
   const float gate = xsa.gate != nullptr ? xsa.gate[head] : 1.0f;
   if (xsa.form == XsaForm::kSquared) return gate * products.yv / fmaxf(products.vv, xsa.eps);
@@ -21,7 +22,7 @@ __device__ inline float XsaFactor(const Xsa& xsa, const XsaProducts& products, i
   return gate * (products.yv / norm) / norm;
 }
 
-// `place`: row * q_heads + head.
+// Writes the diagnostics at `place` = row * q_heads + head.
 __device__ inline void WriteDiagnostics(const Xsa& xsa, const XsaProducts& products,
                                         int64_t place) {
   constexpr float kEps = 1e-6f;

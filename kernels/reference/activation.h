@@ -10,13 +10,13 @@ namespace sluice::kernels::reference {
 
 double Activate(Activation activation, double x);
 
-// silu(gate) * up. Same sizes.
+// Returns silu(gate) * up, elementwise. The sizes are equal.
 std::vector<double> SwiGlu(std::span<const double> gate, std::span<const double> up);
 
-// log(sum(exp(x))) of one row; -inf where all are.
+// Returns log(sum(exp(x))) of one row; -inf if all elements are -inf.
 double LogSumExp(std::span<const double> x);
 
-// x - LogSumExp(x), of one row.
+// Returns x - LogSumExp(x) for one row.
 std::vector<double> LogSoftmax(std::span<const double> x);
 
 }  // namespace sluice::kernels::reference

@@ -12,7 +12,7 @@ double Dot(std::span<const double> a, std::span<const double> b) {
   return sum;
 }
 
-// Head `head` of row `row` of a [rows, heads, head_dim] tensor.
+// Returns head `head` of row `row` of a [rows, heads, head_dim] tensor.
 std::span<const double> Head(std::span<const double> x, int64_t heads, int64_t head_dim,
                              int64_t row, int64_t head) {
   return x.subspan((row * heads + head) * head_dim, head_dim);

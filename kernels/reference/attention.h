@@ -1,5 +1,5 @@
-// Attention of one sequence and exclusive self attention, in double. Formulas in
-// kernels/cpu/attention.h.
+// Attention of one sequence and exclusive self attention, in double. kernels/cpu/attention.h has
+// the formulas.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ struct AttentionShape {
   int64_t head_dim;
 };
 
-// The rows of q are at positions first_position, first_position + 1, ..; k and v hold all positions
-// from 0 on.
+// Returns the attention output, in the shape of q. The rows of q are at positions first_position,
+// first_position + 1, ...; k and v hold all positions from 0 on.
 //   q: [rows, q_heads, head_dim]   k, v: [context, kv_heads, head_dim]
-// Causal rows see the keys up to their own position, others see all. Returns the shape of q.
+// A causal row sees the keys up to its own position, other rows see all keys.
 std::vector<double> Attention(const AttentionShape& shape, std::span<const double> q,
                               std::span<const double> k, std::span<const double> v,
                               int64_t first_position, bool causal, double scale);
@@ -27,7 +27,7 @@ std::vector<double> Attention(const AttentionShape& shape, std::span<const doubl
 struct Xsa {
   XsaForm form;
   double eps;
-  std::span<const double> gate;  // [q_heads], already tanh'ed; empty: ones
+  std::span<const double> gate;  // [q_heads], tanh already applied; empty means ones
 };
 
 struct XsaResult {
@@ -36,8 +36,9 @@ struct XsaResult {
   std::vector<double> proj_frac;  // [rows, q_heads]
 };
 
-// y: [rows, q_heads, head_dim]; v: [rows, kv_heads, head_dim], the values of the rows themselves.
-// With kOff `out` is y and the diagnostics are those that the other forms give.
+// Removes from y the projection onto each row's own value.
+//   y: [rows, q_heads, head_dim]; v: [rows, kv_heads, head_dim], the values of the rows themselves
+// With kOff `out` is y, and the diagnostics are the same as with the other forms.
 XsaResult ExcludeSelf(const AttentionShape& shape, const Xsa& xsa, std::span<const double> y,
                       std::span<const double> v);
 

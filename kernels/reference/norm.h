@@ -7,13 +7,13 @@
 
 namespace sluice::kernels::reference {
 
-// x / sqrt(mean(x^2) + eps) * weight, of each row.
-//   x: [rows, dim]; weight: [dim], or empty for ones. Returns [rows, dim].
+// Returns x / sqrt(mean(x^2) + eps) * weight for each row, [rows, dim].
+//   x: [rows, dim]; weight: [dim], or empty for ones
 std::vector<double> RmsNorm(std::span<const double> x, std::span<const double> weight, double eps,
                             int64_t dim);
 
-// (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, of each row; bias: [dim], or empty for
-// zeros.
+// Returns (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias for each row; bias: [dim], or
+// empty for zeros.
 std::vector<double> LayerNorm(std::span<const double> x, std::span<const double> weight,
                               std::span<const double> bias, double eps, int64_t dim);
 

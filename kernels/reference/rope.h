@@ -8,7 +8,7 @@
 
 namespace sluice::kernels::reference {
 
-// Frequency scaling of Llama 3.1.
+// The frequency scaling of Llama 3.1.
 struct Llama3Scaling {
   double factor;
   double low_freq_factor;
@@ -16,14 +16,15 @@ struct Llama3Scaling {
   double original_max_positions;
 };
 
-// [rotary_dim / 2]: theta^(-2i / rotary_dim); with scaling as `_compute_llama3_parameters` of
-// Hugging Face transformers: wavelengths beyond original / low are divided by the factor, those
-// below original / high are kept, between them a linear blend.
+// Returns theta^(-2i / rotary_dim), [rotary_dim / 2]. With scaling, as in
+// `_compute_llama3_parameters` of Hugging Face transformers, frequencies whose wavelength is above
+// original / low are divided by the factor, those below original / high are kept, and those between
+// are a linear blend.
 std::vector<double> InverseFrequencies(int64_t rotary_dim, double theta,
                                        const std::optional<Llama3Scaling>& scaling);
 
-// Rotates one head [head_dim] at `position`; pairs are (i, i + n) for n =
-// inverse_frequencies.size(). Features from 2n on stay as they are.
+// Rotates one head [head_dim] at `position`. The pairs are (i, i + n) for n =
+// inverse_frequencies.size(); features from 2n on stay unchanged.
 void Rotate(std::span<double> head, std::span<const double> inverse_frequencies, int64_t position);
 
 }  // namespace sluice::kernels::reference

@@ -1,5 +1,5 @@
-// Top-k, edits and sampling of one row of logits, in double. Of those that are drawn from, one is
-// finite and the others are finite or -inf.
+// Top-k, edits and sampling of one row of logits, in double. A row to sample from has at least one
+// finite logit; the others are finite or -inf.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,25 @@
 
 namespace sluice::kernels::reference {
 
-// Indices of the k largest in descending order, of equal ones the lower index first, NaN last.
+// Returns the indices of the k largest values in descending order; equal values by ascending index,
+// NaN last.
 std::vector<int32_t> TopK(std::span<const double> x, int64_t k);
 
-// The logits that a token is drawn from.
+// Returns the edited logits, from which the token is drawn.
 std::vector<double> Edit(std::span<const double> logits, const LogitEdits& edits);
 
-// What the filters of `params` leave.
+// The tokens that the filters of `params` keep.
 struct Distribution {
-  std::vector<int32_t> ids;     // in the order in which a draw inverts them
-  std::vector<double> weights;  // positive or zero, not normalised
+  std::vector<int32_t> ids;     // in the order in which a draw inverts the distribution
+  std::vector<double> weights;  // >= 0, not normalised
 };
 // Requires temperature > 0.
 Distribution Filter(std::span<const double> logits, const SampleParams& params);
 
-// The uniform number in [0, 1) of a draw.
+// Returns the uniform random number in [0, 1) of the draw.
 double Uniform(const SampleParams& params);
 
-// The token that `params` draw; greedy at temperature 0.
+// Returns the token drawn with `params`; the most likely one at temperature 0.
 int32_t Sample(std::span<const double> logits, const SampleParams& params);
 
 }  // namespace sluice::kernels::reference

@@ -7,8 +7,8 @@
 #include "kernels/simt/machine.h"
 #include "kernels/simt/simt.h"
 
-// Calls that the compiler puts beside every load and store of device code (-fsanitize=thread); host
-// code compiled so passes through.
+// The functions that the compiler calls beside every load and store of device code
+// (-fsanitize=thread). Host code compiled with the option calls them too and is ignored.
 namespace {
 void Touch(uintptr_t address, size_t bytes, sluice::simt::Access access) {
   sluice::simt::Machine* machine = sluice::simt::Machine::Current();
@@ -77,7 +77,7 @@ float BFloat16At(const uint32_t* words, int word, int half) {
   return std::bit_cast<float>(half == 0 ? words[word] << 16 : words[word] & 0xFFFF0000u);
 }
 
-// Sums in fp32 with k ascending. The order within a GPU's instruction is its own affair.
+// Sums in fp32 with k ascending. The order within a GPU's instruction is not specified.
 void MultiplyAddLanes(const void* const in[32], void* const out[32]) {
   float a[16][16], b[16][8];
   for (int lane = 0; lane < 32; ++lane) {

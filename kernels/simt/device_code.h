@@ -1,4 +1,4 @@
-// kernels/simt/simt.h in the emulator; included by it.
+// The implementation of kernels/simt/simt.h in the emulator; included by it.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace sluice::simt {
 
-// The machine's functions, for device code (kernels/simt/machine.h).
+// The machine's functions for device code (kernels/simt/machine.h).
 int32_t ThreadIndex();
 int32_t BlockThreads();
 int32_t BlockIndex();
 int32_t GridBlocks();
 void Barrier(const kernels::cuda::CallSite& site);
 void WarpBarrier(const kernels::cuda::CallSite& site);
-// Every lane gives `bits` and gets those of lane `from`; a `from` outside of the warp is a fault.
+// Every lane passes `bits` and receives those of lane `from`. A `from` outside the warp is a fault.
 uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& site);
 uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
 std::byte* Shared(size_t bytes);
@@ -35,7 +35,7 @@ template <typename Argument>
 Kernel KernelOf(const char* name, void (*function)(Argument)) {
   const Kernel kernel = {
       name, reinterpret_cast<const void*>(function),
-      // The argument lies in the launch's record, which device code may not touch otherwise.
+      // The argument is in the launch's record, which device code may not access otherwise.
       [] __attribute__((no_sanitize("thread"))) (
           const void* code, const void* argument){reinterpret_cast<void (*)(Argument)>(
           const_cast<void*>(code))(*static_cast<const Argument*>(argument));

@@ -9,10 +9,10 @@
 #error "fibers know the registers of x86-64 only"
 #endif
 
-// Saves the registers that a callee must keep, leaves the stack pointer in *from and goes on with
-// the stack `to`.
+// Saves the callee-saved registers, stores the stack pointer in *from and continues on the stack
+// `to`.
 extern "C" void SluiceSwitchStack(void** from, void* to);
-// First return address of a fresh stack: calls rbx(r12).
+// The first return address of a fresh stack; calls rbx(r12).
 extern "C" void SluiceFiberStart();
 asm(R"(
   .text
@@ -63,8 +63,8 @@ void Fiber::ForgetFrames() {
 
 void Fiber::Start(void (*entry)(void*), void* argument) {
   ForgetFrames();
-  // As SluiceSwitchStack leaves a stack: six registers (r15 to rbp), then the return address, after
-  // which the stack pointer is a multiple of 16, as at a call.
+  // The stack looks as SluiceSwitchStack leaves it: six registers (r15 to rbp), then the return
+  // address, after which the stack pointer is a multiple of 16, as at a call.
   auto* top = reinterpret_cast<uint64_t*>(base_ + kStackBytes) - 2;
   *--top = reinterpret_cast<uint64_t>(&SluiceFiberStart);
   *--top = 0;                                     // rbp

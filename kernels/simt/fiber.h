@@ -1,4 +1,4 @@
-// Threads that take turns by their own choice: what the emulator runs a block's threads on.
+// Cooperative threads, on which the emulator runs the threads of a block.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,10 @@
 
 namespace sluice::simt {
 
-// A stack with a function on it. The function runs while Resume is on the caller's stack; Suspend,
-// called on the fiber, returns to there. A fiber may be left suspended for ever and started anew:
-// its frames are then dropped without destructors, which device code does not have.
+// A stack with a function running on it. The function runs during Resume, which is called on
+// another stack; Suspend, called on the fiber, returns there. A fiber may stay suspended forever or
+// be started again: its frames are then dropped without running destructors, which device code does
+// not have.
 class Fiber {
  public:
   Fiber();
@@ -16,7 +17,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Makes the next Resume call entry(argument). `entry` must not return: it suspends at its end.
+  // Makes the next Resume call entry(argument). `entry` must not return; it suspends at its end.
   void Start(void (*entry)(void*), void* argument);
   void Resume();
   void Suspend();
@@ -26,7 +27,7 @@ class Fiber {
  private:
   static constexpr size_t kStackBytes = 64 << 10, kGuardBytes = 4096;
 
-  // Dropped frames leave the address sanitizer's marks behind.
+  // Clears the address sanitizer's marks that dropped frames leave behind.
   void ForgetFrames();
 
   uintptr_t base_;  // lowest address of the stack; a guard page lies below

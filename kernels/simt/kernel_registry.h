@@ -1,4 +1,4 @@
-// All kernels that were linked in, and which of them the emulator has run.
+// A registry of all kernels linked into the program and of those that the emulator has run.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace sluice::simt {
 
-// `type` tells instances of one template apart in reports.
+// `type` distinguishes the instances of a template in reports.
 void RegisterKernel(const kernels::cuda::Kernel& kernel, const char* type);
 void NoteLaunched(const kernels::cuda::Kernel& kernel);
 
-// Kernels that no launch of this process has run, by name.
+// Returns the names of the kernels that no launch of this process has run.
 std::vector<std::string> NeverLaunched();
 
 }  // namespace sluice::simt

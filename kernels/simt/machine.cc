@@ -17,7 +17,7 @@ constexpr int32_t kCopyBytes = 16;
 
 thread_local Machine* current_machine = nullptr;
 
-// The emulator's own code is no device code, though a fiber runs it.
+// Marks the emulator's own code, which is not device code although a fiber runs it.
 class OutsideDeviceCode {
  public:
   OutsideDeviceCode() : machine_(current_machine) { current_machine = nullptr; }
@@ -36,12 +36,12 @@ struct Machine::Thread {
     const std::byte* from;
     int32_t bytes;
     int64_t group;
-    std::byte seen[kCopyBytes];  // the source when the copy was asked for
+    std::byte seen[kCopyBytes];  // the source at the time of the request
   };
 
   Fiber fiber;
   State state;
-  const char* file;  // where it waits
+  const char* file;  // of the call that it waits in
   int line;
   WarpFunction function;
   const void* in;
@@ -115,14 +115,15 @@ void Machine::EntryPoint(void* argument) {
   const LaunchRecord& launch = *machine->launch_;
   current_machine = machine;
   launch.kernel.run_thread(launch.kernel.function, launch.argument.get());
-  current_machine = nullptr;  // what follows is not its code
+  current_machine = nullptr;  // the following code is not device code
   Thread& thread = *machine->threads_[machine->current_];
   if (!thread.copies.empty()) machine->Fail("ends before its asynchronous copies have arrived");
   thread.state = Thread::State::kDone;
   machine->Park();
 }
 
-// The scheduler does not resume a fiber that is done or has failed.
+// Suspends the current fiber for good: the scheduler does not resume a fiber that is done or has
+// failed.
 void Machine::Park() {
   current_machine = nullptr;
   threads_[current_]->fiber.Suspend();
@@ -148,7 +149,7 @@ void Machine::AfterResume(int32_t t) {
   }
 }
 
-// All lanes of the warp have come to a collective.
+// Runs a collective after all lanes of the warp have reached it.
 void Machine::Gather(int32_t warp) {
   const void* in[kWarp];
   void* out[kWarp];
@@ -168,7 +169,7 @@ void Machine::Gather(int32_t warp) {
   Wake(warp * kWarp, kWarp);
 }
 
-// All threads of the block have come to a barrier.
+// Releases a barrier after all threads of the block have reached it.
 void Machine::ReleaseBlock() {
   for (int32_t t = 0; t < shape().threads; ++t) {
     if (!threads_[t]->WaitsWith(*threads_[0])) return ReportStuck();
@@ -185,7 +186,7 @@ void Machine::Wake(int32_t first, int32_t count) {
   }
 }
 
-// Some threads wait for ever, unless all are done.
+// Reports a fault if some threads wait forever, which is the case unless all are done.
 void Machine::ReportStuck() {
   const auto waits = [this](int32_t t) { return threads_[t]->state != Thread::State::kDone; };
   int32_t stuck = 0;

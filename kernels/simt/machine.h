@@ -1,5 +1,5 @@
-// Runs launches of device code on the CPU, one block after another, each block's threads as fibers
-// in a random order that a seed gives.
+// An emulator that runs launches of device code on the CPU, one block after another, each block's
+// threads as fibers in a random order that a seed determines.
 //
 // A fault ends the launch where it happens, before it does harm: an access that Memory rejects, a
 // barrier or collective that some threads do not reach or reach elsewhere, a bad asynchronous copy.
@@ -25,7 +25,8 @@ struct LaunchRecord {
   std::unique_ptr<std::byte[]> argument;
 };
 
-// What a collective computes, once all lanes have come: from the 32 lanes' inputs their outputs.
+// The computation of a collective, run once all lanes have reached it: the outputs of the 32 lanes
+// from their inputs.
 using WarpFunction = void (*)(const void* const in[32], void* const out[32]);
 
 class Machine {
@@ -33,21 +34,22 @@ class Machine {
   Machine(Memory& memory, uint64_t seed);
   ~Machine();
 
-  // Empty, or the first fault: kernel, block, thread and what it did.
+  // Runs a launch. Returns an empty string, or the first fault: kernel, block, thread and what it
+  // did.
   std::string Run(const LaunchRecord& launch);
 
-  // The machine whose device code the calling thread is in; null outside of device code, and inside
-  // the functions below.
+  // Returns the machine whose device code the calling thread runs; null outside device code and
+  // inside the functions below.
   static Machine* Current();
 
-  // Called by device code. None returns after a fault.
+  // Functions that device code calls. None returns after a fault.
   [[noreturn]] void Fail(const std::string& what);
   int32_t thread() const { return current_; }
   int32_t block() const { return block_; }
   const kernels::cuda::LaunchShape& shape() const { return launch_->shape; }
   void Touch(uintptr_t address, size_t bytes, Access access);
   void Barrier(const char* file, int line);
-  // `function` null: a barrier of the warp.
+  // A null `function` makes this a barrier of the warp.
   void Collective(WarpFunction function, const void* in, void* out, const char* file, int line);
   std::byte* Shared(size_t bytes);
   void CopyAsync(void* shared, const void* global, int32_t bytes);
@@ -76,11 +78,11 @@ class Machine {
 
   std::byte* shared_ = nullptr;  // a buffer of memory_, kept from launch to launch
 
-  // The launch under way.
+  // The current launch.
   const LaunchRecord* launch_ = nullptr;
   std::string fault_;
 
-  // The block under way.
+  // The current block.
   int32_t block_ = 0;
   int32_t current_ = 0;  // thread
   std::vector<int32_t> runnable_;

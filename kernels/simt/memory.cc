@@ -10,7 +10,8 @@ namespace {
 
 bool SameWarp(const Actor& a, const Actor& b) { return a.thread / 32 == b.thread / 32; }
 
-// Whether what `a` did is known to have happened before what `b` does (or never to meet it).
+// Returns whether the accesses of `a` are known to have happened before those of `b`, or cannot
+// conflict with them.
 bool Ordered(const Actor& a, const Actor& b) {
   if (a.launch != b.launch) return true;
   if (a.block != b.block) return false;
@@ -134,7 +135,7 @@ void Memory::Arrive(uintptr_t address, size_t bytes, const Actor& actor) {
 
 bool Memory::NoteGranule(Granule& granule, Access access, const Actor& actor) {
   if (access == Access::kRead) {
-    // Had anybody written since this very read was noted, that would have been the fault.
+    // A write since this reader was noted would have been reported as a fault.
     if (granule.reader == actor && granule.state == State::kWritten) return true;
     if (!MayRead(granule, access, actor)) return false;
     NoteReader(granule, actor);
@@ -177,7 +178,7 @@ std::string Memory::Explain(const Granule& granule, Access access, const Actor& 
               granule.readers == Readers::kThread ? "read" : "and others read");
 }
 
-// Keeps the last reader, and how far apart those are that no barrier orders before it.
+// Notes the last reader, and how widely the readers that no barrier orders before it are spread.
 void Memory::NoteReader(Granule& granule, const Actor& actor) {
   const Actor before = granule.reader;
   granule.reader = actor;

@@ -1,6 +1,6 @@
-// The emulated device's memory: buffers with gaps between them, and of every two bytes who touched
-// them last. Nothing is reachable by a pointer that went astray, and unordered accesses are found
-// whatever the order in which the threads really ran.
+// The emulated device's memory: buffers with gaps between them, and a record of who accessed every
+// two bytes last. A stray pointer reaches no buffer, and unordered accesses are found whatever the
+// order in which the threads really ran.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace sluice::simt {
 
-// A thread between two of its barriers. Launches count from 1; launch 0 is nobody.
+// A thread between two of its barriers. Launches count from 1; launch 0 stands for no thread.
 struct Actor {
   uint32_t launch = 0;
   uint32_t block = 0;
@@ -32,34 +32,34 @@ enum class Access {
 
 class Memory {
  public:
-  // 256-byte aligned, poisoned. Never null.
+  // Returns a buffer that is 256-byte aligned and poisoned. Never returns null.
   void* Allocate(size_t bytes);
-  // Checks that `buffer` is the beginning of a live buffer.
-  // Its bytes.
+  // Frees a buffer and returns its size in bytes. `buffer` must be the beginning of a live buffer
+  // (CHECK).
   size_t Free(void* buffer);
-  // Free and Allocate, in the same place if there is room; `buffer` may be null.
+  // Frees `buffer`, which may be null, and allocates `bytes`, in the same place if there is room.
   void* Recycle(void* buffer, size_t bytes);
 
-  // Makes the bytes NaN (as float, bfloat16 and double), -1 (as integer) and unwritten: reading
-  // them is a fault until somebody writes them. Also forgets who touched them.
+  // Sets the bytes to NaN (as float, bfloat16 and double) or -1 (as integer) and marks them
+  // unwritten: reading them is a fault until they are written. Also forgets who accessed them.
   void Poison(void* begin, size_t bytes);
 
-  // What the host did between launches: the bytes count as written, by nobody.
-  // Empty, or what is wrong with the range.
+  // Records an access by the host between launches: bytes written count as written by no thread.
+  // Returns an empty string, or the error in the range.
   std::string HostAccess(const void* begin, size_t bytes, Access access);
 
-  // Notes that `actor` touches [address, address + bytes). Empty, or what is wrong with that, to be
-  // read after "thread .. ": out of bounds, unwritten, still being copied to, or unordered with an
-  // access of another thread.
+  // Notes that `actor` accesses [address, address + bytes). Returns an empty string or an error
+  // text to follow "thread .. ": out of bounds, unwritten, still being copied to, or unordered with
+  // an access of another thread.
   std::string Note(uintptr_t address, size_t bytes, Access access, const Actor& actor);
-  // The asynchronous copy to these bytes, noted before, has arrived as a write of `actor`.
+  // Turns the asynchronous copy to these bytes, which was noted before, into a write of `actor`.
   void Arrive(uintptr_t address, size_t bytes, const Actor& actor);
 
   size_t live_bytes() const { return live_bytes_; }
 
  private:
-  // From whom on reads of one granule are unordered: one thread, several of a warp, of a block, of
-  // several blocks.
+  // How widely the unordered readers of one granule are spread: one thread, several threads of a
+  // warp, of a block, or several blocks.
   enum class Readers : uint8_t { kThread, kWarp, kBlock, kGrid };
   enum class State : uint8_t { kUnwritten, kWritten, kCopying };
 
@@ -67,18 +67,18 @@ class Memory {
     Actor writer, reader;
     Readers readers = Readers::kThread;
     State state = State::kUnwritten;
-    bool atomic = false;      // the last write was
-    uint32_t generation = 0;  // of the buffer when all this was true
+    bool atomic = false;      // whether the last write was atomic
+    uint32_t generation = 0;  // generation of the buffer for which all this holds
   };
   static constexpr size_t kGranuleBytes = 2, kGapBytes = 256;
 
   struct Buffer {
     uintptr_t begin;
     size_t bytes;
-    size_t room;  // that the storage has for bytes
+    size_t room;  // capacity of the storage in bytes
     std::unique_ptr<std::byte[]> storage;
     std::vector<Granule> granules;
-    uint32_t generation = 0;  // poisonings of the whole
+    uint32_t generation = 0;  // number of times the whole buffer was poisoned
 
     Granule& At(size_t i) { return granules[i].generation == generation ? granules[i] : Reset(i); }
     Granule& Reset(size_t i) {
@@ -94,7 +94,7 @@ class Memory {
 
   Buffer* Find(uintptr_t address, size_t bytes);
   std::string Misplaced(uintptr_t address, size_t bytes) const;
-  // Whether the access is in order; if not, nothing is noted.
+  // Notes the access and returns true if it is valid; otherwise notes nothing and returns false.
   static bool NoteGranule(Granule& granule, Access access, const Actor& actor);
   static bool MayRead(const Granule& granule, Access access, const Actor& actor);
   static bool MayWrite(const Granule& granule, Access access, const Actor& actor);
@@ -103,7 +103,7 @@ class Memory {
   static bool RacesWithReaders(const Granule& granule, const Actor& actor);
 
   std::map<uintptr_t, Buffer> buffers_;
-  Buffer* last_ = nullptr;  // most accesses fall where the one before did
+  Buffer* last_ = nullptr;  // most accesses are to the same buffer as the previous one
   size_t live_bytes_ = 0;
 };
 

@@ -1,12 +1,12 @@
-// The vocabulary of device code, and all of it: a .cu file of this folder uses nothing else of
-// CUDA. So the same source runs on a GPU, compiled by nvcc, and in the emulator of kernels/simt,
-// compiled by the host's compiler, which checks every access and every barrier.
+// The complete vocabulary of device code: a .cu file of kernels/cuda uses nothing else of CUDA. So
+// the same source runs on a GPU, compiled by nvcc, and in the emulator of this folder, compiled by
+// the host's compiler, which checks every access and every barrier.
 //
 //   __global__ void AddKernel(AddArgs args) {...}
 //   const Kernel kAdd = KernelOf("Add", &AddKernel);
 //
 // All warp functions are collective: the 32 lanes of a warp call them together. There are no
-// atomics on floating-point numbers, for their result would depend on the order of threads.
+// atomics on floating-point numbers, because their result would depend on the order of threads.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@
 #define __launch_bounds__(threads)
 #define SLUICE_UNROLL
 #else
-#define SLUICE_UNROLL _Pragma("unroll")  // of a loop whose array indices must be registers
+#define SLUICE_UNROLL _Pragma("unroll")  // for loops whose array indices must be registers
 #endif
 
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kWarp = 32;
 
-// Where a barrier or a collective was called from. The emulator tells it; on a GPU it is empty.
+// The place from which a barrier or a collective was called. The emulator reports it; on a GPU it
+// is empty.
 struct CallSite {
 #ifdef SLUICE_SIMT
   const char* file;
@@ -39,11 +40,11 @@ struct CallSite {
 #endif
 };
 
-// The kernel `function`, called `name` in reports.
+// Returns the kernel `function`, called `name` in reports.
 template <typename Argument>
 Kernel KernelOf(const char* name, void (*function)(Argument));
 
-// Place of the calling thread.
+// The place of the calling thread.
 __device__ int32_t ThreadIndex();  // in its block
 __device__ int32_t BlockThreads();
 __device__ int32_t BlockIndex();  // in the grid
@@ -51,13 +52,13 @@ __device__ int32_t GridBlocks();
 __device__ inline int32_t Lane() { return ThreadIndex() % kWarp; }
 __device__ inline int32_t Warp() { return ThreadIndex() / kWarp; }
 
-// Barriers, for the whole block and for the whole warp; what was written to memory before is seen
-// after.
+// Barriers for the whole block and for the whole warp. Memory writes before the barrier are visible
+// after it.
 __device__ void SyncBlock(CallSite site = CallSite::Here());
 __device__ void SyncWarp(CallSite site = CallSite::Here());
 
-// The value of lane `lane`, of lane Lane() ^ mask, of lane Lane() - delta (own value below delta).
-// T has 4 or 8 bytes. No barrier for memory.
+// Return the value of lane `lane`, of lane Lane() ^ mask, and of lane Lane() - delta (the own value
+// for lanes below delta). T has 4 or 8 bytes. They are no barriers for memory.
 template <typename T>
 __device__ T Shuffle(T value, int32_t lane, CallSite site = CallSite::Here());
 template <typename T>
@@ -65,30 +66,32 @@ __device__ T ShuffleXor(T value, int32_t mask, CallSite site = CallSite::Here())
 template <typename T>
 __device__ T ShuffleUp(T value, int32_t delta, CallSite site = CallSite::Here());
 
-// Bit i is lane i's `predicate`.
+// Returns a mask whose bit i is lane i's `predicate`.
 __device__ uint32_t Ballot(bool predicate, CallSite site = CallSite::Here());
 
-// The launch's shared memory as a T, 16-byte aligned; sizeof(T) <= LaunchShape::shared_bytes.
+// Returns the launch's shared memory as a T, 16-byte aligned. Requires sizeof(T) <=
+// LaunchShape::shared_bytes.
 template <typename T>
 __device__ T& SharedMemory();
 
-// *address += value, in memory of either kind; returns what was there.
+// Adds value to *address, in shared or global memory, and returns the previous value.
 __device__ int32_t AtomicAdd(int32_t* address, int32_t value);
 __device__ uint64_t AtomicAdd(uint64_t* address, uint64_t value);
 
-// Asynchronous copies of 16 bytes from global to shared memory, both 16-byte aligned: the first
-// `bytes` (0 to 16) are copied, the others become zero. Nothing has arrived, and the source must
-// not change, before the calling thread has waited; other threads see it after a barrier on top.
+// Copies 16 bytes asynchronously from global to shared memory, both 16-byte aligned: the first
+// `bytes` (0 to 16) are copied, the others become zero. The data has arrived only after the calling
+// thread has waited, and the source must not change before; other threads see the data after an
+// additional barrier.
 __device__ void CopyAsync(void* shared, const void* global, int32_t bytes);
 // Ends the calling thread's current group of copies, which may be empty.
 __device__ void CommitCopies();
-// Waits until all but the `kPending` last groups of the calling thread have arrived.
+// Waits until all but the last `kPending` groups of the calling thread have arrived.
 template <int kPending>
 __device__ void WaitCopies();
 
-// d += a b for a [16, 16] and b [16, 8] in bfloat16, d [16, 8] in float, spread over a warp as
-// mma.m16n8k16 has it. With g = Lane() / 4 and t = Lane() % 4, pairs of bfloat16 in a word, the
-// lower index in the lower half:
+// Computes d += a b for a [16, 16] and b [16, 8] in bfloat16, d [16, 8] in float, distributed over
+// a warp like mma.m16n8k16. With g = Lane() / 4 and t = Lane() % 4, and with pairs of bfloat16 in a
+// word, the lower index in the lower half:
 //   a[0]: row g,     columns 2t, 2t+1      b[0]: rows 2t, 2t+1, column g
 //   a[1]: row g + 8, columns 2t, 2t+1      b[1]: rows 2t+8, 2t+9, column g
 //   a[2]: row g,     columns 2t+8, 2t+9    d[0], d[1]: row g,     columns 2t, 2t+1

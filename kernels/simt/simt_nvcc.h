@@ -1,4 +1,4 @@
-// kernels/simt/simt.h on a GPU; included by it.
+// The implementation of kernels/simt/simt.h on a GPU; included by it.
 #pragma once
 
 namespace sluice::kernels::cuda {

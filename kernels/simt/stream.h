@@ -1,5 +1,5 @@
-// Where kernels are launched. A stream belongs to a CUDA device or to the emulator of kernels/simt;
-// engine/cuda/device.h has the rest of a device.
+// The stream on which kernels are launched. A stream belongs to a CUDA device or to the emulator of
+// this folder; engine/cuda/device.h has the rest of a device.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace sluice::kernels::cuda {
 // A __global__ function of one argument. Made by KernelOf (kernels/simt/simt.h).
 struct Kernel {
   const char* name;
-  const void* function;  // what the CUDA runtime launches
+  const void* function;  // the function that the CUDA runtime launches
   // Runs `function` as the current thread of the emulator; null on CUDA.
   void (*run_thread)(const void* function, const void* argument) = nullptr;
 };
@@ -22,18 +22,19 @@ struct LaunchShape {
   int32_t shared_bytes = 0;  // per block
 };
 
-// Runs what it is given in order. Launch copies the argument, so a captured launch repeats with the
-// values of its capture: whatever varies from step to step must lie on the device.
+// Runs launches in order. Launch copies the argument, so that a captured launch repeats with the
+// values of its capture: data that varies from step to step must be on the device.
 //
-// The first failure is kept, later launches do nothing, and the stream's owner learns of it from
-// the next call that returns a status.
+// The first failure is kept and later launches do nothing; the stream's owner receives the failure
+// from the next call that returns a status.
 class Stream {
  public:
   virtual ~Stream() = default;
 
   virtual void Launch(const Kernel& kernel, const LaunchShape& shape, const void* argument,
                       size_t argument_bytes) = 0;
-  // Multiprocessors of the device: what a persistent grid is sized by.
+  // Returns the number of multiprocessors of the device, which determines the size of a persistent
+  // grid.
   virtual int32_t processors() const = 0;
 };
 
@@ -44,7 +45,8 @@ void Launch(Stream& stream, const Kernel& kernel, const LaunchShape& shape,
   stream.Launch(kernel, shape, &argument, sizeof(argument));
 }
 
-// Blocks of a kernel that loops over up to `items`: enough to fill the device, none in vain.
+// Returns the number of blocks for a kernel that loops over up to `items`: enough to fill the
+// device, and no more than there are items.
 inline int32_t PersistentBlocks(const Stream& stream, int64_t items, int32_t per_processor) {
   const int64_t resident = int64_t{stream.processors()} * per_processor;
   const int64_t blocks = items < resident ? items : resident;

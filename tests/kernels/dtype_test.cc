@@ -12,7 +12,7 @@ namespace {
 
 float Widen(uint16_t bits, DType dtype) { return LoadAsFloat(&bits, dtype, 0); }
 
-// Value of a finite binary16 from its fields (IEEE 754).
+// Returns the value of a finite binary16 from its fields (IEEE 754).
 double HalfValue(uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   const double magnitude =
@@ -55,7 +55,7 @@ TEST(DTypeTest, ConvertsRunsFromUnalignedData) {
   EXPECT_EQ(std::vector<float>(out, out + 2), (std::vector<float>{-2.5f, 3.5f}));
 }
 
-TEST(DTypeTest, NothingToConvert) {
+TEST(DTypeTest, ConvertingNoElementsDoesNothing) {
   float out = 7;
   ConvertToFloat(nullptr, DType::kF32, 0, 0, &out);
   EXPECT_EQ(out, 7);

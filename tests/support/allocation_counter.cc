@@ -13,7 +13,7 @@ std::atomic<int64_t> allocations_of_all = 0;
 void* Allocate(size_t bytes, size_t alignment) {
   ++allocations;
   allocations_of_all.fetch_add(1, std::memory_order_relaxed);
-  // aligned_alloc wants a multiple of the alignment.
+  // aligned_alloc requires a multiple of the alignment.
   void* const memory =
       std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (memory == nullptr) throw std::bad_alloc();
@@ -30,7 +30,7 @@ void* operator new(size_t bytes, std::align_val_t alignment) {
 void* operator new[](size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<size_t>(alignment));
 }
-// Such as std::stable_sort's.
+// Used by std::stable_sort, for example.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   return Allocate(bytes, alignof(std::max_align_t));
 }

@@ -5,8 +5,9 @@
 
 namespace sluice {
 
-// Of this thread, since it began.
+// Returns the number of calls of this thread since it began.
 int64_t Allocations();
+// Returns the number of calls of all threads.
 int64_t AllocationsOfAllThreads();
 
 }  // namespace sluice

@@ -71,7 +71,7 @@ json Positions(const ModelConfig& config) {
   return positions;
 }
 
-// What only the Sluice architectures say.
+// Adds the fields that only the Sluice architectures have.
 void AddExplicit(const ModelConfig& config, json& extensions) {
   const char* const orders[] = {"pre", "post", "query"};
   const char* const activations[] = {"silu", "gelu", "gelu_tanh", "relu", "squared_relu"};
@@ -102,14 +102,14 @@ void AddExplicit(const ModelConfig& config, json& extensions) {
   extensions["logit_soft_cap"] = config.logit_soft_cap;
 }
 
-// How a tensor is drawn: mean and standard deviation.
+// The distribution of a tensor's random values: mean and standard deviation.
 struct Spec {
   std::vector<int64_t> shape;
   float mean;
   float deviation;
 };
 
-// Name -> spec of every tensor that the graph names.
+// A map from name to spec of every tensor that the graph names.
 class Specs {
  public:
   explicit Specs(const ModelConfig& config) : config_(config), graph_(BuildGraph(config)) {
@@ -143,7 +143,7 @@ class Specs {
   const std::map<std::string, Spec>& specs() const { return specs_; }
 
  private:
-  // The first op that names a tensor says how it is drawn.
+  // Adds a spec unless an earlier op has named the tensor.
   void Add(const TensorPart& part, float mean, float deviation) {
     if (part.present()) specs_.try_emplace(part.name, Spec{part.shape, mean, deviation});
   }

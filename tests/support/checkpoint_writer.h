@@ -12,7 +12,7 @@
 
 namespace sluice::testing {
 
-// A fresh directory under the system's temporary one, removed with its contents.
+// A fresh directory in the system's temporary directory, removed with its contents.
 class TempDirectory {
  public:
   TempDirectory();
@@ -31,31 +31,31 @@ void WriteFile(const std::string& path, const std::string& bytes);
 
 struct TensorBytes {
   std::string name;
-  std::string dtype;  // as the header names it
+  std::string dtype;  // as in the header
   std::vector<int64_t> shape;
   std::string data;
 };
 
-// `header` as it is, with its size before it and `data` after it.
+// Returns a file of `header` unchanged, with its size before it and `data` after it.
 std::string SafetensorsFile(const std::string& header, const std::string& data);
-// A correct file.
+// Returns a correct file.
 std::string SafetensorsFile(const std::vector<TensorBytes>& tensors);
 
-// A small model with every vector of its size; tests change what they need.
+// Returns a small model whose vectors have different sizes; tests change the fields that they need.
 ModelConfig TinyConfig(int64_t layers = 2);
-// The same as SluiceForCausalLM, whose config says everything.
+// Returns the same model as SluiceForCausalLM, whose config states every field.
 ModelConfig TinySluiceConfig(int64_t layers = 2);
 
-// Of a Llama or a Sluice model. A Llama's attention_bias is its qkv_bias, which output_bias must
-// equal.
+// Returns the config.json of a Llama or a Sluice model. A Llama's attention_bias is its qkv_bias,
+// which output_bias must equal.
 std::string ConfigJson(const ModelConfig& config);
 
-// Writes config.json and model.safetensors with every tensor of the config's graph, drawn so that
-// activations and logits stay near 1.
+// Writes config.json and model.safetensors with every tensor of the config's graph, with random
+// values such that activations and logits stay near 1.
 void WriteModel(const ModelConfig& config, uint64_t seed, kernels::DType dtype,
                 const std::string& directory);
 
-// WriteModel to a directory that lives as long as this call, then LoadModel.
+// Writes a model to a directory that is removed when the call ends, and loads it.
 std::shared_ptr<const Model> RandomModel(const ModelConfig& config, uint64_t seed,
                                          kernels::DType dtype = kernels::DType::kF32);
 

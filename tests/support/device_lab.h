@@ -1,4 +1,4 @@
-// A device with one stream, and host vectors to and from it, for tests.
+// A device with one stream, and copies of host vectors to and from it, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,13 +21,13 @@ class DeviceLab {
   Device& device() { return *device_; }
   DeviceStream& stream() { return *stream_; }
 
-  // Memory for n values, all bits set: NaN where they are floating-point numbers, -1 where they are
-  // integers. The emulator counts it as unwritten.
+  // Returns memory for n values with all bits set: NaN for floating-point numbers, -1 for integers.
+  // The emulator counts it as unwritten.
   template <typename T>
   T* Room(size_t n) {
     const size_t bytes = std::max<size_t>(1, n * sizeof(T));
     memory_.push_back(device_->Allocate(bytes).value());
-    // The emulator has done so, and would take these bytes for written.
+    // The emulator has filled it already, and would count these bytes as written.
     if (device_->info().architecture != "simt") stream_->Fill(memory_.back().get(), 0xFF, bytes);
     return static_cast<T*>(memory_.back().get());
   }
@@ -41,12 +41,17 @@ class DeviceLab {
   T* Put(const std::vector<T>& values) {
     return Put(std::span<const T>(values));
   }
+  // Returns nullptr for an empty vector.
+  template <typename T>
+  const T* PutOrNull(const std::vector<T>& values) {
+    return values.empty() ? nullptr : Put(values);
+  }
   template <typename T>
   void Write(T* device, std::span<const T> values) {
     stream_->CopyToDevice(device, values.data(), values.size_bytes());
     status_.Update(stream_->Synchronize());
   }
-  // Waits for the stream; fails the test when something went wrong on it.
+  // Waits for the stream and returns n values; fails the test if an operation on the stream failed.
   template <typename T>
   std::vector<T> Get(const T* device, size_t n) {
     std::vector<T> values(n);
@@ -55,12 +60,12 @@ class DeviceLab {
     EXPECT_TRUE(status_.ok()) << status_;
     return values;
   }
-  // Waits for the stream; what went wrong first.
+  // Waits for the stream and returns its first error.
   absl::Status Finish() {
     status_.Update(stream_->Synchronize());
     return status_;
   }
-  // Releases what Room and Put gave.
+  // Releases the memory that Room and Put returned.
   void Clear() {
     (void)Finish();
     memory_.clear();

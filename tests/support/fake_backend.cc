@@ -23,7 +23,7 @@ uint64_t HashOf(std::span<const int32_t> sequence) {
   return hash;
 }
 
-// In (-8, 0].
+// Returns a number in (-8, 0].
 float Score(uint64_t hash) { return -static_cast<float>(hash % 8192) / 1024.0f; }
 
 class FakeSlot : public Slot {
@@ -34,7 +34,7 @@ class FakeSlot : public Slot {
   int64_t memory_bytes() const override { return static_cast<int64_t>(tokens.size() * 4); }
 
   std::vector<int32_t> tokens;  // [pages, page_tokens]
-  // Started, the oldest first.
+  // The steps started, oldest first.
   struct Step {
     const Plan* plan;
     const StepBatch* batch;
@@ -176,7 +176,7 @@ class FakeBackend::Executable : public ExecutableModel {
   }
 
  private:
-  // `cache`: [pages, page_tokens]
+  // Runs a step. `cache`: [pages, page_tokens].
   absl::Status Run(const Plan& plan, const StepBatch& batch, std::vector<int32_t>& cache) const {
     RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
     for (int32_t row = 0; row < batch.tokens(); ++row) {

@@ -13,36 +13,38 @@
 
 namespace sluice {
 
-// What the fake model says, so that tests can compute it for a sequence alone.
+// The outputs of the fake model, so that tests can compute them for a single sequence.
 namespace fake {
 
-// After these tokens. With temperature 0 the parameters do not matter.
+// Returns the draw after `sequence`. With temperature 0 the parameters have no effect.
 kernels::SampleResult Draw(std::span<const int32_t> sequence, const kernels::SampleParams& params,
                            int64_t vocab);
 float Logprob(std::span<const int32_t> sequence, int32_t target);
 float Logit(std::span<const int32_t> sequence, int64_t id);
 int32_t TopId(std::span<const int32_t> sequence, int32_t rank, int64_t vocab);
-// The token in whose place a vector stands; below 0.
+// Returns the token that stands for an input vector; it is below 0.
 int32_t TokenOf(std::span<const float> vector);
 float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head);
-// After these tokens; value `i` of the state.
+// Returns value `i` of the state after `sequence`.
 float State(std::span<const int32_t> sequence, int64_t i);
 float ProjFrac(int64_t layer, int32_t token, int32_t position, int64_t head);
 
 }  // namespace fake
 
-// A model of two layers, three heads, 64 positions and 97 tokens, with XSA; change what matters.
+// Returns a model of two layers, three heads, 64 positions and 97 tokens, with XSA; tests change
+// the fields that they need.
 ModelConfig FakeConfig();
 std::shared_ptr<const Model> FakeModel(const ModelConfig& config, const std::string& name = "fake",
                                        int64_t version = 1);
 
 struct RecordedBatch {
-  Bucket bucket;  // of the plan
+  Bucket bucket;  // the plan's bucket
   std::vector<std::vector<int32_t>> sequences;
 };
 
-// Keys and values are the tokens themselves, kept in pages, and results are computed from what the
-// pages hold: so wrong pages or rows give wrong outputs. Everything is thread-safe.
+// A backend whose keys and values are the tokens themselves, kept in pages. Results are computed
+// from the contents of the pages, so that wrong pages or rows give wrong outputs. Everything is
+// thread-safe.
 class FakeBackend : public Backend {
  public:
   struct Options {
@@ -50,8 +52,8 @@ class FakeBackend : public Backend {
     int32_t page_tokens = 4;
     RowOrder order = RowOrder::kPositionMajor;
     int64_t plan_bytes_per_token = 10;
-    int32_t top_needs_tokens = 0;   // plans of smaller buckets refuse steps that want candidates
-    int64_t free_memory = 1 << 20;  // bytes; a page takes one a token
+    int32_t top_needs_tokens = 0;   // plans of smaller buckets refuse steps with candidates
+    int64_t free_memory = 1 << 20;  // bytes; a page takes one per token
     int32_t poison_token = -1;      // rows that see this token are not finite
     int32_t steps_ahead = 0;
   };
@@ -63,17 +65,19 @@ class FakeBackend : public Backend {
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override;
 
-  // Called when a step is brought on its way, with the number of its sequences.
+  // Sets a hook that is called when a step is started, with the number of its sequences.
   void OnStart(std::function<void(int32_t)> hook);
-  // Called when a step runs, which is when its end is awaited, or at the start of a preparation, on
-  // its thread; may block. Its error is the result.
+  // Sets a hook that is called when a step runs, which is when its end is awaited. It runs on that
+  // thread and may block. Its error is the step's result.
   void OnReplay(std::function<absl::Status(const RecordedBatch&)> hook);
+  // Sets a hook that is called at the start of a preparation, on its thread. It may block. Its
+  // error is the preparation's result.
   void OnPrepare(std::function<absl::Status(const Bucket&)> hook);
 
-  // Steps that were started while another one was under way.
+  // Returns the number of steps that were started while another step was in progress.
   int started_ahead() const;
 
-  // Plans that exist.
+  // Returns the number of plans that exist.
   int live_plans() const;
   void AwaitLivePlans(int count) const;
 
@@ -102,7 +106,7 @@ class FakeBackend : public Backend {
   std::vector<RecordedBatch> batches_ ABSL_GUARDED_BY(mu_);
 };
 
-// A door that a hook waits at. Starts closed.
+// A gate at which hooks wait. It is closed at first.
 class Gate {
  public:
   // Blocks while the gate is closed.

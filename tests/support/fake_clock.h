@@ -1,4 +1,4 @@
-// Time that moves only when a test says so.
+// Time that moves only when a test advances it.
 #pragma once
 
 #include <list>
@@ -14,8 +14,8 @@ class FakeClock : public Clock {
   MonoTime Now() const override;
   void WaitUntil(CondVar* cv, Mutex* mu, MonoTime deadline) override;
 
-  // Moves time and wakes every waiter to look at it. The caller holds no mutex that a waiter waits
-  // with.
+  // Advances the time and wakes every waiter to check it. The caller must not hold a mutex that a
+  // waiter waits with.
   void Advance(nanoseconds by);
 
   // Returns once a thread waits for a deadline of exactly `deadline`.

@@ -12,11 +12,10 @@
 
 namespace sluice::testing {
 
-// tests/goldens/`name`.
+// Returns the path tests/goldens/`name`.
 std::string GoldenPath(const std::string& name);
 
-// A safetensors file with F32 and I32 tensors. A missing tensor or another dtype is a broken
-// invariant.
+// A safetensors file with F32 and I32 tensors. A missing tensor or another dtype fails a CHECK.
 class GoldenFile {
  public:
   explicit GoldenFile(const std::string& path);
@@ -25,7 +24,7 @@ class GoldenFile {
   std::vector<int64_t> Shape(const std::string& name) const;
   std::vector<float> Floats(const std::string& name) const;
   std::vector<int32_t> Ints(const std::string& name) const;
-  // The one value of an F32 tensor of shape [1].
+  // Returns the value of an F32 tensor of shape [1].
   float Scalar(const std::string& name) const;
 
  private:

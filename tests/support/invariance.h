@@ -1,4 +1,4 @@
-// Checks the promise that a row's bits do not depend on the company that it is computed in.
+// A check that a row's bits do not depend on the other rows that it is computed with.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// What an op makes of these rows of a fixed input when it computes them together, in this order:
-// [rows.size(), width].
+// Returns the results [rows.size(), width] of an op for these rows of a fixed input, computed
+// together in this order.
 using RowsOp = std::function<std::vector<float>(std::span<const int32_t> rows)>;
 
 struct InvarianceOptions {
@@ -22,8 +22,8 @@ struct InvarianceOptions {
   uint64_t seed = 1;
 };
 
-// Success when every row comes out bitwise as it does alone, in random batches of every size. The
-// failure names the batch size, the row's place in it and the first column that differs.
+// Succeeds if every row has the same bits in random batches of every size as alone. A failure names
+// the batch size, the row's place in the batch and the first column that differs.
 inline testing::AssertionResult RowsAreInvariant(const RowsOp& op,
                                                  const InvarianceOptions& options = {}) {
   std::vector<std::vector<float>> alone;

@@ -1,4 +1,4 @@
-// Logit edits at random, for tests.
+// Random logit edits for tests.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ enum EditKind : unsigned {
   kAllEditKinds = 64
 };
 
-// What LogitEdits views.
+// The memory that LogitEdits views.
 struct OwnedEdits {
   std::vector<SeenToken> seen;
   std::vector<TokenBias> bias;
@@ -42,7 +42,7 @@ struct OwnedEdits {
   }
 };
 
-// `count` distinct tokens of n, ascending.
+// Returns `count` distinct tokens of n, ascending.
 inline std::vector<int32_t> DistinctTokens(std::mt19937_64& random, int64_t n, int64_t count) {
   std::vector<int32_t> all(static_cast<size_t>(n)), tokens;
   std::iota(all.begin(), all.end(), 0);
@@ -50,8 +50,9 @@ inline std::vector<int32_t> DistinctTokens(std::mt19937_64& random, int64_t n, i
   return tokens;
 }
 
-// Edits of the kinds in the mask. `exact`: by amounts that floats hold without rounding, so that
-// edited logits tie where their references do. Token `spared` is neither banned nor left out.
+// Returns edits of the kinds in the mask. With `exact`, the amounts are such that floats hold the
+// edited logits without rounding, so that they tie where the references do. Token `spared` is
+// neither banned nor missing from `allowed`.
 inline OwnedEdits RandomEdits(std::mt19937_64& random, int64_t n, unsigned kinds, bool exact,
                               int32_t spared) {
   constexpr float infinity = std::numeric_limits<float>::infinity();

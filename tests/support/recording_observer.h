@@ -1,4 +1,4 @@
-// Observer and sink that keep what they are told.
+// An observer and a sink that record the calls that they receive.
 #pragma once
 
 #include <map>
@@ -35,10 +35,10 @@ class RecordingObserver : public Observer {
   std::vector<Lookup> without_plan() const;
   std::vector<OptimizeReport> reviews() const;
   std::vector<std::string> notices() const;
-  std::vector<int64_t> step_failures() const;  // what OnStepFailed was told
+  std::vector<int64_t> step_failures() const;  // one entry per call of OnStepFailed
   int recoveries() const;
   std::vector<std::string> hangs() const;  // names of models
-  // Blocks until that many reviews have ended.
+  // Blocks until `count` reviews have ended.
   void AwaitReviews(size_t count) const;
 
  private:
@@ -59,7 +59,7 @@ class RecordingObserver : public Observer {
 
 class RecordingSink : public Sink {
  public:
-  // Of requests that want so many candidates a token.
+  // `num_top` is the number of candidates per token of its requests.
   explicit RecordingSink(int32_t num_top = 0) : num_top_(num_top) {}
 
   void OnTokens(const GeneratedToken* tokens, int count) override;
@@ -69,18 +69,18 @@ class RecordingSink : public Sink {
   void AwaitDone() const;
 
   int done_calls() const;
-  // Of the last OnDone.
+  // These return the arguments of the last OnDone.
   absl::Status status() const;
   Reply reply() const;
   RequestTrace trace() const;
   std::vector<GeneratedToken> tokens() const;  // without candidates
-  // The tokens of one row, in order of arrival.
+  // Returns the tokens of one row, in order of arrival.
   std::vector<int32_t> row_tokens(int32_t row) const;
-  // Likewise, [tokens] and [tokens, num_top].
+  // Return the same for log-probabilities, [tokens], and for candidates, [tokens, num_top].
   std::vector<float> row_logprobs(int32_t row) const;
   std::vector<int32_t> row_top_ids(int32_t row) const;
   std::vector<float> row_top_logprobs(int32_t row) const;
-  // Blocks until so many tokens have come, or the end.
+  // Blocks until `count` tokens have arrived or the request has ended.
   void AwaitTokens(size_t count) const;
 
  private:

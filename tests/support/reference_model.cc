@@ -22,7 +22,7 @@ namespace {
 using kernels::XsaForm;
 using Values = std::vector<double>;
 
-// One overload an op.
+// Executes the ops; it has one overload for each kind of op.
 class Execution {
  public:
   Execution(const Model& model, std::span<const int32_t> tokens, int32_t first_position,
@@ -168,7 +168,7 @@ class Execution {
   int64_t Length() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t Width(BufferId id) const { return model_.graph.buffers[id].width; }
 
-  // From the part's first value to the tensor's end; empty where the part is absent.
+  // Returns the values from the part's first to the tensor's last; empty if the part is absent.
   Values Weight(const TensorPart& part) const {
     if (!part.present()) return {};
     const auto it = model_.checkpoint.tensors().find(part.name);
@@ -181,7 +181,7 @@ class Execution {
     return values;
   }
 
-  // A dense layer's matrix as [out, in].
+  // Returns a dense layer's matrix as [out, in].
   Values OutIn(const LinearOp& op, int64_t in, int64_t out) const {
     Values stored = Weight(op.weight);
     if (op.layout == MatrixLayout::kOutIn) return stored;
@@ -207,7 +207,7 @@ class Execution {
   std::span<const float> inputs_;
   std::vector<int32_t> positions_;
   std::vector<Values> buffers_;
-  Values keys_, values_;  // of the layer at hand
+  Values keys_, values_;  // of the current layer
   Values frequencies_;
   kernels::reference::AttentionShape shape_;
   ReferenceAnswer answer_;

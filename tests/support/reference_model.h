@@ -1,5 +1,5 @@
-// Executes a model's graph for one sequence in double, op by op on kernels/reference: the truth
-// that backends are compared with.
+// Executes a model's graph for one sequence in double, op by op on kernels/reference. Backends are
+// compared with it.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 namespace sluice::testing {
 
 struct ReferenceAnswer {
-  std::vector<double> logits;                      // [length, vocab]; none without a head
+  std::vector<double> logits;                      // [length, vocab]; empty without a head
   std::vector<double> output;                      // [length, hidden], after the last norm
   std::vector<double> xsa_cos_sim, xsa_proj_frac;  // [layers, length, heads]; 0 without XSA
 };
 
-// `tokens` are at positions first_position, first_position + 1, ..., which learned positions, rope
-// and position-wise layers see. A negative token's row is that of `inputs` [length, input_width]. A
-// tensor that is missing is a broken invariant.
+// Runs the model. `tokens` are at positions first_position, first_position + 1, ..., which learned
+// positions, rope and position-wise layers see. A negative token's row comes from `inputs` [length,
+// input_width]. A missing tensor fails a CHECK.
 ReferenceAnswer RunReference(const Model& model, std::span<const int32_t> tokens,
                              int32_t first_position = 0, std::span<const float> inputs = {});
 

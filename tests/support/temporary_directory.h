@@ -1,4 +1,4 @@
-// A directory of a test's own.
+// A directory for a single test.
 #pragma once
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// Removed with everything in it at destruction.
+// A fresh directory that its destructor removes with all its contents.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

@@ -25,7 +25,7 @@ void Extend(X509* certificate, int what, const char* value) {
   X509_EXTENSION_free(extension);
 }
 
-// As `issuer` says, or by itself.
+// Signs the certificate with the issuer's key, or with its own if there is no issuer.
 void Sign(const CertificatePem* issuer, EVP_PKEY* own, X509* certificate) {
   if (issuer == nullptr) {
     X509_set_issuer_name(certificate, X509_get_subject_name(certificate));

@@ -14,12 +14,12 @@ struct CertificatePem {
 struct CertificateOptions {
   std::chrono::seconds begins{-3600};  // from now
   std::chrono::seconds expires{86'400};
-  const CertificatePem* issuer = nullptr;  // nullptr: itself
-  std::string name = "localhost";  // common name; the alternative ones are localhost, 127.0.0.1
-  int rsa_bits = 0;                // 0: elliptic curve
+  const CertificatePem* issuer = nullptr;  // nullptr means self-signed
+  std::string name = "localhost";  // common name; the alternative names are localhost, 127.0.0.1
+  int rsa_bits = 0;                // 0 means elliptic curve
 };
 
-// May sign others.
+// Makes a certificate that may sign others.
 CertificatePem MakeCertificate(const CertificateOptions& options = {});
 
 }  // namespace sluice::testing

@@ -1,6 +1,6 @@
 // The GEMM over bf16 pairs by AMX. Two tiles of x by the two halves of a panel keep four tiles of
-// sums. One row alone, for which memory is waited for and tiles wait more, is multiplied by FMA in
-// vectors: what TDPBF16PS does is known to the bit.
+// sums. A single row is bound by memory, and tiles would make it slower still, so it is multiplied
+// by FMA in vectors instead; the arithmetic of TDPBF16PS is known to the bit.
 #define SLUICE_SIMD_LANES 16
 #define SLUICE_SIMD_NAMESPACE simd_amx
 #include "kernels/cpu/simd/gemm_pairs.h"
@@ -18,12 +18,13 @@ struct alignas(kCacheLine) TileConfig {
 static_assert(sizeof(TileConfig) == 64);
 inline constexpr TileConfig kTileConfig;
 
-// Reads denormals as 0 and rounds results to 0 in their place, from its construction to End. What
-// is loaded and stored between is computed so.
+// Treats denormal inputs and results as 0 from its construction until End, for everything loaded
+// and stored in between.
 class DenormalsAreZero {
  public:
   DenormalsAreZero() : before_(_mm_getcsr()) { Set(before_ | 0x8040, nullptr); }
-  // `stored`: what was stored between, which must not be computed later.
+  // `stored` is the memory written in between; the compiler must not move those computations behind
+  // the call.
   void End(const float* stored) const { Set(before_, stored); }
 
  private:
@@ -36,7 +37,7 @@ class DenormalsAreZero {
 struct Tiles {
   static constexpr int64_t kTileRows = 16;
   static constexpr int64_t kRowsAtOnce = 2 * kTileRows;
-  // With one row memory is waited for, and is read faster in several streams.
+  // A single row is bound by memory, which is read faster in several streams.
   static constexpr int64_t kPanelsOfRow = 4;
   static int64_t PanelsAtOnce(int64_t rows) { return rows == 1 ? kPanelsOfRow : 1; }
 
@@ -55,9 +56,10 @@ struct Tiles {
     for (; p < tile.count; ++p) RunRow<1>(tile, p);
   }
 
-  // One row by P panels from panel `p` on, as TDPBF16PS: of each step the even and the odd products
-  // of pairs are summed apart from 0 on, fused, and their sum is added; denormals are 0 wherever
-  // they occur. Equal to the bit for random tiles on Sapphire Rapids.
+  // Multiplies one row by P panels from panel `p` on, with the arithmetic of TDPBF16PS: in each
+  // step the even and the odd products of the pairs are summed separately, from 0 on and fused, and
+  // then their sum is added; denormals count as 0 everywhere. The results equal those of the
+  // instruction to the bit for random tiles on Sapphire Rapids.
   template <int P>
   static void RunRow(const PairsTile& tile, int64_t p) {
     constexpr int kVectors = P * kPanelVectors;
@@ -99,7 +101,7 @@ struct Tiles {
     }
   }
 
-  // 32 rows by a panel, or 16.
+  // Multiplies 32 rows (Two) or 16 rows by a panel.
   template <bool Two>
   static void Run(const PairsTile& tile) {
     constexpr int64_t kAhead = 2 * kPanelStep;
@@ -162,7 +164,7 @@ struct Tiles {
       _tile_stored(2, to + kTileRows * width, stride);
       _tile_stored(3, to + kTileRows * width + kHalf, stride);
     }
-    asm volatile("" : : "r"(to) : "memory");  // written unseen by the compiler
+    asm volatile("" : : "r"(to) : "memory");  // the compiler does not see the tile stores
   }
 };
 

@@ -1,6 +1,6 @@
 // Attention of a block of query rows with one KV head. Included by table.inc; see vec.h.
 //
-// Up to kQueries (row, head) pairs form a tile that meets each KV page once. Every sum of a query
+// Up to kQueries (row, head) pairs form a tile that reads each KV page once. Every sum of a query
 // runs over its own visible keys, so that its bits do not depend on its neighbours in the tile.
 #pragma once
 
@@ -11,29 +11,30 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// As many as fill the registers with running sums over a page.
+// The queries of a tile. Their running sums over a page fill the registers.
 inline constexpr int kQueries = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;
-// Pages that scores meet at once: a query's feature, broadcast, is for two vectors of keys at
-// least.
+// The number of pages that are scored at once: each broadcast feature of a query is multiplied with
+// at least two vectors of keys.
 inline constexpr int kPagesAtOnce = kPageVectors == 1 ? 2 : 1;
 
-// The hardware's prefetchers stop at page ends, and a sequence's pages lie anywhere.
+// The prefetch distance in pages. Hardware prefetchers stop at page boundaries, and a sequence's
+// pages are not adjacent.
 inline constexpr int64_t kPagesAhead = 2;
 inline constexpr int64_t kRunFloats = int64_t{simd::kAttentionTile} * simd::kQueryRun;
 inline constexpr int kLineFloats = kCacheLine / sizeof(float);
 static_assert(kPageTokens == kLineFloats);
 
-// Pages whose values are summed while a query's running sums stay in registers.
+// The number of pages whose values are summed while a query's running sums stay in registers.
 inline constexpr int64_t kValuePages = 16;
 
-// The value of a row's own position, which XSA takes out.
+// The value of a row's own position, which XSA excludes.
 struct OwnValue {
   const float* v;        // [head_dim]
   float norm;            // |v|
-  float inverse_square;  // 1 / |v|^2, bounded as the form of XSA says
-  bool bounded;          // it was
+  float inverse_square;  // 1 / |v|^2, bounded by eps as the form of XSA says
+  bool bounded;          // whether the bound applied
 };
 
 struct Query {
@@ -51,7 +52,7 @@ SLUICE_INLINE int64_t PageBase(const simd::AttentionBlock& block, int64_t page) 
   return (int64_t{block.pages[page]} * block.kv->kv_heads + block.kv_head) * slab;
 }
 
-// The page whose fetch begins with the work on `page`, of `pages`.
+// Returns the page, of `pages`, to prefetch while `page` is processed.
 SLUICE_INLINE int64_t PageToFetch(int64_t page, int64_t pages) {
   return page + kPagesAhead < pages ? page + kPagesAhead : page;
 }
@@ -61,7 +62,7 @@ SLUICE_INLINE const float* ValueAt(const simd::AttentionBlock& block, int64_t po
          position % kPageTokens * block.kv->head_dim;
 }
 
-// The tile's queries to where one address reaches them all.
+// Copies the tile's queries to where a single address reaches them all.
 template <int N>
 SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* queries) {
   const int64_t head_dim = block.kv->head_dim;
@@ -78,8 +79,8 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Scores of whole pages; -inf past a query's visible keys in the last page that has any, garbage
-// beyond.
+// Computes the scores of whole pages. In a query's last page with visible keys, the scores past
+// them are -inf; those of later pages are unspecified.
 template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries) {
   const int64_t head_dim = block.kv->head_dim;
@@ -88,7 +89,8 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
     const float* k[kPagesAtOnce];
     const float* ahead[kPagesAtOnce];
     for (int p = 0; p < kPagesAtOnce; ++p) {
-      const int64_t at = page + p < pages ? page + p : page;  // behind the last: for nobody
+      const int64_t at =
+          page + p < pages ? page + p : page;  // a copy past the last page is not stored
       k[p] = block.kv->k + PageBase(block, at);
       ahead[p] = block.kv->k + PageBase(block, PageToFetch(at, pages));
     }
@@ -146,8 +148,8 @@ SLUICE_INLINE int64_t ScoresOf(const Query& query) {
   return (query.visible + kPageTokens - 1) / kPageTokens * kPageTokens;
 }
 
-// Makes weights exp(score - largest) of the scores; sums[i]: of a query's weights. The queries take
-// turns, so that none waits for its own last result.
+// Replaces the scores by the weights exp(score - largest) and sets sums[i] to the sum of query i's
+// weights. The queries are interleaved, so that none waits for its own previous result.
 template <int N>
 SLUICE_INLINE void Softmax(const Query* queries, float* sums) {
   const int64_t common = ScoresOf(queries[0]);
@@ -175,7 +177,7 @@ SLUICE_INLINE void Softmax(const Query* queries, float* sums) {
   }
 }
 
-// Sums p_j v_j[d] for the keys [begin, end), onto what y holds, for features [d, d + C * kLanes).
+// Adds p_j v_j[d] to y for the keys [begin, end) and the features [d, d + C * kLanes).
 template <int N, int C>
 SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* queries, int64_t begin,
                              int64_t end, int64_t d) {
@@ -208,7 +210,7 @@ SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* que
   }
 }
 
-// All features from d on, C vectors of them at a time, then fewer.
+// Adds all features from d on, C vectors at a time, then fewer.
 template <int N, int C>
 SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* queries,
                                int64_t begin, int64_t end, int64_t d) {
@@ -230,8 +232,8 @@ SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Sums p_j v_j for j in [begin, end), onto what y holds. Some pages at a time: they stay in a near
-// cache while their features are taken in turn, a long context would not.
+// Adds p_j v_j to y for j in [begin, end), some pages at a time: these stay in a near cache while
+// their features are processed in turn, which a long context would not.
 template <int N>
 SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
                                 int64_t begin, int64_t end) {
@@ -249,7 +251,7 @@ static OwnValue OwnValueOf(const simd::AttentionBlock& block, int32_t row) {
   const float* v = ValueAt(block, block.first_position + row);
   const float norm = __builtin_sqrtf(Dot(v, v, block.kv->head_dim));
   const float eps = block.xsa_eps;
-  if (block.xsa == XsaForm::kNorm) {  // divided twice: eps^2 could vanish
+  if (block.xsa == XsaForm::kNorm) {  // divided twice, because eps^2 could vanish
     const float divisor = norm > eps ? norm : eps;
     return {v, norm, 1.0f / divisor / divisor, norm <= eps};
   }
@@ -257,8 +259,8 @@ static OwnValue OwnValueOf(const simd::AttentionBlock& block, int32_t row) {
   return {v, norm, 1.0f / (square > eps ? square : eps), square <= eps};
 }
 
-// Of the sums y, in which the row's own value still lacks its share `self`. It is added before
-// anything is squared: sum and share may nearly cancel.
+// Computes the diagnostics from the sums y, which still lack the share `self` of the row's own
+// value. The share is added before anything is squared, because sum and share may nearly cancel.
 static void Diagnose(const simd::AttentionBlock& block, const Query& query, const OwnValue& own,
                      float self, float inverse) {
   constexpr float kEps = 1e-6f;
@@ -275,9 +277,9 @@ static void Diagnose(const simd::AttentionBlock& block, const Query& query, cons
   if (block.proj_frac != nullptr) block.proj_frac[at] = cos_sim / (length > kEps ? length : kEps);
 }
 
-// What the row's own value is to be multiplied with and added to the sums y, which hold all others:
-// its share `self`, less the gated projection of the whole onto it. Without a gate the share
-// cancels, so that nothing is lost where a row attends mostly to itself.
+// Returns the factor with which the row's own value is added to the sums y, which hold all other
+// values: its share `self` less the gated projection of the whole onto it. Without a gate the share
+// cancels, so that no accuracy is lost where a row attends mostly to itself.
 SLUICE_INLINE float OwnShare(const simd::AttentionBlock& block, const Query& query,
                              const OwnValue& own, float self, float inverse) {
   if (block.cos_sim != nullptr || block.proj_frac != nullptr) {
@@ -290,7 +292,7 @@ SLUICE_INLINE float OwnShare(const simd::AttentionBlock& block, const Query& que
   return self - gate * whole * own.inverse_square;
 }
 
-// out = (y + share * v) * inverse; `v` may be nullptr.
+// Writes out = (y + share * v) * inverse; `v` may be nullptr.
 SLUICE_INLINE void WriteOut(const Query& query, const float* v, float share, float inverse,
                             int64_t head_dim) {
   int64_t d = 0;
@@ -305,8 +307,8 @@ SLUICE_INLINE void WriteOut(const Query& query, const float* v, float share, flo
   }
 }
 
-// `queries` ascend in `visible`; `own` is by row, read with XSA only. With causal XSA a row's own
-// value stays out of the sums: it is the last one.
+// Computes a tile. `queries` ascend in `visible`; `own` is indexed by row and read only with XSA.
+// With causal XSA a row's own value is left out of the sums; it is the last one.
 template <int N>
 static void AttendTile(const simd::AttentionBlock& block, const Query* queries,
                        const OwnValue* own) {
@@ -347,7 +349,7 @@ static void DispatchAttendTile(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Queries [first, first + count) of the block, by row, then head.
+// Fills in queries [first, first + count) of the block, ordered by row, then head.
 static void FillTile(const simd::AttentionBlock& block, int32_t first, int count, Query* queries) {
   const int64_t head_dim = block.kv->head_dim;
   int32_t row = first / block.heads, head = first % block.heads;
@@ -385,7 +387,9 @@ static void Attention(const simd::AttentionBlock& block) {
   }
   const int32_t total = block.count * block.heads;
   const int32_t tiles = (total + kQueries - 1) / kQueries;
-  const auto begin = [&](int32_t tile) { return total * tile / tiles; };  // of nearly equal sizes
+  const auto begin = [&](int32_t tile) {
+    return total * tile / tiles;
+  };  // tiles of nearly equal sizes
   Query queries[2][kQueries];
   FillTile(block, 0, begin(1), queries[0]);
   for (int32_t tile = 0; tile < tiles; ++tile) {

@@ -1,11 +1,12 @@
-// The GEMM over bf16 pairs by VDPBF16PS; without that instruction (tests) by what it does.
+// The GEMM over bf16 pairs by VDPBF16PS, or by equivalent arithmetic where the instruction is
+// missing (in tests).
 #define SLUICE_SIMD_LANES 16
 #define SLUICE_SIMD_NAMESPACE simd_avx512_bf16
 #include "kernels/cpu/simd/gemm_pairs.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// sum += the two products in each lane, the upper ones first.
+// Adds the two products of each lane to `sum`, the upper ones first.
 SLUICE_INLINE VecF AddPairs(VecF sum, VecI x, VecI w) {
 #ifdef __AVX512BF16__
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
@@ -37,7 +38,7 @@ struct Dots {
     for (; p < tile.count; ++p) Run<R, 1>(tile, p);
   }
 
-  // All rows of a tile, R, by P panels from panel `p` on.
+  // Multiplies all R rows of a tile by P panels from panel `p` on.
   template <int R, int P>
   static void Run(const PairsTile& tile, int64_t p) {
     constexpr int kVectors = P * kPanelVectors;

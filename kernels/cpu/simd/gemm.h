@@ -2,7 +2,7 @@
 //
 // A tile keeps R x P panels of running sums in registers while k ascends: x is broadcast, the
 // panels stream. Every (R, P) does the same arithmetic per element, so a row's bits do not depend
-// on how many rows it comes with.
+// on how many rows it is computed with.
 #pragma once
 
 #include "kernels/cpu/simd/table.h"
@@ -14,16 +14,17 @@ inline constexpr int kPanelVectors = 2;
 inline constexpr int kPanelCols = kPanelVectors * kLanes;
 inline constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 
-// With few rows, several panels at once keep enough sums in flight to hide the latency of the FMA:
-// as long as they, the panels' columns and an element of x fit the registers.
+// Returns the number of panels that a tile of `rows` rows takes at once. With few rows, several
+// panels keep enough sums in flight to hide the latency of the FMA, as long as the sums, the
+// panels' columns and an element of x fit the registers.
 inline constexpr int PanelsAtOnce(int64_t rows) {
   constexpr int kRegisters = kLanes == 16 ? 32 : 16;
   if (rows == 1) return 4;
   return (rows + 1) * 2 * kPanelVectors + 1 <= kRegisters ? 2 : 1;
 }
 
-// Rows of f32 panels. Tiles take kAtOnce of them at a time, so that fewer instructions surround the
-// products: as many as were measured to be best.
+// Rows of f32 panels. Tiles take kAtOnce rows at a time, so that fewer instructions surround the
+// products; the number was measured to be best.
 struct F32Row {
   typedef float Element;
   static constexpr int kAtOnce = SLUICE_SIMD_UNROLL(2);
@@ -32,8 +33,9 @@ struct F32Row {
   }
 };
 
-// Rows of bf16 panels. bf16 is the upper half of an f32 and the columns of a vector's lane share a
-// word, so that one load, a shift and a mask give both vectors exactly, and no lane moves.
+// Rows of bf16 panels. A bf16 is the upper half of an f32, and the two columns that belong to the
+// same lane of two vectors share a word, so that one load, a shift and a mask give both vectors
+// exactly and no lane moves.
 struct BF16Row {
   typedef uint16_t Element;
   static constexpr int kAtOnce = SLUICE_SIMD_UNROLL(8);
@@ -45,10 +47,10 @@ struct BF16Row {
   }
 };
 
-// What a tile fetches into the second-level cache as it works, for those that come behind it.
+// The memory that a tile prefetches into the second-level cache for the tiles after it.
 struct Ahead {
   const char* begin;
-  int64_t step;  // bytes for a row of its own panel
+  int64_t step;  // bytes to prefetch for each row of the tile's own panel
 };
 
 SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
@@ -63,7 +65,7 @@ SLUICE_INLINE void StoreUpTo(float* p, VecF v, int64_t n) {
   }
 }
 
-// With kWhole all columns of the tile are the block's.
+// With kWhole all columns of the tile belong to the block.
 template <bool kWhole>
 SLUICE_INLINE void WriteSums(const simd::GemmBlock& block, int64_t row, int64_t rows, int64_t col,
                              int64_t width, const float* sums) {
@@ -81,8 +83,8 @@ SLUICE_INLINE void WriteSums(const simd::GemmBlock& block, int64_t row, int64_t 
   }
 }
 
-// Adds what the block wants added to finished sums [rows, width] and writes them. Out of line: the
-// registers that it needs would cost the loop over k its own.
+// Completes finished sums [rows, width] with the block's bias and accumulation, and writes them. It
+// is not inlined, because the registers that it needs would be missing in the loop over k.
 __attribute__((noinline)) static void WriteTile(const simd::GemmBlock& block, int64_t row,
                                                 int64_t rows, int64_t col, int64_t width,
                                                 const float* sums) {
@@ -93,7 +95,7 @@ __attribute__((noinline)) static void WriteTile(const simd::GemmBlock& block, in
   }
 }
 
-// R rows of x: an address takes a pointer for each three rows, and once or twice the stride.
+// R rows of x, addressed by a pointer for every three rows plus zero, one or two strides.
 template <int R>
 struct RowsOf {
   const float* third[(R + 2) / 3];
@@ -111,8 +113,8 @@ struct RowsOf {
     for (const float*& rows : third) rows += columns;
     KeepAsItIs();
   }
-  // Lest the compiler compute the address of each element ahead of a loop, which the registers
-  // cannot hold.
+  // Keeps the compiler from computing the address of each element before a loop; the registers
+  // cannot hold them all.
   SLUICE_INLINE_MEMBER void KeepAsItIs() {
 #pragma GCC unroll 4
     for (const float*& rows : third) asm("" : "+r"(rows));
@@ -120,7 +122,7 @@ struct RowsOf {
   }
 };
 
-// sum += column `i` of x, times a row of P panels of `panel` elements each.
+// Adds column `i` of x times a row of P panels, of `panel` elements each, to `sum`.
 template <typename Row, int R, int P>
 SLUICE_INLINE void AddProducts(const RowsOf<R>& x, int i, const typename Row::Element* w,
                                int64_t panel, VecF (&sum)[R][P * kPanelVectors]) {
@@ -135,12 +137,12 @@ SLUICE_INLINE void AddProducts(const RowsOf<R>& x, int i, const typename Row::El
   }
 }
 
-// Rows [row, row + R) by P panels from column `col` on.
+// Computes rows [row, row + R) by P panels from column `col` on.
 template <typename Row, int R, int P>
 static void Tile(const simd::GemmBlock& block, const Ahead& ahead, int64_t row, int64_t col) {
   constexpr int64_t kRowBytes = kPanelCols * sizeof(typename Row::Element);
   constexpr int64_t kAhead = 2048 / sizeof(typename Row::Element);
-  constexpr int kRows = R == 1 ? 1 : Row::kAtOnce;  // one row of x waits for memory as it is
+  constexpr int kRows = R == 1 ? 1 : Row::kAtOnce;  // a single row is bound by memory anyway
   const int64_t k = block.k, panel = k * kPanelCols;
   RowsOf<R> x(block.x + row * block.ldx, block.ldx);
   const auto* w = static_cast<const typename Row::Element*>(block.panels) + col * k;
@@ -154,7 +156,7 @@ static void Tile(const simd::GemmBlock& block, const Ahead& ahead, int64_t row, 
       if constexpr (P == 1) {
         if (u * kRowBytes % kCacheLine == 0) __builtin_prefetch(next + u * ahead.step, 0, 2);
       } else {
-        // Bound by memory, whose own prefetchers stop at page ends, which panels cross all the
+        // Bound by memory. Hardware prefetchers stop at page boundaries, which panels cross all the
         // time.
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p) __builtin_prefetch(row_of_panel + p * panel + kAhead);
@@ -174,7 +176,7 @@ static void Tile(const simd::GemmBlock& block, const Ahead& ahead, int64_t row, 
   WriteTile(block, row, R, col, P * kPanelCols, sums[0]);
 }
 
-// The tile function for `rows` in [1, R].
+// Calls the tile function for `rows` in [1, R].
 template <typename Row, int R>
 static void DispatchTile(const simd::GemmBlock& block, const Ahead& ahead, int64_t row,
                          int64_t rows, int panels, int64_t col) {
@@ -187,8 +189,9 @@ static void DispatchTile(const simd::GemmBlock& block, const Ahead& ahead, int64
   }
 }
 
-// While the tiles of a panel are computed, each fetches its share of the panel that follows, so
-// that memory is not waited for at its beginning. Behind the last one that fetches in vain.
+// Computes a block. While the tiles of a panel are computed, each prefetches its share of the next
+// panel, so that its beginning need not wait for memory. The prefetches behind the last panel are
+// useless and harmless.
 template <typename Row>
 static void Gemm(const simd::GemmBlock& block) {
   constexpr int64_t kRowBytes = kPanelCols * sizeof(typename Row::Element);

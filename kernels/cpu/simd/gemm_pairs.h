@@ -1,8 +1,8 @@
-// GEMM over panels of bf16 pairs: what is common to VDPBF16PS and AMX. See vec.h for the rules.
+// GEMM over panels of bf16 pairs: the part that VDPBF16PS and AMX share. See vec.h for the rules.
 //
 // A block rounds its rows of x to bf16 once, into tiles of consecutive memory, and multiplies them
-// by panel after panel. Sums are f32, one an element, over k ascending; where k is cut they wait in
-// memory, which moves no bit.
+// by one panel after another. Sums are f32, one per element, over k ascending. Where k is divided
+// into parts, the sums wait in memory, which changes no bit.
 #pragma once
 
 #include "kernels/cpu/simd/gemm.h"
@@ -18,18 +18,18 @@ inline constexpr int64_t kPanelStep = kStep * kPanelCols;
 struct PairsTile {
   const simd::GemmBlock* block;
   const uint16_t* x;       // [steps, the unit's tile rows, kStep] of the first tile
-  int64_t tile_stride;     // elements from a tile of x to the next
+  int64_t tile_stride;     // elements from one tile of x to the next
   const uint16_t* panels;  // [steps, kStep / 2, kPanelCols, 2] of the first panel
   int64_t panel_stride;    // elements
   int64_t steps;
   int64_t row, rows;
-  int64_t col, count;  // of panels
-  float* carried;      // [rows, kPairsCols] sums at `row` and `col` while k is cut
-  bool first, last;    // parts of k
+  int64_t col, count;  // count of panels
+  float* carried;      // [rows, kPairsCols] sums at `row` and `col` between parts of k
+  bool first, last;    // whether this is the first or last part of k
 };
 
 #ifndef __AVX512BF16__
-// To bf16: to nearest, ties to even, denormals to zero, NaN made quiet.
+// Rounds to bf16: to nearest, ties to even, denormals to zero; NaN becomes quiet.
 SLUICE_INLINE uint16_t ToBF16(float value) {
   uint32_t bits;
   __builtin_memcpy(&bits, &value, sizeof(bits));
@@ -39,7 +39,7 @@ SLUICE_INLINE uint16_t ToBF16(float value) {
 }
 #endif
 
-// The first n <= kStep values of a row, then zeros.
+// Rounds the first n <= kStep values of a row and fills up with zeros.
 SLUICE_INLINE void RoundStep(const float* x, int64_t n, uint16_t* out) {
 #ifdef __AVX512BF16__
   const __mmask16 low = n >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << n) - 1);
@@ -54,8 +54,8 @@ SLUICE_INLINE void RoundStep(const float* x, int64_t n, uint16_t* out) {
 #endif
 }
 
-// Columns [begin, begin + depth) of the block's rows as [tiles, steps, tile_rows, kStep]. What
-// fills the last tile up stays as it is: no row meets another one.
+// Rounds columns [begin, begin + depth) of the block's rows into [tiles, steps, tile_rows, kStep].
+// The rest of the last tile stays as it is, because rows do not influence each other.
 SLUICE_INLINE void RoundRows(const simd::GemmBlock& block, int64_t begin, int64_t depth,
                              int64_t tile_rows, uint16_t* out) {
   const int64_t steps = (depth + kStep - 1) / kStep;
@@ -70,7 +70,8 @@ SLUICE_INLINE void RoundRows(const simd::GemmBlock& block, int64_t begin, int64_
   }
 }
 
-// `Unit` has kTileRows; kRowsAtOnce, a multiple of it; PanelsAtOnce(rows) and Multiply(PairsTile).
+// Computes a block. `Unit` has kTileRows, kRowsAtOnce (a multiple of kTileRows), PanelsAtOnce(rows)
+// and Multiply(PairsTile).
 template <typename Unit>
 static void GemmOfPairs(const simd::GemmBlock& block) {
   alignas(kCacheLine) uint16_t x[simd::kPairsArea];
@@ -85,7 +86,7 @@ static void GemmOfPairs(const simd::GemmBlock& block) {
     const int64_t depth = block.k - begin < deepest ? block.k - begin : deepest;
     const int64_t steps = (depth + kStep - 1) / kStep;
     RoundRows(block, begin, depth, kRows, x);
-    asm volatile("" : : "r"(x) : "memory");  // tile instructions read it unseen by the compiler
+    asm volatile("" : : "r"(x) : "memory");  // the compiler does not see the tile loads
     for (int64_t p = 0; p < panels; p += at_once) {
       for (int64_t row = 0; row < block.rows; row += Unit::kRowsAtOnce) {
         const int64_t rows = block.rows - row;

@@ -14,7 +14,8 @@ static float MaxOf(const float* x, int64_t n) {
   return MaxLanes(largest);
 }
 
-// ExpSum; without kFiltered for divisor 1 and floor 0, where the result is the same bit for bit.
+// Implements ExpSum. Without kFiltered it requires divisor 1 and floor 0 and gives the same result
+// bit for bit.
 template <bool kFiltered>
 static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, float floor,
                       float* w) {

@@ -5,7 +5,7 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// sum_i a[i] b[i]; the order of the sum depends on n alone.
+// Returns sum_i a[i] b[i]; the order of the sum depends on n alone.
 SLUICE_INLINE float Dot(const float* a, const float* b, int64_t n) {
   VecF even = {}, odd = {};
   int64_t i = 0;
@@ -18,7 +18,7 @@ SLUICE_INLINE float Dot(const float* a, const float* b, int64_t n) {
   return SumLanes(even + odd);
 }
 
-// sum_i (a[i] - shift)^2, or sum_i a[i] - shift; the order depends on n alone.
+// Returns sum_i (a[i] - shift)^2, or sum_i a[i] - shift; the order depends on n alone.
 template <bool kSquared>
 static float SumOf(const float* a, float shift, int64_t n) {
   VecF sum = {};
@@ -67,7 +67,7 @@ static void RmsNorm(const float* x, const float* weight, float eps, int64_t dim,
   }
 }
 
-// out[i] = a[i] * a_weight[i] + b[i] * b_weight[i]
+// Computes out[i] = a[i] * a_weight[i] + b[i] * b_weight[i].
 static void Mix(const float* a, const float* a_weight, const float* b, const float* b_weight,
                 int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += kLanes) {

@@ -1,7 +1,7 @@
-// The inner kernels, one table of them per numerics profile.
+// The inner kernels, in one table per numerics profile.
 //
-// Everything here runs on the calling thread, checks nothing and includes only C headers (see
-// vec.h). The ops in kernels/cpu/*.cc cut the work, these do it.
+// All of them run on the calling thread, check nothing and include only C headers (see vec.h). The
+// ops in kernels/cpu/*.cc divide the work and these kernels do it.
 #pragma once
 
 #include <stdint.h>
@@ -30,13 +30,13 @@ struct GemmBlock {
 // Consecutive query rows of one sequence and all query heads of one KV head.
 struct AttentionBlock {
   const float* q;       // first row of the tensor, at this KV head's first query head
-  float* out;           // likewise; may be q
+  float* out;           // like q; may be q
   int64_t row_stride;   // floats between the rows of q and of out
   int32_t heads;        // query heads
   const int32_t* rows;  // [count]
   int32_t count;
   int32_t first_position;  // of rows[0]
-  int32_t context;         // visible keys of a bidirectional row; 0: causal
+  int32_t context;         // visible keys of a bidirectional row; 0 means causal
   float scale;
 
   const KvLayer* kv;
@@ -47,7 +47,7 @@ struct AttentionBlock {
   float xsa_eps;
   const float* xsa_gate;  // [heads] or nullptr
   float* cos_sim;         // first row of the tensor, at the first query head; or nullptr
-  float* proj_frac;       // likewise
+  float* proj_frac;       // like cos_sim
   int64_t diagnostics_stride;
 
   float* scratch;        // [kAttentionTile, score_stride + head_dim]
@@ -55,18 +55,18 @@ struct AttentionBlock {
   int64_t score_stride;  // floats, >= the context; a multiple of kPageTokens
 };
 
-// Most queries that meet a KV page together, over all profiles.
+// The most queries that read a KV page together, over all profiles.
 inline constexpr int kAttentionTile = 8;
 
-// Features of a query that lie together in a tile's copy of its queries, where one address reaches
-// them all.
+// The number of adjacent features of a query in a tile's copy of its queries, where a single
+// address reaches them all.
 inline constexpr int kQueryRun = 64;
 
-// Most rows of an AttentionBlock.
+// The most rows of an AttentionBlock.
 inline constexpr int kAttentionRows = 32;
 
-// Of panels of pairs, and how large a block of theirs may be: rows, columns, and rows times k,
-// unless there are no more than kPairsFewRows.
+// The rows of a step of panels of pairs, and the limits of a block of them: rows, columns, and rows
+// times k; the last does not apply to at most kPairsFewRows rows.
 inline constexpr int64_t kPairsDepth = 32;
 inline constexpr int64_t kPairsRows = 128;
 inline constexpr int64_t kPairsFewRows = 32;
@@ -77,10 +77,11 @@ struct Table {
   int32_t panel_cols;  // columns of a GEMM panel
   int32_t tile_rows;   // rows that a GEMM tile computes at once
 
-  // Panels of f32 hold a row's columns in order. Panels of bf16 interleave the halves of a row: the
-  // column c < panel_cols / 2, then c + panel_cols / 2. The sums are f32 in both and agree bitwise.
-  // Where `pairs` is set, x is rounded to bf16 instead and panels of bf16 hold pairs: rows 2 i and
-  // 2 i + 1 of a column are neighbours; rows of zeros fill k up to a multiple of kPairsDepth.
+  // Panels of f32 hold a row's columns in order. Panels of bf16 interleave the halves of a row:
+  // column c < panel_cols / 2 comes before column c + panel_cols / 2. The sums are f32 in both and
+  // agree bitwise. If `pairs` is set, x is rounded to bf16 instead and panels of bf16 hold pairs:
+  // rows 2 i and 2 i + 1 of a column are adjacent, and rows of zeros fill k up to a multiple of
+  // kPairsDepth.
   void (*gemm_f32)(const GemmBlock& block);
   void (*gemm_bf16)(const GemmBlock& block);
   bool pairs;
@@ -88,27 +89,29 @@ struct Table {
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t dim,
                      float* out);
-  // By Activation: out = f(in) * up; up may be nullptr, out may be either.
+  // By Activation: out = f(in) * up. up may be nullptr; out may be in or up.
   void (*activate[kActivations])(const float* in, const float* up, int64_t n, float* out);
-  // Any but a may be nullptr (ones; b: zeros). out may be a or b.
+  // All inputs but a may be nullptr (b then counts as zeros, the weights as ones). out may be a or
+  // b.
   void (*mix)(const float* a, const float* a_weight, const float* b, const float* b_weight,
               int64_t n, float* out);
   void (*soft_cap)(float cap, int64_t n, float* x);
-  // out may be x; cos and sin hold half values.
+  // out may be x; cos and sin hold `half` values.
   void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* out);
 
-  // -inf when all are NaN.
+  // Returns -inf if all values are NaN.
   float (*max)(const float* x, int64_t n);
-  // w[i] = exp((x[i] - shift) / divisor), 0 where that is below `floor`; returns their sum. w may
-  // be nullptr.
+  // Sets w[i] = exp((x[i] - shift) / divisor), or 0 where that is below `floor`, and returns their
+  // sum. w may be nullptr.
   float (*exp_sum)(const float* x, int64_t n, float shift, float divisor, float floor, float* w);
-  // Appends the indices i of [begin, n) where x[i] <= bound does not hold, ascending, until fewer
-  // than kLanes <= 16 more would fit into `room`. Returns where to go on; *found counts.
+  // Appends the indices i of [begin, n) for which x[i] <= bound does not hold, ascending, until
+  // fewer than kLanes <= 16 more would fit into `room`. Returns the index to continue at; *found is
+  // the count.
   int64_t (*scan)(const float* x, int64_t begin, int64_t n, float bound, int32_t* indices,
                   int64_t room, int64_t* found);
 };
 
-inline constexpr int64_t kScanSlack = 16;  // the widest vector
+inline constexpr int64_t kScanSlack = 16;  // the lanes of the widest vector
 
 extern const Table kPortable;
 extern const Table kAvx2;

@@ -1,9 +1,10 @@
 // Vectors of one instruction set, and the few operations that GCC's vector extensions lack.
 //
-// Included once by each of portable.cc, avx2.cc and avx512.cc, which differ in SLUICE_SIMD_LANES,
-// SLUICE_SIMD_NAMESPACE and compiler flags. Every definition is in that namespace and nothing here
-// or in the headers beside may include the C++ library: an inline std:: function compiled with
-// -mavx2 could be the copy that the linker keeps for everyone.
+// Included once by each source of an instruction set (portable.cc, avx2.cc, avx512.cc, ...), which
+// differ in SLUICE_SIMD_LANES, SLUICE_SIMD_NAMESPACE and compiler flags. Every definition is in
+// that namespace, and neither this header nor the others in this folder may include the C++
+// library: an inline std:: function compiled with -mavx2 could be the copy that the linker keeps
+// for the whole program.
 #pragma once
 
 #include <immintrin.h>
@@ -12,7 +13,7 @@
 #define SLUICE_INLINE static inline __attribute__((always_inline))
 #define SLUICE_INLINE_MEMBER inline __attribute__((always_inline))
 
-// How often to unroll. Instrumented loops, unrolled, would take the compiler minutes.
+// The number of times to unroll. Unrolling instrumented loops would take the compiler minutes.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLUICE_SIMD_UNROLL(times) 1
 #else
@@ -24,7 +25,7 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 inline constexpr int kLanes = SLUICE_SIMD_LANES;
 inline constexpr int kCacheLine = 64;  // bytes
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
-inline constexpr __mmask16 kEveryLane = 0xFFFF;  // GCC 12 warns of what it does without a mask
+inline constexpr __mmask16 kEveryLane = 0xFFFF;  // GCC 12 warns about the forms without a mask
 #endif
 
 typedef float VecF __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
@@ -41,7 +42,7 @@ SLUICE_INLINE void Store(float* p, VecF v) { *reinterpret_cast<UnalignedVecF*>(p
 // x - 0 keeps the sign of a zero, x + 0 would not.
 SLUICE_INLINE VecF Broadcast(float x) { return x - VecF{}; }
 
-// The first n < kLanes lanes from memory, the others from `fill`.
+// Returns the first n < kLanes lanes from memory and `fill` in the others.
 SLUICE_INLINE VecF LoadPartial(const float* p, int64_t n, float fill) {
   VecF v = Broadcast(fill);
   for (int64_t i = 0; i < n; ++i) v[i] = p[i];
@@ -60,7 +61,7 @@ SLUICE_INLINE float FmaScalar(float a, float b, float c) {
 #endif
 }
 
-// a * b + c: rounded once where the instruction set has it.
+// Returns a * b + c, rounded once where the instruction set can.
 SLUICE_INLINE VecF Fma(VecF a, VecF b, VecF c) {
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
   return _mm512_fmadd_ps(a, b, c);
@@ -73,7 +74,7 @@ SLUICE_INLINE VecF Fma(VecF a, VecF b, VecF c) {
 #endif
 }
 
-// Bit i is set unless x[i] <= bound[i]: also where either is NaN.
+// Returns a mask in which bit i is set unless x[i] <= bound[i]; it is also set where either is NaN.
 SLUICE_INLINE uint32_t NotLessEqual(VecF x, VecF bound) {
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
   return _mm512_cmp_ps_mask(x, bound, _CMP_NLE_UQ);
@@ -86,7 +87,7 @@ SLUICE_INLINE uint32_t NotLessEqual(VecF x, VecF bound) {
 #endif
 }
 
-// The first n lanes of v, `fill` in the others; n may be above kLanes, or below 0.
+// Returns the first n lanes of v and `fill` in the others; n may be above kLanes or below 0.
 SLUICE_INLINE VecF KeepFirst(VecF v, int64_t n, float fill) {
   VecI place;
   for (int i = 0; i < kLanes; ++i) place[i] = i;
@@ -114,35 +115,36 @@ SLUICE_INLINE float FoldLanes(VecF v, Fold fold) {
 #endif
 }
 
-// In an order that depends on kLanes alone.
+// Returns the sum of the lanes, in an order that depends on kLanes alone.
 SLUICE_INLINE float SumLanes(VecF v) {
   return FoldLanes(v, [](auto a, auto b) { return a + b; });
 }
 
-// Larger of each pair; `a` where b is NaN.
+// Returns the larger of each pair, and `a` where b is NaN.
 SLUICE_INLINE VecF Max(VecF a, VecF b) { return b > a ? b : a; }
 
-// Of lanes none of which is NaN.
+// Returns the largest lane. Requires that no lane is NaN.
 SLUICE_INLINE float MaxLanes(VecF v) {
   return FoldLanes(v, [](auto a, auto b) { return b > a ? b : a; });
 }
 
-// e^x within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
+// Returns e^x within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
 //
 // x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r), P of degree 5 interpolated at the
 // Chebyshev nodes. ln2 is split so that n * kLn2High is exact. 2^n is applied in two factors, so
-// that neither overflows before the result does; AVX-512 has an instruction that does the same.
-// Lanes of -inf, as masked scores are, must not come out as 0 by underflow, which takes a hundred
-// cycles and more.
+// that neither overflows before the result does; AVX-512 has an instruction for that. Lanes of
+// -inf, as masked scores are, must not become 0 by underflow, which takes a hundred cycles and
+// more.
 SLUICE_INLINE VecF Exp(VecF x) {
-  constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond: inf and 0
+  constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond these the result is inf or 0
   constexpr float kRound = 12582912.0f;                 // 1.5 * 2^23: adding it rounds to integers
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
   constexpr float kP[] = {0.5f,           0.166666672f,   0.0416664667f,
                           0.00833331048f, 0.00139336498f, 0.000198909911f};
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
   const __mmask16 positive = _mm512_cmp_ps_mask(x, Broadcast(kLowest), _CMP_NLT_UQ);
-  x = _mm512_maskz_min_ps(kEveryLane, Broadcast(kHighest), x);  // NaN stays: the second of the two
+  x = _mm512_maskz_min_ps(kEveryLane, Broadcast(kHighest),
+                          x);  // returns its second operand, the NaN
 #else
   const VecI zero = x < kLowest;
   x = x > kHighest ? Broadcast(kHighest) : x;

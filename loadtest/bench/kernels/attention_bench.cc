@@ -1,6 +1,6 @@
-// Attention with the best profile of the machine, head size 64. Decode: one query row a sequence
-// over long contexts, beyond the caches, whose keys and values are read once. Prefill: whole
-// sequences, causal, without and with XSA in turns.
+// Attention with the best profile of the machine, head size 64. Decode: one query row per sequence
+// over long contexts that exceed the caches, whose keys and values are read once. Prefill: whole
+// sequences, causal, alternating without and with XSA.
 #include <benchmark/benchmark.h>
 
 #include <numeric>
@@ -34,7 +34,7 @@ std::vector<float> RandomFloats(std::mt19937_64& random, size_t count) {
   return values;
 }
 
-// Random queries, keys and values of a shape, and what a run of it takes.
+// Random queries, keys and values of a shape, and the cost of computing their attention.
 class Attending {
  public:
   Attending(const Context& context, const Shape& shape)
@@ -66,13 +66,13 @@ class Attending {
     Attention(context_, args, kv, sequences_, shape_.context, scratch_.data());
   }
 
-  // Of scores and sums over the visible keys.
+  // Returns the floating-point operations of scores and sums over the visible keys.
   double Flops() const {
     const double keys = static_cast<double>(shape_.rows()) *
                         (static_cast<double>(shape_.first_position + shape_.context + 1) / 2);
     return 4.0 * shape_.q_heads * kAttentionHeadDim * keys;
   }
-  // Of queries, keys, values and what comes out, each touched once.
+  // Returns the bytes of queries, keys, values and outputs, each counted once.
   double Bytes() const {
     return sizeof(float) * static_cast<double>(q_.size() + out_.size() + k_.size() + v_.size());
   }

@@ -1,6 +1,7 @@
-// Our GEMM beside oneDNN's with prepacked weights, on one thread, in turns: f32 by the fastest f32
-// profile and, where the machine has one, bf16 by the fastest bf16 profile, for which oneDNN is
-// given rows that are rounded already. Arguments: rows, k, n. Ratios are oneDNN's time over ours.
+// Our GEMM and oneDNN's with prepacked weights, alternating on one thread: f32 with the fastest f32
+// profile and, if the machine has one, bf16 with the fastest bf16 profile, for which oneDNN
+// receives rows that are already rounded. Arguments: rows, k, n. Ratios are oneDNN's time over
+// ours.
 #include <benchmark/benchmark.h>
 #include <omp.h>
 #include <dnnl.hpp>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kRounds = 25;
 
-// Ours and oneDNN's for weights of one dtype.
+// Runs our GEMM and oneDNN's for weights of one dtype.
 class Contest {
  public:
   Contest(const Context& context, DType dtype, int64_t rows, int64_t k, int64_t n)

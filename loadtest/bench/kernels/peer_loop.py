@@ -1,9 +1,9 @@
-"""What the peers of run.py have in common: a job a line on standard input, an answer a line on
+"""The protocol of the peers of run.py: one job per line on standard input, one answer per line on
 output.
 
 A job is a JSON object; the answer is {"seconds": median of a few runs} or {"error": text}. The
-first line
-of output is {"version": text}. Only the standard library: each peer has an interpreter of its own.
+first line of output is {"version": text}. This module uses only the standard library, because each
+peer has its own interpreter.
 """
 
 import json
@@ -12,12 +12,13 @@ import sys
 import time
 
 REPETITIONS = 3
-SHORT_S = 0.02  # runs that take less are repeated until they do not
+SHORT_S = 0.02  # runs that take less are repeated until they take this long
 LONG_S = 0.5  # runs that take longer are timed once in a round
 
 
 def median_seconds(run, threads):
-    """Of one run; by the thread's own time where it works alone, as the C++ benchmarks do."""
+    """Returns the seconds of one run: CPU time of the thread if it works alone, as in the C++
+    benchmarks, otherwise wall time."""
     clock = time.thread_time if threads == 1 else time.perf_counter
 
     def timed(calls):
@@ -34,15 +35,15 @@ def median_seconds(run, threads):
 
 
 def serve(version, threads, run_of):
-    """Answers until the input ends; run_of(job) is what to time."""
+    """Answers jobs until the input ends. run_of(job) returns the function to time."""
     print(json.dumps({"version": version}), flush=True)
     runs = {}
     for line in sys.stdin:
         try:
             if line not in runs:
                 runs[line] = run_of(json.loads(line))
-                runs[line]()  # to be warm
+                runs[line]()  # warms the caches
             answer = {"seconds": median_seconds(runs[line], threads)}
-        except Exception as error:  # the peer's own: reported, not ours to judge
+        except Exception as error:  # an error of the peer's own, which is only reported
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

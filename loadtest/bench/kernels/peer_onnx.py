@@ -1,11 +1,9 @@
 """onnxruntime's side of run.py: peer_onnx.py MODEL_DIRECTORY THREADS.
 
-Runs in an interpreter that has onnx, onnxruntime and numpy. The graph is what its own tools make
-of a
-Llama: GroupQueryAttention with the rotation inside, fused norms, f32 weights (its CPU kernels have
-no
-bf16), dynamic axes. Prompts are padded behind, which causal attention never looks at, and the head
-computes only the rows that are asked for. Job, in the protocol of peer_loop.py:
+Requires an interpreter with onnx, onnxruntime and numpy. The graph is like the one that its own
+tools make of a Llama: GroupQueryAttention with the rotation inside, fused norms, f32 weights (its
+CPU kernels have no bf16), dynamic axes. Prompts are padded at the end, which causal attention never
+reads, and the head computes only the requested rows. The job, in the protocol of peer_loop.py:
   {"job": "forward", "lengths": [...], "padded": bool, "all_rows": bool}
 """
 
@@ -23,7 +21,7 @@ CONTRIB = "com.microsoft"
 
 
 class Graph:
-    """Nodes and weights as they are added; each node has one output, which carries its name."""
+    """A graph under construction; each node has one output, which has the node's name."""
 
     def __init__(self):
         self.nodes, self.weights = [], []
@@ -83,16 +81,14 @@ def add_layer(graph, config, weights, x, at):
 
 
 def build(config):
-    """Inputs: ids [batch, length], last [batch] (valid tokens less one), longest (scalar), rows
-    [n] of the
-    flattened batch; output: their logits."""
+    """Returns the model. Inputs: ids [batch, length], last [batch] (valid tokens less one), longest
+    (scalar), rows [n] of the flattened batch. Output: the logits of those rows."""
     weights = dict(random_llama.weights(config))
     graph = Graph()
     for name, values in zip(("cos", "sin"), rotation(config), strict=True):
         graph.weight(name, values)
-    x = graph.node(
-        "Gather", "embedded", [graph.weight("table", weights["model.embed_tokens.weight"]), "ids"]
-    )
+    table = graph.weight("table", weights["model.embed_tokens.weight"])
+    x = graph.node("Gather", "embedded", [table, "ids"])
     for layer in range(config["num_hidden_layers"]):
         x = add_layer(graph, config, weights, x, f"model.layers.{layer}.")
     shape = graph.weight("flat_shape", np.array([-1, config["hidden_size"]], np.int64))

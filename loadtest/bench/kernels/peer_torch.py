@@ -1,11 +1,11 @@
 """PyTorch's side of run.py: peer_torch.py MODEL_DIRECTORY THREADS.
 
-Runs in an interpreter that has torch and transformers. Jobs, in the protocol of peer_loop.py:
+Requires an interpreter with torch and transformers. The jobs, in the protocol of peer_loop.py:
   {"job": "forward", "dtype": "bf16" | "f32", "lengths": [...], "padded": bool, "all_rows": bool}
-      prompts in one padded batch, or one after another; logits of every row or of each last one
-  {"job": "decode", "dtype": ..., "context": n}        one token behind n in the cache
+      prompts in one padded batch, or one by one; logits of every row or of each prompt's last row
+  {"job": "decode", "dtype": ..., "context": n}        one token after n in the cache
   {"job": "attention", "sequences": n, "length": n, "q_heads": n, "kv_heads": n, "xsa": bool}
-      scaled_dot_product_attention in f32, causal, head size 64, and the formula of XSA behind it
+      scaled_dot_product_attention in f32, causal, head size 64, followed by the formula of XSA
 """
 
 import functools
@@ -46,9 +46,8 @@ def forward(directory, job):
 
 def decode(directory, job):
     llama = model(directory, job["dtype"])
-    cache = llama(
-        random_tokens(1, job["context"]), use_cache=True, logits_to_keep=1
-    ).past_key_values
+    prompt = random_tokens(1, job["context"])
+    cache = llama(prompt, use_cache=True, logits_to_keep=1).past_key_values
     token = random_tokens(1, 1)
 
     def step():
@@ -59,7 +58,7 @@ def decode(directory, job):
 
 
 def exclude(y, v):
-    """z = y - (y . v^) v^, v^ = v / max(|v|, eps)."""
+    """Returns z = y - (y . v^) v^, v^ = v / max(|v|, eps)."""
     unit = v / v.norm(dim=-1, keepdim=True).clamp_min(XSA_EPS)
     return y - (y * unit).sum(-1, keepdim=True) * unit
 
@@ -68,9 +67,8 @@ def attention(job):
     random = torch.Generator().manual_seed(1)
     shape = (job["sequences"], job["q_heads"], job["length"], 64)
     q = torch.randn(shape, generator=random)
-    k, v = (
-        torch.randn((shape[0], job["kv_heads"], *shape[2:]), generator=random) for _ in range(2)
-    )
+    kv_shape = (shape[0], job["kv_heads"], *shape[2:])
+    k, v = (torch.randn(kv_shape, generator=random) for _ in range(2))
     shared = job["q_heads"] // job["kv_heads"]
 
     def run():

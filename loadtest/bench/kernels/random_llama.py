@@ -26,7 +26,7 @@ CONFIG = {
 
 
 def shapes(config):
-    """Of every tensor, by name; matrices are [out, in]."""
+    """Returns the shape of every tensor by name; matrices are [out, in]."""
     width, inner = config["hidden_size"], config["intermediate_size"]
     q = config["num_attention_heads"] * config["head_dim"]
     kv = config["num_key_value_heads"] * config["head_dim"]
@@ -53,7 +53,7 @@ def shapes(config):
 
 
 def weights(config, seed=1):
-    """Yields (name, float32 array whose lower halves are zero: bf16 loses nothing)."""
+    """Yields (name, float32 array); the lower halves are zero, so that bf16 loses nothing."""
     random = np.random.default_rng(seed)
     for name, shape in shapes(config).items():
         if len(shape) == 1:
@@ -79,7 +79,6 @@ def write(directory, config=None):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     target = pathlib.Path(directory)
-    (target / "model.safetensors").write_bytes(
-        struct.pack("<Q", len(text)) + text + b"".join(parts)
-    )
+    prefix = struct.pack("<Q", len(text)) + text
+    (target / "model.safetensors").write_bytes(prefix + b"".join(parts))
     (target / "config.json").write_text(json.dumps(config, indent=1))

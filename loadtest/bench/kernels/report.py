@@ -1,14 +1,14 @@
-"""The page of run.py's figures."""
+"""The report page of run.py's results."""
 
 import re
 import statistics
 
-# Counters <part>_us, <part>_of_flops, <part>_of_read of one benchmark belong together.
+# The counters <part>_us, <part>_of_flops and <part>_of_read of one benchmark belong together.
 PART = re.compile(r"(.+)_us$")
 
 
 def kernel_rows(name, counters):
-    """A row of the table for each thing that the benchmark timed."""
+    """Yields a table row for each part that the benchmark timed."""
     for key, value in counters.items():
         match = PART.match(key)
         if not match or f"{match[1]}_of_flops" not in counters:
@@ -27,14 +27,13 @@ def kernel_table(kernels):
         "|---|---|---|---|---|---|---|",
     ]
     for name, counters in kernels.items():
-        lines += kernel_rows(
-            f"{name} ({counters['label']})" if "label" in counters else name, counters
-        )
+        label = f"{name} ({counters['label']})" if "label" in counters else name
+        lines += kernel_rows(label, counters)
     return lines
 
 
 def claims(kernels):
-    """Ratios that single benchmarks make themselves."""
+    """Returns the lines on ratios that single benchmarks compute themselves."""
     lines = []
     for name, counters in kernels.items():
         for dtype in ("f32", "bf16"):
@@ -57,7 +56,7 @@ def claims(kernels):
 
 
 def ratios(seconds):
-    """Of each peer's time to ours, taken round by round: (median, least, largest) by peer."""
+    """Returns (median, least, largest) of each peer's time over ours, taken round by round."""
     result = {}
     for peer, times in seconds.items():
         if peer == "ours":
@@ -81,31 +80,26 @@ def contest_lines(contest):
 
 
 def markdown(made):
-    """`made` as run.py writes it to kernels.json."""
+    """Returns the page for `made`, which has the form of kernels.json."""
     lines = [
         "# CPU kernels",
         "",
         f"{made['date']}, {made['processor']}. {made['note']}".rstrip(),
         "",
-        "Peaks (multiply-adds in registers with the profile's instructions, reads of memory beyond "
-        "the",
-        "caches) are measured in turns with the kernels; figures are medians. The peak is that of "
-        "f32 under the",
-        "f32 profiles and of bf16 under the others, for weights of either type. Times of one "
-        "thread are its",
-        "processor time.",
+        "Peaks (multiply-adds in registers with the profile's instructions, reads of memory beyond",
+        "the caches) are measured in turns with the kernels; figures are medians. The peak is that",
+        "of f32 under the f32 profiles and of bf16 under the others, for weights of either type.",
+        "Times of one thread are its processor time.",
         "",
         *claims(made["kernels"]),
         "",
         "## Whole passes, and peers",
         "",
-        "Llama of random weights: 9 layers, d 512, 8/2 heads, vocabulary 32,000, bf16 weights. "
-        "Prompts of 16 to",
-        "144 tokens, 512 together (1152 padded). Score: every next token's log-probability (peers: "
-        "every row's",
-        "logits). Next: the token behind each prompt. Decode: one token behind 127. Ratio: the "
-        "peer's time over",
-        f"ours, round by round; median of {made['rounds']} rounds, least to largest.",
+        "Llama of random weights: 9 layers, d 512, 8/2 heads, vocabulary 32,000, bf16 weights.",
+        "Prompts of 16 to 144 tokens, 512 together (1152 padded). Score: every next token's",
+        "log-probability (peers: every row's logits). Next: the token after each prompt. Decode:",
+        "one token after 127. Ratio: the peer's time over ours, round by round; median of",
+        f"{made['rounds']} rounds, least to largest.",
         "",
         "| pass | who | ms | ratio | of the machine |",
         "|---|---|---|---|---|",

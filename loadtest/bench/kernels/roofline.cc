@@ -12,14 +12,14 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int64_t kTasks = 16;          // of each thread, so that a late thread loses little
-constexpr int64_t kPeakSteps = 20'000;  // of a task
+constexpr int64_t kTasks = 16;          // per thread, so that a late thread loses little
+constexpr int64_t kPeakSteps = 20'000;  // per task
 constexpr int kChains = 12;             // more than latency times throughput, fewer than registers
 constexpr int64_t kReadBytes = int64_t{128} << 20;
 constexpr int64_t kReadWords = kReadBytes / int64_t{sizeof(uint64_t)};
 
-// Independent chains of multiply-adds, in registers. They start from values that the compiler
-// cannot know: it would merge equal ones.
+// Runs independent chains of multiply-adds in registers. They start from values that the compiler
+// does not know, because it would merge equal ones.
 void PeakPortable() {
   __m128 sum[kChains] = {};
   for (__m128& s : sum) benchmark::DoNotOptimize(s);
@@ -66,8 +66,8 @@ __attribute__((target("avx512f,avx512bf16"))) void PeakAvx512Bf16() {
 
 constexpr int kTileChains = 4;
 
-// As the GEMM multiplies: two tiles by two. Assembly, since the intrinsics ask for a file of their
-// own.
+// Multiplies as the GEMM does, two tiles by two. It is assembly because the intrinsics need a
+// source file with its own compiler flags.
 void PeakAmx() {
   struct alignas(64) Config {
     uint8_t palette = 1, reserved[15] = {};
@@ -88,7 +88,7 @@ void PeakAmx() {
 
 struct Peak {
   void (*run)();
-  double flops;  // of a step
+  double flops;  // per step
 };
 
 Peak PeakOf(Profile profile) {
@@ -108,12 +108,13 @@ Peak PeakOf(Profile profile) {
   return {PeakPortable, 2.0 * 4 * kChains};
 }
 
-// Of Roofline::Multiply.
+// Returns the floating-point operations of Roofline::Multiply.
 double FlopsOfMultiply(const Context& context) {
   return PeakOf(context.profile).flops * kPeakSteps * kTasks * context.pool->threads();
 }
 
-// Several streams at once, as the kernels read panels: one alone waits for its prefetcher.
+// Reads several streams at once, as the kernels read panels; a single stream would wait for its
+// prefetcher.
 void ReadAll(const uint64_t* begin, int64_t words) {
   constexpr int kStreams = 4, kLine = 8;  // words of a cache line
   constexpr int kAhead = 32 * kLine;

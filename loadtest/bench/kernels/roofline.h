@@ -1,5 +1,5 @@
-// What the machine can do at most, measured beside the kernels in the same run, so that figures are
-// fractions and neighbours on the machine slow both sides of them.
+// The peak performance of the machine, measured in the same run as the kernels, so that results are
+// fractions of it and other load on the machine slows both.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -13,11 +13,11 @@
 
 namespace sluice::kernels {
 
-// Seconds: CPU time of the calling thread where it works alone, so that neighbours on the machine
-// do not count as work, else wall time.
+// Returns seconds: CPU time of the calling thread if it works alone, so that other load on the
+// machine does not count, otherwise wall time.
 double Now(const Context& context);
 
-// Times of one contender; their median forgives a neighbour's bursts.
+// The times of one contender. Their median is robust against bursts of other load.
 class Series {
  public:
   void Add(double seconds) { seconds_.push_back(seconds); }
@@ -27,8 +27,8 @@ class Series {
   std::vector<double> seconds_;
 };
 
-// Calls `run` once to warm the caches, then as often as takes some milliseconds, and adds the time
-// of one call to `series`.
+// Calls `run` once to warm the caches, then repeatedly for some milliseconds, and adds the time of
+// one call to `series`.
 template <typename Run>
 void Measure(const Context& context, Series& series, Run run) {
   constexpr double kEnough = 3e-3;
@@ -45,18 +45,18 @@ void Measure(const Context& context, Series& series, Run run) {
 }
 
 // The peaks of all threads of a pool together: multiply-adds in registers with the profile's
-// fastest instructions (bf16 where it multiplies in bf16), and reads of memory far larger than the
+// fastest instructions (bf16 if it multiplies in bf16), and reads of memory far larger than the
 // caches.
 class Roofline {
  public:
   explicit Roofline(const Context& context);
 
-  // Measures both once more. Call it between the runs of the contenders.
+  // Measures both peaks once more. Call it between the runs of the contenders.
   void Probe();
 
-  // Adds peak_GFLOPs and read_GBps.
+  // Adds the counters peak_GFLOPs and read_GBps.
   void Report(benchmark::State& state) const;
-  // Adds <name>_us and what it is of the peaks: <name>_of_flops and <name>_of_read.
+  // Adds the counter <name>_us and its fractions of the peaks, <name>_of_flops and <name>_of_read.
   void Report(benchmark::State& state, const char* name, const Series& times, double flops,
               double bytes) const;
 

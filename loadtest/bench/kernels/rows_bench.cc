@@ -1,5 +1,5 @@
-// What is done row by row, with the best profile of the machine: norm, rotation with the write to
-// the KV pages, activation. Arguments: threads, rows, row width.
+// Row-wise operations with the best profile of the machine: norm, rotation with the write to the KV
+// pages, activation. Arguments: threads, rows, row width.
 #include <benchmark/benchmark.h>
 
 #include <numeric>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kRowRounds = 25;
 constexpr int32_t kRowHeadDim = 64, kQHeads = 8, kKvHeads = 2;
 
-// Times `run`, which touches so many floats once and does so many operations on each.
+// Times `run`, which reads or writes `floats` values once and performs `operations` on each.
 template <typename Run>
 void Report(benchmark::State& state, const char* name, double floats, double operations, Run run) {
   ThreadPool pool(static_cast<int>(state.range(0)));

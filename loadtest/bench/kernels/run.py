@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
-"""The CPU kernels beside the peaks of the machine and beside others, to one report.
+"""Compares the CPU kernels with the machine's peaks and with other libraries, in one report.
 
-    cmake --build build/release --target attention_bench forward_bench gemm_bench onednn_bench
-    rows_bench \\
-        sample_bench top_k_bench
+    cmake --build build/release --target attention_bench forward_bench gemm_bench onednn_bench \\
+        rows_bench sample_bench top_k_bench
     build/venv/bin/python loadtest/bench/kernels/run.py --build build/release \\
         --torch-python PYTHON --onnx-python PYTHON --out loadtest/results/kernels
 
-writes kernels.json and kernels.md. Peers are left out where their interpreter is not given: one
-with torch
-and transformers, one with onnx and onnxruntime. Kernels are timed in turns with the probes of the
-peaks, in
-one process; peers in turns with our benchmark, round by round. Figures are medians. Some minutes
-on a
-machine that does nothing else; elsewhere only the ratios mean something.
+writes kernels.json and kernels.md. A peer is skipped if its interpreter is not given: one with
+torch and transformers, one with onnx and onnxruntime. Kernels and the probes of the peaks are timed
+alternately in one process; peers and our benchmark alternately, round by round. Figures are
+medians. The run takes some minutes on an idle machine; on a busy one only the ratios are
+meaningful.
 """
 
 import argparse
@@ -32,12 +29,12 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 HERE = pathlib.Path(__file__).resolve().parent
-# As in forward_bench.cc and attention_bench.cc.
+# The same values as in forward_bench.cc and attention_bench.cc.
 LENGTHS = [16, 24, 32, 48, 64, 72, 112, 144]
 ATTENTION = {"job": "attention", "sequences": 16, "length": 256, "q_heads": 8, "kv_heads": 2}
 DECODE_CONTEXT = 127
 
-# Binary below the build, and which of its benchmarks.
+# The binaries below the build folder, and a pattern of the benchmarks to run from each.
 KERNELS = [
     (
         "loadtest/bench/kernels/gemm_bench",
@@ -65,8 +62,7 @@ def say(text):
 
 
 def benchmark(build, binary, pattern, arguments=()):
-    """The counters of every benchmark that the pattern matches and this machine can run, by
-    name."""
+    """Returns the counters, by name, of the benchmarks that match and that this machine can run."""
     command = [
         str(build / binary),
         *arguments,
@@ -81,7 +77,7 @@ def benchmark(build, binary, pattern, arguments=()):
 
 
 class Peer:
-    """An interpreter that answers jobs, see peer_loop.py."""
+    """A peer's interpreter, which answers jobs; see peer_loop.py."""
 
     def __init__(self, python, script, model, threads):
         self._process = subprocess.Popen(
@@ -123,7 +119,7 @@ def forward_job(dtype, padded, all_rows, times):
 
 
 def contests(threads):
-    """What is run in turns: name, our benchmark (binary, name, counter), jobs by (peer, label)."""
+    """Yields each contest: name, our benchmark (binary, name, counter), jobs by (peer, label)."""
     for name, times, all_rows in (("Score", 1, True), ("Next", 1, False), ("Next", 4, False)):
         if threads == 1 and (name, times) != ("Score", 1):
             continue
@@ -133,7 +129,8 @@ def contests(threads):
             )
             for peer, dtype in (("torch", "bf16"), ("torch", "f32"), ("onnx", "f32"))
             for padded in (True, False)
-            # Where bf16 is slow, it would be for minutes; one by one, more of the same is no news.
+            # bf16 takes minutes where it is slow, and running one by one repeats what times == 1
+            # shows.
             if times == 1 or (padded and dtype == "f32")
         }
         ours = (
@@ -160,7 +157,7 @@ def contests(threads):
 
 
 def contend(build, model, profile, contest, peers, rounds):
-    """Seconds of ours and of each peer by round, and what ours reported last."""
+    """Returns the seconds of ours and of each peer by round, and our last counters."""
     name, (binary, benchmark_name, counter), jobs = contest
     arguments = [str(model), profile] if binary.startswith("engine") else []
     jobs = {key: job for key, job in jobs.items() if key[0] in peers}
@@ -183,7 +180,7 @@ def contend(build, model, profile, contest, peers, rounds):
 
 
 def fractions(counters):
-    """Medians over the rounds of what ours is of the machine's peaks."""
+    """Returns the medians over the rounds of our fractions of the machine's peaks."""
     names = [name for name in counters[0] if name.endswith(("_of_flops", "_of_read"))]
     return {name: statistics.median(row[name] for row in counters) for name in names}
 
@@ -208,7 +205,8 @@ def run_contests(arguments, model):
             for contest in contests(threads):
                 if not re.search(arguments.only, contest[0]):
                     continue
-                # What is no whole pass has the kernels of f32 under every profile.
+                # Only whole passes depend on the profile; the other contests use the f32 kernels in
+                # all of them.
                 whole = contest[1][0].startswith("engine")
                 for profile in arguments.profiles if whole else ["auto"]:
                     results.append(

@@ -1,5 +1,5 @@
-// What edits add to the choice of a token. Arguments: edits (see EditsOf), draw (see ParamsOf).
-// Runs with the best profile of the machine, on 32768 logits.
+// The cost that edits add to the choice of a token. Arguments: edits (see EditsOf), draw (see
+// ParamsOf). Runs with the best profile of the machine, on 32768 logits.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int32_t kVocab = 32768;
-constexpr int32_t kTokens = 1000;  // that an edit names
+constexpr int32_t kTokens = 1000;  // tokens that an edit names
 
 struct Tokens {
   std::vector<SeenToken> seen;

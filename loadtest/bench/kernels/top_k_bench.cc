@@ -1,4 +1,4 @@
-// Top-k of one row against std::partial_sort over the same values with their indices, in turns on
+// Top-k of one row and std::partial_sort over the same values with their indices, alternating on
 // one thread. Arguments: order of the values (0 random, 1 ascending, 2 descending), n, k. Runs with
 // the best profile of the machine.
 #include <benchmark/benchmark.h>
@@ -43,7 +43,7 @@ void BM_TopK(benchmark::State& state) {
     Measure(context, ours, [&] {
       TopK(context.profile, x.data(), n, k, values.data(), ids.data(), scratch.data());
     });
-    Measure(context, of_values, [&] {  // without indices: what loses least
+    Measure(context, of_values, [&] {  // without indices, the cheapest form
       std::copy(x.begin(), x.end(), copy.begin());
       std::partial_sort(copy.begin(), copy.begin() + k, copy.end(), std::greater<>());
     });

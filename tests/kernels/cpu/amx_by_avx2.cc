@@ -1,4 +1,4 @@
-// The GEMM by AMX, to be compiled for AVX2 and on emulated tiles; see kernels/CMakeLists.txt.
+// The GEMM by AMX, compiled for AVX2 with emulated tiles; see kernels/cpu/CMakeLists.txt.
 #include "tests/kernels/cpu/amx_emulator.h"
 
 #include "kernels/cpu/simd/amx.cc"

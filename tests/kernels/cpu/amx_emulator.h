@@ -1,5 +1,5 @@
 // AMX's tile intrinsics in plain C++, for machines and builds without them: eight tiles of 16 rows
-// of 64 bytes a thread. Before the configuration is loaded a tile is NaN.
+// of 64 bytes per thread. Tiles are NaN until the configuration is loaded.
 #pragma once
 
 #include <immintrin.h>  // defines the names below, whatever it is compiled for
@@ -40,8 +40,8 @@ inline float Widen(const uint8_t* bytes) {
   return value;
 }
 
-// sums[m][n] += sum over k of a[m][2 k + i] b[k][2 n + i], i in {0, 1}: to the bit as a Sapphire
-// Rapids was seen to do it, the sums for the two i apart and fused, denormals 0.
+// Computes sums[m][n] += sum over k of a[m][2 k + i] b[k][2 n + i], i in {0, 1}, with the bits
+// observed on Sapphire Rapids: the sums for the two i are separate and fused, denormals are 0.
 inline void MultiplyAdd(int sums, int a, int b) {
   const uint32_t control = _mm_getcsr();
   asm volatile("" : : : "memory");

@@ -1,2 +1,2 @@
-// The AVX-512 table, to be compiled for AVX2; see kernels/CMakeLists.txt.
+// The AVX-512 table, compiled for AVX2; see kernels/cpu/CMakeLists.txt.
 #include "kernels/cpu/simd/avx512.cc"

@@ -17,7 +17,7 @@ std::optional<int> Cpus(const Files& files) {
   });
 }
 
-TEST(ParseCpuMaxTest, RoundsUpAndRejectsWhatIsNoQuota) {
+TEST(ParseCpuMaxTest, RoundsUpAndRejectsTextThatIsNoQuota) {
   EXPECT_EQ(ParseCpuMax("200000 100000\n"), 2);
   EXPECT_EQ(ParseCpuMax("200001 100000"), 3);
   EXPECT_EQ(ParseCpuMax("1 100000"), 1);
@@ -52,7 +52,7 @@ TEST(CgroupCpusTest, ReadsTheCpuControllerOfV1) {
   EXPECT_EQ(Cpus(files), 4);
 }
 
-TEST(CgroupCpusTest, NothingLimits) {
+TEST(CgroupCpusTest, IsUnknownWithoutALimit) {
   EXPECT_EQ(Cpus({}), std::nullopt);
   EXPECT_EQ(Cpus({{"/proc/self/cgroup", ""}}), std::nullopt);
   EXPECT_EQ(Cpus({{"/proc/self/cgroup", "nonsense\n::\n0:relative\n0::relative\n"}}), std::nullopt);
@@ -88,7 +88,7 @@ std::optional<int64_t> Memory(const Files& files) {
   });
 }
 
-TEST(FreeMemoryTest, TakesTheLeastThatACgroupLeaves) {
+TEST(FreeMemoryTest, TakesTheLeastRemainderOfAllCgroups) {
   Files files = {{"/proc/self/cgroup", "0::/a/b\n"},
                  {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
                  {"/sys/fs/cgroup/a/b/memory.current", "100\n"},
@@ -110,7 +110,7 @@ TEST(FreeMemoryTest, ReadsTheMemoryControllerOfV1) {
             700);
 }
 
-TEST(FreeMemoryTest, UnknownWhereNothingSaysIt) {
+TEST(FreeMemoryTest, IsUnknownIfNoFileStatesIt) {
   EXPECT_EQ(Memory({}), std::nullopt);
   EXPECT_EQ(Memory({{"/proc/meminfo", "MemAvailable: many kB\nMemFree: 3 kB"}}), std::nullopt);
   EXPECT_EQ(Memory({{"/proc/meminfo", "MemAvailable: 9223372036854775807 kB"}}), std::nullopt);

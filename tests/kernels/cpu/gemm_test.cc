@@ -10,7 +10,7 @@
 namespace sluice::kernels {
 namespace {
 
-// Weights in a stored dtype, at an odd address, and what they are in double as [matrices, k, n].
+// Weights in a stored dtype, at an odd address, and their values in double as [matrices, k, n].
 struct Weights {
   std::vector<char> stored;
   std::vector<double> values;
@@ -46,9 +46,9 @@ Weights MakeWeights(std::mt19937_64& random, DType dtype, int64_t matrices, int6
   return weights;
 }
 
-// Rows as those that meet the weights: rounded where the profile multiplies in bf16.
+// Returns x as it is multiplied with the weights: rounded if the profile multiplies in bf16.
 std::vector<double> Met(Profile profile, const PackedWeights& weights, std::span<const float> x) {
-  std::vector<double> met = Widen(x);
+  std::vector<double> met = ToDouble(x);
   if (!MultipliesInBf16(profile) || weights.dtype() != DType::kBF16) return met;
   for (double& value : met) {
     const int exponent = std::ilogb(value) - 7;  // of a bf16's last bit
@@ -60,9 +60,9 @@ std::vector<double> Met(Profile profile, const PackedWeights& weights, std::span
 struct Shape {
   int64_t k, n;
 };
-constexpr Shape kShapes[] = {
-    {1, 1},    {3, 5},     {7, 17},    {16, 16}, {33, 31},  {64, 48},
-    {100, 70}, {257, 129}, {2049, 33}, {5, 300}, {5000, 40}};  // beyond what is rounded at once
+// The last shape exceeds the part of k that is rounded at once.
+constexpr Shape kShapes[] = {{1, 1},    {3, 5},     {7, 17},    {16, 16}, {33, 31},  {64, 48},
+                             {100, 70}, {257, 129}, {2049, 33}, {5, 300}, {5000, 40}};
 
 class GemmTest : public OpTest {};
 
@@ -80,7 +80,7 @@ TEST_P(GemmTest, EqualsTheReferenceForEveryDTypeBiasAndStride) {
       const PackedWeights packed = PackedWeights::Pack(Two(), weights.source);
       const std::vector<float> x = RandomFloats(random, rows * k), bias = RandomFloats(random, n);
 
-      // Gaps between the rows hold NaN and must stay.
+      // The gaps between the rows hold NaN and must stay unchanged.
       const int64_t ldx = k + 3, ldo = n + 2;
       std::vector<float> x_gaps(rows * ldx, kPoison), out_gaps(rows * ldo, kPoison);
       const std::vector<float> before = RandomFloats(random, rows * n);
@@ -95,7 +95,7 @@ TEST_P(GemmTest, EqualsTheReferenceForEveryDTypeBiasAndStride) {
       const std::vector<int32_t> first_matrix(rows, 0);
       std::vector<double> expected =
           reference::PositionWise(Met(GetParam(), packed, x), first_matrix, weights.values,
-                                  biased ? Widen(bias) : std::vector<double>{}, false, k, n);
+                                  biased ? ToDouble(bias) : std::vector<double>{}, false, k, n);
       std::vector<float> out;
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t c = 0; c < n; ++c) {
@@ -109,7 +109,7 @@ TEST_P(GemmTest, EqualsTheReferenceForEveryDTypeBiasAndStride) {
   }
 }
 
-TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsAlone) {
+TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsUnchanged) {
   std::mt19937_64 random(12);
   constexpr int64_t kMatrices = 9, kK = 37, kN = 50;
   const Weights weights = MakeWeights(random, DType::kF32, kMatrices, kK, kN, false);
@@ -117,7 +117,7 @@ TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsAlone) {
   const std::vector<float> bias = RandomFloats(random, kMatrices * kN);
   for (bool position_bias : {false, true}) {
     std::vector<RowGroup> groups;
-    int32_t rows = 2;  // in no group, like those between groups
+    int32_t rows = 2;  // two rows in no group, like those between groups
     for (int32_t position : {0, 1, 4, 7, 8}) {
       const int32_t count = static_cast<int32_t>(RandomInt(random, 0, 90));
       groups.push_back({position, rows, count});
@@ -137,8 +137,9 @@ TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsAlone) {
       const std::vector<int32_t> positions(group.count, group.position);
       const std::span<const float> in(&x[group.first_row * kK], group.count * kK);
       const std::vector<double> expected = reference::PositionWise(
-          Widen(in), positions, weights.values, Widen(bias), position_bias, kK, kN);
-      EXPECT_TRUE(Matches(Op::kGemm, {&out[group.first_row * kN], expected.size()}, expected));
+          ToDouble(in), positions, weights.values, ToDouble(bias), position_bias, kK, kN);
+      const auto from = out.begin() + group.first_row * kN;
+      EXPECT_TRUE(Matches(Op::kGemm, std::vector(from, from + group.count * kN), expected));
     }
     for (int32_t r = 0; r < rows; ++r) {
       EXPECT_TRUE(live[r] || (std::isnan(out[r * kN]) && std::isnan(out[r * kN + kN - 1]))) << r;
@@ -146,7 +147,7 @@ TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsAlone) {
   }
 }
 
-TEST_P(GemmTest, PositionMajorGroupsAreTheEinsum) {
+TEST_P(GemmTest, GroupsSortedByPositionEqualTheEinsum) {
   std::mt19937_64 random(13);
   constexpr int64_t kBatch = 5, kLength = 7, kIn = 19, kOut = 23;
   const Weights weights = MakeWeights(random, DType::kF32, kLength, kIn, kOut, false);
@@ -166,9 +167,9 @@ TEST_P(GemmTest, PositionMajorGroupsAreTheEinsum) {
       std::copy_n(&out[(l * kBatch + b) * kOut], kOut, &by_sequence[(b * kLength + l) * kOut]);
     }
   }
-  EXPECT_TRUE(
-      Matches(Op::kGemm, by_sequence,
-              reference::PositionWiseEinsum(Widen(x), weights.values, kBatch, kLength, kIn, kOut)));
+  EXPECT_TRUE(Matches(
+      Op::kGemm, by_sequence,
+      reference::PositionWiseEinsum(ToDouble(x), weights.values, kBatch, kLength, kIn, kOut)));
 }
 
 TEST_P(GemmTest, RowsDoNotDependOnTheirBatchOrOnThreads) {
@@ -192,7 +193,7 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirBatchOrOnThreads) {
   }
 }
 
-// Where products and sums are denormal, or weights themselves.
+// Covers products, sums and weights that are denormal.
 TEST_P(GemmTest, RowsOfTinyValuesDoNotDependOnTheirBatch) {
   std::mt19937_64 random(46);
   constexpr int64_t kRows = 20, kInner = 100, kOuter = 70;
@@ -248,7 +249,7 @@ TEST_P(GemmTest, RowsDoNotDependOnTheirGroups) {
   EXPECT_TRUE(RowsAreInvariant(op));
 }
 
-// Random bf16 bits, zeros and denormals of both signs among them, and the same values as f32.
+// Random bf16 bits, including zeros and denormals of both signs, and the same values as f32.
 struct TwiceStored {
   std::vector<uint16_t> bf16;
   std::vector<float> f32;
@@ -265,7 +266,7 @@ struct TwiceStored {
 };
 
 TEST_P(GemmTest, BF16PanelsGiveTheBitsOfF32Panels) {
-  if (MultipliesInBf16(GetParam())) return;  // what meets them differs
+  if (MultipliesInBf16(GetParam())) return;  // the rows are rounded for bf16 panels only
   for (const Shape& shape : kShapes) {
     for (const bool transposed : {false, true}) {
       const uint64_t seed = 100 + static_cast<uint64_t>(2 * shape.k + transposed);

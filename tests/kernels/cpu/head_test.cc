@@ -11,7 +11,7 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr std::byte kStale{0xFF};  // NaN, or -1
+constexpr std::byte kStale{0xFF};  // NaN as a float, -1 as an integer
 
 struct Answer {
   double log_sum;
@@ -22,7 +22,7 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-// A head of random weights, whose rows of logits are known in full.
+// A head of random weights, and functions to compute its full rows of logits.
 class HeadTest : public OpTest {
  protected:
   void Make(std::mt19937_64& random, int64_t k, int64_t n, DType dtype, float soft_cap) {
@@ -41,7 +41,7 @@ class HeadTest : public OpTest {
     packed_ = PackedWeights::Pack(One(), {data, dtype, 1, k, n, false});
   }
 
-  // By the ops that the head replaces.
+  // Returns the logits computed by the ops that the head replaces.
   std::vector<float> Logits(int64_t row, std::span<const int32_t> excluded) {
     std::vector<float> logits(static_cast<size_t>(n_));
     Gemm(One(), packed_, 1,
@@ -69,7 +69,7 @@ class HeadTest : public OpTest {
     return answer;
   }
 
-  // Rows [first, first + rows.size()) of x.
+  // Runs the head for rows [first, first + rows.size()) of x.
   std::vector<Answer> Run(const Context& context, int64_t first, std::span<const HeadRow> rows) {
     std::vector<std::byte> scratch(
         static_cast<size_t>(HeadScratch(n_, context.pool->threads())) + kLine, kStale);
@@ -102,7 +102,7 @@ class HeadTest : public OpTest {
   PackedWeights packed_;
 };
 
-TEST_P(HeadTest, FindsWhatIsInTheRowsOfLogits) {
+TEST_P(HeadTest, ResultsEqualThoseOfTheFullRowsOfLogits) {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -143,7 +143,7 @@ TEST_P(HeadTest, FindsWhatIsInTheRowsOfLogits) {
   }
 }
 
-TEST_P(HeadTest, OfEqualLogitsTheLowerTokenIsFirst) {
+TEST_P(HeadTest, EqualLogitsAreOrderedByToken) {
   std::mt19937_64 random(91);
   Make(random, 4, 3000, DType::kF32, 0);
   std::fill(weights_.begin(), weights_.end(), 0.0f);
@@ -157,7 +157,7 @@ TEST_P(HeadTest, OfEqualLogitsTheLowerTokenIsFirst) {
   }
 }
 
-TEST_P(HeadTest, WhatIsNotFiniteIsSaid) {
+TEST_P(HeadTest, LogitsThatAreNotFiniteShowInTheLogSum) {
   std::mt19937_64 random(92);
   const float bad[] = {kPoison, kInfinity, -kInfinity};
   for (const float value : bad) {
@@ -176,7 +176,7 @@ TEST_P(HeadTest, WhatIsNotFiniteIsSaid) {
   EXPECT_EQ(Run(Two(), 0, {&row, 1})[0].log_sum, -kInfinity);
 }
 
-// Few enough candidates say as much as the row.
+// A draw that looks at few candidates finds the same token as a draw from the whole row.
 TEST_P(HeadTest, CandidatesAreDrawnLikeTokensOfTheWholeRow) {
   std::mt19937_64 random(93);
   for (const int64_t n : {1, 5, 40, 1500}) {

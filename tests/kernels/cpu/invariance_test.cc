@@ -1,4 +1,4 @@
-// The checker itself: it must catch what it is there for.
+// Tests of the invariance checker itself, which must catch the faults that it exists for.
 #include "tests/support/invariance.h"
 
 #include <gtest/gtest.h>

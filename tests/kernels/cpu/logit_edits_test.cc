@@ -2,11 +2,7 @@
 
 #include <bit>
 
-#include "kernels/cpu/sample.h"
-#include "kernels/reference/activation.h"
-#include "kernels/reference/sample.h"
-#include "tests/kernels/cpu/op_test.h"
-#include "tests/support/random_edits.h"
+#include "tests/kernels/cpu/draw_fixture.h"
 
 namespace sluice::kernels {
 namespace {
@@ -29,26 +25,7 @@ SampleParams RandomParams(std::mt19937_64& random, int64_t n) {
   return params;
 }
 
-class LogitEditsTest : public OpTest {
- protected:
-  // Leaves the logits as they were.
-  SampleResult Draw(const std::vector<float>& logits, const SampleParams& params,
-                    const LogitEdits* edits, int32_t num_top = 0) {
-    std::vector<float> x = logits;
-    const auto n = static_cast<int64_t>(x.size());
-    std::vector<uint64_t> scratch(SampleScratch(n), ~uint64_t{0});
-    top_ids_.assign(num_top, -7);
-    top_logprobs_.assign(num_top, kPoison);
-    const SampleResult result = Sample(
-        GetParam(), params, {x.data(), n, num_top, top_ids_.data(), top_logprobs_.data(), edits},
-        scratch.data());
-    EXPECT_EQ(Bits(x), Bits(logits)) << "the row changed";
-    return result;
-  }
-
-  std::vector<int32_t> top_ids_;
-  std::vector<float> top_logprobs_;
-};
+class LogitEditsTest : public DrawTest {};
 
 TEST_P(LogitEditsTest, DrawsTheTokensOfTheReferenceAndReportsTheUneditedRow) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
@@ -69,14 +46,14 @@ TEST_P(LogitEditsTest, DrawsTheTokensOfTheReferenceAndReportsTheUneditedRow) {
         const LogitEdits edits = owned.view();
         const SampleParams params = RandomParams(random, n);
         const auto num_top = static_cast<int32_t>(std::min<int64_t>(n, 3));
-        const SampleResult result = Draw(x, params, &edits, num_top);
-        ASSERT_EQ(result.token, reference::Sample(reference::Edit(Widen(x), edits), params));
-        const std::vector<double> logprobs = reference::LogSoftmax(Widen(x));
+        const DrawResult result = DrawRow(x, params, &edits, num_top);
+        ASSERT_EQ(result.token, reference::Sample(reference::Edit(ToDouble(x), edits), params));
+        const std::vector<double> logprobs = reference::LogSoftmax(ToDouble(x));
         ASSERT_NEAR(result.logprob, logprobs[result.token], 2e-6);
-        ASSERT_EQ(top_ids_, reference::TopK(Widen(x), num_top));
-        // -inf where the candidate is.
-        ASSERT_TRUE(top_logprobs_[0] == logprobs[top_ids_[0]] ||
-                    std::abs(top_logprobs_[0] - logprobs[top_ids_[0]]) < 2e-6);
+        ASSERT_EQ(result.top_ids, reference::TopK(ToDouble(x), num_top));
+        // Both are -inf for a candidate whose logit is -inf.
+        ASSERT_TRUE(result.top_logprobs[0] == logprobs[result.top_ids[0]] ||
+                    std::abs(result.top_logprobs[0] - logprobs[result.top_ids[0]]) < 2e-6);
       }
     }
   }
@@ -94,57 +71,17 @@ TEST_P(LogitEditsTest, EditsThatChangeNoLogitChangeNoBit) {
   const LogitEdits edits = owned.view(), none;
   for (int i = 0; i < 200; ++i) {
     const SampleParams params = RandomParams(random, n);
-    const SampleResult plain = Draw(x, params, nullptr);
+    const DrawResult plain = DrawRow(x, params);
     for (const LogitEdits* idle : {&edits, &none}) {
-      const SampleResult edited = Draw(x, params, idle);
+      const DrawResult edited = DrawRow(x, params, idle);
       ASSERT_EQ(edited.token, plain.token) << "draw " << i;
       ASSERT_EQ(Bits({&edited.logprob, 1}), Bits({&plain.logprob, 1})) << "draw " << i;
     }
   }
 }
 
-TEST_P(LogitEditsTest, ARowWithNothingLeftHasNoToken) {
-  const std::vector<float> x = {1.0f, 3.0f, -kInfinity, 2.0f};
-  OwnedEdits banned, biased, allowed, dead;
-  banned.banned = {0, 1, 3};
-  biased.bias = {{0, -kInfinity}, {1, -kInfinity}, {3, -kInfinity}};
-  allowed.allowed = {1, 3};
-  allowed.banned = {1};
-  allowed.bias = {{3, -kInfinity}};
-  dead.allowed = {2};
-  for (const OwnedEdits& owned : {banned, biased, allowed, dead}) {
-    const LogitEdits edits = owned.view();
-    for (const SampleParams& params : {SampleParams{}, SampleParams{.temperature = 1},
-                                       SampleParams{.temperature = 1, .top_k = 2},
-                                       SampleParams{.temperature = 1, .top_p = 0.5f}}) {
-      const SampleResult result = Draw(x, params, &edits, 2);
-      EXPECT_EQ(result.token, -1);
-      EXPECT_TRUE(std::isnan(result.logprob));
-      EXPECT_EQ(top_ids_, (std::vector<int32_t>{1, 3})) << "candidates are those before the edits";
-    }
-  }
-}
-
-TEST_P(LogitEditsTest, ARowThatOverflowsHasNoToken) {
-  const std::vector<float> x = {1.0f, 3.0f, -kInfinity, 2.0f};
-  OwnedEdits repetition, presence, bias, nan;
-  repetition.seen = presence.seen = {{1, 2}};
-  repetition.repetition = 1e-39f;
-  presence.presence = presence.frequency = -3e38f;
-  bias = presence;
-  bias.presence = -3e38f;
-  bias.frequency = 0;
-  bias.bias = {{1, 3e38f}};
-  nan.seen = {{2, 2}};
-  nan.frequency = -3e38f;  // -inf + inf
-  for (const OwnedEdits& owned : {repetition, presence, bias, nan}) {
-    const LogitEdits edits = owned.view();
-    for (const float temperature : {0.0f, 1.0f}) {
-      SampleParams params;
-      params.temperature = temperature;
-      EXPECT_EQ(Draw(x, params, &edits).token, -1);
-    }
-  }
+TEST_P(LogitEditsTest, RowsThatAreNotFiniteAfterEditsHaveNoToken) {
+  ExpectRowsThatAreNotFiniteAfterEditsHaveNoToken(DrawEach);
 }
 
 SLUICE_EVERY_F32_PROFILE(LogitEditsTest);
@@ -152,12 +89,12 @@ SLUICE_EVERY_F32_PROFILE(LogitEditsTest);
 struct EditCase {
   const char* name;
   float x;
-  LogitEdits edits;  // with `seen` as `generated` says
+  LogitEdits edits;  // `seen` is set according to `generated`
   int32_t generated;
   float expected;
 };
 
-TEST(ApplyEditsTest, EachLogitByTheFormula) {
+TEST(ApplyEditsTest, EditsEachLogitByTheFormula) {
   const TokenBias up[] = {{1, 3.0f}};
   const TokenBias ban[] = {{1, -kInfinity}};
   const int32_t banned[] = {1};

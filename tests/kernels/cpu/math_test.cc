@@ -1,4 +1,4 @@
-// The exponential inside the kernels and the scalar logarithm.
+// The exponential of the inner kernels and the scalar logarithm.
 #include "kernels/cpu/math.h"
 
 #include <cstring>
@@ -36,7 +36,7 @@ TEST_P(ExpTest, IsWithinTwoUlpsDenormalsIncluded) {
   }
 }
 
-TEST_P(ExpTest, HasItsLimits) {
+TEST_P(ExpTest, HandlesZeroInfinityAndNaN) {
   const std::vector<float> e =
       Exp({0.0f, -0.0f, -kInfinity, -200.0f, kInfinity, 89.0f, 88.72f, kPoison});
   EXPECT_EQ(e[0], 1.0f);
@@ -74,7 +74,7 @@ TEST(LogTest, IsWithinTwoUlps) {
   }
 }
 
-TEST(LogTest, HasItsLimits) {
+TEST(LogTest, HandlesZeroInfinityAndNaN) {
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(Log(1.0), 0.0);
   EXPECT_EQ(Log(0.0), -infinity);

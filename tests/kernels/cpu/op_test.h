@@ -1,22 +1,13 @@
-// What the tests of the ops share: profiles, pools, random data and the table of tolerances.
+// Shared by the tests of the CPU kernels: profiles and pools.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <random>
-#include <span>
+#include <cstddef>
 #include <string>
-#include <vector>
 
 #include "kernels/cpu/context.h"
+#include "tests/kernels/common/values.h"
 
 namespace sluice::kernels {
-
-inline constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
-inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 inline std::vector<Profile> SupportedProfiles() {
   std::vector<Profile> supported;
@@ -26,7 +17,8 @@ inline std::vector<Profile> SupportedProfiles() {
   return supported;
 }
 
-// But the GEMM, the profiles that multiply in bf16 have the kernels of AVX-512.
+// Except for the GEMM, the profiles that multiply in bf16 use the AVX-512 kernels, so these
+// profiles cover all other ops.
 inline std::vector<Profile> F32Profiles() {
   std::vector<Profile> profiles = SupportedProfiles();
   std::erase_if(profiles, MultipliesInBf16);
@@ -39,67 +31,36 @@ inline std::string ProfileTestName(const testing::TestParamInfo<Profile>& info) 
   return name;
 }
 
-// Largest errors against the reference in double, relative to the largest value of the tensor (or
-// 1, if that is larger). Weights of every dtype are widened exactly, so one column serves all.
-enum class Op {
-  kGemm,
-  kAttention,
-  kDiagnostics,
-  kNorm,
-  kLayerNorm,
-  kRope,
-  kActivation,
-  kMix,
-  kLogSumExp
-};
-inline double Tolerance(Op op) {
-  switch (op) {
-    case Op::kGemm:
-      return 4e-6;
-    case Op::kAttention:
-      return 4e-6;
-    case Op::kLayerNorm:
-    case Op::kDiagnostics:
-      return 1e-5;
-    case Op::kNorm:
-    case Op::kRope:
-    case Op::kActivation:
-    case Op::kMix:
-      return 1e-6;
-    case Op::kLogSumExp:
-      return 5e-7;
-  }
-  return 0;
-}
-
-inline testing::AssertionResult Matches(Op op, std::span<const float> actual,
-                                        std::span<const double> expected) {
-  if (actual.size() != expected.size()) {
-    return testing::AssertionFailure() << actual.size() << " values, not " << expected.size();
-  }
-  double largest = 1;
-  for (double value : expected) largest = std::max(largest, std::abs(value));
-  for (size_t i = 0; i < actual.size(); ++i) {
-    if (std::abs(actual[i] - expected[i]) <= Tolerance(op) * largest) continue;
-    return testing::AssertionFailure()
-           << "element " << i << " is " << actual[i] << ", not " << expected[i];
-  }
-  return testing::AssertionSuccess();
-}
-
 inline std::vector<float> RandomFloats(std::mt19937_64& random, int64_t n, float scale = 1.0f) {
-  std::uniform_real_distribution<float> uniform(-scale, scale);
-  std::vector<float> out(static_cast<size_t>(n));
-  for (float& value : out) value = uniform(random);
-  return out;
+  return RandomValues<float>(random, n, scale);
 }
 
-inline std::vector<double> Widen(std::span<const float> x) { return {x.begin(), x.end()}; }
+// Host memory with the interface of a DeviceLab.
+class HostLab {
+ public:
+  // Returns n elements whose bits are all set, which is NaN for floats.
+  template <typename T>
+  T* Room(size_t n) {
+    memory_.emplace_back(std::max<size_t>(1, n * sizeof(T)), std::byte{0xFF});
+    return reinterpret_cast<T*>(memory_.back().data());
+  }
+  template <typename T>
+  T* Put(const std::vector<T>& values) {
+    return std::copy(values.begin(), values.end(), Room<T>(values.size())) - values.size();
+  }
+  template <typename T>
+  const T* PutOrNull(const std::vector<T>& values) {
+    return values.empty() ? nullptr : Put(values);
+  }
+  template <typename T>
+  std::vector<T> Get(const T* values, size_t n) const {
+    return {values, values + n};
+  }
+  void Clear() { memory_.clear(); }
 
-// In [low, high].
-inline int64_t RandomInt(std::mt19937_64& random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
+ private:
+  std::vector<std::vector<std::byte>> memory_;
+};
 
 // Runs each test body under the profiles that this machine can execute.
 class OpTest : public testing::TestWithParam<Profile> {

@@ -10,7 +10,7 @@
 namespace sluice::kernels {
 namespace {
 
-TEST(ProfileTest, SaysWhichProfilesTheTestsOfThisBinaryLeaveOut) {
+TEST(ProfileTest, ReportsTheProfilesThatThisMachineCannotTest) {
   for (Profile profile : kProfiles) {
     if (ProfileSupported(profile)) continue;
     std::printf("NOT TESTED HERE: %s (this machine lacks the instructions)\n",
@@ -31,7 +31,7 @@ TEST(ProfileTest, ParsesTheNamesThatItPrints) {
   }
 }
 
-TEST(ProfileTest, AutoIsTheLastSupportedThatComputesInF32) {
+TEST(ProfileTest, AutoIsTheLastSupportedF32Profile) {
   const Profile best = ParseProfile("auto").value();
   EXPECT_EQ(best, BestProfile());
   EXPECT_FALSE(MultipliesInBf16(best));
@@ -40,7 +40,7 @@ TEST(ProfileTest, AutoIsTheLastSupportedThatComputesInF32) {
   }
 }
 
-TEST(ProfileTest, BF16IsTheLastSupportedIfThatMultipliesInIt) {
+TEST(ProfileTest, BF16IsTheLastSupportedProfileIfItMultipliesInBF16) {
   const absl::StatusOr<Profile> profile = ParseProfile("bf16");
   const Profile last = SupportedProfiles().back();
   if (MultipliesInBf16(last)) {

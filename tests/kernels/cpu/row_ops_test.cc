@@ -7,37 +7,53 @@
 #include "kernels/cpu/norm.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/norm.h"
+#include "tests/kernels/common/row_op_bodies.h"
 #include "tests/kernels/cpu/op_test.h"
 #include "tests/support/invariance.h"
 
 namespace sluice::kernels {
 namespace {
 
-constexpr int64_t kDims[] = {1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 100, 513, 4096};
+constexpr RowsShape kRowShapes[] = {{3, 1},   {9, 2},   {2, 7},   {5, 8},  {1, 15},
+                                    {7, 16},  {4, 17},  {6, 31},  {8, 33}, {3, 64},
+                                    {5, 100}, {2, 513}, {9, 4096}};
 
-class RowOpsTest : public OpTest {};
+// The functions that the shared bodies call.
+class RowOpsTest : public OpTest {
+ public:
+  using Element = float;
+
+  void RmsNorm(const float* x, const float* weight, float eps, const RowsShape& shape, float* out) {
+    kernels::RmsNorm(Two(), x, weight, eps, shape.rows, shape.dim, out);
+  }
+  void LayerNorm(const float* x, const float* weight, const float* bias, float eps,
+                 const RowsShape& shape, float* out) {
+    kernels::LayerNorm(Two(), x, weight, bias, eps, shape.rows, shape.dim, out);
+  }
+  void Activate(Activation activation, const float* in, const float* up, const RowsShape& shape,
+                float* out) {
+    kernels::Activate(Two(), activation, in, up, shape.rows, shape.dim, out);
+  }
+  void Mix(const float* a, const float* a_weight, const float* b, const float* b_weight,
+           int32_t /*repeat*/, const RowsShape& shape, float* out) {
+    kernels::Mix(Two(), {a, a_weight, b, b_weight, shape.rows, shape.dim, out});
+  }
+  void Embed(const float* table, const int32_t* ids, bool accumulate, float scale,
+             const RowsShape& shape, float* out) {
+    kernels::Embed(Two(), {table, DType::kF32, ids, shape.rows, shape.dim, accumulate, scale, out});
+  }
+
+  HostLab lab_;
+};
 
 TEST_P(RowOpsTest, RmsNormEqualsTheReference) {
   std::mt19937_64 random(31);
-  for (int64_t dim : kDims) {
-    const int64_t rows = RandomInt(random, 1, 9);
-    const float scale = dim % 2 == 0 ? 1e-3f : 3.0f;  // eps decides, or does not
-    std::vector<float> x = RandomFloats(random, rows * dim, scale), out(x.size());
-    const std::vector<float> weight = RandomFloats(random, dim);
-    for (bool weighted : {true, false}) {
-      RmsNorm(Two(), x.data(), weighted ? weight.data() : nullptr, 1e-5f, rows, dim, out.data());
-      const std::vector<double> expected = reference::RmsNorm(
-          Widen(x), weighted ? Widen(weight) : std::vector<double>{}, 1e-5f, dim);
-      EXPECT_TRUE(Matches(Op::kNorm, out, expected)) << rows << " x " << dim;
-    }
-    RmsNorm(Two(), x.data(), nullptr, 1e-5f, rows, dim, x.data());
-    EXPECT_EQ(x, out) << "in place, " << rows << " x " << dim;
-  }
+  ExpectRmsNormEqualsReference(*this, random, kRowShapes);
 }
 
 TEST_P(RowOpsTest, RmsNormOfZerosIsZero) {
   std::vector<float> x(10, 0.0f), out(10, kPoison);
-  RmsNorm(One(), x.data(), nullptr, 1e-6f, 1, 10, out.data());
+  kernels::RmsNorm(One(), x.data(), nullptr, 1e-6f, 1, 10, out.data());
   EXPECT_EQ(out, x);
 }
 
@@ -48,8 +64,8 @@ TEST_P(RowOpsTest, RmsNormRowsDoNotDependOnTheirBatch) {
     EXPECT_TRUE(RowsAreInvariant([&](std::span<const int32_t> rows) {
       std::vector<float> in, out(rows.size() * dim);
       for (int32_t row : rows) in.insert(in.end(), &x[row * dim], &x[row * dim] + dim);
-      RmsNorm(Two(), in.data(), weight.data(), 1e-6f, static_cast<int64_t>(rows.size()), dim,
-              out.data());
+      kernels::RmsNorm(Two(), in.data(), weight.data(), 1e-6f, static_cast<int64_t>(rows.size()),
+                       dim, out.data());
       return out;
     }));
   }
@@ -57,22 +73,7 @@ TEST_P(RowOpsTest, RmsNormRowsDoNotDependOnTheirBatch) {
 
 TEST_P(RowOpsTest, LayerNormEqualsTheReference) {
   std::mt19937_64 random(36);
-  for (int64_t dim : kDims) {
-    const int64_t rows = RandomInt(random, 1, 9);
-    std::vector<float> x = RandomFloats(random, rows * dim), out(x.size());
-    for (float& value : x) value += 5;  // a mean that a sum of squares alone would drown in
-    const std::vector<float> weight = RandomFloats(random, dim), bias = RandomFloats(random, dim);
-    for (bool affine : {true, false}) {
-      LayerNorm(Two(), x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr,
-                1e-3f, rows, dim, out.data());
-      const std::vector<double> expected =
-          reference::LayerNorm(Widen(x), affine ? Widen(weight) : std::vector<double>{},
-                               affine ? Widen(bias) : std::vector<double>{}, 1e-3f, dim);
-      EXPECT_TRUE(Matches(Op::kLayerNorm, out, expected)) << rows << " x " << dim;
-    }
-    LayerNorm(Two(), x.data(), nullptr, nullptr, 1e-3f, rows, dim, x.data());
-    EXPECT_EQ(x, out) << "in place, " << rows << " x " << dim;
-  }
+  ExpectLayerNormEqualsReference(*this, random, kRowShapes);
 }
 
 TEST_P(RowOpsTest, LayerNormRowsDoNotDependOnTheirBatch) {
@@ -82,39 +83,16 @@ TEST_P(RowOpsTest, LayerNormRowsDoNotDependOnTheirBatch) {
     EXPECT_TRUE(RowsAreInvariant([&](std::span<const int32_t> rows) {
       std::vector<float> in, out(rows.size() * dim);
       for (int32_t row : rows) in.insert(in.end(), &x[row * dim], &x[row * dim] + dim);
-      LayerNorm(Two(), in.data(), weight.data(), weight.data(), 1e-6f,
-                static_cast<int64_t>(rows.size()), dim, out.data());
+      kernels::LayerNorm(Two(), in.data(), weight.data(), weight.data(), 1e-6f,
+                         static_cast<int64_t>(rows.size()), dim, out.data());
       return out;
     }));
   }
 }
 
-constexpr Activation kAllActivations[] = {Activation::kSilu, Activation::kGelu,
-                                          Activation::kGeluTanh, Activation::kRelu,
-                                          Activation::kSquaredRelu};
-
 TEST_P(RowOpsTest, ActivationsEqualTheReference) {
   std::mt19937_64 random(33);
-  for (const Activation activation : kAllActivations) {
-    for (int64_t dim : kDims) {
-      SCOPED_TRACE(::testing::Message()
-                   << "activation " << static_cast<int>(activation) << " of " << dim);
-      const int64_t rows = RandomInt(random, 1, 9);
-      const float range = dim % 2 == 0 ? 20.0f : 1.0f;  // where it bends, and far from there
-      std::vector<float> in = RandomFloats(random, rows * dim, range);
-      std::vector<float> up = RandomFloats(random, rows * dim), out(in.size());
-      for (const bool gated : {true, false}) {
-        std::vector<double> expected;
-        for (size_t i = 0; i < in.size(); ++i) {
-          expected.push_back(reference::Activate(activation, in[i]) * (gated ? up[i] : 1));
-        }
-        Activate(Two(), activation, in.data(), gated ? up.data() : nullptr, rows, dim, out.data());
-        EXPECT_TRUE(Matches(Op::kActivation, out, expected));
-      }
-      Activate(Two(), activation, in.data(), nullptr, rows, dim, in.data());
-      EXPECT_EQ(in, out) << "in place";
-    }
-  }
+  ExpectActivationsEqualReference(*this, random, kRowShapes);
 }
 
 TEST_P(RowOpsTest, ActivationsAreFiniteWhereTheExponentialIsNot) {
@@ -123,7 +101,7 @@ TEST_P(RowOpsTest, ActivationsAreFiniteWhereTheExponentialIsNot) {
     SCOPED_TRACE(static_cast<int>(activation));
     const bool squared = activation == Activation::kSquaredRelu;
     std::vector<float> out(8);
-    Activate(One(), activation, in.data(), nullptr, 1, 8, out.data());
+    kernels::Activate(One(), activation, in.data(), nullptr, 1, 8, out.data());
     EXPECT_EQ(out[1], squared ? 10000.0f : 100.0f);
     EXPECT_EQ(out[3], squared ? 1e18f * 1e18f : 1e18f);
     for (int i : {0, 2, 4, 6, 7}) EXPECT_NEAR(out[i], 0.0, 1e-35) << in[i];
@@ -134,12 +112,12 @@ TEST_P(RowOpsTest, ActivationsKeepNaN) {
   const std::vector<float> in(17, kPoison);
   for (const Activation activation : kAllActivations) {
     std::vector<float> out(17, 0.0f);
-    Activate(One(), activation, in.data(), nullptr, 1, 17, out.data());
+    kernels::Activate(One(), activation, in.data(), nullptr, 1, 17, out.data());
     for (float value : out) EXPECT_TRUE(std::isnan(value)) << static_cast<int>(activation);
   }
 }
 
-TEST_P(RowOpsTest, ActivationsDoNotDependOnTheirPlace) {
+TEST_P(RowOpsTest, ActivationsDoNotDependOnThePlaceInTheRow) {
   std::mt19937_64 random(34);
   const std::vector<float> x = RandomFloats(random, 70, 10.0f);
   for (const Activation activation : kAllActivations) {
@@ -147,8 +125,8 @@ TEST_P(RowOpsTest, ActivationsDoNotDependOnTheirPlace) {
         RowsAreInvariant([&](std::span<const int32_t> rows) {  // in vector bodies and in tails
           std::vector<float> in, out(rows.size());
           for (int32_t row : rows) in.push_back(x[row]);
-          Activate(Two(), activation, in.data(), in.data(), 1, static_cast<int64_t>(in.size()),
-                   out.data());
+          kernels::Activate(Two(), activation, in.data(), in.data(), 1,
+                            static_cast<int64_t>(in.size()), out.data());
           return out;
         }));
   }
@@ -156,30 +134,7 @@ TEST_P(RowOpsTest, ActivationsDoNotDependOnTheirPlace) {
 
 TEST_P(RowOpsTest, MixEqualsTheReference) {
   std::mt19937_64 random(38);
-  for (int64_t dim : kDims) {
-    const int64_t rows = RandomInt(random, 1, 9);
-    const std::vector<float> a = RandomFloats(random, rows * dim),
-                             b = RandomFloats(random, a.size());
-    const std::vector<float> a_weight = RandomFloats(random, dim),
-                             b_weight = RandomFloats(random, dim);
-    for (int kind = 0; kind < 8; ++kind) {
-      const bool with_a = (kind & 1) != 0, with_b = (kind & 2) != 0, weigh_b = (kind & 4) != 0;
-      std::vector<double> expected;
-      for (size_t i = 0; i < a.size(); ++i) {
-        expected.push_back(double{a[i]} * (with_a ? a_weight[i % dim] : 1) +
-                           (with_b ? double{b[i]} * (weigh_b ? b_weight[i % dim] : 1) : 0));
-      }
-      std::vector<float> out = a;  // in place
-      Mix(Two(), {.a = out.data(),
-                  .a_weight = with_a ? a_weight.data() : nullptr,
-                  .b = with_b ? b.data() : nullptr,
-                  .b_weight = weigh_b ? b_weight.data() : nullptr,
-                  .rows = rows,
-                  .dim = dim,
-                  .out = out.data()});
-      EXPECT_TRUE(Matches(Op::kMix, out, expected)) << dim << " kind " << kind;
-    }
-  }
+  ExpectMixEqualsReference(*this, random, kRowShapes, {1});
 }
 
 TEST_P(RowOpsTest, EmbedWidensRowsOfEveryDType) {
@@ -192,14 +147,14 @@ TEST_P(RowOpsTest, EmbedWidensRowsOfEveryDType) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     std::vector<float> table(bits.size());
     ConvertToFloat(bits.data(), dtype, 0, kVocab * kDim, table.data());
-    Embed(Two(), {.table = bits.data(),
-                  .dtype = dtype,
-                  .ids = ids.data(),
-                  .rows = static_cast<int64_t>(ids.size()),
-                  .dim = kDim,
-                  .accumulate = false,
-                  .scale = 1,
-                  .out = out.data()});
+    kernels::Embed(Two(), {.table = bits.data(),
+                           .dtype = dtype,
+                           .ids = ids.data(),
+                           .rows = static_cast<int64_t>(ids.size()),
+                           .dim = kDim,
+                           .accumulate = false,
+                           .scale = 1,
+                           .out = out.data()});
     for (size_t r = 0; r < ids.size(); ++r) {
       ASSERT_EQ(std::memcmp(&out[r * kDim], &table[ids[r] * kDim], kDim * sizeof(float)), 0)
           << "dtype " << static_cast<int>(dtype) << " row " << r;
@@ -207,31 +162,9 @@ TEST_P(RowOpsTest, EmbedWidensRowsOfEveryDType) {
   }
 }
 
-TEST_P(RowOpsTest, EmbedScalesAddsAndLeavesRowsAlone) {
+TEST_P(RowOpsTest, EmbedScalesAccumulatesAndSkipsNegativeIds) {
   std::mt19937_64 random(39);
-  constexpr int64_t kDim = 300;
-  const std::vector<float> table = RandomFloats(random, 5 * kDim);
-  const std::vector<int32_t> ids = {4, -1, 0, 2};
-  for (const bool accumulate : {false, true}) {
-    for (const int32_t* indices : {ids.data(), static_cast<const int32_t*>(nullptr)}) {
-      std::vector<float> out = RandomFloats(random, 4 * kDim);
-      const std::vector<float> before = out;
-      Embed(Two(), {.table = table.data(),
-                    .dtype = DType::kF32,
-                    .ids = indices,
-                    .rows = 4,
-                    .dim = kDim,
-                    .accumulate = accumulate,
-                    .scale = 2.5f,
-                    .out = out.data()});
-      for (int64_t i = 0; i < 4 * kDim; ++i) {
-        const int32_t id = indices == nullptr ? 0 : ids[i / kDim];
-        const float base = accumulate || id < 0 ? before[i] : 0.0f;
-        const float added = id < 0 ? 0.0f : 2.5f * table[id * kDim + i % kDim];
-        ASSERT_EQ(out[i], base + added) << i;
-      }
-    }
-  }
+  ExpectEmbedScalesAccumulatesAndSkips(*this, random, 300);
 }
 
 TEST_P(RowOpsTest, SoftCapEqualsTheReference) {
@@ -248,24 +181,24 @@ TEST_P(RowOpsTest, SoftCapEqualsTheReference) {
 }
 
 TEST_P(RowOpsTest, NoRowsDoNothing) {
-  RmsNorm(Two(), nullptr, nullptr, 1e-6f, 0, 8, nullptr);
-  LayerNorm(Two(), nullptr, nullptr, nullptr, 1e-6f, 0, 8, nullptr);
-  Activate(Two(), Activation::kGelu, nullptr, nullptr, 0, 8, nullptr);
-  Mix(Two(), {.a = nullptr,
-              .a_weight = nullptr,
-              .b = nullptr,
-              .b_weight = nullptr,
-              .rows = 0,
-              .dim = 8,
-              .out = nullptr});
-  Embed(Two(), {.table = nullptr,
-                .dtype = DType::kF32,
-                .ids = nullptr,
-                .rows = 0,
-                .dim = 8,
-                .accumulate = false,
-                .scale = 1,
-                .out = nullptr});
+  kernels::RmsNorm(Two(), nullptr, nullptr, 1e-6f, 0, 8, nullptr);
+  kernels::LayerNorm(Two(), nullptr, nullptr, nullptr, 1e-6f, 0, 8, nullptr);
+  kernels::Activate(Two(), Activation::kGelu, nullptr, nullptr, 0, 8, nullptr);
+  kernels::Mix(Two(), {.a = nullptr,
+                       .a_weight = nullptr,
+                       .b = nullptr,
+                       .b_weight = nullptr,
+                       .rows = 0,
+                       .dim = 8,
+                       .out = nullptr});
+  kernels::Embed(Two(), {.table = nullptr,
+                         .dtype = DType::kF32,
+                         .ids = nullptr,
+                         .rows = 0,
+                         .dim = 8,
+                         .accumulate = false,
+                         .scale = 1,
+                         .out = nullptr});
 }
 
 SLUICE_EVERY_F32_PROFILE(RowOpsTest);

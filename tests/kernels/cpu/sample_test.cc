@@ -3,27 +3,12 @@
 #include <map>
 
 #include "kernels/philox.h"
-#include "kernels/reference/activation.h"
-#include "kernels/reference/sample.h"
-#include "tests/kernels/cpu/op_test.h"
+#include "tests/kernels/cpu/draw_fixture.h"
 
 namespace sluice::kernels {
 namespace {
 
-class SampleTest : public OpTest {
- protected:
-  SampleResult Draw(std::vector<float> x, const SampleParams& params, int32_t num_top = 0) {
-    const int64_t n = static_cast<int64_t>(x.size());
-    std::vector<uint64_t> scratch(SampleScratch(n), ~uint64_t{0});
-    top_ids.assign(num_top, -7);
-    top_logprobs.assign(num_top, kPoison);
-    return Sample(GetParam(), params, {x.data(), n, num_top, top_ids.data(), top_logprobs.data()},
-                  scratch.data());
-  }
-
-  std::vector<int32_t> top_ids;
-  std::vector<float> top_logprobs;
-};
+class SampleTest : public DrawTest {};
 
 std::vector<SampleParams> FilterCases() {
   std::vector<SampleParams> cases;
@@ -53,12 +38,12 @@ TEST_P(SampleTest, DrawsTheTokensOfTheReference) {
       params.seed = random();
       for (params.token_index = 0; params.token_index < 30; ++params.token_index) {
         params.sample = static_cast<uint32_t>(params.token_index % 3);
-        const SampleResult result = Draw(x, params);
-        ASSERT_EQ(result.token, reference::Sample(Widen(x), params))
+        const DrawResult result = DrawRow(x, params);
+        ASSERT_EQ(result.token, reference::Sample(ToDouble(x), params))
             << "n " << n << " temperature " << params.temperature << " top_k " << params.top_k
             << " top_p " << params.top_p << " min_p " << params.min_p << " typical_p "
             << params.typical_p << " seed " << params.seed << " token " << params.token_index;
-        ASSERT_NEAR(result.logprob, reference::LogSoftmax(Widen(x))[result.token], 2e-6);
+        ASSERT_NEAR(result.logprob, reference::LogSoftmax(ToDouble(x))[result.token], 2e-6);
       }
     }
   }
@@ -73,7 +58,7 @@ TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
   std::map<bool, int> likeliest;
   for (params.token_index = 0; params.token_index < 200; ++params.token_index) {
     const int32_t token = Draw(x, params).token;
-    ASSERT_EQ(token, reference::Sample(Widen(x), params));
+    ASSERT_EQ(token, reference::Sample(ToDouble(x), params));
     ++likeliest[token == 7];
   }
   EXPECT_EQ(likeliest[true], 0);
@@ -85,7 +70,8 @@ TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
   EXPECT_GT(likeliest[true], 0);
 }
 
-// Pearson's statistic against the reference's probabilities; outcomes of small expectation pooled.
+// Compares Pearson's statistic with the reference's probabilities; outcomes of small expectation
+// are pooled.
 TEST_P(SampleTest, DrawsFollowTheDistribution) {
   std::mt19937_64 random(82);
   const std::vector<float> x = RandomFloats(random, 30, 2.0f);
@@ -95,9 +81,9 @@ TEST_P(SampleTest, DrawsFollowTheDistribution) {
     std::map<int32_t, int> counts;
     for (int i = 0; i < kDraws; ++i) {
       params.token_index = static_cast<uint64_t>(i);
-      ++counts[Draw(x, params).token];
+      ++counts[DrawRow(x, params).token];
     }
-    const reference::Distribution expected = reference::Filter(Widen(x), params);
+    const reference::Distribution expected = reference::Filter(ToDouble(x), params);
     double total = 0, statistic = 0, rest_expected = 0, rest_seen = 0;
     for (double w : expected.weights) total += w;
     int cells = 0, seen = 0;
@@ -119,7 +105,8 @@ TEST_P(SampleTest, DrawsFollowTheDistribution) {
     }
     if (rest_expected >= 8) add(rest_expected, rest_seen);
     EXPECT_EQ(seen, kDraws) << "a token outside the filters was drawn";
-    // Mean cells - 1, variance twice that; five deviations for a fixed seed.
+    // The mean is cells - 1 and the variance twice that; five deviations are enough for a fixed
+    // seed.
     const double freedom = std::max(cells - 1, 0);
     EXPECT_LE(statistic, freedom + 5 * std::sqrt(2 * freedom) + 1e-9)
         << "temperature " << params.temperature << " top_k " << params.top_k << " top_p "
@@ -135,41 +122,24 @@ TEST_P(SampleTest, TheNucleusIsExactWithoutTopKEvenWhenItIsNearlyTheWholeRow) {
   for (float top_p : {0.01f, 0.5f, 0.99f, 0.99999f}) {
     params.top_p = top_p;
     for (params.token_index = 0; params.token_index < 20; ++params.token_index) {
-      ASSERT_EQ(Draw(x, params).token, reference::Sample(Widen(x), params)) << top_p;
+      ASSERT_EQ(DrawRow(x, params).token, reference::Sample(ToDouble(x), params)) << top_p;
     }
   }
 }
 
-TEST_P(SampleTest, GreedyIgnoresTheFiltersAndBreaksTiesByIndex) {
-  SampleParams params;
-  params.top_k = 3;
-  params.top_p = 0.1f;
-  params.min_p = 1.0f;
-  EXPECT_EQ(Draw({0.5f, 2.0f, -1.0f, 2.0f}, params).token, 1);
-  EXPECT_EQ(Draw({7.0f}, params).token, 0);
-  EXPECT_EQ(Draw({7.0f}, params).logprob, 0.0f);
+TEST_P(SampleTest, GreedyIgnoresTheFiltersAndTakesTheFirstOfTheLargest) {
+  ExpectGreedyTakesTheFirstOfTheLargest(DrawEach);
+  const DrawResult only = DrawRow({7.0f}, {});
+  EXPECT_EQ(only.token, 0);
+  EXPECT_EQ(only.logprob, 0.0f);
 }
 
-TEST_P(SampleTest, ReportsCandidatesOfTheFullDistribution) {
+TEST_P(SampleTest, ReportsAnyNumberOfTopTokensWithTiesByIndex) {
   std::mt19937_64 random(84);
-  std::vector<float> x = RandomFloats(random, 700, 4.0f);
-  x[600] = x[3] = 9.0f;
-  for (float temperature : {0.0f, 0.7f}) {
-    SampleParams params;
-    params.temperature = temperature;
-    params.top_k = 2;
-    for (int32_t num_top : {0, 1, 8, 700}) {
-      const SampleResult result = Draw(x, params, num_top);
-      EXPECT_TRUE(result.token == 3 || result.token == 600);
-      const std::vector<double> logprobs = reference::LogSoftmax(Widen(x));
-      EXPECT_EQ(top_ids, reference::TopK(Widen(x), num_top));
-      for (int32_t i = 0; i < num_top; ++i)
-        EXPECT_NEAR(top_logprobs[i], logprobs[top_ids[i]], 2e-6);
-    }
-  }
+  ExpectCandidatesEqualReference(DrawEach, random, 2e-6);
 }
 
-TEST_P(SampleTest, ExtremeParametersDrawARealToken) {
+TEST_P(SampleTest, ExtremeParametersDrawAValidToken) {
   const std::vector<float> x = {1.0f, 3.0f, -kInfinity, 3.0f, -50.0f, -kInfinity};
   for (float temperature : {1e-45f, 1e-30f, 1.0f, 1e30f, 3.4e38f, kInfinity}) {
     for (float top_p : {1e-30f, 0.5f, 1.0f}) {
@@ -177,7 +147,7 @@ TEST_P(SampleTest, ExtremeParametersDrawARealToken) {
         for (int32_t top_k : {0, 1, 4, 5, 6, 1 << 30}) {
           SampleParams params = {temperature, top_k, top_p, min_p};
           for (params.token_index = 0; params.token_index < 10; ++params.token_index) {
-            const SampleResult result = Draw(x, params);
+            const DrawResult result = DrawRow(x, params);
             ASSERT_TRUE(result.token >= 0 && result.token < 6 && std::isfinite(x[result.token]))
                 << temperature << " " << top_k << " " << top_p << " " << min_p;
             if (temperature < 1e-20f || (min_p == 1.0f && temperature <= 1.0f)) {
@@ -190,19 +160,8 @@ TEST_P(SampleTest, ExtremeParametersDrawARealToken) {
   }
 }
 
-TEST_P(SampleTest, ARowThatIsNotFiniteHasNoToken) {
-  for (const std::vector<float>& x :
-       {std::vector<float>{1.0f, kPoison, 2.0f}, std::vector<float>{1.0f, kInfinity},
-        std::vector<float>{-kInfinity, -kInfinity}, std::vector<float>(2000, kPoison)}) {
-    for (float temperature : {0.0f, 1.0f}) {
-      SampleParams params;
-      params.temperature = temperature;
-      const SampleResult result = Draw(x, params, 1);
-      EXPECT_EQ(result.token, -1);
-      EXPECT_TRUE(std::isnan(result.logprob));
-      EXPECT_EQ(top_ids[0], -7) << "left unwritten";
-    }
-  }
+TEST_P(SampleTest, RowsThatAreNotFiniteHaveNoTokenAndWriteNoCandidates) {
+  ExpectRowsThatAreNotFiniteHaveNoToken(DrawEach);
 }
 
 TEST_P(SampleTest, SeedTokenAndSampleEachChangeTheDraw) {
@@ -217,15 +176,15 @@ TEST_P(SampleTest, SeedTokenAndSampleEachChangeTheDraw) {
   sample.sample = 1;
   std::map<int32_t, int> tokens;
   for (const SampleParams& params : {base, seed, high_seed, token, high_token, sample}) {
-    ++tokens[Draw(x, params).token];
-    EXPECT_EQ(Draw(x, params).token, Draw(x, params).token);
+    ++tokens[DrawRow(x, params).token];
+    EXPECT_EQ(DrawRow(x, params).token, DrawRow(x, params).token);
   }
   EXPECT_EQ(tokens.size(), 6u);
 }
 
 SLUICE_EVERY_F32_PROFILE(SampleTest);
 
-// Known answers published with the Random123 library.
+// The known answers published with the Random123 library.
 TEST(PhiloxTest, GivesTheKnownAnswers) {
   struct Answer {
     uint64_t key;

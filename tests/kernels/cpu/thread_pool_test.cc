@@ -37,7 +37,7 @@ TEST_P(ThreadPoolTest, DoesNothingForNoIndices) {
   EXPECT_FALSE(called);
 }
 
-TEST_P(ThreadPoolTest, AWorkerNumberIsNeverInUseTwice) {
+TEST_P(ThreadPoolTest, ConcurrentCallsHaveDistinctWorkerNumbers) {
   ThreadPool pool(GetParam());
   std::vector<std::atomic<int>> inside(GetParam());
   std::atomic<bool> unique{true};
@@ -76,7 +76,7 @@ TEST_P(ThreadPoolTest, ServesCallersOneAfterAnother) {
   EXPECT_EQ(second, first);
 }
 
-TEST_P(ThreadPoolTest, WhatWorkersWriteIsVisibleAfterwards) {
+TEST_P(ThreadPoolTest, WritesOfWorkersAreVisibleAfterwards) {
   ThreadPool pool(GetParam());
   int64_t expected = 0, total = 0;
   for (int64_t job = 0; job < 5000; ++job) {
@@ -88,7 +88,7 @@ TEST_P(ThreadPoolTest, WhatWorkersWriteIsVisibleAfterwards) {
   EXPECT_EQ(total, expected);
 }
 
-TEST_P(ThreadPoolTest, EndsWhetherOrNotItEverWorked) {
+TEST_P(ThreadPoolTest, CanBeDestroyedWhetherOrNotItEverRan) {
   for (int i = 0; i < 20; ++i) {
     ThreadPool idle(GetParam());
     ThreadPool used(GetParam());

@@ -14,7 +14,7 @@ class TopKTest : public OpTest {
     std::vector<int32_t> ids(k);
     std::vector<uint64_t> scratch(TopKScratch(n, k));
     TopK(GetParam(), x.data(), n, k, values.data(), ids.data(), scratch.data());
-    ASSERT_EQ(ids, reference::TopK(Widen(x), k)) << "n " << n << " k " << k;
+    ASSERT_EQ(ids, reference::TopK(ToDouble(x), k)) << "n " << n << " k " << k;
     for (int64_t i = 0; i < k; ++i) {
       ASSERT_TRUE(values[i] == x[ids[i]] || std::isnan(x[ids[i]]));
     }
@@ -52,7 +52,7 @@ TEST_P(TopKTest, EqualsTheReferenceInHardOrders) {
   }
 }
 
-TEST_P(TopKTest, EqualsTheReferenceForFewOfMany) {
+TEST_P(TopKTest, EqualsTheReferenceForSmallKOfManyValues) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -62,14 +62,14 @@ TEST_P(TopKTest, EqualsTheReferenceForFewOfMany) {
     if (kind == 1) std::sort(x.begin(), x.end());
     if (kind == 2) std::sort(x.begin(), x.end(), std::greater<>());
     for (float& value : x) {
-      // Hardly a value that is not equal to others, but for a few.
+      // Most values have equals; only a few are unique.
       if (kind == 3 && RandomInt(random, 0, 999) != 0) value = std::round(value / 20);
       if (kind == 4 && RandomInt(random, 0, 999) != 0) value = -kInfinity;
       if (kind == 5 && RandomInt(random, 0, 3) == 0) {
         value = RandomInt(random, 0, 1) == 0 ? kPoison : kInfinity;
       }
     }
-    for (const int64_t k : {int64_t{1}, RandomInt(random, 2, 20), n / 256, n / 256 + 2}) {
+    for (const int64_t k : {int64_t{1}, RandomInt(random, int64_t{2}, 20), n / 256, n / 256 + 2}) {
       ExpectReference(x, k);
     }
   }
@@ -102,13 +102,13 @@ TEST_P(TopKTest, LogSumExpEqualsTheReference) {
     for (float offset : {0.0f, 1e4f, -1e4f}) {
       std::vector<float> x = RandomFloats(random, n, 20.0f);
       for (float& value : x) value += offset;
-      const double expected = reference::LogSumExp(Widen(x));
-      EXPECT_NEAR(LogSum(x), expected, Tolerance(Op::kLogSumExp)) << n << " at " << offset;
+      const double expected = reference::LogSumExp(ToDouble(x));
+      EXPECT_NEAR(LogSum(x), expected, Tolerance<float>(Op::kLogSumExp)) << n << " at " << offset;
     }
   }
 }
 
-TEST_P(TopKTest, LogSumExpOfWhatIsNotFinite) {
+TEST_P(TopKTest, LogSumExpOfValuesThatAreNotFinite) {
   EXPECT_EQ(LogSum({-kInfinity, -kInfinity}), -kInfinity);
   EXPECT_EQ(LogSum({-kInfinity, 2.0f}), 2.0f);
   EXPECT_TRUE(std::isnan(LogSum({1.0f, kInfinity})));

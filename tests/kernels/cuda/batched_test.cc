@@ -7,7 +7,7 @@ namespace {
 
 class BatchedTest : public OpTest {
  protected:
-  // Captures `launch` once; then `step` prepares, runs and judges 100 sizes.
+  // Captures `launch` once; then `step` prepares, runs and checks 100 sizes.
   template <typename Launch, typename Step>
   void OverSizes(Launch launch, Step step) {
     lab_.stream().BeginCapture();
@@ -47,7 +47,7 @@ TEST_F(BatchedTest, MatMulEqualsTheReferenceForAllSizesOfOneCapture) {
                   }
                 }
               }
-              EXPECT_TRUE(Matches(Op::kProjection, lab_.Get(out, expected.size()), expected));
+              EXPECT_TRUE(Matches(Op::kGemm, lab_.Get(out, expected.size()), expected));
             });
 }
 
@@ -89,7 +89,7 @@ TEST_F(BatchedTest, CholeskyTimesItsTransposeIsTheMatrixForAllSizesOfOneCapture)
       });
 }
 
-TEST_F(BatchedTest, CholeskyOfWhatIsNotPositiveDefiniteIsNaN) {
+TEST_F(BatchedTest, CholeskyOfAMatrixThatIsNotPositiveDefiniteIsNaN) {
   float* out = lab_.Room<float>(4);
   Cholesky(lab_.stream(),
            {lab_.Put<float>({1, 2, 2, 1}), lab_.Put<CholeskySizes>({{1, 2}}), 1, out});
@@ -98,7 +98,7 @@ TEST_F(BatchedTest, CholeskyOfWhatIsNotPositiveDefiniteIsNaN) {
   EXPECT_TRUE(std::isnan(l[3]));
 }
 
-TEST(BatchedGuards, AreRanges) {
+TEST(BatchedGuardTest, AcceptsSizesWithinTheCapacity) {
   const MatMulArgs product = {
       .a = nullptr, .b = nullptr, .sizes = nullptr, .max_elements = 24, .out = nullptr};
   EXPECT_TRUE(Accepts(product, {2, 3, 4, 1 << 30}));

@@ -1,4 +1,4 @@
-// The device that the kernels are tested on: the emulator, or a GPU. The tests are the same.
+// The device that the kernels are tested on: the emulator or a GPU, with the same tests.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// `seed` is of the emulator's order of blocks and threads.
+// `seed` determines the emulator's order of blocks and threads.
 std::unique_ptr<Device> MakeDeviceUnderTest(uint64_t seed);
 
 }  // namespace sluice

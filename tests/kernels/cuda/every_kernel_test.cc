@@ -1,5 +1,5 @@
-// No kernel escapes the emulator: after a run of the whole binary each has been launched. Runs of
-// single tests prove nothing about that and are not judged.
+// Checks that the emulator has launched every kernel after a run of the whole binary. Runs of
+// single tests are not checked.
 #include <gtest/gtest.h>
 
 #include "kernels/simt/kernel_registry.h"

@@ -21,7 +21,7 @@ TEST_F(FinishLogitsTest, CapsAndExcludes) {
       }
       begin.push_back(static_cast<int32_t>(excluded.size()));
     }
-    excluded.push_back(0);  // an empty array has no place
+    excluded.push_back(0);  // keeps the array from being empty
     float* logits = lab_.Put(x);
     FinishLogits(lab_.stream(), {.logits = logits,
                                  .n = n,

@@ -9,7 +9,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// Groups of the given sizes at ascending positions, with gaps.
+// Returns groups of the given sizes at ascending positions, with gaps.
 std::vector<RowGroup> Groups(std::mt19937_64& random, const std::vector<int32_t>& counts,
                              int32_t* matrices) {
   std::vector<RowGroup> groups;
@@ -44,7 +44,7 @@ RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t ro
 
 class RowTilesTest : public OpTest {};
 
-TEST_F(RowTilesTest, CutGroupsIntoTilesInOrder) {
+TEST_F(RowTilesTest, GroupsAreCutIntoTilesInOrder) {
   int32_t matrices;
   for (int32_t groups : {0, 1, 3, 300}) {
     std::vector<int32_t> counts(groups);
@@ -97,7 +97,7 @@ class ProjectionTest : public OpTest {
         reference::PositionWise(ToDouble(x), PositionsOf(groups), ToDouble(weight), ToDouble(bias),
                                 bias_kind == Bias::kByPosition, k, n);
     for (size_t i = 0; accumulate && i < expected.size(); ++i) expected[i] += Widen(before[i]);
-    EXPECT_TRUE(Matches(Op::kProjection, lab_.Get(args.out, rows * n), expected));
+    EXPECT_TRUE(Matches(Op::kGemm, lab_.Get(args.out, rows * n), expected));
   }
 };
 TYPED_TEST_SUITE(ProjectionTest, DTypes);
@@ -116,7 +116,7 @@ TYPED_TEST(ProjectionTest, EqualsTheReferenceForOddSizes) {
   this->ExpectReference({3}, 7, 64, Bias::kShared, false);
 }
 
-TYPED_TEST(ProjectionTest, AnActivationHasTheBitsOfItsOwnKernel) {
+TYPED_TEST(ProjectionTest, AFusedActivationHasTheBitsOfTheActivationKernel) {
   using T = TypeParam;
   const int32_t k = 24;
   for (const auto& [rows, n] : {std::pair(1, 7), {70, 72}}) {
@@ -125,7 +125,8 @@ TYPED_TEST(ProjectionTest, AnActivationHasTheBitsOfItsOwnKernel) {
         SCOPED_TRACE(testing::Message() << rows << " rows of " << n << ", activation " << kind
                                         << ", gated " << gated << ", seed " << this->kSeed);
         const auto before = RandomValues<T>(this->random_, rows * n);
-        // One wide of what weights reach, where functions are flat, and a NaN.
+        // The inputs include a row of larger values than weights have, where the functions are
+        // flat, and a NaN.
         auto x = RandomValues<T>(this->random_, rows * k, 4.0f);
         x[0] = Narrow<T>(std::numeric_limits<float>::quiet_NaN());
         ProjectionArgs<T> args = {.x = this->lab_.Put(x),
@@ -160,8 +161,8 @@ TYPED_TEST(ProjectionTest, AnActivationHasTheBitsOfItsOwnKernel) {
   }
 }
 
-// As the head does: logits in float from bfloat16 rows.
-TEST(LogitsTest, KeepTheirPrecision) {
+// Logits are float outputs of bfloat16 rows, as in the head.
+TEST(LogitsTest, OfBFloat16RowsKeepTheirPrecision) {
   std::mt19937_64 random(7);
   DeviceLab lab(MakeDeviceUnderTest(7));
   const int32_t rows = 5;
@@ -180,12 +181,12 @@ TEST(LogitsTest, KeepTheirPrecision) {
                                             .out = out});
     const std::vector<int32_t> positions(rows, 0);
     EXPECT_TRUE(Matches(
-        Op::kProjection, lab.Get(out, rows * n),
+        Op::kGemm, lab.Get(out, rows * n),
         reference::PositionWise(ToDouble(x), positions, ToDouble(weight), {}, false, k, n)));
   }
 }
 
-// The same row in groups of every size, at every place of the tile.
+// The same row is in groups of every size, at every place of the tile.
 TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroup) {
   using T = TypeParam;
   const int32_t k = 72, n = 24, matrices = 3, position = 1;
@@ -253,7 +254,7 @@ TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
     const std::vector<int32_t> positions = PositionsOf(step);
     const auto live = std::span(x).first(positions.size() * k);
     EXPECT_TRUE(Matches(
-        Op::kProjection, this->lab_.Get(args.out, positions.size() * n),
+        Op::kGemm, this->lab_.Get(args.out, positions.size() * n),
         reference::PositionWise(ToDouble(live), positions, ToDouble(weight), {}, false, k, n)));
   }
 }

@@ -11,7 +11,7 @@ class RowReduceTest : public OpTest {
  protected:
   static constexpr int32_t kMaxRows = 9, kMaxN = 700;
 
-  // A capture of `op`, run over 100 sizes; check(row, value, index) judges each result.
+  // Runs one capture of `op` over 100 sizes; check(row, value, index) checks each result.
   template <typename Check>
   void OverSizes(void (*op)(Stream&, const RowReduceArgs&), bool indices, Check check) {
     auto* sizes = lab_.Room<RowReduceSizes>(1);
@@ -72,7 +72,7 @@ TEST_F(RowReduceTest, NormIsTheRootOfTheSumOfSquares) {
   });
 }
 
-TEST(RowReduceGuard, IsARange) {
+TEST(RowReduceGuardTest, AcceptsSizesWithinTheCapacity) {
   const RowReduceArgs args = {
       .x = nullptr, .row_stride = 5, .sizes = nullptr, .max_rows = 3, .out = nullptr};
   EXPECT_TRUE(Accepts(args, {0, 1}));

@@ -1,18 +1,14 @@
 #include "kernels/cuda/sample.h"
 
-#include <limits>
 #include <numeric>
 
 #include "kernels/cpu/logit_edits.h"
-#include "kernels/reference/activation.h"
-#include "kernels/reference/sample.h"
+#include "tests/kernels/common/draw_bodies.h"
 #include "tests/kernels/cuda/op_test.h"
-#include "tests/support/random_edits.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr SampleRequest kGreedy = {.params = {.seed = 1}, .target = -1, .num_top = 0};
 
 struct Outcomes {
@@ -23,21 +19,22 @@ struct Outcomes {
 
 class SampleTest : public OpTest {
  protected:
-  // logits: [requests.size(), n]; leaves them as they were
+  // Samples each row and expects its logits unchanged. logits: [requests.size(), n]
   Outcomes Run(const std::vector<float>& logits, const std::vector<SampleRequest>& requests) {
     const auto rows = static_cast<int32_t>(requests.size());
     const auto n = static_cast<int32_t>(logits.size() / requests.size());
     int32_t max_top = 0;
     for (const SampleRequest& request : requests) max_top = std::max(max_top, request.num_top);
-    const SampleArgs args = {.logits = lab_.Put(logits),
-                             .n = n,
-                             .requests = lab_.Put(requests),
-                             .rows = Live(rows),
-                             .max_top = max_top,
-                             .scratch = lab_.Room<uint64_t>(rows * n),
-                             .outcomes = lab_.Room<SampleOutcome>(rows),
-                             .top_ids = lab_.Put(std::vector<int32_t>(rows * max_top, -7)),
-                             .top_logprobs = lab_.Put(std::vector<float>(rows * max_top, -7))};
+    const SampleArgs args = {
+        .logits = lab_.Put(logits),
+        .n = n,
+        .requests = lab_.Put(requests),
+        .rows = Live(rows),
+        .max_top = max_top,
+        .scratch = lab_.Room<uint64_t>(rows * n),
+        .outcomes = lab_.Room<SampleOutcome>(rows),
+        .top_ids = lab_.Put(std::vector<int32_t>(rows * max_top, kUnwrittenId)),
+        .top_logprobs = lab_.Put(std::vector<float>(rows * max_top, kPoison))};
     Sample(lab_.stream(), args);
     Outcomes outcomes = {lab_.Get(args.outcomes, rows), {}, {}};
     EXPECT_TRUE(SameBits(lab_.Get(args.logits, logits.size()), logits)) << "the logits changed";
@@ -52,7 +49,33 @@ class SampleTest : public OpTest {
     return outcomes;
   }
 
-  // For the next Run.
+  std::vector<DrawResult> RunCases(const std::vector<DrawCase>& cases) {
+    std::vector<float> logits;
+    std::vector<SampleRequest> requests;
+    for (const DrawCase& c : cases) {
+      logits.insert(logits.end(), c.logits.begin(), c.logits.end());
+      requests.push_back({.params = c.params,
+                          .target = -1,
+                          .num_top = c.num_top,
+                          .edits = c.edited ? Put(c.edits) : nullptr});
+    }
+    Outcomes outcomes = Run(logits, requests);
+    std::vector<DrawResult> results;
+    for (size_t r = 0; r < cases.size(); ++r) {
+      std::vector<int32_t>& ids = outcomes.top_ids[r];
+      for (size_t i = cases[r].num_top; i < ids.size(); ++i) EXPECT_EQ(ids[i], kUnwrittenId);
+      ids.resize(cases[r].num_top);
+      results.push_back(
+          {outcomes.rows[r].token, outcomes.rows[r].logprob, ids, outcomes.top_logprobs[r]});
+    }
+    return results;
+  }
+
+  auto CaseRunner() {
+    return [this](const std::vector<DrawCase>& cases) { return RunCases(cases); };
+  }
+
+  // Copies edits to the device for the next Run.
   const DrawEdits* Put(const OwnedEdits& edits) {
     const auto count = [](const auto& list) { return static_cast<int32_t>(list.size()); };
     return lab_.Put<DrawEdits>({{.seen = lab_.Put(edits.seen),
@@ -68,7 +91,7 @@ class SampleTest : public OpTest {
                                  .frequency = edits.frequency}});
   }
 
-  // The token whose share of the cumulative distribution holds the draw, give or take rounding.
+  // Expects the token whose share of the cumulative distribution holds the draw, up to rounding.
   static void ExpectDrawn(std::span<const double> logits, const SampleRequest& request,
                           int32_t token) {
     const reference::Distribution kept = reference::Filter(logits, request.params);
@@ -104,7 +127,7 @@ class SampleTest : public OpTest {
   }
 };
 
-TEST_F(SampleTest, DrawsAsTheReference) {
+TEST_F(SampleTest, DrawsLikeTheReference) {
   for (int32_t n : {1, 2, 255, 257, 1000}) {
     const int32_t rows = 25;
     const auto logits = RandomValues<float>(random_, rows * n, 8.0f);
@@ -123,7 +146,7 @@ TEST_F(SampleTest, DrawsAsTheReference) {
   }
 }
 
-// Draws follow the distribution: each of few tokens comes about as often as it should.
+// Each of few tokens is drawn about as often as its probability says.
 TEST_F(SampleTest, FrequenciesFollowTheDistribution) {
   const std::vector<float> row = {0.0f, 1.0f, -kInfinity, 2.0f, 1.0f};
   const int32_t draws = 250;
@@ -144,13 +167,8 @@ TEST_F(SampleTest, FrequenciesFollowTheDistribution) {
   }
 }
 
-TEST_F(SampleTest, GreedyTakesTheFirstOfTheLargest) {
-  const std::vector<float> logits = {1,          5,  5,  -3, -0.0f, 0.0f,
-                                     -kInfinity, -1, -5, -2, -0.5f, -0.5f};
-  const Outcomes outcomes = Run(logits, std::vector<SampleRequest>(3, kGreedy));
-  EXPECT_EQ(outcomes.rows[0].token, 1);
-  EXPECT_EQ(outcomes.rows[1].token, 0);
-  EXPECT_EQ(outcomes.rows[2].token, 2);
+TEST_F(SampleTest, GreedyIgnoresTheFiltersAndTakesTheFirstOfTheLargest) {
+  ExpectGreedyTakesTheFirstOfTheLargest(CaseRunner());
 }
 
 TEST_F(SampleTest, ScoresTheTarget) {
@@ -167,47 +185,15 @@ TEST_F(SampleTest, ScoresTheTarget) {
   }
 }
 
-TEST_F(SampleTest, ReportsTheTopWithTiesByIndexForAnyNumber) {
-  const int32_t n = 700;
-  auto logits = RandomValues<float>(random_, 4 * n, 3.0f);
-  for (int32_t i = n; i < 3 * n; ++i) logits[i] = std::round(logits[i]);  // many ties
-  for (int32_t i = 3 * n; i < 4 * n; ++i) logits[i] = i % 3 == 0 ? -0.0f : 0.0f;
-  std::vector<SampleRequest> requests(4, kGreedy);
-  for (const std::vector<int32_t>& counts :
-       {std::vector<int32_t>{1, 2, 50, 10}, {n, n - 1, 256, 257}, {0, 5, 0, n}}) {
-    for (int32_t r = 0; r < 4; ++r) requests[r].num_top = counts[r];
-    const Outcomes outcomes = Run(logits, requests);
-    for (int32_t r = 0; r < 4; ++r) {
-      const auto row = ToDouble(std::span(logits).subspan(r * n, n));
-      const std::vector<double> logprobs = reference::LogSoftmax(row);
-      std::vector<int32_t> expected = reference::TopK(row, counts[r]);
-      for (int32_t i = 0; i < counts[r]; ++i) {
-        EXPECT_NEAR(outcomes.top_logprobs[r][i], logprobs[expected[i]], 1e-5);
-      }
-      expected.resize(outcomes.top_ids[r].size(), -7);
-      EXPECT_EQ(outcomes.top_ids[r], expected) << "row " << r << ", " << counts[r];
-    }
-  }
+TEST_F(SampleTest, ReportsAnyNumberOfTopTokensWithTiesByIndex) {
+  ExpectCandidatesEqualReference(CaseRunner(), random_, 1e-5);
 }
 
-TEST_F(SampleTest, RowsThatAreNotFiniteAreToldAndTouchNothingElse) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<SampleRequest> requests(4, kGreedy);
-  for (SampleRequest& request : requests) request.num_top = 2;
-  requests[1].params.temperature = 1;
-  const Outcomes outcomes = Run({1, nan, 0, 2, kInfinity, 1, -kInfinity, -kInfinity, -kInfinity,  //
-                                 3, -kInfinity, 2},
-                                requests);
-  for (int32_t r = 0; r < 3; ++r) {
-    EXPECT_EQ(outcomes.rows[r].token, -1);
-    EXPECT_TRUE(std::isnan(outcomes.rows[r].logprob));
-    EXPECT_EQ(outcomes.top_ids[r], (std::vector<int32_t>{-7, -7}));
-  }
-  EXPECT_EQ(outcomes.rows[3].token, 0);
-  EXPECT_EQ(outcomes.top_ids[3], (std::vector<int32_t>{0, 2}));
+TEST_F(SampleTest, RowsThatAreNotFiniteHaveNoTokenAndWriteNoCandidates) {
+  ExpectRowsThatAreNotFiniteHaveNoToken(CaseRunner());
 }
 
-// Rows with and without edits side by side. What is reported is of the row as it is.
+// Rows with and without edits are side by side. The reported values are those of the unedited row.
 TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
   for (int32_t n : {1, 2, 255, 700}) {
     const auto logits = RandomValues<float>(random_, kAllEditKinds * n, 5.0f);
@@ -245,7 +231,8 @@ TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
   }
 }
 
-// Token 1 ties with token 0, whose logit is what the CPU makes of token 1's, and wins against less.
+// Token 0 has the edited logit of token 1 as the CPU computes it, so that the two tie, or the next
+// lower one, so that token 1 wins.
 TEST_F(SampleTest, EditedLogitsHaveTheBitsOfTheCpu) {
   std::vector<float> logits;
   std::vector<SampleRequest> requests;
@@ -266,45 +253,11 @@ TEST_F(SampleTest, EditedLogitsHaveTheBitsOfTheCpu) {
   }
 }
 
-TEST_F(SampleTest, RowsThatEditsLeaveWithoutATokenAreTold) {
-  const std::vector<float> row = {1.0f, 3.0f, -kInfinity, 2.0f};
-  OwnedEdits banned, biased, allowed, dead, overflow, hidden, nan;
-  banned.banned = {0, 1, 3};
-  biased.bias = {{0, -kInfinity}, {1, -kInfinity}, {3, -kInfinity}};
-  allowed.allowed = {1, 3};
-  allowed.banned = {1};
-  allowed.bias = {{3, -kInfinity}};
-  dead.allowed = {2};
-  overflow.bias = {{1, 3e38f}};
-  overflow.seen = {{1, 1}};
-  overflow.presence = -3e38f;
-  hidden = overflow;
-  hidden.banned = {1};
-  hidden.allowed = {0};
-  nan.seen = {{2, 2}};
-  nan.frequency = -3e38f;  // -inf + inf
-  std::vector<float> logits;
-  std::vector<SampleRequest> requests;
-  for (const OwnedEdits& edits : {banned, biased, allowed, dead, overflow, hidden, nan}) {
-    for (const auto& [temperature, top_k] : {std::pair(0.0f, 0), {1.0f, 0}, {1.0f, 2}}) {
-      SampleRequest request = kGreedy;
-      request.params.temperature = temperature;
-      request.params.top_k = top_k;
-      request.num_top = 2;
-      request.edits = Put(edits);
-      requests.push_back(request);
-      logits.insert(logits.end(), row.begin(), row.end());
-    }
-  }
-  const Outcomes outcomes = Run(logits, requests);
-  for (size_t r = 0; r < requests.size(); ++r) {
-    EXPECT_EQ(outcomes.rows[r].token, -1) << "row " << r;
-    EXPECT_TRUE(std::isnan(outcomes.rows[r].logprob)) << "row " << r;
-    EXPECT_EQ(outcomes.top_ids[r], (std::vector<int32_t>{1, 3})) << "those before the edits";
-  }
+TEST_F(SampleTest, RowsThatAreNotFiniteAfterEditsHaveNoToken) {
+  ExpectRowsThatAreNotFiniteAfterEditsHaveNoToken(CaseRunner());
 }
 
-// A seeded request draws the same token whatever rides along and wherever.
+// A seeded request draws the same token whatever the other rows and its place are.
 TEST_F(SampleTest, ARowsTokenDoesNotDependOnItsBatch) {
   const int32_t n = 100, rows = 12;
   const auto logits = RandomValues<float>(random_, rows * n, 2.0f);

@@ -10,7 +10,7 @@ namespace {
 
 class TopKTest : public OpTest {};
 
-// 100 different sizes within the bucket replay one capture.
+// One capture is replayed for 100 different sizes within the bucket.
 TEST_F(TopKTest, OneCaptureServesAllSizes) {
   const int32_t max_rows = 3, max_n = 600, max_k = 600;
   auto* sizes = lab_.Room<TopKSizes>(1);
@@ -56,7 +56,7 @@ TEST_F(TopKTest, OneCaptureServesAllSizes) {
   EXPECT_EQ(lab_.device().captures(), 1);
 }
 
-TEST(TopKGuard, IsARange) {
+TEST(TopKGuardTest, AcceptsSizesWithinTheCapacity) {
   const TopKArgs args = {.x = nullptr,
                          .row_stride = 9,
                          .sizes = nullptr,

@@ -12,7 +12,7 @@ template <typename T>
 class ExcludeSelfTest : public OpTest {};
 TYPED_TEST_SUITE(ExcludeSelfTest, DTypes);
 
-TYPED_TEST(ExcludeSelfTest, EqualsTheReferenceInEveryDialect) {
+TYPED_TEST(ExcludeSelfTest, EqualsTheReferenceInEveryForm) {
   using T = TypeParam;
   for (const AttentionShape& shape :
        {AttentionShape{1, 1, 1}, {4, 2, 33}, {6, 3, 64}, {2, 1, 256}}) {

@@ -35,7 +35,7 @@ TEST_F(MemoryTest, BuffersAreAlignedPoisonedAndApart) {
   EXPECT_NE(memory_.Note(reinterpret_cast<uintptr_t>(other), 4, Access::kRead, {.launch = 1}), "");
 }
 
-// What the second of two accesses by different threads meets.
+// Checks the result of the second of two accesses by different threads.
 TEST_F(MemoryTest, OnlyBarriersOrderThreads) {
   const Actor first = {.launch = 1, .block = 0, .block_epoch = 3, .warp_epoch = 2, .thread = 7};
   struct Case {
@@ -77,7 +77,7 @@ TEST_F(MemoryTest, OnlyBarriersOrderThreads) {
   }
 }
 
-// A write must come after every reader, not only after the last.
+// A write must be ordered after every reader, not only after the last.
 TEST_F(MemoryTest, AnEarlierReaderIsNotForgotten) {
   const Actor reader = {.launch = 1, .thread = 40}, other = {.launch = 1, .thread = 1};
   EXPECT_EQ(Note(Access::kRead, reader), "");
@@ -93,7 +93,7 @@ TEST_F(MemoryTest, AnEarlierReaderIsNotForgotten) {
   EXPECT_EQ(Note(Access::kWrite, all, 1), "");
 }
 
-TEST_F(MemoryTest, WhatIsPoisonedMustBeWrittenBeforeItIsRead) {
+TEST_F(MemoryTest, PoisonedMemoryMustBeWrittenBeforeItIsRead) {
   memory_.Poison(buffer_ + 2, 4);
   EXPECT_TRUE(std::isnan(buffer_[2]));
   EXPECT_EQ(Note(Access::kRead, {.launch = 1}, 1), "");
@@ -102,7 +102,7 @@ TEST_F(MemoryTest, WhatIsPoisonedMustBeWrittenBeforeItIsRead) {
   EXPECT_EQ(Note(Access::kRead, {.launch = 1}, 2), "");
 }
 
-TEST_F(MemoryTest, NobodyTouchesACopyUnderWay) {
+TEST_F(MemoryTest, AccessesToACopyInProgressAreFaults) {
   const Actor copier = {.launch = 1};
   for (Access access : {Access::kRead, Access::kWrite}) {
     EXPECT_EQ(Note(Access::kCopy, copier), "");

@@ -7,7 +7,7 @@ namespace {
 
 struct AddArgs {
   const float* in;
-  const int32_t* count;  // or null: `frozen`
+  const int32_t* count;  // null means `frozen`
   int32_t frozen;
   int32_t excess;
   float* out;
@@ -92,7 +92,8 @@ struct CopyShared {
   alignas(16) float values[256];
 };
 
-// Thread t copies 4 numbers in two groups of one copy per pair of threads; all read all.
+// Thread t copies 4 numbers in two groups of one copy per pair of threads; every thread reads all
+// numbers.
 __global__ void CopyKernel(CopyArgs args) {
   auto& shared = SharedMemory<CopyShared>();
   const int32_t first = 4 * ThreadIndex();

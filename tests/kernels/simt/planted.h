@@ -1,4 +1,4 @@
-// Kernels for the tests of the emulator: what each feature does, and faults that it must catch.
+// Kernels for the tests of the emulator: examples of each feature, and faults that it must catch.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +7,34 @@
 
 namespace sluice::kernels::cuda::planted {
 
-// out[i] = in[i] + *n for i < *n, where n is on the device: any number of blocks.
+// Computes out[i] = in[i] + *n for i < *n with any number of blocks; n is on the device.
 void AddCount(Stream& stream, const float* in, const int32_t* n, int32_t blocks, float* out);
-// The same with n frozen at the time of the launch.
+// Does the same with n frozen at the time of the launch.
 void AddFrozenCount(Stream& stream, const float* in, int32_t n, int32_t blocks, float* out);
-// As AddCount, but one element too many.
+// Does the same as AddCount, but with one element too many.
 void AddOneTooMany(Stream& stream, const float* in, const int32_t* n, int32_t blocks, float* out);
 
-// Reverses 128 numbers through shared memory, with or without the barrier that it takes.
+// Reverses 128 numbers through shared memory, with or without the barrier that this needs.
 enum class Sync { kBlock, kWarp, kNone };
 void Reverse(Stream& stream, const float* in, Sync sync, float* out);
-// Reverses each 32 of 128 numbers, likewise.
+// Reverses each 32 of 128 numbers in the same way.
 void ReverseInWarps(Stream& stream, const float* in, Sync sync, float* out);
 
 // Sums the 32 numbers of each of 4 warps by shuffles.
 void WarpSums(Stream& stream, const float* in, float* out);
-// One lane shuffles, the others have returned.
+// One lane shuffles after the others have returned.
 void ShuffleWithReturnedLanes(Stream& stream, const float* in, float* out);
-// Half of the block does not come to the barrier.
+// Half of the block does not reach the barrier.
 void DivergentBarrier(Stream& stream, bool return_early, float* out);
 
-// Doubles 256 numbers brought by asynchronous copies of which only `valid` are real.
+// Doubles 256 numbers copied asynchronously; only the first `valid` are real.
 enum class Wait { kBeforeBarrier, kOnly, kNone };
 void DoubleByCopies(Stream& stream, const float* in, int32_t valid, Wait wait, float* out);
 
 // Counts with an atomic addition, or with a plain one.
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 
-// d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
+// Computes d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
 
 }  // namespace sluice::kernels::cuda::planted

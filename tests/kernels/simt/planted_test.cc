@@ -1,5 +1,5 @@
-// What device code may do, and what the emulator catches when it does something else. Each fault is
-// planted in a kernel that works without it.
+// What device code may do, and the faults that the emulator catches. Each fault is planted in a
+// kernel that works without it.
 #include "tests/kernels/simt/planted.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ TEST_P(PlantedTest, AnIndexOutOfBoundsIsCaughtWithItsThread) {
                              HasSubstr("up to 4 bytes past the end of a buffer of 280")));
 }
 
-TEST_P(PlantedTest, ReadingWhatNobodyWroteIsCaught) {
+TEST_P(PlantedTest, ReadingUnwrittenMemoryIsCaught) {
   AddCount(lab_.stream(), lab_.Room<float>(10), lab_.Put<int32_t>({10}), 1, lab_.Room<float>(10));
   EXPECT_THAT(Fault(), HasSubstr("reads what nobody wrote"));
 }
@@ -70,7 +70,8 @@ TEST_P(PlantedTest, AScalarFrozenAtCaptureGoesStaleAndOneOnTheDeviceDoesNot) {
   lab_.stream().Run(*graph);
   EXPECT_EQ(lab_.Get(fresh, 8), (std::vector<float>{9, 10, 11, 12, 13, 14, 15, 16}));
   EXPECT_EQ(lab_.Get(stale, 4), (std::vector<float>{5, 6, 7, 8}));
-  // What the stale launch left out is unwritten still: whoever reads it next is caught.
+  // The elements that the stale launch left out are still unwritten, so the next read of them is
+  // caught.
   AddCount(lab_.stream(), stale, n, 1, fresh);
   EXPECT_THAT(Fault(), HasSubstr("reads what nobody wrote"));
 }

@@ -1,0 +1,208 @@
+// The tests of attention that every backend runs. A backend gives a function
+//   AttentionOutputs<T> run(shape, cases, causal, xsa)
+// that lays the sequences out in pages and rows in random order and computes their attention.
+#pragma once
+
+#include <numeric>
+#include <utility>
+
+#include "kernels/reference/attention.h"
+#include "kernels/xsa_form.h"
+#include "tests/kernels/common/values.h"
+
+namespace sluice::kernels {
+
+// The inputs of one sequence and the position at which its step begins.
+template <typename T>
+struct SequenceCase {
+  int32_t first_position, count;
+  std::vector<T> q;     // [count, q_heads, head_dim]
+  std::vector<T> k, v;  // [first_position + count, kv_heads, head_dim]
+
+  int32_t length() const { return first_position + count; }
+};
+
+struct XsaCase {
+  XsaForm form = XsaForm::kOff;
+  float eps = 1e-6f;
+  std::vector<float> gate = {};  // empty means no gate
+  bool diagnostics = false;
+};
+
+// The rows of each sequence's step, one after another; no diagnostics unless the case wants them.
+template <typename T>
+struct AttentionOutputs {
+  std::vector<std::vector<T>> out;
+  std::vector<std::vector<float>> cos_sim, proj_frac;
+};
+
+// The places of sequences in a step: rows and pages in random order.
+struct AttentionLayout {
+  struct Sequence {
+    int32_t rows_offset, pages_offset;
+  };
+  std::vector<int32_t> rows, pages;  // more pages than the sequences need
+  std::vector<Sequence> sequences;
+};
+
+template <typename T>
+SequenceCase<T> RandomSequence(std::mt19937_64& random, const reference::AttentionShape& shape,
+                               int32_t first_position, int32_t count, float scale = 1.0f) {
+  const int64_t kv_size = (first_position + count) * shape.kv_heads * shape.head_dim;
+  return {first_position, count,
+          RandomValues<T>(random, count * shape.q_heads * shape.head_dim, scale),
+          RandomValues<T>(random, kv_size), RandomValues<T>(random, kv_size)};
+}
+
+// Returns sequences at the given places (first position, count).
+template <typename T>
+std::vector<SequenceCase<T>> RandomSequences(
+    std::mt19937_64& random, const reference::AttentionShape& shape,
+    const std::vector<std::pair<int32_t, int32_t>>& places) {
+  std::vector<SequenceCase<T>> cases;
+  for (const auto& [first, count] : places) {
+    cases.push_back(RandomSequence<T>(random, shape, first, count));
+  }
+  return cases;
+}
+
+template <typename T>
+AttentionLayout LayOut(std::mt19937_64& random, const std::vector<SequenceCase<T>>& cases,
+                       int32_t page_tokens) {
+  AttentionLayout layout;
+  int32_t rows = 0, pages = 0;
+  for (const SequenceCase<T>& c : cases) {
+    layout.sequences.push_back({rows, pages});
+    rows += c.count;
+    pages += (c.length() + page_tokens - 1) / page_tokens;
+  }
+  layout.rows.resize(static_cast<size_t>(rows));
+  layout.pages.resize(static_cast<size_t>(pages) + 3);
+  for (std::vector<int32_t>* places : {&layout.rows, &layout.pages}) {
+    std::iota(places->begin(), places->end(), 0);
+    std::shuffle(places->begin(), places->end(), random);
+  }
+  return layout;
+}
+
+// Copies the queries of all sequences to their rows: [rows, width].
+template <typename T>
+std::vector<T> QueriesByRow(const AttentionLayout& layout,
+                            const std::vector<SequenceCase<T>>& cases, int64_t width) {
+  std::vector<T> q(layout.rows.size() * static_cast<size_t>(width));
+  for (size_t s = 0; s < cases.size(); ++s) {
+    for (int32_t i = 0; i < cases[s].count; ++i) {
+      const int32_t row = layout.rows[layout.sequences[s].rows_offset + i];
+      std::copy_n(&cases[s].q[i * width], width, &q[row * width]);
+    }
+  }
+  return q;
+}
+
+// Collects the rows of each sequence from `x` [rows, width].
+template <typename T, typename Value>
+std::vector<std::vector<Value>> RowsBySequence(const AttentionLayout& layout,
+                                               const std::vector<SequenceCase<T>>& cases,
+                                               const std::vector<Value>& x, int64_t width) {
+  std::vector<std::vector<Value>> out(cases.size());
+  for (size_t s = 0; s < cases.size(); ++s) {
+    for (int32_t i = 0; i < cases[s].count; ++i) {
+      const auto from = x.begin() + layout.rows[layout.sequences[s].rows_offset + i] * width;
+      out[s].insert(out[s].end(), from, from + width);
+    }
+  }
+  return out;
+}
+
+template <typename T>
+reference::XsaResult ReferenceAttention(const reference::AttentionShape& shape,
+                                        const SequenceCase<T>& c, bool causal, const XsaCase& xsa) {
+  const double scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+  const std::vector<double> v = ToDouble(c.v), gate = ToDouble(xsa.gate);
+  const std::vector<double> y =
+      reference::Attention(shape, ToDouble(c.q), ToDouble(c.k), v, c.first_position, causal, scale);
+  const std::span<const double> own =
+      std::span(v).subspan(c.first_position * shape.kv_heads * shape.head_dim);
+  return reference::ExcludeSelf(shape, {xsa.form, xsa.eps, gate}, y, own);
+}
+
+template <typename T, typename Run>
+void ExpectAttentionEqualsReference(const Run& run, const reference::AttentionShape& shape,
+                                    const std::vector<SequenceCase<T>>& cases, bool causal,
+                                    const XsaCase& xsa) {
+  const AttentionOutputs<T> outputs = run(shape, cases, causal, xsa);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << shape.q_heads << "/" << shape.kv_heads << " heads of "
+                                    << shape.head_dim << ", positions " << cases[i].first_position
+                                    << " + " << cases[i].count << (causal ? " causal" : ""));
+    const reference::XsaResult expected = ReferenceAttention(shape, cases[i], causal, xsa);
+    EXPECT_TRUE(Matches(Op::kAttention, outputs.out[i], expected.out));
+    if (!xsa.diagnostics) continue;
+    EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, outputs.cos_sim[i], expected.cos_sim)));
+    EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, outputs.proj_frac[i], expected.proj_frac)));
+  }
+}
+
+// Checks both forms, without and with a gate.
+template <typename T, typename Run>
+void ExpectSelfIsExcludedInEveryForm(const Run& run, std::mt19937_64& random,
+                                     const reference::AttentionShape& shape,
+                                     const std::vector<SequenceCase<T>>& cases) {
+  for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+    const auto gate = RandomValues<float>(random, shape.q_heads);
+    ExpectAttentionEqualsReference(run, shape, cases, true, {form, 1e-6f, {}, true});
+    ExpectAttentionEqualsReference(run, shape, cases, false, {form, 1e-8f, gate, true});
+  }
+}
+
+// Checks own values whose norm is far below, around and above eps.
+template <typename T, typename Run>
+void ExpectEpsBoundsTheDivisor(const Run& run, std::mt19937_64& random) {
+  const reference::AttentionShape shape = {4, 2, 12};
+  for (float scale : {0.0f, 1e-7f, 1e-5f}) {
+    SequenceCase<T> c = RandomSequence<T>(random, shape, 0, 20);
+    for (T& value : c.v) value = cuda::Narrow<T>(cuda::Widen(value) * scale);
+    for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+      for (float eps : {1e-6f, 1e-8f, 1e-12f}) {
+        ExpectAttentionEqualsReference<T>(run, shape, {c}, true, {form, eps, {}, true});
+      }
+    }
+  }
+}
+
+template <typename T, typename Run>
+void ExpectLargeScoresAreExact(const Run& run, std::mt19937_64& random) {
+  const reference::AttentionShape shape = {4, 2, 16};
+  ExpectAttentionEqualsReference<T>(run, shape, {RandomSequence<T>(random, shape, 0, 40, 50.0f)},
+                                    true, {});
+}
+
+// Computes a prompt of `length` tokens in one step, and `count` rows from each of `positions` on in
+// a step of their own; the bits must be the same.
+template <typename T, typename Run>
+void ExpectPrefillAndDecodeAgree(const Run& run, std::mt19937_64& random,
+                                 const reference::AttentionShape& shape, const XsaCase& xsa,
+                                 int32_t length, std::span<const int32_t> positions,
+                                 std::initializer_list<int32_t> counts) {
+  const int64_t q_width = shape.q_heads * shape.head_dim,
+                kv_width = shape.kv_heads * shape.head_dim;
+  const SequenceCase<T> whole = RandomSequence<T>(random, shape, 0, length);
+  const std::vector<T> prefill = run(shape, std::vector{whole}, true, xsa).out[0];
+  for (int32_t p : positions) {
+    for (int32_t wanted : counts) {
+      const int32_t count = std::min(wanted, length - p);
+      const SequenceCase<T> step = {
+          p,
+          count,
+          {whole.q.begin() + p * q_width, whole.q.begin() + (p + count) * q_width},
+          {whole.k.begin(), whole.k.begin() + (p + count) * kv_width},
+          {whole.v.begin(), whole.v.begin() + (p + count) * kv_width}};
+      const auto from = prefill.begin() + p * q_width;
+      ASSERT_TRUE(
+          SameBits(run(shape, std::vector{step}, true, xsa).out[0], {from, from + count * q_width}))
+          << count << " from position " << p;
+    }
+  }
+}
+
+}  // namespace sluice::kernels
