@@ -26,7 +26,7 @@ struct InferArguments : RequestArguments {
 
 struct GenerateArguments : RequestArguments {
   bool json = false;
-  bool verbose = false;  // the summary is wanted even where nobody may be watching
+  bool verbose = false;  // the summary is wanted even if the output is no terminal
 };
 
 struct StatsArguments {

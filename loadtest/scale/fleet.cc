@@ -53,7 +53,7 @@ class Fleet {
       replica.Arrive(arrival.tokens);
     }
     AdvanceTo(end_seconds_);
-    // What is left ends; its time is nobody's load any more.
+    // The remaining sequences end; their time is not counted as load.
     for (const auto& member : members_) member->replica.RunUntil(MonoTime::max() - nanoseconds(1));
     return Finish();
   }

@@ -16,11 +16,11 @@
 
 namespace sluice {
 
-// How soon to come back when too many calls wait already.
+// The time after which a caller should come back if too many calls wait already.
 inline constexpr absl::Duration kBusyPushback = absl::Seconds(1);
 
-// A call that waits for its work. Whoever claims the ticket finishes the call: the work's end, or
-// the caller that gave up.
+// A call that waits for its work. The thread that claims the ticket finishes the call: the one that
+// ends the work, or the one on which the caller gives up.
 template <typename Request, typename Response>
 class LateAnswer final : public grpc::ServerUnaryReactor {
  public:
@@ -65,9 +65,9 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<Ticket> ticket_ = std::make_shared<Ticket>(this);
 };
 
-// Parses, and has `thread` call work(request, &response), which returns absl::Status. At once:
-// `admitted` where that is an error, and ResourceExhausted where the thread has too much to do. A
-// caller that gives up does not end work that has begun.
+// Parses the message and makes `thread` call work(request, &response), which returns absl::Status.
+// Answers at once if `admitted` is an error, or with ResourceExhausted if the thread has too much
+// to do. A caller that gives up does not end work that has begun.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer& request, grpc::ByteBuffer* response,

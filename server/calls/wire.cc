@@ -36,7 +36,7 @@ absl::Status Serialize(const google::protobuf::MessageLite& message, grpc::ByteB
     return absl::InternalError(absl::StrCat("the response of ", size, " bytes exceeds 2 GiB"));
   }
   grpc::Slice slice(size);
-  // A slice that nobody else refers to yet may be written to.
+  // A slice without other references may be written to.
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
   grpc::ByteBuffer written(&slice, 1);
   bytes->Swap(&written);

@@ -7,11 +7,11 @@
 
 namespace sluice {
 
-// InvalidArgument ("malformed") when the bytes are no such message. gRPC's own parsing in the typed
-// callback API would answer UNIMPLEMENTED with an empty message instead.
+// Returns InvalidArgument ("malformed") if the bytes are not such a message. gRPC's own parsing in
+// the typed callback API would answer UNIMPLEMENTED with an empty message instead.
 absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);
 
-// Internal when the message exceeds 2 GiB, Protobuf's limit.
+// Returns Internal if the message exceeds 2 GiB, Protobuf's limit.
 absl::Status Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* bytes);
 
 }  // namespace sluice

@@ -112,7 +112,7 @@ class Server {
   TransferWatch transfers_;
   TransferWatch idle_streams_;
   InferenceService service_;
-  InferenceService admin_service_;  // the same for those who may manage models
+  InferenceService admin_service_;  // the same, with loading and unloading of models
   AdminService admin_;
   StatusSource status_;
   Mutex mu_;

@@ -20,12 +20,12 @@ class Health final : public grpc::health::v1::Health::CallbackService {
  public:
   // Starts as not ready. Watchers hear of each change that lasts.
   void SetReady(bool ready);
-  // Set ready, and nothing is wrong with the engine.
+  // Returns whether SetReady was called and nothing is wrong with the engine.
   bool ready() const;
 
-  // Until it is over, not ready. Starts as not failing.
+  // Makes the server not ready until the failure is over. It starts as not failing.
   void SetFailing(bool failing);
-  // For good: neither live nor ready.
+  // Makes the server neither live nor ready, for good.
   void SetHung();
   bool live() const;
 

@@ -1,4 +1,4 @@
-// What the engine says about itself, as messages of sluice.admin.v1. Pure.
+// The engine's statistics as messages of sluice.admin.v1. Pure.
 #pragma once
 
 #include "engine/backend.h"

@@ -36,7 +36,7 @@ std::span<const InputInfo> Inputs();
 
 bool Takes(const Model& model, const InputInfo& info);
 
-// The tensors of a message, by Input; absent ones have a null header.
+// Returns the tensors of a message, by Input; absent ones have a null header.
 struct InputTensors {
   InputTensor tensors[kInputs];
 
@@ -44,8 +44,8 @@ struct InputTensors {
   bool has(Input input) const { return of(input).header != nullptr; }
 };
 
-// FindInputs, and that exactly one of the inputs that are a prompt is there. InvalidArgument
-// ("input").
+// Calls FindInputs, and checks that exactly one of the inputs that are prompts is present. Returns
+// InvalidArgument ("input").
 absl::StatusOr<InputTensors> ReadInputs(const inference::ModelInferRequest& message,
                                         const Model& model);
 

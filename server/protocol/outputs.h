@@ -27,7 +27,7 @@ enum class Output {
   kTopScores,
 };
 
-// What a model must have.
+// What a model needs for an output.
 enum class Provider {
   kTokens,    // it generates
   kText,      // and has a tokenizer
@@ -47,18 +47,18 @@ struct OutputInfo {
   Provider provider;
 };
 
-// Those that are defaults of some model first, in the order in which they are returned.
+// The outputs in the order in which they are returned; defaults of some model come first.
 std::span<const OutputInfo> Outputs();
 
 const OutputInfo& InfoOf(Output output);
 
 bool Has(const Model& model, const OutputInfo& info);
 
-// nullptr: no such output, or not one of this model.
+// Returns nullptr if there is no such output, or the model has not got it.
 const OutputInfo* FindOutput(std::string_view name, const Model& model);
 
-// Returned where the request names no outputs: of a model with a classifier its scores, of one that
-// generates what it generates, of any other the embedding.
+// Returns the outputs of a request that names none: the scores of a model with a classifier, the
+// generated tokens of a model that generates, the embedding of any other.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);
 
 // Of a default output [n, columns]; -1: any number.

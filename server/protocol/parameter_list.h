@@ -2,8 +2,8 @@
 // deep.
 //
 // Nothing beyond the limits is ever held: the text is read event by event. Errors are
-// InvalidArgument
-// ("parameter") and name the parameter, the entry and the limit; `out` is then unspecified.
+// InvalidArgument ("parameter") and name the parameter, the entry and the limit; `out` is then
+// unspecified.
 #pragma once
 
 #include <cstddef>

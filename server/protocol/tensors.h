@@ -22,9 +22,10 @@ struct InputTensor {
   const std::string* raw = nullptr;
 };
 
-// The inputs of `message` in the order of `names`, those absent with a null header. InvalidArgument
-// ("input") for a name that is not in `names`, a duplicate, tensor parameters, typed contents
-// beside raw_input_contents, or a raw_input_contents with another number of entries than inputs.
+// Returns the inputs of `message` in the order of `names`, absent ones with a null header. Returns
+// InvalidArgument ("input") for a name that is not in `names`, a duplicate, tensor parameters,
+// typed contents beside raw_input_contents, or a raw_input_contents with another number of entries
+// than inputs.
 absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferRequest& message,
                                                     std::span<const absl::string_view> names);
 

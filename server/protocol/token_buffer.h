@@ -1,4 +1,4 @@
-// Generated tokens of one request, taken from the calls that brought them.
+// The generated tokens of one request, copied from the calls that brought them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace sluice {
 
-// In the order of their coming, so that each row's are in order. Clearing keeps the memory.
+// Tokens are in the order in which they came, so that each row's are in order. Clearing keeps the
+// memory.
 class TokenBuffer {
  public:
   // Copies `count` tokens, each with its `num_top` candidates.
@@ -30,7 +31,8 @@ class TokenBuffer {
   size_t size() const { return tokens_.size(); }
   bool empty() const { return tokens_.empty(); }
 
-  // Its candidates, [num_top], live until the buffer changes; nullptr: none were asked for.
+  // Returns a token. Its candidates, [num_top], live until the buffer changes; nullptr if none were
+  // wanted.
   GeneratedToken Token(size_t at) const {
     GeneratedToken token = tokens_[at];
     if (top_ids_.empty()) return token;

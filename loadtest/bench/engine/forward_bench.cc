@@ -29,7 +29,7 @@ namespace {
 using kernels::kPageTokens;
 
 constexpr int kRounds = 5;
-// 512 tokens in all; padded they would be 1152. Those who compare know the same.
+// 512 tokens in all; padded they would be 1152. The peers compute the same prompts.
 constexpr int32_t kLengths[] = {16, 24, 32, 48, 64, 72, 112, 144};
 
 // What is run, and how.

@@ -46,7 +46,7 @@ ino_t InodeOf(int fd) {
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
-// As gRPC writes it; empty when nobody is connected.
+// Returns the peer as gRPC writes it, or nothing if the socket is not connected.
 std::string PeerOf(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

@@ -62,8 +62,8 @@ class GrpcListener {
       : max_connections_(max_connections), sockets_(std::move(sockets)), stop_(std::move(stop)) {}
 
   void Run();
-  // Accepts until nobody waits. False when that fails, as it does without descriptors, and whatever
-  // else the system may come up with: the listener goes on a little later.
+  // Accepts until no connection waits. Returns false if accepting fails, for want of descriptors or
+  // for any other reason; the listener then goes on a little later.
   bool AcceptAll(int listener);
   void Take(int listener, Descriptor connection);
   bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -103,7 +103,7 @@ class Witness {
       EXPECT_GT(sequence->deadline, batch.start);
       EXPECT_TRUE(ends_[sequence->ticket].empty());
       // Whoever has a deadline may be given up and run nevertheless, since the estimate erred;
-      // running ones pass whom they like.
+      // running sequences pass any other.
       if (sequence->deadline == MonoTime::max() && !AnyRuns()) {
         EXPECT_LE(sequence->overtaken, MaxOvertakes());
       }

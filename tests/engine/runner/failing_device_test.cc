@@ -153,7 +153,7 @@ TEST(FailingDevice, AHungReplayEndsEveryRequestOfItsModelAndNoOther) {
     const auto served = harness.Submit(request);
     served->AwaitDone();
     EXPECT_EQ(served->row_tokens(0), Greedy({5}, 1));
-    gate.Open();  // it comes back, late: nobody hears of it
+    gate.Open();  // the step ends late, and nothing is told of it
   }
 }
 

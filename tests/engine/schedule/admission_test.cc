@@ -106,7 +106,7 @@ class VirtualServer {
 
   void Arrive(WaitingSequence* sequence) { scheduler_.Arrive(sequence); }
 
-  // Runs steps until `until`, or until nothing waits; notes who ended in time.
+  // Runs steps until `until`, or until nothing waits, and notes which requests ended in time.
   void RunUntil(MonoTime until, std::vector<const WaitingSequence*>* in_time) {
     while (now_ < until) {
       while (WaitingSequence* expired = scheduler_.queue().Expired(now_)) {
@@ -119,7 +119,7 @@ class VirtualServer {
         if (sequence->deadline > now_) in_time->push_back(sequence);
       }
     }
-    // The device is free until somebody comes, or busy past that.
+    // The device is free until the next arrival, or busy past it.
     if (until != MonoTime::max()) now_ = std::max(now_, until);
   }
 

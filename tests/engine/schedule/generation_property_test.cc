@@ -213,7 +213,7 @@ class Simulation {
     }
   }
 
-  // While a step runs from which nobody returns.
+  // Decides the next step while one runs none of whose sequences returns.
   void DecideAhead() {
     const bool all_end = std::all_of(batch_.begin(), batch_.end(), [](const auto* sequence) {
       return !sequence->generates && sequence->later_tokens == 0;

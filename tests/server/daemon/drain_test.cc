@@ -123,7 +123,7 @@ TEST_F(DrainTest, AServerMayGoWithoutDrain) {
   daemon_.StopServer();
   EXPECT_FALSE(running.get().ok());
   EXPECT_FALSE(stream->Finish().ok());
-  gate_.Open();  // the engine's results find nobody
+  gate_.Open();  // the engine's results find no call
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ TEST_F(SlowReaderTest, ASlowReaderGetsFewerAndLongerResponses) {
   for (int i = 0; i < kRequests; ++i) {
     stream->Write(Wide(absl::StrCat(i)));
     requests.push_back(engine_.Await(absl::StrCat(i)));
-    // More than a window in all, while nobody reads.
+    // More than a window in all, while the caller does not read.
     for (int index = 0; index < 60; ++index) tokens.Tell(requests[i], index);
     requests[i].sink->OnDone(absl::OkStatus(), Finished(1), {});
   }

@@ -186,7 +186,7 @@ TEST_F(StreamReplyTest, ACallerWhoLeavesCancelsWhatIsInProgress) {
   ASSERT_TRUE(stream->Read(&response));
   context_.TryCancel();
   engine_.AwaitCancelled(1);
-  // What still comes finds nobody.
+  // Later results find no call.
   int index = 0;
   Tell(requests[1], &index, {'y'});
   requests[1].sink->OnDone(absl::CancelledError("cancelled"), {}, {});
