@@ -57,7 +57,7 @@ TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
   SampleParams params{.temperature = 1, .typical_p = 0.4f, .seed = 3};
   std::map<bool, int> likeliest;
   for (params.token_index = 0; params.token_index < 200; ++params.token_index) {
-    const int32_t token = Draw(x, params).token;
+    const int32_t token = DrawRow(x, params).token;
     ASSERT_EQ(token, reference::Sample(ToDouble(x), params));
     ++likeliest[token == 7];
   }
@@ -65,7 +65,7 @@ TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
   params.typical_p = 0.9f;  // which needs it
   likeliest.clear();
   for (params.token_index = 0; params.token_index < 200; ++params.token_index) {
-    ++likeliest[Draw(x, params).token == 7];
+    ++likeliest[DrawRow(x, params).token == 7];
   }
   EXPECT_GT(likeliest[true], 0);
 }
