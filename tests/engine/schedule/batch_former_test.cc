@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -241,47 +242,52 @@ const std::vector<Case>& Cases() {
   return cases;
 }
 
-TEST(BaselineFormer, Table) {
+void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
+
+class BaselineFormerTable : public ::testing::TestWithParam<Case> {};
+
+TEST_P(BaselineFormerTable, DecidesAsTheRowSays) {
+  const Case& c = GetParam();
   CostModel costs;
   for (int i = 0; i < 100; ++i) {
     costs.Observe({.bucket = PackedLadder().buckets()[0], .computed_tokens = 5}, 100e-6);
   }
-  for (const Case& c : Cases()) {
-    SCOPED_TRACE(c.name);
-    std::vector<WaitingSequence> sequences;
-    for (const Waiting& waiting : c.queue) {
-      sequences.push_back(
-          {.ticket = sequences.size(),
-           .tokens = waiting.tokens,
-           .queued = At(waiting.queued_us),
-           .deadline = waiting.deadline_us == 0 ? MonoTime::max() : At(waiting.deadline_us)});
-    }
-    SequenceQueue queue{nanoseconds(0)};
-    for (WaitingSequence& sequence : sequences) queue.Push(&sequence);
-    std::vector<WaitingSequence*> batch;
-    const auto former = MakeBatchFormer(
-        {.policy = c.policy, .max_queue_delay_us = c.delay_us, .max_overtakes = c.max_overtakes});
-    const BatchDecision decision = former->Form(
-        queue, {.ladder = &LadderOf(c.policy), .costs = &costs, .draining = c.draining},
-        At(c.now_us), &batch);
-    ASSERT_EQ(decision.launch, c.sequences > 0);
-    ASSERT_EQ(batch.size(), static_cast<size_t>(c.sequences));
-    for (size_t i = 0; i < batch.size(); ++i) {
-      EXPECT_EQ(batch[i]->ticket, c.batch.empty() ? i : c.batch[i]);
-    }
-    if (c.sequences > 0) {
-      EXPECT_EQ(decision.size.sequences, c.sequences);
-      EXPECT_EQ(decision.size.tokens, c.tokens);
-      EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
-      EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
-    } else {
-      const MonoTime expected = c.wait_until_us == 0 ? MonoTime::max() : At(c.wait_until_us);
-      EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns: the cost was learned
-      EXPECT_LT((expected - decision.wait_until).count(), 1000);
-      EXPECT_EQ(decision.wait_reason, c.queue.empty() ? WaitReason::kEmpty : WaitReason::kCompany);
-    }
+  std::vector<WaitingSequence> sequences;
+  for (const Waiting& waiting : c.queue) {
+    sequences.push_back(
+        {.ticket = sequences.size(),
+         .tokens = waiting.tokens,
+         .queued = At(waiting.queued_us),
+         .deadline = waiting.deadline_us == 0 ? MonoTime::max() : At(waiting.deadline_us)});
+  }
+  SequenceQueue queue{nanoseconds(0)};
+  for (WaitingSequence& sequence : sequences) queue.Push(&sequence);
+  std::vector<WaitingSequence*> batch;
+  const auto former = MakeBatchFormer(
+      {.policy = c.policy, .max_queue_delay_us = c.delay_us, .max_overtakes = c.max_overtakes});
+  const BatchDecision decision =
+      former->Form(queue, {.ladder = &LadderOf(c.policy), .costs = &costs, .draining = c.draining},
+                   At(c.now_us), &batch);
+  ASSERT_EQ(decision.launch, c.sequences > 0);
+  ASSERT_EQ(batch.size(), static_cast<size_t>(c.sequences));
+  for (size_t i = 0; i < batch.size(); ++i) {
+    EXPECT_EQ(batch[i]->ticket, c.batch.empty() ? i : c.batch[i]);
+  }
+  if (c.sequences > 0) {
+    EXPECT_EQ(decision.size.sequences, c.sequences);
+    EXPECT_EQ(decision.size.tokens, c.tokens);
+    EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
+    EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
+  } else {
+    const MonoTime expected = c.wait_until_us == 0 ? MonoTime::max() : At(c.wait_until_us);
+    EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns: the cost was learned
+    EXPECT_LT((expected - decision.wait_until).count(), 1000);
+    EXPECT_EQ(decision.wait_reason, c.queue.empty() ? WaitReason::kEmpty : WaitReason::kCompany);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(BatchFormer, BaselineFormerTable, ::testing::ValuesIn(Cases()),
+                         RowName<Case>);
 
 TEST(BaselineFormer, TheDelayIsThatOfTheOldestNotOfTheHead) {
   WaitingSequence old{.ticket = 1, .priority = 3, .tokens = 5, .queued = At(900)};

@@ -12,6 +12,7 @@
 #include "engine/schedule/cut_and_fill.h"
 #include "engine/schedule/scheduler.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -86,82 +87,102 @@ const std::vector<Case>& Cases() {
        kAll,
        kPatient,
        Trigger::kIdle},
-      {"nor beside a prompt that was begun", {Chunk(9)}, {0}, kAll, kPatient, Trigger::kIdle},
-      {"prompts join", {Decode(), Prompt(60)}, {0, 1}, kAll, {}, Trigger::kIdle},
-      {"one that will be late joins them, too",
+      {"nothing waits for company beside a prompt that was begun",
+       {Chunk(9)},
+       {0},
+       kAll,
+       kPatient,
+       Trigger::kIdle},
+      {"prompts join decodes", {Decode(), Prompt(60)}, {0, 1}, kAll, {}, Trigger::kIdle},
+      {"a prompt that will be late joins decodes too",
        {Decode(), Late(Prompt(60))},
        {0, 1},
        kAll,
        {},
        Trigger::kIdle},
-      {"decodes ride from behind a full batch", {Prompt(60), Prompt(60), Decode()}, {0, 2}},
+      {"decodes are taken from behind a full batch", {Prompt(60), Prompt(60), Decode()}, {0, 2}},
       {"no more prompt tokens than the budget", {Decode(), Prompt(40), Prompt(30)}, {0, 1}},
-      {"a smaller one fills the budget", {Decode(), Prompt(40), Prompt(30), Prompt(24)}, {0, 1, 3}},
+      {"a smaller prompt fills the budget",
+       {Decode(), Prompt(40), Prompt(30), Prompt(24)},
+       {0, 1, 3}},
       {"without decodes there is no budget",
        {Prompt(190), Prompt(190)},
        {0, 1},
        kAll,
        {.prefill_tokens = 64},
        Trigger::kIdle},
-      {"nor where none is set",
+      {"without prefill tokens there is no budget",
        {Decode(), Prompt(190), Prompt(190)},
        {0, 1, 2},
        kAll,
        {.prefill_tokens = 0},
        Trigger::kIdle},
       {"a chunk keeps its place", {Decode(), Chunk(64), Prompt(10)}, {0, 1}},
-      {"but has no other privilege", {Decode(), Prompt(10), Chunk(64)}, {0, 1}},
+      {"a chunk has no privilege but its place", {Decode(), Prompt(10), Chunk(64)}, {0, 1}},
       {"scoring counts as a prompt", {Decode(), Scoring(40), Scoring(40)}, {0, 1}},
-      {"a new one leaves a page for each that runs",
+      {"a new prompt leaves a page for each running sequence",
        {Decode(1), Decode(0), Prompt(10, 4)},
        {0, 1, 2},
        1 + 4 + 3,
        {},
        Trigger::kIdle},
-      {"or waits", {Decode(1), Decode(0), Prompt(10, 4)}, {0, 1}, 1 + 4 + 2},
-      {"one that does not stay leaves one less",
+      {"a new prompt waits for a page for each running sequence",
+       {Decode(1), Decode(0), Prompt(10, 4)},
+       {0, 1},
+       1 + 4 + 2},
+      {"a prompt that does not keep running leaves one page less",
        {Decode(1), Decode(0), Scoring(10, 4)},
        {0, 1, 2},
        1 + 4 + 2,
        {},
        Trigger::kIdle},
       {"pages of a chunk are kept for it", {Decode(), Prompt(30, 3), Chunk(60, 5)}, {0, 2}, 9},
-      {"new ones share what is left", {Decode(), Prompt(9, 3), Prompt(9, 3)}, {0, 1}, 8},
-      {"who lacks pages lets smaller ones pass",
+      {"new prompts share the pages that are left",
+       {Decode(), Prompt(9, 3), Prompt(9, 3)},
+       {0, 1},
+       8},
+      {"a prompt that lacks pages lets smaller ones pass",
        {Decode(), Prompt(60, 50), Prompt(9, 3)},
        {0, 2},
        8},
-      {"until it was passed too often",
+      {"a prompt that was passed too often lets none pass",
        {Decode(), Passed(Prompt(60, 50), 5), Prompt(9, 3)},
        {0},
        8},
-      {"once more", {Decode(), Passed(Prompt(60, 50), 4), Prompt(9, 1), Prompt(9, 1)}, {0, 2}, 8},
-      {"a chunk passes it all the same",
+      {"a prompt that may be passed once more lets one pass",
+       {Decode(), Passed(Prompt(60, 50), 4), Prompt(9, 1), Prompt(9, 1)},
+       {0, 2},
+       8},
+      {"a chunk passes a prompt that lets none pass",
        {Decode(), Passed(Prompt(60, 50), 9), Chunk(20, 3)},
        {0, 2},
        8},
       {"a chunk goes on without decodes", {Passed(Prompt(60, 50), 9), Chunk(20, 3)}, {1}, 8},
-      {"and is a barrier to others itself",
+      {"a chunk is a barrier to others",
        {Decode(), Prompt(60), Passed(Chunk(64), 5), Prompt(4)},
        {0, 1}},
       {"alone, a sequence may take all pages", {Prompt(60, 8)}, {0}, 8, {}, Trigger::kIdle},
-      {"with another it may not", {Prompt(60, 8), Prompt(60, 1)}, {0}, 8},
-      {"no more run than a step holds",
+      {"with another a sequence may not take all pages", {Prompt(60, 8), Prompt(60, 1)}, {0}, 8},
+      {"no more sequences run than a step holds",
        {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(2), Prompt(2),
         Prompt(2)},
        {0, 1, 2, 3, 4, 5, 6, 7}},
-      {"one without a place to stay is passed by one that needs none",
+      {"a prompt without a place to run is passed by one that needs none",
        {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Chunk(40), Chunk(40), Prompt(2),
         Scoring(2)},
        {0, 1, 2, 3, 4, 5, 6, 9}},
-      {"not continuous: nobody joins", {Decode(), Prompt(4), Scoring(4)}, {0}, kAll, kStatic},
-      {"not continuous: a batch begins as one",
+      {"without continuous batching none joins",
+       {Decode(), Prompt(4), Scoring(4)},
+       {0},
+       kAll,
+       kStatic},
+      {"without continuous batching a batch begins as one",
        {Prompt(4), Prompt(4)},
        {0, 1},
        kAll,
        kStatic,
        Trigger::kIdle},
-      {"an urgent one goes first in the budget",
+      {"an urgent prompt goes first in the budget",
        {Decode(), Prompt(60), Due(Prompt(60), 300)},
        {0, 2}},
       {"decodes count for no urgency",
@@ -171,7 +192,7 @@ const std::vector<Case>& Cases() {
        {},
        Trigger::kIdle},
       {"nothing is computed in vain", {Decode(), Due(Prompt(60), 20), Prompt(60)}, {0, 2}},
-      {"decodes ride even when they will be late",
+      {"decodes are taken even if they will be late",
        {Due(Decode(), 1), Prompt(60)},
        {0, 1},
        kAll,
@@ -204,23 +225,28 @@ class FixedQueue {
   SequenceQueue queue_{nanoseconds(0)};
 };
 
-TEST(CutAndFillRunning, Table) {
+void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
+
+class CutAndFillRunningTable : public ::testing::TestWithParam<Case> {};
+
+TEST_P(CutAndFillRunningTable, FormsTheRowsBatch) {
+  const Case& c = GetParam();
   const CostModel costs = TestCosts();
-  for (const Case& c : Cases()) {
-    SCOPED_TRACE(c.name);
-    const FixedQueue fixed(c.queue);
-    std::vector<WaitingSequence*> batch;
-    const BatchDecision decision = CutAndFill(c.options).Form(
-        fixed.queue(),
-        {.ladder = &TestLadder(), .costs = &costs, .available_pages = c.available_pages},
-        MonoTime(), &batch);
-    ASSERT_TRUE(decision.launch);
-    std::vector<uint64_t> tickets;
-    for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
-    EXPECT_EQ(tickets, c.batch);
-    EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
-  }
+  const FixedQueue fixed(c.queue);
+  std::vector<WaitingSequence*> batch;
+  const BatchDecision decision = CutAndFill(c.options).Form(
+      fixed.queue(),
+      {.ladder = &TestLadder(), .costs = &costs, .available_pages = c.available_pages}, MonoTime(),
+      &batch);
+  ASSERT_TRUE(decision.launch);
+  std::vector<uint64_t> tickets;
+  for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
+  EXPECT_EQ(tickets, c.batch);
+  EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
 }
+
+INSTANTIATE_TEST_SUITE_P(CutAndFill, CutAndFillRunningTable, ::testing::ValuesIn(Cases()),
+                         RowName<Case>);
 
 WaitingSequence RandomSequence(std::mt19937_64* random, int32_t largest_prompt) {
   const auto below = [&](int32_t most) { return static_cast<int32_t>((*random)() % most); };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -53,41 +54,53 @@ struct Case {
 const std::vector<Case>& Cases() {
   static const std::vector<Case> cases = {
       {"all that fits goes", {{300}, {60}}, {0, 1}, 400, Trigger::kIdle},
-      {"a cut that wastes less than all of it", {{390}, {200}}, {0}, 400},
-      {"all of it where the cut would waste no less", {{350}, {600}}, {0, 1}, 1000, Trigger::kIdle},
-      {"room behind the cut is filled from further back", {{300}, {800}, {100}}, {0, 2}, 400},
-      {"the largest that fits fills", {{600}, {900}, {100}, {390}, {10}}, {0, 3, 4}, 1000},
-      {"of equals the earlier fills", {{990}, {900}, {10}, {10}}, {0, 2}, 1000},
-      {"strictly in order without overtaking", {{300}, {800}, {100}}, {0}, 400, Trigger::kFull, 0},
-      {"who was overtaken too often is a barrier",
+      {"a cut goes that wastes less than all of it", {{390}, {200}}, {0}, 400},
+      {"all of it goes if a cut would waste no less", {{350}, {600}}, {0, 1}, 1000, Trigger::kIdle},
+      {"what a cut leaves is filled from further back", {{300}, {800}, {100}}, {0, 2}, 400},
+      {"the largest sequence that fits fills a batch",
+       {{600}, {900}, {100}, {390}, {10}},
+       {0, 3, 4},
+       1000},
+      {"of equal sequences the earlier fills a batch", {{990}, {900}, {10}, {10}}, {0, 2}, 1000},
+      {"without overtaking the order is strict",
+       {{300}, {800}, {100}},
+       {0},
+       400,
+       Trigger::kFull,
+       0},
+      {"a sequence that was overtaken too often is a barrier",
        {{300}, {800, 0, 5}, {100}},
        {0},
        400,
        Trigger::kFull,
        5},
-      {"who may be overtaken once more lets one pass",
+      {"a sequence that may be overtaken once more lets one pass",
        {{600}, {900, 0, 4}, {390}, {10}},
        {0, 2},
        1000,
        Trigger::kFull,
        5},
-      {"rows bound a batch too",
+      {"the number of sequences bounds a batch too",
        {{1}, {1}, {1}, {1}, {1}, {1}, {1}, {1}, {1}},
        {0, 1, 2, 3, 4, 5, 6, 7},
        100},
       // A full batch takes 1010 us.
-      {"an urgent one goes first", {{900}, {950}, {90, 1500}}, {0, 2}, 1000},
-      {"an urgent one goes in the head's place", {{950}, {900, 1500}, {90}}, {1, 2}, 1000},
+      {"an urgent sequence goes first", {{900}, {950}, {90, 1500}}, {0, 2}, 1000},
+      {"an urgent sequence goes in the place of the head",
+       {{950}, {900, 1500}, {90}},
+       {1, 2},
+       1000},
       {"the earliest deadline goes first", {{900, 1900}, {900, 1500}, {900, 1800}}, {1}, 1000},
       {"a distant deadline changes nothing", {{950}, {900, 50'000}}, {0}, 1000},
       {"urgency passes no barrier", {{950, 0, 5}, {900, 1500}}, {0}, 1000, Trigger::kFull, 5},
-      {"nothing is computed in vain: who would be late is left out",
-       {{900, 200}, {950}},
-       {1},
-       1000},
-      {"all late: served nevertheless", {{900, 200}, {90, 50}}, {0, 1}, 1000, Trigger::kIdle},
-      {"a short batch to be in time", {{300, 600}, {900}}, {0}, 400},
-      {"not at any price", {{20, 120}, {980}}, {1}, 1000},
+      {"a sequence that would be late is excluded", {{900, 200}, {950}}, {1}, 1000},
+      {"sequences that are all late are served nevertheless",
+       {{900, 200}, {90, 50}},
+       {0, 1},
+       1000,
+       Trigger::kIdle},
+      {"a short batch goes to be in time", {{300, 600}, {900}}, {0}, 400},
+      {"being in time has a price that is not paid", {{20, 120}, {980}}, {1}, 1000},
   };
   return cases;
 }
@@ -109,22 +122,26 @@ class FixedQueue {
   SequenceQueue queue_{nanoseconds(0)};
 };
 
-TEST(CutAndFill, Table) {
-  for (const Case& c : Cases()) {
-    SCOPED_TRACE(c.name);
-    const FixedQueue fixed(c.queue);
-    std::vector<WaitingSequence*> batch;
-    CutAndFill former({.max_overtakes = c.max_overtakes});
-    const BatchDecision decision =
-        former.Form(fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, At(0), &batch);
-    ASSERT_TRUE(decision.launch);
-    std::vector<uint64_t> tickets;
-    for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
-    EXPECT_EQ(tickets, c.batch);
-    EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
-    EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
-  }
+void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
+
+class CutAndFillTable : public ::testing::TestWithParam<Case> {};
+
+TEST_P(CutAndFillTable, FormsTheRowsBatch) {
+  const Case& c = GetParam();
+  const FixedQueue fixed(c.queue);
+  std::vector<WaitingSequence*> batch;
+  CutAndFill former({.max_overtakes = c.max_overtakes});
+  const BatchDecision decision =
+      former.Form(fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, At(0), &batch);
+  ASSERT_TRUE(decision.launch);
+  std::vector<uint64_t> tickets;
+  for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
+  EXPECT_EQ(tickets, c.batch);
+  EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
+  EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
 }
+
+INSTANTIATE_TEST_SUITE_P(CutAndFill, CutAndFillTable, ::testing::ValuesIn(Cases()), RowName<Case>);
 
 TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
