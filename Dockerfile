@@ -16,7 +16,8 @@ SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 WORKDIR /src
 COPY tools/packages-build.txt tools/
 # The base's list of sources names, in comments, the archive of its own day, whose signatures have
-# run out. The lists are kept: image_tree.sh downloads by them. hadolint ignore=DL3009
+# run out. The lists are kept: image_tree.sh downloads by them.
+# hadolint ignore=DL3009
 RUN sed -i '/^URIs:/d; s/^# *http/URIs: http/; s/^Suites/Check-Valid-Until: no\n&/' \
       /etc/apt/sources.list.d/debian.sources && \
     grep -q '^URIs: .*/archive/' /etc/apt/sources.list.d/debian.sources && \
