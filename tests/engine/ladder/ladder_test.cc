@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -165,33 +166,65 @@ LadderDiff Compare(std::vector<int32_t> before, std::vector<int32_t> after) {
                         MakePackedLadder(std::move(after), kLimits));
 }
 
-TEST(CompareLadders, Table) {
-  struct Case {
-    std::vector<int32_t> before{}, after{}, added{}, removed{}, merged{}, split{};
-  };
-  const Case cases[] = {
-      {.before = {100, 200}, .after = {100, 200}},
-      {.before = {100}, .after = {100, 200}, .added = {200}},
-      {.before = {100, 200}, .after = {100}, .removed = {200}},
-      {.before = {100, 200, 300}, .after = {}, .removed = {100, 200, 300}},
-      {.before = {100, 200}, .after = {150}, .added = {150}, .merged = {100, 200}},
-      {.before = {100}, .after = {50, 120}, .added = {50, 120}, .split = {100}},
-      {.before = {100}, .after = {120}, .added = {120}, .removed = {100}},
-      {.before = {100, 500, 600},
+struct Comparison {
+  std::string name;
+  std::vector<int32_t> before{}, after{}, added{}, removed{}, merged{}, split{};
+};
+void PrintTo(const Comparison& row, std::ostream* out) { *out << row.name; }
+
+const std::vector<Comparison>& Comparisons() {
+  static const std::vector<Comparison> rows = {
+      {.name = "equal ladders do not differ", .before = {100, 200}, .after = {100, 200}},
+      {.name = "a bucket beyond the others is added",
+       .before = {100},
+       .after = {100, 200},
+       .added = {200}},
+      {.name = "a bucket that a common one replaces is removed",
+       .before = {100, 200},
+       .after = {100},
+       .removed = {200}},
+      {.name = "all buckets but the maximum are removed",
+       .before = {100, 200, 300},
+       .after = {},
+       .removed = {100, 200, 300}},
+      {.name = "two buckets that one replaces are merged",
+       .before = {100, 200},
+       .after = {150},
+       .added = {150},
+       .merged = {100, 200}},
+      {.name = "a bucket that two replace is split",
+       .before = {100},
+       .after = {50, 120},
+       .added = {50, 120},
+       .split = {100}},
+      {.name = "a bucket that moves is added and removed",
+       .before = {100},
+       .after = {120},
+       .added = {120},
+       .removed = {100}},
+      {.name = "ranges between common buckets are compared apart",
+       .before = {100, 500, 600},
        .after = {50, 100, 550},
        .added = {50, 550},
        .merged = {500, 600}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::PrintToString(c.before) + " -> " + ::testing::PrintToString(c.after));
-    const LadderDiff diff = Compare(c.before, c.after);
-    EXPECT_EQ(Tokens(diff.added), c.added);
-    EXPECT_EQ(Tokens(diff.removed), c.removed);
-    EXPECT_EQ(Tokens(diff.merged), c.merged);
-    EXPECT_EQ(Tokens(diff.split), c.split);
-    EXPECT_EQ(diff.empty(), c.before == c.after);
-  }
+  return rows;
 }
+
+class CompareLaddersTable : public ::testing::TestWithParam<Comparison> {};
+
+TEST_P(CompareLaddersTable, ClassifiesEveryDifference) {
+  const Comparison& row = GetParam();
+  const LadderDiff diff = Compare(row.before, row.after);
+  EXPECT_EQ(Tokens(diff.added), row.added);
+  EXPECT_EQ(Tokens(diff.removed), row.removed);
+  EXPECT_EQ(Tokens(diff.merged), row.merged);
+  EXPECT_EQ(Tokens(diff.split), row.split);
+  EXPECT_EQ(diff.empty(), row.before == row.after);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ladder, CompareLaddersTable, ::testing::ValuesIn(Comparisons()),
+                         RowName<Comparison>);
 
 // Where the two ladders do not share it, even the largest bucket has its class.
 TEST(CompareLadders, DifferentMaximum) {

@@ -5,6 +5,7 @@
 #include "engine/ladder/ladder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -93,29 +94,50 @@ TEST(Strategy, ThinningKeepsTheEnds) {
   EXPECT_THAT(thinned(1), ElementsAre(4096));
 }
 
-TEST(Strategy, RefusesOptionsOutOfRange) {
-  const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 8};
-  struct Case {
-    LadderOptions options;
-    const char* names;
+struct Refusal {
+  std::string name;
+  LadderOptions options;
+  std::string named;  // by the error
+};
+void PrintTo(const Refusal& row, std::ostream* out) { *out << row.name; }
+
+const std::vector<Refusal>& Refusals() {
+  constexpr auto kFixed = StrategyKind::kFixed;
+  static const std::vector<Refusal> rows = {
+      {.name = "a ratio of 1", .options = {.ratio = 1.0}, .named = "ratio"},
+      {.name = "a ratio above 16", .options = {.ratio = 16.5}, .named = "ratio"},
+      {.name = "a ratio that is not a number",
+       .options = {.ratio = std::numeric_limits<double>::quiet_NaN()},
+       .named = "ratio"},
+      {.name = "no least capacity", .options = {.min_tokens = 0}, .named = "min_tokens"},
+      {.name = "a cap below the least capacity",
+       .options = {.min_tokens = 16, .cap_tokens = 15},
+       .named = "cap_tokens"},
+      {.name = "no bucket", .options = {.max_buckets = 0}, .named = "max_buckets"},
+      {.name = "a fixed capacity above the maximum",
+       .options = {.strategy = kFixed, .fixed_tokens = {8, 1001}},
+       .named = "fixed_tokens"},
+      {.name = "fixed capacities that do not ascend",
+       .options = {.strategy = kFixed, .fixed_tokens = {8, 8}},
+       .named = "fixed_tokens"},
+      {.name = "a fixed capacity of 0",
+       .options = {.strategy = kFixed, .fixed_tokens = {0, 8}},
+       .named = "fixed_tokens"},
   };
-  const Case cases[] = {
-      {{.ratio = 1.0}, "ratio"},
-      {{.ratio = 16.5}, "ratio"},
-      {{.ratio = std::numeric_limits<double>::quiet_NaN()}, "ratio"},
-      {{.min_tokens = 0}, "min_tokens"},
-      {{.min_tokens = 16, .cap_tokens = 15}, "cap_tokens"},
-      {{.max_buckets = 0}, "max_buckets"},
-      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}}, "fixed_tokens"},
-      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 8}}, "fixed_tokens"},
-      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {0, 8}}, "fixed_tokens"},
-  };
-  for (const Case& c : cases) {
-    const absl::StatusOr<Ladder> ladder = BuildLadder(c.options, limits);
-    ASSERT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument) << c.names;
-    EXPECT_THAT(std::string(ladder.status().message()), HasSubstr(c.names));
-  }
+  return rows;
 }
+
+class StrategyRefusalTable : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(StrategyRefusalTable, NamesTheOption) {
+  const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 8};
+  const absl::StatusOr<Ladder> ladder = BuildLadder(GetParam().options, limits);
+  ASSERT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ladder.status().message()), HasSubstr(GetParam().named));
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategy, StrategyRefusalTable, ::testing::ValuesIn(Refusals()),
+                         RowName<Refusal>);
 
 TEST(Strategy, EveryLadderIsSound) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {

@@ -1,10 +1,12 @@
 #include "engine/schedule/admission.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "engine/schedule/step_shape.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -58,35 +61,53 @@ TEST(AdmissionBudget, WhatNoRetryCanHelpIsInvalid) {
   }
 }
 
-TEST(AdmissionBudget, LessUrgentLevelsLeaveRoom) {
-  struct Case {
-    const char* what;
-    QueueOptions options;
-    RequestLoad each;
-    int fit[kPriorityLevels];  // of level 1, 2 and 3 alone
-  };
-  const Case cases[] = {
-      {"requests", {.max_requests = 100, .priority_share = 0.9}, {.tokens = 1}, {100, 90, 81}},
-      {"tokens", {.max_tokens = 1000, .priority_share = 0.5}, {.tokens = 10}, {100, 50, 25}},
-      {"bytes", {.max_bytes = 1000, .priority_share = 0.1}, {.bytes = 10}, {100, 10, 1}},
-      {"all alike", {.max_requests = 10, .priority_share = 1}, {.tokens = 1}, {10, 10, 10}},
-      {"few", {.max_requests = 1, .priority_share = 0.01}, {.tokens = 1}, {1, 1, 1}},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.what);
-    for (int priority = 1; priority <= kPriorityLevels; ++priority) {
-      AdmissionBudget budget(c.options);
-      RequestLoad load = c.each;
-      load.priority = priority;
-      int fit = 0;
-      while (budget.Take(load).ok()) ++fit;
-      EXPECT_EQ(fit, c.fit[priority - 1]) << "priority " << priority;
-      load.priority = 1;  // what was left to those more urgent
-      while (budget.Take(load).ok()) ++fit;
-      EXPECT_EQ(fit, c.fit[0]);
-    }
+struct Shares {
+  std::string name;
+  QueueOptions options;
+  RequestLoad each;
+  std::array<int, kPriorityLevels> fit;  // of level 1, 2 and 3 alone
+};
+void PrintTo(const Shares& row, std::ostream* out) { *out << row.name; }
+
+class PriorityShareTable : public ::testing::TestWithParam<Shares> {};
+
+TEST_P(PriorityShareTable, LessUrgentLevelsLeaveRoom) {
+  for (int priority = 1; priority <= kPriorityLevels; ++priority) {
+    AdmissionBudget budget(GetParam().options);
+    RequestLoad load = GetParam().each;
+    load.priority = priority;
+    int fit = 0;
+    while (budget.Take(load).ok()) ++fit;
+    EXPECT_EQ(fit, GetParam().fit[priority - 1]) << "priority " << priority;
+    load.priority = 1;  // fills the room that is left to more urgent requests
+    while (budget.Take(load).ok()) ++fit;
+    EXPECT_EQ(fit, GetParam().fit[0]);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Admission, PriorityShareTable,
+    ::testing::Values(Shares{.name = "a bound on requests is shared",
+                             .options = {.max_requests = 100, .priority_share = 0.9},
+                             .each = {.tokens = 1},
+                             .fit = {100, 90, 81}},
+                      Shares{.name = "a bound on tokens is shared",
+                             .options = {.max_tokens = 1000, .priority_share = 0.5},
+                             .each = {.tokens = 10},
+                             .fit = {100, 50, 25}},
+                      Shares{.name = "a bound on bytes is shared",
+                             .options = {.max_bytes = 1000, .priority_share = 0.1},
+                             .each = {.bytes = 10},
+                             .fit = {100, 10, 1}},
+                      Shares{.name = "a share of 1 keeps no room",
+                             .options = {.max_requests = 10, .priority_share = 1},
+                             .each = {.tokens = 1},
+                             .fit = {10, 10, 10}},
+                      Shares{.name = "every level may have one request",
+                             .options = {.max_requests = 1, .priority_share = 0.01},
+                             .each = {.tokens = 1},
+                             .fit = {1, 1, 1}}),
+    RowName<Shares>);
 
 TEST(AdmissionBudget, AnEmptyQueueTakesTheLargestOfAnyLevel) {
   for (int priority = 1; priority <= kPriorityLevels; ++priority) {
@@ -147,51 +168,77 @@ class VirtualServer {
   std::vector<WaitingSequence*> batch_;
 };
 
-TEST(TimeNeeded, CountsWhatGoesFirst) {
-  constexpr int64_t kEver = -1;
-  struct Case {
-    const char* what;
-    int64_t
-        due_ms;     // of ten prompts of 64 tokens that wait, of level 2, each of which takes 7.4 ms
-    int priority;   // of the request, due in 50 ms
-    int64_t steps;  // it takes after its 8 tokens
-    int64_t running;
-    double needed_ms;
-    double prompts_per_step = 0;
-  };
-  const Case cases[] = {
-      {"those that are due earlier", 40, 2, 0, 0, 74 + 1.8},
-      {"or at the same time", 50, 2, 0, 0, 74 + 1.8},
-      {"or are more urgent", 40, 3, 0, 0, 74 + 1.8},
-      {"not those that are due later", 51, 2, 0, 0, 0},
-      {"or never", kEver, 2, 0, 0, 0},
-      {"or are less urgent", 40, 1, 0, 0, 0},
-      {"nor what runs, where it only joins a step", kEver, 2, 0, 7, 0},
-      {"steps with what runs", kEver, 2, 10, 7, 10 * 1.8 + 1.8},
-      {"and with those that come first", 40, 2, 10, 5,
-       74 + 1.8 + 20 * 1.8},  // sixteen, eight a step
-      {"or not, alone", kEver, 2, 10, 0, 0},
-      // Seven that run, each for ten steps: 448 tokens, seven batches of 64.
-      {"and prompts of those who take their place", kEver, 2, 10, 7, 10 * 1.8 + 1.8 + 7 * 7.4, 6.4},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.what);
-    VirtualServer server;
-    std::vector<WaitingSequence> waiting(10);
-    for (size_t i = 0; i < waiting.size(); ++i) {
-      waiting[i] = {.ticket = i + 1, .tokens = 64, .queued = server.now()};
-      if (c.due_ms != kEver) waiting[i].deadline = server.now() + milliseconds(c.due_ms);
-      server.Arrive(&waiting[i]);
-    }
-    const Due due{.deadline = server.now() + milliseconds(50),
-                  .priority = c.priority,
-                  .tokens = 8,
-                  .steps = c.steps,
-                  .prompts_per_step = c.prompts_per_step};
-    EXPECT_NEAR(Milliseconds(TimeNeeded(due, c.running, server.scheduler())), c.needed_ms,
-                0.1 * c.needed_ms);
+// Ten prompts of 64 tokens and level 2 wait, each of which takes 7.4 ms. The request is due in 50 ms,
+// and its prompt has 8 tokens.
+struct Forecast {
+  std::string name;
+  std::optional<int64_t> due_ms;  // of the waiting prompts; never if absent
+  int priority = 2;               // of the request
+  int64_t steps = 0;              // of the request, after its prompt
+  int64_t running = 0;            // sequences
+  double prompts_per_step = 0;
+  double needed_ms = 0;  // expected
+};
+void PrintTo(const Forecast& row, std::ostream* out) { *out << row.name; }
+
+class TimeNeededTable : public ::testing::TestWithParam<Forecast> {};
+
+TEST_P(TimeNeededTable, CountsWhatGoesFirst) {
+  const Forecast& row = GetParam();
+  VirtualServer server;
+  std::vector<WaitingSequence> waiting(10);
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    waiting[i] = {.ticket = i + 1, .tokens = 64, .queued = server.now()};
+    if (row.due_ms) waiting[i].deadline = server.now() + milliseconds(*row.due_ms);
+    server.Arrive(&waiting[i]);
   }
+  const Due due{.deadline = server.now() + milliseconds(50),
+                .priority = row.priority,
+                .tokens = 8,
+                .steps = row.steps,
+                .prompts_per_step = row.prompts_per_step};
+  EXPECT_NEAR(Milliseconds(TimeNeeded(due, row.running, server.scheduler())), row.needed_ms,
+              0.1 * row.needed_ms);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Admission, TimeNeededTable,
+    ::testing::Values(
+        Forecast{.name = "prompts that are due earlier count", .due_ms = 40, .needed_ms = 74 + 1.8},
+        Forecast{.name = "prompts that are due at the same time count",
+                 .due_ms = 50,
+                 .needed_ms = 74 + 1.8},
+        Forecast{.name = "prompts that are more urgent count",
+                 .due_ms = 40,
+                 .priority = 3,
+                 .needed_ms = 74 + 1.8},
+        Forecast{.name = "prompts that are due later do not count", .due_ms = 51},
+        Forecast{.name = "prompts without a deadline do not count", .due_ms = std::nullopt},
+        Forecast{.name = "prompts that are less urgent do not count", .due_ms = 40, .priority = 1},
+        Forecast{.name = "running sequences do not count for a prompt that only joins a step",
+                 .due_ms = std::nullopt,
+                 .running = 7},
+        Forecast{.name = "steps carry the running sequences",
+                 .due_ms = std::nullopt,
+                 .steps = 10,
+                 .running = 7,
+                 .needed_ms = 10 * 1.8 + 1.8},
+        // Sixteen sequences, eight in a step.
+        Forecast{.name = "steps carry the prompts that come first",
+                 .due_ms = 40,
+                 .steps = 10,
+                 .running = 5,
+                 .needed_ms = 74 + 1.8 + 20 * 1.8},
+        Forecast{
+            .name = "a request that is alone needs no time", .due_ms = std::nullopt, .steps = 10},
+        // Seven that run, each for ten steps: 448 tokens, seven batches of 64.
+        Forecast{.name = "prompts that take the place of ended sequences count",
+                 .due_ms = std::nullopt,
+                 .steps = 10,
+                 .running = 7,
+                 .prompts_per_step = 6.4,
+                 .needed_ms = 10 * 1.8 + 1.8 + 7 * 7.4}),
+    RowName<Forecast>);
 
 TEST(TimeNeeded, IsNoneInAnEmptyQueueAndWhereNothingWasMeasured) {
   const VirtualServer empty;
