@@ -35,15 +35,19 @@ struct NamedRow {
   friend void PrintTo(const NamedRow& named, std::ostream* out) { *out << named.row.name; }
 };
 
-// The fixture of a table. `Row` has a member `name`.
-template <typename Row>
-class TableTest : public ::testing::TestWithParam<NamedRow<Row>> {
+// The fixture of a table, itself derived from `Fixture`. `Row` has a member `name`.
+template <typename Row, typename Fixture = ::testing::Test>
+class TableTest : public Fixture, public ::testing::WithParamInterface<NamedRow<Row>> {
  public:
   template <typename Rows>
   static auto AllOf(const Rows& rows) {
     std::vector<NamedRow<Row>> named;
     for (const Row& each : rows) named.push_back({each});
     return ::testing::ValuesIn(named);
+  }
+
+  static std::string NameOfRow(const ::testing::TestParamInfo<NamedRow<Row>>& info) {
+    return info.param.row.name;
   }
 
  protected:
@@ -54,6 +58,5 @@ class TableTest : public ::testing::TestWithParam<NamedRow<Row>> {
 
 // Runs the tests of `suite` once for each of `rows`, an array or vector. The expression `rows` is
 // evaluated when GoogleTest is initialised, so it may call functions.
-#define SLUICE_TABLE(suite, rows)                       \
-  INSTANTIATE_TEST_SUITE_P(, suite, suite::AllOf(rows), \
-                           [](const auto& info) { return std::string(info.param.row.name); })
+#define SLUICE_TABLE(suite, rows) \
+  INSTANTIATE_TEST_SUITE_P(, suite, suite::AllOf(rows), suite::NameOfRow)

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -88,26 +89,46 @@ TEST(Ladder, PaddedChoosesTheShortestOfTheNarrowest) {
   }
 }
 
-TEST(LadderOrder, NamesTheFirstThatIsOutOfIt) {
-  const struct {
-    std::vector<Bucket> buckets;
-    std::optional<size_t> misplaced;
-  } cases[] = {
-      {{}, std::nullopt},
-      {{{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}}, std::nullopt},
-      {{{.tokens = 8, .sequences = 1}, {.tokens = 8, .sequences = 2}}, 1},
-      {{{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 1}}, 1},
-      {{{.tokens = 8, .sequences = 2}, Bucket::Padded(2, 8)}, 1},
-      {{Bucket::Padded(1, 4), Bucket::Padded(2, 4), Bucket::Padded(2, 8)}, std::nullopt},
-      {{Bucket::Padded(2, 8), Bucket::Padded(1, 8)}, 1},
-      {{Bucket::Padded(1, 8), Bucket::Padded(1, 4)}, 1},
-      {{Bucket::Padded(1, 8), Bucket::Padded(2, 9)}, 1},  // taller than a narrower one
-      {{Bucket::Padded(1, 8), Bucket::Padded(1, 9), Bucket::Padded(2, 9)}, 2},
-  };
-  for (size_t i = 0; i < std::size(cases); ++i) {
-    EXPECT_EQ(FirstOutOfOrder(cases[i].buckets), cases[i].misplaced) << i;
-  }
+struct LadderOrderRow {
+  const char* name;
+  std::vector<Bucket> buckets;
+  std::optional<size_t> misplaced = std::nullopt;
+};
+class LadderOrderTable : public TableTest<LadderOrderRow> {};
+
+TEST_P(LadderOrderTable, NamesTheFirstBucketThatIsOutOfIt) {
+  EXPECT_EQ(FirstOutOfOrder(row().buckets), row().misplaced);
 }
+
+const LadderOrderRow kLadderOrderRows[] = {
+    {.name = "NothingIsInOrder", .buckets = {}},
+    {.name = "TheSameSequencesForMoreTokensAreInOrder",
+     .buckets = {{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}}},
+    {.name = "TheSameTokensTwiceAreNotInOrder",
+     .buckets = {{.tokens = 8, .sequences = 1}, {.tokens = 8, .sequences = 2}},
+     .misplaced = 1},
+    {.name = "FewerSequencesForMoreTokensAreNotInOrder",
+     .buckets = {{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 1}},
+     .misplaced = 1},
+    {.name = "APackedBucketBesideAPaddedOneIsNotInOrder",
+     .buckets = {{.tokens = 8, .sequences = 2}, Bucket::Padded(2, 8)},
+     .misplaced = 1},
+    {.name = "ColumnsInOrderOfWidthAreInOrder",
+     .buckets = {Bucket::Padded(1, 4), Bucket::Padded(2, 4), Bucket::Padded(2, 8)}},
+    {.name = "FewerRowsInAColumnAreNotInOrder",
+     .buckets = {Bucket::Padded(2, 8), Bucket::Padded(1, 8)},
+     .misplaced = 1},
+    {.name = "ANarrowerColumnAfterAWiderOneIsNotInOrder",
+     .buckets = {Bucket::Padded(1, 8), Bucket::Padded(1, 4)},
+     .misplaced = 1},
+    {.name = "AWiderColumnThatIsTallerIsNotInOrder",
+     .buckets = {Bucket::Padded(1, 8), Bucket::Padded(2, 9)},
+     .misplaced = 1},
+    {.name = "TheSecondRowOfAWiderColumnMayBeMisplaced",
+     .buckets = {Bucket::Padded(1, 8), Bucket::Padded(1, 9), Bucket::Padded(2, 9)},
+     .misplaced = 2},
+};
+SLUICE_TABLE(LadderOrderTable, kLadderOrderRows);
 
 TEST(LadderDeathTest, OutOfOrder) {
   EXPECT_DEATH(Ladder({}), "empty");
@@ -165,33 +186,51 @@ LadderDiff Compare(std::vector<int32_t> before, std::vector<int32_t> after) {
                         MakePackedLadder(std::move(after), kLimits));
 }
 
-TEST(CompareLadders, Table) {
-  struct Case {
-    std::vector<int32_t> before{}, after{}, added{}, removed{}, merged{}, split{};
-  };
-  const Case cases[] = {
-      {.before = {100, 200}, .after = {100, 200}},
-      {.before = {100}, .after = {100, 200}, .added = {200}},
-      {.before = {100, 200}, .after = {100}, .removed = {200}},
-      {.before = {100, 200, 300}, .after = {}, .removed = {100, 200, 300}},
-      {.before = {100, 200}, .after = {150}, .added = {150}, .merged = {100, 200}},
-      {.before = {100}, .after = {50, 120}, .added = {50, 120}, .split = {100}},
-      {.before = {100}, .after = {120}, .added = {120}, .removed = {100}},
-      {.before = {100, 500, 600},
-       .after = {50, 100, 550},
-       .added = {50, 550},
-       .merged = {500, 600}},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::PrintToString(c.before) + " -> " + ::testing::PrintToString(c.after));
-    const LadderDiff diff = Compare(c.before, c.after);
-    EXPECT_EQ(Tokens(diff.added), c.added);
-    EXPECT_EQ(Tokens(diff.removed), c.removed);
-    EXPECT_EQ(Tokens(diff.merged), c.merged);
-    EXPECT_EQ(Tokens(diff.split), c.split);
-    EXPECT_EQ(diff.empty(), c.before == c.after);
-  }
+struct LadderDiffRow {
+  const char* name;
+  std::vector<int32_t> before{}, after{}, added{}, removed{}, merged{}, split{};
+};
+class LadderDiffTable : public TableTest<LadderDiffRow> {};
+
+TEST_P(LadderDiffTable, PutsEachBucketInItsClass) {
+  const LadderDiff diff = Compare(row().before, row().after);
+  EXPECT_EQ(Tokens(diff.added), row().added);
+  EXPECT_EQ(Tokens(diff.removed), row().removed);
+  EXPECT_EQ(Tokens(diff.merged), row().merged);
+  EXPECT_EQ(Tokens(diff.split), row().split);
+  EXPECT_EQ(diff.empty(), row().before == row().after);
 }
+
+const LadderDiffRow kLadderDiffRows[] = {
+    {.name = "EqualLaddersDoNotDiffer", .before = {100, 200}, .after = {100, 200}},
+    {.name = "ABucketMoreIsAdded", .before = {100}, .after = {100, 200}, .added = {200}},
+    {.name = "ABucketLessIsRemoved", .before = {100, 200}, .after = {100}, .removed = {200}},
+    {.name = "AllBucketsLessAreRemoved",
+     .before = {100, 200, 300},
+     .after = {},
+     .removed = {100, 200, 300}},
+    {.name = "TwoBucketsForOneAreMerged",
+     .before = {100, 200},
+     .after = {150},
+     .added = {150},
+     .merged = {100, 200}},
+    {.name = "OneBucketForTwoIsSplit",
+     .before = {100},
+     .after = {50, 120},
+     .added = {50, 120},
+     .split = {100}},
+    {.name = "ABucketThatMovedIsRemovedAndAdded",
+     .before = {100},
+     .after = {120},
+     .added = {120},
+     .removed = {100}},
+    {.name = "EveryBucketHasItsOwnClass",
+     .before = {100, 500, 600},
+     .after = {50, 100, 550},
+     .added = {50, 550},
+     .merged = {500, 600}},
+};
+SLUICE_TABLE(LadderDiffTable, kLadderDiffRows);
 
 // Where the two ladders do not share it, even the largest bucket has its class.
 TEST(CompareLadders, DifferentMaximum) {

@@ -5,6 +5,7 @@
 #include "engine/ladder/ladder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -49,38 +50,58 @@ TEST(PowerOfTwoCapacity, IsWhatTheGeometricLadderChooses) {
   }
 }
 
-TEST(Strategy, Tables) {
-  const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 48};
-  EXPECT_THAT(
-      Build({.strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = 100}, limits),
-      ElementsAre(100, 128, 256, 512, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kGeometric,
-                     .ratio = 2.0,
-                     .min_tokens = 100,
-                     .cap_tokens = 300},
-                    limits),
-              ElementsAre(100, 128, 256, 300, 1000));
-  EXPECT_THAT(
-      Build({.strategy = StrategyKind::kGeometric, .min_tokens = 100, .cap_tokens = 5000}, limits),
-      ElementsAre(100, 142, 201, 285, 404, 572, 809, 1000));
-  EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, limits),
-            Build({.strategy = StrategyKind::kGeometric}, limits));
-  EXPECT_THAT(
-      Build({.strategy = StrategyKind::kGeometric, .ratio = 3.0, .min_tokens = 100}, limits),
-      ElementsAre(100, 300, 900, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kMemoryOptimal, .min_tokens = 101}, limits),
-              ElementsAre(101, 152, 228, 342, 513, 770, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 400}}, limits),
-              ElementsAre(7, 400, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}}, limits),
-              ElementsAre(7, 1000));
-  LadderOptions hardware{.strategy = StrategyKind::kHardwareAware, .min_tokens = 1};
-  for (const int32_t max_buckets : {6, 8}) {  // 8 are one too few for half octaves
-    hardware.max_buckets = max_buckets;
-    EXPECT_THAT(Build(hardware, limits), ElementsAre(48, 96, 192, 336, 624, 1000));
-  }
-  hardware.max_buckets = 9;
-  EXPECT_THAT(Build(hardware, limits), ElementsAre(48, 96, 144, 240, 336, 480, 624, 912, 1000));
+constexpr LadderLimits kStrategyLimits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 48};
+
+struct StrategyRow {
+  const char* name;
+  LadderOptions options;
+  std::vector<int32_t> tokens;
+};
+class StrategyTable : public TableTest<StrategyRow> {};
+
+TEST_P(StrategyTable, BuildsItsBuckets) {
+  EXPECT_EQ(Build(row().options, kStrategyLimits), row().tokens);
+}
+
+const StrategyRow kStrategyRows[] = {
+    {.name = "GeometricStepsArePowersOfTheRatio",
+     .options = {.strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = 100},
+     .tokens = {100, 128, 256, 512, 1000}},
+    {.name = "AGeometricLadderEndsAtItsCapAndTheMaximum",
+     .options =
+         {.strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = 100, .cap_tokens = 300},
+     .tokens = {100, 128, 256, 300, 1000}},
+    {.name = "ACapAboveTheMaximumChangesNothing",
+     .options = {.strategy = StrategyKind::kGeometric, .min_tokens = 100, .cap_tokens = 5000},
+     .tokens = {100, 142, 201, 285, 404, 572, 809, 1000}},
+    {.name = "AGeometricRatioOfThreeHasWiderSteps",
+     .options = {.strategy = StrategyKind::kGeometric, .ratio = 3.0, .min_tokens = 100},
+     .tokens = {100, 300, 900, 1000}},
+    {.name = "MemoryOptimalStepsGrowByHalf",
+     .options = {.strategy = StrategyKind::kMemoryOptimal, .min_tokens = 101},
+     .tokens = {101, 152, 228, 342, 513, 770, 1000}},
+    {.name = "FixedBucketsAreClosedByTheMaximum",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 400}},
+     .tokens = {7, 400, 1000}},
+    {.name = "FixedBucketsMayNameTheMaximum",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}},
+     .tokens = {7, 1000}},
+    {.name = "HardwareAwareStepsAreOctavesOfTiles",
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6},
+     .tokens = {48, 96, 192, 336, 624, 1000}},
+    // Half octaves need nine buckets.
+    {.name = "OneBucketTooFewForHalfOctavesLeavesOctaves",
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 8},
+     .tokens = {48, 96, 192, 336, 624, 1000}},
+    {.name = "EnoughBucketsMakeHalfOctaves",
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 9},
+     .tokens = {48, 96, 144, 240, 336, 480, 624, 912, 1000}},
+};
+SLUICE_TABLE(StrategyTable, kStrategyRows);
+
+TEST(Strategy, AnAdaptiveLadderBeginsGeometric) {
+  EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, kStrategyLimits),
+            Build({.strategy = StrategyKind::kGeometric}, kStrategyLimits));
 }
 
 TEST(Strategy, ThinningKeepsTheEnds) {
@@ -93,29 +114,42 @@ TEST(Strategy, ThinningKeepsTheEnds) {
   EXPECT_THAT(thinned(1), ElementsAre(4096));
 }
 
-TEST(Strategy, RefusesOptionsOutOfRange) {
+struct BadLadderOptionsRow {
+  const char* name;
+  LadderOptions options;
+  const char* named;
+};
+class BadLadderOptionsTable : public TableTest<BadLadderOptionsRow> {};
+
+TEST_P(BadLadderOptionsTable, AreRefusedByName) {
   const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 8};
-  struct Case {
-    LadderOptions options;
-    const char* names;
-  };
-  const Case cases[] = {
-      {{.ratio = 1.0}, "ratio"},
-      {{.ratio = 16.5}, "ratio"},
-      {{.ratio = std::numeric_limits<double>::quiet_NaN()}, "ratio"},
-      {{.min_tokens = 0}, "min_tokens"},
-      {{.min_tokens = 16, .cap_tokens = 15}, "cap_tokens"},
-      {{.max_buckets = 0}, "max_buckets"},
-      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}}, "fixed_tokens"},
-      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 8}}, "fixed_tokens"},
-      {{.strategy = StrategyKind::kFixed, .fixed_tokens = {0, 8}}, "fixed_tokens"},
-  };
-  for (const Case& c : cases) {
-    const absl::StatusOr<Ladder> ladder = BuildLadder(c.options, limits);
-    ASSERT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument) << c.names;
-    EXPECT_THAT(std::string(ladder.status().message()), HasSubstr(c.names));
-  }
+  const absl::StatusOr<Ladder> ladder = BuildLadder(row().options, limits);
+  EXPECT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ladder.status().message()), HasSubstr(row().named));
 }
+
+const BadLadderOptionsRow kBadLadderOptionsRows[] = {
+    {.name = "ARatioOfOne", .options = {.ratio = 1.0}, .named = "ratio"},
+    {.name = "ARatioAboveItsRange", .options = {.ratio = 16.5}, .named = "ratio"},
+    {.name = "ARatioThatIsNotANumber",
+     .options = {.ratio = std::numeric_limits<double>::quiet_NaN()},
+     .named = "ratio"},
+    {.name = "NoMinimumOfTokens", .options = {.min_tokens = 0}, .named = "min_tokens"},
+    {.name = "ACapBelowTheMinimum",
+     .options = {.min_tokens = 16, .cap_tokens = 15},
+     .named = "cap_tokens"},
+    {.name = "NoBuckets", .options = {.max_buckets = 0}, .named = "max_buckets"},
+    {.name = "AFixedBucketAboveTheMaximum",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}},
+     .named = "fixed_tokens"},
+    {.name = "AFixedBucketTwice",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 8}},
+     .named = "fixed_tokens"},
+    {.name = "AFixedBucketOfZero",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {0, 8}},
+     .named = "fixed_tokens"},
+};
+SLUICE_TABLE(BadLadderOptionsTable, kBadLadderOptionsRows);
 
 TEST(Strategy, EveryLadderIsSound) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -81,28 +82,49 @@ TEST(CheckpointTest, Shards) {
   EXPECT_TRUE(checkpoint->Find("b", {2}).ok());
 }
 
-TEST(CheckpointTest, IndexMustMatchTheShards) {
+struct BadIndexRow {
+  const char* name;
+  const char* weight_map;
+  const char* error;
+};
+class BadIndexTable : public TableTest<BadIndexRow> {};
+
+TEST_P(BadIndexTable, IsRefused) {
   const TempDirectory directory;
   WriteFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
   WriteFile(directory.File("two.safetensors"),
             SafetensorsFile({{"a", "F32", {1}, "abcd"}, {"b", "F32", {1}, "abcd"}}));
-  const std::pair<const char*, const char*> cases[] = {
-      {R"({"a": "one.safetensors", "b": "two.safetensors"})",
-       "two.safetensors: tensor a is in another shard already"},
-      {R"({"a": "one.safetensors", "x": "one.safetensors"})", "tensor x is missing"},
-      {R"({"b": "two.safetensors"})", "hold 2 tensors"},
-      {R"({"a": "three.safetensors"})", "cannot open three.safetensors"},
-      {R"(["one.safetensors"])", "weight_map is not an object of file names"},
-      {R"({"a": 1})", "weight_map is not an object of file names"},
-      {R"({"a": "one.bin"})", "\"one.bin\" is no .safetensors file"},
-      {R"({"a": "one.safetensors", "a": "two.safetensors"})", "appears twice"},
-  };
-  for (const auto& [weight_map, message] : cases) {
-    SCOPED_TRACE(weight_map);
-    WriteIndex(directory, weight_map);
-    EXPECT_THAT(OpenError(directory), HasSubstr(message));
-  }
+  WriteIndex(directory, row().weight_map);
+  EXPECT_THAT(OpenError(directory), HasSubstr(row().error));
 }
+
+const BadIndexRow kBadIndexRows[] = {
+    {.name = "ATensorOfTwoShards",
+     .weight_map = R"({"a": "one.safetensors", "b": "two.safetensors"})",
+     .error = "two.safetensors: tensor a is in another shard already"},
+    {.name = "AMissingTensor",
+     .weight_map = R"({"a": "one.safetensors", "x": "one.safetensors"})",
+     .error = "tensor x is missing"},
+    {.name = "AnUnlistedTensor",
+     .weight_map = R"({"b": "two.safetensors"})",
+     .error = "hold 2 tensors"},
+    {.name = "AMissingShard",
+     .weight_map = R"({"a": "three.safetensors"})",
+     .error = "cannot open three.safetensors"},
+    {.name = "AListOfShards",
+     .weight_map = R"(["one.safetensors"])",
+     .error = "weight_map is not an object of file names"},
+    {.name = "AFileNameThatIsANumber",
+     .weight_map = R"({"a": 1})",
+     .error = "weight_map is not an object of file names"},
+    {.name = "AnotherKindOfFile",
+     .weight_map = R"({"a": "one.bin"})",
+     .error = "\"one.bin\" is no .safetensors file"},
+    {.name = "ATensorListedTwice",
+     .weight_map = R"({"a": "one.safetensors", "a": "two.safetensors"})",
+     .error = "appears twice"},
+};
+SLUICE_TABLE(BadIndexTable, kBadIndexRows);
 
 TEST(CheckpointTest, NamesNeverLeaveTheDirectory) {
   const TempDirectory directory;

@@ -12,6 +12,7 @@
 #include "engine/schedule/step_shape.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -58,35 +59,51 @@ TEST(AdmissionBudget, WhatNoRetryCanHelpIsInvalid) {
   }
 }
 
-TEST(AdmissionBudget, LessUrgentLevelsLeaveRoom) {
-  struct Case {
-    const char* what;
-    QueueOptions options;
-    RequestLoad each;
-    int fit[kPriorityLevels];  // of level 1, 2 and 3 alone
-  };
-  const Case cases[] = {
-      {"requests", {.max_requests = 100, .priority_share = 0.9}, {.tokens = 1}, {100, 90, 81}},
-      {"tokens", {.max_tokens = 1000, .priority_share = 0.5}, {.tokens = 10}, {100, 50, 25}},
-      {"bytes", {.max_bytes = 1000, .priority_share = 0.1}, {.bytes = 10}, {100, 10, 1}},
-      {"all alike", {.max_requests = 10, .priority_share = 1}, {.tokens = 1}, {10, 10, 10}},
-      {"few", {.max_requests = 1, .priority_share = 0.01}, {.tokens = 1}, {1, 1, 1}},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.what);
-    for (int priority = 1; priority <= kPriorityLevels; ++priority) {
-      AdmissionBudget budget(c.options);
-      RequestLoad load = c.each;
-      load.priority = priority;
-      int fit = 0;
-      while (budget.Take(load).ok()) ++fit;
-      EXPECT_EQ(fit, c.fit[priority - 1]) << "priority " << priority;
-      load.priority = 1;  // what was left to those more urgent
-      while (budget.Take(load).ok()) ++fit;
-      EXPECT_EQ(fit, c.fit[0]);
-    }
+struct PriorityShareRow {
+  const char* name;
+  QueueOptions options;
+  RequestLoad each;
+  int fit_by_priority[kPriorityLevels];  // how many of the load fit alone, the most urgent first
+};
+class PriorityShareTable : public TableTest<PriorityShareRow> {};
+
+TEST_P(PriorityShareTable, LessUrgentLevelsLeaveRoom) {
+  for (int priority = 1; priority <= kPriorityLevels; ++priority) {
+    AdmissionBudget budget(row().options);
+    RequestLoad load = row().each;
+    load.priority = priority;
+    int fit = 0;
+    while (budget.Take(load).ok()) ++fit;
+    EXPECT_EQ(fit, row().fit_by_priority[priority - 1]) << "priority " << priority;
+    load.priority = 1;  // takes what was left to the more urgent
+    while (budget.Take(load).ok()) ++fit;
+    EXPECT_EQ(fit, row().fit_by_priority[0]);
   }
 }
+
+const PriorityShareRow kPriorityShareRows[] = {
+    {.name = "RequestsLeaveRoom",
+     .options = {.max_requests = 100, .priority_share = 0.9},
+     .each = {.tokens = 1},
+     .fit_by_priority = {100, 90, 81}},
+    {.name = "TokensLeaveRoom",
+     .options = {.max_tokens = 1000, .priority_share = 0.5},
+     .each = {.tokens = 10},
+     .fit_by_priority = {100, 50, 25}},
+    {.name = "BytesLeaveRoom",
+     .options = {.max_bytes = 1000, .priority_share = 0.1},
+     .each = {.bytes = 10},
+     .fit_by_priority = {100, 10, 1}},
+    {.name = "AShareOfOneLeavesNone",
+     .options = {.max_requests = 10, .priority_share = 1},
+     .each = {.tokens = 1},
+     .fit_by_priority = {10, 10, 10}},
+    {.name = "ABudgetOfOneRequestTakesOneOfAnyLevel",
+     .options = {.max_requests = 1, .priority_share = 0.01},
+     .each = {.tokens = 1},
+     .fit_by_priority = {1, 1, 1}},
+};
+SLUICE_TABLE(PriorityShareTable, kPriorityShareRows);
 
 TEST(AdmissionBudget, AnEmptyQueueTakesTheLargestOfAnyLevel) {
   for (int priority = 1; priority <= kPriorityLevels; ++priority) {
@@ -147,51 +164,63 @@ class VirtualServer {
   std::vector<WaitingSequence*> batch_;
 };
 
-TEST(TimeNeeded, CountsWhatGoesFirst) {
-  constexpr int64_t kEver = -1;
-  struct Case {
-    const char* what;
-    int64_t
-        due_ms;     // of ten prompts of 64 tokens that wait, of level 2, each of which takes 7.4 ms
-    int priority;   // of the request, due in 50 ms
-    int64_t steps;  // it takes after its 8 tokens
-    int64_t running;
-    double needed_ms;
-    double prompts_per_step = 0;
-  };
-  const Case cases[] = {
-      {"those that are due earlier", 40, 2, 0, 0, 74 + 1.8},
-      {"or at the same time", 50, 2, 0, 0, 74 + 1.8},
-      {"or are more urgent", 40, 3, 0, 0, 74 + 1.8},
-      {"not those that are due later", 51, 2, 0, 0, 0},
-      {"or never", kEver, 2, 0, 0, 0},
-      {"or are less urgent", 40, 1, 0, 0, 0},
-      {"nor what runs, where it only joins a step", kEver, 2, 0, 7, 0},
-      {"steps with what runs", kEver, 2, 10, 7, 10 * 1.8 + 1.8},
-      {"and with those that come first", 40, 2, 10, 5,
-       74 + 1.8 + 20 * 1.8},  // sixteen, eight a step
-      {"or not, alone", kEver, 2, 10, 0, 0},
-      // Seven that run, each for ten steps: 448 tokens, seven batches of 64.
-      {"and prompts of those who take their place", kEver, 2, 10, 7, 10 * 1.8 + 1.8 + 7 * 7.4, 6.4},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.what);
-    VirtualServer server;
-    std::vector<WaitingSequence> waiting(10);
-    for (size_t i = 0; i < waiting.size(); ++i) {
-      waiting[i] = {.ticket = i + 1, .tokens = 64, .queued = server.now()};
-      if (c.due_ms != kEver) waiting[i].deadline = server.now() + milliseconds(c.due_ms);
-      server.Arrive(&waiting[i]);
-    }
-    const Due due{.deadline = server.now() + milliseconds(50),
-                  .priority = c.priority,
-                  .tokens = 8,
-                  .steps = c.steps,
-                  .prompts_per_step = c.prompts_per_step};
-    EXPECT_NEAR(Milliseconds(TimeNeeded(due, c.running, server.scheduler())), c.needed_ms,
-                0.1 * c.needed_ms);
+constexpr int64_t kEver = -1;
+
+// Ten prompts of 64 tokens and priority 2 wait, each of which takes 7.4 ms.
+struct TimeNeededRow {
+  const char* name;
+  int64_t due_ms = kEver;  // of those that wait
+  int priority = 2;        // of the request, which is due in 50 ms
+  int64_t steps = 0;       // of the request after its 8 tokens
+  int64_t running = 0;
+  double needed_ms;
+  double prompts_per_step = 0;
+};
+class TimeNeededTable : public TableTest<TimeNeededRow> {};
+
+TEST_P(TimeNeededTable, CountsWhatGoesFirst) {
+  VirtualServer server;
+  std::vector<WaitingSequence> waiting(10);
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    waiting[i] = {.ticket = i + 1, .tokens = 64, .queued = server.now()};
+    if (row().due_ms != kEver) waiting[i].deadline = server.now() + milliseconds(row().due_ms);
+    server.Arrive(&waiting[i]);
   }
+  const Due due{.deadline = server.now() + milliseconds(50),
+                .priority = row().priority,
+                .tokens = 8,
+                .steps = row().steps,
+                .prompts_per_step = row().prompts_per_step};
+  EXPECT_NEAR(Milliseconds(TimeNeeded(due, row().running, server.scheduler())), row().needed_ms,
+              0.1 * row().needed_ms);
 }
+
+const TimeNeededRow kTimeNeededRows[] = {
+    {.name = "ThoseDueEarlierGoFirst", .due_ms = 40, .needed_ms = 74 + 1.8},
+    {.name = "ThoseDueAtTheSameTimeGoFirst", .due_ms = 50, .needed_ms = 74 + 1.8},
+    {.name = "ThoseMoreUrgentGoFirst", .due_ms = 40, .priority = 3, .needed_ms = 74 + 1.8},
+    {.name = "ThoseDueLaterDoNotCount", .due_ms = 51, .needed_ms = 0},
+    {.name = "ThoseNeverDueDoNotCount", .needed_ms = 0},
+    {.name = "ThoseLessUrgentDoNotCount", .due_ms = 40, .priority = 1, .needed_ms = 0},
+    {.name = "RunningOnesDoNotCountForOneStep", .running = 7, .needed_ms = 0},
+    {.name = "LaterStepsRunWithThoseThatRun",
+     .steps = 10,
+     .running = 7,
+     .needed_ms = 10 * 1.8 + 1.8},
+    {.name = "LaterStepsRunWithThoseThatGoFirst",
+     .due_ms = 40,
+     .steps = 10,
+     .running = 5,
+     .needed_ms = 74 + 1.8 + 20 * 1.8},  // sixteen sequences: two runs a step
+    {.name = "LaterStepsAloneDoNotCount", .steps = 10, .needed_ms = 0},
+    // Seven that run, each for ten steps: 448 tokens, seven batches of 64.
+    {.name = "PromptsThatTakeTheirPlacesCount",
+     .steps = 10,
+     .running = 7,
+     .needed_ms = 10 * 1.8 + 1.8 + 7 * 7.4,
+     .prompts_per_step = 6.4},
+};
+SLUICE_TABLE(TimeNeededTable, kTimeNeededRows);
 
 TEST(TimeNeeded, IsNoneInAnEmptyQueueAndWhereNothingWasMeasured) {
   const VirtualServer empty;

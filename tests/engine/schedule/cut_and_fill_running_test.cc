@@ -5,13 +5,13 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/schedule/cut_and_fill.h"
 #include "engine/schedule/scheduler.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -64,129 +64,6 @@ WaitingSequence Late(WaitingSequence sequence) {
   return sequence;
 }
 
-struct Case {
-  std::string name;
-  std::vector<WaitingSequence> queue;
-  std::vector<uint64_t> batch;  // expected tickets, which are places in the queue
-  int32_t available_pages = std::numeric_limits<int32_t>::max();
-  BatchOptions options{.max_overtakes = 5, .prefill_tokens = 64};
-  Trigger trigger = Trigger::kFull;
-};
-
-const std::vector<Case>& Cases() {
-  constexpr BatchOptions kStatic{.max_overtakes = 5, .prefill_tokens = 64, .continuous = false};
-  constexpr BatchOptions kPatient{
-      .max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64};
-  constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
-  static const std::vector<Case> cases = {
-      {"decodes alone", {Decode(), Decode()}, {0, 1}, kAll, {}, Trigger::kIdle},
-      {"nothing waits for company beside a decode",
-       {Decode()},
-       {0},
-       kAll,
-       kPatient,
-       Trigger::kIdle},
-      {"nor beside a prompt that was begun", {Chunk(9)}, {0}, kAll, kPatient, Trigger::kIdle},
-      {"prompts join", {Decode(), Prompt(60)}, {0, 1}, kAll, {}, Trigger::kIdle},
-      {"one that will be late joins them, too",
-       {Decode(), Late(Prompt(60))},
-       {0, 1},
-       kAll,
-       {},
-       Trigger::kIdle},
-      {"decodes ride from behind a full batch", {Prompt(60), Prompt(60), Decode()}, {0, 2}},
-      {"no more prompt tokens than the budget", {Decode(), Prompt(40), Prompt(30)}, {0, 1}},
-      {"a smaller one fills the budget", {Decode(), Prompt(40), Prompt(30), Prompt(24)}, {0, 1, 3}},
-      {"without decodes there is no budget",
-       {Prompt(190), Prompt(190)},
-       {0, 1},
-       kAll,
-       {.prefill_tokens = 64},
-       Trigger::kIdle},
-      {"nor where none is set",
-       {Decode(), Prompt(190), Prompt(190)},
-       {0, 1, 2},
-       kAll,
-       {.prefill_tokens = 0},
-       Trigger::kIdle},
-      {"a chunk keeps its place", {Decode(), Chunk(64), Prompt(10)}, {0, 1}},
-      {"but has no other privilege", {Decode(), Prompt(10), Chunk(64)}, {0, 1}},
-      {"scoring counts as a prompt", {Decode(), Scoring(40), Scoring(40)}, {0, 1}},
-      {"a new one leaves a page for each that runs",
-       {Decode(1), Decode(0), Prompt(10, 4)},
-       {0, 1, 2},
-       1 + 4 + 3,
-       {},
-       Trigger::kIdle},
-      {"or waits", {Decode(1), Decode(0), Prompt(10, 4)}, {0, 1}, 1 + 4 + 2},
-      {"one that does not stay leaves one less",
-       {Decode(1), Decode(0), Scoring(10, 4)},
-       {0, 1, 2},
-       1 + 4 + 2,
-       {},
-       Trigger::kIdle},
-      {"pages of a chunk are kept for it", {Decode(), Prompt(30, 3), Chunk(60, 5)}, {0, 2}, 9},
-      {"new ones share what is left", {Decode(), Prompt(9, 3), Prompt(9, 3)}, {0, 1}, 8},
-      {"who lacks pages lets smaller ones pass",
-       {Decode(), Prompt(60, 50), Prompt(9, 3)},
-       {0, 2},
-       8},
-      {"until it was passed too often",
-       {Decode(), Passed(Prompt(60, 50), 5), Prompt(9, 3)},
-       {0},
-       8},
-      {"once more", {Decode(), Passed(Prompt(60, 50), 4), Prompt(9, 1), Prompt(9, 1)}, {0, 2}, 8},
-      {"a chunk passes it all the same",
-       {Decode(), Passed(Prompt(60, 50), 9), Chunk(20, 3)},
-       {0, 2},
-       8},
-      {"a chunk goes on without decodes", {Passed(Prompt(60, 50), 9), Chunk(20, 3)}, {1}, 8},
-      {"and is a barrier to others itself",
-       {Decode(), Prompt(60), Passed(Chunk(64), 5), Prompt(4)},
-       {0, 1}},
-      {"alone, a sequence may take all pages", {Prompt(60, 8)}, {0}, 8, {}, Trigger::kIdle},
-      {"with another it may not", {Prompt(60, 8), Prompt(60, 1)}, {0}, 8},
-      {"no more run than a step holds",
-       {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(2), Prompt(2),
-        Prompt(2)},
-       {0, 1, 2, 3, 4, 5, 6, 7}},
-      {"one without a place to stay is passed by one that needs none",
-       {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Chunk(40), Chunk(40), Prompt(2),
-        Scoring(2)},
-       {0, 1, 2, 3, 4, 5, 6, 9}},
-      {"not continuous: nobody joins", {Decode(), Prompt(4), Scoring(4)}, {0}, kAll, kStatic},
-      {"not continuous: a batch begins as one",
-       {Prompt(4), Prompt(4)},
-       {0, 1},
-       kAll,
-       kStatic,
-       Trigger::kIdle},
-      {"an urgent one goes first in the budget",
-       {Decode(), Prompt(60), Due(Prompt(60), 300)},
-       {0, 2}},
-      {"decodes count for no urgency",
-       {Due(Decode(), 300), Prompt(60)},
-       {0, 1},
-       kAll,
-       {},
-       Trigger::kIdle},
-      {"nothing is computed in vain", {Decode(), Due(Prompt(60), 20), Prompt(60)}, {0, 2}},
-      {"decodes ride even when they will be late",
-       {Due(Decode(), 1), Prompt(60)},
-       {0, 1},
-       kAll,
-       {},
-       Trigger::kIdle},
-      {"a cheap step of decodes does not win",
-       {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(12)},
-       {0, 1, 2, 3, 4, 5, 6},
-       kAll,
-       {},
-       Trigger::kIdle},
-  };
-  return cases;
-}
-
 class FixedQueue {
  public:
   explicit FixedQueue(std::vector<WaitingSequence> waiting) : sequences_(std::move(waiting)) {
@@ -204,23 +81,182 @@ class FixedQueue {
   SequenceQueue queue_{nanoseconds(0)};
 };
 
-TEST(CutAndFillRunning, Table) {
+struct CutAndFillRunningRow {
+  const char* name;
+  std::vector<WaitingSequence> queue;
+  std::vector<uint64_t> batch;  // the expected tickets, which are places in the queue
+  int32_t available_pages = std::numeric_limits<int32_t>::max();
+  BatchOptions options{.max_overtakes = 5, .prefill_tokens = 64};
+  Trigger trigger = Trigger::kFull;
+};
+class CutAndFillRunningTable : public TableTest<CutAndFillRunningRow> {};
+
+TEST_P(CutAndFillRunningTable, FormsItsBatch) {
   const CostModel costs = TestCosts();
-  for (const Case& c : Cases()) {
-    SCOPED_TRACE(c.name);
-    const FixedQueue fixed(c.queue);
-    std::vector<WaitingSequence*> batch;
-    const BatchDecision decision = CutAndFill(c.options).Form(
-        fixed.queue(),
-        {.ladder = &TestLadder(), .costs = &costs, .available_pages = c.available_pages},
-        MonoTime(), &batch);
-    ASSERT_TRUE(decision.launch);
-    std::vector<uint64_t> tickets;
-    for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
-    EXPECT_EQ(tickets, c.batch);
-    EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
-  }
+  const FixedQueue fixed(row().queue);
+  std::vector<WaitingSequence*> batch;
+  const BatchDecision decision =
+      CutAndFill(row().options)
+          .Form(
+              fixed.queue(),
+              {.ladder = &TestLadder(), .costs = &costs, .available_pages = row().available_pages},
+              MonoTime(), &batch);
+  ASSERT_TRUE(decision.launch);
+  std::vector<uint64_t> tickets;
+  for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
+  EXPECT_EQ(tickets, row().batch);
+  EXPECT_EQ(NameOf(decision.trigger), NameOf(row().trigger));
 }
+
+const CutAndFillRunningRow kCutAndFillRunningRows[] = {
+    {.name = "DecodesGoAlone",
+     .queue = {Decode(), Decode()},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "ADecodeDoesNotWaitForCompany",
+     .queue = {Decode()},
+     .batch = {0},
+     .options = {.max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64},
+     .trigger = Trigger::kIdle},
+    {.name = "ABegunPromptDoesNotWaitForCompany",
+     .queue = {Chunk(9)},
+     .batch = {0},
+     .options = {.max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64},
+     .trigger = Trigger::kIdle},
+    {.name = "APromptJoinsADecode",
+     .queue = {Decode(), Prompt(60)},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "APromptThatWillBeLateJoinsToo",
+     .queue = {Decode(), Late(Prompt(60))},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "DecodesJoinFromBehindAFullBatch",
+     .queue = {Prompt(60), Prompt(60), Decode()},
+     .batch = {0, 2}},
+    {.name = "PromptTokensStayWithinTheBudget",
+     .queue = {Decode(), Prompt(40), Prompt(30)},
+     .batch = {0, 1}},
+    {.name = "ASmallerPromptFillsTheBudget",
+     .queue = {Decode(), Prompt(40), Prompt(30), Prompt(24)},
+     .batch = {0, 1, 3}},
+    {.name = "WithoutDecodesThereIsNoBudget",
+     .queue = {Prompt(190), Prompt(190)},
+     .batch = {0, 1},
+     .options = {.prefill_tokens = 64},
+     .trigger = Trigger::kIdle},
+    {.name = "WithoutAnOptionThereIsNoBudget",
+     .queue = {Decode(), Prompt(190), Prompt(190)},
+     .batch = {0, 1, 2},
+     .options = {.prefill_tokens = 0},
+     .trigger = Trigger::kIdle},
+    {.name = "AChunkKeepsItsPlace", .queue = {Decode(), Chunk(64), Prompt(10)}, .batch = {0, 1}},
+    {.name = "AChunkHasNoOtherPrivilege",
+     .queue = {Decode(), Prompt(10), Chunk(64)},
+     .batch = {0, 1}},
+    {.name = "ScoringCountsAsAPrompt",
+     .queue = {Decode(), Scoring(40), Scoring(40)},
+     .batch = {0, 1}},
+    {.name = "ANewSequenceLeavesAPageForEachThatRuns",
+     .queue = {Decode(1), Decode(0), Prompt(10, 4)},
+     .batch = {0, 1, 2},
+     .available_pages = 1 + 4 + 3,
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "ANewSequenceWaitsIfAPageWouldBeMissing",
+     .queue = {Decode(1), Decode(0), Prompt(10, 4)},
+     .batch = {0, 1},
+     .available_pages = 1 + 4 + 2},
+    {.name = "ASequenceThatDoesNotStayLeavesOnePageLess",
+     .queue = {Decode(1), Decode(0), Scoring(10, 4)},
+     .batch = {0, 1, 2},
+     .available_pages = 1 + 4 + 2,
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "PagesOfAChunkAreKeptForIt",
+     .queue = {Decode(), Prompt(30, 3), Chunk(60, 5)},
+     .batch = {0, 2},
+     .available_pages = 9},
+    {.name = "NewSequencesShareThePagesThatAreLeft",
+     .queue = {Decode(), Prompt(9, 3), Prompt(9, 3)},
+     .batch = {0, 1},
+     .available_pages = 8},
+    {.name = "ASequenceThatLacksPagesLetsSmallerOnesPass",
+     .queue = {Decode(), Prompt(60, 50), Prompt(9, 3)},
+     .batch = {0, 2},
+     .available_pages = 8},
+    {.name = "ASequencePassedTooOftenIsABarrier",
+     .queue = {Decode(), Passed(Prompt(60, 50), 5), Prompt(9, 3)},
+     .batch = {0},
+     .available_pages = 8},
+    {.name = "ASequenceThatMayBePassedOnceMoreLetsOnePass",
+     .queue = {Decode(), Passed(Prompt(60, 50), 4), Prompt(9, 1), Prompt(9, 1)},
+     .batch = {0, 2},
+     .available_pages = 8},
+    {.name = "AChunkPassesTheBarrierAllTheSame",
+     .queue = {Decode(), Passed(Prompt(60, 50), 9), Chunk(20, 3)},
+     .batch = {0, 2},
+     .available_pages = 8},
+    {.name = "AChunkGoesOnWithoutDecodes",
+     .queue = {Passed(Prompt(60, 50), 9), Chunk(20, 3)},
+     .batch = {1},
+     .available_pages = 8},
+    {.name = "AChunkPassedTooOftenIsABarrierItself",
+     .queue = {Decode(), Prompt(60), Passed(Chunk(64), 5), Prompt(4)},
+     .batch = {0, 1}},
+    {.name = "ASequenceAloneMayTakeAllPages",
+     .queue = {Prompt(60, 8)},
+     .batch = {0},
+     .available_pages = 8,
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "ASequenceWithAnotherMayNotTakeAllPages",
+     .queue = {Prompt(60, 8), Prompt(60, 1)},
+     .batch = {0},
+     .available_pages = 8},
+    {.name = "NoMoreSequencesRunThanAStepHolds",
+     .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(2), Prompt(2),
+               Prompt(2)},
+     .batch = {0, 1, 2, 3, 4, 5, 6, 7}},
+    {.name = "ASequenceThatNeedsNoPlaceToStayPassesOneThatDoes",
+     .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Chunk(40), Chunk(40),
+               Prompt(2), Scoring(2)},
+     .batch = {0, 1, 2, 3, 4, 5, 6, 9}},
+    {.name = "WithoutContinuousBatchingNothingJoins",
+     .queue = {Decode(), Prompt(4), Scoring(4)},
+     .batch = {0},
+     .options = {.max_overtakes = 5, .prefill_tokens = 64, .continuous = false}},
+    {.name = "WithoutContinuousBatchingABatchBeginsAsOne",
+     .queue = {Prompt(4), Prompt(4)},
+     .batch = {0, 1},
+     .options = {.max_overtakes = 5, .prefill_tokens = 64, .continuous = false},
+     .trigger = Trigger::kIdle},
+    {.name = "AnUrgentPromptGoesFirstInTheBudget",
+     .queue = {Decode(), Prompt(60), Due(Prompt(60), 300)},
+     .batch = {0, 2}},
+    {.name = "DecodesCountForNoUrgency",
+     .queue = {Due(Decode(), 300), Prompt(60)},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "APromptThatWouldBeLateIsLeftOut",
+     .queue = {Decode(), Due(Prompt(60), 20), Prompt(60)},
+     .batch = {0, 2}},
+    {.name = "DecodesJoinEvenIfTheyWillBeLate",
+     .queue = {Due(Decode(), 1), Prompt(60)},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "ACheapStepOfDecodesDoesNotWin",
+     .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(12)},
+     .batch = {0, 1, 2, 3, 4, 5, 6},
+     .options = {},
+     .trigger = Trigger::kIdle},
+};
+SLUICE_TABLE(CutAndFillRunningTable, kCutAndFillRunningRows);
 
 WaitingSequence RandomSequence(std::mt19937_64* random, int32_t largest_prompt) {
   const auto below = [&](int32_t most) { return static_cast<int32_t>((*random)() % most); };

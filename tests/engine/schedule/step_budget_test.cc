@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -28,22 +29,53 @@ TEST(RunLimitsOf, AChunkFitsBesideAllOtherDecodes) {
   }
 }
 
-TEST(RunLimitsOf, GivesWayOnlyWhereTheBucketIsTight) {
-  struct {
-    int32_t tokens, sequences, prefill_tokens, chunk_tokens, running;
-  } const cases[] = {{4096, 256, 512, 512, 256},
-                     {512, 256, 512, 257, 256},
-                     {256, 256, 512, 128, 129},
-                     {64, 8, 16, 16, 8},
-                     {64, 256, 0, 64, 64}};
-  for (const auto& c : cases) {
-    SCOPED_TRACE(c.tokens);
-    const RunLimits limits = RunLimitsOf({.prefill_tokens = c.prefill_tokens},
-                                         {.tokens = c.tokens, .sequences = c.sequences});
-    EXPECT_EQ(limits.chunk_tokens, c.chunk_tokens);
-    EXPECT_EQ(limits.sequences, c.running);
-  }
+struct RunLimitsRow {
+  const char* name;
+  int32_t tokens, sequences, prefill_tokens;
+  int32_t chunk_tokens, running;  // expected
+};
+class RunLimitsTable : public TableTest<RunLimitsRow> {};
+
+TEST_P(RunLimitsTable, GivesWayOnlyWhereTheBucketIsTight) {
+  const RunLimits limits = RunLimitsOf({.prefill_tokens = row().prefill_tokens},
+                                       {.tokens = row().tokens, .sequences = row().sequences});
+  EXPECT_EQ(limits.chunk_tokens, row().chunk_tokens);
+  EXPECT_EQ(limits.sequences, row().running);
 }
+
+const RunLimitsRow kRunLimitsRows[] = {
+    {.name = "AWideBucketHoldsTheWholeChunk",
+     .tokens = 4096,
+     .sequences = 256,
+     .prefill_tokens = 512,
+     .chunk_tokens = 512,
+     .running = 256},
+    {.name = "ATightBucketCutsTheChunk",
+     .tokens = 512,
+     .sequences = 256,
+     .prefill_tokens = 512,
+     .chunk_tokens = 257,
+     .running = 256},
+    {.name = "AsManySequencesAsTokensShareThem",
+     .tokens = 256,
+     .sequences = 256,
+     .prefill_tokens = 512,
+     .chunk_tokens = 128,
+     .running = 129},
+    {.name = "ASmallBucketHoldsASmallChunk",
+     .tokens = 64,
+     .sequences = 8,
+     .prefill_tokens = 16,
+     .chunk_tokens = 16,
+     .running = 8},
+    {.name = "WithoutAChunkOnePromptMayTakeAll",
+     .tokens = 64,
+     .sequences = 256,
+     .prefill_tokens = 0,
+     .chunk_tokens = 64,
+     .running = 64},
+};
+SLUICE_TABLE(RunLimitsTable, kRunLimitsRows);
 
 TEST(RunLimitsOf, OtherPoliciesComputeWholePrompts) {
   EXPECT_EQ(RunLimitsOf({.policy = PolicyKind::kFifoPacked, .prefill_tokens = 16},
