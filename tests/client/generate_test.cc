@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "client/exit_code.h"
 #include "tests/client/command_fixture.h"
+#include "tests/support/table.h"
 
 namespace sluice::client {
 namespace {
@@ -216,24 +217,45 @@ TEST_F(GenerateTest, AnErrorInMidStreamKeepsWhatCame) {
   EXPECT_THAT(error_, EndsWith("\nsluice: INTERNAL: the model failed\n"));
 }
 
-TEST_F(GenerateTest, ErrorsHaveTheCodesThatTheServerNames) {
-  struct Case {
-    const char* code;
-    const char* shown;
-    int exit_code;
-  };
-  for (const Case& c :
-       {Case{"INVALID_ARGUMENT", "INVALID_ARGUMENT: m\n", kExitFailed},
-        Case{"RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED: m\nhint: ", kExitFailed},
-        Case{"UNAVAILABLE", "UNAVAILABLE: m\nhint: ", kExitUnavailable},
-        Case{"OK", "UNKNOWN: m\n", kExitFailed}, Case{"NO_SUCH_CODE", "UNKNOWN: m\n", kExitFailed},
-        Case{nullptr, "UNKNOWN: m\n", kExitFailed}}) {
-    service_.script = {Error("m", c.code)};
-    EXPECT_EQ(RunWith({"generate", "--text", "x"}), c.exit_code);
-    EXPECT_EQ(out_, "");
-    EXPECT_THAT(error_, StartsWith(absl::StrCat("sluice: ", c.shown)));
-  }
+struct StreamErrorRow {
+  const char* name;
+  const char* code;
+  const char* shown;
+  int exit_code;
+};
+class StreamErrorTable : public TableTest<StreamErrorRow, GenerateTest> {};
+
+TEST_P(StreamErrorTable, HasTheCodeThatTheServerNames) {
+  service_.script = {Error("m", row().code)};
+  EXPECT_EQ(RunWith({"generate", "--text", "x"}), row().exit_code);
+  EXPECT_EQ(out_, "");
+  EXPECT_THAT(error_, StartsWith(absl::StrCat("sluice: ", row().shown)));
 }
+
+const StreamErrorRow kStreamErrorRows[] = {
+    {.name = "InvalidArgumentFails",
+     .code = "INVALID_ARGUMENT",
+     .shown = "INVALID_ARGUMENT: m\n",
+     .exit_code = kExitFailed},
+    {.name = "ResourceExhaustedFailsWithAHint",
+     .code = "RESOURCE_EXHAUSTED",
+     .shown = "RESOURCE_EXHAUSTED: m\nhint: ",
+     .exit_code = kExitFailed},
+    {.name = "UnavailableHasItsExitCode",
+     .code = "UNAVAILABLE",
+     .shown = "UNAVAILABLE: m\nhint: ",
+     .exit_code = kExitUnavailable},
+    {.name = "OkIsNoErrorCode", .code = "OK", .shown = "UNKNOWN: m\n", .exit_code = kExitFailed},
+    {.name = "AnUnheardCodeIsUnknown",
+     .code = "NO_SUCH_CODE",
+     .shown = "UNKNOWN: m\n",
+     .exit_code = kExitFailed},
+    {.name = "AMissingCodeIsUnknown",
+     .code = nullptr,
+     .shown = "UNKNOWN: m\n",
+     .exit_code = kExitFailed},
+};
+SLUICE_TABLE(StreamErrorTable, kStreamErrorRows);
 
 TEST_F(GenerateTest, AStreamThatBreaksIsAnError) {
   service_.script = {TextPiece("And ")};

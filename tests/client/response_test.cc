@@ -6,6 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "tests/support/table.h"
+
 namespace sluice::client {
 namespace {
 
@@ -118,40 +120,100 @@ TEST(Response, LongTensorsAreCutInText) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 1 + 1 + 32 + 1);
 }
 
-TEST(DecodeOutputs, RefusesWhatDoesNotAgree) {
-  struct Case {
-    const char* datatype;
-    std::vector<int64_t> shape;
-    std::string raw;
-    const char* problem;
-  };
-  const int64_t huge = int64_t{1} << 62;
-  const Case cases[] = {
-      {"INT32", {1, 2}, "1234567", "has 7 bytes for 2 elements of 4 bytes"},
-      {"INT32", {1, 0}, "1234", "has 4 bytes for 0 elements of 4 bytes"},
-      {"INT64", {1, 1}, "1234", "has 4 bytes for 1 elements of 8 bytes"},
-      {"FP32", {1, -1}, "1234", "has a negative dimension"},
-      {"FP32", {huge, 4}, "", "has a shape larger than its bytes"},
-      {"FP32", {huge, huge, 0}, "", "has a shape larger than its bytes"},
-      {"FP32", {0, huge}, "", "has a shape larger than its bytes"},
-      {"FP32", {1 << 20}, "1234", "has a shape larger than its bytes"},
-      {"FP32", std::vector<int64_t>(9, 1), "1234", "has too many dimensions"},
-      {"BYTES", {1, 1}, "12", "ends within a length"},
-      {"BYTES",
-       {1, 1},
-       std::string("\xff\xff\xff\xff"
-                   "x"),
-       "ends within an element"},
-      {"BYTES", {1, 1}, "", "has 0 strings, but its shape says 1"},
-      {"BYTES", {1, 1}, RawStrings({"a", "b"}), "has 2 strings, but its shape says 1"},
-      {"FP16", {1, 1}, "12", "has a datatype that this client does not read: FP16"},
-  };
-  for (const Case& c : cases) {
-    ModelInferResponse response;
-    Add("out", c.datatype, c.shape, c.raw, &response);
-    const auto tensors = DecodeOutputs(response);
-    EXPECT_EQ(tensors.status().message(), std::string("the server's output \"out\" ") + c.problem);
-  }
+constexpr int64_t kHuge = int64_t{1} << 62;
+
+struct BadOutputRow {
+  const char* name;
+  const char* datatype;
+  std::vector<int64_t> shape;
+  std::string raw;
+  const char* problem;
+};
+class BadOutputTable : public TableTest<BadOutputRow> {};
+
+TEST_P(BadOutputTable, IsNamedWithItsProblem) {
+  ModelInferResponse response;
+  Add("out", row().datatype, row().shape, row().raw, &response);
+  EXPECT_EQ(DecodeOutputs(response).status().message(),
+            std::string("the server's output \"out\" ") + row().problem);
+}
+
+const BadOutputRow kBadOutputRows[] = {
+    {.name = "MoreBytesThanElements",
+     .datatype = "INT32",
+     .shape = {1, 2},
+     .raw = "1234567",
+     .problem = "has 7 bytes for 2 elements of 4 bytes"},
+    {.name = "BytesOfNoElements",
+     .datatype = "INT32",
+     .shape = {1, 0},
+     .raw = "1234",
+     .problem = "has 4 bytes for 0 elements of 4 bytes"},
+    {.name = "HalfAnElement",
+     .datatype = "INT64",
+     .shape = {1, 1},
+     .raw = "1234",
+     .problem = "has 4 bytes for 1 elements of 8 bytes"},
+    {.name = "ANegativeDimension",
+     .datatype = "FP32",
+     .shape = {1, -1},
+     .raw = "1234",
+     .problem = "has a negative dimension"},
+    {.name = "AShapeThatOverflows",
+     .datatype = "FP32",
+     .shape = {kHuge, 4},
+     .raw = "",
+     .problem = "has a shape larger than its bytes"},
+    {.name = "AnEmptyShapeThatOverflows",
+     .datatype = "FP32",
+     .shape = {kHuge, kHuge, 0},
+     .raw = "",
+     .problem = "has a shape larger than its bytes"},
+    {.name = "AHugeDimensionOfNothing",
+     .datatype = "FP32",
+     .shape = {0, kHuge},
+     .raw = "",
+     .problem = "has a shape larger than its bytes"},
+    {.name = "AShapeBeyondTheBytes",
+     .datatype = "FP32",
+     .shape = {1 << 20},
+     .raw = "1234",
+     .problem = "has a shape larger than its bytes"},
+    {.name = "NineDimensions",
+     .datatype = "FP32",
+     .shape = std::vector<int64_t>(9, 1),
+     .raw = "1234",
+     .problem = "has too many dimensions"},
+    {.name = "ALengthThatIsCut",
+     .datatype = "BYTES",
+     .shape = {1, 1},
+     .raw = "12",
+     .problem = "ends within a length"},
+    {.name = "AnElementThatIsCut",
+     .datatype = "BYTES",
+     .shape = {1, 1},
+     .raw = std::string("\xff\xff\xff\xff"
+                        "x"),
+     .problem = "ends within an element"},
+    {.name = "AMissingString",
+     .datatype = "BYTES",
+     .shape = {1, 1},
+     .raw = "",
+     .problem = "has 0 strings, but its shape says 1"},
+    {.name = "AStringTooMany",
+     .datatype = "BYTES",
+     .shape = {1, 1},
+     .raw = RawStrings({"a", "b"}),
+     .problem = "has 2 strings, but its shape says 1"},
+    {.name = "AnUnknownDatatype",
+     .datatype = "FP16",
+     .shape = {1, 1},
+     .raw = "12",
+     .problem = "has a datatype that this client does not read: FP16"},
+};
+SLUICE_TABLE(BadOutputTable, kBadOutputRows);
+
+TEST(DecodeOutputs, EveryOutputHasItsContents) {
   ModelInferResponse response = Answer();
   response.mutable_raw_output_contents()->RemoveLast();
   EXPECT_EQ(DecodeOutputs(response).status().message(),
