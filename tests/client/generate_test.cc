@@ -10,6 +10,7 @@
 #include "client/exit_code.h"
 #include "tests/client/command_fixture.h"
 #include "tests/support/table.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace sluice::client {
 namespace {
@@ -32,13 +33,9 @@ void AddTensor(const std::string& name, const char* datatype, int64_t columns, s
   response->add_raw_output_contents(std::move(raw));
 }
 
-std::string Raw(const std::vector<int32_t>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int32_t));
-}
-
 void AddBytes(const std::string& name, const std::string& value,
               inference::ModelInferResponse* response) {
-  AddTensor(name, "BYTES", 1, Raw({static_cast<int32_t>(value.size())}) + value, response);
+  AddTensor(name, "BYTES", 1, BytesElement(value), response);
 }
 
 void SetFinal(bool final, inference::ModelInferResponse* response) {
@@ -50,8 +47,9 @@ ModelStreamInferResponse Piece(const std::vector<int32_t>& ids, const std::strin
   auto* response = message.mutable_infer_response();
   response->set_model_name("demo");
   SetFinal(!finish.empty(), response);
-  AddTensor("output_ids", "INT32", static_cast<int64_t>(ids.size()), Raw(ids), response);
-  AddTensor("sequence_length", "INT32", 1, Raw({static_cast<int32_t>(ids.size())}), response);
+  AddTensor("output_ids", "INT32", static_cast<int64_t>(ids.size()), Bytes(ids), response);
+  AddTensor("sequence_length", "INT32", 1, Bytes<int32_t>({static_cast<int32_t>(ids.size())}),
+            response);
   AddBytes("finish_reason", finish, response);
   return message;
 }

@@ -9,16 +9,13 @@
 #include "client/parameter.h"
 #include "client/request_lines.h"
 #include "tests/support/table.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace sluice::client {
 namespace {
 
 using inference::ModelInferRequest;
 using testing::HasSubstr;
-
-std::string RawText(const std::string& text) {
-  return std::string({static_cast<char>(text.size()), 0, 0, 0}) + text;
-}
 
 TEST(SetText, IsOneRowOfBytes) {
   ModelInferRequest request;
@@ -27,7 +24,7 @@ TEST(SetText, IsOneRowOfBytes) {
   EXPECT_EQ(request.inputs(0).name(), "text_input");
   EXPECT_EQ(request.inputs(0).datatype(), "BYTES");
   EXPECT_THAT(request.inputs(0).shape(), testing::ElementsAre(1, 1));
-  EXPECT_EQ(request.raw_input_contents(0), RawText("h\xc3\xa9"));
+  EXPECT_EQ(request.raw_input_contents(0), BytesElement("h\xc3\xa9"));
 }
 
 TEST(SetIds, IsOneRowOfInt32) {
@@ -92,7 +89,7 @@ TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
   EXPECT_EQ(plain->model_name(), "m");
   EXPECT_EQ(plain->outputs(0).name(), "logits");
   EXPECT_EQ(plain->parameters().at("max_tokens").int64_param(), 7);
-  EXPECT_EQ(plain->raw_input_contents(0), RawText("hi"));
+  EXPECT_EQ(plain->raw_input_contents(0), BytesElement("hi"));
 
   const auto full = ParseRequestLine(
       R"({"ids": [1, 2], "id": "r1", "model": "n", "version": "3", "outputs": ["top_ids", "logprobs"],

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/support/table.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace sluice::client {
 namespace {
@@ -24,15 +25,10 @@ void Add(const std::string& name, const std::string& datatype, const std::vector
   response->add_raw_output_contents(raw);
 }
 
-template <typename T>
-std::string Raw(const std::vector<T>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-
 std::string RawStrings(const std::vector<std::string>& values) {
   std::string raw;
   for (const std::string& value : values) {
-    raw += Raw(std::vector<uint32_t>{static_cast<uint32_t>(value.size())}) + value;
+    raw += BytesElement(value);
   }
   return raw;
 }
@@ -43,9 +39,9 @@ ModelInferResponse Answer() {
   response.set_model_version("1");
   response.set_id("r");
   (*response.mutable_parameters())["seed"].set_int64_param(9);
-  Add("output_ids", "INT32", {1, 2}, Raw<int32_t>({104, 105}), &response);
-  Add("sequence_length", "INT32", {1, 1}, Raw<int32_t>({2}), &response);
-  Add("logprobs", "FP32", {1, 2}, Raw<float>({-0.5f, -1.25f}), &response);
+  Add("output_ids", "INT32", {1, 2}, Bytes<int32_t>({104, 105}), &response);
+  Add("sequence_length", "INT32", {1, 1}, Bytes<int32_t>({2}), &response);
+  Add("logprobs", "FP32", {1, 2}, Bytes<float>({-0.5f, -1.25f}), &response);
   Add("finish_reason", "BYTES", {1, 1}, RawStrings({"length"}), &response);
   Add("text_output", "BYTES", {1, 1}, RawStrings({"hi"}), &response);
   return response;
@@ -65,10 +61,10 @@ TEST(Response, AsJson) {
 
 TEST(Response, JsonNestsByShapeAndKeepsListsOfOne) {
   ModelInferResponse response;
-  Add("output_ids", "INT32", {1, 1}, Raw<int32_t>({5}), &response);
-  Add("top_ids", "INT32", {1, 2, 3}, Raw<int32_t>({1, 2, 3, 4, 5, 6}), &response);
+  Add("output_ids", "INT32", {1, 1}, Bytes<int32_t>({5}), &response);
+  Add("top_ids", "INT32", {1, 2, 3}, Bytes<int32_t>({1, 2, 3, 4, 5, 6}), &response);
   Add("logprobs", "FP32", {1, 0}, "", &response);
-  Add("two_rows", "INT64", {2, 1}, Raw<int64_t>({7, int64_t{1} << 40}), &response);
+  Add("two_rows", "INT64", {2, 1}, Bytes<int64_t>({7, int64_t{1} << 40}), &response);
   const auto tensors = DecodeOutputs(response);
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   EXPECT_EQ(ResponseJson(response, *tensors)["outputs"].dump(),
@@ -94,8 +90,8 @@ TEST(Response, AsText) {
             "sequence_length INT32 [1, 1]\n  2\n"
             "logprobs FP32 [1, 2]\n  -0.5000 -1.2500\n"
             "finish_reason BYTES [1, 1]\n  \"length\"\n");
-  Add("top_ids", "INT32", {1, 2, 2}, Raw<int32_t>({104, 7, 105, 8}), &response);
-  Add("top_logprobs", "FP32", {1, 2, 2}, Raw<float>({-1, -2, -3, -4}), &response);
+  Add("top_ids", "INT32", {1, 2, 2}, Bytes<int32_t>({104, 7, 105, 8}), &response);
+  Add("top_logprobs", "FP32", {1, 2, 2}, Bytes<float>({-1, -2, -3, -4}), &response);
   EXPECT_EQ(ResponseText(*DecodeOutputs(response), /*all=*/false),
             "hi\n"
             "token  candidates (id: log-probability)\n"
@@ -106,7 +102,7 @@ TEST(Response, AsText) {
 
 TEST(Response, AsTextWithoutATokenizer) {
   ModelInferResponse response;
-  Add("output_ids", "INT32", {1, 3}, Raw<int32_t>({1, 2, 3}), &response);
+  Add("output_ids", "INT32", {1, 3}, Bytes<int32_t>({1, 2, 3}), &response);
   EXPECT_EQ(ResponseText(*DecodeOutputs(response), false), "1 2 3\n");
   EXPECT_EQ(GeneratedTokens(*DecodeOutputs(response)), 3);
   EXPECT_EQ(ResponseText({}, true), "");
@@ -114,8 +110,8 @@ TEST(Response, AsTextWithoutATokenizer) {
 
 TEST(Response, LongTensorsAreCutInText) {
   ModelInferResponse response;
-  Add("logits", "FP32", {1, 100}, Raw(std::vector<float>(100, 1.0f)), &response);
-  Add("xsa_cos_sim", "FP32", {1, 100, 1}, Raw(std::vector<float>(100, 1.0f)), &response);
+  Add("logits", "FP32", {1, 100}, Bytes(std::vector<float>(100, 1.0f)), &response);
+  Add("xsa_cos_sim", "FP32", {1, 100, 1}, Bytes(std::vector<float>(100, 1.0f)), &response);
   const std::string text = ResponseText(*DecodeOutputs(response), true);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 1 + 1 + 32 + 1);
 }

@@ -18,6 +18,7 @@
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/table.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::testing {
 namespace {
@@ -41,9 +42,9 @@ TEST(MakeCpuBackendTest, ChecksItsOptions) {
 
 // Weights for one config, loaded as another.
 std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   WriteModel(written, 1, kernels::DType::kF32, directory.path());
-  WriteFile(directory.File("config.json"), ConfigJson(loaded));
+  WriteTestFile(directory.File("config.json"), ConfigJson(loaded));
   auto model = LoadModel("m", 1, directory.path());
   EXPECT_TRUE(model.ok()) << model.status();
   const auto backend = MakeCpuBackend({.threads = 1});
@@ -251,7 +252,7 @@ TEST_F(CpuModelTest, HeadBlocksAreInvisible) {
 }
 
 TEST(CpuHeadTest, RowsThatAreNotFiniteHaveNoToken) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   WriteModel(TinyConfig(1), 4, kernels::DType::kF32, directory.path());
   const std::string path = directory.File("model.safetensors");
   std::ifstream in(path, std::ios::binary);
@@ -264,7 +265,7 @@ TEST(CpuHeadTest, RowsThatAreNotFiniteHaveNoToken) {
     bytes.replace(entry.data.data() - bytes.data() + 3 * 32 * sizeof(float), sizeof(float),
                   reinterpret_cast<const char*>(&nan), sizeof(float));
   }
-  WriteFile(path, bytes);
+  WriteTestFile(path, bytes);
   auto model = LoadModel("m", 1, directory.path());
   ASSERT_TRUE(model.ok()) << model.status();
   Runner runner(*model, {.threads = 2}, {16, 2});

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "tests/support/checkpoint_writer.h"
 #include "tests/support/table.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 
@@ -196,12 +196,12 @@ TEST(ChooseTableTest, TakesTheCommittedOneForGpuAndLibrary) {
 }
 
 TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
-  const testing::TempDirectory directory;
+  const TemporaryDirectory directory;
   const std::string path = directory.File("table.json");
   EXPECT_EQ(
       ChooseTable("GPU", "library1", path, {}).status(),
       absl::NotFoundError(absl::StrCat("cuda.algorithms: ", path, ": No such file or directory")));
-  testing::WriteFile(path, Table().Text());
+  WriteTestFile(path, Table().Text());
   const std::string other = absl::StrReplaceAll(Table().Text(), {{"\"n\": 5", "\"n\": 6"}});
   const std::string_view texts[] = {other};
   EXPECT_EQ(ChooseTable("GPU", "library1", path, texts).value()->Text(), Table().Text());
@@ -211,10 +211,10 @@ TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
                                                        "with library2")));
   EXPECT_EQ(ChooseTable("GPU2", "library1", path, texts).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  testing::WriteFile(path, std::string(AlgorithmTable::kMostBytes + 1, ' '));
+  WriteTestFile(path, std::string(AlgorithmTable::kMostBytes + 1, ' '));
   EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
               HasSubstr("over 4194304 bytes"));
-  testing::WriteFile(path, "{}");
+  WriteTestFile(path, "{}");
   EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
               HasSubstr("table.json: sluice_algorithms is missing"));
 }

@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -147,18 +146,11 @@ class JournalRunningTest : public ::testing::Test {
     EXPECT_EQ((*journal)->dropped_lines(), 0);
   }
 
-  std::vector<std::string> Lines() const {
-    std::stringstream text(ReadTestFile(Path()));
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(text, line);) lines.push_back(line);
-    return lines;
-  }
+  std::vector<std::string> Lines() const { return ReadTestLines(Path()); }
 
   absl::StatusOr<JournalReplay> Replay(const std::vector<std::string>& lines) {
-    std::string text;
-    for (const std::string& line : lines) text += line + "\n";
     const std::string path = directory_.File("edited");
-    WriteTestFile(path, text);
+    WriteTestLines(path, lines);
     absl::StatusOr<JournalReader> reader = JournalReader::Open(path);
     if (!reader.ok()) return reader.status();
     return ReplayJournal(&*reader);

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -15,12 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 8, .tile_tokens = 1};
-
-std::vector<int32_t> Tokens(std::span<const Bucket> buckets) {
-  std::vector<int32_t> tokens;
-  for (const Bucket& bucket : buckets) tokens.push_back(bucket.tokens);
-  return tokens;
-}
 
 // Compares Choose with a scan in the documented order, which the buckets are in.
 void ExpectFirstThatFits(const Ladder& ladder, const BatchSize& size) {
@@ -140,7 +135,7 @@ TEST(MakePackedLadder, SortsAndClosesWithTheMaximum) {
       MakePackedLadder({700, 5, 700, 1000, 4000}, kLimits).buckets(),
       ElementsAre(Bucket{.tokens = 5, .sequences = 5}, Bucket{.tokens = 700, .sequences = 8},
                   Bucket{.tokens = 1000, .sequences = 8}));
-  EXPECT_THAT(Tokens(MakePackedLadder({}, kLimits).buckets()), ElementsAre(1000));
+  EXPECT_THAT(TokensOf(MakePackedLadder({}, kLimits).buckets()), ElementsAre(1000));
 }
 
 TEST(BuildPaddedLadder, Tables) {
@@ -194,10 +189,10 @@ class LadderDiffTable : public TableTest<LadderDiffRow> {};
 
 TEST_P(LadderDiffTable, PutsEachBucketInItsClass) {
   const LadderDiff diff = Compare(row().before, row().after);
-  EXPECT_EQ(Tokens(diff.added), row().added);
-  EXPECT_EQ(Tokens(diff.removed), row().removed);
-  EXPECT_EQ(Tokens(diff.merged), row().merged);
-  EXPECT_EQ(Tokens(diff.split), row().split);
+  EXPECT_EQ(TokensOf(diff.added), row().added);
+  EXPECT_EQ(TokensOf(diff.removed), row().removed);
+  EXPECT_EQ(TokensOf(diff.merged), row().merged);
+  EXPECT_EQ(TokensOf(diff.split), row().split);
   EXPECT_EQ(diff.empty(), row().before == row().after);
 }
 
@@ -236,12 +231,12 @@ SLUICE_TABLE(LadderDiffTable, kLadderDiffRows);
 TEST(CompareLadders, DifferentMaximum) {
   const Ladder small({{.tokens = 8, .sequences = 2}});
   const Ladder large({{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}});
-  EXPECT_THAT(Tokens(CompareLadders(small, large).added), ElementsAre(9));
-  EXPECT_THAT(Tokens(CompareLadders(large, small).removed), ElementsAre(9));
+  EXPECT_THAT(TokensOf(CompareLadders(small, large).added), ElementsAre(9));
+  EXPECT_THAT(TokensOf(CompareLadders(large, small).removed), ElementsAre(9));
   // The same tokens for other sequences is another bucket.
   const LadderDiff diff = CompareLadders(small, Ladder({{.tokens = 8, .sequences = 3}}));
-  EXPECT_THAT(Tokens(diff.added), ElementsAre(8));
-  EXPECT_THAT(Tokens(diff.removed), ElementsAre(8));
+  EXPECT_THAT(TokensOf(diff.added), ElementsAre(8));
+  EXPECT_THAT(TokensOf(diff.removed), ElementsAre(8));
 }
 
 TEST(CompareLadders, EveryDifferingBucketIsInExactlyOneClass) {

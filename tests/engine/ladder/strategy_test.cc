@@ -5,6 +5,7 @@
 #include "engine/ladder/ladder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -13,16 +14,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<int32_t> Tokens(const Ladder& ladder) {
-  std::vector<int32_t> tokens;
-  for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
-  return tokens;
-}
-
 std::vector<int32_t> Build(const LadderOptions& options, const LadderLimits& limits) {
   const absl::StatusOr<Ladder> ladder = BuildLadder(options, limits);
   EXPECT_TRUE(ladder.ok()) << ladder.status();
-  return ladder.ok() ? Tokens(*ladder) : std::vector<int32_t>{};
+  return ladder.ok() ? TokensOf(ladder->buckets()) : std::vector<int32_t>{};
 }
 
 TEST(PowerOfTwoCapacity, EqualsTheLoop) {

@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -15,12 +16,6 @@ class WarmUpTest : public ::testing::Test {
  protected:
   absl::StatusOr<PreparedModel> Run(const EngineOptions& options) {
     return WarmUp(model_, options, &backend_, &clock_, &observer_);
-  }
-
-  static std::vector<int32_t> Tokens(const Ladder& ladder) {
-    std::vector<int32_t> tokens;
-    for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
-    return tokens;
   }
 
   FakeClock clock_;
@@ -39,7 +34,7 @@ TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
   options.batch.max_batch_tokens = 200;
   const absl::StatusOr<PreparedModel> prepared = Run(options);
   ASSERT_TRUE(prepared.ok()) << prepared.status();
-  EXPECT_THAT(Tokens(*prepared->ladder), ElementsAre(8, 16, 32, 64, 128, 200));
+  EXPECT_THAT(TokensOf(prepared->ladder->buckets()), ElementsAre(8, 16, 32, 64, 128, 200));
   EXPECT_EQ(observer_.plans().size(), 6u);
   const std::vector<RecordedBatch> batches = backend_.batches();
   ASSERT_EQ(batches.size(), 4u * 6u);
@@ -105,7 +100,7 @@ TEST_P(MemoryLimitTable, DropsTheLargestButTheMaximum) {
   options.ladder.memory_limit_bytes = row().limit_bytes;
   const absl::StatusOr<PreparedModel> prepared = Run(options);
   ASSERT_TRUE(prepared.ok()) << prepared.status();
-  EXPECT_EQ(Tokens(*prepared->ladder), row().tokens);
+  EXPECT_EQ(TokensOf(prepared->ladder->buckets()), row().tokens);
   size_t ready = 0;
   for (const BucketStats& bucket : prepared->plans->Stats()) ready += bucket.ready ? 1 : 0;
   EXPECT_EQ(ready, row().tokens.size());
@@ -181,12 +176,12 @@ TEST_F(WarmUpTest, WithoutMemoryForAPlanTheLadderIsShorter) {
   fails_from(16, 32);
   const absl::StatusOr<PreparedModel> prepared = Run(SmallOptions());
   ASSERT_TRUE(prepared.ok()) << prepared.status();
-  EXPECT_THAT(Tokens(*prepared->ladder), ElementsAre(8, 64));
+  EXPECT_THAT(TokensOf(prepared->ladder->buckets()), ElementsAre(8, 64));
   EXPECT_THAT(observer_.notices(), ElementsAre(HasSubstr("cut short at 16 tokens")));
   fails_from(0, 64);
   const absl::StatusOr<PreparedModel> eager = Run(SmallOptions());
   ASSERT_TRUE(eager.ok()) << eager.status();
-  EXPECT_THAT(Tokens(*eager->ladder), ElementsAre(64));
+  EXPECT_THAT(TokensOf(eager->ladder->buckets()), ElementsAre(64));
   EXPECT_THAT(observer_.notices(),
               ElementsAre(HasSubstr("cut short at 16"), HasSubstr("maximum runs without a plan"),
                           HasSubstr("cut short at 8")));

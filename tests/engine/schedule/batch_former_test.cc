@@ -4,12 +4,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
 namespace {
-
-MonoTime At(int64_t us) { return MonoTime(std::chrono::microseconds(us)); }
 
 // Capacities in tokens and sequences.
 const Ladder& PackedLadder() {
@@ -66,11 +65,12 @@ TEST_P(BaselineFormerTable, FormsItsBatch) {
   }
   std::vector<WaitingSequence> sequences;
   for (const Waiting& waiting : row().queue) {
-    sequences.push_back(
-        {.ticket = sequences.size(),
-         .tokens = waiting.tokens,
-         .queued = At(waiting.queued_us),
-         .deadline = waiting.deadline_us == 0 ? MonoTime::max() : At(waiting.deadline_us)});
+    sequences.push_back({.ticket = sequences.size(),
+                         .tokens = waiting.tokens,
+                         .queued = AtMicroseconds(waiting.queued_us),
+                         .deadline = waiting.deadline_us == 0
+                                         ? MonoTime::max()
+                                         : AtMicroseconds(waiting.deadline_us)});
   }
   SequenceQueue queue{nanoseconds(0)};
   for (WaitingSequence& sequence : sequences) queue.Push(&sequence);
@@ -80,7 +80,7 @@ TEST_P(BaselineFormerTable, FormsItsBatch) {
                                        .max_overtakes = row().max_overtakes});
   const BatchDecision decision = former->Form(
       queue, {.ladder = &LadderOf(row().policy), .costs = &costs, .draining = row().draining},
-      At(row().now_us), &batch);
+      AtMicroseconds(row().now_us), &batch);
   ASSERT_EQ(decision.launch, row().sequences > 0);
   ASSERT_EQ(batch.size(), static_cast<size_t>(row().sequences));
   for (size_t i = 0; i < batch.size(); ++i) {
@@ -92,7 +92,8 @@ TEST_P(BaselineFormerTable, FormsItsBatch) {
     EXPECT_EQ(decision.bucket.tokens, row().bucket_tokens);
     EXPECT_EQ(NameOf(decision.trigger), NameOf(row().trigger));
   } else {
-    const MonoTime expected = row().wait_until_us == 0 ? MonoTime::max() : At(row().wait_until_us);
+    const MonoTime expected =
+        row().wait_until_us == 0 ? MonoTime::max() : AtMicroseconds(row().wait_until_us);
     EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns: the cost was learned
     EXPECT_LT((expected - decision.wait_until).count(), 1000);
     EXPECT_EQ(decision.wait_reason,
@@ -286,8 +287,8 @@ const BaselineFormerRow kBaselineFormerRows[] = {
 SLUICE_TABLE(BaselineFormerTable, kBaselineFormerRows);
 
 TEST(BaselineFormer, TheDelayIsThatOfTheOldestNotOfTheHead) {
-  WaitingSequence old{.ticket = 1, .priority = 3, .tokens = 5, .queued = At(900)};
-  WaitingSequence head{.ticket = 2, .priority = 1, .tokens = 5, .queued = At(950)};
+  WaitingSequence old{.ticket = 1, .priority = 3, .tokens = 5, .queued = AtMicroseconds(900)};
+  WaitingSequence head{.ticket = 2, .priority = 1, .tokens = 5, .queued = AtMicroseconds(950)};
   SequenceQueue queue{std::chrono::seconds(1)};
   queue.Push(&old);
   queue.Push(&head);
@@ -296,7 +297,8 @@ TEST(BaselineFormer, TheDelayIsThatOfTheOldestNotOfTheHead) {
   const auto former =
       MakeBatchFormer({.policy = PolicyKind::kFifoPacked, .max_queue_delay_us = 500});
   const FormerInputs inputs{.ladder = &PackedLadder(), .costs = &costs};
-  EXPECT_EQ(former->Form(queue, inputs, At(1000), &batch).wait_until, At(1400));
+  EXPECT_EQ(former->Form(queue, inputs, AtMicroseconds(1000), &batch).wait_until,
+            AtMicroseconds(1400));
 }
 
 TEST(BatchFormerDeathTest, AHeadThatFitsNothing) {
@@ -306,9 +308,10 @@ TEST(BatchFormerDeathTest, AHeadThatFitsNothing) {
   const CostModel costs;
   std::vector<WaitingSequence*> batch;
   for (PolicyKind policy : {PolicyKind::kFifoPacked, PolicyKind::kCutAndFill}) {
-    EXPECT_DEATH(MakeBatchFormer({.policy = policy})
-                     ->Form(queue, {.ladder = &PackedLadder(), .costs = &costs}, At(0), &batch),
-                 "broken invariant");
+    EXPECT_DEATH(
+        MakeBatchFormer({.policy = policy})
+            ->Form(queue, {.ladder = &PackedLadder(), .costs = &costs}, AtMicroseconds(0), &batch),
+        "broken invariant");
   }
 }
 

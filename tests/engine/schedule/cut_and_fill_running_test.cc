@@ -11,6 +11,7 @@
 #include "engine/schedule/cut_and_fill.h"
 #include "engine/schedule/scheduler.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -63,23 +64,6 @@ WaitingSequence Late(WaitingSequence sequence) {
   sequence.deadline = MonoTime() + nanoseconds(1);
   return sequence;
 }
-
-class FixedQueue {
- public:
-  explicit FixedQueue(std::vector<WaitingSequence> waiting) : sequences_(std::move(waiting)) {
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-      sequences_[i].ticket = i;
-      const int32_t overtaken = sequences_[i].overtaken;
-      queue_.Push(&sequences_[i]);
-      sequences_[i].overtaken = overtaken;
-    }
-  }
-  const SequenceQueue& queue() const { return queue_; }
-
- private:
-  std::vector<WaitingSequence> sequences_;
-  SequenceQueue queue_{nanoseconds(0)};
-};
 
 struct CutAndFillRunningRow {
   const char* name;

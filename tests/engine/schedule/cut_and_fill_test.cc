@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
 namespace {
-
-MonoTime At(int64_t us) { return MonoTime(std::chrono::microseconds(us)); }
 
 const Ladder& TestLadder() {
   static const Ladder ladder({{.tokens = 100, .sequences = 8},
@@ -41,22 +40,15 @@ struct Waiting {
   int32_t overtaken = 0;
 };
 
-class FixedQueue {
- public:
-  explicit FixedQueue(const std::vector<Waiting>& waiting) : sequences_(waiting.size()) {
-    for (size_t i = 0; i < waiting.size(); ++i) {
-      sequences_[i] = {.ticket = i, .tokens = waiting[i].tokens};
-      if (waiting[i].deadline_us != 0) sequences_[i].deadline = At(waiting[i].deadline_us);
-      queue_.Push(&sequences_[i]);
-      sequences_[i].overtaken = waiting[i].overtaken;
-    }
+FixedQueue QueueOf(const std::vector<Waiting>& waiting) {
+  std::vector<WaitingSequence> sequences;
+  for (const Waiting& each : waiting) {
+    WaitingSequence& sequence =
+        sequences.emplace_back(WaitingSequence{.tokens = each.tokens, .overtaken = each.overtaken});
+    if (each.deadline_us != 0) sequence.deadline = AtMicroseconds(each.deadline_us);
   }
-  const SequenceQueue& queue() const { return queue_; }
-
- private:
-  std::vector<WaitingSequence> sequences_;
-  SequenceQueue queue_{nanoseconds(0)};
-};
+  return FixedQueue(std::move(sequences));
+}
 
 struct CutAndFillRow {
   const char* name;
@@ -69,11 +61,11 @@ struct CutAndFillRow {
 class CutAndFillTable : public TableTest<CutAndFillRow> {};
 
 TEST_P(CutAndFillTable, FormsItsBatch) {
-  const FixedQueue fixed(row().queue);
+  const FixedQueue fixed = QueueOf(row().queue);
   std::vector<WaitingSequence*> batch;
   CutAndFill former({.max_overtakes = row().max_overtakes});
-  const BatchDecision decision =
-      former.Form(fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, At(0), &batch);
+  const BatchDecision decision = former.Form(
+      fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, AtMicroseconds(0), &batch);
   ASSERT_TRUE(decision.launch);
   std::vector<uint64_t> tickets;
   for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
@@ -190,11 +182,11 @@ TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
       w.overtaken = static_cast<int32_t>(random() % 6);
       if (random() % 8 == 0) w.deadline_us = 1 + static_cast<int64_t>(random() % 4000);
     }
-    const FixedQueue fixed(waiting);
+    const FixedQueue fixed = QueueOf(waiting);
     CutAndFill former({.max_overtakes = 5});
     std::vector<WaitingSequence*> batch, all;
-    const BatchDecision decision =
-        former.Form(fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, At(0), &batch);
+    const BatchDecision decision = former.Form(
+        fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, AtMicroseconds(0), &batch);
     ASSERT_TRUE(decision.launch);
     ASSERT_FALSE(batch.empty());
     BatchSize size{};
@@ -207,12 +199,12 @@ TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
     EXPECT_TRUE(decision.bucket.Fits(size));
 
     fixed.queue().Front(waiting.size(), &all);
-    const MonoTime end = At(0) + std::chrono::microseconds(decision.bucket.tokens + 11);
+    const MonoTime end = AtMicroseconds(0) + std::chrono::microseconds(decision.bucket.tokens + 11);
     auto taken = batch.begin();
     for (const WaitingSequence* sequence : all) {  // in order, each at most once
       if (taken != batch.end() && *taken == sequence) {
         ++taken;
-      } else if (sequence->deadline > At(1011)) {  // not left to expire
+      } else if (sequence->deadline > AtMicroseconds(1011)) {  // not left to expire
         const auto passing = static_cast<int32_t>(batch.end() - taken);
         EXPECT_LE(sequence->overtaken + passing, std::max(5, sequence->overtaken));
       }
@@ -222,7 +214,7 @@ TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
       return sequence->deadline >= end;
     });
     const bool somebody_may_be = std::any_of(all.begin(), all.end(), [&](const auto* sequence) {
-      return sequence->deadline > At(1011);
+      return sequence->deadline > AtMicroseconds(1011);
     });
     EXPECT_TRUE(in_time || !somebody_may_be);
   }
@@ -248,7 +240,7 @@ TEST_P(PatienceTable, WaitsWhileTheNewcomerGainsMoreThanTheOthersLose) {
                     60e-6 + 0.2e-6 * tokens);
     }
   }
-  const FixedQueue fixed(
+  const FixedQueue fixed = QueueOf(
       std::vector<Waiting>(static_cast<size_t>(row().waiting), Waiting{.tokens = row().tokens}));
   std::vector<WaitingSequence*> batch;
   const FormerInputs inputs{
@@ -257,18 +249,18 @@ TEST_P(PatienceTable, WaitsWhileTheNewcomerGainsMoreThanTheOthersLose) {
       .arrivals = {.sequences_per_second = row().sequences_per_second,
                    .tokens_per_second = row().sequences_per_second * row().tokens}};
   CutAndFill former({.max_queue_delay_us = 500});
-  const BatchDecision early = former.Form(fixed.queue(), inputs, At(100), &batch);
+  const BatchDecision early = former.Form(fixed.queue(), inputs, AtMicroseconds(100), &batch);
   EXPECT_EQ(early.launch, !row().waits);
   if (row().waits) {
-    EXPECT_EQ(early.wait_until, At(500));
+    EXPECT_EQ(early.wait_until, AtMicroseconds(500));
   }
-  const BatchDecision due = former.Form(fixed.queue(), inputs, At(500), &batch);
+  const BatchDecision due = former.Form(fixed.queue(), inputs, AtMicroseconds(500), &batch);
   EXPECT_TRUE(due.launch);
   EXPECT_EQ(due.trigger, Trigger::kDelay);
-  EXPECT_TRUE(CutAndFill({}).Form(fixed.queue(), inputs, At(100), &batch).launch);
+  EXPECT_TRUE(CutAndFill({}).Form(fixed.queue(), inputs, AtMicroseconds(100), &batch).launch);
   FormerInputs draining = inputs;
   draining.draining = true;
-  EXPECT_TRUE(former.Form(fixed.queue(), draining, At(100), &batch).launch);
+  EXPECT_TRUE(former.Form(fixed.queue(), draining, AtMicroseconds(100), &batch).launch);
 }
 
 const PatienceRow kPatienceRows[] = {
