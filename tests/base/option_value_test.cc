@@ -7,27 +7,27 @@
 #include <random>
 
 #include "engine/option_specs.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
 
-struct QuantityCase {
+struct QuantityRow {
   const char* name;
   const char* text;
   Unit unit;
   std::optional<int64_t> value;
 };
 
-class QuantityText : public testing::TestWithParam<QuantityCase> {};
+class QuantityTable : public TableTest<QuantityRow> {};
 
-TEST_P(QuantityText, IsReadWithItsSuffixOrRefused) {
-  const QuantityCase& c = GetParam();
+TEST_P(QuantityTable, IsReadWithItsSuffixOrRefused) {
   int64_t value = 0;
-  ASSERT_EQ(ParseQuantity(c.text, c.unit, &value), c.value.has_value());
-  EXPECT_EQ(value, c.value.value_or(0));
+  ASSERT_EQ(ParseQuantity(row().text, row().unit, &value), row().value.has_value());
+  EXPECT_EQ(value, row().value.value_or(0));
 }
 
-constexpr QuantityCase kQuantities[] = {
+constexpr QuantityRow kQuantityRows[] = {
     {.name = "Zero", .text = "0", .unit = Unit::kNone, .value = 0},
     {.name = "ANegativeNumber", .text = "-7", .unit = Unit::kNone, .value = -7},
     {.name = "LeadingZeros", .text = "007", .unit = Unit::kNone, .value = 7},
@@ -78,8 +78,7 @@ constexpr QuantityCase kQuantities[] = {
      .value = std::nullopt},
 };
 
-INSTANTIATE_TEST_SUITE_P(, QuantityText, testing::ValuesIn(kQuantities),
-                         [](const auto& row) { return std::string(row.param.name); });
+SLUICE_TABLE(QuantityTable, kQuantityRows);
 
 TEST(Quantity, WritesTheLargestExactSuffix) {
   EXPECT_EQ(FormatQuantity(0, Unit::kMicroseconds), "0");
@@ -205,30 +204,29 @@ TEST(Name, HasItsCharactersAndLength) {
   }
 }
 
-struct DeviceNameCase {
+struct DeviceNameRow {
   const char* name;
   const char* text;
   std::optional<DeviceChoice> value;
   const char* formatted = "";
 };
 
-class DeviceNameText : public testing::TestWithParam<DeviceNameCase> {};
+class DeviceNameTable : public TableTest<DeviceNameRow> {};
 
-TEST_P(DeviceNameText, IsReadAndWrittenOrRefused) {
-  const DeviceNameCase& c = GetParam();
+TEST_P(DeviceNameTable, IsReadAndWrittenOrRefused) {
   DeviceChoice value{DeviceChoice::Kind::kCuda, 99};
-  ASSERT_EQ(DeviceName{}.Parse(c.text, &value), c.value.has_value());
-  if (!c.value.has_value()) {
+  ASSERT_EQ(DeviceName{}.Parse(row().text, &value), row().value.has_value());
+  if (!row().value.has_value()) {
     EXPECT_EQ(value.index, 99);
     return;
   }
-  EXPECT_EQ(value.kind, c.value->kind);
-  EXPECT_EQ(value.index, c.value->index);
-  EXPECT_EQ(DeviceName{}.Format(value), c.formatted);
+  EXPECT_EQ(value.kind, row().value->kind);
+  EXPECT_EQ(value.index, row().value->index);
+  EXPECT_EQ(DeviceName{}.Format(value), row().formatted);
 }
 
 using DeviceKind = DeviceChoice::Kind;
-const DeviceNameCase kDeviceNames[] = {
+const DeviceNameRow kDeviceNameRows[] = {
     {.name = "Auto", .text = "auto", .value = DeviceChoice{DeviceKind::kAuto}, .formatted = "auto"},
     {.name = "Cpu", .text = "cpu", .value = DeviceChoice{DeviceKind::kCpu}, .formatted = "cpu"},
     {.name = "CudaWithoutIndex",
@@ -252,8 +250,7 @@ const DeviceNameCase kDeviceNames[] = {
     {.name = "Nothing", .text = "", .value = std::nullopt},
 };
 
-INSTANTIATE_TEST_SUITE_P(, DeviceNameText, testing::ValuesIn(kDeviceNames),
-                         [](const auto& row) { return std::string(row.param.name); });
+SLUICE_TABLE(DeviceNameTable, kDeviceNameRows);
 
 TEST(Quote, EscapesWhatWouldBreakALine) {
   EXPECT_EQ(Quote("a\"b\\c\n\x01\x7f\xc3\xa9"), "\"a\\\"b\\\\c\\x0a\\x01\\x7f\xc3\xa9\"");

@@ -5,6 +5,8 @@
 
 #include <functional>
 
+#include "tests/support/table.h"
+
 namespace sluice::client {
 namespace {
 
@@ -43,100 +45,109 @@ void MakePadded(ModelBuckets* model) {
   for (auto& use : *model->mutable_buckets()) use.mutable_bucket()->set_positions(8);
 }
 
-TEST(Advise, EachRuleSpeaksOnItsOwn) {
-  struct Case {
-    const char* name;
-    std::function<void(ModelBuckets*)> spoil;
-    std::vector<std::vector<const char*>> words;  // of each advice: what finding and action say
-  };
-  const Case cases[] = {
-      {"healthy", [](ModelBuckets*) {}, {}},
-      {"too few", [](ModelBuckets* m) { m->set_batches(99); }, {{"99 batches", "100"}}},
-      {"padded layout",
-       [](ModelBuckets* m) {
-         MakePadded(m);
-         m->set_executed_efficiency(0.6);
-         m->set_padding_efficiency(0.6);
-       },
-       {{"40.0%", "padded_buckets", "engine.batch.policy: cut_and_fill"}}},
-      {"padded layout that wastes little", MakePadded, {}},
-      {"near the limit",
-       [](ModelBuckets* m) {
-         m->set_memory_limit_bytes(10 * kMiB);
-         m->set_plan_memory_bytes(9 * kMiB);
-         m->mutable_ladder_changes()->set_evicted(3);
-       },
-       {{"9.0 MiB near the limit of 10.0", "3 buckets", "memory_limit_bytes"}}},
-      {"over the limit",
-       [](ModelBuckets* m) {
-         m->set_memory_limit_bytes(10 * kMiB);
-         m->set_plan_memory_bytes(11 * kMiB);
-       },
-       {{"exceed", "memory_limit_bytes"}}},
-      {"below the limit",
-       [](ModelBuckets* m) {
-         m->set_memory_limit_bytes(10 * kMiB);
-         m->set_plan_memory_bytes(8 * kMiB);
-       },
-       {}},
-      {"low hit rate",
-       [](ModelBuckets* m) { m->set_hit_rate(0.9); },
-       {{"90.0%", "engine.ladder.file"}}},
-      {"low efficiency, adaptive",
-       [](ModelBuckets* m) { m->set_padding_efficiency(0.7); },
-       {{"30.0%", "sluice optimize --force"}}},
-      {"low efficiency, not adaptive",
-       [](ModelBuckets* m) {
-         m->set_padding_efficiency(0.7);
-         m->set_strategy("geometric");
-       },
-       {{"30.0%", "engine.ladder.strategy: adaptive"}}},
-      {"high entropy",
-       [](ModelBuckets* m) {
-         m->set_shape_entropy_bits(8);
-         m->set_padding_efficiency(0.9);
-       },
-       {{"256 of them", "8.0 bits", "2 buckets", "max_queue_delay_us"}}},
-      {"high entropy that costs nothing",
-       [](ModelBuckets* m) { m->set_shape_entropy_bits(8); },
-       {}},
-      {"unused",
-       [](ModelBuckets* m) { m->mutable_buckets(0)->set_batches(0); },
-       {{"64x8", "1.0 MiB", "min_bucket_usage"}}},
-      {"an unused maximum", [](ModelBuckets* m) { m->mutable_buckets(1)->set_batches(0); }, {}},
-      {"withdrawn and unused",
-       [](ModelBuckets* m) {
-         m->mutable_buckets(0)->set_batches(0);
-         m->mutable_buckets(0)->set_in_ladder(false);
-       },
-       {}},
-      {"unused, but it is early",
-       [](ModelBuckets* m) {
-         m->mutable_buckets(0)->set_batches(0);
-         m->set_batches(999);
-       },
-       {}},
-      {"several at once",
-       [](ModelBuckets* m) {
-         m->set_hit_rate(0.5);
-         m->set_padding_efficiency(0.5);
-         m->set_shape_entropy_bits(9);
-       },
-       {{"hit rate"}, {"Low efficiency"}, {"entropy"}}},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    ModelBuckets model = Healthy();
-    c.spoil(&model);
-    const std::vector<Advice> advice = Advise(model);
-    ASSERT_EQ(advice.size(), c.words.size()) << AdviceText(advice);
-    for (size_t i = 0; i < advice.size(); ++i) {
-      for (const char* word : c.words[i]) {
-        EXPECT_THAT(advice[i].finding + " " + advice[i].action, HasSubstr(word));
-      }
+struct AdviseRow {
+  const char* name;
+  std::function<void(ModelBuckets*)> spoil;
+  std::vector<std::vector<const char*>> words{};  // of each advice
+};
+class AdviseTable : public TableTest<AdviseRow> {};
+
+TEST_P(AdviseTable, SaysWhatIsWrongAndWhatToDo) {
+  ModelBuckets model = Healthy();
+  row().spoil(&model);
+  const std::vector<Advice> advice = Advise(model);
+  ASSERT_EQ(advice.size(), row().words.size()) << AdviceText(advice);
+  for (size_t i = 0; i < advice.size(); ++i) {
+    for (const char* word : row().words[i]) {
+      EXPECT_THAT(advice[i].finding + " " + advice[i].action, HasSubstr(word));
     }
   }
 }
+
+const AdviseRow kAdviseRows[] = {
+    {.name = "AHealthyModelNeedsNoAdvice", .spoil = [](ModelBuckets*) {}},
+    {.name = "TooFewBatchesAreSaid",
+     .spoil = [](ModelBuckets* m) { m->set_batches(99); },
+     .words = {{"99 batches", "100"}}},
+    {.name = "APaddedLayoutThatWastesMuchIsNamed",
+     .spoil =
+         [](ModelBuckets* m) {
+           MakePadded(m);
+           m->set_executed_efficiency(0.6);
+           m->set_padding_efficiency(0.6);
+         },
+     .words = {{"40.0%", "padded_buckets", "engine.batch.policy: cut_and_fill"}}},
+    {.name = "APaddedLayoutThatWastesLittleIsNot", .spoil = MakePadded},
+    {.name = "MemoryNearTheLimitIsNamed",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->set_memory_limit_bytes(10 * kMiB);
+           m->set_plan_memory_bytes(9 * kMiB);
+           m->mutable_ladder_changes()->set_evicted(3);
+         },
+     .words = {{"9.0 MiB near the limit of 10.0", "3 buckets", "memory_limit_bytes"}}},
+    {.name = "MemoryOverTheLimitIsNamed",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->set_memory_limit_bytes(10 * kMiB);
+           m->set_plan_memory_bytes(11 * kMiB);
+         },
+     .words = {{"exceed", "memory_limit_bytes"}}},
+    {.name = "MemoryBelowTheLimitIsNot",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->set_memory_limit_bytes(10 * kMiB);
+           m->set_plan_memory_bytes(8 * kMiB);
+         }},
+    {.name = "ALowHitRateIsNamed",
+     .spoil = [](ModelBuckets* m) { m->set_hit_rate(0.9); },
+     .words = {{"90.0%", "engine.ladder.file"}}},
+    {.name = "LowEfficiencyAsksAnAdaptiveLadderToOptimize",
+     .spoil = [](ModelBuckets* m) { m->set_padding_efficiency(0.7); },
+     .words = {{"30.0%", "sluice optimize --force"}}},
+    {.name = "LowEfficiencyAsksAnotherLadderToAdapt",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->set_padding_efficiency(0.7);
+           m->set_strategy("geometric");
+         },
+     .words = {{"30.0%", "engine.ladder.strategy: adaptive"}}},
+    {.name = "ManyShapesAreNamed",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->set_shape_entropy_bits(8);
+           m->set_padding_efficiency(0.9);
+         },
+     .words = {{"256 of them", "8.0 bits", "2 buckets", "max_queue_delay_us"}}},
+    {.name = "ManyShapesThatCostNothingAreNot",
+     .spoil = [](ModelBuckets* m) { m->set_shape_entropy_bits(8); }},
+    {.name = "AnUnusedBucketIsNamed",
+     .spoil = [](ModelBuckets* m) { m->mutable_buckets(0)->set_batches(0); },
+     .words = {{"64x8", "1.0 MiB", "min_bucket_usage"}}},
+    {.name = "AnUnusedMaximumIsNot",
+     .spoil = [](ModelBuckets* m) { m->mutable_buckets(1)->set_batches(0); }},
+    {.name = "AnUnusedWithdrawnBucketIsNot",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->mutable_buckets(0)->set_batches(0);
+           m->mutable_buckets(0)->set_in_ladder(false);
+         }},
+    {.name = "AnUnusedBucketIsNotNamedEarly",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->mutable_buckets(0)->set_batches(0);
+           m->set_batches(999);
+         }},
+    {.name = "SeveralRulesSpeakAtOnce",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->set_hit_rate(0.5);
+           m->set_padding_efficiency(0.5);
+           m->set_shape_entropy_bits(9);
+         },
+     .words = {{"hit rate"}, {"Low efficiency"}, {"entropy"}}},
+};
+SLUICE_TABLE(AdviseTable, kAdviseRows);
 
 TEST(AdviceText, IsAListOrSaysThatAllIsWell) {
   EXPECT_EQ(AdviceText({}), "Nothing to change: the buckets fit the traffic.\n");

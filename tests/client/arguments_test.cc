@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "client/parameter.h"
+#include "tests/support/table.h"
 
 namespace sluice::client {
 namespace {
@@ -218,52 +219,76 @@ TEST(ParseArguments, HelpAndVersion) {
   EXPECT_THAT(Parse({"--version"})->text, testing::StartsWith("sluice "));
 }
 
-TEST(ParseArguments, ErrorsNameTheFlag) {
-  struct Case {
-    std::vector<const char*> arguments;
-    const char* message;
-  };
-  const Case cases[] = {
-      {{}, "name a command, such as infer; see --help"},
-      {{"infer"}, "infer needs exactly one of --text, --ids, --inputs-embeds and --file"},
-      {{"infer", "--text=a", "--ids=1"},
-       "infer needs exactly one of --text, --ids, --inputs-embeds and --file"},
-      {{"infer", "--ids=1,x"},
-       "--ids: ids: expected 32-bit integers with commas between, got \"x\""},
-      {{"infer", "--text=a", "--concurrency=0"},
-       "--concurrency: expected an integer in [1, 1024], got \"0\""},
-      {{"generate"},
-       "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
-      {{"generate", "--text=a", "--ids=1"},
-       "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
-      {{"generate", "a", "--ids=1"},
-       "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
-      {{"generate", "a", "--text=a"},
-       "generate: the prompt is given twice, as an argument and by --text"},
-      {{"generate", "--text=a", "--outputs=logprobs"}, "--outputs: shown only by --json"},
-      {{"models", "--server=x"}, "--server: expected HOST:PORT, got \"x\""},
-      {{"models", "--deadline=x"},
-       "--deadline: expected a duration in [0, 24h] (us, ms, s, min, h; plain numbers are "
-       "microseconds), got \"x\""},
-      {{"stats", "--metrics-address=x"}, "--metrics-address: expected HOST:PORT, got \"x\""},
-  };
-  for (const Case& c : cases) {
-    const auto arguments = Parse(c.arguments);
-    EXPECT_EQ(arguments.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(arguments.status().message(), c.message);
-  }
-  const Case bucket_cases[] = {
-      {{"buckets", "--watch", "x"},
-       "--watch: expected a number in [0.1, 3600], in seconds, got \"x\""},
-      {{"fit", "--lengths=f", "--load=1"}, "--load: expected a number in (0, 1), got \"1\""},
-      {{"fit", "--lengths=f", "--min-tokens=64", "--max-batch-tokens=32"},
-       "--min-tokens: 64 is above --max-batch-tokens, 32"},
-      {{"fit", "--lengths=f", "--step-us=0", "--token-us=0"},
-       "--step-us: a step that costs nothing can have any bucket; give --step-us or --token-us"},
-  };
-  for (const Case& c : bucket_cases) {
-    EXPECT_EQ(Parse(c.arguments).status(), absl::InvalidArgumentError(c.message));
-  }
+struct BadArgumentsRow {
+  const char* name;
+  std::vector<const char*> arguments{};
+  const char* error;
+};
+class BadArgumentsTable : public TableTest<BadArgumentsRow> {};
+
+TEST_P(BadArgumentsTable, AreNamed) {
+  EXPECT_EQ(Parse(row().arguments).status(), absl::InvalidArgumentError(row().error));
+}
+
+const BadArgumentsRow kBadArgumentsRows[] = {
+    {.name = "NoCommand", .error = "name a command, such as infer; see --help"},
+    {.name = "InferWithoutAPrompt",
+     .arguments = {"infer"},
+     .error = "infer needs exactly one of --text, --ids, --inputs-embeds and --file"},
+    {.name = "InferWithTwoPrompts",
+     .arguments = {"infer", "--text=a", "--ids=1"},
+     .error = "infer needs exactly one of --text, --ids, --inputs-embeds and --file"},
+    {.name = "InferWithAnIdThatIsAWord",
+     .arguments = {"infer", "--ids=1,x"},
+     .error = "--ids: ids: expected 32-bit integers with commas between, got \"x\""},
+    {.name = "InferWithNoConcurrency",
+     .arguments = {"infer", "--text=a", "--concurrency=0"},
+     .error = "--concurrency: expected an integer in [1, 1024], got \"0\""},
+    {.name = "GenerateWithoutAPrompt",
+     .arguments = {"generate"},
+     .error =
+         "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
+    {.name = "GenerateWithTwoFlagsOfAPrompt",
+     .arguments = {"generate", "--text=a", "--ids=1"},
+     .error =
+         "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
+    {.name = "GenerateWithAPromptAndIds",
+     .arguments = {"generate", "a", "--ids=1"},
+     .error =
+         "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
+    {.name = "GenerateWithAPromptTwice",
+     .arguments = {"generate", "a", "--text=a"},
+     .error = "generate: the prompt is given twice, as an argument and by --text"},
+    {.name = "OutputsWithoutJson",
+     .arguments = {"generate", "--text=a", "--outputs=logprobs"},
+     .error = "--outputs: shown only by --json"},
+    {.name = "AServerWithoutPort",
+     .arguments = {"models", "--server=x"},
+     .error = "--server: expected HOST:PORT, got \"x\""},
+    {.name = "ADeadlineThatIsAWord",
+     .arguments = {"models", "--deadline=x"},
+     .error = "--deadline: expected a duration in [0, 24h] (us, ms, s, min, h; plain numbers are "
+              "microseconds), got \"x\""},
+    {.name = "AMetricsAddressWithoutPort",
+     .arguments = {"stats", "--metrics-address=x"},
+     .error = "--metrics-address: expected HOST:PORT, got \"x\""},
+    {.name = "WatchingAtAWord",
+     .arguments = {"buckets", "--watch", "x"},
+     .error = "--watch: expected a number in [0.1, 3600], in seconds, got \"x\""},
+    {.name = "ALoadOfOne",
+     .arguments = {"fit", "--lengths=f", "--load=1"},
+     .error = "--load: expected a number in (0, 1), got \"1\""},
+    {.name = "MinTokensAboveTheBatch",
+     .arguments = {"fit", "--lengths=f", "--min-tokens=64", "--max-batch-tokens=32"},
+     .error = "--min-tokens: 64 is above --max-batch-tokens, 32"},
+    {.name = "AStepThatCostsNothing",
+     .arguments = {"fit", "--lengths=f", "--step-us=0", "--token-us=0"},
+     .error =
+         "--step-us: a step that costs nothing can have any bucket; give --step-us or --token-us"},
+};
+SLUICE_TABLE(BadArgumentsTable, kBadArgumentsRows);
+
+TEST(ParseArguments, CommandsTakeTheirOwnFlagsOnly) {
   EXPECT_FALSE(Parse({"fit"}).ok());
   EXPECT_FALSE(Parse({"explain"}).ok());
   EXPECT_FALSE(Parse({"unknown"}).ok());

@@ -9,6 +9,8 @@
 #include "base/utf8.h"
 #include "client/exit_code.h"
 #include "tests/client/command_fixture.h"
+#include "tests/support/table.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace sluice::client {
 namespace {
@@ -31,13 +33,9 @@ void AddTensor(const std::string& name, const char* datatype, int64_t columns, s
   response->add_raw_output_contents(std::move(raw));
 }
 
-std::string Raw(const std::vector<int32_t>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int32_t));
-}
-
 void AddBytes(const std::string& name, const std::string& value,
               inference::ModelInferResponse* response) {
-  AddTensor(name, "BYTES", 1, Raw({static_cast<int32_t>(value.size())}) + value, response);
+  AddTensor(name, "BYTES", 1, BytesElement(value), response);
 }
 
 void SetFinal(bool final, inference::ModelInferResponse* response) {
@@ -49,8 +47,9 @@ ModelStreamInferResponse Piece(const std::vector<int32_t>& ids, const std::strin
   auto* response = message.mutable_infer_response();
   response->set_model_name("demo");
   SetFinal(!finish.empty(), response);
-  AddTensor("output_ids", "INT32", static_cast<int64_t>(ids.size()), Raw(ids), response);
-  AddTensor("sequence_length", "INT32", 1, Raw({static_cast<int32_t>(ids.size())}), response);
+  AddTensor("output_ids", "INT32", static_cast<int64_t>(ids.size()), Bytes(ids), response);
+  AddTensor("sequence_length", "INT32", 1, Bytes<int32_t>({static_cast<int32_t>(ids.size())}),
+            response);
   AddBytes("finish_reason", finish, response);
   return message;
 }
@@ -216,24 +215,45 @@ TEST_F(GenerateTest, AnErrorInMidStreamKeepsWhatCame) {
   EXPECT_THAT(error_, EndsWith("\nsluice: INTERNAL: the model failed\n"));
 }
 
-TEST_F(GenerateTest, ErrorsHaveTheCodesThatTheServerNames) {
-  struct Case {
-    const char* code;
-    const char* shown;
-    int exit_code;
-  };
-  for (const Case& c :
-       {Case{"INVALID_ARGUMENT", "INVALID_ARGUMENT: m\n", kExitFailed},
-        Case{"RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED: m\nhint: ", kExitFailed},
-        Case{"UNAVAILABLE", "UNAVAILABLE: m\nhint: ", kExitUnavailable},
-        Case{"OK", "UNKNOWN: m\n", kExitFailed}, Case{"NO_SUCH_CODE", "UNKNOWN: m\n", kExitFailed},
-        Case{nullptr, "UNKNOWN: m\n", kExitFailed}}) {
-    service_.script = {Error("m", c.code)};
-    EXPECT_EQ(RunWith({"generate", "--text", "x"}), c.exit_code);
-    EXPECT_EQ(out_, "");
-    EXPECT_THAT(error_, StartsWith(absl::StrCat("sluice: ", c.shown)));
-  }
+struct StreamErrorRow {
+  const char* name;
+  const char* code;
+  const char* shown;
+  int exit_code;
+};
+class StreamErrorTable : public TableTest<StreamErrorRow, GenerateTest> {};
+
+TEST_P(StreamErrorTable, HasTheCodeThatTheServerNames) {
+  service_.script = {Error("m", row().code)};
+  EXPECT_EQ(RunWith({"generate", "--text", "x"}), row().exit_code);
+  EXPECT_EQ(out_, "");
+  EXPECT_THAT(error_, StartsWith(absl::StrCat("sluice: ", row().shown)));
 }
+
+const StreamErrorRow kStreamErrorRows[] = {
+    {.name = "InvalidArgumentFails",
+     .code = "INVALID_ARGUMENT",
+     .shown = "INVALID_ARGUMENT: m\n",
+     .exit_code = kExitFailed},
+    {.name = "ResourceExhaustedFailsWithAHint",
+     .code = "RESOURCE_EXHAUSTED",
+     .shown = "RESOURCE_EXHAUSTED: m\nhint: ",
+     .exit_code = kExitFailed},
+    {.name = "UnavailableHasItsExitCode",
+     .code = "UNAVAILABLE",
+     .shown = "UNAVAILABLE: m\nhint: ",
+     .exit_code = kExitUnavailable},
+    {.name = "OkIsNoErrorCode", .code = "OK", .shown = "UNKNOWN: m\n", .exit_code = kExitFailed},
+    {.name = "AnUnheardCodeIsUnknown",
+     .code = "NO_SUCH_CODE",
+     .shown = "UNKNOWN: m\n",
+     .exit_code = kExitFailed},
+    {.name = "AMissingCodeIsUnknown",
+     .code = nullptr,
+     .shown = "UNKNOWN: m\n",
+     .exit_code = kExitFailed},
+};
+SLUICE_TABLE(StreamErrorTable, kStreamErrorRows);
 
 TEST_F(GenerateTest, AStreamThatBreaksIsAnError) {
   service_.script = {TextPiece("And ")};

@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+#include "tests/support/table.h"
+
 namespace sluice::client {
 namespace {
 
@@ -23,28 +25,44 @@ TEST(ReadLengths, ReadsLinesAndColumns) {
   EXPECT_EQ(*Read("5\n101\n99999999999\n", "", true), (Lengths{5, 100, 100}));
 }
 
-TEST(ReadLengths, ErrorsNameTheLine) {
-  struct Case {
-    const char* text;
-    const char* column;
-    const char* message;
-  };
-  const Case cases[] = {
-      {"", "", "f: no lengths"},
-      {"heading\n", "", "f: no lengths"},
-      {"1\n0\n", "", "f:2: expected a length in [1, 100], got \"0\""},
-      {"1\n\nx\n", "", "f:3: expected a length in [1, 100], got \"x\""},
-      {"1\n101\n", "", "f:2: expected a length in [1, 100], got \"101\""},
-      {"1\n-5\n", "", "f:2: expected a length in [1, 100], got \"-5\""},
-      {"a,b\n1,2\n", "c", "f:1: no column \"c\" in the first line"},
-      {"1,2\n", "0", "f:1: columns count from 1"},
-      {"1,2\n3\n", "2", "f:2: expected a length in [1, 100], got \"\""},
-  };
-  for (const Case& c : cases) {
-    const auto lengths = Read(c.text, c.column);
-    EXPECT_EQ(lengths.status(), absl::InvalidArgumentError(c.message));
-  }
+struct BadLengthsRow {
+  const char* name;
+  const char* text;
+  const char* column = "";
+  const char* error;
+};
+class BadLengthsTable : public TableTest<BadLengthsRow> {};
+
+TEST_P(BadLengthsTable, AreNamedWithTheirLine) {
+  EXPECT_EQ(Read(row().text, row().column).status(), absl::InvalidArgumentError(row().error));
 }
+
+const BadLengthsRow kBadLengthsRows[] = {
+    {.name = "AnEmptyFile", .text = "", .error = "f: no lengths"},
+    {.name = "AHeadingAlone", .text = "heading\n", .error = "f: no lengths"},
+    {.name = "ALengthOfZero",
+     .text = "1\n0\n",
+     .error = "f:2: expected a length in [1, 100], got \"0\""},
+    {.name = "AWordBehindABlankLine",
+     .text = "1\n\nx\n",
+     .error = "f:3: expected a length in [1, 100], got \"x\""},
+    {.name = "ALengthAboveTheMaximum",
+     .text = "1\n101\n",
+     .error = "f:2: expected a length in [1, 100], got \"101\""},
+    {.name = "ANegativeLength",
+     .text = "1\n-5\n",
+     .error = "f:2: expected a length in [1, 100], got \"-5\""},
+    {.name = "AnUnknownColumn",
+     .text = "a,b\n1,2\n",
+     .column = "c",
+     .error = "f:1: no column \"c\" in the first line"},
+    {.name = "ColumnZero", .text = "1,2\n", .column = "0", .error = "f:1: columns count from 1"},
+    {.name = "ALineWithoutTheColumn",
+     .text = "1,2\n3\n",
+     .column = "2",
+     .error = "f:2: expected a length in [1, 100], got \"\""},
+};
+SLUICE_TABLE(BadLengthsTable, kBadLengthsRows);
 
 TEST(ReadLengths, AHugeLineIsAnErrorAndNotMemory) {
   EXPECT_EQ(Read("1\n" + std::string(1 << 20, '7')).status(),

@@ -8,16 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "client/parameter.h"
 #include "client/request_lines.h"
+#include "tests/support/table.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace sluice::client {
 namespace {
 
 using inference::ModelInferRequest;
 using testing::HasSubstr;
-
-std::string RawText(const std::string& text) {
-  return std::string({static_cast<char>(text.size()), 0, 0, 0}) + text;
-}
 
 TEST(SetText, IsOneRowOfBytes) {
   ModelInferRequest request;
@@ -26,7 +24,7 @@ TEST(SetText, IsOneRowOfBytes) {
   EXPECT_EQ(request.inputs(0).name(), "text_input");
   EXPECT_EQ(request.inputs(0).datatype(), "BYTES");
   EXPECT_THAT(request.inputs(0).shape(), testing::ElementsAre(1, 1));
-  EXPECT_EQ(request.raw_input_contents(0), RawText("h\xc3\xa9"));
+  EXPECT_EQ(request.raw_input_contents(0), BytesElement("h\xc3\xa9"));
 }
 
 TEST(SetIds, IsOneRowOfInt32) {
@@ -91,7 +89,7 @@ TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
   EXPECT_EQ(plain->model_name(), "m");
   EXPECT_EQ(plain->outputs(0).name(), "logits");
   EXPECT_EQ(plain->parameters().at("max_tokens").int64_param(), 7);
-  EXPECT_EQ(plain->raw_input_contents(0), RawText("hi"));
+  EXPECT_EQ(plain->raw_input_contents(0), BytesElement("hi"));
 
   const auto full = ParseRequestLine(
       R"({"ids": [1, 2], "id": "r1", "model": "n", "version": "3", 
@@ -121,59 +119,110 @@ TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
   EXPECT_EQ(parameters.size(), 11);
 }
 
-TEST(ParseRequestLine, ErrorsNameTheKey) {
-  struct Case {
-    std::string line;
-    const char* message;
-  };
-  const Case cases[] = {
-      {"", "not valid JSON"},
-      {"{\"text\": \"a\"", "not valid JSON"},
-      {"{\"text\": \"a\"} x", "not valid JSON"},
-      {"{\"text\": \"\xff\"}", "not valid JSON"},
-      {std::string("{\"text\": \"a\"}\0", 14), "not valid JSON"},
-      {std::string(100000, '['), "not valid JSON"},
-      {"[1]", "not a JSON object"},
-      {"null", "not a JSON object"},
-      {"{}", "needs exactly one of \"text\", \"ids\" and \"inputs_embeds\""},
-      {R"({"text": "a", "ids": [1]})",
-       "needs exactly one of \"text\", \"ids\" and \"inputs_embeds\""},
-      {R"({"text": 5})", "text: expected a string"},
-      {R"({"text": "a", "model": null})", "model: expected a string"},
-      {R"({"ids": "1"})", "ids: expected a list of at least one 32-bit integer"},
-      {R"({"ids": []})", "ids: expected a list of at least one 32-bit integer"},
-      {R"({"ids": [1.5]})", "ids: expected a list of at least one 32-bit integer"},
-      {R"({"ids": [2147483648]})", "ids: expected a list of at least one 32-bit integer"},
-      {R"({"ids": [18446744073709551615]})", "ids: expected a list of at least one 32-bit integer"},
-      {R"({"ids": [-2147483649]})", "ids: expected a list of at least one 32-bit integer"},
-      {R"({"ids": [[1]]})", "ids: expected a list of at least one 32-bit integer"},
-      {R"({"text": "a", "outputs": "x"})", "outputs: expected a list of strings"},
-      {R"({"text": "a", "outputs": [1]})", "outputs: expected a list of strings"},
-      {R"({"text": "a", "outputs": {"a": "b"}})", "outputs: expected a list of strings"},
-      {R"({"text": "a", "max_token": 1})", "unknown key \"max_token\"; did you mean max_tokens?"},
-      {R"({"text": "a", "\u0007": 1})", "unknown key \"\\x07\""},
-      {R"({"text": "a", "max_tokens": 1.0})", "max_tokens: expected an integer, got \"1.0\""},
-      {R"({"text": "a", "max_tokens": 9223372036854775808})",
-       "max_tokens: expected an integer, got \"9223372036854775808\""},
-      {R"({"text": "a", "max_tokens": "1"})", "max_tokens: expected an integer"},
-      {R"({"text": "a", "max_tokens": true})", "max_tokens: expected an integer"},
-      {absl::StrCat("{\"max_tokens\":", std::string(1000000, '['), std::string(1000000, ']'), "}"),
-       "max_tokens: expected an integer"},
-      {R"({"text": "a", "temperature": "hot"})", "temperature: expected a finite number"},
-      {R"({"text": "a", "temperature": 1e999})", "not valid JSON"},
-      {R"({"text": "a", "temperature": NaN})", "not valid JSON"},
-      {R"({"text": "a", "seed": -1})", "seed: expected an integer from 0 to 2^64 - 1, got \"-1\""},
-      {R"({"text": "a", "timeout": "5 parsecs"})",
-       "timeout: expected a duration such as 500ms (plain numbers are microseconds), got \"5 "
-       "parsecs\""},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.line.substr(0, 80));
-    const auto request = ParseRequestLine(c.line, ModelInferRequest());
-    EXPECT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(request.status().message(), c.message);
-  }
+struct BadRequestLineRow {
+  const char* name;
+  std::string line;
+  const char* error;
+};
+class BadRequestLineTable : public TableTest<BadRequestLineRow> {};
+
+TEST_P(BadRequestLineTable, IsNamedWithItsKey) {
+  EXPECT_EQ(ParseRequestLine(row().line, ModelInferRequest()).status(),
+            absl::InvalidArgumentError(row().error));
 }
+
+const BadRequestLineRow kBadRequestLineRows[] = {
+    {.name = "Nothing", .line = "", .error = "not valid JSON"},
+    {.name = "AnObjectThatIsNotClosed", .line = "{\"text\": \"a\"", .error = "not valid JSON"},
+    {.name = "TextBehindTheObject", .line = "{\"text\": \"a\"} x", .error = "not valid JSON"},
+    {.name = "BytesThatAreNoUtf8", .line = "{\"text\": \"\xff\"}", .error = "not valid JSON"},
+    {.name = "ANulByte", .line = std::string("{\"text\": \"a\"}\0", 14), .error = "not valid JSON"},
+    {.name = "AHundredThousandBrackets",
+     .line = std::string(100000, '['),
+     .error = "not valid JSON"},
+    {.name = "AList", .line = "[1]", .error = "not a JSON object"},
+    {.name = "Null", .line = "null", .error = "not a JSON object"},
+    {.name = "NoPrompt",
+     .line = "{}",
+     .error = "needs exactly one of \"text\", \"ids\" and \"inputs_embeds\""},
+    {.name = "TwoPrompts",
+     .line = R"({"text": "a", "ids": [1]})",
+     .error = "needs exactly one of \"text\", \"ids\" and \"inputs_embeds\""},
+    {.name = "ATextThatIsANumber", .line = R"({"text": 5})", .error = "text: expected a string"},
+    {.name = "AModelOfNull",
+     .line = R"({"text": "a", "model": null})",
+     .error = "model: expected a string"},
+    {.name = "IdsThatAreAText",
+     .line = R"({"ids": "1"})",
+     .error = "ids: expected a list of at least one 32-bit integer"},
+    {.name = "NoIds",
+     .line = R"({"ids": []})",
+     .error = "ids: expected a list of at least one 32-bit integer"},
+    {.name = "AFractionalId",
+     .line = R"({"ids": [1.5]})",
+     .error = "ids: expected a list of at least one 32-bit integer"},
+    {.name = "AnIdAbove32Bits",
+     .line = R"({"ids": [2147483648]})",
+     .error = "ids: expected a list of at least one 32-bit integer"},
+    {.name = "AnIdOf64Bits",
+     .line = R"({"ids": [18446744073709551615]})",
+     .error = "ids: expected a list of at least one 32-bit integer"},
+    {.name = "AnIdBelow32Bits",
+     .line = R"({"ids": [-2147483649]})",
+     .error = "ids: expected a list of at least one 32-bit integer"},
+    {.name = "IdsInAListOfLists",
+     .line = R"({"ids": [[1]]})",
+     .error = "ids: expected a list of at least one 32-bit integer"},
+    {.name = "OutputsThatAreAText",
+     .line = R"({"text": "a", "outputs": "x"})",
+     .error = "outputs: expected a list of strings"},
+    {.name = "AnOutputThatIsANumber",
+     .line = R"({"text": "a", "outputs": [1]})",
+     .error = "outputs: expected a list of strings"},
+    {.name = "OutputsThatAreAnObject",
+     .line = R"({"text": "a", "outputs": {"a": "b"}})",
+     .error = "outputs: expected a list of strings"},
+    {.name = "AMisspeltKey",
+     .line = R"({"text": "a", "max_token": 1})",
+     .error = "unknown key \"max_token\"; did you mean max_tokens?"},
+    {.name = "AnUnknownKey",
+     .line = R"({"text": "a", "\u0007": 1})",
+     .error = "unknown key \"\\x07\""},
+    {.name = "MaxTokensWithAFraction",
+     .line = R"({"text": "a", "max_tokens": 1.0})",
+     .error = "max_tokens: expected an integer, got \"1.0\""},
+    {.name = "MaxTokensOf64Bits",
+     .line = R"({"text": "a", "max_tokens": 9223372036854775808})",
+     .error = "max_tokens: expected an integer, got \"9223372036854775808\""},
+    {.name = "MaxTokensAsAText",
+     .line = R"({"text": "a", "max_tokens": "1"})",
+     .error = "max_tokens: expected an integer"},
+    {.name = "MaxTokensAsABoolean",
+     .line = R"({"text": "a", "max_tokens": true})",
+     .error = "max_tokens: expected an integer"},
+    {.name = "MaxTokensNestedDeeply",
+     .line = absl::StrCat("{\"max_tokens\":", std::string(1000000, '['), std::string(1000000, ']'),
+                          "}"),
+     .error = "max_tokens: expected an integer"},
+    {.name = "ATemperatureThatIsAWord",
+     .line = R"({"text": "a", "temperature": "hot"})",
+     .error = "temperature: expected a finite number"},
+    {.name = "ATemperatureThatOverflows",
+     .line = R"({"text": "a", "temperature": 1e999})",
+     .error = "not valid JSON"},
+    {.name = "ATemperatureThatIsNotANumber",
+     .line = R"({"text": "a", "temperature": NaN})",
+     .error = "not valid JSON"},
+    {.name = "ANegativeSeed",
+     .line = R"({"text": "a", "seed": -1})",
+     .error = "seed: expected an integer from 0 to 2^64 - 1, got \"-1\""},
+    {.name = "ATimeoutInAnUnknownUnit",
+     .line = R"({"text": "a", "timeout": "5 parsecs"})",
+     .error =
+         "timeout: expected a duration such as 500ms (plain numbers are microseconds), got \"5 "
+         "parsecs\""},
+};
+SLUICE_TABLE(BadRequestLineTable, kBadRequestLineRows);
 
 TEST(RequestLines, NumbersLinesAndLeavesOutBlankOnes) {
   std::istringstream in("a\n\n  \r\nb\r\nlast");

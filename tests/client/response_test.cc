@@ -6,6 +6,9 @@
 #include <cstring>
 #include <random>
 
+#include "tests/support/table.h"
+#include "tests/support/tensor_bytes.h"
+
 namespace sluice::client {
 namespace {
 
@@ -22,15 +25,10 @@ void Add(const std::string& name, const std::string& datatype, const std::vector
   response->add_raw_output_contents(raw);
 }
 
-template <typename T>
-std::string Raw(const std::vector<T>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-
 std::string RawStrings(const std::vector<std::string>& values) {
   std::string raw;
   for (const std::string& value : values) {
-    raw += Raw(std::vector<uint32_t>{static_cast<uint32_t>(value.size())}) + value;
+    raw += BytesElement(value);
   }
   return raw;
 }
@@ -41,9 +39,9 @@ ModelInferResponse Answer() {
   response.set_model_version("1");
   response.set_id("r");
   (*response.mutable_parameters())["seed"].set_int64_param(9);
-  Add("output_ids", "INT32", {1, 2}, Raw<int32_t>({104, 105}), &response);
-  Add("sequence_length", "INT32", {1, 1}, Raw<int32_t>({2}), &response);
-  Add("logprobs", "FP32", {1, 2}, Raw<float>({-0.5f, -1.25f}), &response);
+  Add("output_ids", "INT32", {1, 2}, Bytes<int32_t>({104, 105}), &response);
+  Add("sequence_length", "INT32", {1, 1}, Bytes<int32_t>({2}), &response);
+  Add("logprobs", "FP32", {1, 2}, Bytes<float>({-0.5f, -1.25f}), &response);
   Add("finish_reason", "BYTES", {1, 1}, RawStrings({"length"}), &response);
   Add("text_output", "BYTES", {1, 1}, RawStrings({"hi"}), &response);
   return response;
@@ -63,10 +61,10 @@ TEST(Response, AsJson) {
 
 TEST(Response, JsonNestsByShapeAndKeepsListsOfOne) {
   ModelInferResponse response;
-  Add("output_ids", "INT32", {1, 1}, Raw<int32_t>({5}), &response);
-  Add("top_ids", "INT32", {1, 2, 3}, Raw<int32_t>({1, 2, 3, 4, 5, 6}), &response);
+  Add("output_ids", "INT32", {1, 1}, Bytes<int32_t>({5}), &response);
+  Add("top_ids", "INT32", {1, 2, 3}, Bytes<int32_t>({1, 2, 3, 4, 5, 6}), &response);
   Add("logprobs", "FP32", {1, 0}, "", &response);
-  Add("two_rows", "INT64", {2, 1}, Raw<int64_t>({7, int64_t{1} << 40}), &response);
+  Add("two_rows", "INT64", {2, 1}, Bytes<int64_t>({7, int64_t{1} << 40}), &response);
   const auto tensors = DecodeOutputs(response);
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   EXPECT_EQ(ResponseJson(response, *tensors)["outputs"].dump(),
@@ -92,8 +90,8 @@ TEST(Response, AsText) {
             "sequence_length INT32 [1, 1]\n  2\n"
             "logprobs FP32 [1, 2]\n  -0.5000 -1.2500\n"
             "finish_reason BYTES [1, 1]\n  \"length\"\n");
-  Add("top_ids", "INT32", {1, 2, 2}, Raw<int32_t>({104, 7, 105, 8}), &response);
-  Add("top_logprobs", "FP32", {1, 2, 2}, Raw<float>({-1, -2, -3, -4}), &response);
+  Add("top_ids", "INT32", {1, 2, 2}, Bytes<int32_t>({104, 7, 105, 8}), &response);
+  Add("top_logprobs", "FP32", {1, 2, 2}, Bytes<float>({-1, -2, -3, -4}), &response);
   EXPECT_EQ(ResponseText(*DecodeOutputs(response), /*all=*/false),
             "hi\n"
             "token  candidates (id: log-probability)\n"
@@ -104,7 +102,7 @@ TEST(Response, AsText) {
 
 TEST(Response, AsTextWithoutATokenizer) {
   ModelInferResponse response;
-  Add("output_ids", "INT32", {1, 3}, Raw<int32_t>({1, 2, 3}), &response);
+  Add("output_ids", "INT32", {1, 3}, Bytes<int32_t>({1, 2, 3}), &response);
   EXPECT_EQ(ResponseText(*DecodeOutputs(response), false), "1 2 3\n");
   EXPECT_EQ(GeneratedTokens(*DecodeOutputs(response)), 3);
   EXPECT_EQ(ResponseText({}, true), "");
@@ -112,46 +110,106 @@ TEST(Response, AsTextWithoutATokenizer) {
 
 TEST(Response, LongTensorsAreCutInText) {
   ModelInferResponse response;
-  Add("logits", "FP32", {1, 100}, Raw(std::vector<float>(100, 1.0f)), &response);
-  Add("xsa_cos_sim", "FP32", {1, 100, 1}, Raw(std::vector<float>(100, 1.0f)), &response);
+  Add("logits", "FP32", {1, 100}, Bytes(std::vector<float>(100, 1.0f)), &response);
+  Add("xsa_cos_sim", "FP32", {1, 100, 1}, Bytes(std::vector<float>(100, 1.0f)), &response);
   const std::string text = ResponseText(*DecodeOutputs(response), true);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 1 + 1 + 32 + 1);
 }
 
-TEST(DecodeOutputs, RefusesWhatDoesNotAgree) {
-  struct Case {
-    const char* datatype;
-    std::vector<int64_t> shape;
-    std::string raw;
-    const char* problem;
-  };
-  const int64_t huge = int64_t{1} << 62;
-  const Case cases[] = {
-      {"INT32", {1, 2}, "1234567", "has 7 bytes for 2 elements of 4 bytes"},
-      {"INT32", {1, 0}, "1234", "has 4 bytes for 0 elements of 4 bytes"},
-      {"INT64", {1, 1}, "1234", "has 4 bytes for 1 elements of 8 bytes"},
-      {"FP32", {1, -1}, "1234", "has a negative dimension"},
-      {"FP32", {huge, 4}, "", "has a shape larger than its bytes"},
-      {"FP32", {huge, huge, 0}, "", "has a shape larger than its bytes"},
-      {"FP32", {0, huge}, "", "has a shape larger than its bytes"},
-      {"FP32", {1 << 20}, "1234", "has a shape larger than its bytes"},
-      {"FP32", std::vector<int64_t>(9, 1), "1234", "has too many dimensions"},
-      {"BYTES", {1, 1}, "12", "ends within a length"},
-      {"BYTES",
-       {1, 1},
-       std::string("\xff\xff\xff\xff"
-                   "x"),
-       "ends within an element"},
-      {"BYTES", {1, 1}, "", "has 0 strings, but its shape says 1"},
-      {"BYTES", {1, 1}, RawStrings({"a", "b"}), "has 2 strings, but its shape says 1"},
-      {"FP16", {1, 1}, "12", "has a datatype that this client does not read: FP16"},
-  };
-  for (const Case& c : cases) {
-    ModelInferResponse response;
-    Add("out", c.datatype, c.shape, c.raw, &response);
-    const auto tensors = DecodeOutputs(response);
-    EXPECT_EQ(tensors.status().message(), std::string("the server's output \"out\" ") + c.problem);
-  }
+constexpr int64_t kHuge = int64_t{1} << 62;
+
+struct BadOutputRow {
+  const char* name;
+  const char* datatype;
+  std::vector<int64_t> shape;
+  std::string raw;
+  const char* problem;
+};
+class BadOutputTable : public TableTest<BadOutputRow> {};
+
+TEST_P(BadOutputTable, IsNamedWithItsProblem) {
+  ModelInferResponse response;
+  Add("out", row().datatype, row().shape, row().raw, &response);
+  EXPECT_EQ(DecodeOutputs(response).status().message(),
+            std::string("the server's output \"out\" ") + row().problem);
+}
+
+const BadOutputRow kBadOutputRows[] = {
+    {.name = "MoreBytesThanElements",
+     .datatype = "INT32",
+     .shape = {1, 2},
+     .raw = "1234567",
+     .problem = "has 7 bytes for 2 elements of 4 bytes"},
+    {.name = "BytesOfNoElements",
+     .datatype = "INT32",
+     .shape = {1, 0},
+     .raw = "1234",
+     .problem = "has 4 bytes for 0 elements of 4 bytes"},
+    {.name = "HalfAnElement",
+     .datatype = "INT64",
+     .shape = {1, 1},
+     .raw = "1234",
+     .problem = "has 4 bytes for 1 elements of 8 bytes"},
+    {.name = "ANegativeDimension",
+     .datatype = "FP32",
+     .shape = {1, -1},
+     .raw = "1234",
+     .problem = "has a negative dimension"},
+    {.name = "AShapeThatOverflows",
+     .datatype = "FP32",
+     .shape = {kHuge, 4},
+     .raw = "",
+     .problem = "has a shape larger than its bytes"},
+    {.name = "AnEmptyShapeThatOverflows",
+     .datatype = "FP32",
+     .shape = {kHuge, kHuge, 0},
+     .raw = "",
+     .problem = "has a shape larger than its bytes"},
+    {.name = "AHugeDimensionOfNothing",
+     .datatype = "FP32",
+     .shape = {0, kHuge},
+     .raw = "",
+     .problem = "has a shape larger than its bytes"},
+    {.name = "AShapeBeyondTheBytes",
+     .datatype = "FP32",
+     .shape = {1 << 20},
+     .raw = "1234",
+     .problem = "has a shape larger than its bytes"},
+    {.name = "NineDimensions",
+     .datatype = "FP32",
+     .shape = std::vector<int64_t>(9, 1),
+     .raw = "1234",
+     .problem = "has too many dimensions"},
+    {.name = "ALengthThatIsCut",
+     .datatype = "BYTES",
+     .shape = {1, 1},
+     .raw = "12",
+     .problem = "ends within a length"},
+    {.name = "AnElementThatIsCut",
+     .datatype = "BYTES",
+     .shape = {1, 1},
+     .raw = std::string("\xff\xff\xff\xff"
+                        "x"),
+     .problem = "ends within an element"},
+    {.name = "AMissingString",
+     .datatype = "BYTES",
+     .shape = {1, 1},
+     .raw = "",
+     .problem = "has 0 strings, but its shape says 1"},
+    {.name = "AStringTooMany",
+     .datatype = "BYTES",
+     .shape = {1, 1},
+     .raw = RawStrings({"a", "b"}),
+     .problem = "has 2 strings, but its shape says 1"},
+    {.name = "AnUnknownDatatype",
+     .datatype = "FP16",
+     .shape = {1, 1},
+     .raw = "12",
+     .problem = "has a datatype that this client does not read: FP16"},
+};
+SLUICE_TABLE(BadOutputTable, kBadOutputRows);
+
+TEST(DecodeOutputs, EveryOutputHasItsContents) {
   ModelInferResponse response = Answer();
   response.mutable_raw_output_contents()->RemoveLast();
   EXPECT_EQ(DecodeOutputs(response).status().message(),

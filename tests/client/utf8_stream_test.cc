@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
+#include "tests/support/table.h"
 
 namespace sluice::client {
 namespace {
@@ -18,27 +19,50 @@ std::string Whole(absl::string_view text, bool controls = true) {
   return shown + stream.Finish();
 }
 
-TEST(Utf8Stream, ReplacesTheLongestBeginningOfACharacter) {
-  const struct {
-    const char* text;
-    std::string shown;
-  } cases[] = {
-      {"h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xf4\x8f\xbf\xbf",
-       "h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xf4\x8f\xbf\xbf"},
-      {"\xed\x9f\xbf\xee\x80\x80", "\xed\x9f\xbf\xee\x80\x80"},
-      {"\x80z", absl::StrCat(kBad, "z")},                          // goes on with nothing
-      {"\xc0\xaf", absl::StrCat(kBad, kBad)},                      // overlong
-      {"\xe0\x9f\xbf", absl::StrCat(kBad, kBad, kBad)},            // overlong
-      {"\xf0\x8f\xbf\xbf", absl::StrCat(kBad, kBad, kBad, kBad)},  // overlong
-      {"\xed\xa0\x80", absl::StrCat(kBad, kBad, kBad)},            // a surrogate
-      {"\xf4\x90\x80\x80", absl::StrCat(kBad, kBad, kBad, kBad)},  // above U+10FFFF
-      {"\xf5\xff", absl::StrCat(kBad, kBad)},
-      {"\xe2\x82z", absl::StrCat(kBad, "z")},                    // cut short
-      {"\xf0\x9f\x98\xc3\xa9", absl::StrCat(kBad, "\xc3\xa9")},  // cut short
-      {"\xe2\x82", kBad},
-  };
-  for (const auto& c : cases) EXPECT_EQ(Whole(c.text), c.shown);
+struct Utf8ReplacementRow {
+  const char* name;
+  const char* text;
+  std::string shown;
+};
+class Utf8ReplacementTable : public TableTest<Utf8ReplacementRow> {};
+
+TEST_P(Utf8ReplacementTable, IsOfTheLongestBeginningOfACharacter) {
+  EXPECT_EQ(Whole(row().text), row().shown);
 }
+
+const Utf8ReplacementRow kUtf8ReplacementRows[] = {
+    {.name = "CharactersOfEveryLengthStay",
+     .text = "h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xf4\x8f\xbf\xbf",
+     .shown = "h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xf4\x8f\xbf\xbf"},
+    {.name = "TheNeighboursOfTheSurrogatesStay",
+     .text = "\xed\x9f\xbf\xee\x80\x80",
+     .shown = "\xed\x9f\xbf\xee\x80\x80"},
+    {.name = "AContinuationAloneIsReplaced", .text = "\x80z", .shown = absl::StrCat(kBad, "z")},
+    {.name = "AnOverlongPairIsReplacedByteByByte",
+     .text = "\xc0\xaf",
+     .shown = absl::StrCat(kBad, kBad)},
+    {.name = "AnOverlongTripleIsReplacedByteByByte",
+     .text = "\xe0\x9f\xbf",
+     .shown = absl::StrCat(kBad, kBad, kBad)},
+    {.name = "AnOverlongQuadrupleIsReplacedByteByByte",
+     .text = "\xf0\x8f\xbf\xbf",
+     .shown = absl::StrCat(kBad, kBad, kBad, kBad)},
+    {.name = "ASurrogateIsReplacedByteByByte",
+     .text = "\xed\xa0\x80",
+     .shown = absl::StrCat(kBad, kBad, kBad)},
+    {.name = "ACharacterAboveTheLastIsReplacedByteByByte",
+     .text = "\xf4\x90\x80\x80",
+     .shown = absl::StrCat(kBad, kBad, kBad, kBad)},
+    {.name = "BytesThatAreNeverUsedAreReplaced",
+     .text = "\xf5\xff",
+     .shown = absl::StrCat(kBad, kBad)},
+    {.name = "ACutTripleIsReplacedOnce", .text = "\xe2\x82z", .shown = absl::StrCat(kBad, "z")},
+    {.name = "ACutQuadrupleIsReplacedOnce",
+     .text = "\xf0\x9f\x98\xc3\xa9",
+     .shown = absl::StrCat(kBad, "\xc3\xa9")},
+    {.name = "ACutAtTheEndIsReplacedOnce", .text = "\xe2\x82", .shown = kBad},
+};
+SLUICE_TABLE(Utf8ReplacementTable, kUtf8ReplacementRows);
 
 TEST(Utf8Stream, HoldsACharacterBackUntilItIsComplete) {
   Utf8Stream stream(/*controls=*/true);

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -64,13 +65,13 @@ TEST(LoadYaml, ReadsModelsRelativeToTheFile) {
   EXPECT_EQ(config.models[1].version, 7);
 }
 
-struct LoadErrorCase {
+struct BadConfigFileRow {
   const char* name;
   const char* text;
   const char* message;
 };
 
-constexpr LoadErrorCase kLoadErrors[] = {
+constexpr BadConfigFileRow kBadConfigFileRows[] = {
     {.name = "AMisspeltSection",
      .text = "engin: {}\n",
      .message = "f.yaml:1: engin: unknown key; did you mean engine?"},
@@ -184,17 +185,16 @@ constexpr LoadErrorCase kLoadErrors[] = {
      .message = "f.yaml:4: models[0].version: expected an integer in [1, 2147483647], got \"0\""},
 };
 
-class LoadYamlError : public testing::TestWithParam<LoadErrorCase> {};
+class BadConfigFileTable : public TableTest<BadConfigFileRow> {};
 
-TEST_P(LoadYamlError, NamesFileLineKeyAndLimit) {
+TEST_P(BadConfigFileTable, NamesFileLineKeyAndLimit) {
   Config config;
-  const absl::Status status = Load(GetParam().text, &config);
+  const absl::Status status = Load(row().text, &config);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), GetParam().message);
+  EXPECT_EQ(status.message(), row().message);
 }
 
-INSTANTIATE_TEST_SUITE_P(, LoadYamlError, testing::ValuesIn(kLoadErrors),
-                         [](const auto& row) { return std::string(row.param.name); });
+SLUICE_TABLE(BadConfigFileTable, kBadConfigFileRows);
 
 TEST(LoadYamlFile, ErrorsNameTheFile) {
   Config config;

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <functional>
 
+#include "tests/support/table.h"
+
 namespace sluice {
 namespace {
 
@@ -36,24 +38,24 @@ TEST(ValidateConfig, AcceptsWhatOnlyLooksLikeAClash) {
   EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
 }
 
-struct ClashCase {
+struct ConfigClashRow {
   const char* name;
   const char* message;
   std::function<void(Config*)> spoil;
 };
 
-class ConfigClash : public testing::TestWithParam<ClashCase> {};
+class ConfigClashTable : public TableTest<ConfigClashRow> {};
 
-TEST_P(ConfigClash, IsAnErrorThatNamesOriginAndOption) {
+TEST_P(ConfigClashTable, IsAnErrorThatNamesOriginAndOption) {
   const Origins origins = {{"engine.ladder.min_tokens", "f.yaml:3"}};
   Config config = Valid();
-  GetParam().spoil(&config);
+  row().spoil(&config);
   const absl::Status status = ValidateConfig(config, origins);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), GetParam().message);
+  EXPECT_EQ(status.message(), row().message);
 }
 
-const ClashCase kClashes[] = {
+const ConfigClashRow kConfigClashRows[] = {
     {.name = "NoModels",
      .message =
          "default: models: no models to serve; give --model NAME=DIR, --model-repository DIR, or a "
@@ -121,8 +123,7 @@ const ClashCase kClashes[] = {
      .spoil = [](Config* c) { c->server.admin.address = c->server.metrics.address; }},
 };
 
-INSTANTIATE_TEST_SUITE_P(, ConfigClash, testing::ValuesIn(kClashes),
-                         [](const auto& row) { return std::string(row.param.name); });
+SLUICE_TABLE(ConfigClashTable, kConfigClashRows);
 
 TEST(CheckModelDirectories, NeedsDirectoryAndConfig) {
   const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "validate_test";

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "config/render.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -49,23 +50,23 @@ TEST(ParseYaml, AnEmptyTextIsANullNode) {
   }
 }
 
-struct YamlErrorCase {
+struct BadYamlRow {
   const char* name;
   std::string text;
   std::string message;
 };
 
-class ParseYamlError : public testing::TestWithParam<YamlErrorCase> {};
+class BadYamlTable : public TableTest<BadYamlRow> {};
 
-TEST_P(ParseYamlError, NamesFileAndLine) {
-  const auto root = ParseYaml(GetParam().text, "f.yaml");
+TEST_P(BadYamlTable, NamesFileAndLine) {
+  const auto root = ParseYaml(row().text, "f.yaml");
   ASSERT_FALSE(root.ok());
   EXPECT_EQ(root.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(root.status().message()), testing::StartsWith(GetParam().message));
+  EXPECT_THAT(std::string(root.status().message()), testing::StartsWith(row().message));
   EXPECT_TRUE(absl::c_all_of(root.status().message(), absl::ascii_isprint));
 }
 
-const YamlErrorCase kYamlErrors[] = {
+const BadYamlRow kBadYamlRows[] = {
     {.name = "ADuplicateKey",
      .text = "a: 1\nb: 2\na: 3\n",
      .message = "f.yaml:3: the key \"a\" is given twice, first in line 1"},
@@ -123,8 +124,7 @@ const YamlErrorCase kYamlErrors[] = {
      .message = "f.yaml:1: larger than 262144 bytes"},
 };
 
-INSTANTIATE_TEST_SUITE_P(, ParseYamlError, testing::ValuesIn(kYamlErrors),
-                         [](const auto& row) { return std::string(row.param.name); });
+SLUICE_TABLE(BadYamlTable, kBadYamlRows);
 
 TEST(ParseYaml, HostileTextsEndInAnError) {
   for (const std::string& unit : {std::string("["), std::string("{"), std::string("- "),

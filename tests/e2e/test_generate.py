@@ -171,11 +171,13 @@ class TestEnds:
                               temperature="2")
         assert set(text) <= set("abc") and len(set(text)) > 1
 
-    def test_penalties_change_greedy_answers(self, demo):
+    @pytest.mark.parametrize(
+        "penalty", ["repetition_penalty", "presence_penalty", "frequency_penalty"]
+    )
+    def test_penalties_change_greedy_answers(self, demo, penalty):
         _, ids, _ = self.ask(demo, max_tokens=40)
-        for penalty in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
-            _, others, _ = self.ask(demo, max_tokens=40, **{penalty: "1.8"})
-            assert others != ids, penalty
+        _, others, _ = self.ask(demo, max_tokens=40, **{penalty: "1.8"})
+        assert others != ids
 
 
 @pytest.mark.parametrize("parameters, message", [

@@ -67,47 +67,54 @@ def test_a_model_without_a_head_serves_embeddings(served):
     np.testing.assert_allclose(answer["embedding"], expected, **CLOSE)
 
 
+@pytest.mark.parametrize("name", ["encoder", "language"])
 @pytest.mark.parametrize(
     "pooling, pool",
     [
-        ("mean", lambda states: states.mean(0)),
-        ("cls", lambda states: states[0]),
-        ("last", lambda states: states[-1]),
+        pytest.param("mean", lambda states: states.mean(0), id="mean"),
+        pytest.param("cls", lambda states: states[0], id="cls"),
+        pytest.param("last", lambda states: states[-1], id="last"),
     ],
 )
-def test_embeddings_are_pooled_and_normalised_as_asked(served, pooling, pool):
+def test_embeddings_are_pooled_and_normalised_as_asked(served, name, pooling, pool):
+    model = getattr(served, name)
+    expected = np.stack([pool(model.states(row)) for row in ROWS])
     with served.daemon.client() as client:
-        for name, model in (("encoder", served.encoder), ("language", served.language)):
-            expected = np.stack([pool(model.states(row)) for row in ROWS])
-            plain = infer(client, ids_inputs(ROWS), ["embedding"], model=name, pooling=pooling)
-            np.testing.assert_allclose(plain["embedding"], expected, **CLOSE)
-            unit = infer(
-                client, ids_inputs(ROWS), ["embedding"], model=name, pooling=pooling, normalize=True
-            )
-            np.testing.assert_allclose(
-                unit["embedding"],
-                expected / np.linalg.norm(expected, axis=1, keepdims=True),
-                **CLOSE
-            )
+        plain = infer(client, ids_inputs(ROWS), ["embedding"], model=name, pooling=pooling)
+        np.testing.assert_allclose(plain["embedding"], expected, **CLOSE)
+        unit = infer(
+            client, ids_inputs(ROWS), ["embedding"], model=name, pooling=pooling, normalize=True
+        )
+        np.testing.assert_allclose(
+            unit["embedding"],
+            expected / np.linalg.norm(expected, axis=1, keepdims=True),
+            **CLOSE
+        )
 
 
-def test_rows_alone_have_the_same_bits(served):
+@pytest.mark.parametrize(
+    "model, outputs, items",
+    [
+        pytest.param("encoder", ["embedding"], False, id="encoder"),
+        pytest.param("classifier", ["scores", "embedding"], False, id="classifier"),
+        pytest.param(
+            "recommender", ["candidate_scores", "embedding", "logits"], True, id="recommender"
+        ),
+    ],
+)
+def test_rows_alone_have_the_same_bits(served, model, outputs, items):
     candidates = np.array([[1, 2, 3]] * len(ROWS), np.int32)
     with served.daemon.client() as client:
-        for model, outputs, items in (
-            ("encoder", ["embedding"], False),
-            ("classifier", ["scores", "embedding"], False),
-            ("recommender", ["candidate_scores", "embedding", "logits"], True),
-        ):
-            def ask(rows, model=model, outputs=outputs, items=items):
-                extra = [tensor("candidate_ids", candidates[: len(rows)], "INT32")] if items else []
-                return infer(client, ids_inputs(rows) + extra, outputs, model=model, max_tokens=0)
 
-            together = ask(ROWS)
-            for i, row in enumerate(ROWS):
-                alone = ask([row])
-                for name in outputs:
-                    assert together[name][i].tobytes() == alone[name][0].tobytes(), (model, name, i)
+        def ask(rows):
+            extra = [tensor("candidate_ids", candidates[: len(rows)], "INT32")] if items else []
+            return infer(client, ids_inputs(rows) + extra, outputs, model=model, max_tokens=0)
+
+        together = ask(ROWS)
+        for i, row in enumerate(ROWS):
+            alone = ask([row])
+            for name in outputs:
+                assert together[name][i].tobytes() == alone[name][0].tobytes(), (model, name, i)
 
 
 def test_scores_of_a_classifier(served):
@@ -118,19 +125,27 @@ def test_scores_of_a_classifier(served):
         raw = infer(client, ids_inputs(ROWS), model="classifier")
         assert list(raw) == ["scores"]
         np.testing.assert_allclose(raw["scores"], expected, **CLOSE)
-        for activation, apply in (
-            ("softmax", softmax),
-            ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
-        ):
-            answer = infer(
-                client, ids_inputs(ROWS), ["scores"], model="classifier", activation=activation
-            )
-            np.testing.assert_allclose(answer["scores"], apply(expected), **CLOSE)
         unit = infer(client, ids_inputs(ROWS), ["embedding"], model="classifier")["embedding"]
         np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, rtol=1e-5)
         assert "none, softmax, sigmoid" in refused(
             client, ids_inputs(ROWS), "classifier", activation="relu"
         )
+
+
+@pytest.mark.parametrize(
+    "activation, apply",
+    [
+        pytest.param("softmax", softmax, id="softmax"),
+        pytest.param("sigmoid", lambda x: 1 / (1 + np.exp(-x)), id="sigmoid"),
+    ],
+)
+def test_scores_have_the_activation_asked_for(served, activation, apply):
+    scores = np.stack([served.classifier.scores(served.classifier.states(row)[0]) for row in ROWS])
+    with served.daemon.client() as client:
+        answer = infer(
+            client, ids_inputs(ROWS), ["scores"], model="classifier", activation=activation
+        )
+        np.testing.assert_allclose(answer["scores"], apply(scores), **CLOSE)
 
 
 def test_candidates_are_scored_without_the_other_items(served):
@@ -200,24 +215,34 @@ def test_windows_end_at_the_last_position(served):
         assert "1 at most" in refused(client, ids_inputs(ROWS), "recommender", max_tokens=2)
 
 
-def test_long_prompts_are_cut_where_they_may_be(served):
-    long = [int(i) for i in np.arange(POSITIONS + 5) % VOCAB]
-    with served.daemon.client() as client:
-        def ask(model, **parameters):
-            result = client.infer(model, ids_inputs([long, [4]]), parameters=parameters,
-                                  outputs=[grpcclient.InferRequestedOutput("logits")])
-            return (
-                result.as_numpy("logits"),
-                result.get_response().parameters["truncated_tokens"].int64_param,
-            )
+LONG = [int(i) for i in np.arange(POSITIONS + 5) % VOCAB]
 
-        for model, parameters, kept in (("recommender", {}, long[-POSITIONS:]),
-                                        ("recommender", {"truncate": "right"}, long[:POSITIONS]),
-                                        ("language", {"truncate": "left"}, long[-POSITIONS:])):
-            logits, cut = ask(model, **parameters)
-            assert cut == 5
-            np.testing.assert_allclose(logits[0], getattr(served, model).logits(kept), **CLOSE)
-        assert "truncate" in refused(client, ids_inputs([long]), "language")
+
+@pytest.mark.parametrize(
+    "model, parameters, kept",
+    [
+        pytest.param("recommender", {}, LONG[-POSITIONS:], id="as-the-model-says"),
+        pytest.param("recommender", {"truncate": "right"}, LONG[:POSITIONS], id="right"),
+        pytest.param("language", {"truncate": "left"}, LONG[-POSITIONS:], id="left"),
+    ],
+)
+def test_long_prompts_are_cut_where_they_may_be(served, model, parameters, kept):
+    with served.daemon.client() as client:
+        result = client.infer(
+            model,
+            ids_inputs([LONG, [4]]),
+            parameters=parameters,
+            outputs=[grpcclient.InferRequestedOutput("logits")],
+        )
+    assert result.get_response().parameters["truncated_tokens"].int64_param == 5
+    np.testing.assert_allclose(
+        result.as_numpy("logits")[0], getattr(served, model).logits(kept), **CLOSE
+    )
+
+
+def test_long_prompts_are_refused_where_they_may_not_be_cut(served):
+    with served.daemon.client() as client:
+        assert "truncate" in refused(client, ids_inputs([LONG]), "language")
 
 
 def test_vectors_stand_where_token_ids_would(served):

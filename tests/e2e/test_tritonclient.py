@@ -42,14 +42,14 @@ def test_default_outputs_of_text(demo):
     assert answer["text_output"][0, 0] == bytes(answer["output_ids"][0].tolist())
 
 
-def test_token_ids_of_both_types_and_text_agree(demo):
+@pytest.mark.parametrize("dtype", [np.int32, np.int64], ids=["int32", "int64"])
+def test_token_ids_and_text_agree(demo, dtype):
     ids = [256, *b"In the beginning"]
     with demo.client() as client:
         by_text = infer(client, text_inputs("In the beginning"), max_tokens=8)
-        for dtype in (np.int32, np.int64):
-            by_ids = infer(client, ids_inputs([ids], dtype), max_tokens=8)
-            np.testing.assert_array_equal(by_ids["output_ids"], by_text["output_ids"])
-            np.testing.assert_array_equal(by_ids["logprobs"], by_text["logprobs"])
+        by_ids = infer(client, ids_inputs([ids], dtype), max_tokens=8)
+    np.testing.assert_array_equal(by_ids["output_ids"], by_text["output_ids"])
+    np.testing.assert_array_equal(by_ids["logprobs"], by_text["logprobs"])
 
 
 def test_rows_of_mixed_lengths_equal_rows_alone(demo):
@@ -129,12 +129,11 @@ def test_what_is_wrong_is_named(demo, inputs, parameters, message):
         infer(client, text_inputs("a"))  # nobody else is disturbed
 
 
-def test_unknown_models_are_not_found(demo):
-    with demo.client() as client:
-        for model in ("absent", "../demo"):
-            with pytest.raises(InferenceServerException) as error:
-                infer(client, text_inputs("a"), model=model)
-            assert error.value.status() in ("StatusCode.NOT_FOUND", "StatusCode.INVALID_ARGUMENT")
+@pytest.mark.parametrize("model", ["absent", "../demo"], ids=["absent", "outside-the-root"])
+def test_unknown_models_are_not_found(demo, model):
+    with demo.client() as client, pytest.raises(InferenceServerException) as error:
+        infer(client, text_inputs("a"), model=model)
+    assert error.value.status() in ("StatusCode.NOT_FOUND", "StatusCode.INVALID_ARGUMENT")
 
 
 def test_a_passed_timeout_is_a_deadline(demo):

@@ -1,12 +1,8 @@
 #include "tests/support/checkpoint_writer.h"
 
-#include <stdlib.h>
-
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -15,6 +11,7 @@
 
 #include "base/check.h"
 #include "engine/model/graph.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::testing {
 namespace {
@@ -193,21 +190,6 @@ TensorBytes Draw(const std::string& name, const Spec& spec, kernels::DType dtype
 
 }  // namespace
 
-TempDirectory::TempDirectory() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
-  SLUICE_CHECK(mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
-}
-
-TempDirectory::~TempDirectory() { std::filesystem::remove_all(path_); }
-
-void WriteFile(const std::string& path, const std::string& bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  SLUICE_CHECK(file.good());
-}
-
 std::string SafetensorsFile(const std::string& header, const std::string& data) {
   const uint64_t size = header.size();
   char bytes[sizeof(size)];
@@ -289,13 +271,13 @@ void WriteModel(const ModelConfig& config, uint64_t seed, kernels::DType dtype,
   std::vector<TensorBytes> tensors;
   const Specs all(config);
   for (const auto& [name, spec] : all.specs()) tensors.push_back(Draw(name, spec, dtype, random));
-  WriteFile(directory + "/config.json", ConfigJson(config));
-  WriteFile(directory + "/model.safetensors", SafetensorsFile(tensors));
+  WriteTestFile(directory + "/config.json", ConfigJson(config));
+  WriteTestFile(directory + "/model.safetensors", SafetensorsFile(tensors));
 }
 
 std::shared_ptr<const Model> RandomModel(const ModelConfig& config, uint64_t seed,
                                          kernels::DType dtype) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   WriteModel(config, seed, dtype, directory.path());
   auto model = LoadModel("random", 1, directory.path());
   if (!model.ok()) std::fprintf(stderr, "%s\n", model.status().ToString().c_str());

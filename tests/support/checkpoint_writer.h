@@ -12,23 +12,6 @@
 
 namespace sluice::testing {
 
-// A fresh directory in the system's temporary directory, removed with its contents.
-class TempDirectory {
- public:
-  TempDirectory();
-  ~TempDirectory();
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
-void WriteFile(const std::string& path, const std::string& bytes);
-
 struct TensorBytes {
   std::string name;
   std::string dtype;  // as in the header

@@ -1,37 +1,62 @@
-// Tables of tests whose rows can be run by name.
+// Tables of decisions as tests: each row is a test of its own, run alone by its name.
 //
-//   struct Case {
-//     std::string name;  // a statement about the row, unique in its table
-//     ...
+//   struct LengthRow {
+//     const char* name;
+//     const char* spec = "";
+//     int length = 0;
 //   };
-//   class LadderTable : public ::testing::TestWithParam<Case> {};
-//   TEST_P(LadderTable, ChangesAsTheRowSays) { ... GetParam() ... }
-//   INSTANTIATE_TEST_SUITE_P(Ladder, LadderTable, ::testing::ValuesIn(kCases), RowName<Case>);
+//   class LengthTable : public TableTest<LengthRow> {};
 //
-// The row "all that fits goes" is then run by --gtest_filter='*LadderTable*/AllThatFitsGoes'.
+//   TEST_P(LengthTable, IsRead) { EXPECT_EQ(Read(row().spec), row().length); }
+//
+//   const LengthRow kLengthRows[] = {
+//       {.name = "AFixedLengthIsItself", .spec = "fixed:7", .length = 7},
+//       {.name = "AnEmptySpecIsNothing"},
+//   };
+//   SLUICE_TABLE(LengthTable, kLengthRows);
+//
+// `--gtest_filter='*LengthTable*/AFixedLengthIsItself'` runs the first row. GoogleTest ends the
+// program if two rows of a table share a name or a name is not of letters and digits.
 #pragma once
 
-#include <cctype>
-#include <string>
+#include <gtest/gtest.h>
 
-#include "gtest/gtest.h"
+#include <ostream>
+#include <string>
+#include <vector>
 
 namespace sluice {
 
-// Returns the row's name in CamelCase, without characters that a test's name may not have.
-template <typename Case>
-std::string RowName(const ::testing::TestParamInfo<Case>& row) {
-  std::string name;
-  bool begins_word = true;
-  for (const char c : std::string(row.param.name)) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) {
-      begins_word = c != '\'';
-      continue;
-    }
-    name += begins_word ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
-    begins_word = false;
+// A row as GoogleTest's parameter. It prints as the row's name, not as its bytes.
+template <typename Row>
+struct NamedRow {
+  Row row;
+
+  friend void PrintTo(const NamedRow& named, std::ostream* out) { *out << named.row.name; }
+};
+
+// The fixture of a table, itself derived from `Fixture`. `Row` has a member `name`.
+template <typename Row, typename Fixture = ::testing::Test>
+class TableTest : public Fixture, public ::testing::WithParamInterface<NamedRow<Row>> {
+ public:
+  template <typename Rows>
+  static auto AllOf(const Rows& rows) {
+    std::vector<NamedRow<Row>> named;
+    for (const Row& each : rows) named.push_back({each});
+    return ::testing::ValuesIn(named);
   }
-  return name;
-}
+
+  static std::string NameOfRow(const ::testing::TestParamInfo<NamedRow<Row>>& info) {
+    return info.param.row.name;
+  }
+
+ protected:
+  static const Row& row() { return TableTest::GetParam().row; }
+};
 
 }  // namespace sluice
+
+// Runs the tests of `suite` once for each of `rows`, an array or vector. The expression `rows` is
+// evaluated when GoogleTest is initialised, so it may call functions.
+#define SLUICE_TABLE(suite, rows) \
+  INSTANTIATE_TEST_SUITE_P(, suite, suite::AllOf(rows), suite::NameOfRow)

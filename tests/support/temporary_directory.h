@@ -1,4 +1,4 @@
-// A directory for a single test.
+// A directory of a test's own, and files in it.
 #pragma once
 
 #include <cstdlib>
@@ -6,8 +6,9 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
-#include "gtest/gtest.h"
+#include "base/check.h"
 
 namespace sluice {
 
@@ -16,13 +17,14 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::string pattern = std::filesystem::temp_directory_path() / "sluice-test-XXXXXX";
-    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    SLUICE_CHECK(mkdtemp(pattern.data()) != nullptr);
     path_ = pattern;
   }
   ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
+  std::string path() const { return path_; }
   std::string File(const std::string& name) const { return path_ / name; }
 
  private:
@@ -37,7 +39,23 @@ inline std::string ReadTestFile(const std::string& path) {
 }
 
 inline void WriteTestFile(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  SLUICE_CHECK(file.good());
+}
+
+inline std::vector<std::string> ReadTestLines(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+inline void WriteTestLines(const std::string& path, const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  WriteTestFile(path, text);
 }
 
 }  // namespace sluice

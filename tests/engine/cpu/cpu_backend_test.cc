@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <random>
 #include <string>
@@ -16,6 +17,8 @@
 #include "kernels/cpu/kv_cache.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/table.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::testing {
 namespace {
@@ -39,9 +42,9 @@ TEST(MakeCpuBackendTest, ChecksItsOptions) {
 
 // Weights for one config, loaded as another.
 std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   WriteModel(written, 1, kernels::DType::kF32, directory.path());
-  WriteFile(directory.File("config.json"), ConfigJson(loaded));
+  WriteTestFile(directory.File("config.json"), ConfigJson(loaded));
   auto model = LoadModel("m", 1, directory.path());
   EXPECT_TRUE(model.ok()) << model.status();
   const auto backend = MakeCpuBackend({.threads = 1});
@@ -50,48 +53,61 @@ std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {
   return std::string(executable.status().message());
 }
 
-TEST(CpuLoadTest, ErrorsNameTheTensor) {
-  const ModelConfig base = TinyConfig(1);
-  const std::string layer = "tensor model.layers.0.";
-  const auto change = [&base](const auto& edit) {
-    ModelConfig config = base;
-    edit(config);
-    return config;
-  };
-  const std::pair<ModelConfig, std::string> cases[] = {
-      {change([](auto& c) { c.vocab_size = 62; }),
-       "tensor model.embed_tokens.weight has shape [61, 32], must be [62, 32]"},
-      {change([](auto& c) { c.intermediate_size = 48; }),
-       layer + "mlp.gate_proj.weight has shape [40, 32], must be [48, 32]"},
-      {change([](auto& c) { c.kv_heads = 4; }),
-       layer + "self_attn.k_proj.weight has shape [16, 32], must be [32, 32]"},
-      {change([](auto& c) { c.layers = 2; }), ""},
-      {change([](auto& c) { c.qkv_bias = c.output_bias = true; }),
-       layer + "self_attn.q_proj.bias is missing"},
-      {change([](auto& c) {
-         c.xsa.layers[0] = true;
-         c.xsa.gate = true;
-       }),
-       layer + "self_attn.xsa_alpha is missing"},
-      {change([](auto& c) {
-         c.position_wise.layers[0][0] = true;
-         c.position_wise.max_positions = 8;
-       }),
-       layer + "self_attn.q_proj.position_weight is missing"},
-  };
-  for (const auto& [loaded, message] : cases) {
-    ModelConfig config = loaded;
-    if (config.layers == 2) {
-      config.xsa.layers.resize(2);
-      for (auto& flags : config.position_wise.layers) flags.resize(2);
-      EXPECT_EQ(LoadError(base, config), "tensor model.layers.1.input_layernorm.weight is missing");
-      continue;
-    }
-    EXPECT_EQ(LoadError(base, config), message);
-  }
-  ModelConfig tied = base;
+struct CpuLoadRow {
+  const char* name;
+  std::function<void(ModelConfig&)> change;  // of the config after the weights were written
+  const char* error;
+};
+class CpuLoadTable : public TableTest<CpuLoadRow> {};
+
+TEST_P(CpuLoadTable, ErrorsNameTheTensor) {
+  ModelConfig loaded = TinyConfig(1);
+  row().change(loaded);
+  EXPECT_EQ(LoadError(TinyConfig(1), loaded), row().error);
+}
+
+const CpuLoadRow kCpuLoadRows[] = {
+    {.name = "AVocabularyThatDiffers",
+     .change = [](ModelConfig& c) { c.vocab_size = 62; },
+     .error = "tensor model.embed_tokens.weight has shape [61, 32], must be [62, 32]"},
+    {.name = "AnMlpWidthThatDiffers",
+     .change = [](ModelConfig& c) { c.intermediate_size = 48; },
+     .error = "tensor model.layers.0.mlp.gate_proj.weight has shape [40, 32], must be [48, 32]"},
+    {.name = "KvHeadsThatDiffer",
+     .change = [](ModelConfig& c) { c.kv_heads = 4; },
+     .error = "tensor model.layers.0.self_attn.k_proj.weight has shape [16, 32], must be [32, 32]"},
+    {.name = "MissingBiases",
+     .change = [](ModelConfig& c) { c.qkv_bias = c.output_bias = true; },
+     .error = "tensor model.layers.0.self_attn.q_proj.bias is missing"},
+    {.name = "AMissingXsaGate",
+     .change =
+         [](ModelConfig& c) {
+           c.xsa.layers[0] = true;
+           c.xsa.gate = true;
+         },
+     .error = "tensor model.layers.0.self_attn.xsa_alpha is missing"},
+    {.name = "AMissingPositionWiseWeight",
+     .change =
+         [](ModelConfig& c) {
+           c.position_wise.layers[0][0] = true;
+           c.position_wise.max_positions = 8;
+         },
+     .error = "tensor model.layers.0.self_attn.q_proj.position_weight is missing"},
+    {.name = "ALayerTooMany",
+     .change =
+         [](ModelConfig& c) {
+           c.layers = 2;
+           c.xsa.layers.resize(2);
+           for (auto& flags : c.position_wise.layers) flags.resize(2);
+         },
+     .error = "tensor model.layers.1.input_layernorm.weight is missing"},
+};
+SLUICE_TABLE(CpuLoadTable, kCpuLoadRows);
+
+TEST(CpuLoadTest, TiedWeightsHaveNoHead) {
+  ModelConfig tied = TinyConfig(1);
   tied.tie_word_embeddings = true;
-  EXPECT_EQ(LoadError(tied, base), "tensor lm_head.weight is missing");
+  EXPECT_EQ(LoadError(tied, TinyConfig(1)), "tensor lm_head.weight is missing");
 }
 
 class CpuModelTest : public ::testing::Test {
@@ -236,7 +252,7 @@ TEST_F(CpuModelTest, HeadBlocksAreInvisible) {
 }
 
 TEST(CpuHeadTest, RowsThatAreNotFiniteHaveNoToken) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   WriteModel(TinyConfig(1), 4, kernels::DType::kF32, directory.path());
   const std::string path = directory.File("model.safetensors");
   std::ifstream in(path, std::ios::binary);
@@ -249,7 +265,7 @@ TEST(CpuHeadTest, RowsThatAreNotFiniteHaveNoToken) {
     bytes.replace(entry.data.data() - bytes.data() + 3 * 32 * sizeof(float), sizeof(float),
                   reinterpret_cast<const char*>(&nan), sizeof(float));
   }
-  WriteFile(path, bytes);
+  WriteTestFile(path, bytes);
   auto model = LoadModel("m", 1, directory.path());
   ASSERT_TRUE(model.ok()) << model.status();
   Runner runner(*model, {.threads = 2}, {16, 2});

@@ -9,7 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "tests/support/checkpoint_writer.h"
+#include "tests/support/table.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 
@@ -87,56 +88,91 @@ std::string LayerWith(const std::string& more,
   return absl::StrCat("{\"k\": 1, \"n\": 2, \"algorithm\": \"", algorithm, "\"", more, "}");
 }
 
-TEST(AlgorithmTableTest, ErrorsNameTheKeyAndTheLimit) {
-  const std::string digits = "layers[0].algorithm must be 128 hexadecimal digits";
-  const std::pair<std::string, std::string> wrong[] = {
-      {"", "bad JSON syntax"},
-      {"[]", "it is no JSON object"},
-      {"{}", "sluice_algorithms is missing"},
-      {absl::StrReplaceAll(FileOf("[]"), {{": 1", ": 2"}}),
-       "sluice_algorithms is 2, must be in [1, 1]"},
-      {absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\""}}),
-       "gpu must be printable ASCII, and not"},
-      {absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\\n\""}}), "gpu must be printable ASCII"},
-      {absl::StrReplaceAll(FileOf("[]"),
-                           {{"\"l\"", absl::StrCat("\"", std::string(129, 'l'), "\"")}}),
-       "library has 129 bytes, the limit is 128"},
-      {FileOf("{}"), "layers must be a list of at most 4096"},
-      {FileOf("[0]"), "layers[0] is not an object"},
-      {FileOf("[]", ", \"more\": 1"), "more is not a known key"},
-      {FileOf("[[[[]]]]"), "nested deeper than 3"},
-      {FileOf("[{}]"), "layers[0].k is missing"},
-      {FileOf(absl::StrCat("[", LayerWith(", \"more\": 1"), "]")),
-       "layers[0].more is not a known key"},
-      {FileOf(
-           absl::StrReplaceAll(absl::StrCat("[", LayerWith(""), "]"), {{"\"k\": 1", "\"k\": 0"}})),
-       "layers[0].k is 0, must be in [1, 16777216]"},
-      {FileOf(absl::StrReplaceAll(absl::StrCat("[", LayerWith(""), "]"),
-                                  {{"\"n\": 2", "\"n\": 16777217"}})),
-       "layers[0].n is 16777217, must be in [1, 16777216]"},
-      {FileOf(absl::StrCat("[", LayerWith(", \"dtype\": \"f16\""), "]")),
-       "layers[0].dtype is not supported, must be one of: bf16, f32"},
-      {FileOf(absl::StrCat("[", LayerWith(", \"activation\": \"silu\""), "]")),
-       "layers[0].activation is not supported, must be one of: none, relu, gelu_tanh"},
-      {FileOf(absl::StrCat("[", LayerWith(", \"head\": 1"), "]")),
-       "layers[0].head is not true or false"},
-      {FileOf(absl::StrCat("[", LayerWith("", std::string(127, 'a')), "]")), digits},
-      {FileOf(absl::StrCat("[", LayerWith("", std::string(127, 'a') + "g"), "]")), digits},
-      {FileOf(absl::StrCat("[", LayerWith("", "-" + std::string(127, 'a')), "]")), digits},
-      {FileOf(absl::StrCat("[", LayerWith("", "0x" + std::string(126, 'a')), "]")), digits},
-      {FileOf(absl::StrCat("[", LayerWith("", std::string(129, 'a')), "]")),
-       "layers[0].algorithm has 129 bytes, the limit is 128"},
-      {FileOf(absl::StrCat(
-           "[", LayerWith(absl::StrCat(", \"note\": \"", std::string(257, 'n'), "\"")), "]")),
-       "layers[0].note has 257 bytes, the limit is 256"},
-      {FileOf(absl::StrCat("[", LayerWith(""), ",", LayerWith(", \"note\": \"again\""), "]")),
-       "layers[1] is of the same shape as one before it"},
-  };
-  for (const auto& [text, error] : wrong) {
-    const absl::Status status = AlgorithmTable::Parse(text).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(error)) << text;
-  }
+struct BadAlgorithmsRow {
+  const char* name;
+  std::string text;
+  const char* error;
+};
+class BadAlgorithmsTable : public TableTest<BadAlgorithmsRow> {};
+
+TEST_P(BadAlgorithmsTable, IsRefusedByName) {
+  const absl::Status status = AlgorithmTable::Parse(row().text).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(row().error));
+}
+
+const BadAlgorithmsRow kBadAlgorithmsRows[] = {
+    {.name = "NoJson", .text = "", .error = "bad JSON syntax"},
+    {.name = "AList", .text = "[]", .error = "it is no JSON object"},
+    {.name = "AnEmptyObject", .text = "{}", .error = "sluice_algorithms is missing"},
+    {.name = "AnotherVersion",
+     .text = absl::StrReplaceAll(FileOf("[]"), {{": 1", ": 2"}}),
+     .error = "sluice_algorithms is 2, must be in [1, 1]"},
+    {.name = "AnEmptyGpu",
+     .text = absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\""}}),
+     .error = "gpu must be printable ASCII, and not"},
+    {.name = "AGpuWithALineBreak",
+     .text = absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\\n\""}}),
+     .error = "gpu must be printable ASCII"},
+    {.name = "ALibraryThatIsTooLong",
+     .text = absl::StrReplaceAll(FileOf("[]"),
+                                 {{"\"l\"", absl::StrCat("\"", std::string(129, 'l'), "\"")}}),
+     .error = "library has 129 bytes, the limit is 128"},
+    {.name = "LayersThatAreAnObject",
+     .text = FileOf("{}"),
+     .error = "layers must be a list of at most 4096"},
+    {.name = "ALayerThatIsANumber", .text = FileOf("[0]"), .error = "layers[0] is not an object"},
+    {.name = "AnUnknownKey",
+     .text = FileOf("[]", ", \"more\": 1"),
+     .error = "more is not a known key"},
+    {.name = "ListsNestedDeeply", .text = FileOf("[[[[]]]]"), .error = "nested deeper than 3"},
+    {.name = "ALayerWithoutSizes", .text = FileOf("[{}]"), .error = "layers[0].k is missing"},
+    {.name = "AnUnknownKeyOfALayer",
+     .text = FileOf(absl::StrCat("[", LayerWith(", \"more\": 1"), "]")),
+     .error = "layers[0].more is not a known key"},
+    {.name = "AnInnerSizeOfZero",
+     .text = FileOf(
+         absl::StrReplaceAll(absl::StrCat("[", LayerWith(""), "]"), {{"\"k\": 1", "\"k\": 0"}})),
+     .error = "layers[0].k is 0, must be in [1, 16777216]"},
+    {.name = "AnOuterSizeThatIsTooLarge",
+     .text = FileOf(absl::StrReplaceAll(absl::StrCat("[", LayerWith(""), "]"),
+                                        {{"\"n\": 2", "\"n\": 16777217"}})),
+     .error = "layers[0].n is 16777217, must be in [1, 16777216]"},
+    {.name = "AnUnsupportedDtype",
+     .text = FileOf(absl::StrCat("[", LayerWith(", \"dtype\": \"f16\""), "]")),
+     .error = "layers[0].dtype is not supported, must be one of: bf16, f32"},
+    {.name = "AnUnsupportedActivation",
+     .text = FileOf(absl::StrCat("[", LayerWith(", \"activation\": \"silu\""), "]")),
+     .error = "layers[0].activation is not supported, must be one of: none, relu, gelu_tanh"},
+    {.name = "AHeadThatIsANumber",
+     .text = FileOf(absl::StrCat("[", LayerWith(", \"head\": 1"), "]")),
+     .error = "layers[0].head is not true or false"},
+    {.name = "AnAlgorithmOf127Digits",
+     .text = FileOf(absl::StrCat("[", LayerWith("", std::string(127, 'a')), "]")),
+     .error = "layers[0].algorithm must be 128 hexadecimal digits"},
+    {.name = "AnAlgorithmWithALetterBeyondF",
+     .text = FileOf(absl::StrCat("[", LayerWith("", std::string(127, 'a') + "g"), "]")),
+     .error = "layers[0].algorithm must be 128 hexadecimal digits"},
+    {.name = "AnAlgorithmWithASign",
+     .text = FileOf(absl::StrCat("[", LayerWith("", "-" + std::string(127, 'a')), "]")),
+     .error = "layers[0].algorithm must be 128 hexadecimal digits"},
+    {.name = "AnAlgorithmWithAPrefix",
+     .text = FileOf(absl::StrCat("[", LayerWith("", "0x" + std::string(126, 'a')), "]")),
+     .error = "layers[0].algorithm must be 128 hexadecimal digits"},
+    {.name = "AnAlgorithmOf129Digits",
+     .text = FileOf(absl::StrCat("[", LayerWith("", std::string(129, 'a')), "]")),
+     .error = "layers[0].algorithm has 129 bytes, the limit is 128"},
+    {.name = "ANoteThatIsTooLong",
+     .text = FileOf(absl::StrCat(
+         "[", LayerWith(absl::StrCat(", \"note\": \"", std::string(257, 'n'), "\"")), "]")),
+     .error = "layers[0].note has 257 bytes, the limit is 256"},
+    {.name = "AShapeGivenTwice",
+     .text = FileOf(absl::StrCat("[", LayerWith(""), ",", LayerWith(", \"note\": \"again\""), "]")),
+     .error = "layers[1] is of the same shape as one before it"},
+};
+SLUICE_TABLE(BadAlgorithmsTable, kBadAlgorithmsRows);
+
+TEST(AlgorithmTableTest, LayersAreBounded) {
   EXPECT_TRUE(AlgorithmTable::Parse(FileOf(absl::StrCat("[", LayerWith(""), "]"))).ok());
   std::string many;
   for (int i = 0; i < 4097; ++i) absl::StrAppend(&many, i == 0 ? "" : ",", "0");
@@ -160,12 +196,12 @@ TEST(ChooseTableTest, TakesTheCommittedOneForGpuAndLibrary) {
 }
 
 TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
-  const testing::TempDirectory directory;
+  const TemporaryDirectory directory;
   const std::string path = directory.File("table.json");
   EXPECT_EQ(
       ChooseTable("GPU", "library1", path, {}).status(),
       absl::NotFoundError(absl::StrCat("cuda.algorithms: ", path, ": No such file or directory")));
-  testing::WriteFile(path, Table().Text());
+  WriteTestFile(path, Table().Text());
   const std::string other = absl::StrReplaceAll(Table().Text(), {{"\"n\": 5", "\"n\": 6"}});
   const std::string_view texts[] = {other};
   EXPECT_EQ(ChooseTable("GPU", "library1", path, texts).value()->Text(), Table().Text());
@@ -175,10 +211,10 @@ TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
                                                        "with library2")));
   EXPECT_EQ(ChooseTable("GPU2", "library1", path, texts).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  testing::WriteFile(path, std::string(AlgorithmTable::kMostBytes + 1, ' '));
+  WriteTestFile(path, std::string(AlgorithmTable::kMostBytes + 1, ' '));
   EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
               HasSubstr("over 4194304 bytes"));
-  testing::WriteFile(path, "{}");
+  WriteTestFile(path, "{}");
   EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
               HasSubstr("table.json: sluice_algorithms is missing"));
 }

@@ -14,6 +14,7 @@
 #include "engine/cuda/emulator/simt_device.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::testing {
 namespace {
@@ -149,8 +150,8 @@ TEST_F(CudaModelTest, ATableDecidesBitsAndIsInTheProfile) {
     const auto kind = shape.head ? simt::SimtDense::kUnfinished : simt::SimtDense::kBackwards;
     ASSERT_TRUE(table.Add(shape, {static_cast<uint64_t>(kind)}, "").ok());
   }
-  const TempDirectory directory;
-  WriteFile(directory.File("table.json"), table.Text());
+  const TemporaryDirectory directory;
+  WriteTestFile(directory.File("table.json"), table.Text());
   Load(TinyConfig(1), library, "cublaslt", directory.File("table.json"));
   EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-" + table.Digest());
   EXPECT_THAT(executable_->notices(),
@@ -267,11 +268,11 @@ TEST(MakeCudaBackendTest, NamesItsProfileAndChecksItsOptions) {
 }
 
 TEST(CudaLoadTest, ErrorsNameTheTensor) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   ModelConfig config = TinyConfig(1);
   WriteModel(config, 1, kernels::DType::kF32, directory.path());
   config.vocab_size += 1;
-  WriteFile(directory.File("config.json"), ConfigJson(config));
+  WriteTestFile(directory.File("config.json"), ConfigJson(config));
   const auto model = LoadModel("m", 1, directory.path());
   ASSERT_TRUE(model.ok()) << model.status();
   const auto backend = MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f32"}).value();

@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "engine/journal/journal_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {
@@ -146,18 +146,11 @@ class JournalRunningTest : public ::testing::Test {
     EXPECT_EQ((*journal)->dropped_lines(), 0);
   }
 
-  std::vector<std::string> Lines() const {
-    std::stringstream text(ReadTestFile(Path()));
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(text, line);) lines.push_back(line);
-    return lines;
-  }
+  std::vector<std::string> Lines() const { return ReadTestLines(Path()); }
 
   absl::StatusOr<JournalReplay> Replay(const std::vector<std::string>& lines) {
-    std::string text;
-    for (const std::string& line : lines) text += line + "\n";
     const std::string path = directory_.File("edited");
-    WriteTestFile(path, text);
+    WriteTestLines(path, lines);
     absl::StatusOr<JournalReader> reader = JournalReader::Open(path);
     if (!reader.ok()) return reader.status();
     return ReplayJournal(&*reader);
@@ -204,33 +197,52 @@ TEST_F(JournalRunningTest, EveryFieldIsNeeded) {
   }
 }
 
-TEST_F(JournalRunningTest, ImpossibleOperationsAreErrors) {
+// The beginning and the end of a line.
+const std::string kPush =
+    R"({"op":"push","ticket":7777,"priority":2,"first":5,"tokens":1,"later":0,"sampled":1,)";
+const std::string kDecide =
+    R"("draining":false,"launch":false,"size":[0,0,0],"bucket":[0,0,0],"trigger":0,"reason":0})";
+
+struct ImpossibleOperationRow {
+  const char* name;
+  std::string line;
+  const char* error;
+};
+class ImpossibleOperationTable : public TableTest<ImpossibleOperationRow, JournalRunningTest> {};
+
+TEST_P(ImpossibleOperationTable, IsAnError) {
   Write(1, 50, RandomOptions(1));
-  const std::vector<std::string> good = Lines();
-  const std::string push =
-      R"({"op":"push","ticket":7777,"priority":2,"first":5,"tokens":1,"later":0,"sampled":1,)";
-  const std::string decide =
-      R"("draining":false,"launch":false,"size":[0,0,0],"bucket":[0,0,0],"trigger":0,"reason":0})";
-  const std::vector<std::pair<std::string, std::string>> bad = {
-      {R"({"op":"revise","ticket":9999,"first":0,"tokens":1,"later":0,"sampled":1,"pages":0})",
-       "does not wait"},
-      {R"({"op":"revise","ticket":9999,"first":0,"later":0,"sampled":1,"pages":0})", "tokens"},
-      {push + R"("pages":-1,"steps":1,"queued":1,"overtaken":0})", "pages"},
-      {push + R"("pages":0,"steps":0,"queued":1,"overtaken":0})", "steps"},
-      {push + R"("pages":30,"running":true,"steps":1,"queued":1,"overtaken":0})" +
-           "\n{\"op\":\"decide\",\"now\":1,\"pages\":29," + decide,
-       "fewer pages"},
-      {R"({"op":"decide","now":1,)" + decide, "pages"},
-  };
-  for (const auto& [line, what] : bad) {
-    SCOPED_TRACE(line);
-    std::vector<std::string> lines(good.begin(), good.begin() + 3);
-    lines.push_back(line);
-    const absl::Status status = Replay(lines).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(what));
-  }
+  std::vector<std::string> lines = Lines();
+  lines.resize(3);
+  lines.push_back(row().line);
+  const absl::Status status = Replay(lines).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(row().error));
 }
+
+const ImpossibleOperationRow kImpossibleOperationRows[] = {
+    {.name = "ARevisionOfASequenceThatDoesNotWait",
+     .line =
+         R"({"op":"revise","ticket":9999,"first":0,"tokens":1,"later":0,"sampled":1,"pages":0})",
+     .error = "does not wait"},
+    {.name = "ARevisionWithoutTokens",
+     .line = R"({"op":"revise","ticket":9999,"first":0,"later":0,"sampled":1,"pages":0})",
+     .error = "tokens"},
+    {.name = "APushOfNegativePages",
+     .line = kPush + R"("pages":-1,"steps":1,"queued":1,"overtaken":0})",
+     .error = "pages"},
+    {.name = "APushOfNoSteps",
+     .line = kPush + R"("pages":0,"steps":0,"queued":1,"overtaken":0})",
+     .error = "steps"},
+    {.name = "ADecisionWithFewerPagesThanItsSequenceHolds",
+     .line = kPush + R"("pages":30,"running":true,"steps":1,"queued":1,"overtaken":0})" +
+             "\n{\"op\":\"decide\",\"now\":1,\"pages\":29," + kDecide,
+     .error = "fewer pages"},
+    {.name = "ADecisionWithoutPages",
+     .line = R"({"op":"decide","now":1,)" + kDecide,
+     .error = "pages"},
+};
+SLUICE_TABLE(ImpossibleOperationTable, kImpossibleOperationRows);
 
 TEST_F(JournalRunningTest, MoreThanAStepHoldsIsAnError) {
   Write(1, 50, RandomOptions(1));

@@ -155,16 +155,11 @@ class JournalFileTest : public ::testing::Test {
       for (int32_t i = 0; i < 4; ++i)
         harness.Submit(harness.MakeRequest({{1, 2}, {3}}))->AwaitDone();
     }
-    std::stringstream text(ReadTestFile(options.history.journal));
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(text, line);) lines.push_back(line);
-    return lines;
+    return ReadTestLines(options.history.journal);
   }
 
   absl::StatusOr<JournalReplay> ReplayLines(const std::vector<std::string>& lines) {
-    std::string text;
-    for (const std::string& line : lines) text += line + "\n";
-    WriteTestFile(directory_.File("edited"), text);
+    WriteTestLines(directory_.File("edited"), lines);
     return Replay(directory_.File("edited"));
   }
 

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "tests/support/table.h"
+
 namespace sluice {
 namespace {
 
@@ -36,22 +38,22 @@ TEST(BatchOptionsJson, SwitchesAndWordsMayBeLeftOut) {
   EXPECT_EQ(BatchOptionsToJson(*read), BatchOptionsToJson({}));
 }
 
-struct BadOptionCase {
+struct BadBatchOptionsRow {
   const char* name;
   const char* key;
   nlohmann::json value;
   const char* message;
 };
 
-class BatchOptionsJsonError : public testing::TestWithParam<BadOptionCase> {};
+class BadBatchOptionsTable : public TableTest<BadBatchOptionsRow> {};
 
-TEST_P(BatchOptionsJsonError, NamesTheKeyAndTheRange) {
+TEST_P(BadBatchOptionsTable, IsNamedWithItsKeyAndRange) {
   nlohmann::json object = BatchOptionsToJson({});
-  object[GetParam().key] = GetParam().value;
-  EXPECT_EQ(BatchOptionsFromJson(object).status(), absl::InvalidArgumentError(GetParam().message));
+  object[row().key] = row().value;
+  EXPECT_EQ(BatchOptionsFromJson(object).status(), absl::InvalidArgumentError(row().message));
 }
 
-const BadOptionCase kBadOptions[] = {
+const BadBatchOptionsRow kBadBatchOptionsRows[] = {
     {.name = "AMissingNumber",
      .key = "max_overtakes",
      .value = nullptr,
@@ -75,8 +77,7 @@ const BadOptionCase kBadOptions[] = {
      .message = "batch.continuous is not true or false"},
 };
 
-INSTANTIATE_TEST_SUITE_P(, BatchOptionsJsonError, testing::ValuesIn(kBadOptions),
-                         [](const auto& row) { return std::string(row.param.name); });
+SLUICE_TABLE(BadBatchOptionsTable, kBadBatchOptionsRows);
 
 }  // namespace
 }  // namespace sluice

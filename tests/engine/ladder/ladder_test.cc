@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -15,12 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 8, .tile_tokens = 1};
-
-std::vector<int32_t> Tokens(std::span<const Bucket> buckets) {
-  std::vector<int32_t> tokens;
-  for (const Bucket& bucket : buckets) tokens.push_back(bucket.tokens);
-  return tokens;
-}
 
 // Compares Choose with a scan in the documented order, which the buckets are in.
 void ExpectFirstThatFits(const Ladder& ladder, const BatchSize& size) {
@@ -89,26 +84,46 @@ TEST(Ladder, PaddedChoosesTheShortestOfTheNarrowest) {
   }
 }
 
-TEST(LadderOrder, NamesTheFirstThatIsOutOfIt) {
-  const struct {
-    std::vector<Bucket> buckets;
-    std::optional<size_t> misplaced;
-  } cases[] = {
-      {{}, std::nullopt},
-      {{{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}}, std::nullopt},
-      {{{.tokens = 8, .sequences = 1}, {.tokens = 8, .sequences = 2}}, 1},
-      {{{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 1}}, 1},
-      {{{.tokens = 8, .sequences = 2}, Bucket::Padded(2, 8)}, 1},
-      {{Bucket::Padded(1, 4), Bucket::Padded(2, 4), Bucket::Padded(2, 8)}, std::nullopt},
-      {{Bucket::Padded(2, 8), Bucket::Padded(1, 8)}, 1},
-      {{Bucket::Padded(1, 8), Bucket::Padded(1, 4)}, 1},
-      {{Bucket::Padded(1, 8), Bucket::Padded(2, 9)}, 1},  // taller than a narrower one
-      {{Bucket::Padded(1, 8), Bucket::Padded(1, 9), Bucket::Padded(2, 9)}, 2},
-  };
-  for (size_t i = 0; i < std::size(cases); ++i) {
-    EXPECT_EQ(FirstOutOfOrder(cases[i].buckets), cases[i].misplaced) << i;
-  }
+struct LadderOrderRow {
+  const char* name;
+  std::vector<Bucket> buckets;
+  std::optional<size_t> misplaced = std::nullopt;
+};
+class LadderOrderTable : public TableTest<LadderOrderRow> {};
+
+TEST_P(LadderOrderTable, NamesTheFirstBucketThatIsOutOfIt) {
+  EXPECT_EQ(FirstOutOfOrder(row().buckets), row().misplaced);
 }
+
+const LadderOrderRow kLadderOrderRows[] = {
+    {.name = "NothingIsInOrder", .buckets = {}},
+    {.name = "TheSameSequencesForMoreTokensAreInOrder",
+     .buckets = {{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}}},
+    {.name = "TheSameTokensTwiceAreNotInOrder",
+     .buckets = {{.tokens = 8, .sequences = 1}, {.tokens = 8, .sequences = 2}},
+     .misplaced = 1},
+    {.name = "FewerSequencesForMoreTokensAreNotInOrder",
+     .buckets = {{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 1}},
+     .misplaced = 1},
+    {.name = "APackedBucketBesideAPaddedOneIsNotInOrder",
+     .buckets = {{.tokens = 8, .sequences = 2}, Bucket::Padded(2, 8)},
+     .misplaced = 1},
+    {.name = "ColumnsInOrderOfWidthAreInOrder",
+     .buckets = {Bucket::Padded(1, 4), Bucket::Padded(2, 4), Bucket::Padded(2, 8)}},
+    {.name = "FewerRowsInAColumnAreNotInOrder",
+     .buckets = {Bucket::Padded(2, 8), Bucket::Padded(1, 8)},
+     .misplaced = 1},
+    {.name = "ANarrowerColumnAfterAWiderOneIsNotInOrder",
+     .buckets = {Bucket::Padded(1, 8), Bucket::Padded(1, 4)},
+     .misplaced = 1},
+    {.name = "AWiderColumnThatIsTallerIsNotInOrder",
+     .buckets = {Bucket::Padded(1, 8), Bucket::Padded(2, 9)},
+     .misplaced = 1},
+    {.name = "TheSecondRowOfAWiderColumnMayBeMisplaced",
+     .buckets = {Bucket::Padded(1, 8), Bucket::Padded(1, 9), Bucket::Padded(2, 9)},
+     .misplaced = 2},
+};
+SLUICE_TABLE(LadderOrderTable, kLadderOrderRows);
 
 TEST(LadderDeathTest, OutOfOrder) {
   EXPECT_DEATH(Ladder({}), "empty");
@@ -120,7 +135,7 @@ TEST(MakePackedLadder, SortsAndClosesWithTheMaximum) {
       MakePackedLadder({700, 5, 700, 1000, 4000}, kLimits).buckets(),
       ElementsAre(Bucket{.tokens = 5, .sequences = 5}, Bucket{.tokens = 700, .sequences = 8},
                   Bucket{.tokens = 1000, .sequences = 8}));
-  EXPECT_THAT(Tokens(MakePackedLadder({}, kLimits).buckets()), ElementsAre(1000));
+  EXPECT_THAT(TokensOf(MakePackedLadder({}, kLimits).buckets()), ElementsAre(1000));
 }
 
 TEST(BuildPaddedLadder, Tables) {
@@ -166,76 +181,62 @@ LadderDiff Compare(std::vector<int32_t> before, std::vector<int32_t> after) {
                         MakePackedLadder(std::move(after), kLimits));
 }
 
-struct Comparison {
-  std::string name;
+struct LadderDiffRow {
+  const char* name;
   std::vector<int32_t> before{}, after{}, added{}, removed{}, merged{}, split{};
 };
-void PrintTo(const Comparison& row, std::ostream* out) { *out << row.name; }
+class LadderDiffTable : public TableTest<LadderDiffRow> {};
 
-const std::vector<Comparison>& Comparisons() {
-  static const std::vector<Comparison> rows = {
-      {.name = "equal ladders do not differ", .before = {100, 200}, .after = {100, 200}},
-      {.name = "a bucket beyond the others is added",
-       .before = {100},
-       .after = {100, 200},
-       .added = {200}},
-      {.name = "a bucket that a common one replaces is removed",
-       .before = {100, 200},
-       .after = {100},
-       .removed = {200}},
-      {.name = "all buckets but the maximum are removed",
-       .before = {100, 200, 300},
-       .after = {},
-       .removed = {100, 200, 300}},
-      {.name = "two buckets that one replaces are merged",
-       .before = {100, 200},
-       .after = {150},
-       .added = {150},
-       .merged = {100, 200}},
-      {.name = "a bucket that two replace is split",
-       .before = {100},
-       .after = {50, 120},
-       .added = {50, 120},
-       .split = {100}},
-      {.name = "a bucket that moves is added and removed",
-       .before = {100},
-       .after = {120},
-       .added = {120},
-       .removed = {100}},
-      {.name = "ranges between common buckets are compared apart",
-       .before = {100, 500, 600},
-       .after = {50, 100, 550},
-       .added = {50, 550},
-       .merged = {500, 600}},
-  };
-  return rows;
+TEST_P(LadderDiffTable, PutsEachBucketInItsClass) {
+  const LadderDiff diff = Compare(row().before, row().after);
+  EXPECT_EQ(TokensOf(diff.added), row().added);
+  EXPECT_EQ(TokensOf(diff.removed), row().removed);
+  EXPECT_EQ(TokensOf(diff.merged), row().merged);
+  EXPECT_EQ(TokensOf(diff.split), row().split);
+  EXPECT_EQ(diff.empty(), row().before == row().after);
 }
 
-class CompareLaddersTable : public ::testing::TestWithParam<Comparison> {};
-
-TEST_P(CompareLaddersTable, ClassifiesEveryDifference) {
-  const Comparison& row = GetParam();
-  const LadderDiff diff = Compare(row.before, row.after);
-  EXPECT_EQ(Tokens(diff.added), row.added);
-  EXPECT_EQ(Tokens(diff.removed), row.removed);
-  EXPECT_EQ(Tokens(diff.merged), row.merged);
-  EXPECT_EQ(Tokens(diff.split), row.split);
-  EXPECT_EQ(diff.empty(), row.before == row.after);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ladder, CompareLaddersTable, ::testing::ValuesIn(Comparisons()),
-                         RowName<Comparison>);
+const LadderDiffRow kLadderDiffRows[] = {
+    {.name = "EqualLaddersDoNotDiffer", .before = {100, 200}, .after = {100, 200}},
+    {.name = "ABucketMoreIsAdded", .before = {100}, .after = {100, 200}, .added = {200}},
+    {.name = "ABucketLessIsRemoved", .before = {100, 200}, .after = {100}, .removed = {200}},
+    {.name = "AllBucketsLessAreRemoved",
+     .before = {100, 200, 300},
+     .after = {},
+     .removed = {100, 200, 300}},
+    {.name = "TwoBucketsForOneAreMerged",
+     .before = {100, 200},
+     .after = {150},
+     .added = {150},
+     .merged = {100, 200}},
+    {.name = "OneBucketForTwoIsSplit",
+     .before = {100},
+     .after = {50, 120},
+     .added = {50, 120},
+     .split = {100}},
+    {.name = "ABucketThatMovedIsRemovedAndAdded",
+     .before = {100},
+     .after = {120},
+     .added = {120},
+     .removed = {100}},
+    {.name = "EveryBucketHasItsOwnClass",
+     .before = {100, 500, 600},
+     .after = {50, 100, 550},
+     .added = {50, 550},
+     .merged = {500, 600}},
+};
+SLUICE_TABLE(LadderDiffTable, kLadderDiffRows);
 
 // Where the two ladders do not share it, even the largest bucket has its class.
 TEST(CompareLadders, DifferentMaximum) {
   const Ladder small({{.tokens = 8, .sequences = 2}});
   const Ladder large({{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}});
-  EXPECT_THAT(Tokens(CompareLadders(small, large).added), ElementsAre(9));
-  EXPECT_THAT(Tokens(CompareLadders(large, small).removed), ElementsAre(9));
+  EXPECT_THAT(TokensOf(CompareLadders(small, large).added), ElementsAre(9));
+  EXPECT_THAT(TokensOf(CompareLadders(large, small).removed), ElementsAre(9));
   // The same tokens for other sequences is another bucket.
   const LadderDiff diff = CompareLadders(small, Ladder({{.tokens = 8, .sequences = 3}}));
-  EXPECT_THAT(Tokens(diff.added), ElementsAre(8));
-  EXPECT_THAT(Tokens(diff.removed), ElementsAre(8));
+  EXPECT_THAT(TokensOf(diff.added), ElementsAre(8));
+  EXPECT_THAT(TokensOf(diff.removed), ElementsAre(8));
 }
 
 TEST(CompareLadders, EveryDifferingBucketIsInExactlyOneClass) {

@@ -5,6 +5,7 @@
 #include "engine/ladder/ladder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -13,16 +14,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<int32_t> Tokens(const Ladder& ladder) {
-  std::vector<int32_t> tokens;
-  for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
-  return tokens;
-}
-
 std::vector<int32_t> Build(const LadderOptions& options, const LadderLimits& limits) {
   const absl::StatusOr<Ladder> ladder = BuildLadder(options, limits);
   EXPECT_TRUE(ladder.ok()) << ladder.status();
-  return ladder.ok() ? Tokens(*ladder) : std::vector<int32_t>{};
+  return ladder.ok() ? TokensOf(ladder->buckets()) : std::vector<int32_t>{};
 }
 
 TEST(PowerOfTwoCapacity, EqualsTheLoop) {
@@ -50,38 +45,58 @@ TEST(PowerOfTwoCapacity, IsWhatTheGeometricLadderChooses) {
   }
 }
 
-TEST(Strategy, Tables) {
-  const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 48};
-  EXPECT_THAT(
-      Build({.strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = 100}, limits),
-      ElementsAre(100, 128, 256, 512, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kGeometric,
-                     .ratio = 2.0,
-                     .min_tokens = 100,
-                     .cap_tokens = 300},
-                    limits),
-              ElementsAre(100, 128, 256, 300, 1000));
-  EXPECT_THAT(
-      Build({.strategy = StrategyKind::kGeometric, .min_tokens = 100, .cap_tokens = 5000}, limits),
-      ElementsAre(100, 142, 201, 285, 404, 572, 809, 1000));
-  EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, limits),
-            Build({.strategy = StrategyKind::kGeometric}, limits));
-  EXPECT_THAT(
-      Build({.strategy = StrategyKind::kGeometric, .ratio = 3.0, .min_tokens = 100}, limits),
-      ElementsAre(100, 300, 900, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kMemoryOptimal, .min_tokens = 101}, limits),
-              ElementsAre(101, 152, 228, 342, 513, 770, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 400}}, limits),
-              ElementsAre(7, 400, 1000));
-  EXPECT_THAT(Build({.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}}, limits),
-              ElementsAre(7, 1000));
-  LadderOptions hardware{.strategy = StrategyKind::kHardwareAware, .min_tokens = 1};
-  for (const int32_t max_buckets : {6, 8}) {  // 8 are one too few for half octaves
-    hardware.max_buckets = max_buckets;
-    EXPECT_THAT(Build(hardware, limits), ElementsAre(48, 96, 192, 336, 624, 1000));
-  }
-  hardware.max_buckets = 9;
-  EXPECT_THAT(Build(hardware, limits), ElementsAre(48, 96, 144, 240, 336, 480, 624, 912, 1000));
+constexpr LadderLimits kStrategyLimits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 48};
+
+struct StrategyRow {
+  const char* name;
+  LadderOptions options;
+  std::vector<int32_t> tokens;
+};
+class StrategyTable : public TableTest<StrategyRow> {};
+
+TEST_P(StrategyTable, BuildsItsBuckets) {
+  EXPECT_EQ(Build(row().options, kStrategyLimits), row().tokens);
+}
+
+const StrategyRow kStrategyRows[] = {
+    {.name = "GeometricStepsArePowersOfTheRatio",
+     .options = {.strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = 100},
+     .tokens = {100, 128, 256, 512, 1000}},
+    {.name = "AGeometricLadderEndsAtItsCapAndTheMaximum",
+     .options =
+         {.strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = 100, .cap_tokens = 300},
+     .tokens = {100, 128, 256, 300, 1000}},
+    {.name = "ACapAboveTheMaximumChangesNothing",
+     .options = {.strategy = StrategyKind::kGeometric, .min_tokens = 100, .cap_tokens = 5000},
+     .tokens = {100, 142, 201, 285, 404, 572, 809, 1000}},
+    {.name = "AGeometricRatioOfThreeHasWiderSteps",
+     .options = {.strategy = StrategyKind::kGeometric, .ratio = 3.0, .min_tokens = 100},
+     .tokens = {100, 300, 900, 1000}},
+    {.name = "MemoryOptimalStepsGrowByHalf",
+     .options = {.strategy = StrategyKind::kMemoryOptimal, .min_tokens = 101},
+     .tokens = {101, 152, 228, 342, 513, 770, 1000}},
+    {.name = "FixedBucketsAreClosedByTheMaximum",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 400}},
+     .tokens = {7, 400, 1000}},
+    {.name = "FixedBucketsMayNameTheMaximum",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}},
+     .tokens = {7, 1000}},
+    {.name = "HardwareAwareStepsAreOctavesOfTiles",
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6},
+     .tokens = {48, 96, 192, 336, 624, 1000}},
+    // Half octaves need nine buckets.
+    {.name = "OneBucketTooFewForHalfOctavesLeavesOctaves",
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 8},
+     .tokens = {48, 96, 192, 336, 624, 1000}},
+    {.name = "EnoughBucketsMakeHalfOctaves",
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 9},
+     .tokens = {48, 96, 144, 240, 336, 480, 624, 912, 1000}},
+};
+SLUICE_TABLE(StrategyTable, kStrategyRows);
+
+TEST(Strategy, AnAdaptiveLadderBeginsGeometric) {
+  EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, kStrategyLimits),
+            Build({.strategy = StrategyKind::kGeometric}, kStrategyLimits));
 }
 
 TEST(Strategy, ThinningKeepsTheEnds) {
@@ -94,50 +109,42 @@ TEST(Strategy, ThinningKeepsTheEnds) {
   EXPECT_THAT(thinned(1), ElementsAre(4096));
 }
 
-struct Refusal {
-  std::string name;
+struct BadLadderOptionsRow {
+  const char* name;
   LadderOptions options;
-  std::string named;  // by the error
+  const char* named;
 };
-void PrintTo(const Refusal& row, std::ostream* out) { *out << row.name; }
+class BadLadderOptionsTable : public TableTest<BadLadderOptionsRow> {};
 
-const std::vector<Refusal>& Refusals() {
-  constexpr auto kFixed = StrategyKind::kFixed;
-  static const std::vector<Refusal> rows = {
-      {.name = "a ratio of 1", .options = {.ratio = 1.0}, .named = "ratio"},
-      {.name = "a ratio above 16", .options = {.ratio = 16.5}, .named = "ratio"},
-      {.name = "a ratio that is not a number",
-       .options = {.ratio = std::numeric_limits<double>::quiet_NaN()},
-       .named = "ratio"},
-      {.name = "no least capacity", .options = {.min_tokens = 0}, .named = "min_tokens"},
-      {.name = "a cap below the least capacity",
-       .options = {.min_tokens = 16, .cap_tokens = 15},
-       .named = "cap_tokens"},
-      {.name = "no bucket", .options = {.max_buckets = 0}, .named = "max_buckets"},
-      {.name = "a fixed capacity above the maximum",
-       .options = {.strategy = kFixed, .fixed_tokens = {8, 1001}},
-       .named = "fixed_tokens"},
-      {.name = "fixed capacities that do not ascend",
-       .options = {.strategy = kFixed, .fixed_tokens = {8, 8}},
-       .named = "fixed_tokens"},
-      {.name = "a fixed capacity of 0",
-       .options = {.strategy = kFixed, .fixed_tokens = {0, 8}},
-       .named = "fixed_tokens"},
-  };
-  return rows;
-}
-
-class StrategyRefusalTable : public ::testing::TestWithParam<Refusal> {};
-
-TEST_P(StrategyRefusalTable, NamesTheOption) {
+TEST_P(BadLadderOptionsTable, AreRefusedByName) {
   const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 8};
-  const absl::StatusOr<Ladder> ladder = BuildLadder(GetParam().options, limits);
-  ASSERT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(ladder.status().message()), HasSubstr(GetParam().named));
+  const absl::StatusOr<Ladder> ladder = BuildLadder(row().options, limits);
+  EXPECT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ladder.status().message()), HasSubstr(row().named));
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategy, StrategyRefusalTable, ::testing::ValuesIn(Refusals()),
-                         RowName<Refusal>);
+const BadLadderOptionsRow kBadLadderOptionsRows[] = {
+    {.name = "ARatioOfOne", .options = {.ratio = 1.0}, .named = "ratio"},
+    {.name = "ARatioAboveItsRange", .options = {.ratio = 16.5}, .named = "ratio"},
+    {.name = "ARatioThatIsNotANumber",
+     .options = {.ratio = std::numeric_limits<double>::quiet_NaN()},
+     .named = "ratio"},
+    {.name = "NoMinimumOfTokens", .options = {.min_tokens = 0}, .named = "min_tokens"},
+    {.name = "ACapBelowTheMinimum",
+     .options = {.min_tokens = 16, .cap_tokens = 15},
+     .named = "cap_tokens"},
+    {.name = "NoBuckets", .options = {.max_buckets = 0}, .named = "max_buckets"},
+    {.name = "AFixedBucketAboveTheMaximum",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}},
+     .named = "fixed_tokens"},
+    {.name = "AFixedBucketTwice",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 8}},
+     .named = "fixed_tokens"},
+    {.name = "AFixedBucketOfZero",
+     .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {0, 8}},
+     .named = "fixed_tokens"},
+};
+SLUICE_TABLE(BadLadderOptionsTable, kBadLadderOptionsRows);
 
 TEST(Strategy, EveryLadderIsSound) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {

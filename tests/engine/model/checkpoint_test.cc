@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/table.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -16,31 +18,29 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::SafetensorsFile;
-using testing::TempDirectory;
-using testing::WriteFile;
 
-absl::StatusOr<Checkpoint> Open(const TempDirectory& directory) {
+absl::StatusOr<Checkpoint> Open(const TemporaryDirectory& directory) {
   auto opened = Directory::Open(directory.path());
   if (!opened.ok()) return opened.status();
   return Checkpoint::Open(*opened);
 }
 
-std::string OpenError(const TempDirectory& directory) {
+std::string OpenError(const TemporaryDirectory& directory) {
   const auto checkpoint = Open(directory);
   EXPECT_FALSE(checkpoint.ok());
   return std::string(checkpoint.status().message());
 }
 
-void WriteIndex(const TempDirectory& directory, const std::string& weight_map) {
-  WriteFile(directory.File("model.safetensors.index.json"),
-            R"({"weight_map": )" + weight_map + "}");
+void WriteIndex(const TemporaryDirectory& directory, const std::string& weight_map) {
+  WriteTestFile(directory.File("model.safetensors.index.json"),
+                R"({"weight_map": )" + weight_map + "}");
 }
 
 TEST(CheckpointTest, FindsByNameAndShape) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   const std::string values("\0\0\x80\x3f\0\0\0\x40", 8);  // 1.0f, 2.0f
-  WriteFile(directory.File("model.safetensors"),
-            SafetensorsFile({{"a", "F32", {2}, values}, {"b", "I64", {1}, values}}));
+  WriteTestFile(directory.File("model.safetensors"),
+                SafetensorsFile({{"a", "F32", {2}, values}, {"b", "I64", {1}, values}}));
   auto opened = Open(directory);
   ASSERT_TRUE(opened.ok()) << opened.status();
   const Checkpoint checkpoint = *std::move(opened);  // the mapping moves along
@@ -60,19 +60,19 @@ TEST(CheckpointTest, FindsByNameAndShape) {
 }
 
 TEST(CheckpointTest, ErrorsNameTheFile) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   EXPECT_THAT(OpenError(directory), HasSubstr("cannot open model.safetensors"));
-  WriteFile(directory.File("model.safetensors"), "");
+  WriteTestFile(directory.File("model.safetensors"), "");
   EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors: no safetensors header size"));
   EXPECT_FALSE(Directory::Open(directory.File("model.safetensors")).ok());
   EXPECT_FALSE(Directory::Open(directory.File("missing")).ok());
 }
 
 TEST(CheckpointTest, Shards) {
-  const TempDirectory directory;
-  WriteFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
-  WriteFile(directory.File("two.safetensors"),
-            SafetensorsFile({{"b", "BF16", {2}, "efgh"}, {"c", "I8", {1}, "x"}}));
+  const TemporaryDirectory directory;
+  WriteTestFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
+  WriteTestFile(directory.File("two.safetensors"),
+                SafetensorsFile({{"b", "BF16", {2}, "efgh"}, {"c", "I8", {1}, "x"}}));
   WriteIndex(directory, R"({"a": "one.safetensors", "b": "two.safetensors",
                             "c": "two.safetensors"})");
   const auto checkpoint = Open(directory);
@@ -81,33 +81,54 @@ TEST(CheckpointTest, Shards) {
   EXPECT_TRUE(checkpoint->Find("b", {2}).ok());
 }
 
-TEST(CheckpointTest, IndexMustMatchTheShards) {
-  const TempDirectory directory;
-  WriteFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
-  WriteFile(directory.File("two.safetensors"),
-            SafetensorsFile({{"a", "F32", {1}, "abcd"}, {"b", "F32", {1}, "abcd"}}));
-  const std::pair<const char*, const char*> cases[] = {
-      {R"({"a": "one.safetensors", "b": "two.safetensors"})",
-       "two.safetensors: tensor a is in another shard already"},
-      {R"({"a": "one.safetensors", "x": "one.safetensors"})", "tensor x is missing"},
-      {R"({"b": "two.safetensors"})", "hold 2 tensors"},
-      {R"({"a": "three.safetensors"})", "cannot open three.safetensors"},
-      {R"(["one.safetensors"])", "weight_map is not an object of file names"},
-      {R"({"a": 1})", "weight_map is not an object of file names"},
-      {R"({"a": "one.bin"})", "\"one.bin\" is no .safetensors file"},
-      {R"({"a": "one.safetensors", "a": "two.safetensors"})", "appears twice"},
-  };
-  for (const auto& [weight_map, message] : cases) {
-    SCOPED_TRACE(weight_map);
-    WriteIndex(directory, weight_map);
-    EXPECT_THAT(OpenError(directory), HasSubstr(message));
-  }
+struct BadIndexRow {
+  const char* name;
+  const char* weight_map;
+  const char* error;
+};
+class BadIndexTable : public TableTest<BadIndexRow> {};
+
+TEST_P(BadIndexTable, IsRefused) {
+  const TemporaryDirectory directory;
+  WriteTestFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
+  WriteTestFile(directory.File("two.safetensors"),
+                SafetensorsFile({{"a", "F32", {1}, "abcd"}, {"b", "F32", {1}, "abcd"}}));
+  WriteIndex(directory, row().weight_map);
+  EXPECT_THAT(OpenError(directory), HasSubstr(row().error));
 }
 
+const BadIndexRow kBadIndexRows[] = {
+    {.name = "ATensorOfTwoShards",
+     .weight_map = R"({"a": "one.safetensors", "b": "two.safetensors"})",
+     .error = "two.safetensors: tensor a is in another shard already"},
+    {.name = "AMissingTensor",
+     .weight_map = R"({"a": "one.safetensors", "x": "one.safetensors"})",
+     .error = "tensor x is missing"},
+    {.name = "AnUnlistedTensor",
+     .weight_map = R"({"b": "two.safetensors"})",
+     .error = "hold 2 tensors"},
+    {.name = "AMissingShard",
+     .weight_map = R"({"a": "three.safetensors"})",
+     .error = "cannot open three.safetensors"},
+    {.name = "AListOfShards",
+     .weight_map = R"(["one.safetensors"])",
+     .error = "weight_map is not an object of file names"},
+    {.name = "AFileNameThatIsANumber",
+     .weight_map = R"({"a": 1})",
+     .error = "weight_map is not an object of file names"},
+    {.name = "AnotherKindOfFile",
+     .weight_map = R"({"a": "one.bin"})",
+     .error = "\"one.bin\" is no .safetensors file"},
+    {.name = "ATensorListedTwice",
+     .weight_map = R"({"a": "one.safetensors", "a": "two.safetensors"})",
+     .error = "appears twice"},
+};
+SLUICE_TABLE(BadIndexTable, kBadIndexRows);
+
 TEST(CheckpointTest, NamesNeverLeaveTheDirectory) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   const std::string file = SafetensorsFile({{"a", "F32", {1}, "abcd"}});
-  WriteFile(directory.File("secret.safetensors"), file);
+  WriteTestFile(directory.File("secret.safetensors"), file);
   std::filesystem::create_directory(directory.File("model"));
   const auto inside = Directory::Open(directory.File("model"));
   ASSERT_TRUE(inside.ok());
@@ -116,8 +137,8 @@ TEST(CheckpointTest, NamesNeverLeaveTheDirectory) {
        {std::string("../secret.safetensors"), absolute, std::string("./x.safetensors"),
         std::string("sub/x.safetensors"), std::string("..\\u0000.safetensors")}) {
     SCOPED_TRACE(name);
-    WriteFile(directory.File("model/model.safetensors.index.json"),
-              R"({"weight_map": {"a": ")" + name + "\"}}");
+    WriteTestFile(directory.File("model/model.safetensors.index.json"),
+                  R"({"weight_map": {"a": ")" + name + "\"}}");
     const auto checkpoint = Checkpoint::Open(*inside);
     EXPECT_EQ(checkpoint.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(checkpoint.status().message()), HasSubstr("not a plain file name"));
@@ -125,7 +146,7 @@ TEST(CheckpointTest, NamesNeverLeaveTheDirectory) {
 }
 
 TEST(CheckpointTest, MessagesShowNamesAsOneHarmlessLine) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   WriteIndex(directory, R"({"a": "x\u001b[2J\n.safetensors"})");
   EXPECT_THAT(OpenError(directory), HasSubstr("cannot open x\\x1b[2J\\n.safetensors"));
   WriteIndex(directory, R"({"a": "../\u0007.safetensors"})");
@@ -133,10 +154,10 @@ TEST(CheckpointTest, MessagesShowNamesAsOneHarmlessLine) {
 }
 
 TEST(DirectoryTest, ReadsWhatIsWithinTheLimit) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   const std::string text("a\0b\n", 4);
-  WriteFile(directory.File("x"), text);
-  WriteFile(directory.File("empty"), "");
+  WriteTestFile(directory.File("x"), text);
+  WriteTestFile(directory.File("empty"), "");
   const auto opened = Directory::Open(directory.path());
   ASSERT_TRUE(opened.ok());
   EXPECT_EQ(*opened->Read("x", 4), text);
@@ -150,7 +171,7 @@ TEST(DirectoryTest, ReadsWhatIsWithinTheLimit) {
 }
 
 TEST(CheckpointTest, ShardsAreFew) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   std::string weight_map = "{";
   for (int i = 0; i < 4097; ++i) {
     weight_map += "\"" + std::to_string(i) + "\": \"" + std::to_string(i) + ".safetensors\",";
@@ -161,9 +182,9 @@ TEST(CheckpointTest, ShardsAreFew) {
 }
 
 TEST(CheckpointTest, OnlyRegularFilesAndNoLinks) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   const std::string model = directory.File("model.safetensors");
-  WriteFile(directory.File("other.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
+  WriteTestFile(directory.File("other.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
   std::filesystem::create_symlink("other.safetensors", model);
   EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors is a symbolic link"));
   std::filesystem::remove(model);

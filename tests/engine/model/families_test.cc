@@ -12,6 +12,7 @@
 #include "engine/model/graph.h"
 #include "engine/model/tensor_names.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -139,62 +140,108 @@ TEST(FamiliesTest, LearnedPositionsHaveAnOffset) {
   }
 }
 
-struct Bad {
+struct BadFamilyConfigRow {
+  const char* name;
   std::string text;
-  const char* message;
+  const char* error;
 };
+class BadFamilyConfigTable : public TableTest<BadFamilyConfigRow> {};
 
-TEST(FamiliesTest, RefusedByName) {
-  const Bad cases[] = {
-      {std::string(kGpt2) + R"(, "n_inner": 0})", "n_inner is 0"},
-      {std::string(kGpt2) + R"(, "n_head": 5})", "n_head"},
-      {std::string(kGpt2) + R"(, "scale_attn_by_inverse_layer_idx": true})",
-       "scale_attn_by_inverse_layer_idx is not supported"},
-      {std::string(kGpt2) + R"(, "activation_function": "quick_gelu"})",
-       "activation_function is not supported"},
-      {std::string(kGpt2) + R"(, "sluice": {"xsa": {"layers": [0]}}})",
-       "sluice.xsa is not supported for GPT2LMHeadModel"},
-      {std::string(kGpt2) + R"(, "sluice": {"norm": {}}})", "sluice.norm is not a known key"},
-      {std::string(kGpt2) + R"(, "sluice": {"input": {"kind": "both", "width": 9,
-                                                      "adapter": "dense"}}})",
-       "sluice.input has an adapter"},
-      {std::string(kBert) + R"(, "position_embedding_type": "relative_key"})",
-       "position_embedding_type is not supported"},
-      {std::string(kBert) + R"(, "is_decoder": true})", "is_decoder is not supported"},
-      {Sluice(R"({"norm": {"kind": "rms", "bias": true}})"), "sluice.norm.bias needs kind"},
-      {Sluice(R"({"norm": {"kind": "batch"}})"), "sluice.norm.kind is not supported"},
-      {Sluice(R"({"norm": {"eps": 0}})"), "sluice.norm.eps is 0"},
-      {Sluice(R"({"norm": {"epsilon": 1}})"), "sluice.norm.epsilon is not a known key"},
-      {Sluice(R"({"positions": {"dims": 3}})"), "sluice.positions.dims is 3, must be even"},
-      {Sluice(R"({"positions": {"dims": 8}})"), "sluice.positions.dims is 8, must be in [1, 6]"},
-      {Sluice(R"({}, "head_dim": 7)"), "sluice.positions.dims is 7, must be even"},
-      {Sluice(R"({"positions": {"kind": "none", "dims": 2}})"), "sluice.positions.dims needs kind"},
-      {Sluice(R"({"positions": {"kind": "rope", "offset": 1}})"),
-       "sluice.positions.offset needs kind"},
-      {Sluice(R"({"mlp": {"activation": "mish"}})"), "sluice.mlp.activation is not supported"},
-      {Sluice(R"({"mlp": {"gated": false}, "position_wise": {"max_positions": 4,
-                  "projections": {"gate": [0]}}})"),
-       "sluice.position_wise.projections.gate names a matrix"},
-      {Sluice(R"({"block": "parallel", "norm": {"order": "post"}})"),
-       "sluice.block parallel needs"},
-      {Sluice(R"({"logit_soft_cap": -1})"), "sluice.logit_soft_cap is -1"},
-      {Sluice(R"({"embedding_scale": 1e7})"), "sluice.embedding_scale is 1e+07"},
-      {Sluice(R"({"input": {"width": 9}})"), "sluice.input.width needs kind"},
-      {Sluice(R"({"input": {"kind": "embeds", "width": 9}})"),
-       "sluice.input.width is 9, must be hidden_size 24"},
-      {Sluice(R"({"input": {"kind": "embeds", "width": 65537, "adapter": "dense"}})"),
-       "sluice.input.width is 65537"},
-      {Sluice(R"({"input": {"kind": "embeds", "adapter": "position_wise"}})"),
-       "sluice.input.adapter position_wise needs position_wise.max_positions"},
-      {Sluice(R"({"attention": {"causal": 0}})"), "sluice.attention.causal is not true or false"},
-  };
-  for (const Bad& bad : cases) {
-    SCOPED_TRACE(bad.text);
-    const auto config = ParseModelConfig(bad.text);
-    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(config.status().message()), HasSubstr(bad.message));
-  }
+TEST_P(BadFamilyConfigTable, IsRefusedByName) {
+  const auto config = ParseModelConfig(row().text);
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr(row().error));
 }
+
+const BadFamilyConfigRow kBadFamilyConfigRows[] = {
+    {.name = "Gpt2InnerWidthOfZero",
+     .text = std::string(kGpt2) + R"(, "n_inner": 0})",
+     .error = "n_inner is 0"},
+    {.name = "Gpt2HeadsThatDoNotDivideTheWidth",
+     .text = std::string(kGpt2) + R"(, "n_head": 5})",
+     .error = "n_head"},
+    {.name = "Gpt2ScalingByLayer",
+     .text = std::string(kGpt2) + R"(, "scale_attn_by_inverse_layer_idx": true})",
+     .error = "scale_attn_by_inverse_layer_idx is not supported"},
+    {.name = "Gpt2UnsupportedActivation",
+     .text = std::string(kGpt2) + R"(, "activation_function": "quick_gelu"})",
+     .error = "activation_function is not supported"},
+    {.name = "Gpt2WithXsa",
+     .text = std::string(kGpt2) + R"(, "sluice": {"xsa": {"layers": [0]}}})",
+     .error = "sluice.xsa is not supported for GPT2LMHeadModel"},
+    {.name = "Gpt2WithANormOfSluice",
+     .text = std::string(kGpt2) + R"(, "sluice": {"norm": {}}})",
+     .error = "sluice.norm is not a known key"},
+    {.name = "Gpt2WithAnAdapter",
+     .text = std::string(kGpt2) + R"(, "sluice": {"input": {"kind": "both", "width": 9,
+                                                      "adapter": "dense"}}})",
+     .error = "sluice.input has an adapter"},
+    {.name = "BertRelativePositions",
+     .text = std::string(kBert) + R"(, "position_embedding_type": "relative_key"})",
+     .error = "position_embedding_type is not supported"},
+    {.name = "BertAsADecoder",
+     .text = std::string(kBert) + R"(, "is_decoder": true})",
+     .error = "is_decoder is not supported"},
+    {.name = "ANormBiasWithoutItsKind",
+     .text = Sluice(R"({"norm": {"kind": "rms", "bias": true}})"),
+     .error = "sluice.norm.bias needs kind"},
+    {.name = "AnUnsupportedNorm",
+     .text = Sluice(R"({"norm": {"kind": "batch"}})"),
+     .error = "sluice.norm.kind is not supported"},
+    {.name = "ANormEpsOfZero",
+     .text = Sluice(R"({"norm": {"eps": 0}})"),
+     .error = "sluice.norm.eps is 0"},
+    {.name = "AnUnknownKeyOfTheNorm",
+     .text = Sluice(R"({"norm": {"epsilon": 1}})"),
+     .error = "sluice.norm.epsilon is not a known key"},
+    {.name = "AnOddNumberOfRotatedDims",
+     .text = Sluice(R"({"positions": {"dims": 3}})"),
+     .error = "sluice.positions.dims is 3, must be even"},
+    {.name = "MoreRotatedDimsThanAHeadHas",
+     .text = Sluice(R"({"positions": {"dims": 8}})"),
+     .error = "sluice.positions.dims is 8, must be in [1, 6]"},
+    {.name = "AnOddHeadDim",
+     .text = Sluice(R"({}, "head_dim": 7)"),
+     .error = "sluice.positions.dims is 7, must be even"},
+    {.name = "RotatedDimsWithoutRope",
+     .text = Sluice(R"({"positions": {"kind": "none", "dims": 2}})"),
+     .error = "sluice.positions.dims needs kind"},
+    {.name = "AnOffsetWithRope",
+     .text = Sluice(R"({"positions": {"kind": "rope", "offset": 1}})"),
+     .error = "sluice.positions.offset needs kind"},
+    {.name = "AnUnsupportedActivation",
+     .text = Sluice(R"({"mlp": {"activation": "mish"}})"),
+     .error = "sluice.mlp.activation is not supported"},
+    {.name = "APositionWiseGateThatTheMlpLacks",
+     .text = Sluice(R"({"mlp": {"gated": false}, "position_wise": {"max_positions": 4,
+                  "projections": {"gate": [0]}}})"),
+     .error = "sluice.position_wise.projections.gate names a matrix"},
+    {.name = "AParallelBlockWithPostNorm",
+     .text = Sluice(R"({"block": "parallel", "norm": {"order": "post"}})"),
+     .error = "sluice.block parallel needs"},
+    {.name = "ANegativeSoftCap",
+     .text = Sluice(R"({"logit_soft_cap": -1})"),
+     .error = "sluice.logit_soft_cap is -1"},
+    {.name = "AnEmbeddingScaleTooLarge",
+     .text = Sluice(R"({"embedding_scale": 1e7})"),
+     .error = "sluice.embedding_scale is 1e+07"},
+    {.name = "AWidthWithoutEmbeds",
+     .text = Sluice(R"({"input": {"width": 9}})"),
+     .error = "sluice.input.width needs kind"},
+    {.name = "AWidthOtherThanTheHiddenSize",
+     .text = Sluice(R"({"input": {"kind": "embeds", "width": 9}})"),
+     .error = "sluice.input.width is 9, must be hidden_size 24"},
+    {.name = "AnAdapterThatIsTooWide",
+     .text = Sluice(R"({"input": {"kind": "embeds", "width": 65537, "adapter": "dense"}})"),
+     .error = "sluice.input.width is 65537"},
+    {.name = "APositionWiseAdapterWithoutPositions",
+     .text = Sluice(R"({"input": {"kind": "embeds", "adapter": "position_wise"}})"),
+     .error = "sluice.input.adapter position_wise needs position_wise.max_positions"},
+    {.name = "ACausalThatIsANumber",
+     .text = Sluice(R"({"attention": {"causal": 0}})"),
+     .error = "sluice.attention.causal is not true or false"},
+};
+SLUICE_TABLE(BadFamilyConfigTable, kBadFamilyConfigRows);
 
 TEST(FamiliesTest, WriterRoundTripOfASluiceModel) {
   ModelConfig config = testing::TinySluiceConfig(4);

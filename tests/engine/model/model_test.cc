@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TempDirectory;
 
 TEST(TokenizerTest, EveryByteSurvives) {
   std::string text;
@@ -41,7 +41,7 @@ TEST(LoadModelTest, LoadsWhatTheWriterWrites) {
   config.vocab_size = 258;
   config.byte_tokenizer = true;
   config.bos_token_id = 256;
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   testing::WriteModel(config, 1, kernels::DType::kBF16, directory.path());
   const auto model = LoadModel("m", 3, directory.path());
   ASSERT_TRUE(model.ok()) << model.status();
@@ -54,30 +54,30 @@ TEST(LoadModelTest, LoadsWhatTheWriterWrites) {
 }
 
 TEST(LoadModelTest, TheConfigMayHaveATokenizersFilesLeftAlone) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kBF16, directory.path());
-  testing::WriteFile(directory.File("tokenizer.json"), "{");
+  WriteTestFile(directory.File("tokenizer.json"), "{");
   EXPECT_FALSE(LoadModel("m", 1, directory.path()).ok());
   std::ifstream file(directory.File("config.json"));
   nlohmann::json config = nlohmann::json::parse(file);
   config["sluice"]["tokenizer"] = "none";
-  testing::WriteFile(directory.File("config.json"), config.dump());
+  WriteTestFile(directory.File("config.json"), config.dump());
   const auto model = LoadModel("m", 1, directory.path());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ((*model)->tokenizer, nullptr);
 }
 
 TEST(LoadModelTest, ErrorsNameTheFile) {
-  const TempDirectory directory;
+  const TemporaryDirectory directory;
   const auto message = [&directory] {
     return std::string(LoadModel("m", 1, directory.path()).status().message());
   };
   EXPECT_THAT(message(), HasSubstr("cannot open config.json"));
-  testing::WriteFile(directory.File("config.json"), "{}");
+  WriteTestFile(directory.File("config.json"), "{}");
   EXPECT_THAT(message(), HasSubstr("config.json: architectures"));
-  testing::WriteFile(directory.File("config.json"), std::string((1 << 20) + 1, ' '));
+  WriteTestFile(directory.File("config.json"), std::string((1 << 20) + 1, ' '));
   EXPECT_THAT(message(), HasSubstr("config.json has 1048577 bytes, the limit is 1048576"));
-  testing::WriteFile(directory.File("config.json"), testing::ConfigJson(testing::TinyConfig()));
+  WriteTestFile(directory.File("config.json"), testing::ConfigJson(testing::TinyConfig()));
   EXPECT_THAT(message(), HasSubstr("model.safetensors"));
   std::filesystem::remove(directory.File("config.json"));
   std::filesystem::create_symlink("/etc/hostname", directory.File("config.json"));

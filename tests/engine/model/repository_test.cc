@@ -5,14 +5,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TempDirectory;
-using testing::WriteFile;
 
 class RepositoryTest : public ::testing::Test {
  protected:
@@ -25,7 +24,7 @@ class RepositoryTest : public ::testing::Test {
     return std::string(Open().Find(name).status().message());
   }
 
-  const TempDirectory root_;
+  const TemporaryDirectory root_;
 };
 
 TEST_F(RepositoryTest, ListsModelsAndSaysWhatIsNone) {
@@ -36,7 +35,7 @@ TEST_F(RepositoryTest, ListsModelsAndSaysWhatIsNone) {
        {"many/03", "many/0", "many/x", "many/4294967296", "empty", ".hidden", "..data", "sp ace"}) {
     std::filesystem::create_directory(root_.File(path));
   }
-  WriteFile(root_.File("README"), "no model");
+  WriteTestFile(root_.File("README"), "no model");
   const auto list = Open().List();
   ASSERT_TRUE(list.ok()) << list.status();
   ASSERT_EQ(list->size(), 3u);
@@ -77,7 +76,7 @@ TEST_F(RepositoryTest, LinksOfAVolumeWork) {
 }
 
 TEST_F(RepositoryTest, LinksOutOfItAreRefused) {
-  const TempDirectory outside;
+  const TemporaryDirectory outside;
   testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kF32, outside.path());
   std::filesystem::create_symlink(outside.path(), root_.File("whole"));
   EXPECT_THAT(FindError("whole"), HasSubstr("out of the root directory"));
@@ -101,7 +100,7 @@ TEST_F(RepositoryTest, FingerprintsChangeWithTheFiles) {
   };
   const std::string before = fingerprint();
   EXPECT_EQ(fingerprint(), before);
-  WriteFile(root_.File("m/notes.txt"), "no part of the model");
+  WriteTestFile(root_.File("m/notes.txt"), "no part of the model");
   EXPECT_EQ(fingerprint(), before);
   AddModel("other", 2);
   std::filesystem::rename(root_.File("other/model.safetensors"), root_.File("m/model.safetensors"));

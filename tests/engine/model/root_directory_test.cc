@@ -9,24 +9,22 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TempDirectory;
-using testing::WriteFile;
 
 // root/ with some entries, beside a secret.
 class RootDirectoryTest : public ::testing::Test {
  protected:
   RootDirectoryTest() {
     std::filesystem::create_directories(directory_.File("root/a/b"));
-    WriteFile(directory_.File("secret"), "secret");
-    WriteFile(directory_.File("root/file"), "top");
-    WriteFile(directory_.File("root/a/b/file"), "deep");
+    WriteTestFile(directory_.File("secret"), "secret");
+    WriteTestFile(directory_.File("root/file"), "top");
+    WriteTestFile(directory_.File("root/a/b/file"), "deep");
     root_ = *RootDirectory::Open(directory_.File("root"));
   }
 
@@ -43,7 +41,7 @@ class RootDirectoryTest : public ::testing::Test {
     return size < 0 ? "no file" : std::string(content, static_cast<size_t>(size));
   }
 
-  const TempDirectory directory_;
+  const TemporaryDirectory directory_;
   std::shared_ptr<const RootDirectory> root_;
 };
 
@@ -61,7 +59,7 @@ TEST_F(RootDirectoryTest, OpensWhatIsBelow) {
 // As Kubernetes lays a volume out: names that lead to ..data, and ..data to the latest version.
 TEST_F(RootDirectoryTest, FollowsLinksThatStayBelow) {
   std::filesystem::create_directory(directory_.File("root/..2026"));
-  WriteFile(directory_.File("root/..2026/config.json"), "first");
+  WriteTestFile(directory_.File("root/..2026/config.json"), "first");
   Link("..2026", "..data");
   Link("..data/config.json", "config.json");
   Link("../../file", "a/b/up");

@@ -9,6 +9,7 @@
 #include "engine/model/config.h"
 #include "engine/model/output_heads.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -58,27 +59,51 @@ TEST(ServingConfigTest, EveryKeyIsRead) {
   EXPECT_EQ(Parse(Document(), "truncate", "left")->serving.truncate, Truncation::kLeft);
 }
 
-TEST(ServingConfigTest, WrongValuesAreNamed) {
-  const struct {
-    const char* key;
-    json value;
-    const char* named;
-  } cases[] = {
-      {"embedding", {{"pooling", "max"}}, "sluice.embedding.pooling"},
-      {"embedding", {{"size", 3}}, "sluice.embedding.size"},
-      {"classifier", json::object(), "sluice.classifier.labels"},
-      {"classifier", {{"labels", 0}}, "sluice.classifier.labels"},
-      {"classifier", {{"labels", int64_t{1} << 40}}, "sluice.classifier.labels"},
-      {"position_alignment", "middle", "sluice.position_alignment"},
-      {"truncate", true, "sluice.truncate"},
-  };
-  for (const auto& test : cases) {
-    SCOPED_TRACE(test.value.dump());
-    const auto parsed = Parse(Document(), test.key, test.value);
-    ASSERT_FALSE(parsed.ok());
-    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(test.named));
-  }
+struct BadServingConfigRow {
+  const char* name;
+  const char* key;
+  json value;
+  const char* named;
+};
+class BadServingConfigTable : public TableTest<BadServingConfigRow> {};
+
+TEST_P(BadServingConfigTable, IsNamed) {
+  const auto parsed = Parse(Document(), row().key, row().value);
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(row().named));
 }
+
+const BadServingConfigRow kBadServingConfigRows[] = {
+    {.name = "AnUnknownPooling",
+     .key = "embedding",
+     .value = {{"pooling", "max"}},
+     .named = "sluice.embedding.pooling"},
+    {.name = "AnUnknownKeyOfTheEmbedding",
+     .key = "embedding",
+     .value = {{"size", 3}},
+     .named = "sluice.embedding.size"},
+    {.name = "NoLabels",
+     .key = "classifier",
+     .value = json::object(),
+     .named = "sluice.classifier.labels"},
+    {.name = "ZeroLabels",
+     .key = "classifier",
+     .value = {{"labels", 0}},
+     .named = "sluice.classifier.labels"},
+    {.name = "LabelsThatOverflow",
+     .key = "classifier",
+     .value = {{"labels", int64_t{1} << 40}},
+     .named = "sluice.classifier.labels"},
+    {.name = "AnUnknownAlignment",
+     .key = "position_alignment",
+     .value = "middle",
+     .named = "sluice.position_alignment"},
+    {.name = "ATruncationThatIsABoolean",
+     .key = "truncate",
+     .value = true,
+     .named = "sluice.truncate"},
+};
+SLUICE_TABLE(BadServingConfigTable, kBadServingConfigRows);
 
 TEST(OutputHeadsTest, SoftmaxesAreThoseOfTheBook) {
   std::vector<double> values = {1, 3, -INFINITY, 2};

@@ -6,6 +6,8 @@
 #include <map>
 #include <random>
 
+#include "tests/support/table.h"
+
 namespace sluice {
 namespace {
 
@@ -206,61 +208,115 @@ TEST(TextStreamTest, BytesThatAreNoTextPassAsTheyAre) {
   }
 }
 
-TEST(TextStreamTest, OnlyTheBeginningOfACharacterWaits) {
-  const std::map<std::string, bool> waits = {
-      {"a", false},           {"\x80", false},         {"\xC1", false},     {"\xC2", true},
-      {"\xDF", true},         {"\xE0", true},          {"\xE0\x9F", false}, {"\xE0\xA0", true},
-      {"\xED\x9F", true},     {"\xED\xA0", false},     {"\xEF\xBF", true},  {"\xF0\x8F", false},
-      {"\xF0\x90", true},     {"\xF0\x90\x80", true},  {"\xF4\x8F", true},  {"\xF4\x90", false},
-      {"\xF5", false},        {"\xFF", false},         {"\xE4\xBD", true},  {"\xE4\xE4", true},
-      {"\xF1\x80\x80", true}, {"\x80\x80\x80", false}, {"\xC2\x41", false}};
-  for (const auto& [text, waiting] : waits) {
-    const Streamed streamed = StreamPieces({text});
-    EXPECT_EQ(streamed.text(), text);
-    EXPECT_EQ(!streamed.pieces.back().empty(), waiting) << testing::PrintToString(text);
-  }
+struct WaitingBytesRow {
+  const char* name;
+  std::string bytes;
+  bool waits;
+};
+class WaitingBytesTable : public TableTest<WaitingBytesRow> {};
+
+TEST_P(WaitingBytesTable, OnlyTheBeginningOfACharacterWaits) {
+  const Streamed streamed = StreamPieces({row().bytes});
+  EXPECT_EQ(streamed.text(), row().bytes);
+  EXPECT_EQ(!streamed.pieces.back().empty(), row().waits);
 }
 
-struct StopCase {
+const WaitingBytesRow kWaitingBytesRows[] = {
+    {.name = "AnAsciiCharacterPasses", .bytes = "a", .waits = false},
+    {.name = "AContinuationAlonePasses", .bytes = "\x80", .waits = false},
+    {.name = "AnOverlongLeadOfTwoPasses", .bytes = "\xC1", .waits = false},
+    {.name = "TheFirstLeadOfTwoWaits", .bytes = "\xC2", .waits = true},
+    {.name = "TheLastLeadOfTwoWaits", .bytes = "\xDF", .waits = true},
+    {.name = "TheFirstLeadOfThreeWaits", .bytes = "\xE0", .waits = true},
+    {.name = "AnOverlongBeginningOfThreePasses", .bytes = "\xE0\x9F", .waits = false},
+    {.name = "TheFirstBeginningOfThreeWaits", .bytes = "\xE0\xA0", .waits = true},
+    {.name = "TheLastBeginningBeforeTheSurrogatesWaits", .bytes = "\xED\x9F", .waits = true},
+    {.name = "ASurrogatePasses", .bytes = "\xED\xA0", .waits = false},
+    {.name = "TheLastBeginningOfThreeWaits", .bytes = "\xEF\xBF", .waits = true},
+    {.name = "AnOverlongBeginningOfFourPasses", .bytes = "\xF0\x8F", .waits = false},
+    {.name = "TheFirstBeginningOfFourWaits", .bytes = "\xF0\x90", .waits = true},
+    {.name = "ThreeBytesOfFourWait", .bytes = "\xF0\x90\x80", .waits = true},
+    {.name = "TheLastBeginningOfFourWaits", .bytes = "\xF4\x8F", .waits = true},
+    {.name = "ABeginningAboveTheLastCodePointPasses", .bytes = "\xF4\x90", .waits = false},
+    {.name = "ALeadAboveTheLastPasses", .bytes = "\xF5", .waits = false},
+    {.name = "AByteThatIsNeverUsedPasses", .bytes = "\xFF", .waits = false},
+    {.name = "TwoBytesOfThreeWait", .bytes = "\xE4\xBD", .waits = true},
+    {.name = "ASecondLeadWaits", .bytes = "\xE4\xE4", .waits = true},
+    {.name = "ThreeBytesOfAFourthPlaneWait", .bytes = "\xF1\x80\x80", .waits = true},
+    {.name = "ThreeContinuationsPass", .bytes = "\x80\x80\x80", .waits = false},
+    {.name = "ALeadWithAnAsciiCharacterPasses", .bytes = "\xC2\x41", .waits = false},
+};
+SLUICE_TABLE(WaitingBytesTable, kWaitingBytesRows);
+
+struct StopTextRow {
+  const char* name;
   std::string text;
   std::vector<std::string> stops;
   std::string expected;
   bool stopped = true;
 };
+class StopTextTable : public TableTest<StopTextRow> {};
 
-const StopCase kStopCases[] = {
-    {"hello END of it", {"END"}, "hello "},
-    {"END", {"END"}, ""},
-    {"ENEND", {"END"}, "EN"},
-    {"EN", {"END"}, "EN", false},
-    {"aaab", {"aab"}, "a"},
-    {"aabaabaac", {"aabaac"}, "aab"},
-    {"abababac", {"ababac"}, "ab"},
-    {"abcd", {"bcd", "c"}, "ab"},       // ends first
-    {"xabc", {"bc", "abc", "c"}, "x"},  // ends together: the longest
-    {"one two", {"two", "one"}, ""},
-    {"one two", {"three"}, "one two", false},
-    {"你好。再见", {"。"}, "你好"},
-    {"\xE4\xBD!", {"!"}, "\xE4\xBD"},
-    {"aaaa", {"a"}, ""},
-    {"same", {"me", "me"}, "sa"},
-};
-
-TEST(TextStreamTest, StopsBeforeTheFirstStopTextHoweverTokensAreCut) {
-  for (const StopCase& c : kStopCases) {
-    SCOPED_TRACE(c.text);
-    const Streamed bytes = StreamBytes(c.text, c.stops);
-    EXPECT_EQ(bytes.text(), c.expected);
-    EXPECT_EQ(bytes.stopped, c.stopped);
-    for (uint64_t seed = 0; seed < 30; ++seed) {
-      std::mt19937_64 random(seed);
-      const Streamed some = StreamPieces(RandomPieces(random, c.text, 1 + seed % 6), c.stops);
-      EXPECT_EQ(some.text(), c.expected) << "seed " << seed;
-      EXPECT_EQ(some.stopped, c.stopped) << "seed " << seed;
-    }
-    EXPECT_EQ(StreamPieces({c.text}, c.stops).text(), c.expected);
+TEST_P(StopTextTable, EndsTheTextHoweverTokensAreCut) {
+  const Streamed bytes = StreamBytes(row().text, row().stops);
+  EXPECT_EQ(bytes.text(), row().expected);
+  EXPECT_EQ(bytes.stopped, row().stopped);
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    std::mt19937_64 random(seed);
+    const Streamed some = StreamPieces(RandomPieces(random, row().text, 1 + seed % 6), row().stops);
+    EXPECT_EQ(some.text(), row().expected) << "seed " << seed;
+    EXPECT_EQ(some.stopped, row().stopped) << "seed " << seed;
   }
+  EXPECT_EQ(StreamPieces({row().text}, row().stops).text(), row().expected);
 }
+
+const StopTextRow kStopTextRows[] = {
+    {.name = "AStopInTheMiddleEndsTheText",
+     .text = "hello END of it",
+     .stops = {"END"},
+     .expected = "hello "},
+    {.name = "AStopAloneLeavesNothing", .text = "END", .stops = {"END"}, .expected = ""},
+    {.name = "ABeginningOfAStopBeforeItIsText",
+     .text = "ENEND",
+     .stops = {"END"},
+     .expected = "EN"},
+    {.name = "ABeginningOfAStopAtTheEndIsText",
+     .text = "EN",
+     .stops = {"END"},
+     .expected = "EN",
+     .stopped = false},
+    {.name = "ARepeatedBeginningIsText", .text = "aaab", .stops = {"aab"}, .expected = "a"},
+    {.name = "ARepeatedLongBeginningIsText",
+     .text = "aabaabaac",
+     .stops = {"aabaac"},
+     .expected = "aab"},
+    {.name = "AnAlternatingBeginningIsText",
+     .text = "abababac",
+     .stops = {"ababac"},
+     .expected = "ab"},
+    {.name = "TheStopThatEndsFirstCounts", .text = "abcd", .stops = {"bcd", "c"}, .expected = "ab"},
+    {.name = "OfStopsThatEndTogetherTheLongestCounts",
+     .text = "xabc",
+     .stops = {"bc", "abc", "c"},
+     .expected = "x"},
+    {.name = "TheStopThatComesFirstCounts",
+     .text = "one two",
+     .stops = {"two", "one"},
+     .expected = ""},
+    {.name = "AStopThatDoesNotComeEndsNothing",
+     .text = "one two",
+     .stops = {"three"},
+     .expected = "one two",
+     .stopped = false},
+    {.name = "AStopOfThreeBytesEndsTheText",
+     .text = "你好。再见",
+     .stops = {"。"},
+     .expected = "你好"},
+    {.name = "AStopMayCutACharacter", .text = "\xE4\xBD!", .stops = {"!"}, .expected = "\xE4\xBD"},
+    {.name = "AStopOfOneCharacterEndsTheText", .text = "aaaa", .stops = {"a"}, .expected = ""},
+    {.name = "AStopGivenTwiceCountsOnce", .text = "same", .stops = {"me", "me"}, .expected = "sa"},
+};
+SLUICE_TABLE(StopTextTable, kStopTextRows);
 
 // The first to end, of these the longest; by trying all. npos: none.
 size_t FirstStop(const std::string& text, const std::vector<std::string>& stops) {

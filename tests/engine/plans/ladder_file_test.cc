@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/table.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {
@@ -73,73 +74,119 @@ TEST_F(LadderFileTest, ReadsWhatItWroteToTheLastBit) {
   }
 }
 
-TEST_F(LadderFileTest, RefusesWhatIsForSomethingElse) {
+struct ForeignLadderFileRow {
+  const char* name;
+  const char* what;
+  const char* model = "fake";
+  int64_t version = 1;
+  int32_t vocab_size = FakeConfig().vocab_size;
+  LadderLimits limits = kLimits;
+  PolicyKind policy = PolicyKind::kCutAndFill;
+};
+class ForeignLadderFileTable : public TableTest<ForeignLadderFileRow, LadderFileTest> {};
+
+TEST_P(ForeignLadderFileTable, IsRefused) {
   ASSERT_TRUE(FileFor(*model_).Write(ladder_, costs_.state()).ok());
-  ModelConfig wider = FakeConfig();
-  wider.vocab_size = 98;
-  const std::vector<std::pair<const char*, LadderFile>> others = {
-      {"model", FileFor(*FakeModel(FakeConfig(), "other"))},
-      {"version", FileFor(*FakeModel(FakeConfig(), "fake", 2))},
-      {"weights", FileFor(*FakeModel(wider))},
-      {"policy", FileFor(*model_, kLimits, PolicyKind::kFifoPacked)},
-      {"max_tokens", FileFor(*model_, {.max_tokens = 65, .max_sequences = 4, .tile_tokens = 8})},
-      {"max_sequences", FileFor(*model_, {.max_tokens = 64, .max_sequences = 5, .tile_tokens = 8})},
-  };
-  for (const auto& [what, file] : others) {
-    const absl::Status status = file.Read().status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << what;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("another ") + what));
-  }
+  ModelConfig config = FakeConfig();
+  config.vocab_size = row().vocab_size;
+  const std::shared_ptr<const Model> model = FakeModel(config, row().model, row().version);
+  const absl::Status status = FileFor(*model, row().limits, row().policy).Read().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("another ") + row().what));
 }
 
-TEST_F(LadderFileTest, RefusesWhatIsDamaged) {
-  const std::vector<std::function<void(json*)>> damages = {
-      [](json* d) { *d = json::array(); },
-      [](json* d) { (*d)["sluice_ladder"] = 2; },
-      [](json* d) { d->erase("for"); },
-      [](json* d) { (*d)["for"]["model"] = 3; },
-      [](json* d) { d->erase("ladder"); },
-      [](json* d) { (*d)["ladder"] = 7; },
-      [](json* d) {
-        (*d)["ladder"]["tokens"] = {64, 16};
-      },
-      [](json* d) {
-        (*d)["ladder"]["tokens"] = {16, 63};
-      },
-      [](json* d) { (*d)["ladder"]["tokens"] = {16}; },
-      [](json* d) {
-        (*d)["ladder"]["tokens"] = {16, int64_t{1} << 40};
-      },
-      [](json* d) {
-        (*d)["ladder"]["tokens"] = {16, "64"};
-      },
-      [](json* d) {
-        (*d)["ladder"]["sequences"] = {4, 3};
-      },
-      [](json* d) {
-        (*d)["ladder"]["sequences"] = {3, 3};  // fewer than the largest step may have
-      },
-      [](json* d) {
-        (*d)["ladder"]["sequences"] = {4, 9};
-      },
-      [](json* d) {  // the wider column is taller
-        (*d)["ladder"] = {{"tokens", {4, 16}}, {"sequences", {1, 2}}, {"positions", {4, 8}}};
-      },
-      [](json* d) {
-        (*d)["ladder"]["positions"] = {4, 0};
-      },
-      [](json* d) {
-        (*d)["costs"]["law"] = {1, 2};
-      },
-      [](json* d) { (*d)["costs"]["law"][0] = -1; },
-      [](json* d) { (*d)["costs"]["moments"] = 3; },
-      [](json* d) { (*d)["costs"].erase("buckets"); },
-      [](json* d) { (*d)["costs"]["weight"] = {1}; },
-  };
+const ForeignLadderFileRow kForeignLadderFileRows[] = {
+    {.name = "OfAnotherModel", .what = "model", .model = "other"},
+    {.name = "OfAnotherVersion", .what = "version", .version = 2},
+    {.name = "OfOtherWeights", .what = "weights", .vocab_size = 98},
+    {.name = "OfAnotherPolicy", .what = "policy", .policy = PolicyKind::kFifoPacked},
+    {.name = "OfMoreTokens",
+     .what = "max_tokens",
+     .limits = {.max_tokens = 65, .max_sequences = 4, .tile_tokens = 8}},
+    {.name = "OfMoreSequences",
+     .what = "max_sequences",
+     .limits = {.max_tokens = 64, .max_sequences = 5, .tile_tokens = 8}},
+};
+SLUICE_TABLE(ForeignLadderFileTable, kForeignLadderFileRows);
+
+struct DamagedLadderFileRow {
+  const char* name;
+  std::function<void(json*)> damage;
+};
+class DamagedLadderFileTable : public TableTest<DamagedLadderFileRow, LadderFileTest> {};
+
+TEST_P(DamagedLadderFileTable, IsRefused) {
   EXPECT_TRUE(ReadChanged([](json*) {}).ok());
-  for (size_t i = 0; i < damages.size(); ++i) {
-    EXPECT_EQ(ReadChanged(damages[i]).code(), absl::StatusCode::kInvalidArgument) << i;
-  }
+  EXPECT_EQ(ReadChanged(row().damage).code(), absl::StatusCode::kInvalidArgument);
+}
+
+const DamagedLadderFileRow kDamagedLadderFileRows[] = {
+    {.name = "NoObject", .damage = [](json* d) { *d = json::array(); }},
+    {.name = "AnotherVersionOfTheFormat", .damage = [](json* d) { (*d)["sluice_ladder"] = 2; }},
+    {.name = "NothingOfWhatItIsFor", .damage = [](json* d) { d->erase("for"); }},
+    {.name = "AModelThatIsANumber", .damage = [](json* d) { (*d)["for"]["model"] = 3; }},
+    {.name = "NoLadder", .damage = [](json* d) { d->erase("ladder"); }},
+    {.name = "ALadderThatIsANumber", .damage = [](json* d) { (*d)["ladder"] = 7; }},
+    {.name = "TokensThatDecrease",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"]["tokens"] = {64, 16};
+         }},
+    {.name = "AnotherLargestBucket",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"]["tokens"] = {16, 63};
+         }},
+    {.name = "FewerTokensThanSequences",
+     .damage = [](json* d) { (*d)["ladder"]["tokens"] = {16}; }},
+    {.name = "TokensThatOverflow",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"]["tokens"] = {16, int64_t{1} << 40};
+         }},
+    {.name = "TokensThatAreTexts",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"]["tokens"] = {16, "64"};
+         }},
+    {.name = "SequencesThatDecrease",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"]["sequences"] = {4, 3};
+         }},
+    {.name = "FewerSequencesThanTheLargestStepMayHave",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"]["sequences"] = {3, 3};
+         }},
+    {.name = "MoreSequencesThanTheLimit",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"]["sequences"] = {4, 9};
+         }},
+    {.name = "AWiderColumnThatIsTaller",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"] = {{"tokens", {4, 16}}, {"sequences", {1, 2}}, {"positions", {4, 8}}};
+         }},
+    {.name = "PositionsOfZero",
+     .damage =
+         [](json* d) {
+           (*d)["ladder"]["positions"] = {4, 0};
+         }},
+    {.name = "ALawOfTwoNumbers",
+     .damage =
+         [](json* d) {
+           (*d)["costs"]["law"] = {1, 2};
+         }},
+    {.name = "ANegativeLaw", .damage = [](json* d) { (*d)["costs"]["law"][0] = -1; }},
+    {.name = "MomentsThatAreANumber", .damage = [](json* d) { (*d)["costs"]["moments"] = 3; }},
+    {.name = "NoBucketsOfCosts", .damage = [](json* d) { (*d)["costs"].erase("buckets"); }},
+    {.name = "AWeightThatIsAList", .damage = [](json* d) { (*d)["costs"]["weight"] = {1}; }},
+};
+SLUICE_TABLE(DamagedLadderFileTable, kDamagedLadderFileRows);
+
+TEST_F(LadderFileTest, RefusesWhatIsNoJson) {
   const LadderFile file = FileFor(*model_);
   for (const char* text : {"", "{", "nonsense", "[[[[[[[[1]]]]]]]]"}) {
     WriteTestFile(file.path(), text);

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 
 namespace sluice {
 namespace {
@@ -21,21 +22,16 @@ CostModel TokenCosts() {
   return costs;
 }
 
-std::vector<int32_t> Tokens(const Ladder& ladder) {
-  std::vector<int32_t> tokens;
-  for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
-  return tokens;
-}
-
 class LadderFitterTest : public ::testing::Test {
  protected:
   std::vector<int32_t> Fit(const std::vector<WeightedSize>& totals) const {
-    return Tokens(LadderFitter(options_, kLimits, costs_, prices_).Fit(totals));
+    return TokensOf(LadderFitter(options_, kLimits, costs_, prices_).Fit(totals).buckets());
   }
   std::vector<int32_t> Prune(const std::vector<int32_t>& capacities,
                              const std::vector<WeightedSize>& totals) const {
-    return Tokens(LadderFitter(options_, kLimits, costs_, prices_)
-                      .Prune(MakePackedLadder(capacities, kLimits), totals));
+    return TokensOf(LadderFitter(options_, kLimits, costs_, prices_)
+                        .Prune(MakePackedLadder(capacities, kLimits), totals)
+                        .buckets());
   }
 
   LadderOptions options_;

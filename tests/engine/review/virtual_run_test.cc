@@ -9,13 +9,12 @@
 
 #include "engine/schedule/step_budget.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 
 namespace sluice {
 namespace {
 
 constexpr std::chrono::minutes kHalfLife(5);
-
-MonoTime At(int64_t us) { return MonoTime(std::chrono::microseconds(us)); }
 
 double Cost(const StepShape& step) { return 60e-6 + 0.04e-6 * step.bucket.tokens; }
 
@@ -57,7 +56,7 @@ Scenario RandomScenario(uint64_t seed) {
   for (size_t i = 0; i < 300 + random() % 200; ++i) {
     now_us += gap(random);
     Arrival& arrival = scenario.arrivals.emplace_back();
-    arrival.at = At(static_cast<int64_t>(now_us));
+    arrival.at = AtMicroseconds(static_cast<int64_t>(now_us));
     arrival.tokens = 1 + static_cast<int32_t>(random() % (random() % 4 == 0 ? 1000 : 200));
     if (steps) arrival.steps = 1 + static_cast<int32_t>(random() % 6);
     arrival.priority = 1 + static_cast<int>(random() % kPriorityLevels);
@@ -158,9 +157,10 @@ TEST(RunVirtually, KeepsItsInvariants) {
 }
 
 TEST(RunVirtually, CountsWhatRan) {
-  const std::vector<Arrival> arrivals = {{.at = At(0), .tokens = 100},
-                                         {.at = At(10), .tokens = 50, .steps = 2},
-                                         {.at = At(20), .tokens = 1, .deadline = At(30)}};
+  const std::vector<Arrival> arrivals = {
+      {.at = AtMicroseconds(0), .tokens = 100},
+      {.at = AtMicroseconds(10), .tokens = 50, .steps = 2},
+      {.at = AtMicroseconds(20), .tokens = 1, .deadline = AtMicroseconds(30)}};
   for (const bool recompute : {false, true}) {
     Scheduler scheduler({.policy = PolicyKind::kFifoPacked}, kHalfLife,
                         std::make_shared<const Ladder>(Ladder(
@@ -181,8 +181,8 @@ TEST(RunVirtually, CountsWhatRan) {
 }
 
 TEST(RunVirtually, APromptInChunksIsOneStep) {
-  const std::vector<Arrival> arrivals = {{.at = At(0), .tokens = 100, .steps = 3},
-                                         {.at = At(5), .tokens = 30}};
+  const std::vector<Arrival> arrivals = {{.at = AtMicroseconds(0), .tokens = 100, .steps = 3},
+                                         {.at = AtMicroseconds(5), .tokens = 30}};
   Scheduler scheduler({.prefill_tokens = 40}, kHalfLife,
                       std::make_shared<const Ladder>(Ladder({{.tokens = 128, .sequences = 8}})),
                       CostModel(), nullptr);
@@ -206,7 +206,8 @@ TEST(RunVirtually, APromptInChunksIsOneStep) {
 }
 
 TEST(RunVirtually, TimersFireAtTheirTimes) {
-  const std::vector<Arrival> arrivals = {{.at = At(5), .tokens = 10}, {.at = At(95), .tokens = 10}};
+  const std::vector<Arrival> arrivals = {{.at = AtMicroseconds(5), .tokens = 10},
+                                         {.at = AtMicroseconds(95), .tokens = 10}};
   std::vector<MonoTime> fired;
   Scheduler scheduler({}, kHalfLife,
                       std::make_shared<const Ladder>(Ladder({{.tokens = 16, .sequences = 8}})),
@@ -220,7 +221,8 @@ TEST(RunVirtually, TimersFireAtTheirTimes) {
                                                : now + std::chrono::microseconds(40);
                     }},
                &scheduler);
-  EXPECT_EQ(fired, (std::vector<MonoTime>{At(5), At(45), At(85)}));
+  EXPECT_EQ(fired,
+            (std::vector<MonoTime>{AtMicroseconds(5), AtMicroseconds(45), AtMicroseconds(85)}));
 }
 
 }  // namespace

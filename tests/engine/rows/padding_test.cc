@@ -2,13 +2,11 @@
 
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
-
-using ::testing::ElementsAreArray;
 
 std::vector<int32_t> Padded(PaddingKind kind, std::vector<int32_t> tokens, size_t size) {
   const auto live = static_cast<int32_t>(tokens.size());
@@ -17,30 +15,65 @@ std::vector<int32_t> Padded(PaddingKind kind, std::vector<int32_t> tokens, size_
   return tokens;
 }
 
-TEST(Padding, Fills) {
-  struct Case {
-    PaddingKind kind;
-    std::vector<int32_t> tokens;
-    std::vector<int32_t> expected;
-  };
-  const std::vector<Case> cases = {
-      {PaddingKind::kZeros, {1, 2, 3}, {1, 2, 3, 0, 0}},
-      {PaddingKind::kEdge, {1, 2, 3}, {1, 2, 3, 3, 3}},
-      {PaddingKind::kReflect, {1, 2, 3}, {1, 2, 3, 2, 1, 2, 3, 2, 1}},
-      {PaddingKind::kReflect, {1, 2}, {1, 2, 1, 2, 1}},
-      {PaddingKind::kReflect, {5}, {5, 5, 5}},
-      {PaddingKind::kAdaptive, {1, 2, 3}, {1, 2, 3, 2, 1}},
-      {PaddingKind::kAdaptive, {1, 2, 3}, {1, 2, 3, 3, 3, 3}},
-      {PaddingKind::kZeros, {1, 2}, {1, 2}},
-      {PaddingKind::kEdge, {1, 2}, {1, 2}},
-      {PaddingKind::kReflect, {1, 2}, {1, 2}},
-      {PaddingKind::kAdaptive, {1, 2}, {1, 2}},
-  };
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const Case& c = cases[i];
-    EXPECT_THAT(Padded(c.kind, c.tokens, c.expected.size()), ElementsAreArray(c.expected)) << i;
-  }
+struct PaddingRow {
+  const char* name;
+  PaddingKind kind;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> expected;
+};
+class PaddingTable : public TableTest<PaddingRow> {};
+
+TEST_P(PaddingTable, FillsWhatIsBehindTheTokens) {
+  EXPECT_EQ(Padded(row().kind, row().tokens, row().expected.size()), row().expected);
 }
+
+const PaddingRow kPaddingRows[] = {
+    {.name = "ZerosAreZeros",
+     .kind = PaddingKind::kZeros,
+     .tokens = {1, 2, 3},
+     .expected = {1, 2, 3, 0, 0}},
+    {.name = "EdgeRepeatsTheLast",
+     .kind = PaddingKind::kEdge,
+     .tokens = {1, 2, 3},
+     .expected = {1, 2, 3, 3, 3}},
+    {.name = "ReflectGoesBackAndForth",
+     .kind = PaddingKind::kReflect,
+     .tokens = {1, 2, 3},
+     .expected = {1, 2, 3, 2, 1, 2, 3, 2, 1}},
+    {.name = "ReflectOfTwoAlternates",
+     .kind = PaddingKind::kReflect,
+     .tokens = {1, 2},
+     .expected = {1, 2, 1, 2, 1}},
+    {.name = "ReflectOfOneRepeatsIt",
+     .kind = PaddingKind::kReflect,
+     .tokens = {5},
+     .expected = {5, 5, 5}},
+    {.name = "AdaptiveReflectsWhileThePaddingIsShort",
+     .kind = PaddingKind::kAdaptive,
+     .tokens = {1, 2, 3},
+     .expected = {1, 2, 3, 2, 1}},
+    {.name = "AdaptiveRepeatsTheLastWhenItIsLong",
+     .kind = PaddingKind::kAdaptive,
+     .tokens = {1, 2, 3},
+     .expected = {1, 2, 3, 3, 3, 3}},
+    {.name = "ZerosChangeNothingWithoutPadding",
+     .kind = PaddingKind::kZeros,
+     .tokens = {1, 2},
+     .expected = {1, 2}},
+    {.name = "EdgeChangesNothingWithoutPadding",
+     .kind = PaddingKind::kEdge,
+     .tokens = {1, 2},
+     .expected = {1, 2}},
+    {.name = "ReflectChangesNothingWithoutPadding",
+     .kind = PaddingKind::kReflect,
+     .tokens = {1, 2},
+     .expected = {1, 2}},
+    {.name = "AdaptiveChangesNothingWithoutPadding",
+     .kind = PaddingKind::kAdaptive,
+     .tokens = {1, 2},
+     .expected = {1, 2}},
+};
+SLUICE_TABLE(PaddingTable, kPaddingRows);
 
 }  // namespace
 }  // namespace sluice

@@ -7,6 +7,7 @@
 
 #include "tests/support/fake_backend.h"
 #include "tests/support/request_spec.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -59,19 +60,29 @@ std::vector<float> MeanOf(const std::vector<std::vector<float>>& states) {
   return mean;
 }
 
-TEST(RowStatesTest, PoolsWhatItIsToldTo) {
-  const auto states = RandomStates(1);
-  const std::pair<Pooling, std::vector<float>> cases[] = {
-      {Pooling::kMean, MeanOf(states)}, {Pooling::kCls, states[0]}, {Pooling::kLast, states[6]}};
-  for (const auto& [pooling, expected] : cases) {
-    SCOPED_TRACE(static_cast<int>(pooling));
-    const Request request = RequestFor(kOutputEmbedding, pooling);
-    RowStates row(request, kLength);
-    EXPECT_EQ(row.OnlyLast(), pooling == Pooling::kLast);
-    Feed(states, 0, kLength, &row);
-    EXPECT_EQ(EmbeddingOf(&row), expected);
-  }
+struct PoolingRow {
+  const char* name;
+  Pooling pooling;
+  std::vector<float> expected;
+};
+class PoolingTable : public TableTest<PoolingRow> {};
+
+TEST_P(PoolingTable, GivesTheEmbedding) {
+  const Request request = RequestFor(kOutputEmbedding, row().pooling);
+  RowStates states(request, kLength);
+  EXPECT_EQ(states.OnlyLast(), row().pooling == Pooling::kLast);
+  Feed(RandomStates(1), 0, kLength, &states);
+  EXPECT_EQ(EmbeddingOf(&states), row().expected);
 }
+
+const PoolingRow kPoolingRows[] = {
+    {.name = "TheMeanIsOfAllPositions",
+     .pooling = Pooling::kMean,
+     .expected = MeanOf(RandomStates(1))},
+    {.name = "ClsIsTheFirstPosition", .pooling = Pooling::kCls, .expected = RandomStates(1)[0]},
+    {.name = "LastIsTheLastPosition", .pooling = Pooling::kLast, .expected = RandomStates(1)[6]},
+};
+SLUICE_TABLE(PoolingTable, kPoolingRows);
 
 TEST(RowStatesTest, CutsAndRecomputationsChangeNoBit) {
   const uint64_t seed = 77;

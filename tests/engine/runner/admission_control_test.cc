@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -38,8 +39,8 @@ Scheduler SchedulerWithCosts() {
       nullptr);
 }
 
-struct Case {
-  std::string name;
+struct AdmissionControlRow {
+  const char* name;
   std::vector<size_t> lengths = {4};
   MonoTime deadline = MonoTime::max();
   int32_t max_tokens = 1;
@@ -51,79 +52,75 @@ struct Case {
   Rejection reason = Rejection::kQueueFull;
   std::string message = "";
 };
-void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
+class AdmissionControlTable : public TableTest<AdmissionControlRow> {};
 
-class AdmissionTable : public ::testing::TestWithParam<Case> {};
-
-TEST_P(AdmissionTable, AdmitsOrRefusesWithItsReason) {
-  const Case& row = GetParam();
+TEST_P(AdmissionControlTable, AdmitsOrRefusesWithItsReason) {
   AdmissionControl admission({.max_requests = 3}, /*reuses_prefixes=*/false);
   const Scheduler scheduler = SchedulerWithCosts();
   nanoseconds needed(0);
-  for (int64_t i = 0; i < row.other_requests; ++i) {
+  for (int64_t i = 0; i < row().other_requests; ++i) {
     const AdmissionControl::Refusal other = admission.Reserve(
         RequestWith({1}), {.tokens = 2, .bytes = 8, .priority = 1}, scheduler, 0, kNow, &needed);
     ASSERT_FALSE(other.refused()) << other.status;
   }
-  if (row.draining) admission.Drain();
-  if (row.hung) admission.Hang();
-  const Request request = RequestWith(row.lengths, row.deadline, row.max_tokens);
+  if (row().draining) admission.Drain();
+  if (row().hung) admission.Hang();
+  const Request request = RequestWith(row().lengths, row().deadline, row().max_tokens);
   AdmissionControl::Refusal refusal = AdmissionControl::Examine(request, 64, kNow);
   if (!refusal.refused()) {
     refusal = admission.Reserve(request, {.tokens = 5, .bytes = 100, .priority = 1}, scheduler,
-                                row.running, kNow, &needed);
+                                row().running, kNow, &needed);
   }
-  EXPECT_EQ(refusal.status.code(), row.code) << refusal.status;
-  EXPECT_THAT(std::string(refusal.status.message()), HasSubstr(row.message));
+  EXPECT_EQ(refusal.status.code(), row().code) << refusal.status;
+  EXPECT_THAT(std::string(refusal.status.message()), HasSubstr(row().message));
   if (refusal.refused()) {
-    EXPECT_EQ(refusal.reason, row.reason);
+    EXPECT_EQ(refusal.reason, row().reason);
   }
-  EXPECT_EQ(admission.bytes(), 8 * row.other_requests + (refusal.refused() ? 0 : 100));
+  EXPECT_EQ(admission.bytes(), 8 * row().other_requests + (refusal.refused() ? 0 : 100));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Admission, AdmissionTable,
-    ::testing::Values(
-        Case{.name = "AnOpenModelAdmits"},
-        Case{.name = "ARowOfAllPositionsIsAdmitted", .lengths = {64}},
-        Case{.name = "ARowBeyondThePositionsIsTooLarge",
-             .lengths = {4, 65},
-             .code = absl::StatusCode::kInvalidArgument,
-             .reason = Rejection::kTooLarge,
-             .message = "row 1 has 65 tokens, more than the model's limit of 64"},
-        Case{.name = "ADeadlineThatHasComeIsMissed",
-             .deadline = kNow,
-             .code = absl::StatusCode::kDeadlineExceeded,
-             .reason = Rejection::kDeadline,
-             .message = "the deadline passed before the request was queued"},
-        Case{.name = "ADrainingModelIsUnavailable",
-             .draining = true,
-             .code = absl::StatusCode::kUnavailable,
-             .reason = Rejection::kDraining,
-             .message = "draining"},
-        Case{.name = "AHangIsToldBeforeADrain",
-             .draining = true,
-             .hung = true,
-             .code = absl::StatusCode::kUnavailable,
-             .reason = Rejection::kHung,
-             .message = "does not answer"},
-        Case{.name = "AFullBudgetNamesItsBound",
-             .other_requests = 3,
-             .code = absl::StatusCode::kResourceExhausted,
-             .reason = Rejection::kQueueFull,
-             .message = "3"},
-        Case{.name = "ADistantDeadlineIsWithinReach",
-             .deadline = kNow + milliseconds(10'000),
-             .running = 3},
-        // Each of the nine steps after the prompt carries four sequences, which takes about 4 ms.
-        Case{.name = "ADeadlineShorterThanTheGenerationIsOutOfReach",
-             .deadline = kNow + milliseconds(20),
-             .max_tokens = 10,
-             .running = 3,
-             .code = absl::StatusCode::kResourceExhausted,
-             .reason = Rejection::kDeadlineUnreachable,
-             .message = "the deadline would pass in the queue"}),
-    [](const auto& row) { return row.param.name; });
+const AdmissionControlRow kAdmissionControlRows[] = {
+    {.name = "AnOpenModelAdmits"},
+    {.name = "ARowOfAllPositionsIsAdmitted", .lengths = {64}},
+    {.name = "ARowBeyondThePositionsIsTooLarge",
+     .lengths = {4, 65},
+     .code = absl::StatusCode::kInvalidArgument,
+     .reason = Rejection::kTooLarge,
+     .message = "row 1 has 65 tokens, more than the model's limit of 64"},
+    {.name = "ADeadlineThatHasComeIsMissed",
+     .deadline = kNow,
+     .code = absl::StatusCode::kDeadlineExceeded,
+     .reason = Rejection::kDeadline,
+     .message = "the deadline passed before the request was queued"},
+    {.name = "ADrainingModelIsUnavailable",
+     .draining = true,
+     .code = absl::StatusCode::kUnavailable,
+     .reason = Rejection::kDraining,
+     .message = "draining"},
+    {.name = "AHangIsToldBeforeADrain",
+     .draining = true,
+     .hung = true,
+     .code = absl::StatusCode::kUnavailable,
+     .reason = Rejection::kHung,
+     .message = "does not answer"},
+    {.name = "AFullBudgetNamesItsBound",
+     .other_requests = 3,
+     .code = absl::StatusCode::kResourceExhausted,
+     .reason = Rejection::kQueueFull,
+     .message = "3"},
+    {.name = "ADistantDeadlineIsWithinReach",
+     .deadline = kNow + milliseconds(10'000),
+     .running = 3},
+    // Each of the nine steps after the prompt carries four sequences, which takes about 4 ms.
+    {.name = "ADeadlineShorterThanTheGenerationIsOutOfReach",
+     .deadline = kNow + milliseconds(20),
+     .max_tokens = 10,
+     .running = 3,
+     .code = absl::StatusCode::kResourceExhausted,
+     .reason = Rejection::kDeadlineUnreachable,
+     .message = "the deadline would pass in the queue"},
+};
+SLUICE_TABLE(AdmissionControlTable, kAdmissionControlRows);
 
 TEST(AdmissionControl, ReturningALoadMakesRoom) {
   AdmissionControl admission({.max_requests = 1}, /*reuses_prefixes=*/false);

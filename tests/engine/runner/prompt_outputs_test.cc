@@ -24,6 +24,15 @@ std::vector<float> Mean(const std::vector<int32_t>& prompt) {
   return mean;
 }
 
+std::vector<float> Means(const std::vector<std::vector<int32_t>>& prompts) {
+  std::vector<float> means;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    const std::vector<float> mean = Mean(prompt);
+    means.insert(means.end(), mean.begin(), mean.end());
+  }
+  return means;
+}
+
 Request EmbeddingOf(const Harness& harness, const std::vector<std::vector<int32_t>>& rows) {
   Request request = harness.MakeRequest(rows, /*max_tokens=*/0);
   request.outputs = kOutputEmbedding;
@@ -37,12 +46,7 @@ TEST(PromptOutputs, EmbeddingsOfRowsOfAllLengths) {
   const auto sink = harness.Submit(EmbeddingOf(harness, rows));
   sink->AwaitDone();
   ASSERT_TRUE(sink->status().ok()) << sink->status();
-  std::vector<float> expected;
-  for (const auto& row : rows) {
-    const std::vector<float> mean = Mean(row);
-    expected.insert(expected.end(), mean.begin(), mean.end());
-  }
-  EXPECT_EQ(sink->reply().embedding, expected);
+  EXPECT_EQ(sink->reply().embedding, Means(rows));
   EXPECT_TRUE(sink->tokens().empty());
   for (const BatchTrace& batch : harness.observer.batches()) EXPECT_EQ(batch.sampled_rows, 0);
 }
@@ -128,12 +132,7 @@ TEST(PromptOutputs, APaddedLayoutGivesTheSame) {
   sink->AwaitDone();
   other->AwaitDone();
   ASSERT_TRUE(sink->status().ok()) << sink->status();
-  std::vector<float> expected;
-  for (const auto& row : rows) {
-    const std::vector<float> mean = Mean(row);
-    expected.insert(expected.end(), mean.begin(), mean.end());
-  }
-  EXPECT_EQ(sink->reply().embedding, expected);
+  EXPECT_EQ(sink->reply().embedding, Means(rows));
   const std::span<const float> values(vectors.inputs);
   EXPECT_EQ(other->reply().embedding,
             Mean({fake::TokenOf(values.first(1)), fake::TokenOf(values.subspan(1))}));

@@ -5,13 +5,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/runner_parts.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
 
 // What a device makes of steps, and what must become of a step of four rows of four requests.
-struct Case {
-  std::string name;
+struct StepPipelineRow {
+  const char* name;
   absl::Status device_error = absl::OkStatus();  // ok: no step fails
   // The error strikes steps of at least this many sequences.
   size_t from_sequences = 1;
@@ -19,17 +20,14 @@ struct Case {
   absl::StatusCode code = absl::StatusCode::kOk;
   int batches = 0;  // that the observer is told of
 };
-void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
-
-class StepPipelineTable : public ::testing::TestWithParam<Case> {};
+class StepPipelineTable : public TableTest<StepPipelineRow> {};
 
 TEST_P(StepPipelineTable, RunsAStepToItsRequestsEnds) {
-  const Case& row = GetParam();
   RunnerParts parts;
   std::vector<size_t> steps;
   parts.backend.OnReplay([&](const RecordedBatch& batch) {
     steps.push_back(batch.sequences.size());
-    return batch.sequences.size() >= row.from_sequences ? row.device_error : absl::OkStatus();
+    return batch.sequences.size() >= row().from_sequences ? row().device_error : absl::OkStatus();
   });
   for (int32_t i = 0; i < 4; ++i) parts.Admit({{5 + i, 6 + i}});
   StepPipeline::InFlightStep* const step = parts.Decide();
@@ -38,44 +36,44 @@ TEST_P(StepPipelineTable, RunsAStepToItsRequestsEnds) {
   while (parts.pipeline.has_step_under_way()) ASSERT_TRUE(parts.pipeline.FinishOldest());
   if (parts.pipeline.has_undelivered()) parts.pipeline.DeliverFinished();
 
-  EXPECT_EQ(steps, row.steps);
-  EXPECT_EQ(parts.observer.batches().size(), static_cast<size_t>(row.batches));
+  EXPECT_EQ(steps, row().steps);
+  EXPECT_EQ(parts.observer.batches().size(), static_cast<size_t>(row().batches));
   const RequestTable::Requests ended = parts.TakeEnded();
   ASSERT_EQ(ended.size(), 4u);
   for (const auto& request : ended) {
-    EXPECT_EQ(request->status.code(), row.code) << request->status;
+    EXPECT_EQ(request->status.code(), row().code) << request->status;
     EXPECT_EQ(request->trace.steps, 1);
-    EXPECT_EQ(request->trace.generated_tokens, row.code == absl::StatusCode::kOk ? 1 : 0);
+    EXPECT_EQ(request->trace.generated_tokens, row().code == absl::StatusCode::kOk ? 1 : 0);
   }
   EXPECT_TRUE(parts.pipeline.MayDecide());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Devices, StepPipelineTable,
-    ::testing::Values(Case{.name = "AStepThatSucceedsEndsItsRequests", .steps = {4}, .batches = 1},
-                      Case{.name = "AStepWithoutMemoryRunsInHalves",
-                           .device_error = absl::ResourceExhaustedError("out of memory"),
-                           .from_sequences = 3,
-                           .steps = {4, 2, 2},
-                           .batches = 2},
-                      Case{.name = "HalvesWithoutMemoryAreHalvedAgain",
-                           .device_error = absl::ResourceExhaustedError("out of memory"),
-                           .from_sequences = 2,
-                           .steps = {4, 2, 1, 1, 2, 1, 1},
-                           .batches = 4},
-                      Case{.name = "ARowWithoutMemoryAloneFails",
-                           .device_error = absl::ResourceExhaustedError("out of memory"),
-                           .steps = {4, 2, 1, 1, 2, 1, 1},
-                           .code = absl::StatusCode::kResourceExhausted},
-                      Case{.name = "AnInternalErrorFailsTheStep",
-                           .device_error = absl::InternalError("broken"),
-                           .steps = {4},
-                           .code = absl::StatusCode::kInternal},
-                      Case{.name = "ALostDeviceIsUnavailable",
-                           .device_error = absl::UnavailableError("lost"),
-                           .steps = {4},
-                           .code = absl::StatusCode::kUnavailable}),
-    [](const auto& row) { return row.param.name; });
+const StepPipelineRow kStepPipelineRows[] = {
+    {.name = "AStepThatSucceedsEndsItsRequests", .steps = {4}, .batches = 1},
+    {.name = "AStepWithoutMemoryRunsInHalves",
+     .device_error = absl::ResourceExhaustedError("out of memory"),
+     .from_sequences = 3,
+     .steps = {4, 2, 2},
+     .batches = 2},
+    {.name = "HalvesWithoutMemoryAreHalvedAgain",
+     .device_error = absl::ResourceExhaustedError("out of memory"),
+     .from_sequences = 2,
+     .steps = {4, 2, 1, 1, 2, 1, 1},
+     .batches = 4},
+    {.name = "ARowWithoutMemoryAloneFails",
+     .device_error = absl::ResourceExhaustedError("out of memory"),
+     .steps = {4, 2, 1, 1, 2, 1, 1},
+     .code = absl::StatusCode::kResourceExhausted},
+    {.name = "AnInternalErrorFailsTheStep",
+     .device_error = absl::InternalError("broken"),
+     .steps = {4},
+     .code = absl::StatusCode::kInternal},
+    {.name = "ALostDeviceIsUnavailable",
+     .device_error = absl::UnavailableError("lost"),
+     .steps = {4},
+     .code = absl::StatusCode::kUnavailable},
+};
+SLUICE_TABLE(StepPipelineTable, kStepPipelineRows);
 
 TEST(StepPipeline, AGeneratingRowReturnsAndBlocksStepsAhead) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});

@@ -3,6 +3,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/scheduling.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -14,12 +16,6 @@ class WarmUpTest : public ::testing::Test {
  protected:
   absl::StatusOr<PreparedModel> Run(const EngineOptions& options) {
     return WarmUp(model_, options, &backend_, &clock_, &observer_);
-  }
-
-  static std::vector<int32_t> Tokens(const Ladder& ladder) {
-    std::vector<int32_t> tokens;
-    for (const Bucket& bucket : ladder.buckets()) tokens.push_back(bucket.tokens);
-    return tokens;
   }
 
   FakeClock clock_;
@@ -38,7 +34,7 @@ TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
   options.batch.max_batch_tokens = 200;
   const absl::StatusOr<PreparedModel> prepared = Run(options);
   ASSERT_TRUE(prepared.ok()) << prepared.status();
-  EXPECT_THAT(Tokens(*prepared->ladder), ElementsAre(8, 16, 32, 64, 128, 200));
+  EXPECT_THAT(TokensOf(prepared->ladder->buckets()), ElementsAre(8, 16, 32, 64, 128, 200));
   EXPECT_EQ(observer_.plans().size(), 6u);
   const std::vector<RecordedBatch> batches = backend_.batches();
   ASSERT_EQ(batches.size(), 4u * 6u);
@@ -91,26 +87,39 @@ TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
   EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(WarmUpTest, TheMemoryLimitDropsTheLargestButTheMaximum) {
-  EngineOptions options = SmallOptions();  // 8, 16, 32, 64 at 10 bytes a token
-  const std::vector<std::pair<int64_t, std::vector<int32_t>>> cases = {
-      {0, {8, 16, 32, 64}}, {1200, {8, 16, 32, 64}}, {1199, {8, 16, 64}}, {880, {8, 16, 64}},
-      {879, {8, 64}},       {720, {8, 64}},          {719, {64}},         {1, {64}},
-  };
-  for (const auto& [limit, expected] : cases) {
-    SCOPED_TRACE(limit);
-    options.ladder.memory_limit_bytes = limit;
-    const absl::StatusOr<PreparedModel> prepared = Run(options);
-    ASSERT_TRUE(prepared.ok()) << prepared.status();
-    EXPECT_EQ(Tokens(*prepared->ladder), expected);
-    size_t ready = 0;
-    for (const BucketStats& bucket : prepared->plans->Stats()) ready += bucket.ready ? 1 : 0;
-    EXPECT_EQ(ready, expected.size());
-    if (limit >= 640) {
-      EXPECT_LE(prepared->plans->memory_bytes(), limit);
-    }
+// The buckets have 8, 16, 32 and 64 tokens, at 10 bytes a token.
+struct MemoryLimitRow {
+  const char* name;
+  int64_t limit_bytes;
+  std::vector<int32_t> tokens;
+};
+class MemoryLimitTable : public TableTest<MemoryLimitRow, WarmUpTest> {};
+
+TEST_P(MemoryLimitTable, DropsTheLargestButTheMaximum) {
+  EngineOptions options = SmallOptions();
+  options.ladder.memory_limit_bytes = row().limit_bytes;
+  const absl::StatusOr<PreparedModel> prepared = Run(options);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(TokensOf(prepared->ladder->buckets()), row().tokens);
+  size_t ready = 0;
+  for (const BucketStats& bucket : prepared->plans->Stats()) ready += bucket.ready ? 1 : 0;
+  EXPECT_EQ(ready, row().tokens.size());
+  if (row().limit_bytes >= 640) {
+    EXPECT_LE(prepared->plans->memory_bytes(), row().limit_bytes);
   }
 }
+
+const MemoryLimitRow kMemoryLimitRows[] = {
+    {.name = "WithoutALimitAllStay", .limit_bytes = 0, .tokens = {8, 16, 32, 64}},
+    {.name = "ALimitThatAllFitKeepsAll", .limit_bytes = 1200, .tokens = {8, 16, 32, 64}},
+    {.name = "OneByteLessThanAllNeedDropsOne", .limit_bytes = 1199, .tokens = {8, 16, 64}},
+    {.name = "ALimitThatThreeFitKeepsThree", .limit_bytes = 880, .tokens = {8, 16, 64}},
+    {.name = "OneByteLessThanThreeNeedDropsAnother", .limit_bytes = 879, .tokens = {8, 64}},
+    {.name = "ALimitThatTwoFitKeepsTwo", .limit_bytes = 720, .tokens = {8, 64}},
+    {.name = "OneByteLessThanTwoNeedLeavesTheMaximum", .limit_bytes = 719, .tokens = {64}},
+    {.name = "TheMaximumStaysAtAnyLimit", .limit_bytes = 1, .tokens = {64}},
+};
+SLUICE_TABLE(MemoryLimitTable, kMemoryLimitRows);
 
 TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequence) {
   EngineOptions options = SmallOptions();
@@ -167,12 +176,12 @@ TEST_F(WarmUpTest, WithoutMemoryForAPlanTheLadderIsShorter) {
   fails_from(16, 32);
   const absl::StatusOr<PreparedModel> prepared = Run(SmallOptions());
   ASSERT_TRUE(prepared.ok()) << prepared.status();
-  EXPECT_THAT(Tokens(*prepared->ladder), ElementsAre(8, 64));
+  EXPECT_THAT(TokensOf(prepared->ladder->buckets()), ElementsAre(8, 64));
   EXPECT_THAT(observer_.notices(), ElementsAre(HasSubstr("cut short at 16 tokens")));
   fails_from(0, 64);
   const absl::StatusOr<PreparedModel> eager = Run(SmallOptions());
   ASSERT_TRUE(eager.ok()) << eager.status();
-  EXPECT_THAT(Tokens(*eager->ladder), ElementsAre(64));
+  EXPECT_THAT(TokensOf(eager->ladder->buckets()), ElementsAre(64));
   EXPECT_THAT(observer_.notices(),
               ElementsAre(HasSubstr("cut short at 16"), HasSubstr("maximum runs without a plan"),
                           HasSubstr("cut short at 8")));

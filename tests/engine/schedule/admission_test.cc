@@ -1,12 +1,10 @@
 #include "engine/schedule/admission.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -61,53 +59,51 @@ TEST(AdmissionBudget, WhatNoRetryCanHelpIsInvalid) {
   }
 }
 
-struct Shares {
-  std::string name;
+struct PriorityShareRow {
+  const char* name;
   QueueOptions options;
   RequestLoad each;
-  std::array<int, kPriorityLevels> fit;  // of level 1, 2 and 3 alone
+  int fit_by_priority[kPriorityLevels];  // how many of the load fit alone, the most urgent first
 };
-void PrintTo(const Shares& row, std::ostream* out) { *out << row.name; }
-
-class PriorityShareTable : public ::testing::TestWithParam<Shares> {};
+class PriorityShareTable : public TableTest<PriorityShareRow> {};
 
 TEST_P(PriorityShareTable, LessUrgentLevelsLeaveRoom) {
   for (int priority = 1; priority <= kPriorityLevels; ++priority) {
-    AdmissionBudget budget(GetParam().options);
-    RequestLoad load = GetParam().each;
+    AdmissionBudget budget(row().options);
+    RequestLoad load = row().each;
     load.priority = priority;
     int fit = 0;
     while (budget.Take(load).ok()) ++fit;
-    EXPECT_EQ(fit, GetParam().fit[priority - 1]) << "priority " << priority;
-    load.priority = 1;  // fills the room that is left to more urgent requests
+    EXPECT_EQ(fit, row().fit_by_priority[priority - 1]) << "priority " << priority;
+    load.priority = 1;  // takes what was left to the more urgent
     while (budget.Take(load).ok()) ++fit;
-    EXPECT_EQ(fit, GetParam().fit[0]);
+    EXPECT_EQ(fit, row().fit_by_priority[0]);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Admission, PriorityShareTable,
-    ::testing::Values(Shares{.name = "a bound on requests is shared",
-                             .options = {.max_requests = 100, .priority_share = 0.9},
-                             .each = {.tokens = 1},
-                             .fit = {100, 90, 81}},
-                      Shares{.name = "a bound on tokens is shared",
-                             .options = {.max_tokens = 1000, .priority_share = 0.5},
-                             .each = {.tokens = 10},
-                             .fit = {100, 50, 25}},
-                      Shares{.name = "a bound on bytes is shared",
-                             .options = {.max_bytes = 1000, .priority_share = 0.1},
-                             .each = {.bytes = 10},
-                             .fit = {100, 10, 1}},
-                      Shares{.name = "a share of 1 keeps no room",
-                             .options = {.max_requests = 10, .priority_share = 1},
-                             .each = {.tokens = 1},
-                             .fit = {10, 10, 10}},
-                      Shares{.name = "every level may have one request",
-                             .options = {.max_requests = 1, .priority_share = 0.01},
-                             .each = {.tokens = 1},
-                             .fit = {1, 1, 1}}),
-    RowName<Shares>);
+const PriorityShareRow kPriorityShareRows[] = {
+    {.name = "RequestsLeaveRoom",
+     .options = {.max_requests = 100, .priority_share = 0.9},
+     .each = {.tokens = 1},
+     .fit_by_priority = {100, 90, 81}},
+    {.name = "TokensLeaveRoom",
+     .options = {.max_tokens = 1000, .priority_share = 0.5},
+     .each = {.tokens = 10},
+     .fit_by_priority = {100, 50, 25}},
+    {.name = "BytesLeaveRoom",
+     .options = {.max_bytes = 1000, .priority_share = 0.1},
+     .each = {.bytes = 10},
+     .fit_by_priority = {100, 10, 1}},
+    {.name = "AShareOfOneLeavesNone",
+     .options = {.max_requests = 10, .priority_share = 1},
+     .each = {.tokens = 1},
+     .fit_by_priority = {10, 10, 10}},
+    {.name = "ABudgetOfOneRequestTakesOneOfAnyLevel",
+     .options = {.max_requests = 1, .priority_share = 0.01},
+     .each = {.tokens = 1},
+     .fit_by_priority = {1, 1, 1}},
+};
+SLUICE_TABLE(PriorityShareTable, kPriorityShareRows);
 
 TEST(AdmissionBudget, AnEmptyQueueTakesTheLargestOfAnyLevel) {
   for (int priority = 1; priority <= kPriorityLevels; ++priority) {
@@ -127,7 +123,7 @@ class VirtualServer {
 
   void Arrive(WaitingSequence* sequence) { scheduler_.Arrive(sequence); }
 
-  // Runs steps until `until`, or until nothing waits, and notes which requests ended in time.
+  // Runs steps until `until`, or until nothing waits; notes who ended in time.
   void RunUntil(MonoTime until, std::vector<const WaitingSequence*>* in_time) {
     while (now_ < until) {
       while (WaitingSequence* expired = scheduler_.queue().Expired(now_)) {
@@ -140,7 +136,7 @@ class VirtualServer {
         if (sequence->deadline > now_) in_time->push_back(sequence);
       }
     }
-    // The device is free until the next arrival, or busy past it.
+    // The device is free until somebody comes, or busy past that.
     if (until != MonoTime::max()) now_ = std::max(now_, until);
   }
 
@@ -168,77 +164,63 @@ class VirtualServer {
   std::vector<WaitingSequence*> batch_;
 };
 
-// Ten prompts of 64 tokens and level 2 wait, each of which takes 7.4 ms. The request is due in 50 ms,
-// and its prompt has 8 tokens.
-struct Forecast {
-  std::string name;
-  std::optional<int64_t> due_ms;  // of the waiting prompts; never if absent
-  int priority = 2;               // of the request
-  int64_t steps = 0;              // of the request, after its prompt
-  int64_t running = 0;            // sequences
-  double prompts_per_step = 0;
-  double needed_ms = 0;  // expected
-};
-void PrintTo(const Forecast& row, std::ostream* out) { *out << row.name; }
+constexpr int64_t kEver = -1;
 
-class TimeNeededTable : public ::testing::TestWithParam<Forecast> {};
+// Ten prompts of 64 tokens and priority 2 wait, each of which takes 7.4 ms.
+struct TimeNeededRow {
+  const char* name;
+  int64_t due_ms = kEver;  // of those that wait
+  int priority = 2;        // of the request, which is due in 50 ms
+  int64_t steps = 0;       // of the request after its 8 tokens
+  int64_t running = 0;
+  double needed_ms;
+  double prompts_per_step = 0;
+};
+class TimeNeededTable : public TableTest<TimeNeededRow> {};
 
 TEST_P(TimeNeededTable, CountsWhatGoesFirst) {
-  const Forecast& row = GetParam();
   VirtualServer server;
   std::vector<WaitingSequence> waiting(10);
   for (size_t i = 0; i < waiting.size(); ++i) {
     waiting[i] = {.ticket = i + 1, .tokens = 64, .queued = server.now()};
-    if (row.due_ms) waiting[i].deadline = server.now() + milliseconds(*row.due_ms);
+    if (row().due_ms != kEver) waiting[i].deadline = server.now() + milliseconds(row().due_ms);
     server.Arrive(&waiting[i]);
   }
   const Due due{.deadline = server.now() + milliseconds(50),
-                .priority = row.priority,
+                .priority = row().priority,
                 .tokens = 8,
-                .steps = row.steps,
-                .prompts_per_step = row.prompts_per_step};
-  EXPECT_NEAR(Milliseconds(TimeNeeded(due, row.running, server.scheduler())), row.needed_ms,
-              0.1 * row.needed_ms);
+                .steps = row().steps,
+                .prompts_per_step = row().prompts_per_step};
+  EXPECT_NEAR(Milliseconds(TimeNeeded(due, row().running, server.scheduler())), row().needed_ms,
+              0.1 * row().needed_ms);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Admission, TimeNeededTable,
-    ::testing::Values(
-        Forecast{.name = "prompts that are due earlier count", .due_ms = 40, .needed_ms = 74 + 1.8},
-        Forecast{.name = "prompts that are due at the same time count",
-                 .due_ms = 50,
-                 .needed_ms = 74 + 1.8},
-        Forecast{.name = "prompts that are more urgent count",
-                 .due_ms = 40,
-                 .priority = 3,
-                 .needed_ms = 74 + 1.8},
-        Forecast{.name = "prompts that are due later do not count", .due_ms = 51},
-        Forecast{.name = "prompts without a deadline do not count", .due_ms = std::nullopt},
-        Forecast{.name = "prompts that are less urgent do not count", .due_ms = 40, .priority = 1},
-        Forecast{.name = "running sequences do not count for a prompt that only joins a step",
-                 .due_ms = std::nullopt,
-                 .running = 7},
-        Forecast{.name = "steps carry the running sequences",
-                 .due_ms = std::nullopt,
-                 .steps = 10,
-                 .running = 7,
-                 .needed_ms = 10 * 1.8 + 1.8},
-        // Sixteen sequences, eight in a step.
-        Forecast{.name = "steps carry the prompts that come first",
-                 .due_ms = 40,
-                 .steps = 10,
-                 .running = 5,
-                 .needed_ms = 74 + 1.8 + 20 * 1.8},
-        Forecast{
-            .name = "a request that is alone needs no time", .due_ms = std::nullopt, .steps = 10},
-        // Seven that run, each for ten steps: 448 tokens, seven batches of 64.
-        Forecast{.name = "prompts that take the place of ended sequences count",
-                 .due_ms = std::nullopt,
-                 .steps = 10,
-                 .running = 7,
-                 .prompts_per_step = 6.4,
-                 .needed_ms = 10 * 1.8 + 1.8 + 7 * 7.4}),
-    RowName<Forecast>);
+const TimeNeededRow kTimeNeededRows[] = {
+    {.name = "ThoseDueEarlierGoFirst", .due_ms = 40, .needed_ms = 74 + 1.8},
+    {.name = "ThoseDueAtTheSameTimeGoFirst", .due_ms = 50, .needed_ms = 74 + 1.8},
+    {.name = "ThoseMoreUrgentGoFirst", .due_ms = 40, .priority = 3, .needed_ms = 74 + 1.8},
+    {.name = "ThoseDueLaterDoNotCount", .due_ms = 51, .needed_ms = 0},
+    {.name = "ThoseNeverDueDoNotCount", .needed_ms = 0},
+    {.name = "ThoseLessUrgentDoNotCount", .due_ms = 40, .priority = 1, .needed_ms = 0},
+    {.name = "RunningOnesDoNotCountForOneStep", .running = 7, .needed_ms = 0},
+    {.name = "LaterStepsRunWithThoseThatRun",
+     .steps = 10,
+     .running = 7,
+     .needed_ms = 10 * 1.8 + 1.8},
+    {.name = "LaterStepsRunWithThoseThatGoFirst",
+     .due_ms = 40,
+     .steps = 10,
+     .running = 5,
+     .needed_ms = 74 + 1.8 + 20 * 1.8},  // sixteen sequences: two runs a step
+    {.name = "LaterStepsAloneDoNotCount", .steps = 10, .needed_ms = 0},
+    // Seven that run, each for ten steps: 448 tokens, seven batches of 64.
+    {.name = "PromptsThatTakeTheirPlacesCount",
+     .steps = 10,
+     .running = 7,
+     .needed_ms = 10 * 1.8 + 1.8 + 7 * 7.4,
+     .prompts_per_step = 6.4},
+};
+SLUICE_TABLE(TimeNeededTable, kTimeNeededRows);
 
 TEST(TimeNeeded, IsNoneInAnEmptyQueueAndWhereNothingWasMeasured) {
   const VirtualServer empty;

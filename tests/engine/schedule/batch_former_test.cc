@@ -1,16 +1,14 @@
 #include "engine/schedule/batch_former.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
 namespace {
-
-MonoTime At(int64_t us) { return MonoTime(std::chrono::microseconds(us)); }
 
 // Capacities in tokens and sequences.
 const Ladder& PackedLadder() {
@@ -39,11 +37,11 @@ const Ladder& LadderOf(PolicyKind policy) {
 struct Waiting {
   int32_t tokens;
   int64_t queued_us = 0;
-  int64_t deadline_us = 0;  // 0: none
+  int64_t deadline_us = 0;  // 0: it has none
 };
 
-struct Case {
-  std::string name;
+struct BaselineFormerRow {
+  const char* name;
   PolicyKind policy = PolicyKind::kFifoPacked;
   std::vector<Waiting> queue;
   int64_t delay_us = 0;
@@ -54,244 +52,243 @@ struct Case {
   int32_t tokens = 0;
   int32_t bucket_tokens = 0;
   Trigger trigger = Trigger::kIdle;
-  int64_t wait_until_us = 0;      // 0: for ever; when sequences is 0
+  int64_t wait_until_us = 0;      // 0: for ever; of a queue from which nothing is launched
   std::vector<uint64_t> batch{};  // tickets, which are places in the queue; empty: the first ones
   int32_t max_overtakes = 64;
 };
+class BaselineFormerTable : public TableTest<BaselineFormerRow> {};
 
-const std::vector<Case>& Cases() {
-  static const std::vector<Case> cases = {
-      {.name = "nothing waits", .queue = {}},
-      {.name = "nothing waits while draining", .queue = {}, .draining = true},
-      {.name = "one launches at once without a delay",
-       .queue = {{5, 1000}},
-       .sequences = 1,
-       .tokens = 5,
-       .bucket_tokens = 16,
-       .trigger = Trigger::kIdle},
-      {.name = "all that wait go together",
-       .queue = {{5}, {6}, {7}},
-       .sequences = 3,
-       .tokens = 18,
-       .bucket_tokens = 32,
-       .trigger = Trigger::kIdle},
-      {.name = "sequences choose the bucket too",
-       .queue = {{1}, {1}, {1}},
-       .sequences = 3,
-       .tokens = 3,
-       .bucket_tokens = 32,
-       .trigger = Trigger::kIdle},
-      {.name = "a bucket is filled exactly",
-       .queue = {{10}, {6}},
-       .sequences = 2,
-       .tokens = 16,
-       .bucket_tokens = 16,
-       .trigger = Trigger::kIdle},
-      {.name = "tokens bound the prefix",
-       .queue = {{60}, {40}, {1}},
-       .delay_us = 500,
-       .now_us = 0,
-       .sequences = 2,
-       .tokens = 100,
-       .bucket_tokens = 100,
-       .trigger = Trigger::kFull},
-      {.name = "the prefix is not reordered to fill up",
-       .queue = {{60}, {50}, {1}},
-       .delay_us = 500,
-       .now_us = 0,
-       .sequences = 1,
-       .tokens = 60,
-       .bucket_tokens = 100,
-       .trigger = Trigger::kFull},
-      {.name = "sequences bound the prefix",
-       .queue = {{1}, {1}, {1}, {1}, {1}},
-       .delay_us = 500,
-       .now_us = 0,
-       .sequences = 4,
-       .tokens = 4,
-       .bucket_tokens = 32,
-       .trigger = Trigger::kFull},
-      {.name = "exactly as many sequences as fit are full",
-       .queue = {{1}, {1}, {1}, {1}},
-       .delay_us = 500,
-       .now_us = 0,
-       .sequences = 4,
-       .tokens = 4,
-       .bucket_tokens = 32,
-       .trigger = Trigger::kFull},
-      {.name = "exactly as many tokens as fit are full",
-       .queue = {{100}},
-       .delay_us = 500,
-       .now_us = 0,
-       .sequences = 1,
-       .tokens = 100,
-       .bucket_tokens = 100,
-       .trigger = Trigger::kFull},
-      {.name = "held back until the oldest has waited",
-       .queue = {{5, 900}, {5, 950}},
-       .delay_us = 500,
-       .wait_until_us = 1400},
-      {.name = "the oldest need not be the head",
-       .queue = {{5, 950}, {5, 900}},
-       .delay_us = 500,
-       .wait_until_us = 1400},
-      {.name = "launched when the oldest has waited",
-       .queue = {{5, 500}, {5, 950}},
-       .delay_us = 500,
-       .sequences = 2,
-       .tokens = 10,
-       .bucket_tokens = 16,
-       .trigger = Trigger::kDelay},
-      // A replay of the smallest bucket costs 100 us.
-      {.name = "held back no longer than a deadline allows",
-       .queue = {{5, 900, 1300}},
-       .delay_us = 500,
-       .wait_until_us = 1100},
-      {.name = "launched when a deadline allows no more",
-       .queue = {{5, 900, 1200}},
-       .delay_us = 500,
-       .sequences = 1,
-       .tokens = 5,
-       .bucket_tokens = 16,
-       .trigger = Trigger::kDeadline},
-      {.name = "a distant deadline changes nothing",
-       .queue = {{5, 900, 5000}},
-       .delay_us = 500,
-       .wait_until_us = 1400},
-      {.name = "draining holds nothing back",
-       .queue = {{5, 900}},
-       .delay_us = 500,
-       .draining = true,
-       .sequences = 1,
-       .tokens = 5,
-       .bucket_tokens = 16,
-       .trigger = Trigger::kDrain},
-      {.name = "full is full while draining",
-       .queue = {{60}, {50}},
-       .draining = true,
-       .sequences = 1,
-       .tokens = 60,
-       .bucket_tokens = 100,
-       .trigger = Trigger::kFull},
-      {.name = "padded: rows and positions are rounded up apart",
-       .policy = PolicyKind::kPaddedBuckets,
-       .queue = {{3}, {8}, {1}},
-       .sequences = 3,
-       .tokens = 12,
-       .bucket_tokens = 32},
-      {.name = "padded: those of the head's column, from further back",
-       .policy = PolicyKind::kPaddedBuckets,
-       .queue = {{3}, {9}, {8}, {1}},
-       .sequences = 3,
-       .tokens = 12,
-       .bucket_tokens = 32,
-       .trigger = Trigger::kFull,
-       .batch = {0, 2, 3}},
-      {.name = "padded: shorter ones do not ride in the head's wider column",
-       .policy = PolicyKind::kPaddedBuckets,
-       .queue = {{9}, {3}, {16}},
-       .sequences = 2,
-       .tokens = 25,
-       .bucket_tokens = 32,
-       .trigger = Trigger::kFull,
-       .batch = {0, 2}},
-      {.name = "padded: no more than the column is tall",
-       .policy = PolicyKind::kPaddedBuckets,
-       .queue = {{9}, {9}, {9}, {9}},
-       .sequences = 3,
-       .tokens = 27,
-       .bucket_tokens = 48,
-       .trigger = Trigger::kFull},
-      {.name = "padded: no column is passed over too often",
-       .policy = PolicyKind::kPaddedBuckets,
-       .queue = {{3}, {9}, {8}, {1}},
-       .sequences = 2,
-       .tokens = 11,
-       .bucket_tokens = 16,
-       .trigger = Trigger::kFull,
-       .batch = {0, 2},
-       .max_overtakes = 1},
-      {.name = "padded: strictly in order without overtaking",
-       .policy = PolicyKind::kPaddedBuckets,
-       .queue = {{3}, {9}, {8}},
-       .sequences = 1,
-       .tokens = 3,
-       .bucket_tokens = 8,
-       .trigger = Trigger::kFull,
-       .max_overtakes = 0},
-      {.name = "static: cut to a preferred size",
-       .policy = PolicyKind::kStaticPadded,
-       .queue = {{3}, {9}, {1}},
-       .sequences = 2,
-       .tokens = 12,
-       .bucket_tokens = 32},
-      {.name = "static: held back below the largest preferred size",
-       .policy = PolicyKind::kStaticPadded,
-       .queue = {{3, 900}, {9, 900}, {1, 900}},
-       .delay_us = 500,
-       .wait_until_us = 1400},
-      {.name = "static: all that waits when the delay is over",
-       .policy = PolicyKind::kStaticPadded,
-       .queue = {{3, 400}, {9, 900}, {1, 900}},
-       .delay_us = 500,
-       .sequences = 3,
-       .tokens = 13,
-       .bucket_tokens = 64,
-       .trigger = Trigger::kDelay},
-  };
-  return cases;
-}
-
-void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
-
-class BaselineFormerTable : public ::testing::TestWithParam<Case> {};
-
-TEST_P(BaselineFormerTable, DecidesAsTheRowSays) {
-  const Case& c = GetParam();
+TEST_P(BaselineFormerTable, FormsItsBatch) {
   CostModel costs;
   for (int i = 0; i < 100; ++i) {
     costs.Observe({.bucket = PackedLadder().buckets()[0], .computed_tokens = 5}, 100e-6);
   }
   std::vector<WaitingSequence> sequences;
-  for (const Waiting& waiting : c.queue) {
-    sequences.push_back(
-        {.ticket = sequences.size(),
-         .tokens = waiting.tokens,
-         .queued = At(waiting.queued_us),
-         .deadline = waiting.deadline_us == 0 ? MonoTime::max() : At(waiting.deadline_us)});
+  for (const Waiting& waiting : row().queue) {
+    sequences.push_back({.ticket = sequences.size(),
+                         .tokens = waiting.tokens,
+                         .queued = AtMicroseconds(waiting.queued_us),
+                         .deadline = waiting.deadline_us == 0
+                                         ? MonoTime::max()
+                                         : AtMicroseconds(waiting.deadline_us)});
   }
   SequenceQueue queue{nanoseconds(0)};
   for (WaitingSequence& sequence : sequences) queue.Push(&sequence);
   std::vector<WaitingSequence*> batch;
-  const auto former = MakeBatchFormer(
-      {.policy = c.policy, .max_queue_delay_us = c.delay_us, .max_overtakes = c.max_overtakes});
-  const BatchDecision decision =
-      former->Form(queue, {.ladder = &LadderOf(c.policy), .costs = &costs, .draining = c.draining},
-                   At(c.now_us), &batch);
-  ASSERT_EQ(decision.launch, c.sequences > 0);
-  ASSERT_EQ(batch.size(), static_cast<size_t>(c.sequences));
+  const auto former = MakeBatchFormer({.policy = row().policy,
+                                       .max_queue_delay_us = row().delay_us,
+                                       .max_overtakes = row().max_overtakes});
+  const BatchDecision decision = former->Form(
+      queue, {.ladder = &LadderOf(row().policy), .costs = &costs, .draining = row().draining},
+      AtMicroseconds(row().now_us), &batch);
+  ASSERT_EQ(decision.launch, row().sequences > 0);
+  ASSERT_EQ(batch.size(), static_cast<size_t>(row().sequences));
   for (size_t i = 0; i < batch.size(); ++i) {
-    EXPECT_EQ(batch[i]->ticket, c.batch.empty() ? i : c.batch[i]);
+    EXPECT_EQ(batch[i]->ticket, row().batch.empty() ? i : row().batch[i]);
   }
-  if (c.sequences > 0) {
-    EXPECT_EQ(decision.size.sequences, c.sequences);
-    EXPECT_EQ(decision.size.tokens, c.tokens);
-    EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
-    EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
+  if (row().sequences > 0) {
+    EXPECT_EQ(decision.size.sequences, row().sequences);
+    EXPECT_EQ(decision.size.tokens, row().tokens);
+    EXPECT_EQ(decision.bucket.tokens, row().bucket_tokens);
+    EXPECT_EQ(NameOf(decision.trigger), NameOf(row().trigger));
   } else {
-    const MonoTime expected = c.wait_until_us == 0 ? MonoTime::max() : At(c.wait_until_us);
+    const MonoTime expected =
+        row().wait_until_us == 0 ? MonoTime::max() : AtMicroseconds(row().wait_until_us);
     EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns: the cost was learned
     EXPECT_LT((expected - decision.wait_until).count(), 1000);
-    EXPECT_EQ(decision.wait_reason, c.queue.empty() ? WaitReason::kEmpty : WaitReason::kCompany);
+    EXPECT_EQ(decision.wait_reason,
+              row().queue.empty() ? WaitReason::kEmpty : WaitReason::kCompany);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(BatchFormer, BaselineFormerTable, ::testing::ValuesIn(Cases()),
-                         RowName<Case>);
+const BaselineFormerRow kBaselineFormerRows[] = {
+    {.name = "AnEmptyQueueLaunchesNothing", .queue = {}},
+    {.name = "AnEmptyQueueLaunchesNothingWhileDraining", .queue = {}, .draining = true},
+    {.name = "OneSequenceLaunchesAtOnceWithoutADelay",
+     .queue = {{.tokens = 5, .queued_us = 1000}},
+     .sequences = 1,
+     .tokens = 5,
+     .bucket_tokens = 16,
+     .trigger = Trigger::kIdle},
+    {.name = "AllThatWaitGoTogether",
+     .queue = {{.tokens = 5}, {.tokens = 6}, {.tokens = 7}},
+     .sequences = 3,
+     .tokens = 18,
+     .bucket_tokens = 32,
+     .trigger = Trigger::kIdle},
+    {.name = "SequencesChooseTheBucketToo",
+     .queue = {{.tokens = 1}, {.tokens = 1}, {.tokens = 1}},
+     .sequences = 3,
+     .tokens = 3,
+     .bucket_tokens = 32,
+     .trigger = Trigger::kIdle},
+    {.name = "ABucketIsFilledExactly",
+     .queue = {{.tokens = 10}, {.tokens = 6}},
+     .sequences = 2,
+     .tokens = 16,
+     .bucket_tokens = 16,
+     .trigger = Trigger::kIdle},
+    {.name = "TokensBoundThePrefix",
+     .queue = {{.tokens = 60}, {.tokens = 40}, {.tokens = 1}},
+     .delay_us = 500,
+     .now_us = 0,
+     .sequences = 2,
+     .tokens = 100,
+     .bucket_tokens = 100,
+     .trigger = Trigger::kFull},
+    {.name = "ThePrefixIsNotReorderedToFillUp",
+     .queue = {{.tokens = 60}, {.tokens = 50}, {.tokens = 1}},
+     .delay_us = 500,
+     .now_us = 0,
+     .sequences = 1,
+     .tokens = 60,
+     .bucket_tokens = 100,
+     .trigger = Trigger::kFull},
+    {.name = "SequencesBoundThePrefix",
+     .queue = {{.tokens = 1}, {.tokens = 1}, {.tokens = 1}, {.tokens = 1}, {.tokens = 1}},
+     .delay_us = 500,
+     .now_us = 0,
+     .sequences = 4,
+     .tokens = 4,
+     .bucket_tokens = 32,
+     .trigger = Trigger::kFull},
+    {.name = "ExactlyAsManySequencesAsFitAreFull",
+     .queue = {{.tokens = 1}, {.tokens = 1}, {.tokens = 1}, {.tokens = 1}},
+     .delay_us = 500,
+     .now_us = 0,
+     .sequences = 4,
+     .tokens = 4,
+     .bucket_tokens = 32,
+     .trigger = Trigger::kFull},
+    {.name = "ExactlyAsManyTokensAsFitAreFull",
+     .queue = {{.tokens = 100}},
+     .delay_us = 500,
+     .now_us = 0,
+     .sequences = 1,
+     .tokens = 100,
+     .bucket_tokens = 100,
+     .trigger = Trigger::kFull},
+    {.name = "ABatchIsHeldBackUntilTheOldestHasWaited",
+     .queue = {{.tokens = 5, .queued_us = 900}, {.tokens = 5, .queued_us = 950}},
+     .delay_us = 500,
+     .wait_until_us = 1400},
+    {.name = "TheOldestNeedNotBeTheHead",
+     .queue = {{.tokens = 5, .queued_us = 950}, {.tokens = 5, .queued_us = 900}},
+     .delay_us = 500,
+     .wait_until_us = 1400},
+    {.name = "ABatchIsLaunchedWhenTheOldestHasWaited",
+     .queue = {{.tokens = 5, .queued_us = 500}, {.tokens = 5, .queued_us = 950}},
+     .delay_us = 500,
+     .sequences = 2,
+     .tokens = 10,
+     .bucket_tokens = 16,
+     .trigger = Trigger::kDelay},
+    // A replay of the smallest bucket costs 100 us.
+    {.name = "ABatchIsHeldBackNoLongerThanADeadlineAllows",
+     .queue = {{.tokens = 5, .queued_us = 900, .deadline_us = 1300}},
+     .delay_us = 500,
+     .wait_until_us = 1100},
+    {.name = "ABatchIsLaunchedWhenADeadlineAllowsNoMore",
+     .queue = {{.tokens = 5, .queued_us = 900, .deadline_us = 1200}},
+     .delay_us = 500,
+     .sequences = 1,
+     .tokens = 5,
+     .bucket_tokens = 16,
+     .trigger = Trigger::kDeadline},
+    {.name = "ADistantDeadlineChangesNothing",
+     .queue = {{.tokens = 5, .queued_us = 900, .deadline_us = 5000}},
+     .delay_us = 500,
+     .wait_until_us = 1400},
+    {.name = "DrainingHoldsNothingBack",
+     .queue = {{.tokens = 5, .queued_us = 900}},
+     .delay_us = 500,
+     .draining = true,
+     .sequences = 1,
+     .tokens = 5,
+     .bucket_tokens = 16,
+     .trigger = Trigger::kDrain},
+    {.name = "AFullBatchIsFullWhileDraining",
+     .queue = {{.tokens = 60}, {.tokens = 50}},
+     .draining = true,
+     .sequences = 1,
+     .tokens = 60,
+     .bucket_tokens = 100,
+     .trigger = Trigger::kFull},
+    {.name = "PaddedRowsAndPositionsAreRoundedUpApart",
+     .policy = PolicyKind::kPaddedBuckets,
+     .queue = {{.tokens = 3}, {.tokens = 8}, {.tokens = 1}},
+     .sequences = 3,
+     .tokens = 12,
+     .bucket_tokens = 32},
+    {.name = "PaddedRowsOfTheHeadsColumnComeFromFurtherBack",
+     .policy = PolicyKind::kPaddedBuckets,
+     .queue = {{.tokens = 3}, {.tokens = 9}, {.tokens = 8}, {.tokens = 1}},
+     .sequences = 3,
+     .tokens = 12,
+     .bucket_tokens = 32,
+     .trigger = Trigger::kFull,
+     .batch = {0, 2, 3}},
+    {.name = "PaddedShorterRowsDoNotJoinTheHeadsWiderColumn",
+     .policy = PolicyKind::kPaddedBuckets,
+     .queue = {{.tokens = 9}, {.tokens = 3}, {.tokens = 16}},
+     .sequences = 2,
+     .tokens = 25,
+     .bucket_tokens = 32,
+     .trigger = Trigger::kFull,
+     .batch = {0, 2}},
+    {.name = "PaddedRowsAreNoMoreThanTheColumnIsTall",
+     .policy = PolicyKind::kPaddedBuckets,
+     .queue = {{.tokens = 9}, {.tokens = 9}, {.tokens = 9}, {.tokens = 9}},
+     .sequences = 3,
+     .tokens = 27,
+     .bucket_tokens = 48,
+     .trigger = Trigger::kFull},
+    {.name = "NoPaddedColumnIsPassedOverTooOften",
+     .policy = PolicyKind::kPaddedBuckets,
+     .queue = {{.tokens = 3}, {.tokens = 9}, {.tokens = 8}, {.tokens = 1}},
+     .sequences = 2,
+     .tokens = 11,
+     .bucket_tokens = 16,
+     .trigger = Trigger::kFull,
+     .batch = {0, 2},
+     .max_overtakes = 1},
+    {.name = "PaddedRowsAreStrictlyInOrderWithoutOvertaking",
+     .policy = PolicyKind::kPaddedBuckets,
+     .queue = {{.tokens = 3}, {.tokens = 9}, {.tokens = 8}},
+     .sequences = 1,
+     .tokens = 3,
+     .bucket_tokens = 8,
+     .trigger = Trigger::kFull,
+     .max_overtakes = 0},
+    {.name = "AStaticBatchIsCutToAPreferredSize",
+     .policy = PolicyKind::kStaticPadded,
+     .queue = {{.tokens = 3}, {.tokens = 9}, {.tokens = 1}},
+     .sequences = 2,
+     .tokens = 12,
+     .bucket_tokens = 32},
+    {.name = "AStaticBatchIsHeldBackBelowTheLargestPreferredSize",
+     .policy = PolicyKind::kStaticPadded,
+     .queue = {{.tokens = 3, .queued_us = 900},
+               {.tokens = 9, .queued_us = 900},
+               {.tokens = 1, .queued_us = 900}},
+     .delay_us = 500,
+     .wait_until_us = 1400},
+    {.name = "AStaticBatchTakesAllWhenTheDelayIsOver",
+     .policy = PolicyKind::kStaticPadded,
+     .queue = {{.tokens = 3, .queued_us = 400},
+               {.tokens = 9, .queued_us = 900},
+               {.tokens = 1, .queued_us = 900}},
+     .delay_us = 500,
+     .sequences = 3,
+     .tokens = 13,
+     .bucket_tokens = 64,
+     .trigger = Trigger::kDelay},
+};
+SLUICE_TABLE(BaselineFormerTable, kBaselineFormerRows);
 
 TEST(BaselineFormer, TheDelayIsThatOfTheOldestNotOfTheHead) {
-  WaitingSequence old{.ticket = 1, .priority = 3, .tokens = 5, .queued = At(900)};
-  WaitingSequence head{.ticket = 2, .priority = 1, .tokens = 5, .queued = At(950)};
+  WaitingSequence old{.ticket = 1, .priority = 3, .tokens = 5, .queued = AtMicroseconds(900)};
+  WaitingSequence head{.ticket = 2, .priority = 1, .tokens = 5, .queued = AtMicroseconds(950)};
   SequenceQueue queue{std::chrono::seconds(1)};
   queue.Push(&old);
   queue.Push(&head);
@@ -300,7 +297,8 @@ TEST(BaselineFormer, TheDelayIsThatOfTheOldestNotOfTheHead) {
   const auto former =
       MakeBatchFormer({.policy = PolicyKind::kFifoPacked, .max_queue_delay_us = 500});
   const FormerInputs inputs{.ladder = &PackedLadder(), .costs = &costs};
-  EXPECT_EQ(former->Form(queue, inputs, At(1000), &batch).wait_until, At(1400));
+  EXPECT_EQ(former->Form(queue, inputs, AtMicroseconds(1000), &batch).wait_until,
+            AtMicroseconds(1400));
 }
 
 TEST(BatchFormerDeathTest, AHeadThatFitsNothing) {
@@ -310,9 +308,10 @@ TEST(BatchFormerDeathTest, AHeadThatFitsNothing) {
   const CostModel costs;
   std::vector<WaitingSequence*> batch;
   for (PolicyKind policy : {PolicyKind::kFifoPacked, PolicyKind::kCutAndFill}) {
-    EXPECT_DEATH(MakeBatchFormer({.policy = policy})
-                     ->Form(queue, {.ladder = &PackedLadder(), .costs = &costs}, At(0), &batch),
-                 "broken invariant");
+    EXPECT_DEATH(
+        MakeBatchFormer({.policy = policy})
+            ->Form(queue, {.ladder = &PackedLadder(), .costs = &costs}, AtMicroseconds(0), &batch),
+        "broken invariant");
   }
 }
 

@@ -5,13 +5,13 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/schedule/cut_and_fill.h"
 #include "engine/schedule/scheduler.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -65,188 +65,182 @@ WaitingSequence Late(WaitingSequence sequence) {
   return sequence;
 }
 
-struct Case {
-  std::string name;
+struct CutAndFillRunningRow {
+  const char* name;
   std::vector<WaitingSequence> queue;
-  std::vector<uint64_t> batch;  // expected tickets, which are places in the queue
+  std::vector<uint64_t> batch;  // the expected tickets, which are places in the queue
   int32_t available_pages = std::numeric_limits<int32_t>::max();
   BatchOptions options{.max_overtakes = 5, .prefill_tokens = 64};
   Trigger trigger = Trigger::kFull;
 };
+class CutAndFillRunningTable : public TableTest<CutAndFillRunningRow> {};
 
-const std::vector<Case>& Cases() {
-  constexpr BatchOptions kStatic{.max_overtakes = 5, .prefill_tokens = 64, .continuous = false};
-  constexpr BatchOptions kPatient{
-      .max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64};
-  constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
-  static const std::vector<Case> cases = {
-      {"decodes alone", {Decode(), Decode()}, {0, 1}, kAll, {}, Trigger::kIdle},
-      {"nothing waits for company beside a decode",
-       {Decode()},
-       {0},
-       kAll,
-       kPatient,
-       Trigger::kIdle},
-      {"nothing waits for company beside a prompt that was begun",
-       {Chunk(9)},
-       {0},
-       kAll,
-       kPatient,
-       Trigger::kIdle},
-      {"prompts join decodes", {Decode(), Prompt(60)}, {0, 1}, kAll, {}, Trigger::kIdle},
-      {"a prompt that will be late joins decodes too",
-       {Decode(), Late(Prompt(60))},
-       {0, 1},
-       kAll,
-       {},
-       Trigger::kIdle},
-      {"decodes are taken from behind a full batch", {Prompt(60), Prompt(60), Decode()}, {0, 2}},
-      {"no more prompt tokens than the budget", {Decode(), Prompt(40), Prompt(30)}, {0, 1}},
-      {"a smaller prompt fills the budget",
-       {Decode(), Prompt(40), Prompt(30), Prompt(24)},
-       {0, 1, 3}},
-      {"without decodes there is no budget",
-       {Prompt(190), Prompt(190)},
-       {0, 1},
-       kAll,
-       {.prefill_tokens = 64},
-       Trigger::kIdle},
-      {"without prefill tokens there is no budget",
-       {Decode(), Prompt(190), Prompt(190)},
-       {0, 1, 2},
-       kAll,
-       {.prefill_tokens = 0},
-       Trigger::kIdle},
-      {"a chunk keeps its place", {Decode(), Chunk(64), Prompt(10)}, {0, 1}},
-      {"a chunk has no privilege but its place", {Decode(), Prompt(10), Chunk(64)}, {0, 1}},
-      {"scoring counts as a prompt", {Decode(), Scoring(40), Scoring(40)}, {0, 1}},
-      {"a new prompt leaves a page for each running sequence",
-       {Decode(1), Decode(0), Prompt(10, 4)},
-       {0, 1, 2},
-       1 + 4 + 3,
-       {},
-       Trigger::kIdle},
-      {"a new prompt waits for a page for each running sequence",
-       {Decode(1), Decode(0), Prompt(10, 4)},
-       {0, 1},
-       1 + 4 + 2},
-      {"a prompt that does not keep running leaves one page less",
-       {Decode(1), Decode(0), Scoring(10, 4)},
-       {0, 1, 2},
-       1 + 4 + 2,
-       {},
-       Trigger::kIdle},
-      {"pages of a chunk are kept for it", {Decode(), Prompt(30, 3), Chunk(60, 5)}, {0, 2}, 9},
-      {"new prompts share the pages that are left",
-       {Decode(), Prompt(9, 3), Prompt(9, 3)},
-       {0, 1},
-       8},
-      {"a prompt that lacks pages lets smaller ones pass",
-       {Decode(), Prompt(60, 50), Prompt(9, 3)},
-       {0, 2},
-       8},
-      {"a prompt that was passed too often lets none pass",
-       {Decode(), Passed(Prompt(60, 50), 5), Prompt(9, 3)},
-       {0},
-       8},
-      {"a prompt that may be passed once more lets one pass",
-       {Decode(), Passed(Prompt(60, 50), 4), Prompt(9, 1), Prompt(9, 1)},
-       {0, 2},
-       8},
-      {"a chunk passes a prompt that lets none pass",
-       {Decode(), Passed(Prompt(60, 50), 9), Chunk(20, 3)},
-       {0, 2},
-       8},
-      {"a chunk goes on without decodes", {Passed(Prompt(60, 50), 9), Chunk(20, 3)}, {1}, 8},
-      {"a chunk is a barrier to others",
-       {Decode(), Prompt(60), Passed(Chunk(64), 5), Prompt(4)},
-       {0, 1}},
-      {"alone, a sequence may take all pages", {Prompt(60, 8)}, {0}, 8, {}, Trigger::kIdle},
-      {"with another a sequence may not take all pages", {Prompt(60, 8), Prompt(60, 1)}, {0}, 8},
-      {"no more sequences run than a step holds",
-       {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(2), Prompt(2),
-        Prompt(2)},
-       {0, 1, 2, 3, 4, 5, 6, 7}},
-      {"a prompt without a place to run is passed by one that needs none",
-       {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Chunk(40), Chunk(40), Prompt(2),
-        Scoring(2)},
-       {0, 1, 2, 3, 4, 5, 6, 9}},
-      {"without continuous batching none joins",
-       {Decode(), Prompt(4), Scoring(4)},
-       {0},
-       kAll,
-       kStatic},
-      {"without continuous batching a batch begins as one",
-       {Prompt(4), Prompt(4)},
-       {0, 1},
-       kAll,
-       kStatic,
-       Trigger::kIdle},
-      {"an urgent prompt goes first in the budget",
-       {Decode(), Prompt(60), Due(Prompt(60), 300)},
-       {0, 2}},
-      {"decodes count for no urgency",
-       {Due(Decode(), 300), Prompt(60)},
-       {0, 1},
-       kAll,
-       {},
-       Trigger::kIdle},
-      {"nothing is computed in vain", {Decode(), Due(Prompt(60), 20), Prompt(60)}, {0, 2}},
-      {"decodes are taken even if they will be late",
-       {Due(Decode(), 1), Prompt(60)},
-       {0, 1},
-       kAll,
-       {},
-       Trigger::kIdle},
-      {"a cheap step of decodes does not win",
-       {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(12)},
-       {0, 1, 2, 3, 4, 5, 6},
-       kAll,
-       {},
-       Trigger::kIdle},
-  };
-  return cases;
-}
-
-class FixedQueue {
- public:
-  explicit FixedQueue(std::vector<WaitingSequence> waiting) : sequences_(std::move(waiting)) {
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-      sequences_[i].ticket = i;
-      const int32_t overtaken = sequences_[i].overtaken;
-      queue_.Push(&sequences_[i]);
-      sequences_[i].overtaken = overtaken;
-    }
-  }
-  const SequenceQueue& queue() const { return queue_; }
-
- private:
-  std::vector<WaitingSequence> sequences_;
-  SequenceQueue queue_{nanoseconds(0)};
-};
-
-void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
-
-class CutAndFillRunningTable : public ::testing::TestWithParam<Case> {};
-
-TEST_P(CutAndFillRunningTable, FormsTheRowsBatch) {
-  const Case& c = GetParam();
+TEST_P(CutAndFillRunningTable, FormsItsBatch) {
   const CostModel costs = TestCosts();
-  const FixedQueue fixed(c.queue);
+  const FixedQueue fixed(row().queue);
   std::vector<WaitingSequence*> batch;
-  const BatchDecision decision = CutAndFill(c.options).Form(
-      fixed.queue(),
-      {.ladder = &TestLadder(), .costs = &costs, .available_pages = c.available_pages}, MonoTime(),
-      &batch);
+  const BatchDecision decision =
+      CutAndFill(row().options)
+          .Form(
+              fixed.queue(),
+              {.ladder = &TestLadder(), .costs = &costs, .available_pages = row().available_pages},
+              MonoTime(), &batch);
   ASSERT_TRUE(decision.launch);
   std::vector<uint64_t> tickets;
   for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
-  EXPECT_EQ(tickets, c.batch);
-  EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
+  EXPECT_EQ(tickets, row().batch);
+  EXPECT_EQ(NameOf(decision.trigger), NameOf(row().trigger));
 }
 
-INSTANTIATE_TEST_SUITE_P(CutAndFill, CutAndFillRunningTable, ::testing::ValuesIn(Cases()),
-                         RowName<Case>);
+const CutAndFillRunningRow kCutAndFillRunningRows[] = {
+    {.name = "DecodesGoAlone",
+     .queue = {Decode(), Decode()},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "ADecodeDoesNotWaitForCompany",
+     .queue = {Decode()},
+     .batch = {0},
+     .options = {.max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64},
+     .trigger = Trigger::kIdle},
+    {.name = "ABegunPromptDoesNotWaitForCompany",
+     .queue = {Chunk(9)},
+     .batch = {0},
+     .options = {.max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64},
+     .trigger = Trigger::kIdle},
+    {.name = "APromptJoinsADecode",
+     .queue = {Decode(), Prompt(60)},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "APromptThatWillBeLateJoinsToo",
+     .queue = {Decode(), Late(Prompt(60))},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "DecodesJoinFromBehindAFullBatch",
+     .queue = {Prompt(60), Prompt(60), Decode()},
+     .batch = {0, 2}},
+    {.name = "PromptTokensStayWithinTheBudget",
+     .queue = {Decode(), Prompt(40), Prompt(30)},
+     .batch = {0, 1}},
+    {.name = "ASmallerPromptFillsTheBudget",
+     .queue = {Decode(), Prompt(40), Prompt(30), Prompt(24)},
+     .batch = {0, 1, 3}},
+    {.name = "WithoutDecodesThereIsNoBudget",
+     .queue = {Prompt(190), Prompt(190)},
+     .batch = {0, 1},
+     .options = {.prefill_tokens = 64},
+     .trigger = Trigger::kIdle},
+    {.name = "WithoutAnOptionThereIsNoBudget",
+     .queue = {Decode(), Prompt(190), Prompt(190)},
+     .batch = {0, 1, 2},
+     .options = {.prefill_tokens = 0},
+     .trigger = Trigger::kIdle},
+    {.name = "AChunkKeepsItsPlace", .queue = {Decode(), Chunk(64), Prompt(10)}, .batch = {0, 1}},
+    {.name = "AChunkHasNoOtherPrivilege",
+     .queue = {Decode(), Prompt(10), Chunk(64)},
+     .batch = {0, 1}},
+    {.name = "ScoringCountsAsAPrompt",
+     .queue = {Decode(), Scoring(40), Scoring(40)},
+     .batch = {0, 1}},
+    {.name = "ANewSequenceLeavesAPageForEachThatRuns",
+     .queue = {Decode(1), Decode(0), Prompt(10, 4)},
+     .batch = {0, 1, 2},
+     .available_pages = 1 + 4 + 3,
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "ANewSequenceWaitsIfAPageWouldBeMissing",
+     .queue = {Decode(1), Decode(0), Prompt(10, 4)},
+     .batch = {0, 1},
+     .available_pages = 1 + 4 + 2},
+    {.name = "ASequenceThatDoesNotStayLeavesOnePageLess",
+     .queue = {Decode(1), Decode(0), Scoring(10, 4)},
+     .batch = {0, 1, 2},
+     .available_pages = 1 + 4 + 2,
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "PagesOfAChunkAreKeptForIt",
+     .queue = {Decode(), Prompt(30, 3), Chunk(60, 5)},
+     .batch = {0, 2},
+     .available_pages = 9},
+    {.name = "NewSequencesShareThePagesThatAreLeft",
+     .queue = {Decode(), Prompt(9, 3), Prompt(9, 3)},
+     .batch = {0, 1},
+     .available_pages = 8},
+    {.name = "ASequenceThatLacksPagesLetsSmallerOnesPass",
+     .queue = {Decode(), Prompt(60, 50), Prompt(9, 3)},
+     .batch = {0, 2},
+     .available_pages = 8},
+    {.name = "ASequencePassedTooOftenIsABarrier",
+     .queue = {Decode(), Passed(Prompt(60, 50), 5), Prompt(9, 3)},
+     .batch = {0},
+     .available_pages = 8},
+    {.name = "ASequenceThatMayBePassedOnceMoreLetsOnePass",
+     .queue = {Decode(), Passed(Prompt(60, 50), 4), Prompt(9, 1), Prompt(9, 1)},
+     .batch = {0, 2},
+     .available_pages = 8},
+    {.name = "AChunkPassesTheBarrierAllTheSame",
+     .queue = {Decode(), Passed(Prompt(60, 50), 9), Chunk(20, 3)},
+     .batch = {0, 2},
+     .available_pages = 8},
+    {.name = "AChunkGoesOnWithoutDecodes",
+     .queue = {Passed(Prompt(60, 50), 9), Chunk(20, 3)},
+     .batch = {1},
+     .available_pages = 8},
+    {.name = "AChunkPassedTooOftenIsABarrierItself",
+     .queue = {Decode(), Prompt(60), Passed(Chunk(64), 5), Prompt(4)},
+     .batch = {0, 1}},
+    {.name = "ASequenceAloneMayTakeAllPages",
+     .queue = {Prompt(60, 8)},
+     .batch = {0},
+     .available_pages = 8,
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "ASequenceWithAnotherMayNotTakeAllPages",
+     .queue = {Prompt(60, 8), Prompt(60, 1)},
+     .batch = {0},
+     .available_pages = 8},
+    {.name = "NoMoreSequencesRunThanAStepHolds",
+     .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(2), Prompt(2),
+               Prompt(2)},
+     .batch = {0, 1, 2, 3, 4, 5, 6, 7}},
+    {.name = "ASequenceThatNeedsNoPlaceToStayPassesOneThatDoes",
+     .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Chunk(40), Chunk(40),
+               Prompt(2), Scoring(2)},
+     .batch = {0, 1, 2, 3, 4, 5, 6, 9}},
+    {.name = "WithoutContinuousBatchingNothingJoins",
+     .queue = {Decode(), Prompt(4), Scoring(4)},
+     .batch = {0},
+     .options = {.max_overtakes = 5, .prefill_tokens = 64, .continuous = false}},
+    {.name = "WithoutContinuousBatchingABatchBeginsAsOne",
+     .queue = {Prompt(4), Prompt(4)},
+     .batch = {0, 1},
+     .options = {.max_overtakes = 5, .prefill_tokens = 64, .continuous = false},
+     .trigger = Trigger::kIdle},
+    {.name = "AnUrgentPromptGoesFirstInTheBudget",
+     .queue = {Decode(), Prompt(60), Due(Prompt(60), 300)},
+     .batch = {0, 2}},
+    {.name = "DecodesCountForNoUrgency",
+     .queue = {Due(Decode(), 300), Prompt(60)},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "APromptThatWouldBeLateIsLeftOut",
+     .queue = {Decode(), Due(Prompt(60), 20), Prompt(60)},
+     .batch = {0, 2}},
+    {.name = "DecodesJoinEvenIfTheyWillBeLate",
+     .queue = {Due(Decode(), 1), Prompt(60)},
+     .batch = {0, 1},
+     .options = {},
+     .trigger = Trigger::kIdle},
+    {.name = "ACheapStepOfDecodesDoesNotWin",
+     .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(12)},
+     .batch = {0, 1, 2, 3, 4, 5, 6},
+     .options = {},
+     .trigger = Trigger::kIdle},
+};
+SLUICE_TABLE(CutAndFillRunningTable, kCutAndFillRunningRows);
 
 WaitingSequence RandomSequence(std::mt19937_64* random, int32_t largest_prompt) {
   const auto below = [&](int32_t most) { return static_cast<int32_t>((*random)() % most); };

@@ -4,16 +4,14 @@
 #include <chrono>
 #include <memory>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
 namespace {
-
-MonoTime At(int64_t us) { return MonoTime(std::chrono::microseconds(us)); }
 
 const Ladder& TestLadder() {
   static const Ladder ladder({{.tokens = 100, .sequences = 8},
@@ -38,110 +36,141 @@ const CostModel& TestCosts() {
 
 struct Waiting {
   int32_t tokens;
-  int64_t deadline_us = 0;  // 0: none
+  int64_t deadline_us = 0;  // 0: it has none
   int32_t overtaken = 0;
 };
 
-struct Case {
-  std::string name;
+FixedQueue QueueOf(const std::vector<Waiting>& waiting) {
+  std::vector<WaitingSequence> sequences;
+  for (const Waiting& each : waiting) {
+    WaitingSequence& sequence =
+        sequences.emplace_back(WaitingSequence{.tokens = each.tokens, .overtaken = each.overtaken});
+    if (each.deadline_us != 0) sequence.deadline = AtMicroseconds(each.deadline_us);
+  }
+  return FixedQueue(std::move(sequences));
+}
+
+struct CutAndFillRow {
+  const char* name;
   std::vector<Waiting> queue;
-  std::vector<uint64_t> batch;  // expected tickets, which are places in the queue
+  std::vector<uint64_t> batch;  // the expected tickets, which are places in the queue
   int32_t bucket_tokens;
   Trigger trigger = Trigger::kFull;
   int32_t max_overtakes = 64;
 };
+class CutAndFillTable : public TableTest<CutAndFillRow> {};
 
-const std::vector<Case>& Cases() {
-  static const std::vector<Case> cases = {
-      {"all that fits goes", {{300}, {60}}, {0, 1}, 400, Trigger::kIdle},
-      {"a cut goes that wastes less than all of it", {{390}, {200}}, {0}, 400},
-      {"all of it goes if a cut would waste no less", {{350}, {600}}, {0, 1}, 1000, Trigger::kIdle},
-      {"what a cut leaves is filled from further back", {{300}, {800}, {100}}, {0, 2}, 400},
-      {"the largest sequence that fits fills a batch",
-       {{600}, {900}, {100}, {390}, {10}},
-       {0, 3, 4},
-       1000},
-      {"of equal sequences the earlier fills a batch", {{990}, {900}, {10}, {10}}, {0, 2}, 1000},
-      {"without overtaking the order is strict",
-       {{300}, {800}, {100}},
-       {0},
-       400,
-       Trigger::kFull,
-       0},
-      {"a sequence that was overtaken too often is a barrier",
-       {{300}, {800, 0, 5}, {100}},
-       {0},
-       400,
-       Trigger::kFull,
-       5},
-      {"a sequence that may be overtaken once more lets one pass",
-       {{600}, {900, 0, 4}, {390}, {10}},
-       {0, 2},
-       1000,
-       Trigger::kFull,
-       5},
-      {"the number of sequences bounds a batch too",
-       {{1}, {1}, {1}, {1}, {1}, {1}, {1}, {1}, {1}},
-       {0, 1, 2, 3, 4, 5, 6, 7},
-       100},
-      // A full batch takes 1010 us.
-      {"an urgent sequence goes first", {{900}, {950}, {90, 1500}}, {0, 2}, 1000},
-      {"an urgent sequence goes in the place of the head",
-       {{950}, {900, 1500}, {90}},
-       {1, 2},
-       1000},
-      {"the earliest deadline goes first", {{900, 1900}, {900, 1500}, {900, 1800}}, {1}, 1000},
-      {"a distant deadline changes nothing", {{950}, {900, 50'000}}, {0}, 1000},
-      {"urgency passes no barrier", {{950, 0, 5}, {900, 1500}}, {0}, 1000, Trigger::kFull, 5},
-      {"a sequence that would be late is excluded", {{900, 200}, {950}}, {1}, 1000},
-      {"sequences that are all late are served nevertheless",
-       {{900, 200}, {90, 50}},
-       {0, 1},
-       1000,
-       Trigger::kIdle},
-      {"a short batch goes to be in time", {{300, 600}, {900}}, {0}, 400},
-      {"being in time has a price that is not paid", {{20, 120}, {980}}, {1}, 1000},
-  };
-  return cases;
-}
-
-class FixedQueue {
- public:
-  explicit FixedQueue(const std::vector<Waiting>& waiting) : sequences_(waiting.size()) {
-    for (size_t i = 0; i < waiting.size(); ++i) {
-      sequences_[i] = {.ticket = i, .tokens = waiting[i].tokens};
-      if (waiting[i].deadline_us != 0) sequences_[i].deadline = At(waiting[i].deadline_us);
-      queue_.Push(&sequences_[i]);
-      sequences_[i].overtaken = waiting[i].overtaken;
-    }
-  }
-  const SequenceQueue& queue() const { return queue_; }
-
- private:
-  std::vector<WaitingSequence> sequences_;
-  SequenceQueue queue_{nanoseconds(0)};
-};
-
-void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }
-
-class CutAndFillTable : public ::testing::TestWithParam<Case> {};
-
-TEST_P(CutAndFillTable, FormsTheRowsBatch) {
-  const Case& c = GetParam();
-  const FixedQueue fixed(c.queue);
+TEST_P(CutAndFillTable, FormsItsBatch) {
+  const FixedQueue fixed = QueueOf(row().queue);
   std::vector<WaitingSequence*> batch;
-  CutAndFill former({.max_overtakes = c.max_overtakes});
-  const BatchDecision decision =
-      former.Form(fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, At(0), &batch);
+  CutAndFill former({.max_overtakes = row().max_overtakes});
+  const BatchDecision decision = former.Form(
+      fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, AtMicroseconds(0), &batch);
   ASSERT_TRUE(decision.launch);
   std::vector<uint64_t> tickets;
   for (const WaitingSequence* sequence : batch) tickets.push_back(sequence->ticket);
-  EXPECT_EQ(tickets, c.batch);
-  EXPECT_EQ(decision.bucket.tokens, c.bucket_tokens);
-  EXPECT_EQ(NameOf(decision.trigger), NameOf(c.trigger));
+  EXPECT_EQ(tickets, row().batch);
+  EXPECT_EQ(decision.bucket.tokens, row().bucket_tokens);
+  EXPECT_EQ(NameOf(decision.trigger), NameOf(row().trigger));
 }
 
-INSTANTIATE_TEST_SUITE_P(CutAndFill, CutAndFillTable, ::testing::ValuesIn(Cases()), RowName<Case>);
+const CutAndFillRow kCutAndFillRows[] = {
+    {.name = "AllThatFitsGoes",
+     .queue = {{.tokens = 300}, {.tokens = 60}},
+     .batch = {0, 1},
+     .bucket_tokens = 400,
+     .trigger = Trigger::kIdle},
+    {.name = "ACutThatWastesLessThanAllIsMade",
+     .queue = {{.tokens = 390}, {.tokens = 200}},
+     .batch = {0},
+     .bucket_tokens = 400},
+    {.name = "ACutThatWastesNoLessIsNotMade",
+     .queue = {{.tokens = 350}, {.tokens = 600}},
+     .batch = {0, 1},
+     .bucket_tokens = 1000,
+     .trigger = Trigger::kIdle},
+    {.name = "RoomBehindTheCutIsFilledFromFurtherBack",
+     .queue = {{.tokens = 300}, {.tokens = 800}, {.tokens = 100}},
+     .batch = {0, 2},
+     .bucket_tokens = 400},
+    {.name = "TheLargestThatFitsFills",
+     .queue = {{.tokens = 600}, {.tokens = 900}, {.tokens = 100}, {.tokens = 390}, {.tokens = 10}},
+     .batch = {0, 3, 4},
+     .bucket_tokens = 1000},
+    {.name = "OfEqualsTheEarlierFills",
+     .queue = {{.tokens = 990}, {.tokens = 900}, {.tokens = 10}, {.tokens = 10}},
+     .batch = {0, 2},
+     .bucket_tokens = 1000},
+    {.name = "WithoutOvertakingTheOrderIsStrict",
+     .queue = {{.tokens = 300}, {.tokens = 800}, {.tokens = 100}},
+     .batch = {0},
+     .bucket_tokens = 400,
+     .max_overtakes = 0},
+    {.name = "ASequenceOvertakenTooOftenIsABarrier",
+     .queue = {{.tokens = 300}, {.tokens = 800, .overtaken = 5}, {.tokens = 100}},
+     .batch = {0},
+     .bucket_tokens = 400,
+     .max_overtakes = 5},
+    {.name = "ASequenceThatMayBeOvertakenOnceMoreLetsOnePass",
+     .queue = {{.tokens = 600}, {.tokens = 900, .overtaken = 4}, {.tokens = 390}, {.tokens = 10}},
+     .batch = {0, 2},
+     .bucket_tokens = 1000,
+     .max_overtakes = 5},
+    {.name = "RowsBoundABatchToo",
+     .queue = {{.tokens = 1},
+               {.tokens = 1},
+               {.tokens = 1},
+               {.tokens = 1},
+               {.tokens = 1},
+               {.tokens = 1},
+               {.tokens = 1},
+               {.tokens = 1},
+               {.tokens = 1}},
+     .batch = {0, 1, 2, 3, 4, 5, 6, 7},
+     .bucket_tokens = 100},
+    // A full batch takes 1010 us.
+    {.name = "AnUrgentSequenceGoesFirst",
+     .queue = {{.tokens = 900}, {.tokens = 950}, {.tokens = 90, .deadline_us = 1500}},
+     .batch = {0, 2},
+     .bucket_tokens = 1000},
+    {.name = "AnUrgentSequenceTakesTheHeadsPlace",
+     .queue = {{.tokens = 950}, {.tokens = 900, .deadline_us = 1500}, {.tokens = 90}},
+     .batch = {1, 2},
+     .bucket_tokens = 1000},
+    {.name = "TheEarliestDeadlineGoesFirst",
+     .queue = {{.tokens = 900, .deadline_us = 1900},
+               {.tokens = 900, .deadline_us = 1500},
+               {.tokens = 900, .deadline_us = 1800}},
+     .batch = {1},
+     .bucket_tokens = 1000},
+    {.name = "ADistantDeadlineChangesNothing",
+     .queue = {{.tokens = 950}, {.tokens = 900, .deadline_us = 50'000}},
+     .batch = {0},
+     .bucket_tokens = 1000},
+    {.name = "UrgencyPassesNoBarrier",
+     .queue = {{.tokens = 950, .overtaken = 5}, {.tokens = 900, .deadline_us = 1500}},
+     .batch = {0},
+     .bucket_tokens = 1000,
+     .max_overtakes = 5},
+    {.name = "ASequenceThatWouldBeLateIsLeftOut",
+     .queue = {{.tokens = 900, .deadline_us = 200}, {.tokens = 950}},
+     .batch = {1},
+     .bucket_tokens = 1000},
+    {.name = "SequencesThatAreAllLateAreServed",
+     .queue = {{.tokens = 900, .deadline_us = 200}, {.tokens = 90, .deadline_us = 50}},
+     .batch = {0, 1},
+     .bucket_tokens = 1000,
+     .trigger = Trigger::kIdle},
+    {.name = "ABatchIsShortToBeInTime",
+     .queue = {{.tokens = 300, .deadline_us = 600}, {.tokens = 900}},
+     .batch = {0},
+     .bucket_tokens = 400},
+    {.name = "ABatchIsNotShortAtAnyPrice",
+     .queue = {{.tokens = 20, .deadline_us = 120}, {.tokens = 980}},
+     .batch = {1},
+     .bucket_tokens = 1000},
+};
+SLUICE_TABLE(CutAndFillTable, kCutAndFillRows);
 
 TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
@@ -153,11 +182,11 @@ TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
       w.overtaken = static_cast<int32_t>(random() % 6);
       if (random() % 8 == 0) w.deadline_us = 1 + static_cast<int64_t>(random() % 4000);
     }
-    const FixedQueue fixed(waiting);
+    const FixedQueue fixed = QueueOf(waiting);
     CutAndFill former({.max_overtakes = 5});
     std::vector<WaitingSequence*> batch, all;
-    const BatchDecision decision =
-        former.Form(fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, At(0), &batch);
+    const BatchDecision decision = former.Form(
+        fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, AtMicroseconds(0), &batch);
     ASSERT_TRUE(decision.launch);
     ASSERT_FALSE(batch.empty());
     BatchSize size{};
@@ -170,12 +199,12 @@ TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
     EXPECT_TRUE(decision.bucket.Fits(size));
 
     fixed.queue().Front(waiting.size(), &all);
-    const MonoTime end = At(0) + std::chrono::microseconds(decision.bucket.tokens + 11);
+    const MonoTime end = AtMicroseconds(0) + std::chrono::microseconds(decision.bucket.tokens + 11);
     auto taken = batch.begin();
     for (const WaitingSequence* sequence : all) {  // in order, each at most once
       if (taken != batch.end() && *taken == sequence) {
         ++taken;
-      } else if (sequence->deadline > At(1011)) {  // not left to expire
+      } else if (sequence->deadline > AtMicroseconds(1011)) {  // not left to expire
         const auto passing = static_cast<int32_t>(batch.end() - taken);
         EXPECT_LE(sequence->overtaken + passing, std::max(5, sequence->overtaken));
       }
@@ -185,22 +214,22 @@ TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
       return sequence->deadline >= end;
     });
     const bool somebody_may_be = std::any_of(all.begin(), all.end(), [&](const auto* sequence) {
-      return sequence->deadline > At(1011);
+      return sequence->deadline > AtMicroseconds(1011);
     });
     EXPECT_TRUE(in_time || !somebody_may_be);
   }
 }
 
-// With small requests at a high rate waiting saves the fixed part of steps; with large ones, or
-// few, it does not.
-TEST(CutAndFill, WaitsWhileTheNewcomerGainsMoreThanTheOthersLose) {
-  struct {
-    int32_t tokens;
-    double per_second;
-    int waiting;
-    bool waits;
-  } const cases[] = {
-      {10, 1e6, 1, true}, {10, 1e6, 50, false}, {10, 1e3, 1, false}, {450, 1e6, 1, false}};
+struct PatienceRow {
+  const char* name;
+  int32_t tokens;
+  double sequences_per_second;
+  int waiting;
+  bool waits;
+};
+class PatienceTable : public TableTest<PatienceRow> {};
+
+TEST_P(PatienceTable, WaitsWhileTheNewcomerGainsMoreThanTheOthersLose) {
   const Ladder ladder({{.tokens = 20, .sequences = 64},
                        {.tokens = 100, .sequences = 64},
                        {.tokens = 1000, .sequences = 64}});
@@ -211,30 +240,52 @@ TEST(CutAndFill, WaitsWhileTheNewcomerGainsMoreThanTheOthersLose) {
                     60e-6 + 0.2e-6 * tokens);
     }
   }
-  for (const auto& c : cases) {
-    SCOPED_TRACE(c.tokens * c.per_second + c.waiting);
-    const FixedQueue fixed(
-        std::vector<Waiting>(static_cast<size_t>(c.waiting), Waiting{.tokens = c.tokens}));
-    std::vector<WaitingSequence*> batch;
-    const FormerInputs inputs{.ladder = &ladder,
-                              .costs = &costs,
-                              .arrivals = {.sequences_per_second = c.per_second,
-                                           .tokens_per_second = c.per_second * c.tokens}};
-    CutAndFill former({.max_queue_delay_us = 500});
-    const BatchDecision early = former.Form(fixed.queue(), inputs, At(100), &batch);
-    EXPECT_EQ(early.launch, !c.waits);
-    if (c.waits) {
-      EXPECT_EQ(early.wait_until, At(500));
-    }
-    const BatchDecision due = former.Form(fixed.queue(), inputs, At(500), &batch);
-    EXPECT_TRUE(due.launch);
-    EXPECT_EQ(due.trigger, Trigger::kDelay);
-    EXPECT_TRUE(CutAndFill({}).Form(fixed.queue(), inputs, At(100), &batch).launch);
-    FormerInputs draining = inputs;
-    draining.draining = true;
-    EXPECT_TRUE(former.Form(fixed.queue(), draining, At(100), &batch).launch);
+  const FixedQueue fixed = QueueOf(
+      std::vector<Waiting>(static_cast<size_t>(row().waiting), Waiting{.tokens = row().tokens}));
+  std::vector<WaitingSequence*> batch;
+  const FormerInputs inputs{
+      .ladder = &ladder,
+      .costs = &costs,
+      .arrivals = {.sequences_per_second = row().sequences_per_second,
+                   .tokens_per_second = row().sequences_per_second * row().tokens}};
+  CutAndFill former({.max_queue_delay_us = 500});
+  const BatchDecision early = former.Form(fixed.queue(), inputs, AtMicroseconds(100), &batch);
+  EXPECT_EQ(early.launch, !row().waits);
+  if (row().waits) {
+    EXPECT_EQ(early.wait_until, AtMicroseconds(500));
   }
+  const BatchDecision due = former.Form(fixed.queue(), inputs, AtMicroseconds(500), &batch);
+  EXPECT_TRUE(due.launch);
+  EXPECT_EQ(due.trigger, Trigger::kDelay);
+  EXPECT_TRUE(CutAndFill({}).Form(fixed.queue(), inputs, AtMicroseconds(100), &batch).launch);
+  FormerInputs draining = inputs;
+  draining.draining = true;
+  EXPECT_TRUE(former.Form(fixed.queue(), draining, AtMicroseconds(100), &batch).launch);
 }
+
+const PatienceRow kPatienceRows[] = {
+    {.name = "OneSmallRequestAtAHighRateWaits",
+     .tokens = 10,
+     .sequences_per_second = 1e6,
+     .waiting = 1,
+     .waits = true},
+    {.name = "ManySmallRequestsDoNotWait",
+     .tokens = 10,
+     .sequences_per_second = 1e6,
+     .waiting = 50,
+     .waits = false},
+    {.name = "ASmallRequestAtALowRateDoesNotWait",
+     .tokens = 10,
+     .sequences_per_second = 1e3,
+     .waiting = 1,
+     .waits = false},
+    {.name = "ALargeRequestDoesNotWait",
+     .tokens = 450,
+     .sequences_per_second = 1e6,
+     .waiting = 1,
+     .waits = false},
+};
+SLUICE_TABLE(PatienceTable, kPatienceRows);
 
 }  // namespace
 }  // namespace sluice

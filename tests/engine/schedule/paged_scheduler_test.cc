@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -153,32 +154,50 @@ TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
   EXPECT_EQ(scored->waiting.tokens, 5);
 }
 
-TEST_F(PagedSchedulerTest, CountsTheRowsThatAreSampled) {
-  const struct {
-    bool scored, sampled_end;
-    std::vector<int32_t> expected;  // of the three steps of a prompt
-  } cases[] = {{false, true, {0, 0, 1}},
-               {false, false, {0, 0, 0}},
-               {true, true, {4, 4, 2}},
-               {true, false, {4, 4, 1}}};
-  for (const auto& c : cases) {
-    generates_ = true;
-    Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
-    Sequence* const sequence = New(Counting(0, 10));
-    sequence->reuse = false;
-    sequence->scored = c.scored;
-    sequence->sampled_end = c.sampled_end;
-    scheduler_->Arrive(sequence);
-    std::vector<int32_t> rows;
-    for (int step = 0; step < 3; ++step) {
-      if (step > 0) Return(sequence);
-      rows.push_back(sequence->waiting.sampled_rows);
-      ASSERT_THAT(Decide(), ElementsAre(sequence));
-    }
-    EXPECT_EQ(rows, c.expected) << c.scored << c.sampled_end;
-    scheduler_->End(sequence);
+struct SampledRowsRow {
+  const char* name;
+  bool scored, sampled_end;
+  std::vector<int32_t> sampled_rows;  // of each of the prompt's steps
+};
+class SampledRowsTable : public TableTest<SampledRowsRow, PagedSchedulerTest> {};
+
+TEST_P(SampledRowsTable, AreCountedInEachStep) {
+  generates_ = true;
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
+  Sequence* const sequence = New(Counting(0, 10));
+  sequence->reuse = false;
+  sequence->scored = row().scored;
+  sequence->sampled_end = row().sampled_end;
+  scheduler_->Arrive(sequence);
+  std::vector<int32_t> rows;
+  for (int step = 0; step < 3; ++step) {
+    if (step > 0) Return(sequence);
+    rows.push_back(sequence->waiting.sampled_rows);
+    ASSERT_THAT(Decide(), ElementsAre(sequence));
   }
+  EXPECT_EQ(rows, row().sampled_rows);
+  scheduler_->End(sequence);
 }
+
+const SampledRowsRow kSampledRowsRows[] = {
+    {.name = "APromptIsSampledAtItsEnd",
+     .scored = false,
+     .sampled_end = true,
+     .sampled_rows = {0, 0, 1}},
+    {.name = "APromptWithoutOutputIsNotSampled",
+     .scored = false,
+     .sampled_end = false,
+     .sampled_rows = {0, 0, 0}},
+    {.name = "AScoredPromptIsSampledEverywhere",
+     .scored = true,
+     .sampled_end = true,
+     .sampled_rows = {4, 4, 2}},
+    {.name = "AScoredPromptThatEndsUnsampledHasOneRowLess",
+     .scored = true,
+     .sampled_end = false,
+     .sampled_rows = {4, 4, 1}},
+};
+SLUICE_TABLE(SampledRowsTable, kSampledRowsRows);
 
 TEST_F(PagedSchedulerTest, WithoutPagesEachStepComputesTheWholeHistory) {
   Make({.keeps_pages = false}, {.policy = PolicyKind::kFifoPacked, .prefill_tokens = 4});

@@ -29,56 +29,53 @@ TEST(RunLimitsOf, AChunkFitsBesideAllOtherDecodes) {
   }
 }
 
-struct Limits {
-  std::string name;
-  int32_t tokens = 0, sequences = 0;  // of the largest bucket
-  int32_t prefill_tokens = 0;
-  int32_t chunk_tokens = 0, running = 0;  // expected
+struct RunLimitsRow {
+  const char* name;
+  int32_t tokens, sequences, prefill_tokens;
+  int32_t chunk_tokens, running;  // expected
 };
-void PrintTo(const Limits& row, std::ostream* out) { *out << row.name; }
+class RunLimitsTable : public TableTest<RunLimitsRow> {};
 
-class RunLimitsTable : public ::testing::TestWithParam<Limits> {};
-
-TEST_P(RunLimitsTable, AreTheRows) {
-  const Limits& row = GetParam();
-  const RunLimits limits = RunLimitsOf({.prefill_tokens = row.prefill_tokens},
-                                       {.tokens = row.tokens, .sequences = row.sequences});
-  EXPECT_EQ(limits.chunk_tokens, row.chunk_tokens);
-  EXPECT_EQ(limits.sequences, row.running);
+TEST_P(RunLimitsTable, GivesWayOnlyWhereTheBucketIsTight) {
+  const RunLimits limits = RunLimitsOf({.prefill_tokens = row().prefill_tokens},
+                                       {.tokens = row().tokens, .sequences = row().sequences});
+  EXPECT_EQ(limits.chunk_tokens, row().chunk_tokens);
+  EXPECT_EQ(limits.sequences, row().running);
 }
 
-INSTANTIATE_TEST_SUITE_P(StepBudget, RunLimitsTable,
-                         ::testing::Values(Limits{.name = "a large bucket limits neither",
-                                                  .tokens = 4096,
-                                                  .sequences = 256,
-                                                  .prefill_tokens = 512,
-                                                  .chunk_tokens = 512,
-                                                  .running = 256},
-                                           Limits{.name = "a tight bucket shortens the chunk",
-                                                  .tokens = 512,
-                                                  .sequences = 256,
-                                                  .prefill_tokens = 512,
-                                                  .chunk_tokens = 257,
-                                                  .running = 256},
-                                           Limits{.name = "a chunk keeps half of the bucket",
-                                                  .tokens = 256,
-                                                  .sequences = 256,
-                                                  .prefill_tokens = 512,
-                                                  .chunk_tokens = 128,
-                                                  .running = 129},
-                                           Limits{.name = "a small bucket with few sequences",
-                                                  .tokens = 64,
-                                                  .sequences = 8,
-                                                  .prefill_tokens = 16,
-                                                  .chunk_tokens = 16,
-                                                  .running = 8},
-                                           Limits{.name = "prompts that are not cut",
-                                                  .tokens = 64,
-                                                  .sequences = 256,
-                                                  .prefill_tokens = 0,
-                                                  .chunk_tokens = 64,
-                                                  .running = 64}),
-                         RowName<Limits>);
+const RunLimitsRow kRunLimitsRows[] = {
+    {.name = "AWideBucketHoldsTheWholeChunk",
+     .tokens = 4096,
+     .sequences = 256,
+     .prefill_tokens = 512,
+     .chunk_tokens = 512,
+     .running = 256},
+    {.name = "ATightBucketCutsTheChunk",
+     .tokens = 512,
+     .sequences = 256,
+     .prefill_tokens = 512,
+     .chunk_tokens = 257,
+     .running = 256},
+    {.name = "AsManySequencesAsTokensShareThem",
+     .tokens = 256,
+     .sequences = 256,
+     .prefill_tokens = 512,
+     .chunk_tokens = 128,
+     .running = 129},
+    {.name = "ASmallBucketHoldsASmallChunk",
+     .tokens = 64,
+     .sequences = 8,
+     .prefill_tokens = 16,
+     .chunk_tokens = 16,
+     .running = 8},
+    {.name = "WithoutAChunkOnePromptMayTakeAll",
+     .tokens = 64,
+     .sequences = 256,
+     .prefill_tokens = 0,
+     .chunk_tokens = 64,
+     .running = 64},
+};
+SLUICE_TABLE(RunLimitsTable, kRunLimitsRows);
 
 TEST(RunLimitsOf, OtherPoliciesComputeWholePrompts) {
   EXPECT_EQ(RunLimitsOf({.policy = PolicyKind::kFifoPacked, .prefill_tokens = 16},

@@ -3,6 +3,8 @@
 #include <bit>
 
 #include "tests/kernels/cpu/draw_fixture.h"
+#include "tests/support/random_edits.h"
+#include "tests/support/table.h"
 
 namespace sluice::kernels {
 namespace {
@@ -86,47 +88,93 @@ TEST_P(LogitEditsTest, RowsThatAreNotFiniteAfterEditsHaveNoToken) {
 
 SLUICE_EVERY_F32_PROFILE(LogitEditsTest);
 
-struct EditCase {
+constexpr TokenBias kUp[] = {{1, 3.0f}};
+constexpr TokenBias kBan[] = {{1, -kInfinity}};
+constexpr int32_t kBanned[] = {1};
+
+struct ApplyEditsRow {
   const char* name;
   float x;
-  LogitEdits edits;  // `seen` is set according to `generated`
-  int32_t generated;
+  LogitEdits edits;
+  int32_t generated;  // how often the token was generated
   float expected;
 };
+class ApplyEditsTable : public TableTest<ApplyEditsRow> {};
 
-TEST(ApplyEditsTest, EditsEachLogitByTheFormula) {
-  const TokenBias up[] = {{1, 3.0f}};
-  const TokenBias ban[] = {{1, -kInfinity}};
-  const int32_t banned[] = {1};
-  const EditCase cases[] = {
-      {"repetition divides what is positive", 4, {.repetition = 2}, 0, 2},
-      {"and multiplies what is not", -4, {.repetition = 2}, 0, -8},
-      {"below 1 it rewards", 4, {.repetition = 0.5f}, 0, 8},
-      {"either way", -4, {.repetition = 0.5f}, 1, -2},
-      {"banned stays banned", -kInfinity, {.repetition = 0.5f}, 0, -kInfinity},
-      {"zero stays zero", 0, {.repetition = 2}, 0, 0},
-      {"presence leaves the prompt alone", 4, {.presence = 1}, 0, 4},
-      {"presence counts once", 4, {.presence = 1}, 3, 3},
-      {"frequency counts each time", 4, {.frequency = 0.5f}, 3, 2.5f},
-      {"negative ones reward", 4, {.presence = -1, .frequency = -0.5f}, 2, 6},
-      {"repetition comes before presence", 4, {.repetition = 2, .presence = 3}, 1, -1},
-      {"bias comes after repetition", -1, {.repetition = 2, .bias = up}, 0, 1},
-      {"bias may ban", 4, {.bias = ban}, 0, -kInfinity},
-      {"a ban is final", 4, {.bias = up, .banned = banned}, 1, -kInfinity},
-  };
-  for (const EditCase& c : cases) {
-    const SeenToken seen[] = {{1, c.generated}};
-    LogitEdits edits = c.edits;
-    edits.seen = seen;
-    std::vector<float> x = {-0.0f, c.x, kPoison}, saved(3, kPoison);
-    const std::vector<uint32_t> before = Bits(x);
-    EXPECT_TRUE(ApplyEdits(edits, x.data(), saved.data())) << c.name;
-    EXPECT_EQ(x[1], c.expected) << c.name;
-    EXPECT_EQ(reference::Edit(std::vector<double>{0, c.x, 0}, edits)[1], c.expected) << c.name;
-    UndoEdits(edits, saved.data(), x.data());
-    EXPECT_EQ(Bits(x), before) << c.name;
-  }
+TEST_P(ApplyEditsTable, EditsEachLogitByTheFormula) {
+  const SeenToken seen[] = {{1, row().generated}};
+  LogitEdits edits = row().edits;
+  edits.seen = seen;
+  std::vector<float> x = {-0.0f, row().x, kPoison}, saved(3, kPoison);
+  const std::vector<uint32_t> before = Bits(x);
+  EXPECT_TRUE(ApplyEdits(edits, x.data(), saved.data()));
+  EXPECT_EQ(x[1], row().expected);
+  EXPECT_EQ(reference::Edit(std::vector<double>{0, row().x, 0}, edits)[1], row().expected);
+  UndoEdits(edits, saved.data(), x.data());
+  EXPECT_EQ(Bits(x), before);
 }
+
+const ApplyEditsRow kApplyEditsRows[] = {
+    {.name = "RepetitionDividesWhatIsPositive",
+     .x = 4,
+     .edits = {.repetition = 2},
+     .generated = 0,
+     .expected = 2},
+    {.name = "RepetitionMultipliesWhatIsNegative",
+     .x = -4,
+     .edits = {.repetition = 2},
+     .generated = 0,
+     .expected = -8},
+    {.name = "RepetitionBelowOneRewardsWhatIsPositive",
+     .x = 4,
+     .edits = {.repetition = 0.5f},
+     .generated = 0,
+     .expected = 8},
+    {.name = "RepetitionBelowOneRewardsWhatIsNegative",
+     .x = -4,
+     .edits = {.repetition = 0.5f},
+     .generated = 1,
+     .expected = -2},
+    {.name = "WhatIsBannedStaysBanned",
+     .x = -kInfinity,
+     .edits = {.repetition = 0.5f},
+     .generated = 0,
+     .expected = -kInfinity},
+    {.name = "ZeroStaysZero", .x = 0, .edits = {.repetition = 2}, .generated = 0, .expected = 0},
+    {.name = "PresenceLeavesThePromptAlone",
+     .x = 4,
+     .edits = {.presence = 1},
+     .generated = 0,
+     .expected = 4},
+    {.name = "PresenceCountsOnce", .x = 4, .edits = {.presence = 1}, .generated = 3, .expected = 3},
+    {.name = "FrequencyCountsEachTime",
+     .x = 4,
+     .edits = {.frequency = 0.5f},
+     .generated = 3,
+     .expected = 2.5f},
+    {.name = "NegativePenaltiesReward",
+     .x = 4,
+     .edits = {.presence = -1, .frequency = -0.5f},
+     .generated = 2,
+     .expected = 6},
+    {.name = "RepetitionComesBeforePresence",
+     .x = 4,
+     .edits = {.repetition = 2, .presence = 3},
+     .generated = 1,
+     .expected = -1},
+    {.name = "BiasComesAfterRepetition",
+     .x = -1,
+     .edits = {.repetition = 2, .bias = kUp},
+     .generated = 0,
+     .expected = 1},
+    {.name = "BiasMayBan", .x = 4, .edits = {.bias = kBan}, .generated = 0, .expected = -kInfinity},
+    {.name = "ABanIsFinal",
+     .x = 4,
+     .edits = {.bias = kUp, .banned = kBanned},
+     .generated = 1,
+     .expected = -kInfinity},
+};
+SLUICE_TABLE(ApplyEditsTable, kApplyEditsRows);
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -4,6 +4,7 @@
 
 #include "kernels/philox.h"
 #include "tests/kernels/cpu/draw_fixture.h"
+#include "tests/support/table.h"
 
 namespace sluice::kernels {
 namespace {
@@ -184,25 +185,35 @@ TEST_P(SampleTest, SeedTokenAndSampleEachChangeTheDraw) {
 
 SLUICE_EVERY_F32_PROFILE(SampleTest);
 
-// The known answers published with the Random123 library.
-TEST(PhiloxTest, GivesTheKnownAnswers) {
-  struct Answer {
-    uint64_t key;
-    std::vector<uint32_t> counter, words;
-  };
-  for (const Answer& answer :
-       std::vector<Answer>{{0, {0, 0, 0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-                           {~uint64_t{0},
-                            {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
-                            {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-                           {0x299f31d0a4093822,
-                            {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-                            {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}}) {
-    std::vector<uint32_t> words(4);
-    Philox(answer.key, answer.counter.data(), words.data());
-    EXPECT_EQ(words, answer.words);
-  }
+// The answers are published with the Random123 library.
+struct PhiloxRow {
+  const char* name;
+  uint64_t key;
+  std::vector<uint32_t> counter, words;
+};
+class PhiloxTable : public TableTest<PhiloxRow> {};
+
+TEST_P(PhiloxTable, GivesTheKnownAnswers) {
+  std::vector<uint32_t> words(4);
+  Philox(row().key, row().counter.data(), words.data());
+  EXPECT_EQ(words, row().words);
 }
+
+const PhiloxRow kPhiloxRows[] = {
+    {.name = "OfZeros",
+     .key = 0,
+     .counter = {0, 0, 0, 0},
+     .words = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+    {.name = "OfOnes",
+     .key = ~uint64_t{0},
+     .counter = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+     .words = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+    {.name = "OfTheDigitsOfPi",
+     .key = 0x299f31d0a4093822,
+     .counter = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+     .words = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+};
+SLUICE_TABLE(PhiloxTable, kPhiloxRows);
 
 }  // namespace
 }  // namespace sluice::kernels

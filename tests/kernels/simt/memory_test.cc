@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "tests/support/table.h"
+
 namespace sluice::simt {
 namespace {
 
@@ -35,49 +37,62 @@ TEST_F(MemoryTest, BuffersAreAlignedPoisonedAndApart) {
   EXPECT_NE(memory_.Note(reinterpret_cast<uintptr_t>(other), 4, Access::kRead, {.launch = 1}), "");
 }
 
-// Checks the result of the second of two accesses by different threads.
-TEST_F(MemoryTest, OnlyBarriersOrderThreads) {
+// The first access is of launch 1, block 0, block epoch 3, warp epoch 2 and thread 7.
+struct AccessOrderRow {
+  const char* name;
+  Actor second;
+  bool ordered;
+};
+class AccessOrderTable : public TableTest<AccessOrderRow, MemoryTest> {};
+
+TEST_P(AccessOrderTable, OnlyBarriersOrderThreads) {
   const Actor first = {.launch = 1, .block = 0, .block_epoch = 3, .warp_epoch = 2, .thread = 7};
-  struct Case {
-    const char* name;
-    Actor second;
-    bool ordered;
-  };
-  Actor same = first, lane = first, warp = first, block = first;
-  lane.thread = 8;
-  warp.thread = 40;
-  block.block = 1;
-  Actor lane_later = lane, warp_later = warp, block_later = block, after_barrier = warp,
-        next_launch = block;
-  lane_later.warp_epoch = warp_later.warp_epoch = 3;
-  after_barrier.block_epoch = block_later.block_epoch = 4;
-  next_launch.launch = 2;
-  const Case cases[] = {{"the same thread", same, true},
-                        {"a lane", lane, false},
-                        {"a lane after the warp's barrier", lane_later, true},
-                        {"another warp", warp, false},
-                        {"another warp after its own barrier", warp_later, false},
-                        {"another warp after the block's barrier", after_barrier, true},
-                        {"another block", block, false},
-                        {"another block after its barrier", block_later, false},
-                        {"the next launch", next_launch, true}};
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    for (const auto& [one, two] :
-         {std::pair(Access::kWrite, Access::kWrite), std::pair(Access::kWrite, Access::kRead),
-          std::pair(Access::kRead, Access::kWrite), std::pair(Access::kWrite, Access::kAtomic)}) {
-      ASSERT_EQ(memory_.HostAccess(buffer_, 40, Access::kWrite), "");
-      EXPECT_EQ(Note(one, first), "");
-      EXPECT_EQ(Note(two, c.second) == "", c.ordered);
-    }
+  const Actor& second = row().second;
+  for (const auto& [one, two] :
+       {std::pair(Access::kWrite, Access::kWrite), std::pair(Access::kWrite, Access::kRead),
+        std::pair(Access::kRead, Access::kWrite), std::pair(Access::kWrite, Access::kAtomic)}) {
     ASSERT_EQ(memory_.HostAccess(buffer_, 40, Access::kWrite), "");
-    EXPECT_EQ(Note(Access::kAtomic, first), "");
-    EXPECT_EQ(Note(Access::kAtomic, c.second), "") << "atomics do not race with one another";
-    EXPECT_EQ(Note(Access::kRead, first), c.ordered ? "" : Note(Access::kRead, first));
+    EXPECT_EQ(Note(one, first), "");
+    EXPECT_EQ(Note(two, second) == "", row().ordered);
   }
+  ASSERT_EQ(memory_.HostAccess(buffer_, 40, Access::kWrite), "");
+  EXPECT_EQ(Note(Access::kAtomic, first), "");
+  EXPECT_EQ(Note(Access::kAtomic, second), "") << "atomics do not race with one another";
+  EXPECT_EQ(Note(Access::kRead, first), row().ordered ? "" : Note(Access::kRead, first));
 }
 
-// A write must be ordered after every reader, not only after the last.
+const AccessOrderRow kAccessOrderRows[] = {
+    {.name = "TheSameThreadIsOrdered",
+     .second = {.launch = 1, .block = 0, .block_epoch = 3, .warp_epoch = 2, .thread = 7},
+     .ordered = true},
+    {.name = "ALaneIsNotOrdered",
+     .second = {.launch = 1, .block = 0, .block_epoch = 3, .warp_epoch = 2, .thread = 8},
+     .ordered = false},
+    {.name = "ALaneAfterTheWarpsBarrierIsOrdered",
+     .second = {.launch = 1, .block = 0, .block_epoch = 3, .warp_epoch = 3, .thread = 8},
+     .ordered = true},
+    {.name = "AnotherWarpIsNotOrdered",
+     .second = {.launch = 1, .block = 0, .block_epoch = 3, .warp_epoch = 2, .thread = 40},
+     .ordered = false},
+    {.name = "AnotherWarpAfterItsOwnBarrierIsNotOrdered",
+     .second = {.launch = 1, .block = 0, .block_epoch = 3, .warp_epoch = 3, .thread = 40},
+     .ordered = false},
+    {.name = "AnotherWarpAfterTheBlocksBarrierIsOrdered",
+     .second = {.launch = 1, .block = 0, .block_epoch = 4, .warp_epoch = 2, .thread = 40},
+     .ordered = true},
+    {.name = "AnotherBlockIsNotOrdered",
+     .second = {.launch = 1, .block = 1, .block_epoch = 3, .warp_epoch = 2, .thread = 7},
+     .ordered = false},
+    {.name = "AnotherBlockAfterItsBarrierIsNotOrdered",
+     .second = {.launch = 1, .block = 1, .block_epoch = 4, .warp_epoch = 2, .thread = 7},
+     .ordered = false},
+    {.name = "TheNextLaunchIsOrdered",
+     .second = {.launch = 2, .block = 1, .block_epoch = 3, .warp_epoch = 2, .thread = 7},
+     .ordered = true},
+};
+SLUICE_TABLE(AccessOrderTable, kAccessOrderRows);
+
+// A write must come after every reader, not only after the last.
 TEST_F(MemoryTest, AnEarlierReaderIsNotForgotten) {
   const Actor reader = {.launch = 1, .thread = 40}, other = {.launch = 1, .thread = 1};
   EXPECT_EQ(Note(Access::kRead, reader), "");

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <random>
 
+#include "tests/support/table.h"
+
 namespace sluice::load {
 namespace {
 
@@ -123,39 +125,54 @@ TEST(MakeSchedule, ATraceIsStretchedToTheRate) {
   EXPECT_NEAR(static_cast<double>(gap(1)) / static_cast<double>(gap(0)), 2, 1e-6);
 }
 
-TEST(MakeSchedule, NamesWhatIsWrong) {
-  const std::vector<TraceRow> instant = {{0, 1, 0}, {0, 1, 0}};
-  WorkloadOptions factor = Options(ArrivalKind::kBursty);
-  factor.burst_factor = 1;
-  WorkloadOptions tokens;
-  tokens.max_tokens = -2;
-  WorkloadOptions answer;
-  answer.max_tokens = answer.cap;
-  WorkloadOptions lengths;
-  lengths.lengths = "trace";
-  const struct {
-    WorkloadOptions options;
-    std::vector<TraceRow> trace;
-    double rate;
-    const char* message;
-  } cases[] = {
-      {{}, {}, 0, "rate"},
-      {{}, {}, -1, "rate"},
-      {{}, {}, NAN, "rate"},
-      {{}, {}, 1e7, "20 million"},
-      {factor, {}, 1, "burst-factor"},
-      {tokens, {}, 1, "max-tokens"},
-      {answer, {}, 1, "max-tokens"},
-      {lengths, {}, 1, "needs a trace"},
-      {Options(ArrivalKind::kTrace), {}, 1, "needs a trace"},
-      {Options(ArrivalKind::kTrace), instant, 0, "spans no time"},
-      {Options(ArrivalKind::kTrace), instant, 5, "spans no time"},
-  };
-  for (const auto& each : cases) {
-    const auto made = MakeSchedule(each.options, each.trace, each.rate, seconds(100));
-    EXPECT_THAT(std::string(made.status().message()), testing::HasSubstr(each.message));
-  }
+struct BadWorkloadRow {
+  const char* name;
+  WorkloadOptions options{};
+  std::vector<TraceRow> trace{};
+  double rate;
+  const char* error;
+};
+class BadWorkloadTable : public TableTest<BadWorkloadRow> {};
+
+TEST_P(BadWorkloadTable, IsNamed) {
+  const auto made = MakeSchedule(row().options, row().trace, row().rate, seconds(100));
+  EXPECT_THAT(std::string(made.status().message()), ::testing::HasSubstr(row().error));
 }
+
+const BadWorkloadRow kBadWorkloadRows[] = {
+    {.name = "ARateOfZero", .rate = 0, .error = "rate"},
+    {.name = "ANegativeRate", .rate = -1, .error = "rate"},
+    {.name = "ARateThatIsNotANumber", .rate = NAN, .error = "rate"},
+    {.name = "TooManyArrivals", .rate = 1e7, .error = "20 million"},
+    {.name = "ABurstFactorOfOne",
+     .options = {.arrivals = ArrivalKind::kBursty, .burst_factor = 1},
+     .rate = 1,
+     .error = "burst-factor"},
+    {.name = "NegativeMaxTokens", .options = {.max_tokens = -2}, .rate = 1, .error = "max-tokens"},
+    {.name = "MaxTokensOfTheWholeCap",
+     .options = {.max_tokens = WorkloadOptions().cap},
+     .rate = 1,
+     .error = "max-tokens"},
+    {.name = "LengthsOfAMissingTrace",
+     .options = {.lengths = "trace"},
+     .rate = 1,
+     .error = "needs a trace"},
+    {.name = "ArrivalsOfAMissingTrace",
+     .options = Options(ArrivalKind::kTrace),
+     .rate = 1,
+     .error = "needs a trace"},
+    {.name = "ATraceWithoutDuration",
+     .options = Options(ArrivalKind::kTrace),
+     .trace = {{0, 1, 0}, {0, 1, 0}},
+     .rate = 0,
+     .error = "spans no time"},
+    {.name = "ATraceWithoutDurationAtARate",
+     .options = Options(ArrivalKind::kTrace),
+     .trace = {{0, 1, 0}, {0, 1, 0}},
+     .rate = 5,
+     .error = "spans no time"},
+};
+SLUICE_TABLE(BadWorkloadTable, kBadWorkloadRows);
 
 }  // namespace
 }  // namespace sluice::load

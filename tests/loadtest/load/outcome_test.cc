@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/table.h"
+
 namespace sluice::load {
 namespace {
 
@@ -21,32 +23,61 @@ Answer Error(grpc::StatusCode code, const std::string& message) {
   return answer;
 }
 
-TEST(Judge, TellsRejectionsDeadlinesAndErrorsApart) {
+struct JudgeRow {
+  const char* name;
+  milliseconds deadline{0};  // 0: there is none
+  int took_ms;
+  grpc::StatusCode code;
+  Outcome outcome;
+};
+class JudgeTable : public TableTest<JudgeRow> {};
+
+TEST_P(JudgeTable, TellsOutcomesApart) {
   inference::ModelInferResponse response;
-  Answer good;
-  good.parsed = &response;
-  const Answer expired = Error(grpc::StatusCode::DEADLINE_EXCEEDED, "");
-  const struct {
-    milliseconds deadline;
-    int took_ms;
-    Answer answer;
-    Outcome outcome;
-  } cases[] = {
-      {milliseconds(0), 9999, good, Outcome::kOk},
-      {milliseconds(50), 50, good, Outcome::kOk},
-      {milliseconds(50), 51, good, Outcome::kDeadline},
-      {milliseconds(50), 51, expired, Outcome::kDeadline},
-      {milliseconds(0), 9999, expired, Outcome::kUnfinished},
-      {milliseconds(0), 1, Error(grpc::StatusCode::RESOURCE_EXHAUSTED, ""), Outcome::kRejected},
-      {milliseconds(0), 1, Error(grpc::StatusCode::UNAVAILABLE, ""), Outcome::kError},
-      {milliseconds(0), 1, Error(grpc::StatusCode::INTERNAL, ""), Outcome::kError},
-  };
-  for (const auto& each : cases) {
-    Judge judge(each.deadline, nullptr);
-    EXPECT_EQ(judge.Decide(TookMs(each.took_ms), each.answer), each.outcome)
-        << each.answer.code << " after " << each.took_ms << " ms";
-  }
+  Answer answer = Error(row().code, "");
+  if (row().code == grpc::StatusCode::OK) answer.parsed = &response;
+  Judge judge(row().deadline, nullptr);
+  EXPECT_EQ(judge.Decide(TookMs(row().took_ms), answer), row().outcome);
 }
+
+const JudgeRow kJudgeRows[] = {
+    {.name = "AnAnswerWithoutADeadlineIsGood",
+     .took_ms = 9999,
+     .code = grpc::StatusCode::OK,
+     .outcome = Outcome::kOk},
+    {.name = "AnAnswerAtTheDeadlineIsGood",
+     .deadline = milliseconds(50),
+     .took_ms = 50,
+     .code = grpc::StatusCode::OK,
+     .outcome = Outcome::kOk},
+    {.name = "AnAnswerAfterTheDeadlineMissesIt",
+     .deadline = milliseconds(50),
+     .took_ms = 51,
+     .code = grpc::StatusCode::OK,
+     .outcome = Outcome::kDeadline},
+    {.name = "AnExpiredCallMissesTheDeadline",
+     .deadline = milliseconds(50),
+     .took_ms = 51,
+     .code = grpc::StatusCode::DEADLINE_EXCEEDED,
+     .outcome = Outcome::kDeadline},
+    {.name = "AnExpiredCallWithoutADeadlineIsUnfinished",
+     .took_ms = 9999,
+     .code = grpc::StatusCode::DEADLINE_EXCEEDED,
+     .outcome = Outcome::kUnfinished},
+    {.name = "AnExhaustedServerRejects",
+     .took_ms = 1,
+     .code = grpc::StatusCode::RESOURCE_EXHAUSTED,
+     .outcome = Outcome::kRejected},
+    {.name = "AnUnavailableServerFails",
+     .took_ms = 1,
+     .code = grpc::StatusCode::UNAVAILABLE,
+     .outcome = Outcome::kError},
+    {.name = "AnInternalErrorFails",
+     .took_ms = 1,
+     .code = grpc::StatusCode::INTERNAL,
+     .outcome = Outcome::kError},
+};
+SLUICE_TABLE(JudgeTable, kJudgeRows);
 
 TEST(Judge, KeepsTheFirstMessageOfEachStatus) {
   Judge judge(nanoseconds{0}, nullptr);

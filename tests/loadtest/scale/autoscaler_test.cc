@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "loadtest/scale/rule_file.h"
 #include "loadtest/scale/signals.h"
+#include "tests/support/table.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -20,26 +21,44 @@ AutoscalerRule Rule() {
       .down = {.stabilization_seconds = 600, .policies = {{.value = 1, .period_seconds = 120}}}};
 }
 
-struct WantedCase {
+struct AutoscalerRow {
   const char* name;
   int replicas;
-  double drain, busy;  // summed
+  double drain, busy;  // summed over the replicas
   int expected;
 };
+class AutoscalerTable : public TableTest<AutoscalerRow> {};
 
-TEST(Autoscaler, TakesTheTargetThatAsksForMost) {
-  for (const WantedCase& c : std::vector<WantedCase>{
-           {"idle: no fewer than the minimum", 2, 0, 0, 2},
-           {"by the queue, rounded up", 4, 2.6, 0.1, 6},
-           {"by the work", 4, 0.1, 3.6, 6},
-           {"within the tolerance of a tenth", 4, 2.19, 3.0, 4},
-           {"no more than the maximum", 8, 100, 8, 10},
-           {"at most doubled", 2, 100, 2, 4},
-       }) {
-    SCOPED_TRACE(c.name);
-    EXPECT_EQ(Autoscaler(Rule()).Decide(0, c.replicas, {c.drain, c.busy}), c.expected);
-  }
+TEST_P(AutoscalerTable, TakesTheTargetThatAsksForMost) {
+  EXPECT_EQ(Autoscaler(Rule()).Decide(0, row().replicas, {row().drain, row().busy}),
+            row().expected);
 }
+
+const AutoscalerRow kAutoscalerRows[] = {
+    {.name = "IdleReplicasAreNoFewerThanTheMinimum",
+     .replicas = 2,
+     .drain = 0,
+     .busy = 0,
+     .expected = 2},
+    {.name = "TheQueueAsksForMoreRoundedUp",
+     .replicas = 4,
+     .drain = 2.6,
+     .busy = 0.1,
+     .expected = 6},
+    {.name = "TheWorkAsksForMore", .replicas = 4, .drain = 0.1, .busy = 3.6, .expected = 6},
+    {.name = "ATenthOverTheTargetIsTolerated",
+     .replicas = 4,
+     .drain = 2.19,
+     .busy = 3.0,
+     .expected = 4},
+    {.name = "ReplicasAreNoMoreThanTheMaximum",
+     .replicas = 8,
+     .drain = 100,
+     .busy = 8,
+     .expected = 10},
+    {.name = "ReplicasAreAtMostDoubled", .replicas = 2, .drain = 100, .busy = 2, .expected = 4},
+};
+SLUICE_TABLE(AutoscalerTable, kAutoscalerRows);
 
 TEST(Autoscaler, DoublesOncePerPeriod) {
   Autoscaler autoscaler(Rule());

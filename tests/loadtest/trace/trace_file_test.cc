@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/table.h"
+
 namespace sluice::load {
 namespace {
 
@@ -26,30 +28,51 @@ TEST(ParseTrace, NeedsNoOutputTokens) {
   EXPECT_EQ((*rows)[0].output_tokens, 0);
 }
 
-TEST(ParseTrace, SaysWhereItIsWrong) {
-  const struct {
-    const char* text;
-    const char* message;
-  } cases[] = {
-      {"", "no column arrival_s"},
-      {"arrival_s\n1", "no column input_tokens"},
-      {"arrival_s,input_tokens\n", "no row"},
-      {"arrival_s,input_tokens\n1,2\n0.5,2", "line 3: arrival_s decreases"},
-      {"arrival_s,input_tokens\n1", "line 2: input_tokens"},
-      {"arrival_s,input_tokens\n1,-2", "line 2: input_tokens"},
-      {"arrival_s,input_tokens\n1,99999999", "line 2: input_tokens"},
-      {"arrival_s,input_tokens\nnan,2", "line 2: arrival_s"},
-      {"arrival_s,input_tokens\ninf,2", "line 2: arrival_s"},
-      {"arrival_s,input_tokens\n1e300,2", "line 2: arrival_s"},
-      {"arrival_s,input_tokens,output_tokens\n1,2,x", "line 2: output_tokens"},
-      {"arrival_s,input_tokens\n\n\n1,x", "line 4: input_tokens"},
-  };
-  for (const auto& each : cases) {
-    EXPECT_THAT(std::string(ParseTrace(each.text).status().message()),
-                testing::HasSubstr(each.message))
-        << each.text;
-  }
+struct BadTraceRow {
+  const char* name;
+  const char* text;
+  const char* error;
+};
+class BadTraceTable : public TableTest<BadTraceRow> {};
+
+TEST_P(BadTraceTable, IsNamedWithItsLine) {
+  EXPECT_THAT(std::string(ParseTrace(row().text).status().message()),
+              ::testing::HasSubstr(row().error));
 }
+
+const BadTraceRow kBadTraceRows[] = {
+    {.name = "AnEmptyFile", .text = "", .error = "no column arrival_s"},
+    {.name = "AMissingColumn", .text = "arrival_s\n1", .error = "no column input_tokens"},
+    {.name = "ATraceWithoutRows", .text = "arrival_s,input_tokens\n", .error = "no row"},
+    {.name = "ADecreasingArrival",
+     .text = "arrival_s,input_tokens\n1,2\n0.5,2",
+     .error = "line 3: arrival_s decreases"},
+    {.name = "ALineThatIsShort",
+     .text = "arrival_s,input_tokens\n1",
+     .error = "line 2: input_tokens"},
+    {.name = "ANegativeInput",
+     .text = "arrival_s,input_tokens\n1,-2",
+     .error = "line 2: input_tokens"},
+    {.name = "AnInputThatIsTooLong",
+     .text = "arrival_s,input_tokens\n1,99999999",
+     .error = "line 2: input_tokens"},
+    {.name = "AnArrivalThatIsNotANumber",
+     .text = "arrival_s,input_tokens\nnan,2",
+     .error = "line 2: arrival_s"},
+    {.name = "AnInfiniteArrival",
+     .text = "arrival_s,input_tokens\ninf,2",
+     .error = "line 2: arrival_s"},
+    {.name = "AnArrivalThatIsTooLate",
+     .text = "arrival_s,input_tokens\n1e300,2",
+     .error = "line 2: arrival_s"},
+    {.name = "AnOutputThatIsAWord",
+     .text = "arrival_s,input_tokens,output_tokens\n1,2,x",
+     .error = "line 2: output_tokens"},
+    {.name = "AWordBehindBlankLines",
+     .text = "arrival_s,input_tokens\n\n\n1,x",
+     .error = "line 4: input_tokens"},
+};
+SLUICE_TABLE(BadTraceTable, kBadTraceRows);
 
 TEST(ParseTrace, BoundsItsLines) {
   const std::string commas(70'000, ',');

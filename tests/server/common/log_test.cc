@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpc/support/log.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -19,19 +19,10 @@ using ::testing::SizeIs;
 
 class LogTest : public ::testing::Test {
  protected:
-  LogTest() : path_(absl::StrCat(::testing::TempDir(), "/sluice_log_test_", getpid(), ".log")) {
-    std::remove(path_.c_str());
-  }
-  ~LogTest() override { std::remove(path_.c_str()); }
+  std::vector<std::string> Lines() const { return ReadTestLines(path_); }
 
-  std::vector<std::string> Lines() const {
-    std::ifstream file(path_);
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(file, line);) lines.push_back(line);
-    return lines;
-  }
-
-  const std::string path_;
+  TemporaryDirectory directory_;
+  const std::string path_ = directory_.File("log");
 };
 
 TEST(RenderTest, TextQuotesWhatIsNotPlain) {

@@ -5,38 +5,52 @@
 
 #include <string>
 
+#include "tests/support/table.h"
+
 namespace sluice {
 namespace {
 
 using Kind = DeviceChoice::Kind;
 
-TEST(ChooseGpu, IsATable) {
-  const absl::Status absent = absl::FailedPreconditionError("no driver");
-  struct Case {
-    DeviceChoice choice;
-    absl::StatusOr<int> gpus;
-    std::optional<int> chosen;
-    const char* error = "";
-  };
-  const Case cases[] = {
-      {{Kind::kAuto}, absent, std::nullopt},
-      {{Kind::kAuto}, 0, std::nullopt},
-      {{Kind::kAuto}, 2, 0},
-      {{Kind::kCpu}, 2, std::nullopt},
-      {{Kind::kCuda, 0}, 1, 0},
-      {{Kind::kCuda, 1}, 2, 1},
-      {{Kind::kCuda, 0}, absent, {}, "device: cuda:0 is asked for, but no driver"},
-      {{Kind::kCuda, 3}, 0, {}, "device: cuda:3 is asked for, but this host shows no GPU"},
-      {{Kind::kCuda, 2}, 2, {}, "device: cuda:2 is asked for, but GPUs go from cuda:0 to cuda:1"},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(&c - cases);
-    const auto chosen = ChooseGpu(c.choice, [&c] { return c.gpus; });
-    EXPECT_EQ(chosen.ok(), std::string(c.error).empty());
-    EXPECT_EQ(std::string(chosen.status().message()), c.error);
-    EXPECT_EQ(chosen.value_or(std::nullopt), c.chosen);
-  }
+struct ChooseGpuRow {
+  const char* name;
+  DeviceChoice choice;
+  absl::StatusOr<int> gpus;
+  std::optional<int> chosen = std::nullopt;
+  const char* error = "";
+};
+class ChooseGpuTable : public TableTest<ChooseGpuRow> {};
+
+TEST_P(ChooseGpuTable, ServesOrNamesWhatIsMissing) {
+  const auto chosen = ChooseGpu(row().choice, [] { return row().gpus; });
+  EXPECT_EQ(chosen.ok(), std::string(row().error).empty());
+  EXPECT_EQ(std::string(chosen.status().message()), row().error);
+  EXPECT_EQ(chosen.value_or(std::nullopt), row().chosen);
 }
+
+const ChooseGpuRow kChooseGpuRows[] = {
+    {.name = "AutoIsTheCpuWithoutADriver",
+     .choice = {Kind::kAuto},
+     .gpus = absl::FailedPreconditionError("no driver")},
+    {.name = "AutoIsTheCpuOnAHostWithoutGpus", .choice = {Kind::kAuto}, .gpus = 0},
+    {.name = "AutoIsTheFirstGpu", .choice = {Kind::kAuto}, .gpus = 2, .chosen = 0},
+    {.name = "TheCpuServesBesideGpusWhereItIsAskedFor", .choice = {Kind::kCpu}, .gpus = 2},
+    {.name = "TheOnlyGpuServes", .choice = {Kind::kCuda, 0}, .gpus = 1, .chosen = 0},
+    {.name = "TheLastGpuServes", .choice = {Kind::kCuda, 1}, .gpus = 2, .chosen = 1},
+    {.name = "AGpuNeedsADriver",
+     .choice = {Kind::kCuda, 0},
+     .gpus = absl::FailedPreconditionError("no driver"),
+     .error = "device: cuda:0 is asked for, but no driver"},
+    {.name = "AGpuNeedsAHostThatHasSome",
+     .choice = {Kind::kCuda, 3},
+     .gpus = 0,
+     .error = "device: cuda:3 is asked for, but this host shows no GPU"},
+    {.name = "AGpuBeyondTheLastIsAnError",
+     .choice = {Kind::kCuda, 2},
+     .gpus = 2,
+     .error = "device: cuda:2 is asked for, but GPUs go from cuda:0 to cuda:1"},
+};
+SLUICE_TABLE(ChooseGpuTable, kChooseGpuRows);
 
 TEST(ChooseGpu, AsksForNoGpuWhereTheCpuServes) {
   const auto never = []() -> absl::StatusOr<int> {

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -32,7 +33,7 @@ class ReloaderTest : public ::testing::Test {
     return metrics_.Render({}).find("\nsluice_config_reload_success 1") != std::string::npos;
   }
 
-  const testing::TempDirectory directory_;
+  const TemporaryDirectory directory_;
   testing::TestDaemon daemon_;
   Metrics metrics_{"fake", "1.2.3"};
   const std::unique_ptr<Log> log_ = *Log::Create({.level = "error"});

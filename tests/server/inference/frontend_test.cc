@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "tests/support/table.h"
+
 namespace sluice {
 namespace {
 
@@ -20,20 +22,31 @@ TEST(TraceparentTest, IsTakenApart) {
   EXPECT_EQ(trace.flags, 1);
 }
 
-TEST(TraceparentTest, MalformedOnesAreNone) {
-  const std::string good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-  std::string cases[] = {"", good + "0", good.substr(1), good, good, good, good};
-  cases[3][0] = '1';
-  cases[4][3] = 'g';
-  cases[5][35] = '_';
-  cases[6][54] = ' ';
-  for (const std::string& header : cases) {
-    const TraceContext trace = ParseTraceparent(header);
-    EXPECT_THAT(trace.trace_id, Each(0)) << header;
-    EXPECT_THAT(trace.parent_id, Each(0)) << header;
-    EXPECT_EQ(trace.flags, 0) << header;
-  }
+struct MalformedTraceparentRow {
+  const char* name;
+  const char* header;
+};
+class MalformedTraceparentTable : public TableTest<MalformedTraceparentRow> {};
+
+TEST_P(MalformedTraceparentTable, IsLikeNone) {
+  const TraceContext trace = ParseTraceparent(row().header);
+  EXPECT_THAT(trace.trace_id, Each(0));
+  EXPECT_THAT(trace.parent_id, Each(0));
+  EXPECT_EQ(trace.flags, 0);
 }
+
+const MalformedTraceparentRow kMalformedTraceparentRows[] = {
+    {.name = "Empty", .header = ""},
+    {.name = "OneDigitTooMany",
+     .header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-010"},
+    {.name = "OneDigitTooFew", .header = "0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+    {.name = "AnotherVersion", .header = "10-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+    {.name = "ALetterBeyondF", .header = "00-gaf7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+    {.name = "AnotherSeparator",
+     .header = "00-0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331-01"},
+    {.name = "ASpaceAtTheEnd", .header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0 "},
+};
+SLUICE_TABLE(MalformedTraceparentTable, kMalformedTraceparentRows);
 
 }  // namespace
 }  // namespace sluice

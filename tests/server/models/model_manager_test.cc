@@ -7,6 +7,7 @@
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::TempDirectory;
 
 EngineOptions OfLittleWork() {
   EngineOptions options;
@@ -58,7 +58,7 @@ class ModelManagerTest : public ::testing::Test {
     return model.ok() ? *model : nullptr;
   }
 
-  const TempDirectory root_;
+  const TemporaryDirectory root_;
   FakeBackend backend_;
   RecordingObserver observer_;
   const std::unique_ptr<Log> log_ = *Log::Create({.level = "error"});
@@ -68,7 +68,7 @@ class ModelManagerTest : public ::testing::Test {
 };
 
 TEST_F(ModelManagerTest, ServesTheListAndTheHighestVersions) {
-  const TempDirectory elsewhere;
+  const TemporaryDirectory elsewhere;
   testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kF32, elsewhere.path());
   AddModel("a");
   AddModel("b/2");
@@ -101,7 +101,7 @@ TEST_F(ModelManagerTest, ABrokenModelChangesNothing) {
   ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
   AddModel("good");
   AddModel("worse");
-  testing::WriteFile(root_.File("worse/model.safetensors"), "short");
+  WriteTestFile(root_.File("worse/model.safetensors"), "short");
   const absl::Status status = manager_.Apply({}, root_.path());
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("worse"));

@@ -10,35 +10,9 @@ namespace sluice {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
+using testing::ExampleStats;
 
 const MonoTime kStart{std::chrono::hours(1)};
-
-ModelStats Stats() {
-  ModelStats stats;
-  stats.model = testing::TextModel("text", 3);
-  stats.buckets = {{.bucket = {.tokens = 16, .sequences = 8},
-                    .ready = true,
-                    .batches = 4,
-                    .hits = 3,
-                    .useful_tokens = 48,
-                    .computed_tokens = 50,
-                    .bucket_tokens = 64,
-                    .sequences = 9,
-                    .memory_bytes = 100,
-                    .cost_seconds = 0.25,
-                    .last_used = kStart - seconds(5),
-                    .prepare_time = milliseconds(20)},
-                   {.bucket = {.tokens = 64, .sequences = 8}, .in_ladder = false}};
-  stats.plan_memory_bytes = 300;
-  stats.traffic.lengths = {{3, 1.5}, {7, 2}};
-  stats.traffic.shape_entropy_bits = 2.5;
-  stats.traffic.arrivals = {.sequences_per_second = 10, .tokens_per_second = 70};
-  for (int i = 0; i < kCostTerms; ++i) stats.costs.law[i] = i + 1;
-  stats.ladder_changes = {
-      .added = 1, .removed = 2, .merged = 3, .split = 4, .evicted = 5, .reviews = 6};
-  return stats;
-}
 
 TEST(DescribeBuckets, TellsEachBucketAndTheWhole) {
   const BackendInfo backend{.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4};
@@ -46,7 +20,7 @@ TEST(DescribeBuckets, TellsEachBucketAndTheWhole) {
   options.ladder.strategy = StrategyKind::kMemoryOptimal;
   options.ladder.memory_limit_bytes = 999;
   options.batch.policy = PolicyKind::kStaticPadded;
-  const auto model = DescribeBuckets(Stats(), backend, options, kStart);
+  const auto model = DescribeBuckets(ExampleStats(kStart), backend, options, kStart);
   EXPECT_EQ(model.model_name(), "text");
   EXPECT_EQ(model.model_version(), "3");
   EXPECT_EQ(model.device(), "cpu");
@@ -80,7 +54,7 @@ TEST(DescribeBuckets, TellsEachBucketAndTheWhole) {
 }
 
 TEST(DescribeBuckets, HistogramsAreBounded) {
-  ModelStats stats = Stats();
+  ModelStats stats = ExampleStats(kStart);
   for (int i = 1; i <= 5000; ++i) stats.traffic.batch_tokens.push_back({i, 1});
   const auto model = DescribeBuckets(stats, {}, {}, kStart);
   EXPECT_EQ(model.batch_totals_size(), static_cast<int>(kMaxReportedSizes));

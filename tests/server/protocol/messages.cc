@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "engine/model/tokenizer/tokenizer.h"
 #include "tests/support/fake_backend.h"
 
@@ -19,8 +21,41 @@ std::shared_ptr<const Model> TextModel(const std::string& name, int64_t version)
   return model;
 }
 
-std::string BytesElement(const std::string& text) {
-  return Bytes<uint32_t>({static_cast<uint32_t>(text.size())}) + text;
+ModelStats ExampleStats(MonoTime now, const std::string& name) {
+  ModelStats stats;
+  stats.model = TextModel(name, 3);
+  stats.buckets = {{.bucket = {.tokens = 16, .sequences = 8},
+                    .ready = true,
+                    .batches = 4,
+                    .hits = 3,
+                    .useful_tokens = 48,
+                    .computed_tokens = 50,
+                    .bucket_tokens = 64,
+                    .sequences = 9,
+                    .memory_bytes = 100,
+                    .cost_seconds = 0.25,
+                    .last_used = now - std::chrono::seconds(5),
+                    .prepare_time = std::chrono::milliseconds(20)},
+                   {.bucket = Bucket::Padded(4, 16), .in_ladder = false}};
+  stats.waiting_requests = 11;
+  stats.running_requests = 12;
+  stats.waiting_sequences = 13;
+  stats.running_sequences = 14;
+  stats.queued_tokens = 15;
+  stats.queued_bytes = 16;
+  stats.oldest_age = std::chrono::milliseconds(170);
+  stats.estimated_drain = std::chrono::milliseconds(180);
+  stats.steps = 19;
+  stats.plan_memory_bytes = 20;
+  stats.slot_memory_bytes = 21;
+  stats.weight_bytes = 22;
+  stats.traffic.lengths = {{3, 1.5}, {7, 2}};
+  stats.traffic.shape_entropy_bits = 2.5;
+  stats.traffic.arrivals = {.sequences_per_second = 10, .tokens_per_second = 70};
+  for (int i = 0; i < kCostTerms; ++i) stats.costs.law[i] = i + 1;
+  stats.ladder_changes = {
+      .added = 1, .removed = 2, .merged = 3, .split = 4, .evicted = 5, .reviews = 6};
+  return stats;
 }
 
 void AddInput(inference::ModelInferRequest* request, const std::string& name,

@@ -6,26 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "engine/engine_stats.h"
 #include "engine/model/model.h"
 #include "proto/inference.pb.h"
+#include "tests/support/tensor_bytes.h"  // IWYU pragma: export
 
 namespace sluice::testing {
+
+using sluice::Bytes;
+using sluice::BytesElement;
+using sluice::Values;
 
 // 258 tokens, 64 positions, 2 layers, 3 heads, byte tokenizer with bos 256.
 std::shared_ptr<const Model> TextModel(const std::string& name = "text", int64_t version = 1);
 
-// `values`, little-endian.
-template <typename T>
-std::string Bytes(const std::vector<T>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-template <typename T>
-std::vector<T> Values(const std::string& raw) {
-  std::vector<T> values(raw.size() / sizeof(T));
-  raw.copy(reinterpret_cast<char*>(values.data()), values.size() * sizeof(T));
-  return values;
-}
-std::string BytesElement(const std::string& text);
+// What the engine may say of such a model at the time `now`: one bucket was used 5 s before,
+// another was withdrawn.
+ModelStats ExampleStats(MonoTime now, const std::string& name = "text");
 
 // Adds an input with raw contents.
 void AddInput(inference::ModelInferRequest* request, const std::string& name,

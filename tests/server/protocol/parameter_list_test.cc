@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/common/status.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -61,36 +62,50 @@ TEST(TokenBiasTest, NumbersAndBans) {
   EXPECT_THAT(bias, IsEmpty());
 }
 
-TEST(TokenBiasTest, ErrorsNameEntryAndLimit) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"", "a JSON object"},
-      {"[]", "a JSON object"},
-      {"7", "a JSON object"},
-      {"null", "a JSON object"},
-      {R"({"1": 2)", "a JSON object"},
-      {R"({"1": 2} x)", "a JSON object"},
-      {R"({"1": {"2": 3}})", "a JSON object"},
-      {R"({"1": [2]})", "a JSON object"},
-      {R"({"1": true})", "a JSON object"},
-      {R"({"1": 1e999})", "a JSON object"},
-      {R"({"1": NaN})", "a JSON object"},
-      {R"({"97": 1})", "token \"97\" is no integer in [0, 96]"},
-      {R"({"-1": 1})", "token \"-1\""},
-      {R"({"01": 1})", "token \"01\""},
-      {R"({" 1": 1})", "token \" 1\""},
-      {R"({"": 1})", "token \"\""},
-      {R"({"99999999999999999999": 1})", "is no integer"},
-      {R"({"1": 1, "2": 1, "1": 1})", "token 1 appears twice"},
-      {R"({"1": 100.5})", "the bias of token 1 is no number in [-100, 100]"},
-      {R"({"1": "inf"})", "the bias of token 1"},
-      {R"({"1": "2"})", "the bias of token 1"},
-  };
-  std::vector<kernels::TokenBias> bias;
-  for (const auto& [text, named] : cases) {
-    SCOPED_TRACE(text);
-    EXPECT_THAT(BiasError(text, &bias), HasSubstr(named));
-  }
+struct BadTokenBiasRow {
+  const char* name;
+  std::string text;
+  const char* error;
+};
+class BadTokenBiasTable : public TableTest<BadTokenBiasRow> {};
+
+TEST_P(BadTokenBiasTable, IsNamedWithItsEntryAndLimit) {
+  std::vector<kernels::TokenBias> out;
+  EXPECT_THAT(BiasError(row().text, &out), HasSubstr(row().error));
 }
+
+const BadTokenBiasRow kBadTokenBiasRows[] = {
+    {.name = "Nothing", .text = "", .error = "a JSON object"},
+    {.name = "AList", .text = "[]", .error = "a JSON object"},
+    {.name = "ANumber", .text = "7", .error = "a JSON object"},
+    {.name = "Null", .text = "null", .error = "a JSON object"},
+    {.name = "AnObjectThatIsNotClosed", .text = R"({"1": 2)", .error = "a JSON object"},
+    {.name = "TextBehindTheObject", .text = R"({"1": 2} x)", .error = "a JSON object"},
+    {.name = "AnObjectAsBias", .text = R"({"1": {"2": 3}})", .error = "a JSON object"},
+    {.name = "AListAsBias", .text = R"({"1": [2]})", .error = "a JSON object"},
+    {.name = "ABooleanAsBias", .text = R"({"1": true})", .error = "a JSON object"},
+    {.name = "ABiasThatOverflows", .text = R"({"1": 1e999})", .error = "a JSON object"},
+    {.name = "ABiasThatIsNotANumber", .text = R"({"1": NaN})", .error = "a JSON object"},
+    {.name = "AnIdBeyondTheVocabulary",
+     .text = R"({"97": 1})",
+     .error = "token \"97\" is no integer in [0, 96]"},
+    {.name = "ANegativeId", .text = R"({"-1": 1})", .error = "token \"-1\""},
+    {.name = "AnIdWithALeadingZero", .text = R"({"01": 1})", .error = "token \"01\""},
+    {.name = "AnIdWithASpace", .text = R"({" 1": 1})", .error = "token \" 1\""},
+    {.name = "AnEmptyId", .text = R"({"": 1})", .error = "token \"\""},
+    {.name = "AnIdThatOverflows",
+     .text = R"({"99999999999999999999": 1})",
+     .error = "is no integer"},
+    {.name = "AnIdGivenTwice",
+     .text = R"({"1": 1, "2": 1, "1": 1})",
+     .error = "token 1 appears twice"},
+    {.name = "ABiasBeyondItsRange",
+     .text = R"({"1": 100.5})",
+     .error = "the bias of token 1 is no number in [-100, 100]"},
+    {.name = "AnInfiniteBias", .text = R"({"1": "inf"})", .error = "the bias of token 1"},
+    {.name = "ATextAsBias", .text = R"({"1": "2"})", .error = "the bias of token 1"},
+};
+SLUICE_TABLE(BadTokenBiasTable, kBadTokenBiasRows);
 
 TEST(TokenBiasTest, TheNumberOfEntriesIsBounded) {
   const auto entries = [](size_t count) {
@@ -122,38 +137,52 @@ TEST(TokenIdsTest, BothFormsGiveAscendingIds) {
   EXPECT_EQ(IdsError("[5.0]", &ids), "") << "an integer, however it is written";
 }
 
-TEST(TokenIdsTest, ErrorsNameEntryAndLimit) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"", "JSON array"},
-      {"[1", "JSON array"},
-      {"[1] 2", "JSON array"},
-      {"[[1]]", "JSON array"},
-      {"[{}]", "JSON array"},
-      {"[true]", "JSON array"},
-      {"[null]", "no token id"},
-      {"[\"1\"]", "no token id"},
-      {"[97]", "token 97 is no integer in [0, 96]"},
-      {"[-1]", "token -1"},
-      {"[1.5]", "token 1.5"},
-      {"[1e300]", "token 1e+300"},
-      {"[18446744073709551615]", "is no integer in"},
-      {"97", "token \"97\" is no integer in [0, 96]"},
-      {"1,", "token \"\""},
-      {"1, 2", "token \" 2\""},
-      {"a", "token \"a\""},
-      {"{}", "token \"{}\""},
-      {"[3,1,3]", "token 3 appears twice"},
-      {"3,1,3", "token 3 appears twice"},
-      {"[1,2,3,4,5,6]", "more than 5 entries"},
-      {"1,2,3,4,5,6", "more than 5 entries"},
-  };
-  std::vector<int32_t> ids;
-  for (const auto& [text, named] : cases) {
-    SCOPED_TRACE(text);
-    EXPECT_THAT(IdsError(text, &ids), HasSubstr(named));
-  }
+struct BadTokenIdsRow {
+  const char* name;
+  std::string text;
+  const char* error;
+};
+class BadTokenIdsTable : public TableTest<BadTokenIdsRow> {};
+
+TEST_P(BadTokenIdsTable, AreNamedWithTheirEntryAndLimit) {
+  std::vector<int32_t> out;
+  EXPECT_THAT(IdsError(row().text, &out), HasSubstr(row().error));
+}
+
+const BadTokenIdsRow kBadTokenIdsRows[] = {
+    {.name = "Nothing", .text = "", .error = "JSON array"},
+    {.name = "AListThatIsNotClosed", .text = "[1", .error = "JSON array"},
+    {.name = "TextBehindTheList", .text = "[1] 2", .error = "JSON array"},
+    {.name = "AListInTheList", .text = "[[1]]", .error = "JSON array"},
+    {.name = "AnObjectInTheList", .text = "[{}]", .error = "JSON array"},
+    {.name = "ABooleanInTheList", .text = "[true]", .error = "JSON array"},
+    {.name = "Null", .text = "[null]", .error = "no token id"},
+    {.name = "ATextInTheList", .text = "[\"1\"]", .error = "no token id"},
+    {.name = "AnIdBeyondTheVocabulary",
+     .text = "[97]",
+     .error = "token 97 is no integer in [0, 96]"},
+    {.name = "ANegativeId", .text = "[-1]", .error = "token -1"},
+    {.name = "AFraction", .text = "[1.5]", .error = "token 1.5"},
+    {.name = "AHugeNumber", .text = "[1e300]", .error = "token 1e+300"},
+    {.name = "ANumberOf64Bits", .text = "[18446744073709551615]", .error = "is no integer in"},
+    {.name = "AWordBeyondTheVocabulary",
+     .text = "97",
+     .error = "token \"97\" is no integer in [0, 96]"},
+    {.name = "ACommaAtTheEnd", .text = "1,", .error = "token \"\""},
+    {.name = "ASpaceBehindAComma", .text = "1, 2", .error = "token \" 2\""},
+    {.name = "ALetter", .text = "a", .error = "token \"a\""},
+    {.name = "AnObject", .text = "{}", .error = "token \"{}\""},
+    {.name = "AnIdListedTwice", .text = "[3,1,3]", .error = "token 3 appears twice"},
+    {.name = "AnIdWrittenTwice", .text = "3,1,3", .error = "token 3 appears twice"},
+    {.name = "MoreListedThanTheLimit", .text = "[1,2,3,4,5,6]", .error = "more than 5 entries"},
+    {.name = "MoreWrittenThanTheLimit", .text = "1,2,3,4,5,6", .error = "more than 5 entries"},
+};
+SLUICE_TABLE(BadTokenIdsTable, kBadTokenIdsRows);
+
+TEST(TokenIdsTest, ANumberIsNoList) {
   inference::InferParameter number;
   number.set_int64_param(5);
+  std::vector<int32_t> ids;
   EXPECT_NE(ErrorOf(ReadTokenIds("p", number, kVocab, 5, &ids)), "");
 }
 
@@ -168,25 +197,43 @@ TEST(TextsTest, OneOrSeveral) {
   EXPECT_EQ(TextsError(std::string(kMaxStopTextBytes, 'x'), &texts), "");
 }
 
-TEST(TextsTest, ErrorsNameTheLimit) {
-  std::string many = "[\"0\"";
-  for (size_t i = 1; i <= kMaxStopTexts; ++i) many += ",\"x\"";
-  const std::pair<std::string, const char*> cases[] = {
-      {"", "0 bytes; expected 1 to 256"},
-      {"[\"\"]", "0 bytes"},
-      {std::string(kMaxStopTextBytes + 1, 'x'), "257 bytes"},
-      {many + "]", "more than 16 entries"},
-      {"[1]", "no text"},
-      {"[null]", "no text"},
-      {"[[\"a\"]]", "JSON array of texts"},
-      {"[\"a\"", "JSON array of texts"},
-      {"[\"\\ud800\"]", "JSON array of texts"},  // half a surrogate pair is no UTF-8
-  };
+std::string TooManyTexts() {
+  std::string list = "[\"0\"";
+  for (size_t i = 1; i <= kMaxStopTexts; ++i) list += ",\"x\"";
+  return list + "]";
+}
+
+struct BadTextsRow {
+  const char* name;
+  std::string text;
+  const char* error;
+};
+class BadTextsTable : public TableTest<BadTextsRow> {};
+
+TEST_P(BadTextsTable, AreNamedWithTheirLimit) {
+  std::vector<std::string> out;
+  EXPECT_THAT(TextsError(row().text, &out), HasSubstr(row().error));
+}
+
+const BadTextsRow kBadTextsRows[] = {
+    {.name = "AnEmptyText", .text = "", .error = "0 bytes; expected 1 to 256"},
+    {.name = "AnEmptyTextInAList", .text = "[\"\"]", .error = "0 bytes"},
+    {.name = "ATextThatIsTooLong",
+     .text = std::string(kMaxStopTextBytes + 1, 'x'),
+     .error = "257 bytes"},
+    {.name = "MoreTextsThanTheLimit", .text = TooManyTexts(), .error = "more than 16 entries"},
+    {.name = "ANumberInTheList", .text = "[1]", .error = "no text"},
+    {.name = "NullInTheList", .text = "[null]", .error = "no text"},
+    {.name = "AListInTheList", .text = "[[\"a\"]]", .error = "JSON array of texts"},
+    {.name = "AListThatIsNotClosed", .text = "[\"a\"", .error = "JSON array of texts"},
+    {.name = "HalfASurrogatePair",
+     .text = "[\"\\ud800\"]",
+     .error = "JSON array of texts"},  // half a surrogate pair is no UTF-8
+};
+SLUICE_TABLE(BadTextsTable, kBadTextsRows);
+
+TEST(TextsTest, AParameterWithoutValueIsRefused) {
   std::vector<std::string> texts;
-  for (const auto& [text, named] : cases) {
-    SCOPED_TRACE(text);
-    EXPECT_THAT(TextsError(text, &texts), HasSubstr(named));
-  }
   EXPECT_NE(ErrorOf(ReadTexts("p", inference::InferParameter(), &texts)), "");
 }
 

@@ -9,6 +9,7 @@
 
 #include "server/common/status.h"
 #include "tests/support/fake_backend.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -90,86 +91,239 @@ TEST(ParametersTest, ANumberMayComeInEveryForm) {
   EXPECT_EQ(Read("temperature", Text("1e-2"))->sampling.temperature, 0.01f);
 }
 
-TEST(ParametersTest, BothEndsOfEveryRange) {
-  struct Case {
-    std::string name;
-    InferParameter value;
-    bool good;
-  };
-  const double inf = std::numeric_limits<double>::infinity();
-  const int64_t day_us = 86'400'000'000;
-  const Case cases[] = {
-      {"max_tokens", Int(0), true},
-      {"max_tokens", Int(64), true},
-      {"max_tokens", Int(65), false},
-      {"max_tokens", Int(-1), false},
-      {"temperature", Int(0), true},
-      {"temperature", Real(0.001), true},
-      {"temperature", Real(1e-4), false},
-      {"temperature", Real(1000), true},
-      {"temperature", Real(1000.5), false},
-      {"temperature", Real(-1), false},
-      {"top_k", Int(0), true},
-      {"top_k", Int(97), true},
-      {"top_k", Int(98), false},
-      {"top_k", Int(-1), false},
-      {"top_p", Real(1), true},
-      {"top_p", Real(1e-6), true},
-      {"top_p", Real(0), false},
-      {"top_p", Real(1e-60), false},
-      {"top_p", Real(1.0001), false},
-      {"min_p", Real(0), true},
-      {"min_p", Real(1), true},
-      {"min_p", Real(-0.1), false},
-      {"min_p", Real(1.1), false},
-      {"seed", Int(0), true},
-      {"seed", Unsigned(UINT64_MAX), true},
-      {"seed", Int(-1), false},
-      {"num_top_logprobs", Int(97), true},
-      {"num_top_logprobs", Int(98), false},
-      {"priority", Int(0), true},
-      {"priority", Int(3), true},
-      {"priority", Int(4), false},
-      {"timeout", Int(day_us), true},
-      {"timeout", Int(day_us + 1), false},
-      {"timeout", Int(-1), false},
-      {"top_p", Real(std::nan("")), false},
-      {"temperature", Real(inf), false},
-      {"temperature", Text("nan"), false},
-      {"temperature", Text("inf"), false},
-      {"temperature", Text("warm"), false},
-      {"temperature", Text(""), false},
-      {"temperature", Bool(true), false},
-      {"temperature", InferParameter(), false},
-      {"top_k", Real(1.5), false},
-      {"top_k", Text("1.5"), false},
-      {"top_k", Text("7x"), false},
-      {"top_k", Bool(true), false},
-      {"triton_enable_empty_final_response", Bool(true), true},
-      {"triton_enable_empty_final_response", Int(2), false},
-      {"repetition_penalty", Real(0.01), true},
-      {"repetition_penalty", Real(0.0099), false},
-      {"repetition_penalty", Int(100), true},
-      {"repetition_penalty", Real(100.1), false},
-      {"presence_penalty", Int(-100), true},
-      {"presence_penalty", Real(-100.1), false},
-      {"presence_penalty", Text("100"), true},
-      {"frequency_penalty", Int(-100), true},
-      {"frequency_penalty", Int(101), false},
-      {"frequency_penalty", Real(std::nan("")), false},
-      {"min_tokens", Int(1), true},
-      {"min_tokens", Int(2), false},  // above max_tokens, 1
-      {"min_tokens", Int(-1), false},
-      {"ignore_eos", Bool(false), true},
-      {"ignore_eos", Text("1"), true},
-      {"ignore_eos", Int(2), false},
-      {"ignore_eos", Text("yes"), false},
-  };
-  for (const Case& test : cases) {
-    SCOPED_TRACE(test.name + " " + test.value.ShortDebugString());
-    EXPECT_EQ(Read(test.name, test.value).ok(), test.good);
-  }
+struct ParameterRangeRow {
+  const char* name;
+  const char* parameter;
+  InferParameter value;
+  bool accepted;
+};
+class ParameterRangeTable : public TableTest<ParameterRangeRow> {};
+
+TEST_P(ParameterRangeTable, BothEndsOfEveryRange) {
+  EXPECT_EQ(Read(row().parameter, row().value).ok(), row().accepted);
 }
+
+const ParameterRangeRow kParameterRangeRows[] = {
+    {.name = "MaxTokensMayBeZero", .parameter = "max_tokens", .value = Int(0), .accepted = true},
+    {.name = "MaxTokensMayBeAllPositions",
+     .parameter = "max_tokens",
+     .value = Int(64),
+     .accepted = true},
+    {.name = "MaxTokensBeyondThePositionsAreRefused",
+     .parameter = "max_tokens",
+     .value = Int(65),
+     .accepted = false},
+    {.name = "MaxTokensBelowZeroAreRefused",
+     .parameter = "max_tokens",
+     .value = Int(-1),
+     .accepted = false},
+    {.name = "TemperatureMayBeZero", .parameter = "temperature", .value = Int(0), .accepted = true},
+    {.name = "TemperatureMayBeAThousandth",
+     .parameter = "temperature",
+     .value = Real(0.001),
+     .accepted = true},
+    {.name = "TemperatureBelowAThousandthIsRefused",
+     .parameter = "temperature",
+     .value = Real(1e-4),
+     .accepted = false},
+    {.name = "TemperatureMayBeAThousand",
+     .parameter = "temperature",
+     .value = Real(1000),
+     .accepted = true},
+    {.name = "TemperatureAboveAThousandIsRefused",
+     .parameter = "temperature",
+     .value = Real(1000.5),
+     .accepted = false},
+    {.name = "TemperatureBelowZeroIsRefused",
+     .parameter = "temperature",
+     .value = Real(-1),
+     .accepted = false},
+    {.name = "TopKMayBeZero", .parameter = "top_k", .value = Int(0), .accepted = true},
+    {.name = "TopKMayBeTheVocabulary", .parameter = "top_k", .value = Int(97), .accepted = true},
+    {.name = "TopKBeyondTheVocabularyIsRefused",
+     .parameter = "top_k",
+     .value = Int(98),
+     .accepted = false},
+    {.name = "TopKBelowZeroIsRefused", .parameter = "top_k", .value = Int(-1), .accepted = false},
+    {.name = "TopPMayBeOne", .parameter = "top_p", .value = Real(1), .accepted = true},
+    {.name = "TopPMayBeAMillionth", .parameter = "top_p", .value = Real(1e-6), .accepted = true},
+    {.name = "TopPOfZeroIsRefused", .parameter = "top_p", .value = Real(0), .accepted = false},
+    {.name = "TopPThatRoundsToZeroIsRefused",
+     .parameter = "top_p",
+     .value = Real(1e-60),
+     .accepted = false},
+    {.name = "TopPAboveOneIsRefused",
+     .parameter = "top_p",
+     .value = Real(1.0001),
+     .accepted = false},
+    {.name = "MinPMayBeZero", .parameter = "min_p", .value = Real(0), .accepted = true},
+    {.name = "MinPMayBeOne", .parameter = "min_p", .value = Real(1), .accepted = true},
+    {.name = "MinPBelowZeroIsRefused",
+     .parameter = "min_p",
+     .value = Real(-0.1),
+     .accepted = false},
+    {.name = "MinPAboveOneIsRefused", .parameter = "min_p", .value = Real(1.1), .accepted = false},
+    {.name = "TheSeedMayBeZero", .parameter = "seed", .value = Int(0), .accepted = true},
+    {.name = "TheSeedMayHaveEveryBit",
+     .parameter = "seed",
+     .value = Unsigned(UINT64_MAX),
+     .accepted = true},
+    {.name = "TheSeedBelowZeroIsRefused", .parameter = "seed", .value = Int(-1), .accepted = false},
+    {.name = "TopLogprobsMayBeTheVocabulary",
+     .parameter = "num_top_logprobs",
+     .value = Int(97),
+     .accepted = true},
+    {.name = "TopLogprobsBeyondTheVocabularyAreRefused",
+     .parameter = "num_top_logprobs",
+     .value = Int(98),
+     .accepted = false},
+    {.name = "PriorityMayBeZero", .parameter = "priority", .value = Int(0), .accepted = true},
+    {.name = "PriorityMayBeTheLeastUrgent",
+     .parameter = "priority",
+     .value = Int(3),
+     .accepted = true},
+    {.name = "PriorityBeyondTheLevelsIsRefused",
+     .parameter = "priority",
+     .value = Int(4),
+     .accepted = false},
+    {.name = "TimeoutMayBeADay",
+     .parameter = "timeout",
+     .value = Int(86'400'000'000),
+     .accepted = true},
+    {.name = "TimeoutAboveADayIsRefused",
+     .parameter = "timeout",
+     .value = Int(86'400'000'000 + 1),
+     .accepted = false},
+    {.name = "TimeoutBelowZeroIsRefused",
+     .parameter = "timeout",
+     .value = Int(-1),
+     .accepted = false},
+    {.name = "TopPThatIsNotANumberIsRefused",
+     .parameter = "top_p",
+     .value = Real(std::nan("")),
+     .accepted = false},
+    {.name = "TemperatureThatIsInfiniteIsRefused",
+     .parameter = "temperature",
+     .value = Real(std::numeric_limits<double>::infinity()),
+     .accepted = false},
+    {.name = "TemperatureNanAsTextIsRefused",
+     .parameter = "temperature",
+     .value = Text("nan"),
+     .accepted = false},
+    {.name = "TemperatureInfAsTextIsRefused",
+     .parameter = "temperature",
+     .value = Text("inf"),
+     .accepted = false},
+    {.name = "TemperatureAsAWordIsRefused",
+     .parameter = "temperature",
+     .value = Text("warm"),
+     .accepted = false},
+    {.name = "TemperatureAsAnEmptyTextIsRefused",
+     .parameter = "temperature",
+     .value = Text(""),
+     .accepted = false},
+    {.name = "TemperatureAsABooleanIsRefused",
+     .parameter = "temperature",
+     .value = Bool(true),
+     .accepted = false},
+    {.name = "TemperatureWithoutValueIsRefused",
+     .parameter = "temperature",
+     .value = InferParameter(),
+     .accepted = false},
+    {.name = "TopKAsAFractionIsRefused",
+     .parameter = "top_k",
+     .value = Real(1.5),
+     .accepted = false},
+    {.name = "TopKAsAFractionInATextIsRefused",
+     .parameter = "top_k",
+     .value = Text("1.5"),
+     .accepted = false},
+    {.name = "TopKWithALetterBehindItIsRefused",
+     .parameter = "top_k",
+     .value = Text("7x"),
+     .accepted = false},
+    {.name = "TopKAsABooleanIsRefused",
+     .parameter = "top_k",
+     .value = Bool(true),
+     .accepted = false},
+    {.name = "EmptyFinalResponseMayBeABoolean",
+     .parameter = "triton_enable_empty_final_response",
+     .value = Bool(true),
+     .accepted = true},
+    {.name = "EmptyFinalResponseOfTwoIsRefused",
+     .parameter = "triton_enable_empty_final_response",
+     .value = Int(2),
+     .accepted = false},
+    {.name = "RepetitionPenaltyMayBeAHundredth",
+     .parameter = "repetition_penalty",
+     .value = Real(0.01),
+     .accepted = true},
+    {.name = "RepetitionPenaltyBelowAHundredthIsRefused",
+     .parameter = "repetition_penalty",
+     .value = Real(0.0099),
+     .accepted = false},
+    {.name = "RepetitionPenaltyMayBeAHundred",
+     .parameter = "repetition_penalty",
+     .value = Int(100),
+     .accepted = true},
+    {.name = "RepetitionPenaltyAboveAHundredIsRefused",
+     .parameter = "repetition_penalty",
+     .value = Real(100.1),
+     .accepted = false},
+    {.name = "PresencePenaltyMayBeMinusAHundred",
+     .parameter = "presence_penalty",
+     .value = Int(-100),
+     .accepted = true},
+    {.name = "PresencePenaltyBelowMinusAHundredIsRefused",
+     .parameter = "presence_penalty",
+     .value = Real(-100.1),
+     .accepted = false},
+    {.name = "PresencePenaltyMayBeAText",
+     .parameter = "presence_penalty",
+     .value = Text("100"),
+     .accepted = true},
+    {.name = "FrequencyPenaltyMayBeMinusAHundred",
+     .parameter = "frequency_penalty",
+     .value = Int(-100),
+     .accepted = true},
+    {.name = "FrequencyPenaltyAboveAHundredIsRefused",
+     .parameter = "frequency_penalty",
+     .value = Int(101),
+     .accepted = false},
+    {.name = "FrequencyPenaltyThatIsNotANumberIsRefused",
+     .parameter = "frequency_penalty",
+     .value = Real(std::nan("")),
+     .accepted = false},
+    {.name = "MinTokensMayBeMaxTokens",
+     .parameter = "min_tokens",
+     .value = Int(1),
+     .accepted = true},
+    {.name = "MinTokensAboveMaxTokensAreRefused",
+     .parameter = "min_tokens",
+     .value = Int(2),
+     .accepted = false},  // max_tokens is 1
+    {.name = "MinTokensBelowZeroAreRefused",
+     .parameter = "min_tokens",
+     .value = Int(-1),
+     .accepted = false},
+    {.name = "IgnoreEosMayBeABoolean",
+     .parameter = "ignore_eos",
+     .value = Bool(false),
+     .accepted = true},
+    {.name = "IgnoreEosMayBeOneAsText",
+     .parameter = "ignore_eos",
+     .value = Text("1"),
+     .accepted = true},
+    {.name = "IgnoreEosOfTwoIsRefused",
+     .parameter = "ignore_eos",
+     .value = Int(2),
+     .accepted = false},
+    {.name = "IgnoreEosAsAWordIsRefused",
+     .parameter = "ignore_eos",
+     .value = Text("yes"),
+     .accepted = false},
+};
+SLUICE_TABLE(ParameterRangeTable, kParameterRangeRows);
 
 TEST(ParametersTest, ExtremeIntegersAreRefusedEverywhere) {
   for (const char* name : {"max_tokens", "top_k", "num_top_logprobs", "priority", "timeout",
@@ -218,43 +372,63 @@ TEST(ParametersTest, EditsAndStopsAreRead) {
   EXPECT_TRUE(read->empty_final_response);
 }
 
-// Each leaves nothing that could be drawn, or nearly.
-TEST(ParametersTest, SomeTokenMustRemain) {
-  struct Case {
-    std::map<std::string, std::string> texts;
-    bool good;
-  };
-  std::string all = "{\"0\": null";
-  for (int id = 1; id < 97; ++id) all += ", \"" + std::to_string(id) + "\": \"-inf\"";
-  const std::string all_but_two = all.substr(0, all.rfind(", \"95\""));
-  const Case cases[] = {
-      {{{"logit_bias", all + "}"}}, false},
-      {{{"logit_bias", all_but_two + "}"}}, true},
-      {{{"logit_bias", all_but_two + "}"}, {"allowed_token_ids", "3,4"}}, false},
-      {{{"logit_bias", all_but_two + "}"}, {"allowed_token_ids", "3,96"}}, true},
-      {{{"logit_bias", all_but_two + "}"}, {"stop_token_ids", "[95,96]"}}, true},
-      {{{"logit_bias", all_but_two + "}"}, {"stop_token_ids", "[95,96]"}, {"min_tokens", "1"}},
-       false},
-      {{{"allowed_token_ids", "5"}, {"stop_token_ids", "5"}, {"min_tokens", "1"}}, false},
-      {{{"allowed_token_ids", "5"}, {"stop_token_ids", "5"}}, true},
-      {{{"allowed_token_ids", "96"}, {"min_tokens", "1"}}, false},  // 96 is the eos below
-      {{{"allowed_token_ids", "96"}, {"min_tokens", "1"}, {"ignore_eos", "1"}}, true},
-      {{{"allowed_token_ids", "[]"}}, false},
-  };
+// A bias that bans the ids from 0 to below `end`, as JSON.
+std::string BanBelow(int end) {
+  std::string bans = "{\"0\": null";
+  for (int id = 1; id < end; ++id) bans += ", \"" + std::to_string(id) + "\": \"-inf\"";
+  return bans + "}";
+}
+
+struct RemainingTokensRow {
+  const char* name;
+  std::map<std::string, std::string> texts;
+  bool accepted;
+};
+class RemainingTokensTable : public TableTest<RemainingTokensRow> {};
+
+TEST_P(RemainingTokensTable, SomeTokenCanBeDrawn) {
   ModelConfig config = FakeConfig();
   config.eos_token_ids = {96};
-  for (const Case& test : cases) {
-    ParameterMap map;
-    std::string trace;
-    for (const auto& [name, text] : test.texts) {
-      map[name] = Text(text);
-      trace += name + "=" + text + " ";
-    }
-    SCOPED_TRACE(trace);
-    const absl::StatusOr<RequestSpec> read = Read(map, config);
-    EXPECT_EQ(read.ok(), test.good) << read.status();
-  }
+  ParameterMap map;
+  for (const auto& [name, text] : row().texts) map[name] = Text(text);
+  const absl::StatusOr<RequestSpec> read = Read(map, config);
+  EXPECT_EQ(read.ok(), row().accepted) << read.status();
 }
+
+const RemainingTokensRow kRemainingTokensRows[] = {
+    {.name = "ABanOfAllTokensIsRefused",
+     .texts = {{"logit_bias", BanBelow(97)}},
+     .accepted = false},
+    {.name = "ABanOfAllButTwoIsAccepted",
+     .texts = {{"logit_bias", BanBelow(95)}},
+     .accepted = true},
+    {.name = "AllowingOnlyBannedTokensIsRefused",
+     .texts = {{"logit_bias", BanBelow(95)}, {"allowed_token_ids", "3,4"}},
+     .accepted = false},
+    {.name = "AllowingOneTokenThatIsNotBannedIsAccepted",
+     .texts = {{"logit_bias", BanBelow(95)}, {"allowed_token_ids", "3,96"}},
+     .accepted = true},
+    {.name = "StoppingAtWhatIsLeftIsAccepted",
+     .texts = {{"logit_bias", BanBelow(95)}, {"stop_token_ids", "[95,96]"}},
+     .accepted = true},
+    {.name = "StoppingAtWhatIsLeftBeforeMinTokensIsRefused",
+     .texts = {{"logit_bias", BanBelow(95)}, {"stop_token_ids", "[95,96]"}, {"min_tokens", "1"}},
+     .accepted = false},
+    {.name = "AllowingOnlyTheStopTokenBeforeMinTokensIsRefused",
+     .texts = {{"allowed_token_ids", "5"}, {"stop_token_ids", "5"}, {"min_tokens", "1"}},
+     .accepted = false},
+    {.name = "AllowingOnlyTheStopTokenIsAccepted",
+     .texts = {{"allowed_token_ids", "5"}, {"stop_token_ids", "5"}},
+     .accepted = true},
+    {.name = "AllowingOnlyTheEosBeforeMinTokensIsRefused",
+     .texts = {{"allowed_token_ids", "96"}, {"min_tokens", "1"}},
+     .accepted = false},
+    {.name = "AllowingOnlyAnIgnoredEosIsAccepted",
+     .texts = {{"allowed_token_ids", "96"}, {"min_tokens", "1"}, {"ignore_eos", "1"}},
+     .accepted = true},
+    {.name = "AllowingNoTokenIsRefused", .texts = {{"allowed_token_ids", "[]"}}, .accepted = false},
+};
+SLUICE_TABLE(RemainingTokensTable, kRemainingTokensRows);
 
 TEST(ParametersTest, UnknownNamesAreRefused) {
   for (const char* name : {"max_tokenz", "triton_priority", "sequence_id", ""}) {

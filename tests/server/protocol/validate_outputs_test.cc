@@ -13,6 +13,7 @@
 #include "server/protocol/validate.h"
 #include "tests/server/protocol/messages.h"
 #include "tests/support/fake_backend.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -145,25 +146,42 @@ TEST(ValidateOutputsTest, Bfloat16AndTypedContentsMeanTheSame) {
   }
 }
 
-TEST(ValidateOutputsTest, BrokenVectorsAreNamed) {
-  const float inf = std::numeric_limits<float>::infinity();
-  const struct {
-    ModelInferRequest message;
-    const char* named;
-  } cases[] = {
-      {Vectors({1, 2, 3, inf}, {1, 2, 2}), "inputs_embeds [0, 1, 1] is not finite"},
-      {Vectors({1, 2, 3}, {1, 1, 3}), "3 values a position; expected 2 to 2"},
-      {Vectors({1, 2, 3}, {1, 2, 2}), "12 raw bytes; its shape [1, 2, 2] needs 16"},
-      {Vectors({1, 2}, {1, 2}), "2 dimensions; expected 3"},
-      {Vectors({1, 2}, {5, 1, 2}), "5 rows"},
-      {Vectors({1, 2}, {4, int64_t{1} << 62, 2}), "columns"},
-      {Vectors({1, 2}, {1, -1, 2}), "-1 columns"},
-      {Vectors(std::vector<float>(130), {1, 65, 2}), "inputs_embeds [0] has 65 tokens"},
-  };
-  for (const auto& test : cases) {
-    SCOPED_TRACE(test.named);
-    EXPECT_THAT(ErrorOf(test.message, Both), HasSubstr(test.named));
-  }
+struct BrokenVectorsRow {
+  const char* name;
+  ModelInferRequest message;
+  const char* error;
+};
+class BrokenVectorsTable : public TableTest<BrokenVectorsRow> {};
+
+TEST_P(BrokenVectorsTable, AreNamed) {
+  EXPECT_THAT(ErrorOf(row().message, Both), HasSubstr(row().error));
+}
+
+const BrokenVectorsRow kBrokenVectorsRows[] = {
+    {.name = "AnInfiniteValue",
+     .message = Vectors({1, 2, 3, std::numeric_limits<float>::infinity()}, {1, 2, 2}),
+     .error = "inputs_embeds [0, 1, 1] is not finite"},
+    {.name = "AWidthThatIsNotTheModels",
+     .message = Vectors({1, 2, 3}, {1, 1, 3}),
+     .error = "3 values a position; expected 2 to 2"},
+    {.name = "TooFewBytes",
+     .message = Vectors({1, 2, 3}, {1, 2, 2}),
+     .error = "12 raw bytes; its shape [1, 2, 2] needs 16"},
+    {.name = "TwoDimensions",
+     .message = Vectors({1, 2}, {1, 2}),
+     .error = "2 dimensions; expected 3"},
+    {.name = "MoreRowsThanTheLimit", .message = Vectors({1, 2}, {5, 1, 2}), .error = "5 rows"},
+    {.name = "ColumnsThatOverflow",
+     .message = Vectors({1, 2}, {4, int64_t{1} << 62, 2}),
+     .error = "columns"},
+    {.name = "NegativeColumns", .message = Vectors({1, 2}, {1, -1, 2}), .error = "-1 columns"},
+    {.name = "MorePositionsThanTheModelHas",
+     .message = Vectors(std::vector<float>(130), {1, 65, 2}),
+     .error = "inputs_embeds [0] has 65 tokens"},
+};
+SLUICE_TABLE(BrokenVectorsTable, kBrokenVectorsRows);
+
+TEST(ValidateOutputsTest, APromptIsOfTheKindsThatTheModelTakes) {
   EXPECT_THAT(ErrorOf(Vectors({1, 2}, {1, 1, 2})), HasSubstr("inputs_embeds"));
   EXPECT_THAT(ErrorOf(IdsRequest({1}), Embedding),
               HasSubstr("is unknown; this model takes inputs_embeds"));

@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -47,38 +48,76 @@ TEST(CallersFileTest, NamesCredentialsAndLimits) {
   EXPECT_EQ(file->certificates.at("batch.example.org#1"), 2u);
 }
 
-TEST(CallersFileTest, ErrorsNameTheLineAndTheRule) {
+struct BadCallerRow {
+  const char* name;
+  std::string line;
+  const char* error;
+};
+class BadCallerTable : public TableTest<BadCallerRow> {};
+
+TEST_P(BadCallerTable, IsNamedWithItsLineAndShowsNoToken) {
+  const std::string error = ErrorOf("# first\n" + row().line);
+  EXPECT_THAT(error, HasSubstr(row().error));
+  EXPECT_EQ(error.substr(0, 5), "f:2: ");
+  EXPECT_EQ(error.find("0123456789abcde"), std::string::npos) << error;
+}
+
+const BadCallerRow kBadCallerRows[] = {
+    {.name = "ALineWithoutCredential", .line = "alice", .error = "NAME: CREDENTIAL"},
+    {.name = "AnEmptyName", .line = ": token:0123456789abcdef", .error = "NAME: CREDENTIAL"},
+    {.name = "ANameOfTwoWords", .line = "a b: token:0123456789abcdef", .error = "NAME: CREDENTIAL"},
+    {.name = "ANameOfMoreThan64Bytes",
+     .line = absl::StrCat(std::string(65, 'a'), ": none"),
+     .error = "NAME: CREDENTIAL"},
+    {.name = "NothingAfterTheColon", .line = "a:", .error = "no credential"},
+    {.name = "ACredentialInAComment",
+     .line = "a: # token:0123456789abcdef",
+     .error = "no credential"},
+    {.name = "AnUnknownKindOfCredential", .line = "a: password:x", .error = "none of token:TEXT"},
+    {.name = "ANameThatHasTheCredentialNone", .line = "a: none", .error = "only anonymous"},
+    {.name = "AnonymousWithAToken",
+     .line = "anonymous: token:0123456789abcdef",
+     .error = "anonymous has the credential none"},
+    {.name = "ATokenOf15Bytes",
+     .line = "a: token:0123456789abcde",
+     .error = "16 to 512 bytes; this one has 15"},
+    {.name = "ATokenOf513Bytes",
+     .line = absl::StrCat("a: token:", std::string(513, 'x')),
+     .error = "this one has 513"},
+    {.name = "ATokenThatIsNotPrintable",
+     .line = "a: token:0123456789abcdef\x01",
+     .error = "printable"},
+    {.name = "ADigestThatIsTooShort", .line = "a: sha256:00", .error = "64 hexadecimal digits"},
+    {.name = "ADigestThatIsNotHexadecimal",
+     .line = absl::StrCat("a: sha256:", std::string(64, 'g')),
+     .error = "64 hexadecimal digits"},
+    {.name = "AnEmptyCertificateName", .line = "a: certificate:", .error = "1 to 256 bytes"},
+    {.name = "ACertificateNameOf257Bytes",
+     .line = absl::StrCat("a: certificate:", std::string(257, 'x')),
+     .error = "1 to 256 bytes"},
+    {.name = "AnUnknownLimit",
+     .line = "a: token:0123456789abcdef requests=5",
+     .error = "a limit is one of"},
+    {.name = "ALimitWithoutValue",
+     .line = "a: token:0123456789abcdef requests_per_second",
+     .error = "a number in [0, 1e+09]"},
+    {.name = "ANegativeLimit",
+     .line = "a: token:0123456789abcdef requests_per_second=-1",
+     .error = "a number in [0, 1e+09]"},
+    {.name = "ALimitThatIsNotANumber",
+     .line = "a: token:0123456789abcdef requests_per_second=nan",
+     .error = "a number in [0, 1e+09]"},
+    {.name = "ALimitAboveItsRange",
+     .line = "a: token:0123456789abcdef tokens_burst=1e10",
+     .error = "a number in [0, 1e+09]"},
+    {.name = "ALimitGivenTwice",
+     .line = "a: token:0123456789abcdef tokens_burst=1 tokens_burst=1",
+     .error = "given before"},
+};
+SLUICE_TABLE(BadCallerTable, kBadCallerRows);
+
+TEST(CallersFileTest, ACredentialIsGivenOnce) {
   const std::string good = absl::StrCat("a: token:", kToken);
-  const std::pair<std::string, std::string> cases[] = {
-      {"alice", "NAME: CREDENTIAL"},
-      {": token:0123456789abcdef", "NAME: CREDENTIAL"},
-      {"a b: token:0123456789abcdef", "NAME: CREDENTIAL"},
-      {absl::StrCat(std::string(65, 'a'), ": none"), "NAME: CREDENTIAL"},
-      {"a:", "no credential"},
-      {"a: # token:0123456789abcdef", "no credential"},
-      {"a: password:x", "none of token:TEXT"},
-      {"a: none", "only anonymous"},
-      {"anonymous: token:0123456789abcdef", "anonymous has the credential none"},
-      {"a: token:0123456789abcde", "16 to 512 bytes; this one has 15"},
-      {absl::StrCat("a: token:", std::string(513, 'x')), "this one has 513"},
-      {"a: token:0123456789abcdef\x01", "printable"},
-      {"a: sha256:00", "64 hexadecimal digits"},
-      {absl::StrCat("a: sha256:", std::string(64, 'g')), "64 hexadecimal digits"},
-      {"a: certificate:", "1 to 256 bytes"},
-      {absl::StrCat("a: certificate:", std::string(257, 'x')), "1 to 256 bytes"},
-      {good + " requests=5", "a limit is one of"},
-      {good + " requests_per_second", "a number in [0, 1e+09]"},
-      {good + " requests_per_second=-1", "a number in [0, 1e+09]"},
-      {good + " requests_per_second=nan", "a number in [0, 1e+09]"},
-      {good + " tokens_burst=1e10", "a number in [0, 1e+09]"},
-      {good + " tokens_burst=1 tokens_burst=1", "given before"},
-  };
-  for (const auto& [line, problem] : cases) {
-    const std::string error = ErrorOf("# first\n" + line);
-    EXPECT_THAT(error, HasSubstr(problem)) << line;
-    EXPECT_EQ(error.substr(0, 5), "f:2: ") << line;
-    EXPECT_EQ(error.find("0123456789abcde"), std::string::npos) << "shows a token: " << error;
-  }
   EXPECT_THAT(ErrorOf(good + "\nb: token:" + kToken), HasSubstr("f:2: this token was given"));
   EXPECT_THAT(ErrorOf(good + "\nb: sha256:" + HexOf(kToken)), HasSubstr("f:2: this token"));
   EXPECT_THAT(ErrorOf("a: certificate:n\nb: certificate:n"), HasSubstr("f:2: this certificate"));

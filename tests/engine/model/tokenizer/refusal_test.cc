@@ -11,6 +11,7 @@
 #include "engine/model/tokenizer/hugging_face.h"
 #include "engine/model/tokenizer/pattern.h"
 #include "engine/model/tokenizer/sentencepiece.h"
+#include "tests/support/table.h"
 
 namespace sluice::tokenize {
 namespace {
@@ -30,73 +31,143 @@ json Small() {
               "unk_token": "?"}})");
 }
 
-struct Change {
+struct BadTokenizerRow {
+  const char* name;
   const char* pointer;
   const char* value;
   const char* error;
 };
+class BadTokenizerTable : public TableTest<BadTokenizerRow> {};
 
-const Change kChanges[] = {
-    {"/normalizer/type", R"("Nmt")", "normalizer.type \"Nmt\" is not supported"},
-    {"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "X"}]})",
-     "normalizer.normalizers[1].type \"X\" is not supported"},
-    {"/normalizer", R"({"type": "Sequence", "normalizers": 1})",
-     "normalizer.normalizers is not a list"},
-    {"/normalizer", "3", "normalizer is not an object"},
-    {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "(a"}, "content": ""})",
-     "normalizer.pattern.Regex is not a regular expression"},
-    {"/normalizer", R"({"type": "Replace", "pattern": {"String": ""}, "content": ""})",
-     "normalizer.pattern.String is empty"},
-    {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "!"})",
-     "normalizer.precompiled_charsmap is not base64"},
-    {"/normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "/////wAA"})",
-     "normalizer.precompiled_charsmap has an array of 4294967295 bytes in 2"},
-    {"/pre_tokenizer/type", R"("UnicodeScripts")",
-     "pre_tokenizer.type \"UnicodeScripts\" is not supported"},
-    {"/pre_tokenizer", R"({"type": "Split", "pattern": {"String": " "}, "behavior": "Maybe"})",
-     "pre_tokenizer.behavior is not supported"},
-    {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "__"})",
-     "pre_tokenizer.replacement is not one character"},
-    {"/post_processor", R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})",
-     "post_processor.single has the text 0 times"},
-    {"/post_processor",
-     R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}},
-        {"Sequence": {"id": "A"}}], "special_tokens": {}})",
-     "post_processor.special_tokens.x has no list of ids"},
-    {"/post_processor", R"({"type": "BertProcessing", "sep": ["x", -1], "cls": ["y", 1]})",
-     "post_processor.sep is not a token and its id"},
-    {"/decoder/type", R"("CTC")", "decoder.type \"CTC\" is not supported"},
-    {"/decoder", R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})",
-     "decoder.start is -1, must be in [0, 1024]"},
-    {"/model/type", R"("Neural")", "model.type \"Neural\" is not supported"},
-    {"/model/dropout", "0.1", "model.dropout makes encoding random"},
-    {"/model/merges", R"(["a c"])", "model.merges[0] is not two tokens that make a token"},
-    {"/model/merges", R"([["a"]])", "model.merges[0] is not two tokens that make a token"},
-    {"/model/vocab/a", "5000000", "has no id of its own, an integer below 4194304"},
-    {"/model/vocab/a", "1", "has no id of its own"},
-    {"/model/vocab/a", "-1", "has no id of its own"},
-    {"/model/unk_token", R"("!")", "model.unk_token is not in the vocabulary"},
-    {"/model", R"({"type": "Unigram", "vocab": [["a", "x"]]})", "model.vocab[0] is not a piece"},
-    {"/model", R"({"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 1})",
-     "model.unk_id is 1, must be in [0, 0]"},
-    {"/model", R"({"type": "WordPiece", "vocab": {"a": 0}})",
-     "model.unk_token is not in the vocabulary"},
-    {"/added_tokens", R"([{"id": 1, "content": "x"}, {"id": 1, "content": "y"}])",
-     "added_tokens[1].id is 1 as another's"},
-    {"/added_tokens/0/id", "-2", "added_tokens[0].id is -2, must be in [0, 4194303]"},
-};
-
-TEST(RefusalTest, NamesWhatIsWrong) {
+TEST_P(BadTokenizerTable, IsRefusedByName) {
   ASSERT_TRUE(ParseHuggingFace(Small().dump(), {}).ok());
-  for (const Change& change : kChanges) {
-    json changed = Small();
-    changed[json::json_pointer(change.pointer)] = json::parse(change.value);
-    const auto tokenizer = ParseHuggingFace(changed.dump(), {});
-    ASSERT_FALSE(tokenizer.ok()) << change.pointer << " " << change.value;
-    EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(change.error));
-  }
+  json changed = Small();
+  changed[json::json_pointer(row().pointer)] = json::parse(row().value);
+  const auto tokenizer = ParseHuggingFace(changed.dump(), {});
+  EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(row().error));
 }
+
+const BadTokenizerRow kBadTokenizerRows[] = {
+    {.name = "ANormalizerOfAnUnknownType",
+     .pointer = "/normalizer/type",
+     .value = R"("Nmt")",
+     .error = "normalizer.type \"Nmt\" is not supported"},
+    {.name = "AStepOfAnUnknownType",
+     .pointer = "/normalizer",
+     .value = R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "X"}]})",
+     .error = "normalizer.normalizers[1].type \"X\" is not supported"},
+    {.name = "StepsThatAreNoList",
+     .pointer = "/normalizer",
+     .value = R"({"type": "Sequence", "normalizers": 1})",
+     .error = "normalizer.normalizers is not a list"},
+    {.name = "ANormalizerThatIsANumber",
+     .pointer = "/normalizer",
+     .value = "3",
+     .error = "normalizer is not an object"},
+    {.name = "APatternThatIsNotClosed",
+     .pointer = "/normalizer",
+     .value = R"({"type": "Replace", "pattern": {"Regex": "(a"}, "content": ""})",
+     .error = "normalizer.pattern.Regex is not a regular expression"},
+    {.name = "AnEmptyPattern",
+     .pointer = "/normalizer",
+     .value = R"({"type": "Replace", "pattern": {"String": ""}, "content": ""})",
+     .error = "normalizer.pattern.String is empty"},
+    {.name = "ACharsmapThatIsNotBase64",
+     .pointer = "/normalizer",
+     .value = R"({"type": "Precompiled", "precompiled_charsmap": "!"})",
+     .error = "normalizer.precompiled_charsmap is not base64"},
+    {.name = "ACharsmapShorterThanItSays",
+     .pointer = "/normalizer",
+     .value = R"({"type": "Precompiled", "precompiled_charsmap": "/////wAA"})",
+     .error = "normalizer.precompiled_charsmap has an array of 4294967295 bytes in 2"},
+    {.name = "APreTokenizerOfAnUnknownType",
+     .pointer = "/pre_tokenizer/type",
+     .value = R"("UnicodeScripts")",
+     .error = "pre_tokenizer.type \"UnicodeScripts\" is not supported"},
+    {.name = "ASplitOfAnUnknownBehaviour",
+     .pointer = "/pre_tokenizer",
+     .value = R"({"type": "Split", "pattern": {"String": " "}, "behavior": "Maybe"})",
+     .error = "pre_tokenizer.behavior is not supported"},
+    {.name = "AReplacementOfTwoCharacters",
+     .pointer = "/pre_tokenizer",
+     .value = R"({"type": "Metaspace", "replacement": "__"})",
+     .error = "pre_tokenizer.replacement is not one character"},
+    {.name = "ATemplateWithoutTheText",
+     .pointer = "/post_processor",
+     .value = R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})",
+     .error = "post_processor.single has the text 0 times"},
+    {.name = "ATemplateOfAnUndeclaredToken",
+     .pointer = "/post_processor",
+     .value = R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}},
+        {"Sequence": {"id": "A"}}], "special_tokens": {}})",
+     .error = "post_processor.special_tokens.x has no list of ids"},
+    {.name = "ABertTokenWithANegativeId",
+     .pointer = "/post_processor",
+     .value = R"({"type": "BertProcessing", "sep": ["x", -1], "cls": ["y", 1]})",
+     .error = "post_processor.sep is not a token and its id"},
+    {.name = "ADecoderOfAnUnknownType",
+     .pointer = "/decoder/type",
+     .value = R"("CTC")",
+     .error = "decoder.type \"CTC\" is not supported"},
+    {.name = "AStripOfANegativeNumber",
+     .pointer = "/decoder",
+     .value = R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})",
+     .error = "decoder.start is -1, must be in [0, 1024]"},
+    {.name = "AModelOfAnUnknownType",
+     .pointer = "/model/type",
+     .value = R"("Neural")",
+     .error = "model.type \"Neural\" is not supported"},
+    {.name = "DropoutOfMerges",
+     .pointer = "/model/dropout",
+     .value = "0.1",
+     .error = "model.dropout makes encoding random"},
+    {.name = "AMergeIntoNoToken",
+     .pointer = "/model/merges",
+     .value = R"(["a c"])",
+     .error = "model.merges[0] is not two tokens that make a token"},
+    {.name = "AMergeOfOneToken",
+     .pointer = "/model/merges",
+     .value = R"([["a"]])",
+     .error = "model.merges[0] is not two tokens that make a token"},
+    {.name = "AnIdAboveTheLimit",
+     .pointer = "/model/vocab/a",
+     .value = "5000000",
+     .error = "has no id of its own, an integer below 4194304"},
+    {.name = "AnIdOfTwoTokens",
+     .pointer = "/model/vocab/a",
+     .value = "1",
+     .error = "has no id of its own"},
+    {.name = "ANegativeIdInTheVocabulary",
+     .pointer = "/model/vocab/a",
+     .value = "-1",
+     .error = "has no id of its own"},
+    {.name = "AnUnknownTokenOutsideTheVocabulary",
+     .pointer = "/model/unk_token",
+     .value = R"("!")",
+     .error = "model.unk_token is not in the vocabulary"},
+    {.name = "AUnigramPieceWithoutScore",
+     .pointer = "/model",
+     .value = R"({"type": "Unigram", "vocab": [["a", "x"]]})",
+     .error = "model.vocab[0] is not a piece"},
+    {.name = "AUnigramIdBeyondTheVocabulary",
+     .pointer = "/model",
+     .value = R"({"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 1})",
+     .error = "model.unk_id is 1, must be in [0, 0]"},
+    {.name = "AWordPieceWithoutUnknownToken",
+     .pointer = "/model",
+     .value = R"({"type": "WordPiece", "vocab": {"a": 0}})",
+     .error = "model.unk_token is not in the vocabulary"},
+    {.name = "AnIdOfTwoAddedTokens",
+     .pointer = "/added_tokens",
+     .value = R"([{"id": 1, "content": "x"}, {"id": 1, "content": "y"}])",
+     .error = "added_tokens[1].id is 1 as another's"},
+    {.name = "ANegativeIdOfAnAddedToken",
+     .pointer = "/added_tokens/0/id",
+     .value = "-2",
+     .error = "added_tokens[0].id is -2, must be in [0, 4194303]"},
+};
+SLUICE_TABLE(BadTokenizerTable, kBadTokenizerRows);
 
 TEST(RefusalTest, AsManyStepsAsFitATextAndNoMore) {
   json many = Small();

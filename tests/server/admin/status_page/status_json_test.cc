@@ -16,43 +16,9 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::ExampleStats;
 
 const MonoTime kNow{std::chrono::hours(1)};
-
-ModelStats Stats(const std::string& name = "text") {
-  ModelStats stats;
-  stats.model = testing::TextModel(name, 3);
-  stats.buckets = {{.bucket = {.tokens = 16, .sequences = 8},
-                    .ready = true,
-                    .batches = 4,
-                    .hits = 3,
-                    .useful_tokens = 48,
-                    .computed_tokens = 50,
-                    .bucket_tokens = 64,
-                    .sequences = 9,
-                    .memory_bytes = 100,
-                    .cost_seconds = 0.25,
-                    .last_used = kNow - seconds(5)},
-                   {.bucket = Bucket::Padded(4, 16), .in_ladder = false}};
-  stats.waiting_requests = 11;
-  stats.running_requests = 12;
-  stats.waiting_sequences = 13;
-  stats.running_sequences = 14;
-  stats.queued_tokens = 15;
-  stats.queued_bytes = 16;
-  stats.oldest_age = milliseconds(170);
-  stats.estimated_drain = milliseconds(180);
-  stats.steps = 19;
-  stats.plan_memory_bytes = 20;
-  stats.slot_memory_bytes = 21;
-  stats.weight_bytes = 22;
-  stats.traffic.lengths = {{3, 1.5}, {7, 2}};
-  stats.traffic.shape_entropy_bits = 2.5;
-  stats.traffic.arrivals = {.sequences_per_second = 10, .tokens_per_second = 70};
-  stats.ladder_changes = {
-      .added = 1, .removed = 2, .merged = 3, .split = 4, .evicted = 5, .reviews = 6};
-  return stats;
-}
 
 json Parsed(const ModelStatus& model, const DaemonStatus& daemon = {}) {
   return json::parse(StatusJson(daemon, {&model, 1}, kNow));
@@ -78,7 +44,8 @@ TEST(StatusJson, TheDaemon) {
 }
 
 TEST(StatusJson, QueueAndTotalsAreThoseOfTheEngine) {
-  const json model = ParsedModel({.stats = Stats(), .recent = {}, .ok = 30, .failed = 31});
+  const json model =
+      ParsedModel({.stats = ExampleStats(kNow), .recent = {}, .ok = 30, .failed = 31});
   EXPECT_EQ(model["queue"], json({{"requests_waiting", 11},
                                   {"requests_running", 12},
                                   {"sequences_waiting", 13},
@@ -103,7 +70,7 @@ TEST(StatusJson, QueueAndTotalsAreThoseOfTheEngine) {
 }
 
 TEST(StatusJson, BucketRatiosAreThoseOfTheSummary) {
-  const ModelStats stats = Stats();
+  const ModelStats stats = ExampleStats(kNow);
   const json model = ParsedModel({.stats = stats, .recent = {}});
   const BucketSummary all = Summarize(stats.buckets);
   EXPECT_EQ(model["batches"]["count"], 4);
@@ -126,7 +93,7 @@ TEST(StatusJson, BucketRatiosAreThoseOfTheSummary) {
 }
 
 TEST(StatusJson, KvPagesAddUpAndAreAbsentWhereNoneAreKept) {
-  ModelStats stats = Stats();
+  ModelStats stats = ExampleStats(kNow);
   EXPECT_TRUE(ParsedModel({.stats = stats, .recent = {}})["kv"].is_null());
   stats.kv = {.pages = 100,
               .page_tokens = 16,
@@ -156,7 +123,7 @@ TEST(StatusJson, DecisionsTellBucketTokensAndReasons) {
   batch.lookup = Lookup::kMissGuard;
   batch.start = kNow - seconds(2);
   batch.replay = milliseconds(250);
-  const json model = ParsedModel({.stats = Stats(), .recent = {.batches = {batch}}});
+  const json model = ParsedModel({.stats = ExampleStats(kNow), .recent = {.batches = {batch}}});
   ASSERT_EQ(model["decisions"].size(), 1u);
   EXPECT_EQ(model["decisions"][0], json({{"age", 2.0},
                                          {"bucket", "64x32"},
@@ -170,12 +137,13 @@ TEST(StatusJson, DecisionsTellBucketTokensAndReasons) {
 
 TEST(StatusJson, LatencyQuantilesOfWhatThereIs) {
   RecentActivity::View recent;
-  EXPECT_TRUE(ParsedModel({.stats = Stats(), .recent = recent})["latency"]["total"].is_null());
+  EXPECT_TRUE(
+      ParsedModel({.stats = ExampleStats(kNow), .recent = recent})["latency"]["total"].is_null());
   for (int i = 1; i <= 100; ++i) {
     recent.requests.push_back({.total = static_cast<double>(i), .queue = i / 10.0});
   }
   recent.requests[0].first_token = 5;
-  const json latency = ParsedModel({.stats = Stats(), .recent = recent})["latency"];
+  const json latency = ParsedModel({.stats = ExampleStats(kNow), .recent = recent})["latency"];
   EXPECT_EQ(latency["total"],
             json({{"requests", 100}, {"p50", 50.0}, {"p90", 90.0}, {"p99", 99.0}}));
   EXPECT_EQ(latency["first_token"]["requests"], 1);
@@ -184,15 +152,16 @@ TEST(StatusJson, LatencyQuantilesOfWhatThereIs) {
 }
 
 TEST(StatusJson, TheLatestReview) {
-  EXPECT_TRUE(ParsedModel({.stats = Stats(), .recent = {}})["review"].is_null());
+  EXPECT_TRUE(ParsedModel({.stats = ExampleStats(kNow), .recent = {}})["review"].is_null());
   RecentActivity::Review review;
   review.at = kNow - seconds(9);
   review.report.changed = true;
   review.report.reason = "why";
   review.report.diff.added = {{.tokens = 16, .sequences = 8}};
   review.report.efficiency_after = 0.9;
-  const json told = ParsedModel(
-      {.stats = Stats(), .recent = {.batches = {}, .requests = {}, .review = review}})["review"];
+  const json told =
+      ParsedModel({.stats = ExampleStats(kNow),
+                   .recent = {.batches = {}, .requests = {}, .review = review}})["review"];
   EXPECT_EQ(told["age"], 9);
   EXPECT_EQ(told["adopted"], true);
   EXPECT_EQ(told["reason"], "why");
@@ -204,7 +173,7 @@ TEST(StatusJson, TheLatestReview) {
 TEST(StatusJson, HostileNamesStayText) {
   for (const char* name : {"</script><script>alert(1)</script>", "\"},{\"a\":\"", "\\\n\x01",
                            "caf\xc3\xa9", "\xff\xfe", "\xe2\x80\xa8"}) {
-    const ModelStatus model{.stats = Stats(name), .recent = {}};
+    const ModelStatus model{.stats = ExampleStats(kNow, name), .recent = {}};
     const std::string text = StatusJson({}, {&model, 1}, kNow);
     EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; }))
         << text;
@@ -218,7 +187,7 @@ TEST(StatusJson, HostileNamesStayText) {
 }
 
 TEST(StatusJson, HistogramsAreBounded) {
-  ModelStats stats = Stats();
+  ModelStats stats = ExampleStats(kNow);
   for (int i = 1; i <= 5000; ++i) stats.traffic.batch_tokens.push_back({i, 1});
   const json model = ParsedModel({.stats = stats, .recent = {}});
   EXPECT_EQ(model["batch_tokens"].size(), kMaxStatusSizes);
