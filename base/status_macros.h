@@ -12,9 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define SLUICE_MACRO_CONCAT_INNER_(a, b) a##b
-#define SLUICE_MACRO_CONCAT_(a, b) SLUICE_MACRO_CONCAT_INNER_(a, b)
-
 // Evaluates an expression of type absl::Status once and returns it from the function unless it is
 // OK.
 #define SLUICE_RETURN_IF_ERROR(...)                                        \
@@ -27,11 +24,16 @@
 // Evaluates an expression of type absl::StatusOr<T> once and assigns its value to `target`, which
 // may be a declaration, or returns its status from the function. The target must not contain a
 // comma, and the macro is more than one statement: it needs a block of its own after `if`.
-#define SLUICE_ASSIGN_OR_RETURN(target, ...)                                                \
-  SLUICE_ASSIGN_OR_RETURN_TO_(SLUICE_MACRO_CONCAT_(sluice_status_or_, __COUNTER__), target, \
-                              (__VA_ARGS__))
+#define SLUICE_ASSIGN_OR_RETURN(target, ...) \
+  SLUICE_ASSIGN_OR_RETURN_COUNTED_(__COUNTER__, target, (__VA_ARGS__))
 
-#define SLUICE_ASSIGN_OR_RETURN_TO_(result, target, expression) \
-  auto result = expression;                                     \
-  if (!result.ok()) return std::move(result).status();          \
-  target = *std::move(result) /* NOLINT(bugprone-macro-parentheses) */
+// The counter is expanded here, before it becomes a part of a name.
+#define SLUICE_ASSIGN_OR_RETURN_COUNTED_(counter, target, expression) \
+  SLUICE_ASSIGN_OR_RETURN_NAMED_(counter, target, expression)
+
+#define SLUICE_ASSIGN_OR_RETURN_NAMED_(counter, target, expression) \
+  auto sluice_status_or_##counter = expression;                     \
+  if (!sluice_status_or_##counter.ok()) {                           \
+    return std::move(sluice_status_or_##counter).status();          \
+  }                                                                 \
+  target = *std::move(sluice_status_or_##counter) /* NOLINT(bugprone-macro-parentheses) */

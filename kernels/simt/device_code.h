@@ -31,18 +31,19 @@ void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b,
 
 namespace sluice::kernels::cuda {
 
+// Calls the kernel of the given code. ThreadSanitizer does not watch the call: its argument lies in
+// the launch's record, which device code may not access otherwise.
+template <typename Argument>
+[[gnu::no_sanitize("thread")]] void CallKernel(const void* code, const void* argument) {
+  reinterpret_cast<void (*)(Argument)>(const_cast<void*>(code))(
+      *static_cast<const Argument*>(argument));
+}
+
 template <typename Argument>
 Kernel KernelOf(const char* name, void (*function)(Argument)) {
-  const Kernel kernel = {
-      name, reinterpret_cast<const void*>(function),
-      // The argument is in the launch's record, which device code may not access otherwise.
-      [] __attribute__((no_sanitize("thread"))) (
-          const void* code, const void* argument){reinterpret_cast<void (*)(Argument)>(
-          const_cast<void*>(code))(*static_cast<const Argument*>(argument));
-}
-};  // namespace sluice::kernels::cuda
-simt::RegisterKernel(kernel, __PRETTY_FUNCTION__);
-return kernel;
+  const Kernel kernel = {name, reinterpret_cast<const void*>(function), CallKernel<Argument>};
+  simt::RegisterKernel(kernel, __PRETTY_FUNCTION__);
+  return kernel;
 }
 
 inline int32_t ThreadIndex() { return simt::ThreadIndex(); }
