@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMaxSamples = 50'000;
 constexpr uint64_t kSeed = 1;
 
-std::vector<int32_t> Sample(std::span<const int32_t> lengths) {
+std::vector<int32_t> SampleOf(std::span<const int32_t> lengths) {
   const size_t count = std::min(lengths.size(), kMaxSamples);
   std::vector<int32_t> sample(count);
   for (size_t i = 0; i < count; ++i) sample[i] = lengths[i * lengths.size() / count];
@@ -84,7 +84,7 @@ std::string ReadProblem(const std::string& path) {
 }  // namespace
 
 FitReport Fit(std::span<const int32_t> lengths, const FitArguments& arguments) {
-  const std::vector<int32_t> sample = Sample(lengths);
+  const std::vector<int32_t> sample = SampleOf(lengths);
   const LadderOptions& options = arguments.ladder;
   const BatchOptions& batch = arguments.batch;
   const LadderLimits limits = {.max_tokens = batch.max_batch_tokens,

@@ -14,16 +14,13 @@ constexpr double kDayUs = 24.0 * 60 * 60 * 1'000'000;
 constexpr std::string_view kScaleWords[] = {"none", "softmax", "sigmoid"};  // as ScoreScale
 constexpr std::string_view kCandidateScaleWords[] = {"none", "log_softmax"};
 
-#define FIELD(path)                  \
-  +[](RequestSpec & spec) -> auto& { \
-    return spec.path;                \
-  }
+#define FIELD(path) (+[](RequestSpec & spec) -> auto& { return spec.path; })
 
 // The field is an enum whose values are in the order of the words.
 #define WORD(path)                                                    \
-  +[](RequestSpec& spec, size_t word) {                               \
+  (+[](RequestSpec& spec, size_t word) {                              \
     spec.path = static_cast<std::decay_t<decltype(spec.path)>>(word); \
-  }
+  })
 
 void StoreCandidateScale(RequestSpec& spec, size_t word) {
   spec.states.candidates = word == 0 ? ScoreScale::kRaw : ScoreScale::kLogSoftmax;

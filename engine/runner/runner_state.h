@@ -20,7 +20,7 @@ struct RunnerState {
               std::shared_ptr<const Ladder> ladder, CostModel costs, SchedulerObserver* journal,
               Clock* clock)
       : scheduler(batch, kv, half_life, std::move(ladder), std::move(costs), journal),
-        admission(std::move(control)),
+        admission(control),
         requests(first_id, keeps_pages, &scheduler, &admission, clock) {}
 
   const SequenceQueue& queue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {

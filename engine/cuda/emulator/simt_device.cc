@@ -288,6 +288,7 @@ class EmulatedDevice final : public SimtDevice {
   }
   std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
     std::vector<std::unique_ptr<DenseLayer>> layers;
+    layers.reserve(core_.options.dense.size());
     for (SimtDense kind : core_.options.dense) {
       layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind));
     }
