@@ -8,13 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/option_value.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "client/bucket_flags.h"
 #include "client/connection_flags.h"
 #include "client/flag_values.h"
 #include "client/manage_flags.h"
 #include "client/request_flags.h"
 #include "client/verify_flags.h"
-#include "config/version.h"
 
 namespace sluice::client {
 namespace {

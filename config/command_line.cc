@@ -11,11 +11,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/text_wrap.h"
+#include "base/version.h"
 #include "config/load.h"
 #include "config/option.h"
 #include "config/render.h"
 #include "config/validate.h"
-#include "config/version.h"
 
 namespace sluice {
 namespace {

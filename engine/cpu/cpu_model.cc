@@ -7,7 +7,7 @@
 #include "base/status_macros.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
-#include "engine/cpu/step.h"
+#include "engine/cpu/cpu_op.h"
 
 namespace sluice {
 namespace {

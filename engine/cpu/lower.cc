@@ -5,9 +5,9 @@
 #include <variant>
 
 #include "base/status_macros.h"
-#include "engine/cpu/attention_steps.h"
-#include "engine/cpu/head_step.h"
-#include "engine/cpu/row_steps.h"
+#include "engine/cpu/attention_ops.h"
+#include "engine/cpu/head_op.h"
+#include "engine/cpu/row_ops.h"
 #include "engine/cpu/weights.h"
 
 namespace sluice {

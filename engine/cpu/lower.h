@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/cpu/step.h"
+#include "engine/cpu/cpu_op.h"
 #include "engine/model/model.h"
 #include "kernels/cpu/context.h"
 

@@ -5,6 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/version.h"
 #include "client/connection_flags.h"
 #include "loadtest/load/lengths.h"
 
@@ -206,6 +207,7 @@ void AddReport(CLI::App& app, Arguments& arguments) {
 Parsed ParseArguments(int argc, const char* const* argv) {
   Parsed parsed;
   CLI::App app{kDescription, "sluice-load"};
+  app.set_version_flag("--version", absl::StrCat("sluice-load ", Version()));
   app.footer(kFooter);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);

@@ -12,6 +12,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/version.h"
 #include "loadtest/scale/day.h"
 #include "loadtest/scale/fleet.h"
 #include "loadtest/scale/rule_file.h"
@@ -118,6 +119,7 @@ int Main(int argc, char** argv) {
       "A day of traffic against a fleet that Kubernetes scales by the rule of a manifest, and "
       "against "
       "fixed fleets: the daemon's scheduler in every replica, on virtual time. Deterministic."};
+  app.set_version_flag("--version", absl::StrCat("sluice-scale ", Version()));
   ScaleFlags flags;
   FleetOptions options;
   options.batch.max_batch_tokens = 16384;

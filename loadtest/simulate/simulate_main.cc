@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/version.h"
 #include "engine/journal/journal_replay.h"
 #include "loadtest/simulate/comparison.h"
 #include "loadtest/simulate/cost_flags.h"
@@ -131,6 +133,7 @@ int Main(int argc, char** argv) {
       "Runs the daemon's scheduler on virtual time, policies and ladders side by side. The first "
       "half of the arrivals lets adaptive ladders settle, the second is measured. Medians over the "
       "seeds. Deterministic."};
+  app.set_version_flag("--version", absl::StrCat("sluice-simulate ", Version()));
   ComparisonOptions options;
   options.experiment.batch.max_batch_tokens = 16384;
   options.experiment.ladder.review.half_life_us = 200'000;

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/option_flags.h"
 #include "loadtest/size/recorded.h"
@@ -90,6 +92,7 @@ int Main(int argc, char** argv) {
       "How many replicas bear the recorded load, with which ladder, and how much more they would. "
       "Splits the arrivals at random over one replica, two, and so on, and runs the daemon's "
       "scheduler of each on virtual time until the objective is met."};
+  app.set_version_flag("--version", absl::StrCat("sluice-size ", Version()));
   Flags flags;
   SizingOptions options;
   options.batch.max_batch_tokens = 16384;

@@ -8,9 +8,9 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/version.h"
 #include "config/option.h"
 #include "config/render.h"
-#include "config/version.h"
 
 namespace sluice {
 namespace {

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import ROOT, SLUICE, SLUICED
+from conftest import BUILD, ROOT, SLUICE, SLUICED
 from waiting import PATIENCE_S
 
 VERSION = re.search(
@@ -12,7 +12,16 @@ VERSION = re.search(
 ).group(1)
 
 
-@pytest.mark.parametrize("program", [SLUICED, SLUICE], ids=lambda program: program.name)
+TOOLS = [
+    BUILD / "loadtest" / "load" / "sluice-load",
+    BUILD / "loadtest" / "simulate" / "sluice-simulate",
+    BUILD / "loadtest" / "size" / "sluice-size",
+    BUILD / "loadtest" / "scale" / "sluice-scale",
+    BUILD / "loadtest" / "bench" / "daemon" / "sluice-bench",
+]
+
+
+@pytest.mark.parametrize("program", [SLUICED, SLUICE, *TOOLS], ids=lambda program: program.name)
 def test_the_programs_print_it(program):
     run = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 0 and run.stdout == f"{program.name} {VERSION}\n"

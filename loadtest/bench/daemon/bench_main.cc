@@ -3,6 +3,8 @@
 #include <iostream>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/version.h"
 #include "loadtest/bench/daemon/bare_server.h"
 #include "loadtest/bench/daemon/benchmarks.h"
 #include "nlohmann/json.hpp"
@@ -108,6 +110,7 @@ struct Buckets {
 
 int Main(int argc, char** argv) {
   CLI::App app{"Benchmarks of the running daemon. Prints a JSON report."};
+  app.set_version_flag("--version", absl::StrCat("sluice-bench ", Version()));
   app.require_subcommand(1);
   Edge edge;
   edge.options.self = argv[0];

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/cpu/step.h"
+#include "engine/cpu/cpu_op.h"
 #include "engine/cpu/weights.h"
 #include "kernels/cpu/gemm.h"
 

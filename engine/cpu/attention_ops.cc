@@ -1,4 +1,4 @@
-#include "engine/cpu/attention_steps.h"
+#include "engine/cpu/attention_ops.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "config/version.h"
+#include "base/version.h"
 
 namespace sluice {
 

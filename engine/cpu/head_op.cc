@@ -1,4 +1,4 @@
-#include "engine/cpu/head_step.h"
+#include "engine/cpu/head_op.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "engine/cpu/row_steps.h"
+#include "engine/cpu/row_ops.h"
 
 #include <algorithm>
 #include <utility>
