@@ -133,7 +133,9 @@ class Forward {
     for (size_t i = 0; i < rows.size(); ++i) {
       sampled.push_back({.sequence = rows[i].first,
                          .position = rows[i].second,
-                         .target = score ? static_cast<int32_t>(i) : -1,
+                         .target = score ? static_cast<int32_t>(
+                                               i % static_cast<size_t>(model_->config.vocab_size))
+                                         : -1,
                          .result = &results_[i]});
     }
     batch_.Assign(steps, sampled, executable_->row_order());
