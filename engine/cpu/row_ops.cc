@@ -67,13 +67,15 @@ class CpuNorm final : public CpuOp {
   void Execute(const StepRun& run) const override {
     const int64_t rows = run.rows() * groups_;
     const float* weight = weight_.empty() ? nullptr : weight_.data();
-    if (op_.kind == NormKind::kRms) {
-      return kernels::RmsNorm(run.context, run.buffer(op_.in), weight, op_.eps, rows, op_.width,
-                              run.buffer(op_.out));
+    switch (op_.kind) {
+      case NormKind::kRms:
+        return kernels::RmsNorm(run.context, run.buffer(op_.in), weight, op_.eps, rows, op_.width,
+                                run.buffer(op_.out));
+      case NormKind::kLayer:
+        return kernels::LayerNorm(run.context, run.buffer(op_.in), weight,
+                                  bias_.empty() ? nullptr : bias_.data(), op_.eps, rows, op_.width,
+                                  run.buffer(op_.out));
     }
-    kernels::LayerNorm(run.context, run.buffer(op_.in), weight,
-                       bias_.empty() ? nullptr : bias_.data(), op_.eps, rows, op_.width,
-                       run.buffer(op_.out));
   }
 
  private:

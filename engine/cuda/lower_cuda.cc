@@ -113,8 +113,12 @@ class Lowering {
                                       .groups = groups,
                                       .rows = place.rows(),
                                       .out = place.buffer(op.out)};
-      if (op.kind == NormKind::kRms) return cuda::RmsNorm(stream, args);
-      cuda::LayerNorm(stream, args);
+      switch (op.kind) {
+        case NormKind::kRms:
+          return cuda::RmsNorm(stream, args);
+        case NormKind::kLayer:
+          return cuda::LayerNorm(stream, args);
+      }
     };
   }
 

@@ -43,23 +43,20 @@ json Extensions(const ModelConfig& config) {
     object["bias"] = biases[static_cast<int>(position_wise.bias)];
   }
   extensions["xsa"] = {{"layers", Indices(config.xsa.layers)},
-                       {"form", config.xsa.form == XsaConfig::Form::kNorm ? "norm" : "squared"},
+                       {"form", NameOf(config.xsa.form)},
                        {"eps", config.xsa.eps},
                        {"gate", config.xsa.gate ? "tanh" : "none"}};
   if (config.input != InputKind::kIds) {
-    const char* const kinds[] = {"ids", "embeds", "both"};
-    const char* const adapters[] = {"none", "dense", "position_wise"};
-    extensions["input"] = {{"kind", kinds[static_cast<int>(config.input)]},
+    extensions["input"] = {{"kind", NameOf(config.input)},
                            {"width", config.input_width},
-                           {"adapter", adapters[static_cast<int>(config.input_adapter)]},
+                           {"adapter", NameOf(config.input_adapter)},
                            {"bias", config.input_adapter_bias}};
   }
   return extensions;
 }
 
 json Positions(const ModelConfig& config) {
-  const char* const kinds[] = {"rope", "learned", "none"};
-  json positions = {{"kind", kinds[static_cast<int>(config.positions)]}};
+  json positions = {{"kind", NameOf(config.positions)}};
   if (config.positions == PositionKind::kRope) {
     positions["dims"] = config.rotary_dim();
     positions["reversed"] = config.rope.reversed;
@@ -70,23 +67,17 @@ json Positions(const ModelConfig& config) {
 
 // Adds the fields that only the Sluice architectures have.
 void AddExplicit(const ModelConfig& config, json& extensions) {
-  const char* const orders[] = {"pre", "post", "query"};
-  const char* const activations[] = {"silu", "gelu", "gelu_tanh", "relu", "squared_relu"};
-  extensions["norm"] = {{"kind", config.norm.kind == NormKind::kRms ? "rms" : "layer"},
-                        {"eps", config.norm.eps},
-                        {"weight", config.norm.weight},
-                        {"bias", config.norm.bias},
-                        {"order", orders[static_cast<int>(config.norm.order)]},
-                        {"embedding", config.norm.embedding},
-                        {"final", config.norm.final},
-                        {"depth_scale", config.norm.depth_scale}};
+  extensions["norm"] = {
+      {"kind", NameOf(config.norm.kind)},   {"eps", config.norm.eps},
+      {"weight", config.norm.weight},       {"bias", config.norm.bias},
+      {"order", NameOf(config.norm.order)}, {"embedding", config.norm.embedding},
+      {"final", config.norm.final},         {"depth_scale", config.norm.depth_scale}};
   extensions["positions"] = Positions(config);
   extensions["attention"] = {{"causal", config.causal},
                              {"qk_norm", config.qk_norm},
                              {"qk_norm_eps", config.qk_norm_eps},
                              {"query_gain", config.query_gain}};
-  extensions["mlp"] = {{"activation", activations[static_cast<int>(config.activation)]},
-                       {"gated", config.gated_mlp}};
+  extensions["mlp"] = {{"activation", NameOf(config.activation)}, {"gated", config.gated_mlp}};
   extensions["biases"] = {{"qkv", config.qkv_bias},
                           {"o", config.output_bias},
                           {"mlp", config.mlp_bias},

@@ -80,10 +80,16 @@ class Execution {
 
   void operator()(const NormOp& op) {
     const Values weight = Weight(op.weight);
-    Values out = op.kind == NormKind::kRms
-                     ? kernels::reference::RmsNorm(buffers_[op.in], weight, op.eps, op.width)
-                     : kernels::reference::LayerNorm(buffers_[op.in], weight, Weight(op.bias),
-                                                     op.eps, op.width);
+    Values out;
+    switch (op.kind) {
+      case NormKind::kRms:
+        out = kernels::reference::RmsNorm(buffers_[op.in], weight, op.eps, op.width);
+        break;
+      case NormKind::kLayer:
+        out = kernels::reference::LayerNorm(buffers_[op.in], weight, Weight(op.bias), op.eps,
+                                            op.width);
+        break;
+    }
     for (double& value : out) value *= op.scale;
     buffers_[op.out] = std::move(out);
   }

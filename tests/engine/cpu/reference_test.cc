@@ -18,16 +18,19 @@ namespace {
 void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
   const auto flip = [&] { return below(2) == 0; };
+  const auto draw = [&]<typename E>(E& value) {
+    value = static_cast<E>(below(CountEnumerators<E>()));
+  };
   config.architecture = "SluiceForCausalLM";
   config.family = Family::kSluice;
-  config.norm.kind = static_cast<NormKind>(below(2));
+  draw(config.norm.kind);
   config.norm.weight = flip();
   config.norm.bias = config.norm.kind == NormKind::kLayer && flip();
-  config.norm.order = static_cast<NormOrder>(below(3));
+  draw(config.norm.order);
   config.norm.embedding = flip();
   config.norm.final = below(4) > 0;
   config.norm.depth_scale = flip();
-  config.positions = static_cast<PositionKind>(below(3));
+  draw(config.positions);
   config.rope.dims = 2 + below(config.head_dim / 2) * 2;
   config.head_dim += below(2);
   config.rope.reversed = flip();
@@ -38,7 +41,7 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   config.causal = below(3) > 0;
   config.qk_norm = flip();
   config.query_gain = flip();
-  config.activation = static_cast<Activation>(below(kernels::kActivations));
+  draw(config.activation);
   config.gated_mlp = flip();
   if (!config.gated_mlp) {
     config.position_wise.layers[static_cast<int>(Projection::kGate)].assign(config.layers, false);
@@ -49,7 +52,7 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   config.residual_mix = flip();
   config.skip_weights = flip();
   config.embedding_scale = flip() ? 1.0f : 2.5f;
-  config.input = static_cast<InputKind>(below(3));
+  draw(config.input);
   if (config.input == InputKind::kIds) return;
   config.input_adapter = static_cast<InputAdapter>(below(config.position_wise.Any() ? 3 : 2));
   config.position_wise.input_adapter = config.input_adapter == InputAdapter::kPositionWise;
