@@ -150,7 +150,7 @@ struct Reply {
   std::vector<float> candidate_scores;  // as the request's candidates
 };
 
-// Timestamps are written once; all metrics read this and BatchTrace only.
+// Timestamps are written once. Metrics, statistics and logs of a request read them from here.
 struct RequestTrace {
   MonoTime received{};     // first byte in the server's hands
   MonoTime queued{};       // accepted by the engine

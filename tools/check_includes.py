@@ -41,7 +41,6 @@ FOLDERS = {
     "server/net/grpc_1_51": [*SERVER, "server/common", "server/security"],
     "server/net": [
         *SERVER,
-        "kernels/cpu",
         "server/common",
         "server/security",
         "server/net/grpc_1_51",

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/cgroup.h"
 #include "base/status_macros.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/lower.h"
-#include "kernels/cpu/cgroup.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/profile.h"
 #include "kernels/cpu/thread_pool.h"
@@ -33,7 +33,7 @@ class CpuBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
   int64_t FreeMemory() const override {
     constexpr int64_t kUnknown = int64_t{1} << 30;
-    return kernels::FreeMemory(kernels::ReadSystemFile).value_or(kUnknown);
+    return CgroupFreeMemory(ReadSystemFile).value_or(kUnknown);
   }
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(

@@ -1,4 +1,7 @@
-// The prepared plans of one model on one device.
+// The prepared plans of one model on one device: on CUDA, captured graphs.
+//
+// Warm-up (engine/runner/warm_up.h) and reviews (engine/runner/ladder_reviewer.h) have plans
+// prepared; a review withdraws those of buckets that it drops.
 //
 // Concurrency contract
 //   * All methods are thread-safe; a Reader belongs to one thread.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/cpu/cgroup.h"
+#include "base/cgroup.h"
 
 namespace sluice::kernels {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <climits>
 
+#include "base/cgroup.h"
 #include "grpc/impl/codegen/compression_types.h"
 #include "grpcpp/resource_quota.h"
-#include "kernels/cpu/cgroup.h"
 
 namespace sluice {
 namespace {
@@ -68,7 +68,7 @@ void ApplyLimits(const GrpcOptions& options, grpc::ServerBuilder* builder) {
 
 int64_t DefaultMemoryQuota() {
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  return std::min(machine, kernels::CgroupMemory(kernels::ReadSystemFile).value_or(machine)) / 4;
+  return std::min(machine, CgroupMemory(ReadSystemFile).value_or(machine)) / 4;
 }
 
 }  // namespace sluice

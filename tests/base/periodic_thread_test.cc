@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "tests/support/fake_backend.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

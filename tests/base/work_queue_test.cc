@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/fake_backend.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

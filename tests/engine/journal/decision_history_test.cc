@@ -2,6 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/gate.h"
 #include "tests/support/request_spec.h"
 
 namespace sluice {

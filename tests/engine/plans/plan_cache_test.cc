@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/gate.h"
 #include "tests/support/recording_observer.h"
 
 namespace sluice {

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/gate.h"
 #include "tests/support/request_spec.h"
 
 namespace sluice {

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

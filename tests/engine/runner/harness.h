@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/gate.h"
 #include "tests/support/recording_observer.h"
 #include "tests/support/request_spec.h"
 

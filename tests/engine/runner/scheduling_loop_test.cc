@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/engine/runner/runner_parts.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

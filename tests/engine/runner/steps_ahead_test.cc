@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

@@ -13,6 +13,7 @@
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
 #include "tests/support/fake_backend.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

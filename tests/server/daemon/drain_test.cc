@@ -10,6 +10,7 @@
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/observe/scrape.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

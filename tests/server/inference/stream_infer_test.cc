@@ -14,6 +14,7 @@
 #include "tests/server/calls/joined_answer.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

@@ -13,6 +13,7 @@
 #include "server/common/status.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

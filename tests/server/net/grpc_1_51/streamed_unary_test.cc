@@ -8,6 +8,7 @@
 
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/cgroup.h"
+#include "base/cgroup.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-namespace sluice::kernels {
+namespace sluice {
 namespace {
 
 // Removes the part before the first of `separators` (or all) from the front of `text` and returns
@@ -31,12 +31,12 @@ std::optional<T> Smaller(std::optional<T> a, std::optional<T> b) {
   return std::min(*a, *b);
 }
 
-std::optional<int> ReadV2(const std::string& folder, ReadFile read) {
+std::optional<int> ReadV2(const std::string& folder, FileReader read) {
   const std::optional<std::string> text = read(folder + "/cpu.max");
   return text ? ParseCpuMax(*text) : std::nullopt;
 }
 
-std::optional<int> ReadV1(const std::string& folder, ReadFile read) {
+std::optional<int> ReadV1(const std::string& folder, FileReader read) {
   const std::optional<std::string> quota = read(folder + "/cpu.cfs_quota_us");
   const std::optional<std::string> period = read(folder + "/cpu.cfs_period_us");
   if (!quota || !period) return std::nullopt;
@@ -57,7 +57,7 @@ auto Least(const std::string& mount, std::string_view path, ReadFolder read_fold
 
 // Returns the number of bytes in a file, or nullopt if it does not hold a number ("max" for
 // example).
-std::optional<int64_t> Bytes(const std::string& path, ReadFile read) {
+std::optional<int64_t> Bytes(const std::string& path, FileReader read) {
   const std::optional<std::string> text = read(path);
   if (!text) return std::nullopt;
   std::string_view first_line = *text;
@@ -66,14 +66,14 @@ std::optional<int64_t> Bytes(const std::string& path, ReadFile read) {
 
 // Returns limit - usage, at least 0, of two such files.
 std::optional<int64_t> Rest(const std::string& limit_path, const std::string& usage_path,
-                            ReadFile read) {
+                            FileReader read) {
   const std::optional<int64_t> limit = Bytes(limit_path, read);
   if (!limit) return std::nullopt;
   return std::max<int64_t>(*limit - Bytes(usage_path, read).value_or(0), 0);
 }
 
 // Returns MemAvailable of /proc/meminfo ("MemAvailable:   123 kB") in bytes.
-std::optional<int64_t> Available(ReadFile read) {
+std::optional<int64_t> Available(FileReader read) {
   const std::optional<std::string> text = read("/proc/meminfo");
   if (!text) return std::nullopt;
   std::string_view lines = *text;
@@ -90,7 +90,8 @@ std::optional<int64_t> Available(ReadFile read) {
 // Returns the least value of the cgroups in /proc/self/cgroup and their ancestors. `v2` and `v1`
 // read one folder; `v1` reads those of `controller`.
 template <typename T, typename ReadV2, typename ReadV1>
-std::optional<T> LeastOfCgroups(std::string_view controller, ReadFile read, ReadV2 v2, ReadV1 v1) {
+std::optional<T> LeastOfCgroups(std::string_view controller, FileReader read, ReadV2 v2,
+                                ReadV1 v1) {
   const std::optional<std::string> membership = read("/proc/self/cgroup");
   if (!membership) return std::nullopt;
   std::optional<T> least;
@@ -125,20 +126,20 @@ std::optional<int> ParseCpuMax(std::string_view text) {
   return static_cast<int>(std::min<int64_t>(cpus, 1 << 20));
 }
 
-std::optional<int> CgroupCpus(ReadFile read) {
+std::optional<int> CgroupCpus(FileReader read) {
   return LeastOfCgroups<int>(
       "cpu", read, [&](const std::string& folder) { return ReadV2(folder, read); },
       [&](const std::string& folder) { return ReadV1(folder, read); });
 }
 
-std::optional<int64_t> CgroupMemory(ReadFile read) {
+std::optional<int64_t> CgroupMemory(FileReader read) {
   return LeastOfCgroups<int64_t>(
       "memory", read,
       [&](const std::string& folder) { return Bytes(folder + "/memory.max", read); },
       [&](const std::string& folder) { return Bytes(folder + "/memory.limit_in_bytes", read); });
 }
 
-std::optional<int64_t> FreeMemory(ReadFile read) {
+std::optional<int64_t> CgroupFreeMemory(FileReader read) {
   const auto granted = LeastOfCgroups<int64_t>(
       "memory", read,
       [&](const std::string& folder) {
@@ -150,4 +151,4 @@ std::optional<int64_t> FreeMemory(ReadFile read) {
   return Smaller(granted, Available(read));
 }
 
-}  // namespace sluice::kernels
+}  // namespace sluice

@@ -8,10 +8,10 @@
 
 #include "absl/functional/function_ref.h"
 
-namespace sluice::kernels {
+namespace sluice {
 
 // Returns the contents of a file, or nullopt if it cannot be read.
-using ReadFile = absl::FunctionRef<std::optional<std::string>(const std::string& path)>;
+using FileReader = absl::FunctionRef<std::optional<std::string>(const std::string& path)>;
 std::optional<std::string> ReadSystemFile(const std::string& path);
 
 // Parses "<quota> <period>" in microseconds as in cgroup v2's cpu.max. Returns the quota in whole
@@ -21,13 +21,13 @@ std::optional<int> ParseCpuMax(std::string_view text);
 // Returns the least CPU quota of the cgroup that /proc/self/cgroup names and of its ancestors (both
 // v2 and v1 are read), or nullopt if there is no limit. A path that a container does not see counts
 // as the root.
-std::optional<int> CgroupCpus(ReadFile read);
+std::optional<int> CgroupCpus(FileReader read);
 
 // Returns the least memory limit of the same cgroups in bytes, or nullopt if there is no limit.
-std::optional<int64_t> CgroupMemory(ReadFile read);
+std::optional<int64_t> CgroupMemory(FileReader read);
 
 // Returns the bytes that may still be allocated: the least of limit - usage (at least 0) of the
 // same cgroups and of MemAvailable in /proc/meminfo; nullopt if none of them can be read.
-std::optional<int64_t> FreeMemory(ReadFile read);
+std::optional<int64_t> CgroupFreeMemory(FileReader read);
 
-}  // namespace sluice::kernels
+}  // namespace sluice

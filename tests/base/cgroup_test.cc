@@ -1,10 +1,10 @@
-#include "kernels/cpu/cgroup.h"
+#include "base/cgroup.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-namespace sluice::kernels {
+namespace sluice {
 namespace {
 
 using Files = std::map<std::string, std::string>;
@@ -81,7 +81,7 @@ TEST(CgroupMemoryTest, TakesTheLeastLimitOfEitherVersion) {
 }
 
 std::optional<int64_t> Memory(const Files& files) {
-  return FreeMemory([&](const std::string& path) -> std::optional<std::string> {
+  return CgroupFreeMemory([&](const std::string& path) -> std::optional<std::string> {
     const auto file = files.find(path);
     if (file == files.end()) return std::nullopt;
     return file->second;
@@ -117,4 +117,4 @@ TEST(FreeMemoryTest, IsUnknownIfNoFileStatesIt) {
 }
 
 }  // namespace
-}  // namespace sluice::kernels
+}  // namespace sluice
