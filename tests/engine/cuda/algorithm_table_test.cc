@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-std::span<const std::string_view> TestAlgorithms();  // made from algorithms/ in this folder
+std::span<const std::string_view> TestAlgorithms();  // generated from algorithms/ in this folder
 std::span<const std::string_view> NoAlgorithms();
 
 namespace {
@@ -58,8 +58,8 @@ TEST(AlgorithmTableTest, ReadsBackWhatItWrites) {
   EXPECT_EQ(read->Find(absent), nullptr);
 }
 
-// The digest stands in profiles, which are compared between builds.
-TEST(AlgorithmTableTest, ItsDigestIsOfWhatDecidesBits) {
+// The digest is part of the profile's name, which is compared between builds.
+TEST(AlgorithmTableTest, ItsDigestCoversOnlyWhatDecidesBits) {
   EXPECT_EQ(Table().Digest(), "75fe9aa3");
   const auto digest = [](const std::string& from, const std::string& to) {
     const std::string text = absl::StrReplaceAll(Table().Text(), {{from, to}});
@@ -102,7 +102,7 @@ TEST_P(BadAlgorithmsTable, IsRefusedByName) {
 }
 
 const BadAlgorithmsRow kBadAlgorithmsRows[] = {
-    {.name = "NoJson", .text = "", .error = "bad JSON syntax"},
+    {.name = "AnEmptyFile", .text = "", .error = "bad JSON syntax"},
     {.name = "AList", .text = "[]", .error = "it is no JSON object"},
     {.name = "AnEmptyObject", .text = "{}", .error = "sluice_algorithms is missing"},
     {.name = "AnotherVersion",
@@ -181,7 +181,7 @@ TEST(AlgorithmTableTest, LayersAreBounded) {
       HasSubstr("layers must be a list of at most 4096"));
 }
 
-TEST(ChooseTableTest, TakesTheCommittedOneForGpuAndLibrary) {
+TEST(ChooseTableTest, TakesTheCommittedTableOfTheGpuAndLibrary) {
   const std::string other = absl::StrReplaceAll(Table().Text(), {{"library1", "library2"}});
   const std::string table = Table().Text();
   const std::string_view texts[] = {other, table};
@@ -195,7 +195,7 @@ TEST(ChooseTableTest, TakesTheCommittedOneForGpuAndLibrary) {
               HasSubstr("a committed table of algorithms: bad JSON syntax"));
 }
 
-TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
+TEST(ChooseTableTest, AFileReplacesTheCommittedTablesAndMustFitTheGpuAndLibrary) {
   const TemporaryDirectory directory;
   const std::string path = directory.File("table.json");
   EXPECT_EQ(
@@ -219,7 +219,7 @@ TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
               HasSubstr("table.json: sluice_algorithms is missing"));
 }
 
-TEST(EmbeddedTextsTest, AreTheFilesWhetherThereAreSomeOrNone) {
+TEST(EmbeddedTextsTest, EqualTheFilesAndAreEmptyWithoutFiles) {
   EXPECT_THAT(NoAlgorithms(), IsEmpty());
   ASSERT_THAT(TestAlgorithms(), SizeIs(1));
   const auto table = AlgorithmTable::Parse(TestAlgorithms()[0]);
@@ -227,7 +227,7 @@ TEST(EmbeddedTextsTest, AreTheFilesWhetherThereAreSomeOrNone) {
   EXPECT_EQ(table->Text(), TestAlgorithms()[0]) << "byte by byte";
 }
 
-TEST(CommittedAlgorithmsTest, AreTablesOneForEachGpuAndLibrary) {
+TEST(CommittedAlgorithmsTest, HaveAtMostOneTableForEachGpuAndLibrary) {
   std::set<std::pair<std::string, std::string>> seen;
   for (const std::string_view text : CommittedAlgorithms()) {
     const auto table = AlgorithmTable::Parse(text);
