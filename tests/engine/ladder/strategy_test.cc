@@ -20,7 +20,7 @@ std::vector<int32_t> Build(const LadderOptions& options, const LadderLimits& lim
   return ladder.ok() ? TokensOf(ladder->buckets()) : std::vector<int32_t>{};
 }
 
-TEST(PowerOfTwoCapacity, EqualsTheLoop) {
+TEST(PowerOfTwoCapacity, EqualsDoublingUntilTheSizeFits) {
   constexpr int32_t kFloor = 1 << 13;
   constexpr int32_t kCap = 1 << 18;
   for (int32_t m = 0; m <= 1 << 19; ++m) {
@@ -84,7 +84,7 @@ const StrategyRow kStrategyRows[] = {
     {.name = "HardwareAwareStepsAreOctavesOfTiles",
      .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6},
      .tokens = {48, 96, 192, 336, 624, 1000}},
-    // Half octaves need nine buckets.
+    // A ladder of half octaves has nine buckets.
     {.name = "OneBucketTooFewForHalfOctavesLeavesOctaves",
      .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 8},
      .tokens = {48, 96, 192, 336, 624, 1000}},
@@ -99,7 +99,7 @@ TEST(Strategy, AnAdaptiveLadderBeginsGeometric) {
             Build({.strategy = StrategyKind::kGeometric}, kStrategyLimits));
 }
 
-TEST(Strategy, ThinningKeepsTheEnds) {
+TEST(Strategy, ThinningKeepsTheSmallestAndTheLargestBucket) {
   const LadderLimits limits{.max_tokens = 4096, .max_sequences = 64, .tile_tokens = 8};
   const auto thinned = [&](int32_t count) {
     return Build({.ratio = 2.0, .min_tokens = 16, .max_buckets = count}, limits);
@@ -146,7 +146,7 @@ const BadLadderOptionsRow kBadLadderOptionsRows[] = {
 };
 SLUICE_TABLE(BadLadderOptionsTable, kBadLadderOptionsRows);
 
-TEST(Strategy, EveryLadderIsSound) {
+TEST(Strategy, EveryLadderIsSortedBoundedAndEndsWithTheMaximum) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);

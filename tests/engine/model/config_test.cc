@@ -23,7 +23,7 @@ constexpr char kBase[] = R"({
   "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 64,
   "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"})";
 
-// The base with `patch` merged in (RFC 7396: null removes a key).
+// Returns the base config with `patch` merged in (RFC 7396: null removes a key).
 std::string Patched(const std::string& patch) {
   nlohmann::json config = nlohmann::json::parse(kBase);
   config.merge_patch(nlohmann::json::parse(patch));
@@ -60,7 +60,7 @@ TEST(ConfigTest, NullMeansAbsent) {
   EXPECT_TRUE(ParseModelConfig(config.dump()).ok());
 }
 
-TEST(ConfigTest, EosIsOneOrSeveral) {
+TEST(ConfigTest, EosIsATokenOrAListOfTokens) {
   EXPECT_THAT(Parse(R"({"eos_token_id": 2})").eos_token_ids, ElementsAre(2));
   EXPECT_THAT(Parse(R"({"eos_token_id": [2, 7, 299]})").eos_token_ids, ElementsAre(2, 7, 299));
 }
@@ -96,7 +96,7 @@ TEST(ConfigTest, BothFormsOfRopeMeanTheSame) {
   EXPECT_FALSE(plain.llama3.has_value());
 }
 
-TEST(ConfigTest, PositionWise) {
+TEST(ConfigTest, ReadsThePositionWiseLayers) {
   const ModelConfig config = Parse(R"({"sluice": {"position_wise": {
     "projections": {"q": [2], "v": [0, 1]}, "max_positions": 16, "bias": "le"}}})");
   EXPECT_TRUE(config.position_wise.Any());
@@ -108,14 +108,14 @@ TEST(ConfigTest, PositionWise) {
               ElementsAre(true, true, false));
   EXPECT_EQ(config.position_wise.bias, PositionWiseBias::kPositionFeature);
   EXPECT_EQ(config.position_wise.max_positions, 16);
-  EXPECT_EQ(config.max_positions, 16);  // of 64
+  EXPECT_EQ(config.max_positions, 16);  // fewer than the 64 of the config
   EXPECT_EQ(Parse(R"({"sluice": {"position_wise": {"projections": {"q": [2]},
                      "max_positions": 100}}})")
                 .max_positions,
             64);
 }
 
-TEST(ConfigTest, Xsa) {
+TEST(ConfigTest, ReadsTheXsaLayers) {
   const ModelConfig config = Parse(
       R"({"sluice": {"tokenizer": "byte", "xsa": {"layers": [1], "form": "squared", "eps": 1e-8,
           "gate": "tanh"}}})");
@@ -126,7 +126,7 @@ TEST(ConfigTest, Xsa) {
   EXPECT_TRUE(config.byte_tokenizer);
 }
 
-TEST(ConfigTest, WriterRoundTrip) {
+TEST(ConfigTest, ReadsBackWhatTheWriterWrites) {
   ModelConfig config = testing::TinyConfig(2);
   config.vocab_size = 256;
   config.byte_tokenizer = true;
@@ -146,7 +146,7 @@ TEST(ConfigTest, WriterRoundTrip) {
   EXPECT_EQ(testing::ConfigJson(*parsed), json);
 }
 
-// Each row is a change of the base, as a JSON merge patch.
+// The patch is a JSON merge patch of the base config.
 struct BadConfigRow {
   const char* name;
   const char* patch;
@@ -360,7 +360,7 @@ const BadConfigRow kBadConfigRows[] = {
 };
 SLUICE_TABLE(BadConfigTable, kBadConfigRows);
 
-TEST(ConfigTest, EosTokensAreFew) {
+TEST(ConfigTest, RefusesTooManyEosTokens) {
   nlohmann::json config = nlohmann::json::parse(kBase);
   config["eos_token_id"] = std::vector<int>(256, 7);
   EXPECT_TRUE(ParseModelConfig(config.dump()).ok());

@@ -1,4 +1,4 @@
-// What each family's config.json means, and the names of its tensors.
+// Tests how the config.json of each family is read, and what its tensors are called.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ std::string Sluice(const std::string& object) {
          object + "}";
 }
 
-TEST(FamiliesTest, Gpt2) {
+TEST(FamiliesTest, ReadsTheConfigOfGpt2) {
   const ModelConfig config = Parse(std::string(kGpt2) + "}");
   EXPECT_EQ(config.family, Family::kGpt2);
   EXPECT_EQ(config.intermediate_size, 96);  // 4 times the width
@@ -61,7 +61,7 @@ TEST(FamiliesTest, Gpt2) {
             Activation::kRelu);
 }
 
-TEST(FamiliesTest, Bert) {
+TEST(FamiliesTest, ReadsTheConfigOfBert) {
   const ModelConfig config = Parse(std::string(kBert) + "}");
   EXPECT_EQ(config.norm.order, NormOrder::kPost);
   EXPECT_EQ(config.norm.eps, 1e-12f);
@@ -122,16 +122,16 @@ TEST(FamiliesTest, SluiceWithoutKeysIsAPlainLlama) {
   EXPECT_TRUE(config.causal && config.gated_mlp && config.norm.weight && config.norm.final);
 }
 
-TEST(FamiliesTest, HeadsAreOddWhereNothingRotatesThem) {
+TEST(FamiliesTest, HeadDimMayBeOddWithoutRope) {
   EXPECT_EQ(Parse(Sluice(R"({"positions": {"kind": "none"}}, "head_dim": 7)")).head_dim, 7);
   EXPECT_EQ(Parse(Sluice(R"({"positions": {"dims": 4}}, "head_dim": 7)")).rotary_dim(), 4);
 }
 
-TEST(FamiliesTest, LearnedPositionsHaveAnOffset) {
+TEST(FamiliesTest, LearnedPositionsMayHaveAnOffset) {
   const ModelConfig config = Parse(Sluice(R"({"positions": {"kind": "learned", "offset": 2},
     "position_wise": {"max_positions": 9}})"));
   EXPECT_EQ(config.max_positions, 9);
-  EXPECT_EQ(config.position_rows, 22);  // of the table, which 9 does not shorten
+  EXPECT_EQ(config.position_rows, 22);  // the size of the table; max_positions does not shorten it
   for (const GraphOp& op : BuildGraph(config).ops) {
     const auto* embed = std::get_if<EmbedOp>(&op);
     if (embed == nullptr || embed->index != EmbedIndex::kPosition) continue;
@@ -243,7 +243,7 @@ const BadFamilyConfigRow kBadFamilyConfigRows[] = {
 };
 SLUICE_TABLE(BadFamilyConfigTable, kBadFamilyConfigRows);
 
-TEST(FamiliesTest, WriterRoundTripOfASluiceModel) {
+TEST(FamiliesTest, ReadsBackTheSluiceConfigThatTheWriterWrites) {
   ModelConfig config = testing::TinySluiceConfig(4);
   config.norm = {.kind = NormKind::kLayer, .eps = 1e-3f, .bias = true, .order = NormOrder::kPost};
   config.positions = PositionKind::kLearned;
@@ -258,7 +258,7 @@ TEST(FamiliesTest, WriterRoundTripOfASluiceModel) {
   EXPECT_EQ(testing::ConfigJson(Parse(json)), json);
 }
 
-// Every tensor that a graph reads, as name@first:shape.
+// Returns every tensor that a graph reads, as name@first:shape.
 std::set<std::string> Tensors(const Graph& graph) {
   std::set<std::string> all;
   const auto add = [&all](const TensorPart& part) {
@@ -294,7 +294,7 @@ TEST(FamiliesTest, Gpt2ReadsPartsOfItsFusedTensor) {
   for (const std::string& name : bare) EXPECT_FALSE(name.starts_with("transformer.")) << name;
 }
 
-TEST(FamiliesTest, SkipsComeBackInReverse) {
+TEST(FamiliesTest, SkipConnectionsAreReadInReverseOrder) {
   ModelConfig config = testing::TinySluiceConfig(5);
   config.skip_weights = true;
   std::vector<std::string> mixes;
@@ -307,7 +307,7 @@ TEST(FamiliesTest, SkipsComeBackInReverse) {
   EXPECT_EQ(mixes, (std::vector<std::string>{"skip_1 * 0", "skip_0 * 1"}));
 }
 
-TEST(FamiliesTest, SpellingsAreFoundInTheCheckpoint) {
+TEST(FamiliesTest, TheCheckpointsTensorNamesDetermineTheSpelling) {
   const auto spelling = [](Family family, std::set<std::string> names) {
     return FindSpelling(family, [names](const std::string& name) { return names.contains(name); });
   };

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::SafetensorsFile;
 
-TEST(SafetensorsTest, EntriesInPlaceOrder) {
+TEST(SafetensorsTest, ReturnsEntriesInTheOrderOfTheirPlaces) {
   const std::string file = SafetensorsFile(
       {{"z", "F32", {1, 2}, "abcdefgh"}, {"none", "BF16", {3, 0}, ""}, {"a", "I8", {}, "x"}});
   const auto entries = ParseSafetensors(file);
@@ -32,7 +32,7 @@ TEST(SafetensorsTest, EntriesInPlaceOrder) {
   EXPECT_THAT((*entries)[2].shape, IsEmpty());
 }
 
-TEST(SafetensorsTest, NoTensors) {
+TEST(SafetensorsTest, AFileMayHaveNoTensors) {
   const auto entries = ParseSafetensors(SafetensorsFile("{}", ""));
   ASSERT_TRUE(entries.ok());
   EXPECT_THAT(*entries, IsEmpty());
@@ -216,8 +216,8 @@ TEST(SafetensorsTest, EveryTruncationIsRefused) {
   }
 }
 
-// Whatever one flipped byte does, what is accepted stays inside the file.
-TEST(SafetensorsTest, FlippedBytesStayInside) {
+// Whatever a flipped byte changes, an accepted file has all its tensors inside the file.
+TEST(SafetensorsTest, FlippedBytesNeverPlaceATensorOutsideTheFile) {
   const std::string good =
       SafetensorsFile({{"a", "F32", {2}, "abcdefgh"}, {"b", "BF16", {1}, "xy"}});
   const uint64_t seed = 20240817;

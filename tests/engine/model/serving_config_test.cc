@@ -105,7 +105,7 @@ const BadServingConfigRow kBadServingConfigRows[] = {
 };
 SLUICE_TABLE(BadServingConfigTable, kBadServingConfigRows);
 
-TEST(OutputHeadsTest, SoftmaxesAreThoseOfTheBook) {
+TEST(OutputHeadsTest, SoftmaxFollowsItsDefinition) {
   std::vector<double> values = {1, 3, -INFINITY, 2};
   std::vector<double> logs = values, logistic = {0, 2};
   const double sum = std::exp(1) + std::exp(2) + std::exp(3);

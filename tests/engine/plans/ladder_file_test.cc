@@ -37,7 +37,7 @@ class LadderFileTest : public ::testing::Test {
     return LadderFile(directory_.File("ladder.json"), model, backend_.info(), limits, policy);
   }
 
-  // Has `change` edit a good file, and reads it.
+  // Applies `change` to a correct file and returns the result of reading it.
   absl::Status ReadChanged(const std::function<void(json*)>& change) {
     const LadderFile file = FileFor(*model_);
     EXPECT_TRUE(file.Write(ladder_, costs_.state()).ok());
@@ -186,7 +186,7 @@ const DamagedLadderFileRow kDamagedLadderFileRows[] = {
 };
 SLUICE_TABLE(DamagedLadderFileTable, kDamagedLadderFileRows);
 
-TEST_F(LadderFileTest, RefusesWhatIsNoJson) {
+TEST_F(LadderFileTest, RefusesAFileThatIsNotJson) {
   const LadderFile file = FileFor(*model_);
   for (const char* text : {"", "{", "nonsense", "[[[[[[[[1]]]]]]]]"}) {
     WriteTestFile(file.path(), text);
@@ -214,7 +214,7 @@ EngineOptions OptionsWith(const std::string& file) {
   return options;
 }
 
-TEST_F(LadderFileTest, AnEngineBeginsWithIt) {
+TEST_F(LadderFileTest, AnEngineStartsWithTheLadderAndCostsOfTheFile) {
   const EngineOptions options = OptionsWith(directory_.File("ladder.json"));
   const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});
   ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());
@@ -223,11 +223,12 @@ TEST_F(LadderFileTest, AnEngineBeginsWithIt) {
     const ModelStats stats = harness.engine->Stats()[0];
     ASSERT_EQ(stats.buckets.size(), 2u);
     EXPECT_EQ(stats.buckets[0].bucket.tokens, 11);
-    EXPECT_GT(stats.costs.law[0] + stats.costs.law[1], 0);  // the fake clock stood still
+    EXPECT_GT(stats.costs.law[0] + stats.costs.law[1],
+              0);  // the file's costs: the fake clock never measures any
     EXPECT_TRUE(harness.observer.notices().empty());
     WriteTestFile(options.ladder.file, "damaged");
   }
-  EXPECT_EQ(FileFor(*model_).Read()->ladder, fitted);  // written at the end
+  EXPECT_EQ(FileFor(*model_).Read()->ladder, fitted);  // written when the engine ended
   WriteTestFile(options.ladder.file, "damaged");
   Harness harness(options);
   EXPECT_GT(harness.engine->Stats()[0].buckets.size(), 2u);
@@ -235,7 +236,7 @@ TEST_F(LadderFileTest, AnEngineBeginsWithIt) {
   EXPECT_THAT(harness.observer.notices()[0], HasSubstr("is ignored"));
 }
 
-TEST_F(LadderFileTest, AFixedLadderTakesTheCostsOnly) {
+TEST_F(LadderFileTest, AFixedLadderTakesOnlyTheCosts) {
   EngineOptions options = OptionsWith(directory_.File("ladder.json"));
   const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});
   ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());

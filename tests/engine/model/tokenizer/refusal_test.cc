@@ -1,4 +1,4 @@
-// Files that are refused, texts that are, and files that somebody altered.
+// Tests tokenizer files and texts that are refused, and files with random changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -169,7 +169,7 @@ const BadTokenizerRow kBadTokenizerRows[] = {
 };
 SLUICE_TABLE(BadTokenizerTable, kBadTokenizerRows);
 
-TEST(RefusalTest, AsManyStepsAsFitATextAndNoMore) {
+TEST(RefusalTest, RefusesMoreThan64StepsAndDeepNesting) {
   json many = Small();
   json& steps = many["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};
   for (int i = 0; i < 64; ++i) steps["normalizers"].push_back({{"type", "NFC"}});
@@ -184,7 +184,7 @@ TEST(RefusalTest, AsManyStepsAsFitATextAndNoMore) {
       HasSubstr("nested deeper than 32"));
 }
 
-TEST(RefusalTest, TextsThatGrowOrTakeTooLong) {
+TEST(RefusalTest, RefusesTextsThatGrowOrTakeTooLong) {
   json grows = Small();
   json step = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
@@ -204,7 +204,7 @@ TEST(RefusalTest, TextsThatGrowOrTakeTooLong) {
   EXPECT_TRUE((*tokenizer)->Encode("xxy").ok());
 }
 
-TEST(RefusalTest, WordsWithoutTokenWhereNoneStandsForThem) {
+TEST(RefusalTest, RefusesUnknownWordsWithoutAnUnknownToken) {
   json words = Small();
   words["model"] = {{"type", "WordLevel"}, {"vocab", {{"a", 0}}}};
   const auto tokenizer = ParseHuggingFace(words.dump(), {});
@@ -213,8 +213,8 @@ TEST(RefusalTest, WordsWithoutTokenWhereNoneStandsForThem) {
   EXPECT_EQ((*tokenizer)->Encode("b").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// A text of a million times the same letter: what compares all pairs would take hours.
-TEST(RefusalTest, LongWordsTakeNoLonger) {
+// The text repeats one letter a million times: comparing all pairs would take hours.
+TEST(RefusalTest, ALongWordIsEncodedWithoutComparingAllPairs) {
   json it = Small();
   it["pre_tokenizer"] = nullptr;
   const auto tokenizer = ParseHuggingFace(it.dump(), {});
@@ -224,7 +224,7 @@ TEST(RefusalTest, LongWordsTakeNoLonger) {
   EXPECT_EQ((*tokenizer)->Encode(text)->size(), 500000u);
 }
 
-TEST(RefusalTest, FilesBesideItDecideOverTheFrame) {
+TEST(RefusalTest, TheSpecialTokensOfOtherFilesDecideWhatIsAddedToATextAndDropped) {
   SpecialTokens specials;
   specials.bos = "<s>";
   specials.add_bos = true;
@@ -269,8 +269,8 @@ std::string Altered(std::string bytes, std::mt19937_64& random) {
   return bytes;
 }
 
-// Whatever a file says, it is refused or gives a tokenizer that works on any text and any ids.
-TEST(RefusalTest, AlteredFiles) {
+// Whatever a file says, it is refused or gives a tokenizer that works on any text and ids.
+TEST(RefusalTest, AlteredFilesAreRefusedOrWork) {
   int accepted = 0;
   for (const std::filesystem::path& path : GoldenFiles()) {
     std::ifstream file(path, std::ios::binary);
@@ -296,7 +296,7 @@ TEST(RefusalTest, AlteredFiles) {
   EXPECT_GT(accepted, 50);
 }
 
-TEST(RefusalTest, BrokenSentencePieceFiles) {
+TEST(RefusalTest, BrokenSentencePieceFilesAreRefusedOrWork) {
   const auto refused = [](std::string_view bytes) {
     const auto tokenizer = ParseSentencePiece(bytes, {});
     EXPECT_FALSE(tokenizer.ok());
