@@ -223,8 +223,8 @@ TEST_F(LadderFileTest, AnEngineStartsWithTheLadderAndCostsOfTheFile) {
     const ModelStats stats = harness.engine->Stats()[0];
     ASSERT_EQ(stats.buckets.size(), 2u);
     EXPECT_EQ(stats.buckets[0].bucket.tokens, 11);
-    EXPECT_GT(stats.costs.law[0] + stats.costs.law[1],
-              0);  // the file's costs: the fake clock never measures any
+    // The costs are those of the file: the fake clock measures none.
+    EXPECT_GT(stats.costs.law[0] + stats.costs.law[1], 0);
     EXPECT_TRUE(harness.observer.notices().empty());
     WriteTestFile(options.ladder.file, "damaged");
   }

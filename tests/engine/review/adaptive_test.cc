@@ -147,7 +147,7 @@ TEST(ReviewLadder, ForgetsArrivalsOfManyHalfLivesAgo) {
   EXPECT_EQ(*review.ladder, *expected.ladder);
 }
 
-TEST(ReviewLadder, LeavesAloneWhatTheDeviceDoesNotFeel) {
+TEST(ReviewLadder, KeepsTheLadderIfPaddingCostsNothing) {
   const LadderOptions options;
   const Ladder geometric = *BuildLadder(options, kLimits);
   const Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 1));
