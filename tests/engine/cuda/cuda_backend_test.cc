@@ -199,10 +199,10 @@ TEST_F(CudaModelTest, ASlotWithoutMemoryFailsAlone) {
   EXPECT_TRUE(Replay(*plan, *slot, 5).ok());
 }
 
-// A captured graph takes memory too. If there is none for a third plan, the other two still run.
+// A captured graph takes kGraph bytes. There is memory for the graphs of the head and of two plans,
+// which still run after a third plan failed.
 TEST_F(CudaModelTest, APlanWithoutMemoryForItsGraphFailsAlone) {
-  constexpr int64_t kGraph =
-      8 << 20;  // bytes; there is room for the head's graph and those of two plans
+  constexpr int64_t kGraph = 8 << 20;
   Load(TinyConfig(1), {.memory_bytes = (4 << 20) + 3 * kGraph, .graph_bytes = kGraph});
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
   const auto small = executable_->Prepare({8, 1}).value();

@@ -22,8 +22,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kGraph =
-    2 << 20;  // bytes of a captured graph; everything else fits in half of that
+// The bytes of a captured graph. Everything else fits in half of that.
+constexpr int64_t kGraph = 2 << 20;
 constexpr int32_t kLongest = 40;
 
 EngineOptions SmallLadder() {

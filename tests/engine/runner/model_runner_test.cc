@@ -204,8 +204,8 @@ TEST(ModelRunner, DeadlinesAreKeptWhileRequestsAreHeldBack) {
     return absl::OkStatus();
   });
   const MonoTime start = harness.clock.Now();
-  const auto learn = harness.Submit(
-      harness.MakeRequest({{1}, {2}, {3}, {4}}));  // fills a batch, so it runs at once
+  // Four rows fill a batch, so they run at once.
+  const auto learn = harness.Submit(harness.MakeRequest({{1}, {2}, {3}, {4}}));
   learn->AwaitDone();
   Request request = harness.MakeRequest({{5}, {6}, {7}});
   request.deadline = start + milliseconds(100);

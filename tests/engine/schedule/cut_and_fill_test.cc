@@ -20,7 +20,7 @@ const Ladder& TestLadder() {
   return ladder;
 }
 
-// 10 us and 1 us per bucket token.
+// Steps cost 10 us plus 1 us per token of the bucket.
 const CostModel& TestCosts() {
   static const CostModel costs = [] {
     CostModel model;
@@ -36,7 +36,7 @@ const CostModel& TestCosts() {
 
 struct Waiting {
   int32_t tokens;
-  int64_t deadline_us = 0;  // 0: it has none
+  int64_t deadline_us = 0;  // 0 means no deadline
   int32_t overtaken = 0;
 };
 
@@ -53,7 +53,7 @@ FixedQueue QueueOf(const std::vector<Waiting>& waiting) {
 struct CutAndFillRow {
   const char* name;
   std::vector<Waiting> queue;
-  std::vector<uint64_t> batch;  // the expected tickets, which are places in the queue
+  std::vector<uint64_t> batch;  // expected tickets (places in the queue)
   int32_t bucket_tokens;
   Trigger trigger = Trigger::kFull;
   int32_t max_overtakes = 64;
@@ -75,7 +75,7 @@ TEST_P(CutAndFillTable, FormsItsBatch) {
 }
 
 const CutAndFillRow kCutAndFillRows[] = {
-    {.name = "AllThatFitsGoes",
+    {.name = "AllSequencesThatFitRun",
      .queue = {{.tokens = 300}, {.tokens = 60}},
      .batch = {0, 1},
      .bucket_tokens = 400,
@@ -97,7 +97,7 @@ const CutAndFillRow kCutAndFillRows[] = {
      .queue = {{.tokens = 600}, {.tokens = 900}, {.tokens = 100}, {.tokens = 390}, {.tokens = 10}},
      .batch = {0, 3, 4},
      .bucket_tokens = 1000},
-    {.name = "OfEqualsTheEarlierFills",
+    {.name = "OfEqualSequencesTheEarlierFills",
      .queue = {{.tokens = 990}, {.tokens = 900}, {.tokens = 10}, {.tokens = 10}},
      .batch = {0, 2},
      .bucket_tokens = 1000},
@@ -172,7 +172,7 @@ const CutAndFillRow kCutAndFillRows[] = {
 };
 SLUICE_TABLE(CutAndFillTable, kCutAndFillRows);
 
-TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
+TEST(CutAndFill, DecisionsOnRandomQueuesKeepTheRules) {
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -229,11 +229,11 @@ struct PatienceRow {
 };
 class PatienceTable : public TableTest<PatienceRow> {};
 
-TEST_P(PatienceTable, WaitsWhileTheNewcomerGainsMoreThanTheOthersLose) {
+TEST_P(PatienceTable, WaitsWhileANewArrivalWouldGainMoreThanTheOthersLose) {
   const Ladder ladder({{.tokens = 20, .sequences = 64},
                        {.tokens = 100, .sequences = 64},
                        {.tokens = 1000, .sequences = 64}});
-  CostModel costs;  // 60 us and 0.2 us per computed token
+  CostModel costs;  // 60 us plus 0.2 us per computed token
   for (int i = 0; i < 300; ++i) {
     for (int32_t tokens : {10, 100, 1000}) {
       costs.Observe({.bucket = ladder.largest(), .computed_tokens = tokens},
