@@ -83,7 +83,7 @@ class SequenceQueue {
   // Replaces `out` by the sequences with a deadline at or before `until`, at most `count`, the
   // earliest deadline first.
   void Urgent(MonoTime until, size_t count, std::vector<WaitingSequence*>* out) const;
-  // Returns whether `a` stands ahead of `b`.
+  // Returns whether `a` is ahead of `b` in the order.
   bool Before(const WaitingSequence& a, const WaitingSequence& b) const;
 
   // Returns the earliest deadline, or MonoTime::max() if no queued sequence has one.

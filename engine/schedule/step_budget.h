@@ -1,4 +1,4 @@
-// The budget of a step: what it may still take beside the sequences that decode.
+// The budget of a step for sequences beside those that decode.
 #pragma once
 
 #include <cstdint>
