@@ -61,40 +61,40 @@ struct CpuLoadRow {
 };
 class CpuLoadTable : public TableTest<CpuLoadRow> {};
 
-TEST_P(CpuLoadTable, ErrorsNameTheTensor) {
+TEST_P(CpuLoadTable, TheErrorNamesTheTensor) {
   ModelConfig loaded = TinyConfig(1);
   row().change(loaded);
   EXPECT_EQ(LoadError(TinyConfig(1), loaded), row().error);
 }
 
 const CpuLoadRow kCpuLoadRows[] = {
-    {.name = "AVocabularyThatDiffers",
+    {.name = "AVocabularyThatDiffersIsRefused",
      .change = [](ModelConfig& c) { c.vocab_size = 62; },
      .error = "tensor model.embed_tokens.weight has shape [61, 32], must be [62, 32]"},
-    {.name = "AnMlpWidthThatDiffers",
+    {.name = "AnMlpWidthThatDiffersIsRefused",
      .change = [](ModelConfig& c) { c.intermediate_size = 48; },
      .error = "tensor model.layers.0.mlp.gate_proj.weight has shape [40, 32], must be [48, 32]"},
-    {.name = "KvHeadsThatDiffer",
+    {.name = "KvHeadsThatDifferAreRefused",
      .change = [](ModelConfig& c) { c.kv_heads = 4; },
      .error = "tensor model.layers.0.self_attn.k_proj.weight has shape [16, 32], must be [32, 32]"},
-    {.name = "MissingBiases",
+    {.name = "MissingBiasesAreRefused",
      .change = [](ModelConfig& c) { c.qkv_bias = c.output_bias = true; },
      .error = "tensor model.layers.0.self_attn.q_proj.bias is missing"},
-    {.name = "AMissingXsaGate",
+    {.name = "AMissingXsaGateIsRefused",
      .change =
          [](ModelConfig& c) {
            c.xsa.layers[0] = true;
            c.xsa.gate = true;
          },
      .error = "tensor model.layers.0.self_attn.xsa_alpha is missing"},
-    {.name = "AMissingPositionWiseWeight",
+    {.name = "AMissingPositionWiseWeightIsRefused",
      .change =
          [](ModelConfig& c) {
            c.position_wise.layers[0][0] = true;
            c.position_wise.max_positions = 8;
          },
      .error = "tensor model.layers.0.self_attn.q_proj.position_weight is missing"},
-    {.name = "ALayerTooMany",
+    {.name = "AnAdditionalLayerIsRefused",
      .change =
          [](ModelConfig& c) {
            c.layers = 2;

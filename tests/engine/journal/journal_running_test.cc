@@ -211,7 +211,7 @@ struct ImpossibleOperationRow {
 };
 class ImpossibleOperationTable : public TableTest<ImpossibleOperationRow, JournalRunningTest> {};
 
-TEST_P(ImpossibleOperationTable, IsAnError) {
+TEST_P(ImpossibleOperationTable, TheReplayReturnsAnError) {
   Write(1, 50, RandomOptions(1));
   std::vector<std::string> lines = Lines();
   lines.resize(3);
@@ -222,24 +222,24 @@ TEST_P(ImpossibleOperationTable, IsAnError) {
 }
 
 const ImpossibleOperationRow kImpossibleOperationRows[] = {
-    {.name = "ARevisionOfASequenceThatDoesNotWait",
+    {.name = "ARevisionOfASequenceThatDoesNotWaitIsAnError",
      .line =
          R"({"op":"revise","ticket":9999,"first":0,"tokens":1,"later":0,"sampled":1,"pages":0})",
      .error = "does not wait"},
-    {.name = "ARevisionWithoutTokens",
+    {.name = "ARevisionWithoutTokensIsAnError",
      .line = R"({"op":"revise","ticket":9999,"first":0,"later":0,"sampled":1,"pages":0})",
      .error = "tokens"},
-    {.name = "APushOfNegativePages",
+    {.name = "APushOfNegativePagesIsAnError",
      .line = kPush + R"("pages":-1,"steps":1,"queued":1,"overtaken":0})",
      .error = "pages"},
-    {.name = "APushOfNoSteps",
+    {.name = "APushOfNoStepsIsAnError",
      .line = kPush + R"("pages":0,"steps":0,"queued":1,"overtaken":0})",
      .error = "steps"},
-    {.name = "ADecisionWithFewerPagesThanItsSequenceHolds",
+    {.name = "ADecisionWithFewerPagesThanItsSequenceHoldsIsAnError",
      .line = kPush + R"("pages":30,"running":true,"steps":1,"queued":1,"overtaken":0})" +
              "\n{\"op\":\"decide\",\"now\":1,\"pages\":29," + kDecide,
      .error = "fewer pages"},
-    {.name = "ADecisionWithoutPages",
+    {.name = "ADecisionWithoutPagesIsAnError",
      .line = R"({"op":"decide","now":1,)" + kDecide,
      .error = "pages"},
 };

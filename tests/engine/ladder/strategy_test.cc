@@ -116,7 +116,7 @@ struct BadLadderOptionsRow {
 };
 class BadLadderOptionsTable : public TableTest<BadLadderOptionsRow> {};
 
-TEST_P(BadLadderOptionsTable, AreRefusedByName) {
+TEST_P(BadLadderOptionsTable, TheErrorNamesTheOption) {
   const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 8};
   const absl::StatusOr<Ladder> ladder = BuildLadder(row().options, limits);
   EXPECT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument);
@@ -124,23 +124,23 @@ TEST_P(BadLadderOptionsTable, AreRefusedByName) {
 }
 
 const BadLadderOptionsRow kBadLadderOptionsRows[] = {
-    {.name = "ARatioOfOne", .options = {.ratio = 1.0}, .named = "ratio"},
-    {.name = "ARatioAboveItsRange", .options = {.ratio = 16.5}, .named = "ratio"},
-    {.name = "ARatioThatIsNotANumber",
+    {.name = "ARatioOfOneIsRefused", .options = {.ratio = 1.0}, .named = "ratio"},
+    {.name = "ARatioAboveItsRangeIsRefused", .options = {.ratio = 16.5}, .named = "ratio"},
+    {.name = "ARatioThatIsNotANumberIsRefused",
      .options = {.ratio = std::numeric_limits<double>::quiet_NaN()},
      .named = "ratio"},
-    {.name = "NoMinimumOfTokens", .options = {.min_tokens = 0}, .named = "min_tokens"},
-    {.name = "ACapBelowTheMinimum",
+    {.name = "AMinimumOfZeroTokensIsRefused", .options = {.min_tokens = 0}, .named = "min_tokens"},
+    {.name = "ACapBelowTheMinimumIsRefused",
      .options = {.min_tokens = 16, .cap_tokens = 15},
      .named = "cap_tokens"},
-    {.name = "NoBuckets", .options = {.max_buckets = 0}, .named = "max_buckets"},
-    {.name = "AFixedBucketAboveTheMaximum",
+    {.name = "ALimitOfZeroBucketsIsRefused", .options = {.max_buckets = 0}, .named = "max_buckets"},
+    {.name = "AFixedBucketAboveTheMaximumIsRefused",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}},
      .named = "fixed_tokens"},
-    {.name = "AFixedBucketTwice",
+    {.name = "AFixedBucketGivenTwiceIsRefused",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 8}},
      .named = "fixed_tokens"},
-    {.name = "AFixedBucketOfZero",
+    {.name = "AFixedBucketOfZeroIsRefused",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {0, 8}},
      .named = "fixed_tokens"},
 };

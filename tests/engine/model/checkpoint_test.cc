@@ -88,7 +88,7 @@ struct BadIndexRow {
 };
 class BadIndexTable : public TableTest<BadIndexRow> {};
 
-TEST_P(BadIndexTable, IsRefused) {
+TEST_P(BadIndexTable, TheErrorNamesTheFault) {
   const TemporaryDirectory directory;
   WriteTestFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
   WriteTestFile(directory.File("two.safetensors"),
@@ -98,28 +98,28 @@ TEST_P(BadIndexTable, IsRefused) {
 }
 
 const BadIndexRow kBadIndexRows[] = {
-    {.name = "ATensorOfTwoShards",
+    {.name = "ATensorOfTwoShardsIsRefused",
      .weight_map = R"({"a": "one.safetensors", "b": "two.safetensors"})",
      .error = "two.safetensors: tensor a is in another shard already"},
-    {.name = "AMissingTensor",
+    {.name = "AMissingTensorIsRefused",
      .weight_map = R"({"a": "one.safetensors", "x": "one.safetensors"})",
      .error = "tensor x is missing"},
-    {.name = "AnUnlistedTensor",
+    {.name = "AnUnlistedTensorIsRefused",
      .weight_map = R"({"b": "two.safetensors"})",
      .error = "hold 2 tensors"},
-    {.name = "AMissingShard",
+    {.name = "AMissingShardIsRefused",
      .weight_map = R"({"a": "three.safetensors"})",
      .error = "cannot open three.safetensors"},
-    {.name = "AListOfShards",
+    {.name = "AListOfShardsIsRefused",
      .weight_map = R"(["one.safetensors"])",
      .error = "weight_map is not an object of file names"},
-    {.name = "AFileNameThatIsANumber",
+    {.name = "AFileNameThatIsANumberIsRefused",
      .weight_map = R"({"a": 1})",
      .error = "weight_map is not an object of file names"},
-    {.name = "AnotherKindOfFile",
+    {.name = "AnotherKindOfFileIsRefused",
      .weight_map = R"({"a": "one.bin"})",
      .error = "\"one.bin\" is no .safetensors file"},
-    {.name = "ATensorListedTwice",
+    {.name = "ATensorListedTwiceIsRefused",
      .weight_map = R"({"a": "one.safetensors", "a": "two.safetensors"})",
      .error = "appears twice"},
 };

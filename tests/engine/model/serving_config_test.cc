@@ -67,38 +67,38 @@ struct BadServingConfigRow {
 };
 class BadServingConfigTable : public TableTest<BadServingConfigRow> {};
 
-TEST_P(BadServingConfigTable, IsNamed) {
+TEST_P(BadServingConfigTable, TheErrorNamesTheKey) {
   const auto parsed = Parse(Document(), row().key, row().value);
   ASSERT_FALSE(parsed.ok());
   EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(row().named));
 }
 
 const BadServingConfigRow kBadServingConfigRows[] = {
-    {.name = "AnUnknownPooling",
+    {.name = "AnUnknownPoolingIsRefused",
      .key = "embedding",
      .value = {{"pooling", "max"}},
      .named = "sluice.embedding.pooling"},
-    {.name = "AnUnknownKeyOfTheEmbedding",
+    {.name = "AnUnknownKeyOfTheEmbeddingIsRefused",
      .key = "embedding",
      .value = {{"size", 3}},
      .named = "sluice.embedding.size"},
-    {.name = "NoLabels",
+    {.name = "AHeadWithoutLabelsIsRefused",
      .key = "classifier",
      .value = json::object(),
      .named = "sluice.classifier.labels"},
-    {.name = "ZeroLabels",
+    {.name = "ZeroLabelsAreRefused",
      .key = "classifier",
      .value = {{"labels", 0}},
      .named = "sluice.classifier.labels"},
-    {.name = "LabelsThatOverflow",
+    {.name = "LabelsThatOverflowAreRefused",
      .key = "classifier",
      .value = {{"labels", int64_t{1} << 40}},
      .named = "sluice.classifier.labels"},
-    {.name = "AnUnknownAlignment",
+    {.name = "AnUnknownAlignmentIsRefused",
      .key = "position_alignment",
      .value = "middle",
      .named = "sluice.position_alignment"},
-    {.name = "ATruncationThatIsABoolean",
+    {.name = "ATruncationThatIsABooleanIsRefused",
      .key = "truncate",
      .value = true,
      .named = "sluice.truncate"},
