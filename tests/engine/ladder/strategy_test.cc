@@ -30,7 +30,7 @@ TEST(PowerOfTwoCapacity, EqualsDoublingUntilTheSizeFits) {
   }
 }
 
-TEST(PowerOfTwoCapacity, IsWhatTheGeometricLadderChooses) {
+TEST(PowerOfTwoCapacity, EqualsTheChoiceOfAGeometricLadder) {
   constexpr int32_t kFloor = 1 << 13;
   constexpr int32_t kCap = 1 << 18;
   const LadderOptions options{
@@ -94,7 +94,7 @@ const StrategyRow kStrategyRows[] = {
 };
 SLUICE_TABLE(StrategyTable, kStrategyRows);
 
-TEST(Strategy, AnAdaptiveLadderBeginsGeometric) {
+TEST(Strategy, AnAdaptiveLadderIsGeometricAtFirst) {
   EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, kStrategyLimits),
             Build({.strategy = StrategyKind::kGeometric}, kStrategyLimits));
 }

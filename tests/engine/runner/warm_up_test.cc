@@ -131,7 +131,7 @@ TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequence) {
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
 }
 
-TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
+TEST_F(WarmUpTest, ErrorsNameTheOptionThatIsWrong) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 63;
   absl::Status status = Run(options).status();
@@ -153,7 +153,7 @@ TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions"));
 }
 
-TEST_F(WarmUpTest, PassesTheBackendsErrorsOn) {
+TEST_F(WarmUpTest, ReturnsErrorsOfTheBackend) {
   backend_.OnPrepare([](const Bucket& bucket) {
     return bucket.tokens == 32 ? absl::InternalError("32") : absl::OkStatus();
   });

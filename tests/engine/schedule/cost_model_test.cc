@@ -50,7 +50,7 @@ double WorstError(const CostModel& costs, std::mt19937_64* random, double scale 
   return worst;
 }
 
-TEST(CostModel, KnowsNothingAtFirst) {
+TEST(CostModel, EstimatesZeroBeforeAnyStepRan) {
   const CostModel costs;
   EXPECT_EQ(costs.Estimate({.bucket = {.tokens = 16, .sequences = 16}}), 0);
   EXPECT_EQ(costs.EstimateDrain(1000, {.tokens = 16, .sequences = 16}), 0);
@@ -125,7 +125,7 @@ TEST(CostModel, ABucketOffTheLawIsCorrected) {
   EXPECT_NEAR(costs.Estimate({.bucket = neighbour, .computed_tokens = 400}), 450e-6, 20e-6);
 }
 
-TEST(CostModel, IsMonotone) {
+TEST(CostModel, EstimatesGrowWithTheStep) {
   std::mt19937_64 random(8);
   CostModel costs;
   std::uniform_real_distribution<double> any(1e-6, 1e-2);  // follows no law at all
