@@ -46,7 +46,8 @@ TEST_F(LadderFitterTest, FitsTheTotalsAndFillsWideGaps) {
   EXPECT_THAT(Fit({{90, 5}, {500, 5}, {700, 5}}), ElementsAre(90, 500, 700, 1000));
   options_.max_buckets = 3;
   EXPECT_THAT(Fit({{90, 5}, {500, 5}, {700, 5}}), ElementsAre(90, 700, 1000));
-  // 16 * 8 < 990 and 16 * 8 * 8 > 990.
+  // A capacity is at most 8 times the one below it, and 16 * 8 < 990 < 16 * 8 * 8, so that one more
+  // is needed.
   options_.max_buckets = 16;
   EXPECT_THAT(Fit({{990, 5}}), ElementsAre(125, 990, 1000));
   EXPECT_THAT(Fit({}), ElementsAre(126, 1000));
