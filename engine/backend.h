@@ -1,4 +1,4 @@
-// The interface of a device: it loads models, prepares plans for them and replays these.
+// The interface of a device: it loads models, prepares plans for them and replays the plans.
 //
 //   std::unique_ptr<ExecutableModel> model = backend->Load(snapshot).value();
 //   const std::unique_ptr<Slot> slot = model->CreateSlot(bucket, pages).value();
@@ -33,7 +33,7 @@ struct BackendInfo {
   int32_t page_tokens;  // tokens of a KV page
   // A replay computes the rows of the batch, rounded up to a multiple of this.
   int32_t row_multiple = 1;
-  // The number of steps that a slot takes while another one runs.
+  // The number of steps that may be started in a slot while another one runs.
   int32_t steps_ahead = 0;
 };
 
@@ -43,7 +43,7 @@ struct StepNeeds {
   int32_t num_top = 0;  // the largest number of candidates that a row reports
 };
 
-// The execution of a model for one bucket. Immutable.
+// A model that is prepared for steps within one bucket. Immutable.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -56,8 +56,8 @@ class Plan {
   virtual bool eager() const { return false; }
 };
 
-// The activations of one execution at a time, and KV pages. Large enough for every bucket with at
-// most the tokens and sequences of the one that it was made for.
+// Memory of the device for the activations of one step at a time, and for KV pages. A slot serves
+// every bucket with at most the tokens and sequences of the bucket that it was made for.
 class Slot {
  public:
   virtual ~Slot() = default;
@@ -74,7 +74,7 @@ class ExecutableModel {
   virtual std::vector<std::string> notices() const { return {}; }
   virtual RowOrder row_order() const = 0;
 
-  virtual int64_t page_bytes() const = 0;  // of a KV page in all layers
+  virtual int64_t page_bytes() const = 0;  // the bytes of a KV page, all layers together
 
   // Prepares a plan. This is expensive and is kept off the serving path. Returns ResourceExhausted
   // if memory does not suffice.
@@ -91,9 +91,9 @@ class ExecutableModel {
   // A step is run in two halves, so that the host's work for one step overlaps the device's work on
   // another. Neither half allocates memory or creates a primitive.
   //
-  // Start begins a step and returns. Requires that `batch` fits the plan's bucket (a padded one is
-  // filled), and that plan and batch stay unchanged until Finish returns. The steps of a slot run,
-  // and are finished, in the order of their starts; at most 1 + steps_ahead of them are not
+  // Start begins a step and returns. Requires that `batch` fits the plan's bucket (and fills it if
+  // it is padded), and that plan and batch stay unchanged until Finish returns. The steps of a slot
+  // run, and are finished, in the order of their starts; at most 1 + steps_ahead of them are not
   // finished. A step may write to pages that the step before reads.
   virtual void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const = 0;
   // Waits for the end of the oldest step and writes the results of its sampled rows. An error
@@ -112,7 +112,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
-  // Returns the memory that may still be taken, as far as it is known.
+  // Returns the bytes that may still be allocated, as far as this is known.
   virtual int64_t FreeMemory() const = 0;
   // Checks and packs the weights. Returns InvalidArgument that names a missing or misshapen tensor.
   virtual absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(

@@ -8,7 +8,7 @@ namespace sluice {
 
 // The size of a step batch. All >= 1.
 struct BatchSize {
-  int32_t tokens = 0;  // useful tokens: those that the next steps compute
+  int32_t tokens = 0;  // useful tokens: those of all sequences, without padding
   int32_t sequences = 0;
   int32_t longest = 0;  // tokens of the longest sequence
 

@@ -17,7 +17,7 @@ struct DeviceChoice {
     kCuda,
   };
   Kind kind = Kind::kAuto;
-  int32_t index = 0;  // of the GPU, for kCuda
+  int32_t index = 0;  // the number of the GPU, for kCuda
 };
 constexpr auto EnumNamesOf(DeviceChoice::Kind) {
   using enum DeviceChoice::Kind;

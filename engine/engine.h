@@ -1,12 +1,14 @@
-// The engine accepts validated requests, groups them into step batches and runs these.
+// The engine accepts validated requests, groups them into step batches and runs the batches.
 //
 //   std::unique_ptr<Engine> engine = Engine::Create(options, &backend, Clock::Real(), &observer);
 //   engine->Serve(LoadModel("name", /*version=*/1, "/models/name").value());
+//   auto spec = std::make_shared<RequestSpec>();
+//   spec->model = engine->Resolve("name", /*version=*/"").value();
+//   spec->lengths = {3};
+//   spec->max_tokens = 8;
 //   Request request;
-//   request.model = engine->Resolve("name", /*version=*/"").value();
+//   request.spec = std::move(spec);
 //   request.tokens = {5, 17, 3};
-//   request.lengths = {3};
-//   request.max_tokens = 8;
 //   auto id = engine->Submit(std::move(request), sink, Clock::Real()->Now());
 //   // If ok, sink->OnTokens is called as tokens come, then sink->OnDone once.
 //
@@ -51,9 +53,9 @@ using RequestId = uint64_t;  // never 0
 // A change of the served models. A withdrawn model is no longer resolved. The requests that it has
 // accepted finish on it, then its memory is free again; until then both models exist.
 struct ModelChange {
-  // Each also withdraws a served one of the same name and version.
+  // Each replaces the served model of the same name and version, if there is one.
   std::vector<std::shared_ptr<const Model>> serve;
-  std::vector<std::shared_ptr<const Model>> withdraw;  // served snapshots
+  std::vector<std::shared_ptr<const Model>> withdraw;  // each is served
 };
 
 class Engine {
@@ -64,9 +66,10 @@ class Engine {
   virtual ~Engine() = default;
 
   // Loads each model of `serve` onto the backend, and prepares and times every plan of its initial
-  // ladder (warm-up), while the other models are served; then serves them and withdraws the others,
-  // in one step. After an error everything is as before. Returns Unavailable (draining), NotFound
-  // (a snapshot to withdraw is not served), or an error of loading or warm-up. Calls take turns.
+  // ladder (warm-up), while the other models are served; then serves these models and withdraws the
+  // others, in one step. After an error everything is as before. Returns Unavailable (draining),
+  // NotFound (a snapshot to withdraw is not served), or an error of loading or warm-up. Concurrent
+  // calls run one after another.
   virtual absl::Status Exchange(const ModelChange& change) = 0;
   absl::Status Serve(std::shared_ptr<const Model> model) {
     return Exchange({.serve = {std::move(model)}, .withdraw = {}});
@@ -78,9 +81,9 @@ class Engine {
                                                                std::string_view version) const = 0;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
-  // Submits a request, whose `model` comes from Resolve; `received` starts its trace. Returns
-  // ResourceExhausted (the queue is full, or the deadline would pass in it; the latter with the
-  // reason "deadline_unreachable"), Unavailable (draining, or the model's device hangs),
+  // Submits a request, whose spec has a `model` that Resolve returned; `received` starts its trace.
+  // Returns ResourceExhausted (the queue is full, or the deadline would pass in it; the latter with
+  // the reason "deadline_unreachable"), Unavailable (draining, or the model's device hangs),
   // DeadlineExceeded (the deadline has passed), InvalidArgument (a row is longer than the model's
   // positions, hence than the largest bucket, or the request is larger than the queue) or NotFound
   // (the snapshot is no longer served: resolve the name again).
@@ -110,15 +113,15 @@ class Engine {
   // have ended, unless another has its name and version.
   virtual std::vector<ModelStats> Stats() const = 0;
 
-  // Reviews the ladder now and returns when a changed one is in use, or none was found. `force`
-  // adopts any gain. May take seconds; concurrent calls for one model take turns. The name and
-  // version are as in Resolve. Returns NotFound, or FailedPrecondition for a padded policy, whose
-  // ladder is fixed.
+  // Reviews the ladder now. Returns once a better ladder is in use, or if none was found. With
+  // `force`, any gain is enough. May take seconds; concurrent calls for one model run one after
+  // another. The name and version are as in Resolve. Returns NotFound, or FailedPrecondition for a
+  // padded policy, whose ladder is fixed.
   virtual absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                                   bool force) = 0;
 
-  // Explains the latest request with this id, if it is among the last that ended. Returns NotFound
-  // otherwise.
+  // Explains the latest request with this id, if it is among the last requests that ended, whose
+  // histories are kept (HistoryOptions::requests). Returns NotFound otherwise.
   virtual absl::StatusOr<Explanation> Explain(std::string_view request_id) const = 0;
   virtual const BackendInfo& backend_info() const = 0;
 };

@@ -20,9 +20,9 @@ namespace sluice {
 
 // The result of a lookup in the plan cache.
 enum class Lookup {
-  kHit,              // the ladder's choice of bucket was ready
-  kMissNotCaptured,  // its plan is still being prepared; a larger bucket served
-  kMissEvicted,
+  kHit,               // the ladder's choice of bucket was ready
+  kMissNotCaptured,   // its plan is still being prepared; a larger bucket served
+  kMissEvicted,       // its plan was evicted; a larger bucket served
   kMissOverCapacity,  // larger than every bucket
   kMissGuard,         // the sizes fit but a constraint of an op does not hold (top-k needs n >= k)
   kMissMemory,        // memory did not suffice to prepare it; its ops were launched one by one
@@ -66,7 +66,7 @@ struct TrafficStats {
 // Changes of the ladder since warm-up, by kind; see LadderDiff.
 struct LadderChanges {
   int64_t added = 0, removed = 0, merged = 0, split = 0;
-  int64_t evicted = 0;  // those of `removed` for memory_limit_bytes
+  int64_t evicted = 0;  // how many of `removed` were removed because of memory_limit_bytes
   int64_t reviews = 0;  // reviews that ended, adopted or not
 };
 
@@ -74,8 +74,8 @@ struct LadderChanges {
 struct KvStats {
   int64_t pages = 0;  // 0 if none are kept between steps
   int64_t page_tokens = 0;
-  int64_t held = 0;           // by sequences in progress
-  int64_t idle = 0;           // not held, kept for sequences that begin alike; the rest is free
+  int64_t held = 0;           // pages held by sequences in progress
+  int64_t idle = 0;           // pages kept for sequences that begin alike; the rest are free
   int64_t evicted = 0;        // total of idle pages that were needed for something else
   int64_t preemptions = 0;    // total of running sequences that gave up their pages
   int64_t prefix_tokens = 0;  // total prompt tokens of started rows that might have been found

@@ -1,5 +1,5 @@
-// The interface to which the engine reports events, one record a request and one a batch. The
-// metrics and logs of the server are observers; nothing else in the engine counts.
+// The interface to which the engine reports events: one record per request and one per batch. The
+// server's metrics and logs are observers; no other part of the engine counts events for them.
 #pragma once
 
 #include <string_view>
@@ -67,7 +67,7 @@ inline std::string_view RejectionName(Rejection rejection) { return NameOf(rejec
 // not call the engine, and override the methods whose events they need: all others do nothing.
 // OnAdmitted comes before anything else about a request, OnRequestDone before the sink's OnDone,
 // and OnBatch before the OnDone of the requests that the batch completed. A batch whose replay
-// failed is not reported; the status of its requests tells.
+// failed is not reported; its requests end with the error.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -86,8 +86,8 @@ class Observer {
   // error: a table of algorithms, a ladder file that does not apply or could not be written, lines
   // of the journal.
   virtual void OnNotice(const Model& model, std::string_view notice) {}
-  // A replay failed. `failed` is the number of steps in a row that have, this one included, without
-  // those that are tried again in parts.
+  // A replay failed. `failed` is the number of consecutive failed steps, this one included; steps
+  // that are tried again in parts do not count.
   virtual void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {}
   // A step succeeded after one or more that failed.
   virtual void OnStepsRecovered(const Model& model) {}

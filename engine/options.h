@@ -1,5 +1,5 @@
-// Options of the engine. The effect, the unit and the range of each are said in option_specs.cc; a
-// plain number counts what the end of the name says.
+// Options of the engine. option_specs.cc has the effect, the unit and the range of each; the end of
+// an option's name says what its number counts.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ constexpr auto EnumNamesOf(StrategyKind) {
                                       {kAdaptive, "adaptive"}});
 }
 
-// How any ladder is reviewed, and an adaptive one follows the traffic.
+// The reviews of a ladder, by which an adaptive ladder follows the traffic.
 struct ReviewOptions {
   int64_t interval_us = 10'000'000;
   int64_t half_life_us = 300'000'000;
   double min_gain = 0.02;
 };
 
-// Which buckets exist. The exact maximum is always one of them.
+// The choice of buckets. The exact maximum of a step is always one of them.
 struct LadderOptions {
   StrategyKind strategy = StrategyKind::kAdaptive;
   std::vector<int32_t> fixed_tokens{};
@@ -41,7 +41,7 @@ struct LadderOptions {
   ReviewOptions review{};
 };
 
-// What forms batches.
+// The policy that forms batches; see engine/schedule/batch_former.h.
 enum class PolicyKind { kCutAndFill, kFifoPacked, kPaddedBuckets, kStaticPadded };
 constexpr auto EnumNamesOf(PolicyKind) {
   using enum PolicyKind;
@@ -51,7 +51,7 @@ constexpr auto EnumNamesOf(PolicyKind) {
                                     {kStaticPadded, "static_padded"}});
 }
 
-// What the padding of a padded layout holds.
+// The content of the padding in a padded layout.
 enum class PaddingKind { kZeros, kEdge, kReflect, kAdaptive };
 constexpr auto EnumNamesOf(PaddingKind) {
   using enum PaddingKind;
@@ -71,8 +71,8 @@ struct BatchOptions {
   PaddingKind padding = PaddingKind::kZeros;
 };
 
-// Bounds of what a model has admitted. A request that would exceed one is ResourceExhausted, one
-// that exceeds it by itself InvalidArgument.
+// Bounds of the requests that a model has admitted. A request that would exceed a bound is refused
+// with ResourceExhausted, or with InvalidArgument if it exceeds the bound by itself.
 struct QueueOptions {
   int32_t max_requests = 4096;
   int64_t max_tokens = 1 << 22;
@@ -80,7 +80,7 @@ struct QueueOptions {
   double priority_share = 0.9;
 };
 
-// When the daemon gives up a model's scheduling thread, or its device.
+// The conditions under which the daemon gives up a model's scheduling thread, or its device.
 struct WatchdogOptions {
   int64_t hang_us = 30'000'000;
   double factor = 20;
@@ -88,14 +88,14 @@ struct WatchdogOptions {
   int32_t failed_steps = 8;
 };
 
-// Keys and values of the sequences in progress. Only kCutAndFill keeps them between two steps; the
-// other policies compute each sequence again from its first position.
+// The memory for keys and values of the sequences in progress. Only kCutAndFill keeps them between
+// two steps; the other policies compute each sequence again from its first position.
 struct KvOptions {
   int64_t memory_bytes = 0;
   bool prefix_reuse = true;
 };
 
-// What is kept of past decisions.
+// The records of past decisions.
 struct HistoryOptions {
   int32_t requests = 1024;
   std::string journal{};

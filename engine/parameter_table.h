@@ -1,6 +1,6 @@
 // The parameters of a request, as one table: the server reads requests with it, the client makes
-// its flags and JSON keys from it, and a test compares docs/api.md with it. A row says all that the
-// three need; to add a number, a flag or a word, add its field to RequestSpec and its row to the
+// its flags and JSON keys from it, and a test compares docs/api.md with it. A row has all that the
+// three need. To add a number, a flag or a word, add its field to RequestSpec and its row to the
 // table.
 #pragma once
 
@@ -62,8 +62,8 @@ struct ParameterRange {
 struct ParameterInfo {
   std::string_view name;  // in requests
   ParameterField field;
-  ParameterRange range = {};                     // of numbers and lists
-  std::span<const std::string_view> words = {};  // of kWord
+  ParameterRange range = {};                     // for numbers and lists
+  std::span<const std::string_view> words = {};  // the words of kWord
   bool microseconds = false;                     // the unit of an integer
   std::string_view if_absent =
       {};  // the effect of its absence; if empty, the field keeps its default

@@ -1,4 +1,4 @@
-// A validated request, what it is answered with, and the record of its life.
+// A validated request, its reply, and the record of its processing.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-// What a caller wants back; a bit mask.
+// The outputs that a request asks for; a bit mask.
 enum OutputMask : uint32_t {
   kOutputTokens = 1u << 0,          // sampled tokens with their log-probabilities
   kOutputTopCandidates = 1u << 1,   // num_top candidates per generated token
@@ -25,8 +25,8 @@ enum OutputMask : uint32_t {
   kOutputPromptLogprobs = 1u << 3,  // log-probability of each prompt token given those before it
   kOutputDiagnostics = 1u << 4,     // XSA cos_sim and proj_frac of the prompt
   kOutputEmbedding = 1u << 5,       // a pooled state of the prompt
-  kOutputScores = 1u << 6,          // of the model's classifier
-  kOutputCandidates = 1u << 7,      // scores of given tokens as the next one
+  kOutputScores = 1u << 6,          // scores of the model's classifier
+  kOutputCandidates = 1u << 7,      // scores of given tokens as the next token
   kOutputTopScores = 1u << 8,       // logits of the num_top candidates
 };
 
@@ -37,8 +37,8 @@ struct TraceContext {
   uint8_t flags = 0;
 };
 
-// What ends a row before max_tokens. A token that ends a row is not returned. A text that ends it
-// is left out of the returned text; the tokens that make it are returned.
+// The rules that end a row before max_tokens. A token that ends a row is not returned. A text that
+// ends it is left out of the returned text; the tokens that make it are returned.
 struct StopRules {
   std::vector<int32_t> ids;        // beside the model's eos; ascending
   std::vector<std::string> texts;  // UTF-8, not empty; only where the model has a tokenizer
@@ -55,13 +55,13 @@ struct EditRules {
   std::vector<int32_t> allowed;          // ascending, distinct; empty: all
 };
 
-// How the scores of a row are scaled, all of them together, before they are returned.
+// The scaling of a row's scores, all of them together, before they are returned.
 enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
 
-// How the states behind the last norm become outputs.
+// The rules by which states behind the last norm become outputs.
 struct StateRules {
-  Pooling pooling = Pooling::kLast;  // of the embedding
-  bool normalize = false;            // it has length 1
+  Pooling pooling = Pooling::kLast;  // for the embedding
+  bool normalize = false;            // scales the embedding to length 1
   ScoreScale scores = ScoreScale::kRaw;
   ScoreScale candidates = ScoreScale::kRaw;  // kRaw or kLogSoftmax
 };
@@ -79,39 +79,41 @@ struct TokenLists {
   }
 };
 
-// What is known of a request from its admission until its reply is sent: its identity, the lengths
-// of its rows and its parameters. The engine and the reply share one, which does not change any
-// more. All rows have the same parameters; engine/parameter_table.h has their names and ranges.
+// The facts about a request that hold from its admission until its reply is sent: its identity, the
+// lengths of its rows and its parameters. The engine and the reply share one instance, which no
+// longer changes. All rows have the same parameters; engine/parameter_table.h has their names and
+// ranges.
 struct RequestSpec {
   std::string id;
   std::shared_ptr<const Model> model;
-  std::vector<int32_t> lengths;  // of the prompts, per row, >= 1
+  std::vector<int32_t> lengths;  // tokens of each row's prompt, >= 1
 
-  int32_t max_tokens = 1;  // per row; 0: score only. length + max_tokens <= max_positions + 1
+  int32_t max_tokens = 1;  // per row; 0 only scores. length + max_tokens <= max_positions + 1
   int32_t num_top = 0;
   kernels::SampleParams sampling;  // token_index and sample are set by the engine
   EditRules edits;
   StopRules stop;
   StateRules states;
   Truncation truncate = Truncation::kError;
-  bool empty_final_response = false;  // a stream's request ends with a response without outputs
+  // Whether a stream's request ends with a response without outputs.
+  bool empty_final_response = false;
   int priority = kDefaultPriority;
-  int64_t timeout_us = 0;  // from arrival, part of Request::deadline; 0: none
+  int64_t timeout_us = 0;  // from arrival, part of Request::deadline; 0 means none
 };
 
 // A request with its prompts. Rows are independent sequences. The server has validated every field
 // against the model, so the engine only checks invariants.
 struct Request {
   std::shared_ptr<const RequestSpec> spec;  // never null once the request is submitted
-  std::string adapter;                      // empty: the base model (no others yet)
-  std::string caller;                       // for logs; empty where callers are not identified
+  std::string adapter;                      // empty means the base model; others do not exist yet
+  std::string caller;                       // for logs; empty if callers are not identified
 
-  std::vector<int32_t> tokens;  // all rows, one after another; as many as the lengths add up to
+  std::vector<int32_t> tokens;  // of all rows, one after another: [sum of lengths]
   // Vectors instead of tokens, which are then 0: [tokens.size(), input_width], finite.
   std::vector<float> inputs;
 
   uint32_t outputs = kOutputTokens;
-  TokenLists candidates;  // with kOutputCandidates; -1 is scored with -inf
+  TokenLists candidates;  // for kOutputCandidates; the score of token -1 is -inf
   // Tokens that a row neither draws nor reports. Ascending, distinct.
   TokenLists excluded;
 
@@ -123,10 +125,11 @@ struct Request {
 
 struct GeneratedToken {
   int32_t row;
-  int32_t index;  // of the generated token within its row, from 0
+  int32_t index;  // the number of the generated token within its row, from 0
   int32_t token;
   float logprob;  // full distribution at temperature 1, before edits
-  // The candidates at its place, likewise [num_top]; valid during the call. nullptr: not wanted.
+  // The candidates at its place and their values, [num_top] each; valid during the call. nullptr if
+  // they are not wanted.
   const int32_t* top_ids = nullptr;
   const float* top_logprobs = nullptr;
   const float* top_scores = nullptr;
@@ -138,42 +141,43 @@ constexpr auto EnumNamesOf(FinishReason) {
   return EnumNameTable<FinishReason>({{kNone, ""}, {kLength, "length"}, {kStop, "stop"}});
 }
 
-// What is not a token. Vectors are empty unless asked for.
+// The outputs other than tokens. A vector is empty unless its output was requested.
 struct Reply {
   std::vector<FinishReason> finish;     // [rows]
   std::vector<float> logits;            // [rows, vocab]
   std::vector<float> prompt_logprobs;   // [sum of lengths]; 0 at each first position
-  std::vector<float> xsa_cos_sim;       // per row [layers, length, heads], row by row
+  std::vector<float> xsa_cos_sim;       // [layers, length, heads] of each row, row by row
   std::vector<float> xsa_proj_frac;     // likewise
   std::vector<float> embedding;         // [rows, hidden_size]
   std::vector<float> scores;            // [rows, labels]
-  std::vector<float> candidate_scores;  // as the request's candidates
+  std::vector<float> candidate_scores;  // in the order of Request::candidates
 };
 
 // Timestamps are written once. Metrics, statistics and logs of a request read them from here.
 struct RequestTrace {
-  MonoTime received{};     // first byte in the server's hands
+  MonoTime received{};     // arrival of the first byte at the server
   MonoTime queued{};       // accepted by the engine
-  MonoTime first_run{};    // start of the first batch with one of its rows; zero: never ran
-  MonoTime first_token{};  // zero: none
+  MonoTime first_run{};    // start of the first batch with one of its rows; zero if it never ran
+  MonoTime first_token{};  // zero if there was none
   MonoTime done{};
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
   int64_t steps = 0;          // step batches that carried one of its rows
-  int64_t reused_tokens = 0;  // of its prompts, that were not computed again
-  int64_t preemptions = 0;    // of its rows
+  int64_t reused_tokens = 0;  // prompt tokens found in the cache and not computed
+  int64_t preemptions = 0;    // how often its rows gave up their pages
   int32_t bucket_tokens = 0;  // capacity of the last bucket
   nanoseconds compute{0};     // sum of those steps' replay times
 };
 
-// Receives a request's results. All calls come from one engine thread (OnDone, where that one hangs
-// in a step, from another in its place), in order, and must return quickly: they hold up every
-// request of the model. After OnDone the engine drops the sink.
+// Receives a request's results. All calls come in order from one engine thread; if that thread
+// hangs in a step, OnDone comes from another thread in its place. Calls must return quickly, since
+// they delay every request of the model. After OnDone the engine drops the sink.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual void OnTokens(const GeneratedToken* tokens, int count) = 0;
-  // Exactly once, also on error, cancellation and expiry; Reply is complete only when ok.
+  // Called exactly once, also after an error, a cancellation or an expiry. `reply` is complete only
+  // if `status` is ok.
   virtual void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) = 0;
 };
 

@@ -19,9 +19,9 @@ struct StepSequence {
   int32_t count;
   const int32_t* tokens;  // [count]
   const int32_t* pages;   // ids of the pages up to position first_position + count - 1
-  // The difference between the position that chooses weights and embeddings and the index of a
-  // token in its sequence, by which pages and attention go. It is not 0 if sequences are aligned at
-  // their end.
+  // The position of a token, which chooses weights and embeddings, minus its index in the sequence,
+  // which determines its page and what it attends to. It is not 0 if sequences are aligned at their
+  // end.
   int32_t position_offset = 0;
   // The first `input_count` rows are vectors, [input_count, input_width]; their tokens are ignored.
   int32_t input_count = 0;

@@ -68,10 +68,11 @@ class CudaSlot final : public Slot {
     const Bucket* bucket;
     DeviceGraph* graph;  // if nullptr, kernels are launched one by one, with the same bits
   };
-  // These work as those of ExecutableModel. A step that is started while another one runs is sent
-  // at the same time and queued behind it at once. The exception is another step whose answers take
-  // several runs of the head, which would find the states of the next step: then its Finish queues
-  // the next step, before it answers.
+  // These work like those of ExecutableModel. The input of a step that is started while another one
+  // runs is sent at the same time, and the step is queued behind the running one at once. The
+  // exception is a running step whose answers take several runs of the head, which need its states:
+  // then the next step is queued only by the Finish of the running one, after its last run of the
+  // head.
   void Start(const Step& step);
   absl::Status Finish();
 

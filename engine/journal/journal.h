@@ -1,22 +1,4 @@
-// A record of all that a scheduler was told and decided, for the simulator and for sizing.
-//
-// JSON lines, appended. A start line begins a run; the lines after it are, in order, the operations
-// of one Scheduler made from it. Times are nanoseconds of the writer's monotonic clock. The content
-// of requests is not written: sizes, times and priorities only.
-//   {"op":"start","format":2,"model":S,"version":N,"device":S,"profile":S,"half_life_ns":N,
-//    "batch":{see BatchOptionsToJson},"costs":{see CostsToJson}}
-//   {"op":"ladder","tokens":[..],"sequences":[..],"positions":[..]}     first: the initial ladder
-//   {"op":"push","arrival":B,"ticket":N,"priority":N,"first":N,"tokens":N,"later":N,"sampled":N,
-//    "pages":N,"running":B,"generates":B,"steps":N,"queued":N,"deadline":N,"overtaken":N}
-//                                              steps: expected ones; no deadline: absent
-//   {"op":"revise","ticket":N,"first":N,"tokens":N,"later":N,"sampled":N,"pages":N,"running":B}
-//   {"op":"remove","ticket":N}
-//   {"op":"decide","now":N,"draining":B,"ahead":B,"pages":N,"launch":B,
-//    "size":[tokens,sequences,longest],"bucket":[tokens,sequences,positions],"trigger":N,"until":N,
-//    "reason":N,"batch":[tickets]}
-//             pages: available ones; until: absent for ever; trigger, reason: enum values
-//   {"op":"observe","bucket":[3],"computed":N,"context":N,"positions":N,"sampled":N,"seconds":X}
-//   {"op":"dropped","lines":N}      so many lines are missing here; the run cannot be repeated
+// A record of all inputs and decisions of a scheduler, for the simulator and for sizing.
 #pragma once
 
 #include <cstdint>

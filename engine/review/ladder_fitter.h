@@ -30,8 +30,8 @@ class LadderFitter {
       : options_(options), limits_(limits), law_(law), prices_(prices) {}
 
   // Returns the ladder of least device time for these batches, pruned. Below its largest bucket no
-  // capacity is more than FloorRatio() times the one before it, or min_tokens for the first, so
-  // that traffic that changes before the next review is padded by no more than that.
+  // capacity is more than FloorRatio() times the one before it, or min_tokens for the first. So if
+  // the traffic changes before the next review, it is padded by no more than that factor.
   Ladder Fit(std::span<const WeightedSize> totals) const;
 
   // Returns `ladder` without the buckets that serve less than min_bucket_usage of the batches, once

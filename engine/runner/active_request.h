@@ -33,7 +33,7 @@ struct RequestRow {
   };
   struct Generation {
     int32_t count = 0;  // tokens drawn and kept so far
-    int32_t limit = 0;  // max_tokens, or fewer where the model's positions end
+    int32_t limit = 0;  // max_tokens, or fewer if the model's positions end before
     // Prompt and generated tokens; empty if the row computes its prompt alone.
     std::vector<int32_t> tokens;
     std::unique_ptr<RowEdits> edits;   // nullptr if there are none
@@ -50,7 +50,7 @@ struct RequestRow {
   int32_t index = 0;  // within the request
   State state = State::kWaiting;
   Outcome outcome = Outcome::kDropped;
-  int64_t remaining_tokens = 0;  // that its steps may still compute
+  int64_t remaining_tokens = 0;  // the most tokens that its steps may still compute
   Prompt prompt;
   Generation generation;
   Candidates candidates;
@@ -65,7 +65,7 @@ struct RequestRow {
   int32_t step_tokens() const { return sequence.waiting.tokens; }
   int32_t step_end() const { return first_position() + step_tokens(); }
 
-  // Keeps a drawn token; allocates nothing. Returns false if it is the last that the row may have.
+  // Appends a drawn token; allocates nothing. Returns false if the row may have no more tokens.
   bool Keep(int32_t token);
 };
 

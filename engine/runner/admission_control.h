@@ -1,5 +1,5 @@
-// The admission of requests to a model: whether a request may enter, and what later requests can
-// learn from those that did.
+// The admission of requests to a model, and the forecasts for it, which learn from finished
+// requests.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace sluice {
 // Returns Unavailable, the error of requests whose model's device hangs.
 absl::Status HungError();
 
-// Decides from the request, the scheduler's state and the time, which are arguments: no clock, lock
-// or thread. Not thread-safe.
+// Decides only from its arguments, which are the request, the scheduler's state and the time; it
+// has no clock, lock or thread. Not thread-safe.
 //
 //   AdmissionControl admission(options.queue, /*reuses_prefixes=*/true);
 //   const auto refusal = admission.Reserve(request, load, scheduler, running, now, &needed);
@@ -42,8 +42,8 @@ class AdmissionControl {
   };
   // A row that generated and has ended.
   struct GeneratedRow {
-    int64_t tokens = 0;           // generated
-    int64_t most_tokens = 0;      // that it was allowed, > 1
+    int64_t tokens = 0;           // the tokens that it generated
+    int64_t most_tokens = 0;      // the most that it was allowed, > 1
     int64_t computed_prompt = 0;  // prompt tokens that were not found in the cache
   };
 
@@ -51,15 +51,15 @@ class AdmissionControl {
   AdmissionControl(const QueueOptions& options, bool reuses_prefixes)
       : reuses_prefixes_(reuses_prefixes), budget_(options) {}
 
-  // Refuses every request from now on: because the model drains, or because its device hangs.
+  // Refuse every request from now on: because the model drains, or because its device hangs.
   void Drain() { draining_ = true; }
   void Hang() { hung_ = true; }
   bool draining() const { return draining_; }
 
-  // Returns the refusal of a model that drains or hangs.
+  // Returns a refusal if the model drains or hangs.
   Refusal Closed() const;
-  // Returns the refusal that follows from the request alone: a row longer than the model's
-  // positions, or a deadline that has passed.
+  // Returns a refusal if the request alone requires one: a row is longer than the model's
+  // positions, or the deadline has passed.
   static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now);
   // Takes `load` from the budget, or refuses the request: because the model is closed, the deadline
   // is out of reach or a bound would be exceeded. `running` is the number of running sequences.

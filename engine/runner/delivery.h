@@ -1,4 +1,4 @@
-// The way from the results of a step to what its requests receive.
+// Takes the results of a step to the requests that it ran.
 #pragma once
 
 #include <span>
@@ -16,19 +16,20 @@ class StepDelivery {
  public:
   explicit StepDelivery(size_t most_rows);
 
-  // Collects each row of the step, `rows` as assigned to `slot`, except those marked kDropped:
-  // keeps the drawn token, decides the row's outcome and its finish reason. `now` is the time of a
-  // first token.
+  // Collects the result of each row of the step, except rows marked kDropped: keeps the drawn
+  // token, decides the row's outcome and its finish reason. `rows` are those assigned to `slot`;
+  // `now` is recorded as the time of a request's first token.
   void Collect(std::span<RequestRow* const> rows, MonoTime now, ExecutionSlot* slot);
 
-  // Calls OnTokens once for each request that wants tokens and got some; its rows are adjacent.
-  // Requires that the requests live and that no later step of their rows was finished.
+  // Calls OnTokens once for each request that wants tokens and got some; the rows of a request are
+  // adjacent. Requires that the requests still exist, and that no later step of their rows was
+  // finished.
   void Send();
 
  private:
   struct Part {
     ActiveRequest* request;
-    size_t count;  // of tokens_, after those of the parts before
+    size_t count;  // the number of its tokens in tokens_, behind those of the parts before
   };
 
   void CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);

@@ -1,4 +1,4 @@
-// The place in which a step runs: the backend's slot, its KV pages, and the buffers around it.
+// Runs the steps of rows: the backend's slot, its KV pages, and the buffers around it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace sluice {
 // padded bucket each row is filled up to the bucket's positions, and sequences without a row fill
 // the rectangle, so that the device computes what a padded layout costs. Storage is allocated at
 // construction, except for diagnostics and states, which are allocated when first wanted. One
-// thread uses it and the slots beside it.
+// thread uses it and the slots that Beside returns.
 class ExecutionSlot {
  public:
   struct Options {
@@ -38,8 +38,8 @@ class ExecutionSlot {
                                                                const Model* model,
                                                                const Ladder& ladder,
                                                                const Options& options);
-  // Returns another slot in the same place, with buffers of its own: for a step that is laid out
-  // and started while this one's runs.
+  // Returns a slot that shares the backend's slot and pages with this one and has buffers of its
+  // own, for a step that is laid out and started while this one's runs.
   std::unique_ptr<ExecutionSlot> Beside() const;
 
   // Lays the steps of the rows out for `bucket`, with everything that their requests want. Requires
@@ -92,11 +92,11 @@ class ExecutionSlot {
   const std::shared_ptr<Slot> slot_;
   StepBatch batch_;
 
-  std::span<RequestRow* const> rows_;  // assigned
+  std::span<RequestRow* const> rows_;  // those of the latest Assign
   bool diagnostics_wanted_ = false;
   int32_t useful_tokens_ = 0;
   std::vector<int32_t> padded_;      // tokens of padded sequences, one after another
-  std::vector<int32_t> step_pages_;  // 0, 1, ..: given for one step, sequence after sequence
+  std::vector<int32_t> step_pages_;  // 0, 1, ..; a sequence without pages gets the next of these
   size_t pages_given_ = 0;
   std::vector<StepSequence> sequences_;
   std::vector<SampledRow> sampled_;

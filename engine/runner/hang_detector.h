@@ -1,4 +1,4 @@
-// The detection of a scheduling thread that no longer makes progress.
+// Detects a scheduling thread that no longer makes progress.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 namespace sluice {
 
 // Decides from successive samples of a heartbeat whether its thread hangs. The time between two
-// samples counts only up to about a `tick`: a process that was stopped, or a machine that was
-// asleep, finds that hours have passed in which its device could do nothing either. Pure.
+// samples counts only up to about a `tick`: while a process is stopped or a machine is suspended,
+// hours may pass in which the device could do nothing either. It uses no clock, lock or thread.
 class HangDetector {
  public:
   // `busy` is the time that any phase other than a step and idleness may take.
   HangDetector(nanoseconds tick, nanoseconds busy) : tick_(tick), busy_(busy) {}
 
-  // Takes a sample; samples are about a tick apart. Returns true, and sets `hang`, if the phase
-  // lasts for longer than it may.
+  // Takes a sample; samples are about a tick apart. Returns true, and sets `hang`, if the present
+  // phase has lasted longer than it may.
   bool Poll(const Heartbeat::Sample& sample, MonoTime now, Hang* hang);
 
  private:
   const nanoseconds tick_, busy_;
   MonoTime last_{};
-  uint64_t serial_ = std::numeric_limits<uint64_t>::max();  // of no sample
+  uint64_t serial_ = std::numeric_limits<uint64_t>::max();  // no sample has this number
   nanoseconds watched_{0};
 };
 

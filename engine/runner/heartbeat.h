@@ -9,15 +9,15 @@
 namespace sluice {
 
 // The thread records its phase and a watchdog samples it; neither waits for the other. A thread
-// whose step takes too long may be abandoned: from then on the watchdog owns what the step works
-// on, and EndStep tells the thread so if it returns after all.
+// whose step takes too long may be abandoned. From then on the watchdog owns the data of the step,
+// and EndStep returns false if the thread ever returns from it.
 class Heartbeat {
  public:
   enum class Phase : uint64_t {
-    kIdle,       // waits for work, which may take any time
-    kBusy,       // decides and delivers, which takes no time to speak of
-    kStep,       // waits for the device
-    kAbandoned,  // for good
+    kIdle,       // waits for work, for any time
+    kBusy,       // decides and delivers, which takes little time
+    kStep,       // waits for the device, for the time that is allowed
+    kAbandoned,  // was given up for good
   };
   struct Sample {
     uint64_t serial = 0;  // changes with each phase
@@ -25,7 +25,7 @@ class Heartbeat {
     nanoseconds allowed{0};  // for kStep: the time that it may take
   };
 
-  // For the thread.
+  // Called by the thread.
   void Idle() { Begin(Phase::kIdle); }
   void Busy() { Begin(Phase::kBusy); }
   void BeginStep(nanoseconds allowed) {
@@ -40,7 +40,7 @@ class Heartbeat {
                                           std::memory_order_acq_rel);
   }
 
-  // For the watchdog.
+  // Called by the watchdog.
   Sample Read() const {
     const uint64_t state = state_.load(std::memory_order_acquire);
     return {state >> kPhaseBits, PhaseOf(state),

@@ -15,15 +15,15 @@
 namespace sluice {
 
 // Concurrency contract
-//   * A thread of low priority reviews every review.interval_us, if anything arrived since, where
-//     the strategy or min_bucket_usage asks for it and the layout is packed; Review may be called
-//     beside it from any thread. Reviews take turns.
-//   * A review copies what it decides from under the runner's lock, and decides and prepares plans
-//     without it. Only when every plan of the changed ladder is ready does the runner switch to it;
-//     then the plans that are no longer needed are withdrawn. While both exist they may exceed
-//     memory_limit_bytes.
+//   * If the strategy or min_bucket_usage asks for reviews and the layout is packed, a thread of
+//     low priority reviews the ladder every review.interval_us, unless nothing arrived since the
+//     last review. Review may be called from any thread besides. Reviews run one after another.
+//   * A review copies its inputs under the runner's lock, and decides and prepares plans without
+//     it. Only when every plan of the changed ladder is ready does the runner switch to it; then
+//     the plans that are no longer needed are withdrawn. While the plans of both ladders exist
+//     they may exceed memory_limit_bytes.
 //
-// Lock order: turn_mu_, then the runner's or the plan cache's; mu_ is a leaf.
+// Lock order: turn_mu_, then the runner's or the plan cache's; no other lock is taken under mu_.
 class LadderReviewer {
  public:
   // Nothing is owned; all outlive the reviewer. Without a `file` no file is written.
@@ -32,8 +32,8 @@ class LadderReviewer {
   // Waits for a review in progress, and writes the ladder and the costs to the file.
   ~LadderReviewer();
 
-  // Reviews the ladder, and returns when a changed one is in use. Returns FailedPrecondition for a
-  // padded policy.
+  // Reviews the ladder, and returns once a changed ladder is in use or none was found. Returns
+  // FailedPrecondition for a padded policy.
   absl::StatusOr<OptimizeReport> Review(bool force);
 
   LadderChanges changes() const;
@@ -41,7 +41,7 @@ class LadderReviewer {
  private:
   // Reviews the ladder if anything has arrived since the last time.
   void ReviewNewArrivals();
-  // Prepares the plans of `ladder` that `present` has not, and withdraws them again after an error.
+  // Prepares the plans of `ladder` that `present` lacks; after an error, withdraws them again.
   absl::Status Prepare(const Ladder& present, const Ladder& ladder);
   void Withdraw(const Ladder& former, const Ladder& ladder);
   void Count(const OptimizeReport& report, bool over_memory_limit);

@@ -54,7 +54,7 @@ class ModelRunner {
   // All statistics except ladder_changes.
   ModelStats Stats() const;
 
-  // A copy of what a review of the ladder decides from.
+  // A copy of the inputs of a review of the ladder.
   struct ReviewState {
     std::shared_ptr<const Ladder> ladder;
     CostModel costs;
@@ -68,18 +68,18 @@ class ModelRunner {
   // Makes an idle scheduling thread release plans that were withdrawn.
   void ReleaseWithdrawnPlans();
 
-  // From here on Submit refuses and the scheduler holds nothing back.
+  // Makes Submit refuse every request and the scheduler hold no batch back, from now on.
   void StopAdmission();
-  // Returns when every admitted request has ended, or at `deadline` after telling the rest to end
-  // with Unavailable. Requires StopAdmission.
+  // Returns when every admitted request has ended. At `deadline`, marks the remaining requests to
+  // end with Unavailable and returns. Requires StopAdmission.
   void AwaitIdle(MonoTime deadline);
-  // Ends the remaining requests with Unavailable, and the scheduling thread. For the thread that
-  // destroys the runner.
+  // Ends the remaining requests with Unavailable, then the scheduling thread. Called by the thread
+  // that destroys the runner.
   void Stop();
 
   const Heartbeat& heartbeat() const { return heartbeat_; }
-  // Refuses from here on. If `sample` shows a step that has not ended meanwhile, ends every request
-  // with Unavailable.
+  // Refuses every request from now on. If `sample` shows a step that is still running, ends every
+  // request with Unavailable.
   void GiveUp(const Heartbeat::Sample& sample);
 
  private:

@@ -8,7 +8,7 @@
 //   * A withdrawn model is no longer found by name or snapshot, but still by a request's id. The
 //     table's thread waits until every lease that was found before is returned, then until the
 //     model's requests have ended, and destroys it. So no request is refused because its model was
-//     replaced while it was on its way.
+//     replaced after the request looked it up.
 #pragma once
 
 #include <cstdint>
@@ -57,10 +57,10 @@ class ModelTable {
   Lease FindRequest(RequestId id) const;
 
   std::vector<Lease> Served() const;
-  std::vector<Lease> All() const;  // also withdrawn ones that have not ended
+  std::vector<Lease> All() const;  // those served, and withdrawn ones that have not ended
 
  private:
-  // Whether a lease and all its copies are gone.
+  // Tracks whether a lease and all its copies are gone.
   class Loan {
    public:
     void Return();
@@ -92,7 +92,7 @@ class ModelTable {
 
   mutable Mutex mu_;
   std::vector<std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mu_);
-  std::vector<bool> slots_ ABSL_GUARDED_BY(mu_);  // taken
+  std::vector<bool> slots_ ABSL_GUARDED_BY(mu_);  // whether each slot is taken
   uint64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
 
   WorkQueue<Entry*> withdrawn_;  // last: its thread starts when all else is built

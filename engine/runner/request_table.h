@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-// Owns admitted requests until they are taken, ended. The rows of a request wait in the scheduler,
-// run in a step or are done; the request ends when its last row is done. A request that fails keeps
-// its first error: its waiting rows are done at once, those in a step when the step ends. Every
-// admitted request is taken exactly once, by TakeEnded or TakeAll.
+// Owns admitted requests until they have ended and are taken. The rows of a request wait in the
+// scheduler, run in a step or are done; the request ends when its last row is done. A request that
+// fails keeps its first error: its waiting rows are done at once, those in a step when the step
+// ends. Every admitted request is taken exactly once, by TakeEnded or TakeAll.
 //
 // Not thread-safe: the runner's lock guards it, the scheduler and the admission control together.
 class RequestTable {
@@ -43,15 +43,16 @@ class RequestTable {
   void Fail(ActiveRequest* request, const absl::Status& status);
   void FailAll(const absl::Status& status);
 
-  // Rows that the scheduler has handed out enter a step, and leave it.
+  // Record that rows, which the scheduler has handed out, enter a step and leave it.
   void BeginStep(std::span<RequestRow* const> rows);
   void EndStep(std::span<RequestRow* const> rows);
   // Queues a row for its next step.
   void Requeue(RequestRow* row);
-  // Ends a row that is not queued; `computed` if its step ended well.
+  // Ends a row that is not queued. `computed` says whether its step succeeded.
   void Finish(RequestRow* row, bool computed);
 
-  // Requests that have ended and were not taken. TakeEnded replaces `taken` by them.
+  // has_ended returns whether any request has ended and was not taken yet; TakeEnded replaces
+  // `taken` by all such requests.
   bool has_ended() const { return !ended_.empty(); }
   void TakeEnded(Requests* taken);
   // Fails all requests and takes them, those with rows in a step last.
@@ -64,7 +65,7 @@ class RequestTable {
   int64_t waiting_requests() const {
     return static_cast<int64_t>(requests_.size()) - running_requests_;
   }
-  // The sequences in steps, and those that wait for their next step with KV pages.
+  // The number of sequences in steps, and of those that wait for their next step with KV pages.
   int64_t running_sequences() const;
   int64_t remaining_tokens() const { return remaining_tokens_; }  // that steps may still compute
   uint64_t arrivals() const { return last_ticket_; }              // rows admitted

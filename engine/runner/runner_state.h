@@ -28,13 +28,14 @@ struct RunnerState {
   }
 
   mutable Mutex mu;
-  CondVar wake;  // the scheduling thread has something to look at
-  CondVar idle;  // all requests have ended and were told
+  CondVar wake;  // signalled when the scheduling thread may have something to do
+  CondVar idle;  // signalled when all requests have ended and their sinks were called
   PagedScheduler scheduler ABSL_GUARDED_BY(mu);
   AdmissionControl admission ABSL_GUARDED_BY(mu);
   RequestTable requests ABSL_GUARDED_BY(mu);
-  bool ending ABSL_GUARDED_BY(mu) = false;    // requests that were taken are being told
-  bool stopping ABSL_GUARDED_BY(mu) = false;  // the scheduling thread is to return
+  // Whether sinks of requests that were taken are still to be called.
+  bool ending ABSL_GUARDED_BY(mu) = false;
+  bool stopping ABSL_GUARDED_BY(mu) = false;  // whether the scheduling thread must return
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// What a runner tells about itself.
+// The statistics of a runner.
 #pragma once
 
 #include "base/clock.h"

@@ -31,16 +31,17 @@ class SchedulingLoop {
   // Ends the thread. Requires that all requests have ended, or that the thread was abandoned.
   void Stop();
 
-  // Tells the observer, the history and the request's sink that a request has ended. For the
-  // scheduling thread, or for the one that has abandoned it.
+  // Reports to the observer, the history and the request's sink that a request has ended. Called by
+  // the scheduling thread, or by the thread that has abandoned it.
   void EndRequest(ActiveRequest* request, Reply reply);
 
  private:
   enum class Work { kLaunch, kFinish, kDeliver, kEnd, kReleasePlans, kStop };
 
   void Run();
-  // Waits until there is something to do. Results are handed out first, so that none waits for a
-  // batch, except while the device is idle and could work meanwhile.
+  // Waits until there is something to do. Results of a finished step come first, so that they do
+  // not wait for the next batch to be launched, except while the device is idle and could work
+  // meanwhile.
   Work NextWork();
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   void EndFinished();
@@ -56,8 +57,8 @@ class SchedulingLoop {
   // Used by the scheduling thread.
   RecentWaits waits_;
   StepPipeline pipeline_;
-  StepPipeline::InFlightStep* decided_ = nullptr;  // to be launched
-  RequestTable::Requests finished_;                // to be told
+  StepPipeline::InFlightStep* decided_ = nullptr;  // the step to launch
+  RequestTable::Requests finished_;                // ended; their sinks are to be called
   MonoTime wait_until_{};                          // when to decide again
 
   std::thread thread_;  // last: starts when all else is built

@@ -1,4 +1,4 @@
-// The steps of a model on its device: started, awaited, and their results brought to the requests.
+// Runs the steps of a model on its device and takes their results to the requests.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ namespace sluice {
 
 // Runs decided batches, one in each slot at a time:
 //   look up -> lay out -> start -> await -> collect -> requeue or finish rows -> deliver.
-// A step for which the device has no memory is run again in two halves. Where the backend runs
-// steps ahead there are two slots: a step may be started before the one before it is delivered, and
-// while that one still runs.
+// A step for which the device has no memory is run again in two halves. If the backend runs steps
+// ahead there are two slots: a step may be started before the one before it is delivered, and while
+// that one still runs.
 //
 // The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the
 // rows of a batch from Take until they are requeued or finished. Functions that return bool return
 // false if the heartbeat was abandoned meanwhile: the thread must then touch nothing and return.
 class StepPipeline {
  public:
-  // Sequences that run together, and how.
+  // The sequences that run together, their size and the bucket chosen for them.
   struct StepRows {
     std::span<WaitingSequence* const> sequences;
-    std::span<RequestRow* const> rows;  // of the same, in the same order
+    std::span<RequestRow* const> rows;  // the rows of `sequences`, in the same order
     BatchSize size{};
     Bucket bucket{};
   };
@@ -45,7 +45,7 @@ class StepPipeline {
     Lookup lookup = Lookup::kHit;
     StepShape shape{};
     MonoTime started{};       // handed to the backend
-    MonoTime begin{}, end{};  // of its time on the device
+    MonoTime begin{}, end{};  // its time on the device
 
     const Bucket& bucket() const { return plan->plan().bucket(); }
   };
@@ -57,13 +57,13 @@ class StepPipeline {
     PlanCache::Reader plans;
     BatchDecision decision{};
     MonoTime decided{};
-    int64_t number = 0;  // of the batch, from 1
+    int64_t number = 0;  // the number of the batch, from 1
     std::vector<WaitingSequence*> sequences;
     std::vector<RequestRow*> rows;
     StepRows running{};  // all rows or some of them: those that run or ran last
     StepTiming timing{};
     StepDelivery delivery;
-    BatchTrace trace{};  // valid when its rows were requeued or finished
+    BatchTrace trace{};  // valid once its rows were requeued or finished
   };
 
   // Nothing is owned; all outlive the pipeline.
@@ -71,7 +71,8 @@ class StepPipeline {
                const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
                const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat);
 
-  // Whether a step may be decided now: a slot is free, and no row of a step under way returns.
+  // Returns whether a step may be decided now: a slot is free, and no row of a step in progress
+  // will return for another step.
   bool MayDecide() const;
   // Returns a step in a free slot. Requires MayDecide.
   InFlightStep* FreeStep();
@@ -80,7 +81,7 @@ class StepPipeline {
   void Take(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
 
   bool Launch(InFlightStep* step);
-  // Waits for the oldest step under way. Requires one.
+  // Waits for the oldest step in progress. Requires one.
   bool FinishOldest();
   // Sends the results of the finished step. Requires one.
   void DeliverFinished();
@@ -89,8 +90,8 @@ class StepPipeline {
   bool has_step_under_way() const { return !under_way_.empty(); }
   bool has_undelivered() const { return finished_ != nullptr; }
 
-  // Whether plans were withdrawn that the pipeline still holds, and their release. While no step is
-  // under way.
+  // HasStalePlans returns whether the pipeline still holds plans that were withdrawn;
+  // ReleaseStalePlans releases them. Both require that no step is in progress.
   bool HasStalePlans() const;
   void ReleaseStalePlans();
 
@@ -129,12 +130,12 @@ class StepPipeline {
   RunnerState* const state_;
   Heartbeat* const heartbeat_;
 
-  std::vector<InFlightStep> steps_;       // one for each slot
+  std::vector<InFlightStep> steps_;       // one per slot
   std::vector<InFlightStep*> under_way_;  // started, the oldest first
   InFlightStep* finished_ = nullptr;      // to be delivered
-  MonoTime device_free_{};                // since when, as far as is known
-  int64_t last_batch_ = 0;                // number
-  int64_t failed_steps_ = 0;              // in a row
+  MonoTime device_free_{};                // when the device became free, as far as is known
+  int64_t last_batch_ = 0;                // the number of the latest batch
+  int64_t failed_steps_ = 0;              // consecutive
 };
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// The way from a loaded model to one that can serve: packed weights, a ladder whose plans are all
-// prepared and timed, and slots to run them in.
+// Makes a loaded model ready to serve: its weights packed, a ladder whose plans are all prepared
+// and timed, and slots to run them in.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,8 @@ struct PreparedModel {
   std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder
   PagedScheduler::Options kv;
-  std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step under way
-  CostModel costs;                 // has seen each bucket filled, and otherwise, once
+  std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
+  CostModel costs;                 // has observed each bucket once filled and once in another shape
   std::optional<LadderFile> file;  // if the options name one
 };
 

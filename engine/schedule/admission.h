@@ -12,7 +12,7 @@ namespace sluice {
 
 // The share of the queue that a request takes from Submit to its end.
 struct RequestLoad {
-  int64_t tokens = 0;  // each row's max_tokens included
+  int64_t tokens = 0;  // of the prompts, and each row's max_tokens
   int64_t bytes = 0;
   int priority = kDefaultPriority;
 };
@@ -47,26 +47,26 @@ struct Due {
   int priority = kDefaultPriority;
   int64_t rows = 1;
   int64_t tokens = 0;   // the fewest prompt tokens that must be computed
-  int64_t steps = 0;    // the number that its rows probably take after the prompts
-  int64_t context = 0;  // positions that each of those steps attends to, about
+  int64_t steps = 0;    // the number of steps that its rows probably take after the prompts
+  int64_t context = 0;  // about how many positions each of those steps attends to
   // The recent number of prompt tokens computed for each step of a generating sequence: a sequence
   // that ends makes room for another prompt.
   double prompts_per_step = 0;
 };
 
-// Returns the time until the request is done at the measured costs: after the queued prompts that
-// are due no later and no less urgent; then in steps that also carry these prompts and the
-// `running` sequences, or others in their place, whose prompts come between. Other queued sequences
-// have no effect, since urgent ones go first. Returns zero if nothing runs and nothing is ahead, or
-// nothing was measured.
+// Returns the time until the request is done, at the measured costs. First come the queued prompts
+// that are due no later and are no less urgent. Then the request's own steps run, which also carry
+// these prompts and the `running` sequences, or others in their place, whose prompts come between.
+// Other queued sequences have no effect, since urgent ones run first. Returns zero if nothing runs
+// and nothing is ahead, or if nothing was measured.
 nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler);
 
-// Learns how far off such estimates are, from admitted requests that were nearly refused. The
-// others say nothing about the bound, since more requests may come after them, and let the factor
-// return to 1. Under overload many requests are at the bound, and a forecast that is low by a
-// little would make all of them miss their deadlines; so there is a margin of twice the observed
-// mean deviation, as in the retransmission timeout of TCP (RFC 6298), and a missed deadline counts
-// as if the request had taken twice as long. Not thread-safe.
+// Learns how far off such estimates are, from admitted requests that were nearly refused. Other
+// requests say nothing about the bound, since later ones may have delayed them; they let the factor
+// return to 1. Under overload many requests are at the bound, and a forecast that is a little too
+// low would make all of them miss their deadlines. So there is a margin of twice the observed mean
+// deviation, as in the retransmission timeout of TCP (RFC 6298), and a missed deadline counts as if
+// the request had taken twice as long. Not thread-safe.
 class ForecastError {
  public:
   // The factor to multiply estimates by, margin included; in [1/4, 8].

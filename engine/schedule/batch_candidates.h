@@ -16,12 +16,13 @@ namespace sluice {
 // deadline first, are moved ahead as far as max_overtakes allows.
 //
 // A sequence is excluded if it would not fit even alone beside the decodes, because KV pages or a
-// place among the running sequences are missing. Running sequences may pass an excluded one freely;
-// at most as many others pass it as its max_overtakes allows, so that pages and places come free
-// for it in the end. When nothing runs, only sequences that such a barrier stops are excluded.
+// place among the running sequences are missing. Running sequences may pass an excluded one freely.
+// Of the others, at most as many pass it as its max_overtakes allows, so that in the end pages and
+// places become free for it. When nothing runs, a sequence is excluded only if such a barrier stops
+// it.
 class BatchCandidates {
  public:
-  // The number of sequences behind the prefix that may fill a batch.
+  // The length of the window behind the prefix whose sequences may fill a batch.
   static constexpr size_t kWindow = 256;
   // The length of the queue's front in which urgent sequences are looked for.
   static constexpr size_t kUrgentReach = 1024;
@@ -42,8 +43,8 @@ class BatchCandidates {
   const StepBudget& budget() const { return budget_; }
   StepBudget BudgetIn(const Bucket& bucket) const { return budget_.In(bucket); }
 
-  // The number of excluded-sequence passes at which ordered()[index] may no longer join a batch.
-  // Unlimited for urgent and for running sequences.
+  // Returns the number of sequences in a batch that may have passed excluded ones before
+  // ordered()[index] may no longer join it. Unlimited for urgent and for running sequences.
   int32_t MayPass(size_t index) const { return may_pass_[index]; }
   // The index of the first of `ordered` that passes an excluded sequence; urgent ones do not count.
   size_t first_passing() const { return first_passing_; }

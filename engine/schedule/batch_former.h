@@ -1,4 +1,4 @@
-// The decision what to run next, and when.
+// Decides what to run next, and when.
 #pragma once
 
 #include <cstdint>
@@ -41,16 +41,17 @@ struct BatchDecision {
   bool operator==(const BatchDecision&) const = default;
 };
 
-// Decides what a free device runs. Pure: the same arguments give the same decision. An object holds
-// only its options and scratch, so that a decision allocates nothing once it has seen an equally
-// large one. Not thread-safe. Whatever the policy,
-//   * a launched batch is not empty, fits its bucket and contains the head of the queue, or in its
-//     place a sequence whose deadline is near, or the first that will not expire before the batch
-//     ends, or, while the head lacks pages or a place among the running, running sequences;
-//   * no sequence is passed over by more than max_overtakes others in all. Those that expire before
-//     the batch ends are no exception worth counting. Running sequences may always pass, but count,
-//     so that the pages that the head lacks come free;
-//   * where the policy keeps pages, every running sequence whose next step is one token is in the
+// Decides what a free device runs. The same arguments give the same decision. An object holds only
+// its options and scratch, so that a decision allocates nothing once it has seen an equally large
+// one. Not thread-safe. Whatever the policy,
+//   * a launched batch is not empty, fits its bucket and contains the head of the queue. In place
+//     of the head it may contain a sequence whose deadline is near, or the first that will not
+//     expire before the batch ends, or, while the head lacks pages or a place among the running
+//     sequences, running sequences;
+//   * no sequence is passed over by more than max_overtakes others in all, unless it expires before
+//     the batch ends. Running sequences may always pass, but count, so that the pages that the head
+//     lacks become free;
+//   * if the policy keeps pages, every running sequence whose next step is one token is in the
 //     batch;
 //   * every queued sequence fits the ladder alone (CHECK for the head).
 class BatchFormer {

@@ -39,12 +39,12 @@ class CostModel {
   // the bucket's sequences, for a given bucket.
   double Estimate(const StepShape& step) const;
 
-  // Returns the seconds to compute `tokens` in full batches of `largest` and one of the rest, whose
-  // tokens resemble the average observed token in context, positions and sampled rows; at most
+  // Returns the seconds to compute `tokens` in full batches of `largest` and one batch of the rest.
+  // Per token, context, positions and sampled rows are those of the average observed token. At most
   // 10^9.
   double EstimateDrain(int64_t tokens, const Bucket& largest) const;
 
-  // For export and the ladder file. A model that is restored from a state learns on alike.
+  // For export and the ladder file. A restored model goes on learning like the original.
   using BucketCost = sluice::BucketCost;
   using State = CostState;
   State state() const;

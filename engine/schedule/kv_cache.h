@@ -5,7 +5,7 @@
 // thread-safe. Allocates nothing after construction.
 //
 // A page is in one of three states: free; held, by one or more sequences that began with it; or
-// idle, held by none but kept until the page is needed. Idle pages are taken longest idle first,
+// idle: not held, but kept until the page is needed. Idle pages are taken longest idle first,
 // and of one sequence's pages the last first. An idle page is as good as a free one: available()
 // counts both.
 //
@@ -30,8 +30,8 @@ struct SequencePages {
   std::vector<int32_t> ids;
   int32_t published = 0;  // the number of leading pages that are published
   uint64_t content = 0;   // names all tokens of the published pages, if there are any
-  // Whatever besides tokens decides the contents of its pages, such as its adapter. Less than
-  // KvCache::kMostRoots. Only sequences of the same root share pages.
+  // Stands for everything besides tokens that decides the contents of its pages, such as its
+  // adapter. Less than KvCache::kMostRoots. Only sequences of the same root share pages.
   uint64_t root = 0;
 };
 
@@ -50,7 +50,7 @@ class KvCache {
   // pages that are still published are not looked up again.
   struct Prefix {
     int32_t pages = 0;
-    int32_t idle = 0;      // of `pages`; holding them makes fewer available
+    int32_t idle = 0;      // how many of `pages` are idle; holding them makes fewer available
     int32_t last = kNone;  // the last of `pages`
     uint64_t content = 0;  // of `last`
   };
@@ -86,11 +86,11 @@ class KvCache {
   struct Page {
     int32_t holders = 0;
     int32_t previous = kNone;  // in the list of idle pages
-    int32_t next = kNone;      // in that, or in the one of free pages
+    int32_t next = kNone;      // in the list of idle or of free pages
     // Of published pages only.
     int32_t ahead = kNone;  // the page of the positions before its own; kNone for the first page
     uint64_t parent = 0;    // the content of `ahead`, or the root
-    uint64_t content = 0;  // names all tokens up to its end and is never used again; 0: unpublished
+    uint64_t content = 0;  // names all tokens up to its end, never reused; 0 if it is not published
   };
 
   // The key that a page is published under. A content stands for all tokens that it names, so that

@@ -1,11 +1,12 @@
 // A Scheduler whose sequences have KV pages: the next step of each follows from its tokens, from
-// which of them are in pages, and from how many pages are left.
+// how many of them are in pages, and from how many pages are available.
 //
-// A prompt is begun only if there are pages for all of it, and pages that prompts in progress still
-// need are left to them. Generated tokens take pages as they come; when these run out, the last
-// running sequence in the queue's order is preempted, so that the first always continues.
+// A prompt is begun only if there are pages for all of it besides those that prompts in progress
+// still need. Generated tokens take pages one by one. When no page is available, the last running
+// sequence in the queue's order is preempted, so that the first always continues.
 //
-// Pure like Scheduler; the daemon drives it under the runner's lock, tests on virtual time.
+// Like Scheduler it has no clock, lock or thread; the daemon drives it under the runner's lock,
+// tests on virtual time.
 #pragma once
 
 #include <cstddef>
@@ -30,20 +31,20 @@ struct PagedSequence {
   PagedSequence& operator=(const PagedSequence&) = delete;
 
   WaitingSequence waiting;
-  RequestRow* row = nullptr;  // its owner, which the scheduler does not look at
+  RequestRow* row = nullptr;  // its owner, not used by the scheduler
   // All its tokens, prompt and generated; all but the last are computed when a generating sequence
   // returns. The owner keeps it up to date between the end of a step and Return.
   std::span<const int32_t> history;
   bool reuse = true;  // whether it may share pages with others
   // Whether the logits of every position are wanted, so that none may be skipped; excludes `reuse`.
-  // The owner ends this after a step and before Return, once it has them.
+  // The owner clears this after a step and before Return, once it has all of them.
   bool scored = false;
   bool sampled_end = true;  // whether the logits of its last position are wanted
 
   // The scheduler sets these, except kv.root, and the fields of the next step.
   SequencePages kv;
   KvCache::Prefix found;      // the prefix that it could begin with, as last looked up
-  int32_t reused_tokens = 0;  // positions of a prefix that it began its first step with
+  int32_t reused_tokens = 0;  // the length of the cached prefix behind which it first began
   int32_t preemptions = 0;
 };
 
@@ -54,7 +55,7 @@ class PagedScheduler {
     // the whole history again, in pages that are not accounted for.
     bool keeps_pages = true;
     int32_t pages = 0;       // at least what the longest sequence needs (CHECK)
-    int32_t step_pages = 0;  // the most that fresh sequences of one step take; of these, at least
+    int32_t step_pages = 0;  // the pages that new sequences of one step may take; <= pages
     int32_t page_tokens = 0;
     bool prefix_reuse = true;
   };
@@ -72,9 +73,11 @@ class PagedScheduler {
   // Decides what to run now on a free device. If the decision is to launch, `batch` has left the
   // queue and each sequence holds the pages of its next step, [first_position, first_position +
   // tokens). Sequences may be preempted before that: their pages are released and they compute
-  // their history again, except for prefixes that are still found. With `ahead` the decision is for
-  // after the running step; it is made only if the pages that its sequences still hold are not
-  // missed. Otherwise no sequence may be between a step and its Return.
+  // their history again, except for prefixes that are still found. Requires that every sequence was
+  // returned or ended after its latest step.
+  //
+  // With `ahead`, sequences of the running step may still be in it, and the decision is for the
+  // time after that step. It is to wait if the pages that those sequences hold might be needed.
   BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch,
                        bool ahead = false);
 
@@ -94,7 +97,7 @@ class PagedScheduler {
   const KvCache& kv() const { return kv_; }
   struct Counts {
     int64_t preemptions = 0;
-    int64_t prefix_tokens = 0;  // of prompts in their first step that might have been found
+    int64_t prefix_tokens = 0;  // tokens of begun prompts that might have been found
     int64_t reused_tokens = 0;  // of these, those that were found
   };
   const Counts& counts() const { return counts_; }

@@ -22,10 +22,10 @@ struct PagedSequence;
 struct WaitingSequence {
   uint64_t ticket = 0;  // the number of its arrival, unique; kept when it returns for another step
   int priority = kDefaultPriority;
-  int32_t first_position = 0;   // the first that its next step computes
+  int32_t first_position = 0;   // the first position that its next step computes
   int32_t position_offset = 0;  // added to a position to choose position-wise weights
-  int32_t tokens = 0;           // the number that its next step computes
-  int32_t later_tokens = 0;     // of its prompt, computed by the steps after the next one
+  int32_t tokens = 0;           // the number of tokens that its next step computes
+  int32_t later_tokens = 0;     // the prompt tokens that steps after the next one compute
   int32_t sampled_rows = 1;     // in its next step
   int32_t pages = 0;            // available KV pages that its tokens and later tokens need
   // Whether it holds KV pages from an earlier step, so that others wait for them until it ends.
@@ -43,8 +43,8 @@ struct WaitingSequence {
 
 // A queue ordered by arrival, where each priority level below the first counts as a later arrival
 // by `priority_step`, and by ticket among equals. So no stream of urgent requests starves the
-// others. It owns nothing: a sequence outlives its stay. Not thread-safe. Push and Remove are O(log
-// n), and allocate only when more is queued than ever before.
+// others. It owns nothing: a sequence must exist until it has left the queue. Not thread-safe. Push
+// and Remove are O(log n), and allocate only when more is queued than ever before.
 class SequenceQueue {
  public:
   explicit SequenceQueue(nanoseconds priority_step) : priority_step_(priority_step) {}
@@ -54,9 +54,9 @@ class SequenceQueue {
   // Removes a sequence that is cancelled or has expired; no other counts as overtaken by it.
   // Requires that it is queued.
   void Remove(const WaitingSequence* sequence);
-  // Removes sequences that run now, and counts each as overtaking every sequence that stood ahead
-  // of it and stays. Requires that all are queued, and given in the queue's order. O(log n) for
-  // each, and O(1) for each queued one ahead of the last.
+  // Removes sequences that run now, and counts each as overtaking every sequence that is ahead of
+  // it and stays. Requires that all are queued, and given in the queue's order. O(log n) for each
+  // of them, and O(1) for each queued sequence ahead of the last of them.
   void Take(std::span<WaitingSequence* const> sequences);
 
   // The fields of a sequence, from first_position to running, that say what its next step is.
@@ -76,14 +76,14 @@ class SequenceQueue {
   // Returns the last running sequence in order, or nullptr.
   WaitingSequence* LastRunning() const;
   size_t running() const { return running_.size(); }
-  int64_t running_pages() const { return running_pages_; }  // needed by their next steps
+  int64_t running_pages() const { return running_pages_; }  // pages that their next steps need
 
   // Replaces `out` by the first sequences in order, at most `count`.
   void Front(size_t count, std::vector<WaitingSequence*>* out) const;
   // Replaces `out` by the sequences with a deadline at or before `until`, at most `count`, the
   // earliest deadline first.
   void Urgent(MonoTime until, size_t count, std::vector<WaitingSequence*>* out) const;
-  // Returns whether `a` stands ahead of `b`.
+  // Returns whether `a` is ahead of `b` in the order.
   bool Before(const WaitingSequence& a, const WaitingSequence& b) const;
 
   // Returns the earliest deadline, or MonoTime::max() if no queued sequence has one.

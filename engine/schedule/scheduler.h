@@ -37,9 +37,9 @@ struct DecisionTime {
   int32_t available_pages = std::numeric_limits<int32_t>::max();
 };
 
-// Observes every operation of a Scheduler in order, before its effect; together they suffice to
-// repeat the run. Called wherever the scheduler is, so it must be quick. Methods do nothing unless
-// overridden.
+// Observes every operation of a Scheduler in order, before its effect; the calls together suffice
+// to repeat the run. They come from the scheduler's callers, under their locks, so they must be
+// quick. Methods do nothing unless overridden.
 class SchedulerObserver {
  public:
   virtual ~SchedulerObserver() = default;
@@ -53,7 +53,7 @@ class SchedulerObserver {
   virtual void OnLadder(const Ladder& ladder) {}
 };
 
-// A pure state machine: no clock, lock or thread. Not thread-safe.
+// A state machine without clock, lock or thread. Not thread-safe.
 class Scheduler {
  public:
   // `observer` may be nullptr, and outlives the scheduler; OnLadder is called for `ladder` at once.
@@ -67,8 +67,8 @@ class Scheduler {
   // Removes a sequence that was cancelled or expired while it waited.
   void Remove(const WaitingSequence* sequence);
 
-  // Replaces the next step of a waiting sequence: it begins with more of a cached prefix, or with
-  // less, or was preempted.
+  // Replaces the next step of a waiting sequence, because it begins with more or less of a cached
+  // prefix, or was preempted.
   void Revise(WaitingSequence* sequence, const SequenceQueue::NextStep& next);
 
   // Returns the sequence that must give up its KV pages before a decision, because the next steps
@@ -81,7 +81,7 @@ class Scheduler {
   // off the queue. Requires that MustYield returns nullptr.
   BatchDecision Decide(const DecisionTime& at, std::vector<WaitingSequence*>* batch);
 
-  // Learns what a step took.
+  // Learns the duration of a step.
   void Observe(const StepShape& step, double seconds);
 
   // Replaces the ladder from the next decision on. Requires the same layout and largest bucket as

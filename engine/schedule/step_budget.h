@@ -1,4 +1,4 @@
-// The budget of a step: what it may still take beside the sequences that decode.
+// The budget of a step for sequences beside those that decode.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@ namespace sluice {
 // largest bucket beside one token of each other running sequence.
 struct RunLimits {
   int32_t chunk_tokens = 0;  // the most tokens of one prompt in a step
-  int32_t sequences = 0;     // the most that run at once
+  int32_t sequences = 0;     // the most sequences that run at once
 };
-// Returns prefill_tokens and the ladder's max_sequences, or less where the bucket is small: a chunk
-// then takes what as many decodes leave, at least half of the bucket, and fewer sequences run.
+// Returns prefill_tokens and the sequences of the largest bucket, or less if that bucket is small:
+// a chunk then takes the tokens that one token for each other sequence leaves, but at least half of
+// the bucket, and only as many sequences run as fit beside a chunk.
 RunLimits RunLimitsOf(const BatchOptions& options, const Bucket& largest);
 
 // Returns whether the sequence generates, its next step is one token and no prompt is left. Such a
@@ -27,7 +28,8 @@ inline bool IsDecode(const WaitingSequence& sequence) {
          sequence.later_tokens == 0;
 }
 
-// What a batch may still take beside the decodes. A small value type.
+// The tokens, sequences and pages that a batch may still take beside the decodes. A small value
+// type.
 //
 // Pages: the pages that the next steps of all running sequences take, and one more for each, are
 // reserved. A new sequence takes its pages from the rest, and one more is reserved for it if it

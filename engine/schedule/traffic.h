@@ -34,7 +34,7 @@ class DecayedHistogram {
 // The facts of an arrival that scheduling depends on.
 struct Arrival {
   MonoTime at{};
-  int32_t tokens = 0;  // of its first step
+  int32_t tokens = 0;  // tokens of its first step
   int32_t steps = 1;   // step batches that carry it; see RunVirtually
   int priority = kDefaultPriority;
   MonoTime deadline = MonoTime::max();

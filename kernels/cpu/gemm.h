@@ -26,8 +26,8 @@ namespace sluice::kernels {
 
 // The source of a weight matrix: `matrices` consecutive matrices, each either [k, n] row-major
 // ("in, out": position-wise tensors) or [n, k] ("out, in": Linear layers).
-struct WeightSource {  // unaligned; read only during packing
-  const void* data;    // not aligned; only read during packing
+struct WeightSource {
+  const void* data;  // not aligned; only read during packing
   DType dtype;
   int64_t matrices;
   int64_t k;

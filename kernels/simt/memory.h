@@ -1,6 +1,6 @@
-// The emulated device's memory: buffers with gaps between them, and a record of who accessed every
-// two bytes last. A stray pointer reaches no buffer, and unordered accesses are found whatever the
-// order in which the threads really ran.
+// The emulated device's memory: buffers with gaps between them, and a record of the threads that
+// last accessed each two bytes. A stray pointer reaches no buffer, and unordered accesses are found
+// whatever the order in which the threads really ran.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@ class FaultTest : public ::testing::Test {
   }
 };
 
-TEST_F(FaultTest, OffUntilSet) {
+TEST_F(FaultTest, FaultsAreOffUntilTheyAreSet) {
   EXPECT_FALSE(FaultsOn());
   ASSERT_TRUE(SetFaults("replay:fail=internal").ok());
   EXPECT_TRUE(FaultsOn());
@@ -31,7 +31,7 @@ TEST_F(FaultTest, OffUntilSet) {
   EXPECT_FALSE(FaultsOn());
 }
 
-TEST_F(FaultTest, MalformedTextIsAnErrorThatNamesItAndChangesNothing) {
+TEST_F(FaultTest, AMalformedTextIsAnErrorAndChangesNothing) {
   ASSERT_TRUE(SetFaults("admit:fail=unavailable").ok());
   for (const char* text : {"replay",          "replay:",
                            ":hang",           "reply:hang",
@@ -54,7 +54,7 @@ TEST_F(FaultTest, MalformedTextIsAnErrorThatNamesItAndChangesNothing) {
   EXPECT_EQ(Meet(FaultPoint::kAdmit).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(FaultTest, FaultsStrikeWhereWhomAndAsOftenAsTheySay) {
+TEST_F(FaultTest, AFaultStrikesAtItsPointForItsRequestAndAsOftenAsItSays) {
   ASSERT_TRUE(SetFaults("replay:fail=internal*2;replay@x:fail=unavailable;replay:delay=0;"
                         "allocate:fail=resource_exhausted;deliver@y:nan*1")
                   .ok());
@@ -69,17 +69,17 @@ TEST_F(FaultTest, FaultsStrikeWhereWhomAndAsOftenAsTheySay) {
   EXPECT_FALSE(InjectNan(FaultPoint::kDeliver, "y"));
 }
 
-TEST_F(FaultTest, WhoHangsIsLetGoByOtherFaults) {
+TEST_F(FaultTest, AThreadThatHangsGoesOnWhenTheFaultsAreChanged) {
   ASSERT_TRUE(SetFaults("replay:hang*1").ok());
   std::thread hanging([] { EXPECT_TRUE(Meet(FaultPoint::kReplay).ok()); });
-  // Its one use is gone once it hangs.
+  // Once the thread hangs, the only use of the fault is gone.
   while (!Meet(FaultPoint::kAdmit).ok()) {
   }
   ASSERT_TRUE(SetFaults("").ok());
   hanging.join();
 }
 
-TEST_F(FaultTest, UntilSaysThatItWaitsAndGoesOnOnceTheFileExists) {
+TEST_F(FaultTest, UntilMakesAFileAndGoesOnOnceAnotherFileExists) {
   const TemporaryDirectory directory;
   const std::string file = directory.File("open");
   ASSERT_TRUE(SetFaults("replay@x:until=" + file + "*1").ok());

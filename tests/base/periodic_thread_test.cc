@@ -18,7 +18,7 @@ TEST(PeriodicThread, RunsOneIntervalAfterTheEndOfTheRunBefore) {
   int runs = 0;
   PeriodicThread thread(&clock, seconds(10), [&] {
     ++runs;
-    clock.Advance(seconds(3));  // as if it took so long
+    clock.Advance(seconds(3));  // as if the run took 3 s
   });
   clock.AwaitWaiter(start + seconds(10));
   EXPECT_EQ(runs, 0);
@@ -83,7 +83,7 @@ TEST(PeriodicThread, ItsEndWaitsForTheRunInProgress) {
     begun.Pass();
     gate.Pass();
     ended = true;
-    return clock.Now();  // again at once, if it were not for the end
+    return clock.Now();  // would run again at once, were the thread not ending
   });
   begun.AwaitArrivals(1);
   gate.Open();

@@ -14,7 +14,7 @@ TEST(Quantile, IsZeroOfNoValues) {
   EXPECT_EQ(QuantileOfSorted(std::span<const int>(), 0.5), 0);
 }
 
-TEST(Quantile, IsTheLeastValueThatTheShareDoesNotExceed) {
+TEST(Quantile, IsTheLeastValueThatTheShareOfValuesDoesNotExceed) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// Tells whether it was made from a status that was moved.
+// Records whether it was made from a status that was moved.
 struct Returned {
   Returned(const absl::Status& from) : status(from), moved(false) {}       // NOLINT
   Returned(absl::Status&& from) : status(std::move(from)), moved(true) {}  // NOLINT

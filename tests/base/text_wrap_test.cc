@@ -16,7 +16,7 @@ TEST(Wrap, BreaksAtSpaces) {
   EXPECT_THAT(Wrap("a unbreakable b", 5), ElementsAre("a", "unbreakable", "b"));
 }
 
-TEST(Suggestion, FindsTheNearestOfTheNear) {
+TEST(Suggestion, NamesTheNearestWordIfAnyIsNear) {
   const std::vector<std::string> known = {"max_tokens", "min_tokens", "ratio"};
   EXPECT_EQ(Suggestion("max_token", known), "; did you mean max_tokens?");
   EXPECT_EQ(Suggestion("min_tokens_", known), "; did you mean min_tokens?");

@@ -34,7 +34,7 @@ TEST(TokenBucketTest, WithoutARateThereIsNoBound) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(bucket.Take(1e12, {}, kStart), nanoseconds(0));
 }
 
-TEST(TokenBucketTest, MoreThanTheBurstIsOwed) {
+TEST(TokenBucketTest, AnAmountAboveTheBurstIsGivenAsADebt) {
   TokenBucket bucket;
   const BucketRate rate{.per_second = 100, .burst = 50};
   EXPECT_EQ(bucket.Take(200, rate, kStart), nanoseconds(0));
@@ -43,7 +43,7 @@ TEST(TokenBucketTest, MoreThanTheBurstIsOwed) {
   EXPECT_EQ(bucket.Take(200, rate, kStart + seconds(2)), nanoseconds(0));
 }
 
-TEST(TokenBucketTest, WhatIsReturnedCanBeTaken) {
+TEST(TokenBucketTest, AReturnedAmountCanBeTakenAgain) {
   TokenBucket bucket;
   const BucketRate rate{.per_second = 10, .burst = 10};
   EXPECT_EQ(bucket.Take(10, rate, kStart), nanoseconds(0));
@@ -55,14 +55,15 @@ TEST(TokenBucketTest, WhatIsReturnedCanBeTaken) {
   EXPECT_GT(bucket.Take(1, rate, kStart), nanoseconds(0)) << "no more than full";
 }
 
-TEST(TokenBucketTest, ExtremesDoNotOverflow) {
+TEST(TokenBucketTest, ExtremeAmountsAndRatesDoNotOverflow) {
   TokenBucket bucket;
   const BucketRate slow{.per_second = 1e-9, .burst = 1};
   EXPECT_EQ(bucket.Take(1e18, slow, kStart), nanoseconds(0));
   EXPECT_EQ(bucket.Take(1e18, slow, kStart), std::chrono::hours(24));
 }
 
-// Over any time the bucket gives no more than burst + rate * time, and who waits as told gets his.
+// Over any period the bucket gives no more than burst + rate * time, and a caller that waits for
+// the returned time gets its amount.
 TEST(TokenBucketTest, RandomCallersStayWithinTheRate) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);

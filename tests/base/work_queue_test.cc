@@ -18,7 +18,7 @@ namespace {
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 
-TEST(WorkQueue, ServesAllThatWaitsBeforeItEnds) {
+TEST(WorkQueue, ServesAllWaitingItemsBeforeItEnds) {
   std::vector<int> served;
   Gate gate;
   std::optional<WorkQueue<int>> queue;
@@ -32,7 +32,7 @@ TEST(WorkQueue, ServesAllThatWaitsBeforeItEnds) {
   EXPECT_THAT(served, ElementsAre(0, 1, 2, 3, 4));
 }
 
-TEST(WorkQueue, AnItemThatIsServedDoesNotWaitAnyMore) {
+TEST(WorkQueue, AnItemThatIsBeingServedDoesNotCountAsWaiting) {
   Gate begun, gate;
   begun.Open();
   WorkQueue<int> queue({.max_waiting = 2}, [&](int&) {
@@ -49,7 +49,7 @@ TEST(WorkQueue, AnItemThatIsServedDoesNotWaitAnyMore) {
   EXPECT_TRUE(queue.Post(4));
 }
 
-TEST(WorkQueue, ServesAtATimeAndInTheOrderOfTimes) {
+TEST(WorkQueue, ServesItemsWithTimesAtTheirTimesInOrder) {
   FakeClock clock;
   const MonoTime start = clock.Now();
   std::vector<int> served;
@@ -70,7 +70,7 @@ TEST(WorkQueue, ServesAtATimeAndInTheOrderOfTimes) {
   EXPECT_THAT(served, ElementsAre(0, 1, 2, 3)) << "the time of the last one has not come";
 }
 
-TEST(WorkQueue, HurriedItServesEverythingAtOnce) {
+TEST(WorkQueue, AfterHurryServesEverythingAtOnce) {
   FakeClock clock;
   const MonoTime start = clock.Now();
   std::vector<int> served;
@@ -80,13 +80,13 @@ TEST(WorkQueue, HurriedItServesEverythingAtOnce) {
     queue.PostAt(start + seconds(10), 0);
     clock.AwaitWaiter(start + seconds(10));
     queue.Hurry();
-    clock.AwaitWaiter(MonoTime::max());  // nothing is left
+    clock.AwaitWaiter(MonoTime::max());  // waits until nothing is left
     queue.PostAt(start + seconds(30), 2);
   }
   EXPECT_THAT(served, ElementsAre(0, 1, 2));
 }
 
-TEST(WorkQueue, ServesWhatManyThreadsPostInTheOrderOfEach) {
+TEST(WorkQueue, ServesTheItemsOfEachThreadInTheirOrder) {
   constexpr int kThreads = 4, kItems = 2000;
   std::vector<std::vector<int>> served(kThreads);
   {
@@ -106,7 +106,7 @@ TEST(WorkQueue, ServesWhatManyThreadsPostInTheOrderOfEach) {
   }
 }
 
-TEST(JobQueue, RunsInOrderAndRefusesWhatIsTooMuch) {
+TEST(JobQueue, RunsJobsInOrderAndRefusesTooMany) {
   std::vector<int> done;
   Gate begun, gate, last;
   begun.Open();
@@ -129,7 +129,7 @@ TEST(JobQueue, RunsInOrderAndRefusesWhatIsTooMuch) {
   EXPECT_THAT(done, ElementsAre(0, 1, 2));
 }
 
-TEST(JobQueue, LeavesNothingBehind) {
+TEST(JobQueue, DestroysTheJobsThatItNeverRan) {
   auto held = std::make_shared<int>();
   {
     Gate begun, gate;
@@ -140,7 +140,7 @@ TEST(JobQueue, LeavesNothingBehind) {
       gate.Pass();
     });
     begun.AwaitArrivals(1);
-    // The destructor may begin before or after the first job ends, so that these run or not.
+    // The destructor may begin before or after the first job ends, so these run or do not run.
     for (int i = 0; i < 3; ++i) jobs.Post([held] {});
     gate.Open();
   }

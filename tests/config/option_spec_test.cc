@@ -26,7 +26,7 @@ TEST(MemberCount, CountsASectionOnce) {
   static_assert(MemberCount<EngineOptions>() == 6);
 }
 
-// The members that the specs of S name, those of a section by the section's name.
+// The names of the members that the specs of S name; a section counts as one member.
 template <typename S>
 std::set<std::string> NamedMembers() {
   std::set<std::string> names;
@@ -58,7 +58,7 @@ TYPED_TEST(OptionStruct, HasNoPathTwice) {
   }
 }
 
-// Except for a model, whose name and path have no default.
+// A model has no default for its name and path.
 TYPED_TEST(OptionStruct, HasDefaultsInTheirRanges) {
   for (const OptionSpec<TypeParam>& spec : OptionSpecs<TypeParam>()) {
     TypeParam options;
@@ -69,7 +69,7 @@ TYPED_TEST(OptionStruct, HasDefaultsInTheirRanges) {
   }
 }
 
-TYPED_TEST(OptionStruct, RefusesNumbersBesideTheRange) {
+TYPED_TEST(OptionStruct, RefusesNumbersJustOutsideTheRange) {
   for (const OptionSpec<TypeParam>& spec : OptionSpecs<TypeParam>()) {
     SCOPED_TRACE(spec.path);
     TypeParam options;
@@ -89,7 +89,7 @@ TYPED_TEST(OptionStruct, RefusesNumbersBesideTheRange) {
   }
 }
 
-// All but the list of models, which is read in a way of its own.
+// The list of models is left out, since it is read in another way.
 TEST(ConfigSpecs, NameEachMember) {
   EXPECT_EQ(NamedMembers<Config>().size() + 1, MemberCount<Config>());
 }

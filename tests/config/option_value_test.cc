@@ -28,51 +28,63 @@ TEST_P(QuantityTable, IsReadWithItsSuffixOrRefused) {
 }
 
 constexpr QuantityRow kQuantityRows[] = {
-    {.name = "Zero", .text = "0", .unit = Unit::kNone, .value = 0},
-    {.name = "ANegativeNumber", .text = "-7", .unit = Unit::kNone, .value = -7},
-    {.name = "LeadingZeros", .text = "007", .unit = Unit::kNone, .value = 7},
-    {.name = "TheLargestNumber",
+    {.name = "ZeroIsRead", .text = "0", .unit = Unit::kNone, .value = 0},
+    {.name = "ANegativeNumberIsRead", .text = "-7", .unit = Unit::kNone, .value = -7},
+    {.name = "LeadingZerosAreRead", .text = "007", .unit = Unit::kNone, .value = 7},
+    {.name = "TheLargestNumberIsRead",
      .text = "9223372036854775807",
      .unit = Unit::kNone,
      .value = std::numeric_limits<int64_t>::max()},
-    {.name = "OneAboveTheLargest",
+    {.name = "ANumberAboveTheLargestIsRefused",
      .text = "9223372036854775808",
      .unit = Unit::kNone,
      .value = std::nullopt},
-    {.name = "Nothing", .text = "", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "AMinusAlone", .text = "-", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "APlus", .text = "+1", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "ALeadingSpace", .text = " 1", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "ATrailingSpace", .text = "1 ", .unit = Unit::kNone, .value = 1},
-    {.name = "AFraction", .text = "1.5", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "Hexadecimal", .text = "0x10", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "AnExponent", .text = "1e3", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "ASeparator", .text = "1_000", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "ASuffixWithoutUnit", .text = "5ms", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "PlainMicroseconds", .text = "250", .unit = Unit::kMicroseconds, .value = 250},
-    {.name = "Microseconds", .text = "250us", .unit = Unit::kMicroseconds, .value = 250},
-    {.name = "Milliseconds", .text = "5ms", .unit = Unit::kMicroseconds, .value = 5000},
-    {.name = "ASpaceBeforeTheSuffix", .text = "5 ms", .unit = Unit::kMicroseconds, .value = 5000},
-    {.name = "Seconds", .text = "2s", .unit = Unit::kMicroseconds, .value = 2'000'000},
-    {.name = "AMinute", .text = "1min", .unit = Unit::kMicroseconds, .value = 60'000'000},
-    {.name = "AnHour", .text = "1h", .unit = Unit::kMicroseconds, .value = 3'600'000'000},
-    {.name = "ANegativeHour", .text = "-1h", .unit = Unit::kMicroseconds, .value = -3'600'000'000},
-    {.name = "AnUpperCaseSuffix",
+    {.name = "AnEmptyTextIsRefused", .text = "", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "AMinusAloneIsRefused", .text = "-", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "APlusIsRefused", .text = "+1", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "ALeadingSpaceIsRefused", .text = " 1", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "ATrailingSpaceIsRead", .text = "1 ", .unit = Unit::kNone, .value = 1},
+    {.name = "AFractionIsRefused", .text = "1.5", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "HexadecimalIsRefused", .text = "0x10", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "AnExponentIsRefused", .text = "1e3", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "ASeparatorIsRefused", .text = "1_000", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "ASuffixIsRefusedWithoutAUnit",
+     .text = "5ms",
+     .unit = Unit::kNone,
+     .value = std::nullopt},
+    {.name = "PlainMicrosecondsAreRead", .text = "250", .unit = Unit::kMicroseconds, .value = 250},
+    {.name = "MicrosecondsAreRead", .text = "250us", .unit = Unit::kMicroseconds, .value = 250},
+    {.name = "MillisecondsAreRead", .text = "5ms", .unit = Unit::kMicroseconds, .value = 5000},
+    {.name = "ASpaceBeforeTheSuffixIsRead",
+     .text = "5 ms",
+     .unit = Unit::kMicroseconds,
+     .value = 5000},
+    {.name = "SecondsAreRead", .text = "2s", .unit = Unit::kMicroseconds, .value = 2'000'000},
+    {.name = "AMinuteIsRead", .text = "1min", .unit = Unit::kMicroseconds, .value = 60'000'000},
+    {.name = "AnHourIsRead", .text = "1h", .unit = Unit::kMicroseconds, .value = 3'600'000'000},
+    {.name = "ANegativeHourIsRead",
+     .text = "-1h",
+     .unit = Unit::kMicroseconds,
+     .value = -3'600'000'000},
+    {.name = "AnUpperCaseSuffixIsRefused",
      .text = "1MS",
      .unit = Unit::kMicroseconds,
      .value = std::nullopt},
-    {.name = "ASizeAsDuration", .text = "1MiB", .unit = Unit::kMicroseconds, .value = std::nullopt},
-    {.name = "ADurationThatOverflows",
+    {.name = "ASizeIsRefusedAsADuration",
+     .text = "1MiB",
+     .unit = Unit::kMicroseconds,
+     .value = std::nullopt},
+    {.name = "ADurationThatOverflowsIsRefused",
      .text = "2562047788015215h",
      .unit = Unit::kMicroseconds,
      .value = std::nullopt},
-    {.name = "Bytes", .text = "7B", .unit = Unit::kBytes, .value = 7},
-    {.name = "AKibibyte", .text = "1KiB", .unit = Unit::kBytes, .value = 1024},
-    {.name = "Mebibytes", .text = "64MiB", .unit = Unit::kBytes, .value = 64 << 20},
-    {.name = "Gibibytes", .text = "3GiB", .unit = Unit::kBytes, .value = int64_t{3} << 30},
-    {.name = "Tebibytes", .text = "16TiB", .unit = Unit::kBytes, .value = int64_t{16} << 40},
-    {.name = "ADecimalSize", .text = "1MB", .unit = Unit::kBytes, .value = std::nullopt},
-    {.name = "ASizeThatOverflows",
+    {.name = "BytesAreRead", .text = "7B", .unit = Unit::kBytes, .value = 7},
+    {.name = "AKibibyteIsRead", .text = "1KiB", .unit = Unit::kBytes, .value = 1024},
+    {.name = "MebibytesAreRead", .text = "64MiB", .unit = Unit::kBytes, .value = 64 << 20},
+    {.name = "GibibytesAreRead", .text = "3GiB", .unit = Unit::kBytes, .value = int64_t{3} << 30},
+    {.name = "TebibytesAreRead", .text = "16TiB", .unit = Unit::kBytes, .value = int64_t{16} << 40},
+    {.name = "ADecimalSizeIsRefused", .text = "1MB", .unit = Unit::kBytes, .value = std::nullopt},
+    {.name = "ASizeThatOverflowsIsRefused",
      .text = "8388608TiB",
      .unit = Unit::kBytes,
      .value = std::nullopt},
@@ -106,7 +118,7 @@ TEST(Quantity, WhatIsWrittenIsReadBack) {
   }
 }
 
-TEST(Integer, KeepsItsRangeAndTheValueOnFailure) {
+TEST(Integer, RefusesNumbersOutsideTheRangeAndKeepsTheValue) {
   const Integer kind{1, 10, Unit::kNone};
   int32_t value = 5;
   EXPECT_FALSE(kind.Parse("0", &value));
@@ -182,7 +194,7 @@ TEST(Address, NeedsHostAndPort) {
   EXPECT_EQ(value, "");
 }
 
-TEST(Path, IsBoundedAndMayBeEmpty) {
+TEST(Path, IsBoundedInLengthAndMayBeEmpty) {
   std::string value;
   EXPECT_TRUE(Path{}.Parse("/a b/../c", &value));
   EXPECT_EQ(value, "/a b/../c");
@@ -195,7 +207,7 @@ TEST(Path, IsBoundedAndMayBeEmpty) {
   EXPECT_EQ(value, "");
 }
 
-TEST(Name, HasItsCharactersAndLength) {
+TEST(Name, RefusesOtherCharactersAndTooManyOfThem) {
   std::string value;
   const Name kind{4};
   EXPECT_TRUE(kind.Parse("a_.-", &value));
@@ -227,27 +239,33 @@ TEST_P(DeviceNameTable, IsReadAndWrittenOrRefused) {
 
 using DeviceKind = DeviceChoice::Kind;
 const DeviceNameRow kDeviceNameRows[] = {
-    {.name = "Auto", .text = "auto", .value = DeviceChoice{DeviceKind::kAuto}, .formatted = "auto"},
-    {.name = "Cpu", .text = "cpu", .value = DeviceChoice{DeviceKind::kCpu}, .formatted = "cpu"},
-    {.name = "CudaWithoutIndex",
+    {.name = "AutoIsRead",
+     .text = "auto",
+     .value = DeviceChoice{DeviceKind::kAuto},
+     .formatted = "auto"},
+    {.name = "CpuIsRead",
+     .text = "cpu",
+     .value = DeviceChoice{DeviceKind::kCpu},
+     .formatted = "cpu"},
+    {.name = "CudaWithoutIndexIsTheFirstGpu",
      .text = "cuda",
      .value = DeviceChoice{DeviceKind::kCuda, 0},
      .formatted = "\"cuda:0\""},
-    {.name = "CudaWithIndex",
+    {.name = "CudaWithIndexIsRead",
      .text = "cuda:7",
      .value = DeviceChoice{DeviceKind::kCuda, 7},
      .formatted = "\"cuda:7\""},
-    {.name = "TheLastIndex",
+    {.name = "TheLastIndexIsRead",
      .text = "cuda:1023",
      .value = DeviceChoice{DeviceKind::kCuda, 1023},
      .formatted = "\"cuda:1023\""},
-    {.name = "AnIndexAboveTheLast", .text = "cuda:1024", .value = std::nullopt},
-    {.name = "ANegativeIndex", .text = "cuda:-1", .value = std::nullopt},
-    {.name = "AnEmptyIndex", .text = "cuda:", .value = std::nullopt},
-    {.name = "AnIndexWithoutColon", .text = "cuda1", .value = std::nullopt},
-    {.name = "CpuWithIndex", .text = "cpu:0", .value = std::nullopt},
-    {.name = "AnotherWord", .text = "gpu", .value = std::nullopt},
-    {.name = "Nothing", .text = "", .value = std::nullopt},
+    {.name = "AnIndexAboveTheLastIsRefused", .text = "cuda:1024", .value = std::nullopt},
+    {.name = "ANegativeIndexIsRefused", .text = "cuda:-1", .value = std::nullopt},
+    {.name = "AnEmptyIndexIsRefused", .text = "cuda:", .value = std::nullopt},
+    {.name = "AnIndexWithoutColonIsRefused", .text = "cuda1", .value = std::nullopt},
+    {.name = "CpuWithIndexIsRefused", .text = "cpu:0", .value = std::nullopt},
+    {.name = "AnotherWordIsRefused", .text = "gpu", .value = std::nullopt},
+    {.name = "AnEmptyTextIsRefused", .text = "", .value = std::nullopt},
 };
 
 SLUICE_TABLE(DeviceNameTable, kDeviceNameRows);

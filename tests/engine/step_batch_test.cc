@@ -23,7 +23,8 @@ struct Storage {
   std::vector<SampledRow> sampled;
 };
 
-// Sequences that fit the capacities, with page ids drawn without repetition, and some sampled rows.
+// Returns random sequences that fit the capacities, with distinct random pages and some sampled
+// rows.
 Storage RandomStep(std::mt19937_64& random, bool history) {
   Storage step;
   std::vector<int32_t> free(kMaxTokens / kPageTokens + 1 + kMaxSequences);
@@ -149,7 +150,7 @@ std::vector<int32_t> Copy(std::span<const int32_t> values) {
   return {values.begin(), values.end()};
 }
 
-TEST(StepBatchOrderTest, SequencesAlignedAtTheirEndMeetInThePositionsNotInThePages) {
+TEST(StepBatchOrderTest, SequencesAlignedAtTheirEndSharePositionsButNotPages) {
   const int32_t a[] = {10, 11, 12};
   const int32_t b[] = {20};
   const int32_t pages_a[] = {3}, pages_b[] = {1};
@@ -165,8 +166,8 @@ TEST(StepBatchOrderTest, SequencesAlignedAtTheirEndMeetInThePositionsNotInThePag
   EXPECT_EQ(batch.max_context(), 3);
 }
 
-// As a padded layout has it: what follows the last position stays there.
-TEST(StepBatchOrderTest, PaddingBehindTheLastPositionStaysThere) {
+// In a padded layout, the rows behind the last position stay there.
+TEST(StepBatchOrderTest, PaddingStaysBehindTheLastPosition) {
   const int32_t tokens[] = {1, 2, 3, 0, 0};
   const int32_t pages[] = {0};
   StepBatch batch(8, 1, 8, kPageTokens);
@@ -176,7 +177,7 @@ TEST(StepBatchOrderTest, PaddingBehindTheLastPositionStaysThere) {
   EXPECT_EQ(Copy(batch.token_ids()), (std::vector<int32_t>{1, 2, 3, 0, 0}));
 }
 
-TEST(StepBatchOrderTest, VectorsGoWithTheirRowsAndTokensHaveZeros) {
+TEST(StepBatchOrderTest, VectorsFollowTheirRowsAndTokensHaveZeros) {
   const int32_t a[] = {0, 0, 12};
   const int32_t b[] = {20};
   const int32_t pages[] = {0};
@@ -191,7 +192,7 @@ TEST(StepBatchOrderTest, VectorsGoWithTheirRowsAndTokensHaveZeros) {
   EXPECT_EQ(Copy(batch.state_rows()), (std::vector<int32_t>{3, 2, 0}));
 }
 
-TEST(StepBatchOrderTest, AssignForgetsTheStepBefore) {
+TEST(StepBatchOrderTest, AssignForgetsThePreviousStep) {
   const int32_t token = 5, page = 0;
   float value = 0;
   kernels::SampleResult result;
@@ -210,7 +211,7 @@ TEST(StepBatchOrderTest, AssignForgetsTheStepBefore) {
   EXPECT_EQ(batch.xsa_proj_frac, nullptr);
 }
 
-TEST(StepBatchDeathTest, CapacitiesAreInvariants) {
+TEST(StepBatchDeathTest, ExceedingACapacityIsABrokenInvariant) {
   const std::vector<int32_t> tokens(9, 0);
   const int32_t pages[4] = {};
   StepBatch batch(8, 2, 16, 4);

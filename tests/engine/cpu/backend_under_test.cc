@@ -30,7 +30,8 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   return *std::move(backend);
 }
 
-// Where bf16 is multiplied, sums of 128 rows are cut at 1024.
+// A profile that multiplies in bf16 cuts the sums of a step of 128 rows into pieces of 1024 values;
+// a sum of `long_sum` values has three.
 Effort EffortOfTests() {
   std::vector<int32_t> upto64(64);
   std::iota(upto64.begin(), upto64.end(), 1);

@@ -40,7 +40,8 @@ TEST(MakeCpuBackendTest, ChecksItsOptions) {
   }
 }
 
-// Weights for one config, loaded as another.
+// Returns the error of loading a model whose weights were written for the config `written` and
+// whose config.json was replaced by that of `loaded`.
 std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {
   const TemporaryDirectory directory;
   WriteModel(written, 1, kernels::DType::kF32, directory.path());
@@ -55,45 +56,45 @@ std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {
 
 struct CpuLoadRow {
   const char* name;
-  std::function<void(ModelConfig&)> change;  // of the config after the weights were written
+  std::function<void(ModelConfig&)> change;  // edits the config once the weights are written
   const char* error;
 };
 class CpuLoadTable : public TableTest<CpuLoadRow> {};
 
-TEST_P(CpuLoadTable, ErrorsNameTheTensor) {
+TEST_P(CpuLoadTable, TheErrorNamesTheTensor) {
   ModelConfig loaded = TinyConfig(1);
   row().change(loaded);
   EXPECT_EQ(LoadError(TinyConfig(1), loaded), row().error);
 }
 
 const CpuLoadRow kCpuLoadRows[] = {
-    {.name = "AVocabularyThatDiffers",
+    {.name = "AVocabularyThatDiffersIsRefused",
      .change = [](ModelConfig& c) { c.vocab_size = 62; },
      .error = "tensor model.embed_tokens.weight has shape [61, 32], must be [62, 32]"},
-    {.name = "AnMlpWidthThatDiffers",
+    {.name = "AnMlpWidthThatDiffersIsRefused",
      .change = [](ModelConfig& c) { c.intermediate_size = 48; },
      .error = "tensor model.layers.0.mlp.gate_proj.weight has shape [40, 32], must be [48, 32]"},
-    {.name = "KvHeadsThatDiffer",
+    {.name = "KvHeadsThatDifferAreRefused",
      .change = [](ModelConfig& c) { c.kv_heads = 4; },
      .error = "tensor model.layers.0.self_attn.k_proj.weight has shape [16, 32], must be [32, 32]"},
-    {.name = "MissingBiases",
+    {.name = "MissingBiasesAreRefused",
      .change = [](ModelConfig& c) { c.qkv_bias = c.output_bias = true; },
      .error = "tensor model.layers.0.self_attn.q_proj.bias is missing"},
-    {.name = "AMissingXsaGate",
+    {.name = "AMissingXsaGateIsRefused",
      .change =
          [](ModelConfig& c) {
            c.xsa.layers[0] = true;
            c.xsa.gate = true;
          },
      .error = "tensor model.layers.0.self_attn.xsa_alpha is missing"},
-    {.name = "AMissingPositionWiseWeight",
+    {.name = "AMissingPositionWiseWeightIsRefused",
      .change =
          [](ModelConfig& c) {
            c.position_wise.layers[0][0] = true;
            c.position_wise.max_positions = 8;
          },
      .error = "tensor model.layers.0.self_attn.q_proj.position_weight is missing"},
-    {.name = "ALayerTooMany",
+    {.name = "AnAdditionalLayerIsRefused",
      .change =
          [](ModelConfig& c) {
            c.layers = 2;
@@ -104,7 +105,7 @@ const CpuLoadRow kCpuLoadRows[] = {
 };
 SLUICE_TABLE(CpuLoadTable, kCpuLoadRows);
 
-TEST(CpuLoadTest, TiedWeightsHaveNoHead) {
+TEST(CpuLoadTest, AModelWithTiedWeightsNeedsNoTensorForTheHead) {
   ModelConfig tied = TinyConfig(1);
   tied.tie_word_embeddings = true;
   EXPECT_EQ(LoadError(tied, TinyConfig(1)), "tensor lm_head.weight is missing");
@@ -117,9 +118,9 @@ class CpuModelTest : public ::testing::Test {
       std::make_unique<Runner>(model_, CpuOptions{.threads = 2, .poison = true}, Bucket{128, 4});
 };
 
-TEST_F(CpuModelTest, MemoryIsAccounted) {
+TEST_F(CpuModelTest, ReportsTheBytesOfItsWeightsAndPages) {
   const ExecutableModel& executable = runner_->executable();
-  // All are kept in f32; packing rounds up to panels.
+  // All weights are kept in f32; packing rounds their number up to whole panels.
   int64_t elements = 0;
   for (const auto& [name, tensor] : model_->checkpoint.tensors()) elements += tensor.elements();
   EXPECT_GE(executable.weight_bytes(), elements * 4);
@@ -143,7 +144,7 @@ TEST_F(CpuModelTest, MemoryIsAccounted) {
   EXPECT_GT((*plan)->memory_bytes(), 0);
 }
 
-TEST_F(CpuModelTest, BucketsHaveARange) {
+TEST_F(CpuModelTest, RefusesBucketsOutsideTheRange) {
   for (const Bucket& bucket : {Bucket{0, 1}, Bucket{1, 0}, Bucket{-1, 1}, Bucket{(1 << 20) + 1, 1},
                                Bucket{1, (1 << 16) + 1}}) {
     EXPECT_EQ(runner_->executable().Prepare(bucket).status().code(),
@@ -162,7 +163,7 @@ TEST_F(CpuModelTest, RowOrderFollowsThePositionWiseLayers) {
   EXPECT_EQ(position_wise.executable().row_order(), RowOrder::kPositionMajor);
 }
 
-// One step of one sequence whose rows are sampled as `sampled` says.
+// Runs one step of one sequence and samples the rows that `sampled` names.
 void RunRows(Runner& runner, const std::vector<int32_t>& tokens, std::vector<SampledRow> sampled) {
   const ExecutableModel& executable = runner.executable();
   const std::vector<int32_t> pages = {0, 1, 2, 3, 4, 5, 6, 7, 8};
@@ -175,7 +176,7 @@ void RunRows(Runner& runner, const std::vector<int32_t>& tokens, std::vector<Sam
   ASSERT_TRUE(executable.Replay(**plan, runner.slot(), batch).ok());
 }
 
-// Of one row of logits, in double.
+// Returns the log-softmax of one row of logits, computed in double.
 std::vector<double> LogProbabilities(const std::vector<float>& logits) {
   const double max = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -185,7 +186,7 @@ std::vector<double> LogProbabilities(const std::vector<float>& logits) {
   return all;
 }
 
-TEST_F(CpuModelTest, ScoresDrawsAndListsCandidates) {
+TEST_F(CpuModelTest, SampledRowsAreScoredDrawnAndGivenCandidates) {
   std::mt19937_64 random(11);
   const std::vector<int32_t> tokens = RandomTokens(random, 40, model_->config.vocab_size);
   constexpr int kTop = 5;
@@ -224,8 +225,8 @@ TEST_F(CpuModelTest, ScoresDrawsAndListsCandidates) {
   }
 }
 
-// More sampled rows than the head computes at a time.
-TEST_F(CpuModelTest, HeadBlocksAreInvisible) {
+// The step samples more rows than the head computes at a time.
+TEST_F(CpuModelTest, MoreSampledRowsThanAHeadBlockHoldsGetTheSameBits) {
   std::mt19937_64 random(12);
   const int64_t vocab = model_->config.vocab_size;
   const std::vector<int32_t> tokens = RandomTokens(random, 40, vocab);
@@ -259,7 +260,7 @@ TEST(CpuHeadTest, RowsThatAreNotFiniteHaveNoToken) {
   std::string bytes(std::istreambuf_iterator<char>(in), {});
   const auto entries = ParseSafetensors(bytes);
   ASSERT_TRUE(entries.ok());
-  for (const SafetensorsEntry& entry : *entries) {  // token 3 has no finite embedding
+  for (const SafetensorsEntry& entry : *entries) {  // makes the embedding of token 3 NaN
     if (entry.name != "model.embed_tokens.weight") continue;
     const float nan = NAN;
     bytes.replace(entry.data.data() - bytes.data() + 3 * 32 * sizeof(float), sizeof(float),
@@ -275,7 +276,7 @@ TEST(CpuHeadTest, RowsThatAreNotFiniteHaveNoToken) {
     EXPECT_TRUE(std::isfinite(result.logprob));
   }
   EXPECT_EQ(answers[1].next[0].token, 3);
-  for (int i : {1, 2}) {  // scored and drawn
+  for (int i : {1, 2}) {  // the scored row and the drawn one
     EXPECT_EQ(answers[1].next[i].token, -1);
     EXPECT_TRUE(std::isnan(answers[1].next[i].logprob));
   }
@@ -283,7 +284,7 @@ TEST(CpuHeadTest, RowsThatAreNotFiniteHaveNoToken) {
 
 using CpuModelDeathTest = CpuModelTest;
 
-TEST_F(CpuModelDeathTest, ABatchMustFit) {
+TEST_F(CpuModelDeathTest, ABatchThatExceedsItsBucketIsABrokenInvariant) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto plan = runner_->executable().Prepare({4, 1});
   ASSERT_TRUE(plan.ok());

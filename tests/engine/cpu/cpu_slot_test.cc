@@ -15,8 +15,9 @@ namespace {
 
 using kernels::kPageTokens;
 
-// Of the batch's pages, poison spares what earlier steps wrote; other pages may be somebody's.
-TEST(CpuSlotTest, PoisonSparesHistoryOnly) {
+// Poison leaves unchanged those positions of the batch's pages that earlier steps wrote, and all
+// pages outside the batch, which may belong to other sequences.
+TEST(CpuSlotTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
   const ModelConfig config = TinyConfig(2);
   const Bucket largest{48, 3};
   constexpr int64_t kArenaFloats = 100;
@@ -31,7 +32,8 @@ TEST(CpuSlotTest, PoisonSparesHistoryOnly) {
     std::fill_n(kv.v, pages * page_floats, 1.0f);
   }
 
-  // Live before the step: all of page 4, 3 positions of page 1, nothing of the other sequence.
+  // Before the step, all of page 4 and three positions of page 1 are live; the other sequence has
+  // no live position.
   const std::vector<int32_t> tokens(8, 0), continued = {4, 1}, fresh = {3};
   StepBatch batch(48, 3, 40, kPageTokens);
   const StepSequence sequences[] = {{kPageTokens + 3, 2, tokens.data(), continued.data()},

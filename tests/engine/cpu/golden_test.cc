@@ -1,4 +1,4 @@
-// The backend against the committed answers of Hugging Face and of plain PyTorch statements.
+// Compares the backend with the committed answers of Hugging Face and of plain PyTorch code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 namespace sluice::testing {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // of the largest magnitude
+constexpr double kTolerance = 1e-4;  // relative to the largest magnitude
 constexpr int kGreedySteps = 8;
 
-// Largest difference over the largest magnitude expected.
+// Returns the largest difference, relative to the largest expected magnitude.
 double RelativeError(const std::vector<float>& actual, const std::vector<float>& expected) {
   if (actual.size() != expected.size()) return INFINITY;
   double difference = 0, magnitude = 0;
@@ -60,7 +60,7 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::
         model_, CpuOptions{.threads = 2, .profile = profile, .poison = true}, largest_);
   }
 
-  // The sequences' answers one after another, as the golden file has them.
+  // Returns one field of all answers, one sequence after another, as the golden file stores it.
   std::vector<float> Joined(const std::vector<Answer>& answers,
                             std::vector<float> Answer::*field) const {
     std::vector<float> all;
@@ -70,7 +70,8 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::
     return all;
   }
 
-  // [layers, T, heads] -> per sequence [layers, length, heads], joined.
+  // Returns `values` [layers, T, heads] rearranged to one [layers, length, heads] per sequence, one
+  // after another.
   std::vector<float> BySequence(const std::vector<float>& values) const {
     const int64_t heads = model_->config.heads;
     const int64_t total = static_cast<int64_t>(values.size()) / model_->config.layers;
@@ -94,7 +95,7 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::
   std::unique_ptr<Runner> runner_;
 };
 
-TEST_P(GoldenTest, StatesLogitsScoresAndDiagnostics) {
+TEST_P(GoldenTest, StatesLogitsScoresAndDiagnosticsEqualTheGoldens) {
   const std::vector<Answer> answers = runner_->Run(prompts_, largest_);
   if (expected_->Has("states")) {
     EXPECT_LE(RelativeError(Joined(answers, &Answer::states), expected_->Floats("states")),
@@ -105,7 +106,7 @@ TEST_P(GoldenTest, StatesLogitsScoresAndDiagnostics) {
   EXPECT_LE(RelativeError(Joined(answers, &Answer::logits), expected_->Floats("logits")),
             kTolerance);
 
-  std::vector<float> logprobs;  // of each token given those before it
+  std::vector<float> logprobs;  // each token's, given the tokens before it
   for (size_t s = 0; s < answers.size(); ++s) {
     logprobs.push_back(0);
     for (size_t i = 0; i + 1 < prompts_[s].tokens.size(); ++i) {
@@ -124,14 +125,14 @@ TEST_P(GoldenTest, StatesLogitsScoresAndDiagnostics) {
             kTolerance);
 }
 
-TEST_P(GoldenTest, GreedyTokens) {
+TEST_P(GoldenTest, GreedyTokensEqualTheGoldens) {
   if (!model_->config.has_lm_head) return;
   const std::vector<int32_t> greedy = expected_->Ints("greedy");
   const int steps = EffortOfTests().greedy_steps;
   for (size_t s = 0; s < prompts_.size(); ++s) {
     const std::vector<int32_t> expected(greedy.begin() + s * kGreedySteps,
                                         greedy.begin() + s * kGreedySteps + steps);
-    if (expected[0] < 0) continue;  // too long to go on
+    if (expected[0] < 0) continue;  // the prompt leaves no room for generation
     EXPECT_EQ(runner_->Generate(prompts_[s].tokens, steps), expected) << "sequence " << s;
   }
 }

@@ -1,5 +1,5 @@
-// What a replay answers behind the last norm: states, logits with bias and soft cap, exclusions,
-// edits.
+// Tests what a replay computes after the last norm: states, logits with bias and soft cap,
+// exclusions and edits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int32_t kTokens = 64;
 
-// One sequence in one step, in chunks of `chunk` positions where that is not 0.
+// Runs one sequence in one step, or in steps of `chunk` positions if that is not 0.
 class Replayer {
  public:
   explicit Replayer(const ModelConfig& config)
@@ -40,7 +40,7 @@ class Replayer {
     ASSERT_TRUE(runner_.executable().Replay(**plan, runner_.slot(), batch_).ok());
   }
 
-  // Of every position; [length, hidden].
+  // Returns the states of all positions, [length, hidden].
   std::vector<float> States(const std::vector<int32_t>& tokens, int32_t chunk) {
     const auto width = static_cast<size_t>(model_->config.hidden_size);
     const auto length = static_cast<int32_t>(tokens.size());
@@ -109,7 +109,7 @@ TEST(HeadTest, LogitsAreTheStateTimesTheHeadWithBiasAndSoftCap) {
   }
 }
 
-TEST(HeadTest, ExcludedTokensDoNotExist) {
+TEST(HeadTest, ExcludedTokensAreNeitherDrawnNorScoredNorListed) {
   std::mt19937_64 random(33);
   const ModelConfig config = Capped();
   Replayer replayer(config);
@@ -129,7 +129,7 @@ TEST(HeadTest, ExcludedTokensDoNotExist) {
                   {});
   std::vector<int32_t> excluded = {plain_ids[0], plain_ids[2]};
   std::sort(excluded.begin(), excluded.end());
-  // A neighbour without exclusions answers as before.
+  // A row of the same step without exclusions gets its usual result.
   kernels::SampleResult neighbour;
   replayer.Replay(tokens, 0, 9,
                   {{.position = 8,
@@ -159,7 +159,7 @@ TEST(HeadTest, ExcludedTokensDoNotExist) {
   }
 }
 
-TEST(HeadTest, EditsChangeTheDrawAndNothingThatIsReported) {
+TEST(HeadTest, EditsChangeTheDrawButNoReportedValue) {
   std::mt19937_64 random(34);
   const ModelConfig config = Capped();
   Replayer replayer(config);
@@ -202,7 +202,7 @@ TEST(HeadTest, EditsChangeTheDrawAndNothingThatIsReported) {
   EXPECT_EQ(scored.logprob, scored_too.logprob);
 }
 
-// More rows, and with longer lists, than a head computes at a time.
+// The step has more rows, with longer lists, than the head computes at a time.
 TEST(HeadTest, EveryRowIsDrawnFromItsOwnEditsAndExclusions) {
   constexpr uint64_t kSeed = 35;
   std::mt19937_64 random(kSeed);
@@ -210,7 +210,7 @@ TEST(HeadTest, EveryRowIsDrawnFromItsOwnEditsAndExclusions) {
   const int64_t vocab = config.vocab_size;
   Replayer replayer(config);
   const std::vector<int32_t> tokens = RandomTokens(random, 9, vocab);
-  constexpr size_t kRows = 66;  // Replayer's batch has room for them
+  constexpr size_t kRows = 66;  // Replayer's batch holds this many
   std::vector<float> logits(static_cast<size_t>(vocab));
   std::vector<std::vector<int32_t>> excluded(kRows);
   std::vector<kernels::OwnedEdits> owned(kRows);

@@ -1,5 +1,5 @@
-// A sequence's answer is bitwise the same alone and in any batch, bucket and thread count, with
-// everything that must not be read filled with NaN.
+// Checks that a sequence's answer has the same bits alone and in any batch and bucket, with any
+// number of threads, while all memory that must not be read holds NaN.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@ constexpr Bucket kLargest{128, 8};
 
 constexpr int64_t kPositions = 70;
 
-// Every op of a Llama and both row kinds of the projections, with sums over many values.
+// Returns a config with every op of a Llama, with plain or position-wise projections, and sums over
+// many values.
 ModelConfig WideConfig(bool position_wise) {
   ModelConfig config = TinyConfig(2);
   config.hidden_size = 64;
@@ -37,7 +38,7 @@ ModelConfig WideConfig(bool position_wise) {
   return config;
 }
 
-// As the language models of the parameter golf.
+// Returns a config like those of the XSA language models of the parameter golf.
 ModelConfig XsaLmConfig() {
   ModelConfig config = TinySluiceConfig(3);
   config.norm.weight = false;
@@ -53,7 +54,8 @@ ModelConfig XsaLmConfig() {
   return config;
 }
 
-// As GPT-2, as BERT (without its names), as SASRec with per-position feed-forward.
+// Returns a config with learned positions and layer norms in the given order, like GPT-2, BERT, or
+// SASRec with a position-wise feed-forward network.
 ModelConfig ClassicConfig(NormOrder order) {
   ModelConfig config = TinySluiceConfig(2);
   config.norm = {.kind = NormKind::kLayer, .eps = 1e-5f, .bias = true, .order = order};
@@ -75,7 +77,8 @@ ModelConfig ClassicConfig(NormOrder order) {
   return config;
 }
 
-// Feature vectors through an adapter, attention beside the MLP.
+// Returns the config of an encoder of feature vectors, with an adapter, and attention beside the
+// MLP.
 ModelConfig EncoderConfig() {
   ModelConfig config = ClassicConfig(NormOrder::kPre);
   config.positions = PositionKind::kNone;
@@ -107,7 +110,7 @@ ModelConfig ConfigOf(const std::string& kind) {
   return config;
 }
 
-// Of tokens; of vectors, where the model takes them, every second time.
+// Returns a prompt of tokens or, for a model that takes vectors, of vectors in half of the cases.
 Prompt RandomPrompt(std::mt19937_64& random, int64_t length, const ModelConfig& config) {
   Prompt prompt{RandomTokens(random, length, config.vocab_size)};
   if (config.input_width == 0 || random() % 2 == 0) return prompt;
@@ -117,13 +120,13 @@ Prompt RandomPrompt(std::mt19937_64& random, int64_t length, const ModelConfig& 
   return prompt;
 }
 
-// The smallest bucket that holds so many tokens.
+// Returns the smallest bucket that holds `tokens` tokens.
 Bucket Choose(const std::vector<int32_t>& ladder, int32_t tokens) {
   const auto found = std::lower_bound(ladder.begin(), ladder.end(), tokens);
   return {found == ladder.end() ? kLargest.tokens : *found, kLargest.sequences};
 }
 
-// Lengths that sum to `tokens`, none above `max_length`.
+// Returns random lengths of at most `max_length` that sum to `tokens`.
 std::vector<int32_t> Split(std::mt19937_64& random, int32_t tokens, int32_t max_length) {
   std::vector<int32_t> lengths;
   while (tokens > 0) {
@@ -147,7 +150,7 @@ class InvarianceTest : public ::testing::TestWithParam<Param> {
         largest);
   }
 
-  // With each number of threads that may matter.
+  // Returns a runner for each number of threads that may make a difference.
   std::vector<std::unique_ptr<Runner>> MakeRunners(const Bucket& largest = kLargest) const {
     std::vector<std::unique_ptr<Runner>> runners;
     for (int threads : EffortOfTests().threads) runners.push_back(MakeRunner(threads, largest));
@@ -158,7 +161,7 @@ class InvarianceTest : public ::testing::TestWithParam<Param> {
       RandomModel(ConfigOf(std::get<1>(GetParam())), 17, kernels::DType::kBF16);
 };
 
-TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
+TEST_P(InvarianceTest, AnswersAreTheSameInAnyBatchBucketAndNumberOfThreads) {
   const uint64_t seed = 4242;
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -191,9 +194,9 @@ TEST_P(InvarianceTest, AnyBatchBucketAndThreads) {
   }
 }
 
-// Prompts of one to three tokens: rows of a position are then as many as there are prompts, and all
-// remainders of the tiles come up.
-TEST_P(InvarianceTest, AnyNumberOfSequences) {
+// Prompts have one to three tokens, so that a position has about as many rows as there are prompts,
+// and tiles of rows are left with every possible remainder.
+TEST_P(InvarianceTest, AnswersAreTheSameBesideAnyNumberOfSequences) {
   constexpr int32_t kLongest = 3;
   const std::vector<int32_t> counts = EffortOfTests().sequences;
   const int32_t most = counts.back();
@@ -226,7 +229,7 @@ TEST_P(InvarianceTest, AnyNumberOfSequences) {
   }
 }
 
-TEST_P(InvarianceTest, LargerBucketsChangeNothing) {
+TEST_P(InvarianceTest, AnswersAreTheSameInLargerBuckets) {
   std::mt19937_64 random(3);
   std::vector<std::vector<int32_t>> sequences;
   for (int64_t length : {5, 1, 9}) {
@@ -242,10 +245,10 @@ TEST_P(InvarianceTest, LargerBucketsChangeNothing) {
   }
 }
 
-// A prompt cut into steps at any place gives the bits of the whole, also when everything that no
-// earlier step wrote is poisoned before each step.
-TEST_P(InvarianceTest, StepsContinueFromThePages) {
-  if (!model_->config.causal) return;  // whole prompts only
+// A prompt that is cut into steps at any place gives the bits of the whole prompt. Before each
+// step, all memory that no earlier step wrote is poisoned.
+TEST_P(InvarianceTest, AnswersAreTheSameHoweverAPromptIsCutIntoSteps) {
+  if (!model_->config.causal) return;  // its prompts are never cut
   std::mt19937_64 random(8);
   const int32_t length = 41;
   const std::vector<int32_t> tokens = RandomTokens(random, length, model_->config.vocab_size);
@@ -278,8 +281,8 @@ TEST_P(InvarianceTest, StepsContinueFromThePages) {
   }
 }
 
-// Some steps are answered by more than one run of a head.
-TEST_P(InvarianceTest, StepsThatOverlapChangeNothing) {
+// Some steps sample more rows than one run of a head computes.
+TEST_P(InvarianceTest, AnswersAreTheSameWhenStepsOverlap) {
   const uint64_t seed = 31;
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);

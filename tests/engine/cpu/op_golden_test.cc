@@ -1,4 +1,5 @@
-// Single operations against tests/goldens/ops.safetensors: the reference and the CPU kernels.
+// Compares the reference and the CPU kernels with the single operations of
+// tests/goldens/ops.safetensors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ constexpr double kKernelTolerance = 2e-6;
 
 Doubles Widen(const Floats& x) { return {x.begin(), x.end()}; }
 
-// |a - e| <= tolerance * max(|e|, floor)
+// Succeeds if |a - e| <= tolerance * max(|e|, floor) for all values.
 template <typename T>
 ::testing::AssertionResult Near(const std::vector<T>& actual, const Floats& expected,
                                 double tolerance, double floor = 1) {
@@ -138,7 +139,7 @@ TEST_P(OpGoldenTest, PositionWise) {
                                              position_bias, in, out_width),
                      expected, kReferenceTolerance));
 
-    // Rows by position, then sequence; back afterwards.
+    // The kernel takes rows sorted by position, then by sequence; its output is sorted back.
     Floats sorted(x.size()), out(expected.size()), restored(expected.size());
     std::vector<kernels::RowGroup> groups;
     for (int64_t l = 0; l < length; ++l) {
@@ -161,7 +162,7 @@ TEST_P(OpGoldenTest, PositionWise) {
   }
 }
 
-// KV pages of one sequence with `heads` heads, written without rotation.
+// The KV pages of one sequence with `heads` heads, whose keys are stored without rotation.
 struct Pages {
   Pages(const kernels::Context& context, const Floats& keys, const Floats& values, int64_t heads,
         int64_t head_dim)
@@ -186,7 +187,7 @@ struct Pages {
   std::vector<int32_t> ids;
 };
 
-// Attention of the last rows of one sequence.
+// Computes the attention of the last rows of one sequence.
 void Attend(const kernels::Context& context, const Pages& pages, int32_t rows,
             const kernels::AttentionArgs& args) {
   std::vector<int32_t> row_ids;
@@ -224,7 +225,7 @@ TEST_P(OpGoldenTest, Attention) {
             .xsa_gate = nullptr,
             .cos_sim = nullptr,
             .proj_frac = nullptr});
-    // Scores of hundreds carry their rounding into the exponent.
+    // With scores in the hundreds, the rounding error of a score is magnified by the exponential.
     const bool large = case_ == "attention.large_scores.";
     EXPECT_TRUE(Near(out, expected, large ? 1e-4 : kKernelTolerance));
   }
@@ -249,8 +250,8 @@ TEST_P(OpGoldenTest, Xsa) {
     EXPECT_TRUE(Near(stated.cos_sim, Get("cos_sim"), kReferenceTolerance));
     EXPECT_TRUE(Near(stated.proj_frac, Get("proj_frac"), kReferenceTolerance));
 
-    // The kernel excludes self in attention's epilogue, so attention must give y: each (row, head)
-    // sees two keys, and a score of 200 leaves the first one's value, y, alone.
+    // The kernel excludes self at the end of attention, so attention must give y: each (row, head)
+    // sees two keys, and a score of 200 makes its result the value of the first, which is y.
     Floats out(y.size()), cos_sim(Get("cos_sim").size()), proj_frac(cos_sim.size());
     const int64_t dim = shape.head_dim;
     for (size_t i = 0; i < cos_sim.size(); ++i) {

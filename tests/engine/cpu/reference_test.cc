@@ -1,4 +1,4 @@
-// The backend against the reference model in double, on random configurations.
+// Compares the backend with the reference model in double, on random configs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace sluice::testing {
 namespace {
 
-// What only a Sluice model's config says.
+// Draws the fields that only the config of a Sluice model can state.
 void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
   const auto flip = [&] { return below(2) == 0; };
@@ -61,12 +61,12 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
       config.input_adapter == InputAdapter::kNone ? config.hidden_size : 1 + below(50);
 }
 
-// Any combination of what a config can say, with odd sizes.
+// Returns a random combination of what a config can state, with odd sizes.
 ModelConfig RandomConfig(std::mt19937_64& random) {
   const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
   ModelConfig config = TinyConfig(1 + below(3));
   config.vocab_size = 2 + below(90);
-  config.hidden_size = 8 + below(70);  // below that, a norm of nearly 0 magnifies rounding
+  config.hidden_size = 8 + below(70);  // in smaller rows, norms near 0 magnify rounding
   config.intermediate_size = 1 + below(90);
   config.kv_heads = 1 + below(3);
   config.heads = config.kv_heads * (1 + below(4));
@@ -133,7 +133,7 @@ ReferenceAnswer ReferenceOf(const Model& model, const Prompt& prompt) {
 
 class ReferenceTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ReferenceTest, RandomModelsAgree) {
+TEST_P(ReferenceTest, RandomModelsAgreeWithTheReference) {
   for (int i = 0; i < EffortOfTests().random_models; ++i) {
     const uint64_t seed = 100 + i;
     SCOPED_TRACE("seed " + std::to_string(seed));

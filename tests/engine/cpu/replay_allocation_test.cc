@@ -1,4 +1,4 @@
-// A replay allocates nothing and creates no primitive.
+// Checks that a replay allocates no memory and creates no oneDNN primitive.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,7 +14,7 @@
 namespace sluice::testing {
 namespace {
 
-// Profile; with every op that only a Sluice model has?
+// The parameters are a profile, and whether the model has all ops that only Sluice models have.
 class ReplayAllocationTest : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
 
 ModelConfig ExplicitConfig() {
@@ -33,7 +33,7 @@ ModelConfig ExplicitConfig() {
   return config;
 }
 
-TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
+TEST_P(ReplayAllocationTest, ReplaysOfManyStepsAllocateNothing) {
   const auto& [profile, everything] = GetParam();
   ModelConfig config = everything ? ExplicitConfig() : TinyConfig(2);
   config.position_wise.layers[static_cast<int>(Projection::kV)][0] = true;
@@ -81,7 +81,7 @@ TEST_P(ReplayAllocationTest, SteadyStateIsFree) {
                          .top_logprobs = top_logprobs.data(),
                          .logits = logits.data(),
                          .result = &results[rows]};
-        // Rows are answered in parallel: only one may have the shared storage.
+        // Rows are computed in parallel, so only one of them may write to the shared storage.
         if (rows > 0) {
           sampled[rows].num_top = 0;
           sampled[rows].logits = nullptr;
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Profiles, ReplayAllocationTest,
                                            (std::get<1>(test.param) ? "_explicit" : "_llama"));
                          });
 
-TEST(ReplayAllocationSelfTest, TheCounterCounts) {
+TEST(ReplayAllocationSelfTest, TheCounterSeesAnAllocation) {
   const int64_t before = AllocationsOfAllThreads();
   { const std::vector<int> some(100); }
   EXPECT_GE(AllocationsOfAllThreads() - before, 1);

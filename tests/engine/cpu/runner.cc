@@ -16,7 +16,8 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-// [layers, rows, heads] by batch row -> [layers, length, heads] of one sequence.
+// Returns the values of one sequence as [layers, length, heads], from `all`, which is [layers,
+// rows, heads] in the order of the batch's rows.
 std::vector<float> Gather(const std::vector<float>& all, const StepBatch& batch, size_t sequence,
                           int64_t layers, int64_t heads) {
   const StepBatch::Sequence& place = batch.sequences()[sequence];
@@ -122,7 +123,7 @@ std::unique_ptr<Runner::Step> Runner::Lay(const std::vector<Prompt>& prompts, co
   return step;
 }
 
-// Of the step's last sequence.
+// Samples every row of the last sequence that was added to the step.
 void Runner::AddSampledRows(const Prompt& prompt, const kernels::SampleParams& params,
                             Step* step) const {
   const ModelConfig& config = model_->config;

@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-std::span<const std::string_view> TestAlgorithms();  // made from algorithms/ in this folder
+std::span<const std::string_view> TestAlgorithms();  // generated from algorithms/ in this folder
 std::span<const std::string_view> NoAlgorithms();
 
 namespace {
@@ -58,8 +58,8 @@ TEST(AlgorithmTableTest, ReadsBackWhatItWrites) {
   EXPECT_EQ(read->Find(absent), nullptr);
 }
 
-// The digest stands in profiles, which are compared between builds.
-TEST(AlgorithmTableTest, ItsDigestIsOfWhatDecidesBits) {
+// The digest is part of the profile's name, which is compared between builds.
+TEST(AlgorithmTableTest, ItsDigestCoversOnlyWhatDecidesBits) {
   EXPECT_EQ(Table().Digest(), "75fe9aa3");
   const auto digest = [](const std::string& from, const std::string& to) {
     const std::string text = absl::StrReplaceAll(Table().Text(), {{from, to}});
@@ -95,78 +95,84 @@ struct BadAlgorithmsRow {
 };
 class BadAlgorithmsTable : public TableTest<BadAlgorithmsRow> {};
 
-TEST_P(BadAlgorithmsTable, IsRefusedByName) {
+TEST_P(BadAlgorithmsTable, TheErrorNamesTheFault) {
   const absl::Status status = AlgorithmTable::Parse(row().text).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr(row().error));
 }
 
 const BadAlgorithmsRow kBadAlgorithmsRows[] = {
-    {.name = "NoJson", .text = "", .error = "bad JSON syntax"},
-    {.name = "AList", .text = "[]", .error = "it is no JSON object"},
-    {.name = "AnEmptyObject", .text = "{}", .error = "sluice_algorithms is missing"},
-    {.name = "AnotherVersion",
+    {.name = "AnEmptyFileIsRefused", .text = "", .error = "bad JSON syntax"},
+    {.name = "AListIsRefused", .text = "[]", .error = "it is no JSON object"},
+    {.name = "AnEmptyObjectIsRefused", .text = "{}", .error = "sluice_algorithms is missing"},
+    {.name = "AnotherVersionIsRefused",
      .text = absl::StrReplaceAll(FileOf("[]"), {{": 1", ": 2"}}),
      .error = "sluice_algorithms is 2, must be in [1, 1]"},
-    {.name = "AnEmptyGpu",
+    {.name = "AnEmptyGpuIsRefused",
      .text = absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\""}}),
      .error = "gpu must be printable ASCII, and not"},
-    {.name = "AGpuWithALineBreak",
+    {.name = "AGpuWithALineBreakIsRefused",
      .text = absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\\n\""}}),
      .error = "gpu must be printable ASCII"},
-    {.name = "ALibraryThatIsTooLong",
+    {.name = "ALibraryThatIsTooLongIsRefused",
      .text = absl::StrReplaceAll(FileOf("[]"),
                                  {{"\"l\"", absl::StrCat("\"", std::string(129, 'l'), "\"")}}),
      .error = "library has 129 bytes, the limit is 128"},
-    {.name = "LayersThatAreAnObject",
+    {.name = "LayersThatAreAnObjectAreRefused",
      .text = FileOf("{}"),
      .error = "layers must be a list of at most 4096"},
-    {.name = "ALayerThatIsANumber", .text = FileOf("[0]"), .error = "layers[0] is not an object"},
-    {.name = "AnUnknownKey",
+    {.name = "ALayerThatIsANumberIsRefused",
+     .text = FileOf("[0]"),
+     .error = "layers[0] is not an object"},
+    {.name = "AnUnknownKeyIsRefused",
      .text = FileOf("[]", ", \"more\": 1"),
      .error = "more is not a known key"},
-    {.name = "ListsNestedDeeply", .text = FileOf("[[[[]]]]"), .error = "nested deeper than 3"},
-    {.name = "ALayerWithoutSizes", .text = FileOf("[{}]"), .error = "layers[0].k is missing"},
-    {.name = "AnUnknownKeyOfALayer",
+    {.name = "DeeplyNestedListsAreRefused",
+     .text = FileOf("[[[[]]]]"),
+     .error = "nested deeper than 3"},
+    {.name = "ALayerWithoutSizesIsRefused",
+     .text = FileOf("[{}]"),
+     .error = "layers[0].k is missing"},
+    {.name = "AnUnknownKeyOfALayerIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith(", \"more\": 1"), "]")),
      .error = "layers[0].more is not a known key"},
-    {.name = "AnInnerSizeOfZero",
+    {.name = "AnInnerSizeOfZeroIsRefused",
      .text = FileOf(
          absl::StrReplaceAll(absl::StrCat("[", LayerWith(""), "]"), {{"\"k\": 1", "\"k\": 0"}})),
      .error = "layers[0].k is 0, must be in [1, 16777216]"},
-    {.name = "AnOuterSizeThatIsTooLarge",
+    {.name = "AnOuterSizeThatIsTooLargeIsRefused",
      .text = FileOf(absl::StrReplaceAll(absl::StrCat("[", LayerWith(""), "]"),
                                         {{"\"n\": 2", "\"n\": 16777217"}})),
      .error = "layers[0].n is 16777217, must be in [1, 16777216]"},
-    {.name = "AnUnsupportedDtype",
+    {.name = "AnUnsupportedDtypeIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith(", \"dtype\": \"f16\""), "]")),
      .error = "layers[0].dtype is not supported, must be one of: bf16, f32"},
-    {.name = "AnUnsupportedActivation",
+    {.name = "AnUnsupportedActivationIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith(", \"activation\": \"silu\""), "]")),
      .error = "layers[0].activation is not supported, must be one of: none, relu, gelu_tanh"},
-    {.name = "AHeadThatIsANumber",
+    {.name = "AHeadThatIsANumberIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith(", \"head\": 1"), "]")),
      .error = "layers[0].head is not true or false"},
-    {.name = "AnAlgorithmOf127Digits",
+    {.name = "AnAlgorithmOf127DigitsIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith("", std::string(127, 'a')), "]")),
      .error = "layers[0].algorithm must be 128 hexadecimal digits"},
-    {.name = "AnAlgorithmWithALetterBeyondF",
+    {.name = "AnAlgorithmWithALetterBeyondFIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith("", std::string(127, 'a') + "g"), "]")),
      .error = "layers[0].algorithm must be 128 hexadecimal digits"},
-    {.name = "AnAlgorithmWithASign",
+    {.name = "AnAlgorithmWithASignIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith("", "-" + std::string(127, 'a')), "]")),
      .error = "layers[0].algorithm must be 128 hexadecimal digits"},
-    {.name = "AnAlgorithmWithAPrefix",
+    {.name = "AnAlgorithmWithAPrefixIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith("", "0x" + std::string(126, 'a')), "]")),
      .error = "layers[0].algorithm must be 128 hexadecimal digits"},
-    {.name = "AnAlgorithmOf129Digits",
+    {.name = "AnAlgorithmOf129DigitsIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith("", std::string(129, 'a')), "]")),
      .error = "layers[0].algorithm has 129 bytes, the limit is 128"},
-    {.name = "ANoteThatIsTooLong",
+    {.name = "ANoteThatIsTooLongIsRefused",
      .text = FileOf(absl::StrCat(
          "[", LayerWith(absl::StrCat(", \"note\": \"", std::string(257, 'n'), "\"")), "]")),
      .error = "layers[0].note has 257 bytes, the limit is 256"},
-    {.name = "AShapeGivenTwice",
+    {.name = "AShapeGivenTwiceIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith(""), ",", LayerWith(", \"note\": \"again\""), "]")),
      .error = "layers[1] is of the same shape as one before it"},
 };
@@ -181,7 +187,7 @@ TEST(AlgorithmTableTest, LayersAreBounded) {
       HasSubstr("layers must be a list of at most 4096"));
 }
 
-TEST(ChooseTableTest, TakesTheCommittedOneForGpuAndLibrary) {
+TEST(ChooseTableTest, TakesTheCommittedTableOfTheGpuAndLibrary) {
   const std::string other = absl::StrReplaceAll(Table().Text(), {{"library1", "library2"}});
   const std::string table = Table().Text();
   const std::string_view texts[] = {other, table};
@@ -195,7 +201,7 @@ TEST(ChooseTableTest, TakesTheCommittedOneForGpuAndLibrary) {
               HasSubstr("a committed table of algorithms: bad JSON syntax"));
 }
 
-TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
+TEST(ChooseTableTest, AFileReplacesTheCommittedTablesAndMustFitTheGpuAndLibrary) {
   const TemporaryDirectory directory;
   const std::string path = directory.File("table.json");
   EXPECT_EQ(
@@ -219,7 +225,7 @@ TEST(ChooseTableTest, AFileTakesTheirPlaceAndMustFit) {
               HasSubstr("table.json: sluice_algorithms is missing"));
 }
 
-TEST(EmbeddedTextsTest, AreTheFilesWhetherThereAreSomeOrNone) {
+TEST(EmbeddedTextsTest, EqualTheFilesAndAreEmptyWithoutFiles) {
   EXPECT_THAT(NoAlgorithms(), IsEmpty());
   ASSERT_THAT(TestAlgorithms(), SizeIs(1));
   const auto table = AlgorithmTable::Parse(TestAlgorithms()[0]);
@@ -227,7 +233,7 @@ TEST(EmbeddedTextsTest, AreTheFilesWhetherThereAreSomeOrNone) {
   EXPECT_EQ(table->Text(), TestAlgorithms()[0]) << "byte by byte";
 }
 
-TEST(CommittedAlgorithmsTest, AreTablesOneForEachGpuAndLibrary) {
+TEST(CommittedAlgorithmsTest, HaveAtMostOneTableForEachGpuAndLibrary) {
   std::set<std::pair<std::string, std::string>> seen;
   for (const std::string_view text : CommittedAlgorithms()) {
     const auto table = AlgorithmTable::Parse(text);

@@ -1,5 +1,4 @@
-// What is particular to the CUDA backend: captures, and plans and slots that do not know each
-// other.
+// Tests what only the CUDA backend has: captured graphs, and plans and slots that end in any order.
 #include "engine/cuda/cuda_backend.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A model in an emulated device that the test keeps an eye on.
+// A model in an emulated device that the test can observe.
 class CudaModelTest : public ::testing::Test {
  protected:
   void Load(const ModelConfig& config, const simt::SimtOptions& options = {},
@@ -31,7 +30,7 @@ class CudaModelTest : public ::testing::Test {
     model_ = RandomModel(config, 3);
     auto device = simt::MakeSimtDevice(options);
     device_ = device.get();
-    executable_ = nullptr;  // of the backend before
+    executable_ = nullptr;  // ends before the backend that made it
     backend_ = MakeCudaBackend(std::move(device),
                                {.dtype = "f32", .dense = dense, .algorithms = algorithms})
                    .value();
@@ -40,7 +39,7 @@ class CudaModelTest : public ::testing::Test {
     executable_ = *std::move(executable);
   }
 
-  // Logits of the last row of one sequence of `length` tokens.
+  // Returns the logits of the last row of one sequence of `length` tokens.
   absl::StatusOr<std::vector<float>> Replay(const Plan& plan, Slot& slot, int32_t length) {
     std::mt19937_64 random(length);
     const std::vector<int32_t> tokens = RandomTokens(random, length, model_->config.vocab_size);
@@ -63,7 +62,7 @@ class CudaModelTest : public ::testing::Test {
   simt::SimtDevice* device_ = nullptr;
 };
 
-TEST_F(CudaModelTest, GuardsItsPlansAgainstWhatTheHeadLacks) {
+TEST_F(CudaModelTest, APlanRefusesMoreCandidatesThanTheVocabularyHas) {
   Load(TinyConfig(1));
   const auto plan = executable_->Prepare({8, 1}).value();
   const auto vocab = static_cast<int32_t>(model_->config.vocab_size);
@@ -71,7 +70,7 @@ TEST_F(CudaModelTest, GuardsItsPlansAgainstWhatTheHeadLacks) {
   EXPECT_FALSE(plan->Accepts({.num_top = vocab + 1}));
 }
 
-TEST_F(CudaModelTest, OneCaptureABucketAndSlotAndNoneInSteadyState) {
+TEST_F(CudaModelTest, EachPlanIsCapturedOnceForASlotAndNeverDuringReplays) {
   Load(TinyConfig(1));
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
   const int64_t head = device_->captures();
@@ -85,8 +84,8 @@ TEST_F(CudaModelTest, OneCaptureABucketAndSlotAndNoneInSteadyState) {
   EXPECT_EQ(device_->captures(), head + 2);
 }
 
-// The library computes every row of a bucket, of which only the live ones mean anything.
-TEST_F(CudaModelTest, ALibraryComputesDenseLayersAlikeInEveryBucket) {
+// The library computes every row of a bucket, though only the live rows hold valid values.
+TEST_F(CudaModelTest, TheLibraryGivesARowTheSameBitsInEveryBucket) {
   std::vector<float> own;
   {
     Load(TinyConfig(2));
@@ -105,8 +104,8 @@ TEST_F(CudaModelTest, ALibraryComputesDenseLayersAlikeInEveryBucket) {
   EXPECT_EQ(device_->captures(), 3) << "a head and two plans";
 }
 
-// Streams of two slots run beside each other.
-TEST_F(CudaModelTest, EachSlotHasAWorkspaceAndItsHeadAnother) {
+// The streams of two slots run concurrently.
+TEST_F(CudaModelTest, EachSlotAndEachHeadHasAWorkspaceOfItsOwn) {
   Load(TinyConfig(2), {.dense = {simt::SimtDense::kWorkspace}}, "cublaslt");
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
   const auto other = executable_->CreateSlot({40, 1}, 4).value();
@@ -123,7 +122,7 @@ TEST_F(CudaModelTest, EachSlotHasAWorkspaceAndItsHeadAnother) {
   EXPECT_TRUE(Replay(*large, *other, 40).ok());
 }
 
-TEST_F(CudaModelTest, SaysWhatItIsLoadedWithout) {
+TEST_F(CudaModelTest, AMissingTableOfAlgorithmsIsANotice) {
   const simt::SimtOptions library = {.dense = {simt::SimtDense::kInvariant}};
   Load(TinyConfig(1), library);
   EXPECT_THAT(executable_->notices(), IsEmpty()) << "without a library";
@@ -134,7 +133,7 @@ TEST_F(CudaModelTest, SaysWhatItIsLoadedWithout) {
                           "whose own order decides"));
 }
 
-TEST_F(CudaModelTest, ATableDecidesBitsAndIsInTheProfile) {
+TEST_F(CudaModelTest, ATableOfAlgorithmsChangesBitsAndTheProfilesName) {
   const simt::SimtOptions library = {.dense = {simt::SimtDense::kInvariant,
                                                simt::SimtDense::kBackwards,
                                                simt::SimtDense::kUnfinished}};
@@ -161,8 +160,8 @@ TEST_F(CudaModelTest, ATableDecidesBitsAndIsInTheProfile) {
   for (size_t i = 0; i < with.size(); ++i) EXPECT_NEAR(with[i], without[i], 1e-4) << i;
 }
 
-// A slot made after a plan has no graph of it.
-TEST_F(CudaModelTest, WithoutAGraphTheBitsAreTheSame) {
+// A slot that is made after a plan has no captured graph of it and launches the kernels one by one.
+TEST_F(CudaModelTest, KernelsWithoutAGraphGiveTheSameBits) {
   ModelConfig config = TinyConfig(2);
   config.xsa.layers[1] = true;
   Load(config);
@@ -183,8 +182,7 @@ TEST_F(CudaModelTest, ASlotMayEndBeforeAPlan) {
   EXPECT_TRUE(Replay(*plan, *second, 8).ok());
 }
 
-// A plan is not captured for slots that are too small for it.
-TEST_F(CudaModelTest, ASlotTakesSmallerBucketsOnly) {
+TEST_F(CudaModelTest, APlanIsNotCapturedForASlotThatIsTooSmall) {
   Load(TinyConfig(1));
   const auto slot = executable_->CreateSlot({8, 1}, 2).value();
   const int64_t before = device_->captures();
@@ -192,7 +190,7 @@ TEST_F(CudaModelTest, ASlotTakesSmallerBucketsOnly) {
   EXPECT_EQ(device_->captures(), before);
 }
 
-TEST_F(CudaModelTest, MemoryThatRunsOutIsAnErrorOfThatSlotAlone) {
+TEST_F(CudaModelTest, ASlotWithoutMemoryFailsAlone) {
   Load(TinyConfig(1), {.memory_bytes = 4 << 20});
   EXPECT_EQ(executable_->CreateSlot({1 << 14, 1}, 1 << 11).status().code(),
             absl::StatusCode::kResourceExhausted);
@@ -201,9 +199,10 @@ TEST_F(CudaModelTest, MemoryThatRunsOutIsAnErrorOfThatSlotAlone) {
   EXPECT_TRUE(Replay(*plan, *slot, 5).ok());
 }
 
-// A graph takes memory too; without any for this one the others serve on.
-TEST_F(CudaModelTest, MemoryThatRunsOutAtCaptureIsAnErrorOfThatPlanAlone) {
-  constexpr int64_t kGraph = 8 << 20;  // of the head and of two plans
+// A captured graph takes kGraph bytes. There is memory for the graphs of the head and of two plans,
+// which still run after a third plan failed.
+TEST_F(CudaModelTest, APlanWithoutMemoryForItsGraphFailsAlone) {
+  constexpr int64_t kGraph = 8 << 20;
   Load(TinyConfig(1), {.memory_bytes = (4 << 20) + 3 * kGraph, .graph_bytes = kGraph});
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
   const auto small = executable_->Prepare({8, 1}).value();
@@ -229,7 +228,7 @@ TEST_F(CudaModelTest, ALostDeviceRunsNothingMore) {
   EXPECT_EQ(backend_->FreeMemory(), 0);
 }
 
-TEST_F(CudaModelTest, HeadsAreOfUpTo256) {
+TEST_F(CudaModelTest, HeadsOfMoreThan256ValuesAreUnimplemented) {
   ModelConfig config = TinyConfig(1);
   config.head_dim = 258;
   backend_ = MakeCudaBackend(simt::MakeSimtDevice({}), {.dtype = "f32"}).value();
@@ -237,7 +236,7 @@ TEST_F(CudaModelTest, HeadsAreOfUpTo256) {
             absl::UnimplementedError("head_dim is 258, the CUDA kernels go up to 256"));
 }
 
-TEST_F(CudaModelTest, BucketsHaveARange) {
+TEST_F(CudaModelTest, RefusesBucketsOutsideTheRange) {
   Load(TinyConfig(1));
   for (const Bucket& bucket : {Bucket{0, 1}, Bucket{1, 0}, Bucket{(1 << 20) + 1, 1}}) {
     EXPECT_EQ(executable_->Prepare(bucket).status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,5 +1,5 @@
-// The engine on an emulated device whose memory runs out at a capture, at start and while it
-// serves.
+// Runs the engine on an emulated device whose memory runs out at a capture, at the start or while
+// serving.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kGraph = 2 << 20;  // of each captured graph; all else fits half of one
+// The bytes of a captured graph. Everything else fits in half of that.
+constexpr int64_t kGraph = 2 << 20;
 constexpr int32_t kLongest = 40;
 
 EngineOptions SmallLadder() {
@@ -37,7 +38,8 @@ EngineOptions SmallLadder() {
   return options;
 }
 
-// Steps take what their bucket does on a clock of the test's: the emulator's time says nothing.
+// A model whose steps take a time that depends on their bucket, on the test's clock: the emulator's
+// own time means nothing.
 class TimedModel final : public ExecutableModel {
  public:
   TimedModel(std::unique_ptr<ExecutableModel> model, FakeClock* clock)
@@ -85,8 +87,8 @@ class TimedBackend final : public Backend {
   FakeClock* const clock_;
 };
 
-// An engine with room for so many graphs, the head's among them, some of which may be taken
-// meanwhile.
+// An engine on a device with memory for `graphs` graphs, the head's included, of which
+// `taken_graphs` are occupied until GiveBack.
 class Served {
  public:
   explicit Served(int64_t graphs, int64_t taken_graphs = 0) {
@@ -111,7 +113,7 @@ class Served {
     EXPECT_TRUE(engine->Submit(std::move(request), sink, clock.Now()).ok());
     return sink;
   }
-  // The token drawn after `length` tokens, and its log-probability.
+  // Returns the token drawn after `length` tokens, and its log-probability.
   std::pair<int32_t, float> Answer(int32_t length) {
     const auto sink = Submit(length);
     sink->AwaitDone();
@@ -147,12 +149,12 @@ class Served {
 
  public:
   std::unique_ptr<Engine> engine;  // ends before the backend
-  absl::Status status;             // of its start
+  absl::Status status;             // the result of Serve
 };
 
-// Of the whole ladder the maximum is captured first, then the others from the smallest on. Without
-// the maximum's graph, and even without the head's, their kernels are launched one by one.
-TEST(CudaMemoryTest, AtStartTheLadderEndsWhereMemoryDoes) {
+// The largest bucket is captured first, then the others from the smallest on. If there is no memory
+// for the graph of the largest bucket, or even of the head, their kernels are launched one by one.
+TEST(CudaMemoryTest, AtTheStartTheLadderHasTheBucketsThatMemoryAllows) {
   Served all(8);
   ASSERT_TRUE(all.status.ok()) << all.status;
   const std::vector<int32_t> whole = all.Ladder();
@@ -179,8 +181,8 @@ TEST(CudaMemoryTest, AtStartTheLadderEndsWhereMemoryDoes) {
   }
 }
 
-// What was left out at the start is made up for when a review finds memory.
-TEST(CudaMemoryTest, AReviewCapturesTheMaximumWhenMemoryHasComeFree) {
+// A plan that could not be captured at the start is captured when a review finds memory.
+TEST(CudaMemoryTest, AReviewCapturesTheLargestBucketOnceThereIsMemory) {
   Served served(4);
   ASSERT_TRUE(served.status.ok()) << served.status;
   const auto expected = served.Answers();
@@ -195,7 +197,7 @@ TEST(CudaMemoryTest, AReviewCapturesTheMaximumWhenMemoryHasComeFree) {
   EXPECT_EQ(starved.observer.batches().back().lookup, Lookup::kHit);
 }
 
-TEST(CudaNoticeTest, WhatAModelIsLoadedWithoutIsSaid) {
+TEST(CudaNoticeTest, TheObserverReceivesTheModelsNotices) {
   FakeClock clock;
   RecordingObserver observer;
   TimedBackend backend(
@@ -209,7 +211,7 @@ TEST(CudaNoticeTest, WhatAModelIsLoadedWithoutIsSaid) {
               ::testing::ElementsAre(HasSubstr("there is no table of algorithms for SIMT")));
 }
 
-TEST(CudaMemoryTest, WeightsAndSlotsWithoutMemoryAreTheErrorOfTheStart) {
+TEST(CudaMemoryTest, ServeFailsWithoutMemoryForWeightsOrSlots) {
   const auto model = RandomModel(TinyConfig(1), 3);
   const int64_t weights = 30 << 10, slots = 3 << 20;
   for (const int64_t bytes : {weights, slots}) {
@@ -228,8 +230,9 @@ TEST(CudaMemoryTest, WeightsAndSlotsWithoutMemoryAreTheErrorOfTheStart) {
   }
 }
 
-// Traffic of two lengths has a review want buckets of these. `room`: for so many more graphs.
-TEST(CudaMemoryTest, WhileItServesTheLadderStaysAsItWas) {
+// The traffic has two lengths, for which a review wants buckets. `room` is the number of graphs
+// that there is still memory for.
+TEST(CudaMemoryTest, AReviewWithoutMemoryLeavesTheLadderUnchanged) {
   for (const int64_t room : {0, 1}) {
     SCOPED_TRACE(::testing::Message() << "room for " << room);
     Served served(8);

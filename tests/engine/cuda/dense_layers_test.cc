@@ -48,7 +48,7 @@ class DenseLayersTest : public ::testing::Test {
     if (shape.half) return layers_->Find(shape, half_weight_, half_bias_);
     return layers_->Find(shape, weight_, bias_);
   }
-  // What is found among these for the shape; nullopt: none.
+  // Returns which of `algorithms` is chosen for the shape; nullopt if none is.
   std::optional<SimtDense> Found(std::vector<SimtDense> algorithms, const DenseShape& shape) {
     Offer(std::move(algorithms));
     const DenseLayer* const layer = Find(shape).value();
@@ -73,7 +73,7 @@ class DenseLayersTest : public ::testing::Test {
   AlgorithmTable table_{"SIMT emulator", "pretended"};
 };
 
-TEST_F(DenseLayersTest, TakesTheFirstWhoseRowsDoNotDependOnTheirNumber) {
+TEST_F(DenseLayersTest, TakesTheFirstAlgorithmWhoseRowsDoNotDependOnTheirNumber) {
   Offer({SimtDense::kVaries});
   EXPECT_EQ(Find().value(), nullptr);
   Offer({});
@@ -87,7 +87,7 @@ TEST_F(DenseLayersTest, TakesTheFirstWhoseRowsDoNotDependOnTheirNumber) {
   EXPECT_NE(Find(other).value(), layer);
 }
 
-TEST_F(DenseLayersTest, WhatIsFoundComputesTheLayer) {
+TEST_F(DenseLayersTest, TheChosenAlgorithmComputesTheLayer) {
   Offer({SimtDense::kVaries, SimtDense::kInvariant});
   constexpr int32_t kRows = 100;
   const std::vector<float> x = Random(kRows * kShape.k);
@@ -107,7 +107,7 @@ TEST_F(DenseLayersTest, WhatIsFoundComputesTheLayer) {
   }
 }
 
-TEST_F(DenseLayersTest, WhatIsWrongAlikeEverywhereIsRefused) {
+TEST_F(DenseLayersTest, AnAlgorithmThatIsWrongInEveryRowIsRefused) {
   for (const bool half : {false, true}) {
     DenseShape shape = kShape;
     shape.half = half;
@@ -118,7 +118,7 @@ TEST_F(DenseLayersTest, WhatIsWrongAlikeEverywhereIsRefused) {
   }
 }
 
-TEST_F(DenseLayersTest, AWorkspaceMayHoldAnything) {
+TEST_F(DenseLayersTest, AnAlgorithmThatDependsOnTheWorkspacesContentsIsRefused) {
   EXPECT_EQ(Found({SimtDense::kTrustsWorkspace}, kShape), std::nullopt);
   EXPECT_EQ(Found({SimtDense::kTrustsWorkspace, SimtDense::kWorkspace}, kShape),
             SimtDense::kWorkspace);
@@ -126,7 +126,7 @@ TEST_F(DenseLayersTest, AWorkspaceMayHoldAnything) {
   EXPECT_TRUE(lab_->Finish().ok());
 }
 
-TEST_F(DenseLayersTest, AFunctionIsTheOneThatItIsTakenFor) {
+TEST_F(DenseLayersTest, AnAlgorithmThatAppliesAnotherActivationIsRefused) {
   for (const bool half : {false, true}) {
     for (const auto activation : {DenseActivation::kRelu, DenseActivation::kGeluTanh}) {
       DenseShape shape = kShape;
@@ -141,8 +141,9 @@ TEST_F(DenseLayersTest, AFunctionIsTheOneThatItIsTakenFor) {
   }
 }
 
-// The head never has more rows, so what it does with more does not matter.
-TEST_F(DenseLayersTest, AHeadIsTriedWithItsOwnRows) {
+// The head never has more rows than it is tried with, so an algorithm that varies with more is
+// accepted.
+TEST_F(DenseLayersTest, AHeadIsTriedWithNoMoreRowsThanItEverHas) {
   DenseShape shape = kShape;
   EXPECT_EQ(Found({SimtDense::kVaries}, shape), std::nullopt);
   shape.bias = false;
@@ -152,7 +153,7 @@ TEST_F(DenseLayersTest, AHeadIsTriedWithItsOwnRows) {
   EXPECT_NE(Find(shape).value(), Find().value());
 }
 
-TEST_F(DenseLayersTest, TheTableComesFirst) {
+TEST_F(DenseLayersTest, TheTablesAlgorithmIsTriedFirst) {
   Keep(kShape, SimtDense::kBackwards);
   EXPECT_EQ(Found({SimtDense::kInvariant, SimtDense::kBackwards}, kShape), SimtDense::kBackwards);
   DenseShape other = kShape;
@@ -161,7 +162,7 @@ TEST_F(DenseLayersTest, TheTableComesFirst) {
   EXPECT_THAT(layers_->notices(), IsEmpty());
 }
 
-TEST_F(DenseLayersTest, TheTableIsTriedLikeTheLibrarysOwnOrder) {
+TEST_F(DenseLayersTest, ATablesAlgorithmThatFailsTheTrialIsNotUsed) {
   Keep(kShape, SimtDense::kVaries);
   EXPECT_EQ(Found({SimtDense::kInvariant, SimtDense::kVaries}, kShape), SimtDense::kInvariant);
   EXPECT_THAT(layers_->notices(),
@@ -176,13 +177,13 @@ TEST_F(DenseLayersTest, TheTableIsTriedLikeTheLibrarysOwnOrder) {
       << "what a table says is not handed to the library";
 }
 
-TEST_F(DenseLayersTest, AllThatPassAreThereForTheAsking) {
+TEST_F(DenseLayersTest, PassingReturnsUpToTheGivenNumberOfAlgorithms) {
   Offer({SimtDense::kVaries, SimtDense::kBackwards, SimtDense::kUnfinished, SimtDense::kInvariant});
   EXPECT_EQ(layers_->Passing(kShape, weight_, bias_, 9)->size(), 2u);
   EXPECT_EQ(layers_->Passing(kShape, weight_, bias_, 1)->size(), 1u);
 }
 
-TEST_F(DenseLayersTest, ErrorsAreTheDevices) {
+TEST_F(DenseLayersTest, ReturnsErrorsOfTheDevice) {
   Offer({SimtDense::kInvariant}, 1 << 16);
   EXPECT_EQ(Find().status().code(), absl::StatusCode::kResourceExhausted);
   Offer({SimtDense::kInvariant});

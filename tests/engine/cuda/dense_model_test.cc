@@ -1,5 +1,5 @@
-// Whole models whose dense layers the pretended library computes: with a workspace, with functions
-// that it applies, and by a table.
+// Runs whole models whose dense layers are computed by the emulator's library: with a workspace,
+// with activations that it applies, and by a table.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,7 +47,8 @@ class DenseModelTest : public ::testing::TestWithParam<Case> {
       RandomModel(ModelWith(GetParam().activation, GetParam().gated), 17, kernels::DType::kBF16);
 };
 
-// Of more rows than a run of the head takes, so that each is at some other place there too.
+// The batch has more rows than a run of the head takes, so that each row also has another place in
+// the head.
 TEST_P(DenseModelTest, AnswersAreTheSameInEveryBatchAndBucket) {
   Runner alone = MakeRunner(GetParam().profile, kWhole);
   Runner together = MakeRunner(GetParam().profile, kWhole);
@@ -66,7 +67,7 @@ TEST_P(DenseModelTest, AnswersAreTheSameInEveryBatchAndBucket) {
   }
 }
 
-TEST_P(DenseModelTest, AnswersAreThoseOfOurKernels) {
+TEST_P(DenseModelTest, AnswersAreCloseToThoseOfOurKernels) {
   const std::string own = GetParam().profile.substr(0, GetParam().profile.rfind('-'));
   const auto sequences = Sequences({40, 3});
   const double most = own == "cuda-simt-f32" ? 1e-4 : 0.05;
@@ -79,7 +80,7 @@ TEST_P(DenseModelTest, AnswersAreThoseOfOurKernels) {
       differ |= answers[s].logits[i] != expected[s].logits[i];
     }
   }
-  // Products of bfloat16 are exact, so that without a function between them both sum alike.
+  // Products of bfloat16 are exact, so both give the same sums if no activation comes between them.
   const bool exact = most == 0.05 && GetParam().activation == Activation::kRelu;
   EXPECT_EQ(differ, !exact) << "whether the library was there at all";
 }

@@ -13,9 +13,10 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   using simt::SimtDense;
   const std::vector<std::string> parts = absl::StrSplit(options.profile, '-');
   CudaBackendOptions cuda = {.dtype = parts[2], .poison = options.poison};
-  // Threads of the host mean nothing here; another order of the device's threads does.
+  // The number of host threads has no meaning here, so it selects another order of the device's
+  // threads.
   simt::SimtOptions device = {.seed = static_cast<uint64_t>(options.threads)};
-  if (parts.size() > 3) {  // "library", or "table" for the tests' own
+  if (parts.size() > 3) {  // "library", or "table" for the table of the tests
     cuda.dense = "cublaslt";
     device.dense = {SimtDense::kVaries, SimtDense::kDropsNaN, SimtDense::kWorkspace};
     if (parts[3] == "table")
@@ -26,7 +27,8 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   return *std::move(backend);
 }
 
-// A projection brings at most 32 values of a sum at a time, a chunk of attention has 32 positions.
+// A projection loads at most 32 values of a sum at a time, and a chunk of attention has 32
+// positions.
 Effort EffortOfTests() {
   return {.long_sum = 100,
           .ladder = {16, 40},

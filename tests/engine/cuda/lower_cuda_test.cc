@@ -32,8 +32,8 @@ class LowerToCudaTest : public ::testing::Test {
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     lowered_ = *std::move(lowered);
   }
-  // Steps that are saved because another one does their work. The head is no step; the tile lists
-  // are one.
+  // Returns the number of ops that were fused into another op's kernel. The head has no kernel in
+  // the list, and the tile lists have one.
   size_t Fused() const { return model_->graph.ops.size() - 1 + 1 - lowered_.ops.size(); }
 
   std::shared_ptr<const Model> model_;
@@ -51,8 +51,8 @@ ModelConfig ConfigWith(Activation activation, bool gated = false) {
   return config;
 }
 
-// One kernel less a layer.
-TEST_F(LowerToCudaTest, AnActivationIsPartOfOurProjectionBeforeIt) {
+// Each of the two layers has one kernel less.
+TEST_F(LowerToCudaTest, OurProjectionAppliesTheActivationAfterIt) {
   for (const bool gated : {false, true}) {
     Lower(ConfigWith(Activation::kSilu, gated), {SimtDense::kVaries});
     EXPECT_EQ(Fused(), 2u) << "gated " << gated;
@@ -63,7 +63,7 @@ TEST_F(LowerToCudaTest, AnActivationIsPartOfOurProjectionBeforeIt) {
   EXPECT_EQ(Fused(), 0u) << "nor one with a gate";
 }
 
-TEST_F(LowerToCudaTest, OfTheLibrarysLayerWhereItsFunctionIsRight) {
+TEST_F(LowerToCudaTest, TheLibrarysLayerAppliesAnActivationThatPassesTheTrial) {
   for (const Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
     Lower(ConfigWith(activation), {SimtDense::kInvariant});
     EXPECT_EQ(Fused(), 2u);
@@ -78,7 +78,7 @@ TEST_F(LowerToCudaTest, OfTheLibrarysLayerWhereItsFunctionIsRight) {
   }
 }
 
-TEST_F(LowerToCudaTest, TheHeadIsTheLibrarysUnlessItHasABias) {
+TEST_F(LowerToCudaTest, TheLibraryComputesTheHeadUnlessItHasABias) {
   Lower(TinyConfig(1), {});
   EXPECT_EQ(lowered_.head.layer, nullptr);
   Lower(TinyConfig(1), {SimtDense::kInvariant});
@@ -90,9 +90,9 @@ TEST_F(LowerToCudaTest, TheHeadIsTheLibrarysUnlessItHasABias) {
   EXPECT_FALSE(ShapeOf(model_->graph, with_bias, 61, true).has_value());
 }
 
-// Each alone in a table brings the layer with a workspace into the model; but for the one that is
-// asked for only where the library lacks the function behind it.
-TEST_F(LowerToCudaTest, ItAsksForTheShapesThatAreListed) {
+// A table with one of the shapes brings a layer with a workspace into the model, except for the
+// shape that is only used if the library lacks the activation after it.
+TEST_F(LowerToCudaTest, DenseShapesOfListsEveryShapeThatLoweringAsksFor) {
   const ModelConfig config = ConfigWith(Activation::kRelu);
   const auto shapes = DenseShapesOf(BuildGraph(config), config.vocab_size, /*half=*/false);
   EXPECT_EQ(shapes.size(), 7u) << "q, k and v, o, up, up and f, down, the head";

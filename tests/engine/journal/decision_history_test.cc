@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(RecentWaits, KeepsTheLastInOrder) {
+TEST(RecentWaits, KeepsTheLatestWaitsInOrder) {
   RecentWaits waits;
   EXPECT_TRUE(waits.Since(MonoTime()).empty());
   for (int i = 1; i <= 20; ++i) waits.Add({.at = MonoTime(milliseconds(i))});
@@ -34,7 +34,7 @@ class DecisionHistoryTest : public ::testing::Test {
   const std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
 };
 
-TEST_F(DecisionHistoryTest, FindsTheLatestOfAnIdAmongTheLast) {
+TEST_F(DecisionHistoryTest, FindsTheLatestDecisionsOfAnId) {
   DecisionHistory history(3);
   Add(&history, "a", 1);
   Add(&history, "b", 2);
@@ -49,7 +49,7 @@ TEST_F(DecisionHistoryTest, FindsTheLatestOfAnIdAmongTheLast) {
   EXPECT_FALSE(history.Find("a").ok());
 }
 
-TEST_F(DecisionHistoryTest, KeepsNothingWithoutRoomOrId) {
+TEST_F(DecisionHistoryTest, KeepsNothingWithACapacityOfZeroOrAnEmptyId) {
   DecisionHistory none(0), some(2);
   Add(&none, "a", 1);
   EXPECT_FALSE(none.Find("a").ok());
@@ -57,7 +57,7 @@ TEST_F(DecisionHistoryTest, KeepsNothingWithoutRoomOrId) {
   EXPECT_FALSE(some.Find("").ok());
 }
 
-TEST(Explain, TellsOfEveryStepAndOfTheCompany) {
+TEST(Explain, ListsEveryStepOfTheRequestAndWhatRanWithIt) {
   Gate gate;
   Harness harness;
   harness.HoldReplaysAt(&gate);
@@ -89,7 +89,7 @@ TEST(Explain, TellsOfEveryStepAndOfTheCompany) {
   EXPECT_EQ(harness.engine->Explain("nobody").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(Explain, ARequestThatNeverRanHasItsStatus) {
+TEST(Explain, ShowsTheStatusOfARequestThatNeverRan) {
   Gate gate;
   Harness harness;
   harness.HoldReplaysAt(&gate);

@@ -1,4 +1,5 @@
-// A journal of sequences that run: written from a scheduler, replayed by another.
+// Tests journals of sequences that hold KV pages between steps: one scheduler writes them, another
+// replays them.
 #include <chrono>
 #include <map>
 #include <memory>
@@ -26,7 +27,7 @@ const Ladder& TestLadder() {
   return ladder;
 }
 
-// Drives a scheduler with random prompts in chunks, generation, cancellation and too few pages.
+// Drives a scheduler with random prompts in chunks, generation, cancellations and too few pages.
 class Traffic {
  public:
   Traffic(uint64_t seed, const BatchOptions& options, SchedulerObserver* observer)
@@ -128,7 +129,7 @@ class Traffic {
 
 class JournalRunningTest : public ::testing::Test {
  protected:
-  // Preemptions are counted in `preemptions_`.
+  // Writes a journal of `rounds` rounds and adds their preemptions to `preemptions_`.
   void Write(uint64_t seed, int rounds, const BatchOptions& options) {
     Model model;
     model.name = "m";
@@ -180,8 +181,8 @@ TEST_F(JournalRunningTest, AFreshSchedulerDecidesTheSame) {
   EXPECT_GT(preemptions_, 12);
 }
 
-// Each of these fields decides: without it the replay decides otherwise, or cannot be.
-TEST_F(JournalRunningTest, EveryFieldIsNeeded) {
+// Each of these fields influences decisions: without it the replay decides otherwise or fails.
+TEST_F(JournalRunningTest, TheReplayFailsWithoutAnyOneOfTheFieldsThatDecide) {
   Write(1, 600, RandomOptions(1));
   const std::vector<std::string> good = Lines();
   for (const std::string key : {"\"pages\":", "\"running\":", "\"generates\":", "\"later\":"}) {
@@ -197,7 +198,7 @@ TEST_F(JournalRunningTest, EveryFieldIsNeeded) {
   }
 }
 
-// The beginning and the end of a line.
+// kPush is the beginning of a line, kDecide the end of another.
 const std::string kPush =
     R"({"op":"push","ticket":7777,"priority":2,"first":5,"tokens":1,"later":0,"sampled":1,)";
 const std::string kDecide =
@@ -210,7 +211,7 @@ struct ImpossibleOperationRow {
 };
 class ImpossibleOperationTable : public TableTest<ImpossibleOperationRow, JournalRunningTest> {};
 
-TEST_P(ImpossibleOperationTable, IsAnError) {
+TEST_P(ImpossibleOperationTable, TheReplayReturnsAnError) {
   Write(1, 50, RandomOptions(1));
   std::vector<std::string> lines = Lines();
   lines.resize(3);
@@ -221,30 +222,30 @@ TEST_P(ImpossibleOperationTable, IsAnError) {
 }
 
 const ImpossibleOperationRow kImpossibleOperationRows[] = {
-    {.name = "ARevisionOfASequenceThatDoesNotWait",
+    {.name = "ARevisionOfASequenceThatDoesNotWaitIsAnError",
      .line =
          R"({"op":"revise","ticket":9999,"first":0,"tokens":1,"later":0,"sampled":1,"pages":0})",
      .error = "does not wait"},
-    {.name = "ARevisionWithoutTokens",
+    {.name = "ARevisionWithoutTokensIsAnError",
      .line = R"({"op":"revise","ticket":9999,"first":0,"later":0,"sampled":1,"pages":0})",
      .error = "tokens"},
-    {.name = "APushOfNegativePages",
+    {.name = "APushOfNegativePagesIsAnError",
      .line = kPush + R"("pages":-1,"steps":1,"queued":1,"overtaken":0})",
      .error = "pages"},
-    {.name = "APushOfNoSteps",
+    {.name = "APushOfNoStepsIsAnError",
      .line = kPush + R"("pages":0,"steps":0,"queued":1,"overtaken":0})",
      .error = "steps"},
-    {.name = "ADecisionWithFewerPagesThanItsSequenceHolds",
+    {.name = "ADecisionWithFewerPagesThanItsSequenceHoldsIsAnError",
      .line = kPush + R"("pages":30,"running":true,"steps":1,"queued":1,"overtaken":0})" +
              "\n{\"op\":\"decide\",\"now\":1,\"pages\":29," + kDecide,
      .error = "fewer pages"},
-    {.name = "ADecisionWithoutPages",
+    {.name = "ADecisionWithoutPagesIsAnError",
      .line = R"({"op":"decide","now":1,)" + kDecide,
      .error = "pages"},
 };
 SLUICE_TABLE(ImpossibleOperationTable, kImpossibleOperationRows);
 
-TEST_F(JournalRunningTest, MoreThanAStepHoldsIsAnError) {
+TEST_F(JournalRunningTest, MoreRunningSequencesThanAStepHoldsAreAnError) {
   Write(1, 50, RandomOptions(1));
   std::vector<std::string> lines = Lines();
   lines.resize(2);

@@ -22,8 +22,8 @@ absl::StatusOr<JournalReplay> Replay(const std::string& path) {
   return ReplayJournal(&*reader);
 }
 
-// Serves random requests, some cancelled or too late, with a journal and changes of the ladder. How
-// many sequences were admitted: a deadline may be out of reach.
+// Serves random requests with a journal and changes of the ladder; some are cancelled or expire.
+// Returns the number of admitted sequences, which varies since a deadline may be out of reach.
 int ServeWithJournal(uint64_t seed, const EngineOptions& options) {
   Harness harness(options);
   std::mt19937_64 random(seed);
@@ -62,7 +62,7 @@ TEST(Journal, AFreshSchedulerDecidesTheSame) {
     options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kCutAndFill;
     options.history.journal = directory.File("journal");
     int sequences = ServeWithJournal(seed, options);
-    sequences += ServeWithJournal(seed + 100, options);  // appended: a run of its own
+    sequences += ServeWithJournal(seed + 100, options);  // appended to the file as another run
     const absl::StatusOr<JournalReplay> replayed = Replay(options.history.journal);
     ASSERT_TRUE(replayed.ok()) << replayed.status();
     EXPECT_EQ(replayed->runs, 2);
@@ -72,7 +72,7 @@ TEST(Journal, AFreshSchedulerDecidesTheSame) {
   }
 }
 
-TEST(Journal, APaddedPolicyIsReplayedToo) {
+TEST(Journal, AJournalOfAPaddedPolicyIsReplayed) {
   TemporaryDirectory directory;
   EngineOptions options = SmallOptions();
   options.batch.policy = PolicyKind::kPaddedBuckets;
@@ -89,7 +89,7 @@ TEST(Journal, APaddedPolicyIsReplayedToo) {
   EXPECT_EQ(replayed->arrivals, 39);
 }
 
-TEST(Journal, HoldsNoTokens) {
+TEST(Journal, ContainsNoTokensOfRequests) {
   TemporaryDirectory directory;
   EngineOptions options = SmallOptions();
   options.history.journal = directory.File("journal");
@@ -130,7 +130,7 @@ TEST(Journal, AnUnusablePathIsAnErrorOfServe) {
 }
 
 // /dev/full fails every write.
-TEST(Journal, ADiskThatIsFullLosesLinesAndNothingElse) {
+TEST(Journal, AFullDiskLosesLinesButFailsNoRequest) {
   EngineOptions options = SmallOptions();
   options.history.journal = "/dev/full";
   Harness harness(options);
@@ -187,7 +187,7 @@ TEST_F(JournalFileTest, AChangedDecisionIsNoticed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("decides otherwise"));
 }
 
-TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsOfTheirLine) {
+TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsThatNameTheLine) {
   const std::vector<std::string> good = Lines();
   const size_t push = IndexOf(good, "push");
   const auto with = [&](const std::string& line) {
@@ -196,7 +196,7 @@ TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsOfTheirLine) {
     return ReplayLines(lines).status();
   };
   const std::vector<std::string> bad = {
-      good[push],  // a ticket twice
+      good[push],  // the ticket is already in use
       R"({"op":"remove","ticket":999999})",
       R"({"op":"push","ticket":77,"priority":2,"first":0,"tokens":65,"sampled":1,"queued":1,"overtaken":0})",
       R"({"op":"push","ticket":77,"priority":4,"first":0,"tokens":5,"sampled":1,"queued":1,"overtaken":0})",
@@ -224,7 +224,7 @@ TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsOfTheirLine) {
   EXPECT_EQ(Replay(directory_.File("absent")).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(JournalFileTest, ALineCutShortAtTheEndIsLeftOut) {
+TEST_F(JournalFileTest, AnIncompleteLastLineIsIgnored) {
   std::vector<std::string> lines = Lines();
   const int64_t decisions = ReplayLines(lines)->decisions;
   std::string text;
@@ -233,7 +233,7 @@ TEST_F(JournalFileTest, ALineCutShortAtTheEndIsLeftOut) {
   EXPECT_EQ(Replay(directory_.File("edited"))->decisions, decisions);
 }
 
-// Whatever a line's bytes: an error or an entry, no crash.
+// Whatever bytes a line has, reading it gives an error or an entry and never crashes.
 TEST_F(JournalFileTest, MangledLinesNeverCrashTheReader) {
   const std::vector<std::string> good = Lines();
   for (uint64_t seed = 1; seed <= 300; ++seed) {

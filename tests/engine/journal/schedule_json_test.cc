@@ -47,31 +47,31 @@ struct BadBatchOptionsRow {
 
 class BadBatchOptionsTable : public TableTest<BadBatchOptionsRow> {};
 
-TEST_P(BadBatchOptionsTable, IsNamedWithItsKeyAndRange) {
+TEST_P(BadBatchOptionsTable, TheErrorNamesTheKeyAndItsRange) {
   nlohmann::json object = BatchOptionsToJson({});
   object[row().key] = row().value;
   EXPECT_EQ(BatchOptionsFromJson(object).status(), absl::InvalidArgumentError(row().message));
 }
 
 const BadBatchOptionsRow kBadBatchOptionsRows[] = {
-    {.name = "AMissingNumber",
+    {.name = "AMissingNumberIsRefused",
      .key = "max_overtakes",
      .value = nullptr,
      .message = "batch.max_overtakes is missing"},
-    {.name = "ANumberAboveItsRange",
+    {.name = "ANumberAboveItsRangeIsRefused",
      .key = "max_queue_delay_us",
      .value = 10'000'001,
      .message = "batch.max_queue_delay_us is 10000001, must be in [0, 10000000]"},
-    {.name = "ATextAsNumber",
+    {.name = "ATextAsNumberIsRefused",
      .key = "prefill_tokens",
      .value = "40",
      .message = "batch.prefill_tokens is not an integer"},
-    {.name = "AnUnknownWord",
+    {.name = "AnUnknownWordIsRefused",
      .key = "policy",
      .value = "lifo",
      .message = "batch.policy is not supported, must be one of: cut_and_fill, fifo_packed, "
                 "padded_buckets, static_padded"},
-    {.name = "ANumberAsSwitch",
+    {.name = "ANumberAsSwitchIsRefused",
      .key = "continuous",
      .value = 1,
      .message = "batch.continuous is not true or false"},

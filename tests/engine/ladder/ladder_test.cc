@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 
 constexpr LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 8, .tile_tokens = 1};
 
-// Compares Choose with a scan in the documented order, which the buckets are in.
+// Compares Choose with a search through the buckets, which are in the documented order.
 void ExpectFirstThatFits(const Ladder& ladder, const BatchSize& size) {
   const Bucket* expected = nullptr;
   for (const Bucket& bucket : ladder.buckets()) {
@@ -52,7 +52,7 @@ TEST(Ladder, PackedChoosesTheSmallestThatFits) {
   }
 }
 
-// Columns of random widths and rows; each at most as tall as the one before it.
+// Returns columns of random widths and rows, each at most as tall as the one before it.
 Ladder RandomPaddedLadder(std::mt19937_64& random) {
   std::vector<Bucket> buckets;
   int32_t tallest = 40;
@@ -96,7 +96,7 @@ TEST_P(LadderOrderTable, NamesTheFirstBucketThatIsOutOfIt) {
 }
 
 const LadderOrderRow kLadderOrderRows[] = {
-    {.name = "NothingIsInOrder", .buckets = {}},
+    {.name = "AnEmptyListIsInOrder", .buckets = {}},
     {.name = "TheSameSequencesForMoreTokensAreInOrder",
      .buckets = {{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}}},
     {.name = "TheSameTokensTwiceAreNotInOrder",
@@ -125,12 +125,12 @@ const LadderOrderRow kLadderOrderRows[] = {
 };
 SLUICE_TABLE(LadderOrderTable, kLadderOrderRows);
 
-TEST(LadderDeathTest, OutOfOrder) {
+TEST(LadderDeathTest, BucketsThatAreEmptyOrOutOfOrderAreABrokenInvariant) {
   EXPECT_DEATH(Ladder({}), "empty");
   EXPECT_DEATH(Ladder({Bucket::Padded(1, 8), Bucket::Padded(2, 9)}), "FirstOutOfOrder");
 }
 
-TEST(MakePackedLadder, SortsAndClosesWithTheMaximum) {
+TEST(MakePackedLadder, SortsTheSizesAndEndsWithTheMaximum) {
   EXPECT_THAT(
       MakePackedLadder({700, 5, 700, 1000, 4000}, kLimits).buckets(),
       ElementsAre(Bucket{.tokens = 5, .sequences = 5}, Bucket{.tokens = 700, .sequences = 8},
@@ -138,7 +138,7 @@ TEST(MakePackedLadder, SortsAndClosesWithTheMaximum) {
   EXPECT_THAT(TokensOf(MakePackedLadder({}, kLimits).buckets()), ElementsAre(1000));
 }
 
-TEST(BuildPaddedLadder, Tables) {
+TEST(BuildPaddedLadder, HasOneColumnForStaticPaddingAndSeveralOtherwise) {
   const LadderLimits limits{.max_tokens = 24, .max_sequences = 5, .tile_tokens = 1};
   EXPECT_THAT(BuildPaddedLadder(PolicyKind::kStaticPadded, limits, 6).buckets(),
               ElementsAre(Bucket::Padded(1, 6), Bucket::Padded(2, 6), Bucket::Padded(4, 6)));
@@ -151,7 +151,7 @@ TEST(BuildPaddedLadder, Tables) {
                           Bucket::Padded(1, 12), Bucket::Padded(2, 12)));
 }
 
-TEST(BuildPaddedLadder, TakesWhateverTheLimitsAllow) {
+TEST(BuildPaddedLadder, BuildsALadderForAnyLimits) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -227,13 +227,13 @@ const LadderDiffRow kLadderDiffRows[] = {
 };
 SLUICE_TABLE(LadderDiffTable, kLadderDiffRows);
 
-// Where the two ladders do not share it, even the largest bucket has its class.
-TEST(CompareLadders, DifferentMaximum) {
+// If the two ladders have different largest buckets, these are classified too.
+TEST(CompareLadders, LargestBucketsThatDifferAreAddedOrRemoved) {
   const Ladder small({{.tokens = 8, .sequences = 2}});
   const Ladder large({{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}});
   EXPECT_THAT(TokensOf(CompareLadders(small, large).added), ElementsAre(9));
   EXPECT_THAT(TokensOf(CompareLadders(large, small).removed), ElementsAre(9));
-  // The same tokens for other sequences is another bucket.
+  // A bucket with the same tokens but another number of sequences is another bucket.
   const LadderDiff diff = CompareLadders(small, Ladder({{.tokens = 8, .sequences = 3}}));
   EXPECT_THAT(TokensOf(diff.added), ElementsAre(8));
   EXPECT_THAT(TokensOf(diff.removed), ElementsAre(8));

@@ -20,7 +20,7 @@ std::vector<int32_t> Build(const LadderOptions& options, const LadderLimits& lim
   return ladder.ok() ? TokensOf(ladder->buckets()) : std::vector<int32_t>{};
 }
 
-TEST(PowerOfTwoCapacity, EqualsTheLoop) {
+TEST(PowerOfTwoCapacity, EqualsDoublingUntilTheSizeFits) {
   constexpr int32_t kFloor = 1 << 13;
   constexpr int32_t kCap = 1 << 18;
   for (int32_t m = 0; m <= 1 << 19; ++m) {
@@ -30,7 +30,7 @@ TEST(PowerOfTwoCapacity, EqualsTheLoop) {
   }
 }
 
-TEST(PowerOfTwoCapacity, IsWhatTheGeometricLadderChooses) {
+TEST(PowerOfTwoCapacity, EqualsTheChoiceOfAGeometricLadder) {
   constexpr int32_t kFloor = 1 << 13;
   constexpr int32_t kCap = 1 << 18;
   const LadderOptions options{
@@ -84,7 +84,7 @@ const StrategyRow kStrategyRows[] = {
     {.name = "HardwareAwareStepsAreOctavesOfTiles",
      .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6},
      .tokens = {48, 96, 192, 336, 624, 1000}},
-    // Half octaves need nine buckets.
+    // A ladder of half octaves has nine buckets.
     {.name = "OneBucketTooFewForHalfOctavesLeavesOctaves",
      .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 8},
      .tokens = {48, 96, 192, 336, 624, 1000}},
@@ -94,12 +94,12 @@ const StrategyRow kStrategyRows[] = {
 };
 SLUICE_TABLE(StrategyTable, kStrategyRows);
 
-TEST(Strategy, AnAdaptiveLadderBeginsGeometric) {
+TEST(Strategy, AnAdaptiveLadderIsGeometricAtFirst) {
   EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, kStrategyLimits),
             Build({.strategy = StrategyKind::kGeometric}, kStrategyLimits));
 }
 
-TEST(Strategy, ThinningKeepsTheEnds) {
+TEST(Strategy, ThinningKeepsTheSmallestAndTheLargestBucket) {
   const LadderLimits limits{.max_tokens = 4096, .max_sequences = 64, .tile_tokens = 8};
   const auto thinned = [&](int32_t count) {
     return Build({.ratio = 2.0, .min_tokens = 16, .max_buckets = count}, limits);
@@ -116,7 +116,7 @@ struct BadLadderOptionsRow {
 };
 class BadLadderOptionsTable : public TableTest<BadLadderOptionsRow> {};
 
-TEST_P(BadLadderOptionsTable, AreRefusedByName) {
+TEST_P(BadLadderOptionsTable, TheErrorNamesTheOption) {
   const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 8};
   const absl::StatusOr<Ladder> ladder = BuildLadder(row().options, limits);
   EXPECT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument);
@@ -124,29 +124,29 @@ TEST_P(BadLadderOptionsTable, AreRefusedByName) {
 }
 
 const BadLadderOptionsRow kBadLadderOptionsRows[] = {
-    {.name = "ARatioOfOne", .options = {.ratio = 1.0}, .named = "ratio"},
-    {.name = "ARatioAboveItsRange", .options = {.ratio = 16.5}, .named = "ratio"},
-    {.name = "ARatioThatIsNotANumber",
+    {.name = "ARatioOfOneIsRefused", .options = {.ratio = 1.0}, .named = "ratio"},
+    {.name = "ARatioAboveItsRangeIsRefused", .options = {.ratio = 16.5}, .named = "ratio"},
+    {.name = "ARatioThatIsNotANumberIsRefused",
      .options = {.ratio = std::numeric_limits<double>::quiet_NaN()},
      .named = "ratio"},
-    {.name = "NoMinimumOfTokens", .options = {.min_tokens = 0}, .named = "min_tokens"},
-    {.name = "ACapBelowTheMinimum",
+    {.name = "AMinimumOfZeroTokensIsRefused", .options = {.min_tokens = 0}, .named = "min_tokens"},
+    {.name = "ACapBelowTheMinimumIsRefused",
      .options = {.min_tokens = 16, .cap_tokens = 15},
      .named = "cap_tokens"},
-    {.name = "NoBuckets", .options = {.max_buckets = 0}, .named = "max_buckets"},
-    {.name = "AFixedBucketAboveTheMaximum",
+    {.name = "ALimitOfZeroBucketsIsRefused", .options = {.max_buckets = 0}, .named = "max_buckets"},
+    {.name = "AFixedBucketAboveTheMaximumIsRefused",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}},
      .named = "fixed_tokens"},
-    {.name = "AFixedBucketTwice",
+    {.name = "AFixedBucketGivenTwiceIsRefused",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 8}},
      .named = "fixed_tokens"},
-    {.name = "AFixedBucketOfZero",
+    {.name = "AFixedBucketOfZeroIsRefused",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {0, 8}},
      .named = "fixed_tokens"},
 };
 SLUICE_TABLE(BadLadderOptionsTable, kBadLadderOptionsRows);
 
-TEST(Strategy, EveryLadderIsSound) {
+TEST(Strategy, EveryLadderIsSortedBoundedAndEndsWithTheMaximum) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);

@@ -36,14 +36,14 @@ void WriteIndex(const TemporaryDirectory& directory, const std::string& weight_m
                 R"({"weight_map": )" + weight_map + "}");
 }
 
-TEST(CheckpointTest, FindsByNameAndShape) {
+TEST(CheckpointTest, FindsTensorsByNameAndShape) {
   const TemporaryDirectory directory;
   const std::string values("\0\0\x80\x3f\0\0\0\x40", 8);  // 1.0f, 2.0f
   WriteTestFile(directory.File("model.safetensors"),
                 SafetensorsFile({{"a", "F32", {2}, values}, {"b", "I64", {1}, values}}));
   auto opened = Open(directory);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  const Checkpoint checkpoint = *std::move(opened);  // the mapping moves along
+  const Checkpoint checkpoint = *std::move(opened);  // the mapping moves with it
 
   const auto a = checkpoint.Find("a", {2});
   ASSERT_TRUE(a.ok()) << a.status();
@@ -68,7 +68,7 @@ TEST(CheckpointTest, ErrorsNameTheFile) {
   EXPECT_FALSE(Directory::Open(directory.File("missing")).ok());
 }
 
-TEST(CheckpointTest, Shards) {
+TEST(CheckpointTest, ReadsTensorsFromSeveralShards) {
   const TemporaryDirectory directory;
   WriteTestFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
   WriteTestFile(directory.File("two.safetensors"),
@@ -88,7 +88,7 @@ struct BadIndexRow {
 };
 class BadIndexTable : public TableTest<BadIndexRow> {};
 
-TEST_P(BadIndexTable, IsRefused) {
+TEST_P(BadIndexTable, TheErrorNamesTheFault) {
   const TemporaryDirectory directory;
   WriteTestFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
   WriteTestFile(directory.File("two.safetensors"),
@@ -98,34 +98,34 @@ TEST_P(BadIndexTable, IsRefused) {
 }
 
 const BadIndexRow kBadIndexRows[] = {
-    {.name = "ATensorOfTwoShards",
+    {.name = "ATensorOfTwoShardsIsRefused",
      .weight_map = R"({"a": "one.safetensors", "b": "two.safetensors"})",
      .error = "two.safetensors: tensor a is in another shard already"},
-    {.name = "AMissingTensor",
+    {.name = "AMissingTensorIsRefused",
      .weight_map = R"({"a": "one.safetensors", "x": "one.safetensors"})",
      .error = "tensor x is missing"},
-    {.name = "AnUnlistedTensor",
+    {.name = "AnUnlistedTensorIsRefused",
      .weight_map = R"({"b": "two.safetensors"})",
      .error = "hold 2 tensors"},
-    {.name = "AMissingShard",
+    {.name = "AMissingShardIsRefused",
      .weight_map = R"({"a": "three.safetensors"})",
      .error = "cannot open three.safetensors"},
-    {.name = "AListOfShards",
+    {.name = "AListOfShardsIsRefused",
      .weight_map = R"(["one.safetensors"])",
      .error = "weight_map is not an object of file names"},
-    {.name = "AFileNameThatIsANumber",
+    {.name = "AFileNameThatIsANumberIsRefused",
      .weight_map = R"({"a": 1})",
      .error = "weight_map is not an object of file names"},
-    {.name = "AnotherKindOfFile",
+    {.name = "AnotherKindOfFileIsRefused",
      .weight_map = R"({"a": "one.bin"})",
      .error = "\"one.bin\" is no .safetensors file"},
-    {.name = "ATensorListedTwice",
+    {.name = "ATensorListedTwiceIsRefused",
      .weight_map = R"({"a": "one.safetensors", "a": "two.safetensors"})",
      .error = "appears twice"},
 };
 SLUICE_TABLE(BadIndexTable, kBadIndexRows);
 
-TEST(CheckpointTest, NamesNeverLeaveTheDirectory) {
+TEST(CheckpointTest, FileNamesThatLeaveTheDirectoryAreRefused) {
   const TemporaryDirectory directory;
   const std::string file = SafetensorsFile({{"a", "F32", {1}, "abcd"}});
   WriteTestFile(directory.File("secret.safetensors"), file);
@@ -153,7 +153,7 @@ TEST(CheckpointTest, MessagesShowNamesAsOneHarmlessLine) {
   EXPECT_THAT(OpenError(directory), HasSubstr("\"../\\x07.safetensors\" is not a plain file name"));
 }
 
-TEST(DirectoryTest, ReadsWhatIsWithinTheLimit) {
+TEST(DirectoryTest, ReadsFilesUpToTheLimitAndRefusesLargerOnes) {
   const TemporaryDirectory directory;
   const std::string text("a\0b\n", 4);
   WriteTestFile(directory.File("x"), text);
@@ -164,13 +164,13 @@ TEST(DirectoryTest, ReadsWhatIsWithinTheLimit) {
   EXPECT_EQ(*opened->Read("empty", 0), "");
   EXPECT_EQ(opened->Read("x", 3).status(),
             absl::InvalidArgumentError("x has 4 bytes, the limit is 3"));
-  // A hole, which takes no place on the disk: nothing of its size may be allocated.
+  // The file is a hole that takes no space on the disk; nothing of its size may be allocated.
   std::filesystem::resize_file(directory.File("x"), std::uintmax_t{1} << 40);
   EXPECT_EQ(opened->Read("x", 4).status(),
             absl::InvalidArgumentError("x has 1099511627776 bytes, the limit is 4"));
 }
 
-TEST(CheckpointTest, ShardsAreFew) {
+TEST(CheckpointTest, RefusesTooManyShards) {
   const TemporaryDirectory directory;
   std::string weight_map = "{";
   for (int i = 0; i < 4097; ++i) {
@@ -181,7 +181,7 @@ TEST(CheckpointTest, ShardsAreFew) {
   EXPECT_THAT(OpenError(directory), HasSubstr("4097 shards, the limit is 4096"));
 }
 
-TEST(CheckpointTest, OnlyRegularFilesAndNoLinks) {
+TEST(CheckpointTest, RefusesLinksAndFilesThatAreNotRegular) {
   const TemporaryDirectory directory;
   const std::string model = directory.File("model.safetensors");
   WriteTestFile(directory.File("other.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));

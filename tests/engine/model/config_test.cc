@@ -23,7 +23,7 @@ constexpr char kBase[] = R"({
   "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 64,
   "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"})";
 
-// The base with `patch` merged in (RFC 7396: null removes a key).
+// Returns the base config with `patch` merged in (RFC 7396: null removes a key).
 std::string Patched(const std::string& patch) {
   nlohmann::json config = nlohmann::json::parse(kBase);
   config.merge_patch(nlohmann::json::parse(patch));
@@ -60,7 +60,7 @@ TEST(ConfigTest, NullMeansAbsent) {
   EXPECT_TRUE(ParseModelConfig(config.dump()).ok());
 }
 
-TEST(ConfigTest, EosIsOneOrSeveral) {
+TEST(ConfigTest, EosIsATokenOrAListOfTokens) {
   EXPECT_THAT(Parse(R"({"eos_token_id": 2})").eos_token_ids, ElementsAre(2));
   EXPECT_THAT(Parse(R"({"eos_token_id": [2, 7, 299]})").eos_token_ids, ElementsAre(2, 7, 299));
 }
@@ -96,7 +96,7 @@ TEST(ConfigTest, BothFormsOfRopeMeanTheSame) {
   EXPECT_FALSE(plain.llama3.has_value());
 }
 
-TEST(ConfigTest, PositionWise) {
+TEST(ConfigTest, ReadsThePositionWiseLayers) {
   const ModelConfig config = Parse(R"({"sluice": {"position_wise": {
     "projections": {"q": [2], "v": [0, 1]}, "max_positions": 16, "bias": "le"}}})");
   EXPECT_TRUE(config.position_wise.Any());
@@ -108,14 +108,14 @@ TEST(ConfigTest, PositionWise) {
               ElementsAre(true, true, false));
   EXPECT_EQ(config.position_wise.bias, PositionWiseBias::kPositionFeature);
   EXPECT_EQ(config.position_wise.max_positions, 16);
-  EXPECT_EQ(config.max_positions, 16);  // of 64
+  EXPECT_EQ(config.max_positions, 16);  // fewer than the 64 of the config
   EXPECT_EQ(Parse(R"({"sluice": {"position_wise": {"projections": {"q": [2]},
                      "max_positions": 100}}})")
                 .max_positions,
             64);
 }
 
-TEST(ConfigTest, Xsa) {
+TEST(ConfigTest, ReadsTheXsaLayers) {
   const ModelConfig config = Parse(
       R"({"sluice": {"tokenizer": "byte", "xsa": {"layers": [1], "form": "squared", "eps": 1e-8,
           "gate": "tanh"}}})");
@@ -126,7 +126,7 @@ TEST(ConfigTest, Xsa) {
   EXPECT_TRUE(config.byte_tokenizer);
 }
 
-TEST(ConfigTest, WriterRoundTrip) {
+TEST(ConfigTest, ReadsBackWhatTheWriterWrites) {
   ModelConfig config = testing::TinyConfig(2);
   config.vocab_size = 256;
   config.byte_tokenizer = true;
@@ -146,7 +146,7 @@ TEST(ConfigTest, WriterRoundTrip) {
   EXPECT_EQ(testing::ConfigJson(*parsed), json);
 }
 
-// Each row is a change of the base, as a JSON merge patch.
+// The patch is a JSON merge patch of the base config.
 struct BadConfigRow {
   const char* name;
   const char* patch;
@@ -154,213 +154,223 @@ struct BadConfigRow {
 };
 class BadConfigTable : public TableTest<BadConfigRow> {};
 
-TEST_P(BadConfigTable, IsRefusedByName) {
+TEST_P(BadConfigTable, TheErrorNamesTheFault) {
   const auto config = ParseModelConfig(Patched(row().patch));
   EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(config.status().message()), HasSubstr(row().error));
 }
 
 const BadConfigRow kBadConfigRows[] = {
-    {.name = "HiddenSizeMissing",
+    {.name = "AMissingHiddenSizeIsRefused",
      .patch = R"({"hidden_size": null})",
      .error = "hidden_size is missing"},
-    {.name = "HiddenSizeOfZero",
+    {.name = "AHiddenSizeOfZeroIsRefused",
      .patch = R"({"hidden_size": 0})",
      .error = "hidden_size is 0, must be in [1, 65536]"},
-    {.name = "HiddenSizeTooLarge",
+    {.name = "AHiddenSizeThatIsTooLargeIsRefused",
      .patch = R"({"hidden_size": 65540})",
      .error = "hidden_size is 65540, must be in [1, 65536]"},
-    {.name = "HiddenSizeNegative", .patch = R"({"hidden_size": -1})", .error = "hidden_size is -1"},
-    {.name = "HiddenSizeAsAFraction",
+    {.name = "ANegativeHiddenSizeIsRefused",
+     .patch = R"({"hidden_size": -1})",
+     .error = "hidden_size is -1"},
+    {.name = "AFractionalHiddenSizeIsRefused",
      .patch = R"({"hidden_size": 32.0})",
      .error = "hidden_size is not an integer"},
-    {.name = "HiddenSizeAsAText",
+    {.name = "AHiddenSizeThatIsATextIsRefused",
      .patch = R"({"hidden_size": "32"})",
      .error = "hidden_size is not an integer"},
-    {.name = "HiddenSizeAsABoolean",
+    {.name = "AHiddenSizeThatIsABooleanIsRefused",
      .patch = R"({"hidden_size": true})",
      .error = "hidden_size is not an integer"},
-    {.name = "HiddenSizeOf64Bits",
+    {.name = "AHiddenSizeOf64BitsIsRefused",
      .patch = R"({"hidden_size": 18446744073709551615})",
      .error = "hidden_size is 18446744073709551615"},
-    {.name = "LayersBeyond32Bits",
+    {.name = "ANumberOfLayersBeyond32BitsIsRefused",
      .patch = R"({"num_hidden_layers": 2147483648})",
      .error = "num_hidden_layers is 2147483648, must be in [1, 1024]"},
-    {.name = "PositionsTimesHeadDimTooLarge",
+    {.name = "AProductOfPositionsAndHeadDimThatIsTooLargeIsRefused",
      .patch = R"({"max_position_embeddings": 1048576, "head_dim": 512})",
      .error = "max_position_embeddings times head_dim is 536870912, must be at most 268435456"},
-    {.name = "HiddenSizeWithAnExponent",
+    {.name = "AHiddenSizeWithAnExponentIsRefused",
      .patch = R"({"hidden_size": 1e30})",
      .error = "hidden_size is not an integer"},
-    {.name = "HiddenSizeThatHeadsDoNotDivide",
+    {.name = "AHiddenSizeThatHeadsDoNotDivideIsRefused",
      .patch = R"({"hidden_size": 30})",
      .error = "num_attention_heads is 4, must divide hidden_size 30"},
-    {.name = "IntermediateSizeOfZero",
+    {.name = "AnIntermediateSizeOfZeroIsRefused",
      .patch = R"({"intermediate_size": 0})",
      .error = "intermediate_size is 0"},
-    {.name = "LayersTooMany",
+    {.name = "ANumberOfLayersThatIsTooLargeIsRefused",
      .patch = R"({"num_hidden_layers": 1025})",
      .error = "num_hidden_layers is 1025, must be in [1, 1024]"},
-    {.name = "VocabSizeTooLarge",
+    {.name = "AVocabSizeThatIsTooLargeIsRefused",
      .patch = R"({"vocab_size": 16777217})",
      .error = "vocab_size is 16777217, must be in [1, 16777216]"},
-    {.name = "HeadsOfZero",
+    {.name = "ZeroHeadsAreRefused",
      .patch = R"({"num_attention_heads": 0})",
      .error = "num_attention_heads is 0"},
-    {.name = "KvHeadsThatDoNotDivideTheHeads",
+    {.name = "KvHeadsThatDoNotDivideTheHeadsAreRefused",
      .patch = R"({"num_key_value_heads": 3})",
      .error = "num_key_value_heads is 3, must divide the 4"},
-    {.name = "KvHeadsMoreThanHeads",
+    {.name = "MoreKvHeadsThanHeadsAreRefused",
      .patch = R"({"num_key_value_heads": 8})",
      .error = "num_key_value_heads is 8, must divide the 4"},
-    {.name = "HeadDimOdd",
+    {.name = "AnOddHeadDimIsRefused",
      .patch = R"({"head_dim": 7})",
      .error = "head_dim is 7, must be even for RoPE"},
-    {.name = "HeadDimTooLarge",
+    {.name = "AHeadDimThatIsTooLargeIsRefused",
      .patch = R"({"head_dim": 1026})",
      .error = "head_dim is 1026, must be in [1, 1024]"},
-    {.name = "HeadDimOddByDivision",
+    {.name = "AHeadDimThatIsOddByDivisionIsRefused",
      .patch = R"({"hidden_size": 36})",
      .error = "head_dim is 9, must be even"},
-    {.name = "HeadsTimesHeadDimTooLarge",
+    {.name = "AProductOfHeadsAndHeadDimThatIsTooLargeIsRefused",
      .patch = R"({"num_attention_heads": 128, "head_dim": 1024})",
      .error = "num_attention_heads times head_dim is 131072, must be at most 65536"},
-    {.name = "PositionsTooMany",
+    {.name = "ANumberOfPositionsThatIsTooLargeIsRefused",
      .patch = R"({"max_position_embeddings": 1048577})",
      .error = "max_position_embeddings is 1048577"},
-    {.name = "EpsOfZero", .patch = R"({"rms_norm_eps": 0})", .error = "rms_norm_eps is 0"},
-    {.name = "EpsNegative",
+    {.name = "AnEpsOfZeroIsRefused",
+     .patch = R"({"rms_norm_eps": 0})",
+     .error = "rms_norm_eps is 0"},
+    {.name = "ANegativeEpsIsRefused",
      .patch = R"({"rms_norm_eps": -1e-5})",
      .error = "rms_norm_eps is -1e-05"},
-    {.name = "EpsAsAText",
+    {.name = "AnEpsThatIsATextIsRefused",
      .patch = R"({"rms_norm_eps": "small"})",
      .error = "rms_norm_eps is not a number"},
-    {.name = "TiedEmbeddingsAsANumber",
+    {.name = "ANumberForTiedEmbeddingsIsRefused",
      .patch = R"({"tie_word_embeddings": 1})",
      .error = "tie_word_embeddings is not true or false"},
-    {.name = "BosBeyondTheVocabulary",
+    {.name = "ABosBeyondTheVocabularyIsRefused",
      .patch = R"({"bos_token_id": 300})",
      .error = "bos_token_id is 300, must be in [0, 299]"},
-    {.name = "EosBeyondTheVocabulary",
+    {.name = "AnEosBeyondTheVocabularyIsRefused",
      .patch = R"({"eos_token_id": [2, 300]})",
      .error = "eos_token_id is 300, must be in [0, 299]"},
-    {.name = "EosInAListOfLists",
+    {.name = "AListOfListsForEosIsRefused",
      .patch = R"({"eos_token_id": [[2]]})",
      .error = "eos_token_id is not an integer"},
-    {.name = "RopeThetaOfZero", .patch = R"({"rope_theta": 0})", .error = "rope_theta is 0"},
-    {.name = "RopeThetaTooLarge",
+    {.name = "ARopeThetaOfZeroIsRefused",
+     .patch = R"({"rope_theta": 0})",
+     .error = "rope_theta is 0"},
+    {.name = "ARopeThetaThatIsTooLargeIsRefused",
      .patch = R"({"rope_theta": 1e300})",
      .error = "rope_theta is 1e+300"},
-    {.name = "RopeScalingAsAText",
+    {.name = "ARopeScalingThatIsATextIsRefused",
      .patch = R"({"rope_scaling": "llama3"})",
      .error = "rope_scaling is not an object"},
-    {.name = "RopeScalingOfAnUnsupportedType",
+    {.name = "ARopeScalingOfAnUnsupportedTypeIsRefused",
      .patch = R"({"rope_scaling": {"type": "linear", "factor": 2}})",
      .error = "rope_scaling.type is not supported, must be one of: default, llama3"},
-    {.name = "RopeParametersOfAnUnsupportedType",
+    {.name = "RopeParametersOfAnUnsupportedTypeAreRefused",
      .patch = R"({"rope_parameters": {"rope_type": "yarn", "factor": 2}})",
      .error = "rope_parameters.rope_type is not supported"},
-    {.name = "RopeFactorMissing",
+    {.name = "AMissingRopeFactorIsRefused",
      .patch = R"({"rope_scaling": {"rope_type": "llama3"}})",
      .error = "rope_scaling.factor is missing"},
-    {.name = "RopeFrequencyFactorsEqual",
+    {.name = "EqualRopeFrequencyFactorsAreRefused",
      .patch = R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
                 "high_freq_factor": 4, "original_max_position_embeddings": 16}})",
      .error = "rope_scaling.high_freq_factor must be above low_freq_factor"},
-    {.name = "RopeFactorBelowOne",
+    {.name = "ARopeFactorBelowOneIsRefused",
      .patch = R"({"rope_scaling": {"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1,
                 "high_freq_factor": 4, "original_max_position_embeddings": 16}})",
      .error = "rope_scaling.factor is 0.5"},
-    {.name = "RopeInBothForms",
+    {.name = "RopeInBothFormsIsRefused",
      .patch = R"({"rope_scaling": {"rope_type": "default"}, "rope_parameters": {}})",
      .error = "rope_scaling and rope_parameters exclude each other"},
-    {.name = "RopeOfHalfAHead",
+    {.name = "RopeOfHalfAHeadIsRefused",
      .patch = R"({"rope_parameters": {"partial_rotary_factor": 0.5}})",
      .error = "rope_parameters.partial_rotary_factor is 0.5"},
-    {.name = "ArchitectureUnsupported",
+    {.name = "AnUnsupportedArchitectureIsRefused",
      .patch = R"({"architectures": ["MistralForCausalLM"]})",
      .error = "architectures has none of those that are supported"},
-    {.name = "ArchitecturesMissing",
+    {.name = "AMissingListOfArchitecturesIsRefused",
      .patch = R"({"architectures": null})",
      .error = "architectures has none of those that are supported"},
-    {.name = "ArchitecturesAsAText",
+    {.name = "ATextForArchitecturesIsRefused",
      .patch = R"({"architectures": "LlamaForCausalLM"})",
      .error = "architectures has none of those that are supported"},
-    {.name = "ModelTypeOfAnotherArchitecture",
+    {.name = "AModelTypeOfAnotherArchitectureIsRefused",
      .patch = R"({"model_type": "mixtral"})",
      .error = "model_type is not supported, must be \"llama\" for LlamaForCausalLM"},
-    {.name = "ActivationUnsupported",
+    {.name = "AnUnsupportedActivationIsRefused",
      .patch = R"({"hidden_act": "gelu"})",
      .error = "hidden_act is not supported, must be one of: silu"},
-    {.name = "SlidingWindow",
+    {.name = "ASlidingWindowIsRefused",
      .patch = R"({"sliding_window": 128})",
      .error = "sliding_window is not supported"},
-    {.name = "Quantization",
+    {.name = "QuantizationIsRefused",
      .patch = R"({"quantization_config": {"bits": 4}})",
      .error = "quantization_config is not supported"},
-    {.name = "Experts",
+    {.name = "ExpertsAreRefused",
      .patch = R"({"num_local_experts": 8})",
      .error = "num_local_experts is not supported"},
-    {.name = "PartialRotaryFactor",
+    {.name = "APartialRotaryFactorIsRefused",
      .patch = R"({"partial_rotary_factor": 0.5})",
      .error = "partial_rotary_factor is not supported"},
-    {.name = "LayersOfSlidingAttention",
+    {.name = "ALayerOfSlidingAttentionIsRefused",
      .patch = R"({"layer_types": ["full_attention", "sliding_attention"]})",
      .error = "layer_types"},
-    {.name = "DtypeUnsupported",
+    {.name = "AnUnsupportedDtypeIsRefused",
      .patch = R"({"torch_dtype": "float8_e4m3fn"})",
      .error = "torch_dtype is not supported"},
-    {.name = "DtypeAsANumber", .patch = R"({"dtype": 7})", .error = "dtype is not supported"},
-    {.name = "SluiceAsAList", .patch = R"({"sluice": []})", .error = "sluice is not an object"},
-    {.name = "SluiceKeyUnknown",
+    {.name = "ADtypeThatIsANumberIsRefused",
+     .patch = R"({"dtype": 7})",
+     .error = "dtype is not supported"},
+    {.name = "AListForSluiceIsRefused",
+     .patch = R"({"sluice": []})",
+     .error = "sluice is not an object"},
+    {.name = "AnUnknownSluiceKeyIsRefused",
      .patch = R"({"sluice": {"xas": {}}})",
      .error = "sluice.xas is not a known key"},
-    {.name = "TokenizerUnsupported",
+    {.name = "AnUnsupportedTokenizerIsRefused",
      .patch = R"({"sluice": {"tokenizer": "bpe"}})",
      .error = "sluice.tokenizer is not supported"},
-    {.name = "ByteTokenizerWithTooFewTokens",
+    {.name = "AByteTokenizerWithTooFewTokensIsRefused",
      .patch = R"({"vocab_size": 255, "sluice": {"tokenizer": "byte"}})",
      .error = "sluice.tokenizer byte needs a vocab_size of at least 256, not 255"},
-    {.name = "XsaLayerBeyondTheLast",
+    {.name = "AnXsaLayerBeyondTheLastIsRefused",
      .patch = R"({"sluice": {"xsa": {"layers": [3]}}})",
      .error = "sluice.xsa.layers is 3, must be in [0, 2]"},
-    {.name = "XsaLayerTwice",
+    {.name = "AnXsaLayerGivenTwiceIsRefused",
      .patch = R"({"sluice": {"xsa": {"layers": [1, 1]}}})",
      .error = "sluice.xsa.layers names 1 twice"},
-    {.name = "XsaLayersAsANumber",
+    {.name = "ANumberForXsaLayersIsRefused",
      .patch = R"({"sluice": {"xsa": {"layers": 1}}})",
      .error = "sluice.xsa.layers is not a list"},
-    {.name = "XsaEpsOfZero",
+    {.name = "AnXsaEpsOfZeroIsRefused",
      .patch = R"({"sluice": {"xsa": {"eps": 0}}})",
      .error = "sluice.xsa.eps is 0"},
-    {.name = "XsaFormUnsupported",
+    {.name = "AnUnsupportedXsaFormIsRefused",
      .patch = R"({"sluice": {"xsa": {"form": "cubed"}}})",
      .error = "sluice.xsa.form is not supported"},
-    {.name = "XsaGateAsABoolean",
+    {.name = "AnXsaGateThatIsABooleanIsRefused",
      .patch = R"({"sluice": {"xsa": {"gate": true}}})",
      .error = "sluice.xsa.gate is not supported"},
-    {.name = "XsaKeyUnknown",
+    {.name = "AnUnknownXsaKeyIsRefused",
      .patch = R"({"sluice": {"xsa": {"alpha": 1}}})",
      .error = "sluice.xsa.alpha is not a known key"},
-    {.name = "PositionWiseWithoutPositions",
+    {.name = "PositionWiseWithoutPositionsIsRefused",
      .patch = R"({"sluice": {"position_wise": {"projections": {"v": [0]}}}})",
      .error = "sluice.position_wise.max_positions is missing"},
-    {.name = "PositionWiseOfZeroPositions",
+    {.name = "PositionWiseWithZeroPositionsIsRefused",
      .patch = R"({"sluice": {"position_wise": {"max_positions": 0}}})",
      .error = "sluice.position_wise.max_positions is 0"},
-    {.name = "PositionWiseBiasUnsupported",
+    {.name = "AnUnsupportedPositionWiseBiasIsRefused",
      .patch = R"({"sluice": {"position_wise": {"max_positions": 8, "bias": "l"}}})",
      .error = "sluice.position_wise.bias is not supported"},
-    {.name = "PositionWiseProjectionUnknown",
+    {.name = "AnUnknownPositionWiseProjectionIsRefused",
      .patch = R"({"sluice": {"position_wise": {"max_positions": 8, "projections": {"x": [0]}}}})",
      .error = "sluice.position_wise.projections.x is not a known key"},
-    {.name = "PositionWiseLayerNegative",
+    {.name = "ANegativePositionWiseLayerIsRefused",
      .patch = R"({"sluice": {"position_wise": {"max_positions": 8, "projections": {"q": [-1]}}}})",
      .error = "sluice.position_wise.projections.q is -1"},
 };
 SLUICE_TABLE(BadConfigTable, kBadConfigRows);
 
-TEST(ConfigTest, EosTokensAreFew) {
+TEST(ConfigTest, RefusesTooManyEosTokens) {
   nlohmann::json config = nlohmann::json::parse(kBase);
   config["eos_token_id"] = std::vector<int>(256, 7);
   EXPECT_TRUE(ParseModelConfig(config.dump()).ok());
@@ -376,32 +386,38 @@ struct BadConfigJsonRow {
 };
 class BadConfigJsonTable : public TableTest<BadConfigJsonRow> {};
 
-TEST_P(BadConfigJsonTable, IsRefused) {
+TEST_P(BadConfigJsonTable, TheErrorNamesTheFault) {
   const auto config = ParseModelConfig(row().text);
   EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(config.status().message()), HasSubstr(row().error));
 }
 
 const BadConfigJsonRow kBadConfigJsonRows[] = {
-    {.name = "Nothing", .text = "", .error = "bad JSON syntax"},
-    {.name = "ABraceAlone", .text = "{", .error = "bad JSON syntax"},
-    {.name = "AList", .text = "[]", .error = "is not a JSON object"},
-    {.name = "HalfASurrogatePair", .text = "\"\\ud800\"", .error = "bad JSON syntax"},
-    {.name = "ANumberThatOverflows", .text = R"({"a": 1e999})", .error = "bad JSON"},
-    {.name = "AKeyTwice", .text = R"({"a": 1, "a": 1})", .error = "key \"a\" appears twice"},
-    {.name = "AnInnerKeyTwice",
+    {.name = "AnEmptyTextIsRefused", .text = "", .error = "bad JSON syntax"},
+    {.name = "ABraceAloneIsRefused", .text = "{", .error = "bad JSON syntax"},
+    {.name = "AListIsRefused", .text = "[]", .error = "is not a JSON object"},
+    {.name = "HalfASurrogatePairIsRefused", .text = "\"\\ud800\"", .error = "bad JSON syntax"},
+    {.name = "ANumberThatOverflowsIsRefused", .text = R"({"a": 1e999})", .error = "bad JSON"},
+    {.name = "AKeyGivenTwiceIsRefused",
+     .text = R"({"a": 1, "a": 1})",
+     .error = "key \"a\" appears twice"},
+    {.name = "AnInnerKeyGivenTwiceIsRefused",
      .text = R"({"x": {"b": 1, "b": 2}})",
      .error = "key \"b\" appears twice"},
-    {.name = "NotANumber", .text = R"({"hidden_size": NaN})", .error = "bad JSON syntax"},
-    {.name = "Infinity", .text = R"({"rms_norm_eps": -Infinity})", .error = "bad JSON syntax"},
-    {.name = "BytesThatAreNoUtf8",
+    {.name = "NaNIsRefused", .text = R"({"hidden_size": NaN})", .error = "bad JSON syntax"},
+    {.name = "InfinityIsRefused",
+     .text = R"({"rms_norm_eps": -Infinity})",
+     .error = "bad JSON syntax"},
+    {.name = "BytesThatAreNoUtf8AreRefused",
      .text = "{\"model_type\": \"\xff\"}",
      .error = "bad JSON syntax"},
-    {.name = "ANulByte", .text = std::string("{\"a\": 1\0}", 9), .error = "bad JSON syntax"},
-    {.name = "AHundredThousandBrackets",
+    {.name = "ANulByteIsRefused",
+     .text = std::string("{\"a\": 1\0}", 9),
+     .error = "bad JSON syntax"},
+    {.name = "AHundredThousandBracketsAreRefused",
      .text = std::string(100000, '['),
      .error = "nested deeper than 16"},
-    {.name = "ListsNestedDeeperThan16",
+    {.name = "ListsNestedDeeperThan16AreRefused",
      .text = R"({"a": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]})",
      .error = "nested deeper than 16"},
 };

@@ -1,4 +1,4 @@
-// What each family's config.json means, and the names of its tensors.
+// Tests how the config.json of each family is read, and what its tensors are called.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ std::string Sluice(const std::string& object) {
          object + "}";
 }
 
-TEST(FamiliesTest, Gpt2) {
+TEST(FamiliesTest, ReadsTheConfigOfGpt2) {
   const ModelConfig config = Parse(std::string(kGpt2) + "}");
   EXPECT_EQ(config.family, Family::kGpt2);
   EXPECT_EQ(config.intermediate_size, 96);  // 4 times the width
@@ -61,7 +61,7 @@ TEST(FamiliesTest, Gpt2) {
             Activation::kRelu);
 }
 
-TEST(FamiliesTest, Bert) {
+TEST(FamiliesTest, ReadsTheConfigOfBert) {
   const ModelConfig config = Parse(std::string(kBert) + "}");
   EXPECT_EQ(config.norm.order, NormOrder::kPost);
   EXPECT_EQ(config.norm.eps, 1e-12f);
@@ -122,16 +122,16 @@ TEST(FamiliesTest, SluiceWithoutKeysIsAPlainLlama) {
   EXPECT_TRUE(config.causal && config.gated_mlp && config.norm.weight && config.norm.final);
 }
 
-TEST(FamiliesTest, HeadsAreOddWhereNothingRotatesThem) {
+TEST(FamiliesTest, HeadDimMayBeOddWithoutRope) {
   EXPECT_EQ(Parse(Sluice(R"({"positions": {"kind": "none"}}, "head_dim": 7)")).head_dim, 7);
   EXPECT_EQ(Parse(Sluice(R"({"positions": {"dims": 4}}, "head_dim": 7)")).rotary_dim(), 4);
 }
 
-TEST(FamiliesTest, LearnedPositionsHaveAnOffset) {
+TEST(FamiliesTest, LearnedPositionsMayHaveAnOffset) {
   const ModelConfig config = Parse(Sluice(R"({"positions": {"kind": "learned", "offset": 2},
     "position_wise": {"max_positions": 9}})"));
   EXPECT_EQ(config.max_positions, 9);
-  EXPECT_EQ(config.position_rows, 22);  // of the table, which 9 does not shorten
+  EXPECT_EQ(config.position_rows, 22);  // the size of the table; max_positions does not shorten it
   for (const GraphOp& op : BuildGraph(config).ops) {
     const auto* embed = std::get_if<EmbedOp>(&op);
     if (embed == nullptr || embed->index != EmbedIndex::kPosition) continue;
@@ -147,103 +147,103 @@ struct BadFamilyConfigRow {
 };
 class BadFamilyConfigTable : public TableTest<BadFamilyConfigRow> {};
 
-TEST_P(BadFamilyConfigTable, IsRefusedByName) {
+TEST_P(BadFamilyConfigTable, TheErrorNamesTheFault) {
   const auto config = ParseModelConfig(row().text);
   EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(config.status().message()), HasSubstr(row().error));
 }
 
 const BadFamilyConfigRow kBadFamilyConfigRows[] = {
-    {.name = "Gpt2InnerWidthOfZero",
+    {.name = "AGpt2InnerWidthOfZeroIsRefused",
      .text = std::string(kGpt2) + R"(, "n_inner": 0})",
      .error = "n_inner is 0"},
-    {.name = "Gpt2HeadsThatDoNotDivideTheWidth",
+    {.name = "Gpt2HeadsThatDoNotDivideTheWidthAreRefused",
      .text = std::string(kGpt2) + R"(, "n_head": 5})",
      .error = "n_head"},
-    {.name = "Gpt2ScalingByLayer",
+    {.name = "Gpt2ScalingByLayerIsRefused",
      .text = std::string(kGpt2) + R"(, "scale_attn_by_inverse_layer_idx": true})",
      .error = "scale_attn_by_inverse_layer_idx is not supported"},
-    {.name = "Gpt2UnsupportedActivation",
+    {.name = "AnUnsupportedActivationOfGpt2IsRefused",
      .text = std::string(kGpt2) + R"(, "activation_function": "quick_gelu"})",
      .error = "activation_function is not supported"},
-    {.name = "Gpt2WithXsa",
+    {.name = "Gpt2WithXsaIsRefused",
      .text = std::string(kGpt2) + R"(, "sluice": {"xsa": {"layers": [0]}}})",
      .error = "sluice.xsa is not supported for GPT2LMHeadModel"},
-    {.name = "Gpt2WithANormOfSluice",
+    {.name = "Gpt2WithANormOfSluiceIsRefused",
      .text = std::string(kGpt2) + R"(, "sluice": {"norm": {}}})",
      .error = "sluice.norm is not a known key"},
-    {.name = "Gpt2WithAnAdapter",
+    {.name = "Gpt2WithAnAdapterIsRefused",
      .text = std::string(kGpt2) + R"(, "sluice": {"input": {"kind": "both", "width": 9,
                                                       "adapter": "dense"}}})",
      .error = "sluice.input has an adapter"},
-    {.name = "BertRelativePositions",
+    {.name = "BertRelativePositionsAreRefused",
      .text = std::string(kBert) + R"(, "position_embedding_type": "relative_key"})",
      .error = "position_embedding_type is not supported"},
-    {.name = "BertAsADecoder",
+    {.name = "BertAsADecoderIsRefused",
      .text = std::string(kBert) + R"(, "is_decoder": true})",
      .error = "is_decoder is not supported"},
-    {.name = "ANormBiasWithoutItsKind",
+    {.name = "ANormBiasWithoutItsKindIsRefused",
      .text = Sluice(R"({"norm": {"kind": "rms", "bias": true}})"),
      .error = "sluice.norm.bias needs kind"},
-    {.name = "AnUnsupportedNorm",
+    {.name = "AnUnsupportedNormIsRefused",
      .text = Sluice(R"({"norm": {"kind": "batch"}})"),
      .error = "sluice.norm.kind is not supported"},
-    {.name = "ANormEpsOfZero",
+    {.name = "ANormEpsOfZeroIsRefused",
      .text = Sluice(R"({"norm": {"eps": 0}})"),
      .error = "sluice.norm.eps is 0"},
-    {.name = "AnUnknownKeyOfTheNorm",
+    {.name = "AnUnknownKeyOfTheNormIsRefused",
      .text = Sluice(R"({"norm": {"epsilon": 1}})"),
      .error = "sluice.norm.epsilon is not a known key"},
-    {.name = "AnOddNumberOfRotatedDims",
+    {.name = "AnOddNumberOfRotatedDimsIsRefused",
      .text = Sluice(R"({"positions": {"dims": 3}})"),
      .error = "sluice.positions.dims is 3, must be even"},
-    {.name = "MoreRotatedDimsThanAHeadHas",
+    {.name = "MoreRotatedDimsThanAHeadHasAreRefused",
      .text = Sluice(R"({"positions": {"dims": 8}})"),
      .error = "sluice.positions.dims is 8, must be in [1, 6]"},
-    {.name = "AnOddHeadDim",
+    {.name = "AnOddHeadDimIsRefused",
      .text = Sluice(R"({}, "head_dim": 7)"),
      .error = "sluice.positions.dims is 7, must be even"},
-    {.name = "RotatedDimsWithoutRope",
+    {.name = "RotatedDimsWithoutRopeAreRefused",
      .text = Sluice(R"({"positions": {"kind": "none", "dims": 2}})"),
      .error = "sluice.positions.dims needs kind"},
-    {.name = "AnOffsetWithRope",
+    {.name = "AnOffsetWithRopeIsRefused",
      .text = Sluice(R"({"positions": {"kind": "rope", "offset": 1}})"),
      .error = "sluice.positions.offset needs kind"},
-    {.name = "AnUnsupportedActivation",
+    {.name = "AnUnsupportedActivationIsRefused",
      .text = Sluice(R"({"mlp": {"activation": "mish"}})"),
      .error = "sluice.mlp.activation is not supported"},
-    {.name = "APositionWiseGateThatTheMlpLacks",
+    {.name = "APositionWiseGateThatTheMlpLacksIsRefused",
      .text = Sluice(R"({"mlp": {"gated": false}, "position_wise": {"max_positions": 4,
                   "projections": {"gate": [0]}}})"),
      .error = "sluice.position_wise.projections.gate names a matrix"},
-    {.name = "AParallelBlockWithPostNorm",
+    {.name = "AParallelBlockWithPostNormIsRefused",
      .text = Sluice(R"({"block": "parallel", "norm": {"order": "post"}})"),
      .error = "sluice.block parallel needs"},
-    {.name = "ANegativeSoftCap",
+    {.name = "ANegativeSoftCapIsRefused",
      .text = Sluice(R"({"logit_soft_cap": -1})"),
      .error = "sluice.logit_soft_cap is -1"},
-    {.name = "AnEmbeddingScaleTooLarge",
+    {.name = "AnEmbeddingScaleThatIsTooLargeIsRefused",
      .text = Sluice(R"({"embedding_scale": 1e7})"),
      .error = "sluice.embedding_scale is 1e+07"},
-    {.name = "AWidthWithoutEmbeds",
+    {.name = "AWidthWithoutEmbedsIsRefused",
      .text = Sluice(R"({"input": {"width": 9}})"),
      .error = "sluice.input.width needs kind"},
-    {.name = "AWidthOtherThanTheHiddenSize",
+    {.name = "AWidthOtherThanTheHiddenSizeIsRefused",
      .text = Sluice(R"({"input": {"kind": "embeds", "width": 9}})"),
      .error = "sluice.input.width is 9, must be hidden_size 24"},
-    {.name = "AnAdapterThatIsTooWide",
+    {.name = "AnAdapterThatIsTooWideIsRefused",
      .text = Sluice(R"({"input": {"kind": "embeds", "width": 65537, "adapter": "dense"}})"),
      .error = "sluice.input.width is 65537"},
-    {.name = "APositionWiseAdapterWithoutPositions",
+    {.name = "APositionWiseAdapterWithoutPositionsIsRefused",
      .text = Sluice(R"({"input": {"kind": "embeds", "adapter": "position_wise"}})"),
      .error = "sluice.input.adapter position_wise needs position_wise.max_positions"},
-    {.name = "ACausalThatIsANumber",
+    {.name = "ACausalThatIsANumberIsRefused",
      .text = Sluice(R"({"attention": {"causal": 0}})"),
      .error = "sluice.attention.causal is not true or false"},
 };
 SLUICE_TABLE(BadFamilyConfigTable, kBadFamilyConfigRows);
 
-TEST(FamiliesTest, WriterRoundTripOfASluiceModel) {
+TEST(FamiliesTest, ReadsBackTheSluiceConfigThatTheWriterWrites) {
   ModelConfig config = testing::TinySluiceConfig(4);
   config.norm = {.kind = NormKind::kLayer, .eps = 1e-3f, .bias = true, .order = NormOrder::kPost};
   config.positions = PositionKind::kLearned;
@@ -258,7 +258,7 @@ TEST(FamiliesTest, WriterRoundTripOfASluiceModel) {
   EXPECT_EQ(testing::ConfigJson(Parse(json)), json);
 }
 
-// Every tensor that a graph reads, as name@first:shape.
+// Returns every tensor that a graph reads, as name@first:shape.
 std::set<std::string> Tensors(const Graph& graph) {
   std::set<std::string> all;
   const auto add = [&all](const TensorPart& part) {
@@ -294,7 +294,7 @@ TEST(FamiliesTest, Gpt2ReadsPartsOfItsFusedTensor) {
   for (const std::string& name : bare) EXPECT_FALSE(name.starts_with("transformer.")) << name;
 }
 
-TEST(FamiliesTest, SkipsComeBackInReverse) {
+TEST(FamiliesTest, SkipConnectionsAreReadInReverseOrder) {
   ModelConfig config = testing::TinySluiceConfig(5);
   config.skip_weights = true;
   std::vector<std::string> mixes;
@@ -307,7 +307,7 @@ TEST(FamiliesTest, SkipsComeBackInReverse) {
   EXPECT_EQ(mixes, (std::vector<std::string>{"skip_1 * 0", "skip_0 * 1"}));
 }
 
-TEST(FamiliesTest, SpellingsAreFoundInTheCheckpoint) {
+TEST(FamiliesTest, TheCheckpointsTensorNamesDetermineTheSpelling) {
   const auto spelling = [](Family family, std::set<std::string> names) {
     return FindSpelling(family, [names](const std::string& name) { return names.contains(name); });
   };

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The graph as one line an op: kind and what it names.
+// Describes each op of a graph in one line: its kind and what it names.
 struct Describe {
   const Graph& graph;
 
@@ -66,7 +66,7 @@ std::vector<std::string> Lines(const Graph& graph) {
   return lines;
 }
 
-TEST(GraphTest, PlainLlamaLayer) {
+TEST(GraphTest, APlainLlamaHasTheseOps) {
   EXPECT_THAT(
       Lines(BuildGraph(testing::TinyConfig(1))),
       ElementsAre("embed model.embed_tokens.weight", "norm model.layers.0.input_layernorm.weight",
@@ -81,7 +81,7 @@ TEST(GraphTest, PlainLlamaLayer) {
                   "head lm_head.weight"));
 }
 
-TEST(GraphTest, BiasesTyingAndExtensions) {
+TEST(GraphTest, BiasesTiedWeightsAndExtensionsChangeTheOps) {
   ModelConfig config = testing::TinyConfig(2);
   config.qkv_bias = config.output_bias = true;
   config.tie_word_embeddings = true;
@@ -113,7 +113,7 @@ TEST(GraphTest, BiasesTyingAndExtensions) {
   }
 }
 
-TEST(GraphTest, BiasOfPositionWiseIgnoresAttentionBias) {
+TEST(GraphTest, TheBiasOfAPositionWiseLayerIgnoresAttentionBias) {
   ModelConfig config = testing::TinyConfig(1);
   config.qkv_bias = config.output_bias = true;
   config.position_wise.layers[static_cast<int>(Projection::kQ)][0] = true;
@@ -124,7 +124,7 @@ TEST(GraphTest, BiasOfPositionWiseIgnoresAttentionBias) {
   EXPECT_EQ(Lines(BuildGraph(config))[2], "normed pw> q " + q + ".position_weight " + q + ".bias");
 }
 
-TEST(GraphTest, BufferWidths) {
+TEST(GraphTest, BuffersAreAsWideAsTheirValues) {
   ModelConfig config = testing::TinyConfig(1);
   config.head_dim = 10;
   const Graph graph = BuildGraph(config);

@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(TokenizerTest, EveryByteSurvives) {
+TEST(TokenizerTest, TheByteTokenizerDecodesWhatItEncodes) {
   std::string text;
   for (int i = 0; i < 256; ++i) text.push_back(static_cast<char>(i));
   const auto with_bos = MakeByteTokenizer(256);
@@ -30,7 +30,7 @@ TEST(TokenizerTest, EveryByteSurvives) {
   EXPECT_EQ(MakeByteTokenizer(-1)->Encode(text)->size(), 256u);
 }
 
-TEST(TokenizerTest, SpecialsDecodeToNothing) {
+TEST(TokenizerTest, SpecialTokensDecodeToNothing) {
   const std::vector<int32_t> ids = {257, 'a', -1, 1 << 30, 'b'};
   EXPECT_EQ(MakeByteTokenizer(256)->Decode(ids), "ab");
   EXPECT_THAT(MakeByteTokenizer(256)->Encode("").value(), ElementsAre(256));
@@ -53,7 +53,7 @@ TEST(LoadModelTest, LoadsWhatTheWriterWrites) {
   EXPECT_EQ(testing::RandomModel(testing::TinyConfig(), 1)->tokenizer, nullptr);
 }
 
-TEST(LoadModelTest, TheConfigMayHaveATokenizersFilesLeftAlone) {
+TEST(LoadModelTest, ATokenizerOfNoneIgnoresTheTokenizersFiles) {
   const TemporaryDirectory directory;
   testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kBF16, directory.path());
   WriteTestFile(directory.File("tokenizer.json"), "{");

@@ -27,7 +27,7 @@ class RepositoryTest : public ::testing::Test {
   const TemporaryDirectory root_;
 };
 
-TEST_F(RepositoryTest, ListsModelsAndSaysWhatIsNone) {
+TEST_F(RepositoryTest, ListsModelsAndReportsDirectoriesThatAreNone) {
   AddModel("plain");
   AddModel("many/2");
   AddModel("many/10");
@@ -58,7 +58,7 @@ TEST_F(RepositoryTest, FindsByNameOnly) {
   }
 }
 
-TEST_F(RepositoryTest, LinksOfAVolumeWork) {
+TEST_F(RepositoryTest, FollowsTheLinksOfAKubernetesVolume) {
   AddModel("store/v7");
   std::filesystem::create_symlink("store/v7", root_.File("m"));
   std::filesystem::create_directory(root_.File("n"));
@@ -75,7 +75,7 @@ TEST_F(RepositoryTest, LinksOfAVolumeWork) {
   }
 }
 
-TEST_F(RepositoryTest, LinksOutOfItAreRefused) {
+TEST_F(RepositoryTest, RefusesLinksThatLeaveTheRepository) {
   const TemporaryDirectory outside;
   testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kF32, outside.path());
   std::filesystem::create_symlink(outside.path(), root_.File("whole"));

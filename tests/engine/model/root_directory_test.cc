@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// root/ with some entries, beside a secret.
+// The directory root/ with some entries, beside a secret file.
 class RootDirectoryTest : public ::testing::Test {
  protected:
   RootDirectoryTest() {
@@ -32,7 +32,7 @@ class RootDirectoryTest : public ::testing::Test {
     std::filesystem::create_symlink(target, directory_.File("root/" + name));
   }
 
-  // The content of a file, or "ERROR: message".
+  // Returns the content of a file, or "ERROR: message".
   std::string Read(const std::string& path) {
     const absl::StatusOr<Descriptor> file = root_->OpenBeneath(path, O_RDONLY);
     if (!file.ok()) return "ERROR: " + std::string(file.status().message());
@@ -45,7 +45,7 @@ class RootDirectoryTest : public ::testing::Test {
   std::shared_ptr<const RootDirectory> root_;
 };
 
-TEST_F(RootDirectoryTest, OpensWhatIsBelow) {
+TEST_F(RootDirectoryTest, OpensFilesBelowTheRoot) {
   EXPECT_EQ(Read("file"), "top");
   EXPECT_EQ(Read("a/b/file"), "deep");
   EXPECT_EQ(Read("a//./b/../b/file"), "deep");
@@ -56,7 +56,8 @@ TEST_F(RootDirectoryTest, OpensWhatIsBelow) {
   EXPECT_THAT(std::string(root_->List("", 1).status().message()), HasSubstr("more than 1"));
 }
 
-// As Kubernetes lays a volume out: names that lead to ..data, and ..data to the latest version.
+// The links are those of a volume of Kubernetes: names that lead to ..data, which leads to the
+// latest version.
 TEST_F(RootDirectoryTest, FollowsLinksThatStayBelow) {
   std::filesystem::create_directory(directory_.File("root/..2026"));
   WriteTestFile(directory_.File("root/..2026/config.json"), "first");
@@ -70,7 +71,7 @@ TEST_F(RootDirectoryTest, FollowsLinksThatStayBelow) {
   EXPECT_THAT(*root_->List("short", 9), ElementsAre("file", "up"));
 }
 
-TEST_F(RootDirectoryTest, NothingLeadsOut) {
+TEST_F(RootDirectoryTest, RefusesPathsAndLinksThatLeaveTheRoot) {
   Link("../secret", "relative");
   Link(directory_.File("secret"), "absolute");
   Link("..", "parent");
@@ -87,15 +88,15 @@ TEST_F(RootDirectoryTest, NothingLeadsOut) {
   EXPECT_FALSE(root_->List("parent", 9).ok());
 }
 
-TEST_F(RootDirectoryTest, LoopsAndFifosEnd) {
+TEST_F(RootDirectoryTest, RefusesLoopsOfLinksAndFifosWithoutWaiting) {
   Link("loop", "loop");
   EXPECT_THAT(Read("loop"), HasSubstr("symbolic links"));
   ASSERT_EQ(mkfifo(directory_.File("root/fifo").c_str(), 0600), 0);
   EXPECT_TRUE(root_->OpenBeneath("fifo", O_RDONLY).ok()) << "it does not wait for a writer";
 }
 
-// Whatever a path is made of, what it opens is below the root.
-TEST_F(RootDirectoryTest, RandomPathsAndLinks) {
+// Whatever components a path has, the file that it opens is below the root.
+TEST_F(RootDirectoryTest, RandomPathsAndLinksOpenOnlyFilesBelowTheRoot) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::SafetensorsFile;
 
-TEST(SafetensorsTest, EntriesInPlaceOrder) {
+TEST(SafetensorsTest, ReturnsEntriesInTheOrderOfTheirPlaces) {
   const std::string file = SafetensorsFile(
       {{"z", "F32", {1, 2}, "abcdefgh"}, {"none", "BF16", {3, 0}, ""}, {"a", "I8", {}, "x"}});
   const auto entries = ParseSafetensors(file);
@@ -32,7 +32,7 @@ TEST(SafetensorsTest, EntriesInPlaceOrder) {
   EXPECT_THAT((*entries)[2].shape, IsEmpty());
 }
 
-TEST(SafetensorsTest, NoTensors) {
+TEST(SafetensorsTest, AFileMayHaveNoTensors) {
   const auto entries = ParseSafetensors(SafetensorsFile("{}", ""));
   ASSERT_TRUE(entries.ok());
   EXPECT_THAT(*entries, IsEmpty());
@@ -46,7 +46,7 @@ struct HostileSafetensorsRow {
 };
 class HostileSafetensorsTable : public TableTest<HostileSafetensorsRow> {};
 
-TEST_P(HostileSafetensorsTable, IsRefused) {
+TEST_P(HostileSafetensorsTable, TheErrorNamesTheFault) {
   const auto entries =
       ParseSafetensors(SafetensorsFile(row().header, std::string(row().data_bytes, 'd')));
   EXPECT_EQ(entries.status().code(), absl::StatusCode::kInvalidArgument);
@@ -54,139 +54,142 @@ TEST_P(HostileSafetensorsTable, IsRefused) {
 }
 
 const HostileSafetensorsRow kHostileSafetensorsRows[] = {
-    {.name = "Nothing", .header = "", .data_bytes = 0, .error = "bad JSON syntax"},
-    {.name = "ABraceAlone", .header = "{", .data_bytes = 0, .error = "bad JSON syntax"},
-    {.name = "AList", .header = "[]", .data_bytes = 0, .error = "not an object"},
-    {.name = "TextBehindTheObject", .header = "{} x", .data_bytes = 0, .error = "bad JSON syntax"},
-    {.name = "ATensorThatIsANumber",
+    {.name = "AnEmptyHeaderIsRefused", .header = "", .data_bytes = 0, .error = "bad JSON syntax"},
+    {.name = "ABraceAloneIsRefused", .header = "{", .data_bytes = 0, .error = "bad JSON syntax"},
+    {.name = "AListIsRefused", .header = "[]", .data_bytes = 0, .error = "not an object"},
+    {.name = "TextBehindTheObjectIsRefused",
+     .header = "{} x",
+     .data_bytes = 0,
+     .error = "bad JSON syntax"},
+    {.name = "ATensorThatIsANumberIsRefused",
      .header = R"({"t": 1})",
      .data_bytes = 0,
      .error = "exactly dtype, shape and data_offsets"},
-    {.name = "NoOffsets",
+    {.name = "ATensorWithoutOffsetsIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1]}})",
      .data_bytes = 4,
      .error = "exactly dtype, shape and"},
-    {.name = "AnUnknownKey",
+    {.name = "AnUnknownKeyIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "x": 0}})",
      .data_bytes = 4,
      .error = "exactly dtype, shape and data_offsets"},
-    {.name = "AnEmptyName",
+    {.name = "AnEmptyNameIsRefused",
      .header = R"({"": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "a name must have 1 to 512 bytes"},
-    {.name = "AnUnknownDtype",
+    {.name = "AnUnknownDtypeIsRefused",
      .header = R"({"t": {"dtype": "F33", "shape": [1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "tensor t: unknown dtype"},
-    {.name = "ADtypeThatIsANumber",
+    {.name = "ADtypeThatIsANumberIsRefused",
      .header = R"({"t": {"dtype": 4, "shape": [1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "tensor t: unknown dtype"},
-    {.name = "AShapeThatIsANumber",
+    {.name = "AShapeThatIsANumberIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": 1, "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "shape is not a list"},
-    {.name = "ANegativeSize",
+    {.name = "ANegativeSizeIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "shape has a value that is no size"},
-    {.name = "AFractionalSize",
+    {.name = "AFractionalSizeIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "shape has a value that is no size"},
-    {.name = "ASizeOf64Bits",
+    {.name = "ASizeOf64BitsIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [18446744073709551615],
                   "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "shape has a value that is no size"},
-    {.name = "NineDimensions",
+    {.name = "ATensorOfNineDimensionsIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1,1,1,1,1,1,1,1,1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "more than 8 dimensions"},
-    {.name = "ElementsThatOverflow",
+    {.name = "ElementsThatOverflowAreRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [4294967296, 4294967297],
                   "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "need more than 2^64"},
     // 2^62 elements of 4 bytes are 0 bytes modulo 2^64.
-    {.name = "BytesThatOverflowToZero",
+    {.name = "BytesThatOverflowToZeroAreRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [4611686018427387904],
                   "data_offsets": [0, 0]}})",
      .data_bytes = 0,
      .error = "need more than 2^64"},
-    {.name = "FewerBytesThanTheShapeNeeds",
+    {.name = "FewerBytesThanTheShapeNeedsAreRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "span 4 bytes, its shape and dtype need 8"},
-    {.name = "OffsetsBeyondTheData",
+    {.name = "OffsetsBeyondTheDataAreRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})",
      .data_bytes = 7,
      .error = "data_offsets [0, 8] exceed the 7 bytes"},
-    {.name = "OffsetsThatDecrease",
+    {.name = "OffsetsThatDecreaseAreRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}})",
      .data_bytes = 4,
      .error = "data_offsets [4, 0] exceed"},
-    {.name = "OffsetsOf64Bits",
+    {.name = "OffsetsOf64BitsAreRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1],
                   "data_offsets": [18446744073709551612, 18446744073709551615]}})",
      .data_bytes = 4,
      .error = "exceed the 4 bytes"},
-    {.name = "ANegativeOffset",
+    {.name = "ANegativeOffsetIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}})",
      .data_bytes = 4,
      .error = "data_offsets is not a pair"},
-    {.name = "OneOffset",
+    {.name = "ATensorOfOneOffsetIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0]}})",
      .data_bytes = 4,
      .error = "data_offsets is not a pair"},
-    {.name = "ATensorThatOverlapsAnother",
+    {.name = "ATensorThatOverlapsAnotherIsRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
                   "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
      .data_bytes = 8,
      .error = "tensor b: overlaps"},
-    {.name = "TwoTensorsInOnePlace",
+    {.name = "TwoTensorsInOnePlaceAreRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
                   "b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "overlaps"},
-    {.name = "UnusedBytesBefore",
+    {.name = "UnusedBytesBeforeAreRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
      .data_bytes = 8,
      .error = "tensor a: unused bytes before it"},
-    {.name = "UnusedBytesAfter",
+    {.name = "UnusedBytesAfterAreRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
      .data_bytes = 9,
      .error = "5 bytes after the last tensor"},
-    {.name = "ANameTwice",
+    {.name = "ANameGivenTwiceIsRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
                   "a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
      .data_bytes = 8,
      .error = "key \"a\" appears twice"},
-    {.name = "AShapeNestedDeeply",
+    {.name = "ADeeplyNestedShapeIsRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [[[1]]], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "nested deeper"},
-    {.name = "ANameThatIsNoUtf8",
+    {.name = "ANameThatIsNoUtf8IsRefused",
      .header = "{\"\xff\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}}",
      .data_bytes = 4,
      .error = "bad JSON syntax"},
-    {.name = "ANameWithControlCharacters",
+    {.name = "ANameWithControlCharactersIsRefused",
      .header = R"({"a\u0000b\u001b": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "tensor a\\000b\\033: unknown dtype"},
-    {.name = "ASizeWithAnExponent",
+    {.name = "ASizeWithAnExponentIsRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [1e0], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "shape has a value that is no size"},
-    {.name = "AnOffsetWithAnExponent",
+    {.name = "AnOffsetWithAnExponentIsRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4e0]}})",
      .data_bytes = 4,
      .error = "data_offsets is not a pair"},
-    {.name = "ADtypeOfNull",
+    {.name = "ADtypeOfNullIsRefused",
      .header = R"({"a": {"dtype": null, "shape": [1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
      .error = "unknown dtype"},
-    {.name = "ATensorOfNull",
+    {.name = "ATensorOfNullIsRefused",
      .header = R"({"a": null})",
      .data_bytes = 0,
      .error = "exactly dtype, shape and data_offsets"},
@@ -216,8 +219,8 @@ TEST(SafetensorsTest, EveryTruncationIsRefused) {
   }
 }
 
-// Whatever one flipped byte does, what is accepted stays inside the file.
-TEST(SafetensorsTest, FlippedBytesStayInside) {
+// Whatever a flipped byte changes, an accepted file has all its tensors inside the file.
+TEST(SafetensorsTest, FlippedBytesNeverPlaceATensorOutsideTheFile) {
   const std::string good =
       SafetensorsFile({{"a", "F32", {2}, "abcdefgh"}, {"b", "BF16", {1}, "xy"}});
   const uint64_t seed = 20240817;

@@ -67,45 +67,45 @@ struct BadServingConfigRow {
 };
 class BadServingConfigTable : public TableTest<BadServingConfigRow> {};
 
-TEST_P(BadServingConfigTable, IsNamed) {
+TEST_P(BadServingConfigTable, TheErrorNamesTheKey) {
   const auto parsed = Parse(Document(), row().key, row().value);
   ASSERT_FALSE(parsed.ok());
   EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(row().named));
 }
 
 const BadServingConfigRow kBadServingConfigRows[] = {
-    {.name = "AnUnknownPooling",
+    {.name = "AnUnknownPoolingIsRefused",
      .key = "embedding",
      .value = {{"pooling", "max"}},
      .named = "sluice.embedding.pooling"},
-    {.name = "AnUnknownKeyOfTheEmbedding",
+    {.name = "AnUnknownKeyOfTheEmbeddingIsRefused",
      .key = "embedding",
      .value = {{"size", 3}},
      .named = "sluice.embedding.size"},
-    {.name = "NoLabels",
+    {.name = "AClassifierWithoutLabelsIsRefused",
      .key = "classifier",
      .value = json::object(),
      .named = "sluice.classifier.labels"},
-    {.name = "ZeroLabels",
+    {.name = "ZeroLabelsAreRefused",
      .key = "classifier",
      .value = {{"labels", 0}},
      .named = "sluice.classifier.labels"},
-    {.name = "LabelsThatOverflow",
+    {.name = "LabelsThatOverflowAreRefused",
      .key = "classifier",
      .value = {{"labels", int64_t{1} << 40}},
      .named = "sluice.classifier.labels"},
-    {.name = "AnUnknownAlignment",
+    {.name = "AnUnknownAlignmentIsRefused",
      .key = "position_alignment",
      .value = "middle",
      .named = "sluice.position_alignment"},
-    {.name = "ATruncationThatIsABoolean",
+    {.name = "ATruncationThatIsABooleanIsRefused",
      .key = "truncate",
      .value = true,
      .named = "sluice.truncate"},
 };
 SLUICE_TABLE(BadServingConfigTable, kBadServingConfigRows);
 
-TEST(OutputHeadsTest, SoftmaxesAreThoseOfTheBook) {
+TEST(OutputHeadsTest, SoftmaxFollowsItsDefinition) {
   std::vector<double> values = {1, 3, -INFINITY, 2};
   std::vector<double> logs = values, logistic = {0, 2};
   const double sum = std::exp(1) + std::exp(2) + std::exp(3);

@@ -13,7 +13,8 @@ namespace {
 
 const std::string kReplacement = "\xEF\xBF\xBD";
 
-// Does `text` consist of whole characters? A second opinion, by decoding to code points.
+// Returns whether `text` consists of whole characters, by decoding code points independently of the
+// code under test.
 bool IsUtf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
@@ -37,7 +38,7 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
-// Each token is a text of any bytes.
+// A tokenizer whose tokens are texts of any bytes.
 class PieceTokenizer final : public Tokenizer {
  public:
   explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
@@ -50,16 +51,16 @@ class PieceTokenizer final : public Tokenizer {
     for (int32_t id : ids) text += pieces_[id];
     return text;
   }
-  size_t longest() const { return longest_; }  // of the sequences decoded
+  size_t longest() const { return longest_; }  // tokens of the longest sequence decoded
 
  private:
   std::vector<std::string> pieces_;
   mutable size_t longest_ = 0;
 };
 
-// As SentencePiece decodes: a piece's "_" is a space, of those that begin the text the first or all
-// are dropped; adjacent byte tokens make characters, each byte that is in none is U+FFFD; control
-// tokens make nothing.
+// A tokenizer that decodes like SentencePiece: "_" in a piece becomes a space; of the spaces at the
+// beginning of the text the first or all are dropped; adjacent byte tokens form characters, and
+// each byte outside a character becomes U+FFFD; control tokens have no text.
 class SpaceAndByteTokenizer final : public Tokenizer {
  public:
   static constexpr int32_t kControl = 256;
@@ -110,7 +111,7 @@ class SpaceAndByteTokenizer final : public Tokenizer {
 struct Streamed {
   std::vector<std::string> pieces;  // after each token, then at the end
   bool stopped = false;
-  size_t tokens = 0;  // until it stopped
+  size_t tokens = 0;  // appended before the stream stopped
 
   std::string text() const {
     std::string all;
@@ -143,7 +144,7 @@ Streamed StreamBytes(std::string_view text, const std::vector<std::string>& stop
   return Stream(*MakeByteTokenizer(-1), BytesOf(text), stops, min_tokens);
 }
 
-// `text` cut into tokens at random.
+// Returns `text` cut into random tokens.
 std::vector<std::string> RandomPieces(std::mt19937_64& random, std::string_view text, size_t most) {
   std::vector<std::string> pieces;
   while (!text.empty()) {
@@ -166,7 +167,7 @@ const std::string kMultilingual =
     "\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEF\xBF\xBD\xF0\x90\x80\x80"
     "\xF4\x8F\xBF\xBF é";
 
-TEST(TextStreamTest, EveryPieceIsWholeCharacters) {
+TEST(TextStreamTest, EveryPieceConsistsOfWholeCharacters) {
   ASSERT_TRUE(IsUtf8(kMultilingual));
   const Streamed bytes = StreamBytes(kMultilingual);
   EXPECT_EQ(bytes.text(), kMultilingual);
@@ -176,7 +177,7 @@ TEST(TextStreamTest, EveryPieceIsWholeCharacters) {
     const Streamed two = StreamPieces({kMultilingual.substr(0, cut), kMultilingual.substr(cut)});
     EXPECT_EQ(two.text(), kMultilingual);
     for (const std::string& piece : two.pieces) EXPECT_TRUE(IsUtf8(piece)) << "cut at " << cut;
-    // What ends in U+FFFD waits as a whole: it may be a byte that was decoded alone.
+    // A text that ends in U+FFFD waits as a whole: its last byte may have been decoded alone.
     if (!kMultilingual.substr(0, cut).ends_with(kReplacement)) {
       EXPECT_GE(two.pieces[0].size() + 3, cut);
     }
@@ -190,7 +191,7 @@ TEST(TextStreamTest, EveryPieceIsWholeCharacters) {
   }
 }
 
-TEST(TextStreamTest, BytesThatAreNoTextPassAsTheyAre) {
+TEST(TextStreamTest, BytesThatAreNoTextPassUnchanged) {
   const char lead[] =
       "\x00\x41\x80\xBF\xC1\xC2\xE0\xE1\xED\xEF\xF0\xF1\xF4\xF5\xFF\xA0\x9F\x90\x8F\xBD";
   for (uint64_t seed = 0; seed < 300; ++seed) {
@@ -215,7 +216,7 @@ struct WaitingBytesRow {
 };
 class WaitingBytesTable : public TableTest<WaitingBytesRow> {};
 
-TEST_P(WaitingBytesTable, OnlyTheBeginningOfACharacterWaits) {
+TEST_P(WaitingBytesTable, OnlyAnIncompleteCharacterWaits) {
   const Streamed streamed = StreamPieces({row().bytes});
   EXPECT_EQ(streamed.text(), row().bytes);
   EXPECT_EQ(!streamed.pieces.back().empty(), row().waits);
@@ -257,7 +258,7 @@ struct StopTextRow {
 };
 class StopTextTable : public TableTest<StopTextRow> {};
 
-TEST_P(StopTextTable, EndsTheTextHoweverTokensAreCut) {
+TEST_P(StopTextTable, EndsTheTextHoweverItIsCutIntoTokens) {
   const Streamed bytes = StreamBytes(row().text, row().stops);
   EXPECT_EQ(bytes.text(), row().expected);
   EXPECT_EQ(bytes.stopped, row().stopped);
@@ -318,7 +319,8 @@ const StopTextRow kStopTextRows[] = {
 };
 SLUICE_TABLE(StopTextTable, kStopTextRows);
 
-// The first to end, of these the longest; by trying all. npos: none.
+// Returns the position of the stop that ends first, or of the longest of those that end together,
+// by trying all; npos if there is none.
 size_t FirstStop(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 0; end <= text.size(); ++end) {
     size_t longest = 0;
@@ -331,7 +333,7 @@ size_t FirstStop(const std::string& text, const std::vector<std::string>& stops)
   return std::string::npos;
 }
 
-TEST(TextStreamTest, RandomStopsInRandomText) {
+TEST(TextStreamTest, FindsTheFirstStopInRandomText) {
   int stopped = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -339,7 +341,7 @@ TEST(TextStreamTest, RandomStopsInRandomText) {
     const auto word = [&](size_t size) {
       std::string out;
       for (size_t i = 0; i < size; ++i) {
-        const uint64_t letter = random() % 5;  // few, so that stops begin again and again
+        const uint64_t letter = random() % 5;  // few letters, so that stops often begin
         out += letter < 2 ? "a" : letter < 4 ? "b" : "ä";
       }
       return out;
@@ -358,14 +360,14 @@ TEST(TextStreamTest, RandomStopsInRandomText) {
   EXPECT_LT(stopped, 2000);
 }
 
-TEST(TextStreamTest, ShowsNothingThatAStopMayTakeBackAndAllElse) {
+TEST(TextStreamTest, HoldsBackOnlyTheTextThatMayBecomeAStop) {
   const Streamed streamed = StreamBytes("xENxENDy", {"END"});
   EXPECT_EQ(streamed.pieces, (std::vector<std::string>{"x", "", "", "ENx", "", "", "", "", ""}));
   EXPECT_TRUE(streamed.stopped);
   EXPECT_EQ(streamed.tokens, 6u) << "the token that completes the stop text stops";
 }
 
-TEST(TextStreamTest, LooksForNoStopInWhatTheFirstTokensEnd) {
+TEST(TextStreamTest, IgnoresStopsThatEndWithinTheMinimumOfTokens) {
   const auto cut = [](int32_t min_tokens) {
     const Streamed streamed = StreamBytes("a.b.c", {"."}, min_tokens);
     return streamed.text() + (streamed.stopped ? "|" : "");
@@ -375,7 +377,7 @@ TEST(TextStreamTest, LooksForNoStopInWhatTheFirstTokensEnd) {
   EXPECT_EQ(cut(2), "a.b|");
   EXPECT_EQ(cut(3), "a.b|");
   EXPECT_EQ(cut(4), "a.b.c");
-  // One that begins before counts.
+  // A stop that begins in the first tokens and ends later is found.
   const Streamed across = StreamBytes("xENDy", {"END"}, 3);
   EXPECT_EQ(across.text(), "x");
   EXPECT_EQ(StreamBytes("xENDy", {"END"}, 4).text(), "xENDy");
@@ -383,7 +385,7 @@ TEST(TextStreamTest, LooksForNoStopInWhatTheFirstTokensEnd) {
       << "the second one, which overlaps the first";
 }
 
-TEST(TextStreamTest, SpecialTokensHaveNoTextAndTakeNoRoom) {
+TEST(TextStreamTest, SpecialTokensHaveNoTextAndAreNotKept) {
   const auto bytes = MakeByteTokenizer(256);
   std::vector<int32_t> tokens = {256, 'a', 257, 0xC3, 256, 0xA4};
   tokens.insert(tokens.end(), 10'000, 257);
@@ -398,14 +400,14 @@ TEST(TextStreamTest, SpecialTokensHaveNoTextAndTakeNoRoom) {
 
 class DependentDecodeTest : public testing::Test {
  protected:
-  // 257 ..
+  // The tokens of the pieces begin at 257.
   const std::vector<std::string> pieces_ = {"_Hello", "_world", "!", "_", "ing", "_END", "END"};
   const SpaceAndByteTokenizer tokenizer_{pieces_};
   static constexpr int32_t kHello = 257, kWorld = 258, kMark = 259, kSpace = 260, kIng = 261,
                            kSpaceEnd = 262, kEnd = 263;
 };
 
-TEST_F(DependentDecodeTest, SpacesAndBytesComeOutAsOfTheWhole) {
+TEST_F(DependentDecodeTest, SpacesAndBytesAreThoseOfTheWholeText) {
   const std::vector<int32_t> tokens = {
       kHello, kWorld, 0xE4, 0xBD, 0xA0, kMark, kSpace, kWorld, SpaceAndByteTokenizer::kControl,
       kWorld, kIng};
@@ -423,7 +425,7 @@ TEST_F(DependentDecodeTest, StopsSpanTokensWhoseTextDependsOnOthers) {
       << "the space that begins the text is none";
 }
 
-TEST_F(DependentDecodeTest, RandomTokensAddUpToTheWhole) {
+TEST_F(DependentDecodeTest, PiecesOfRandomTokensAddUpToTheWholeText) {
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -434,7 +436,7 @@ TEST_F(DependentDecodeTest, RandomTokensAddUpToTheWhole) {
         case 1:
           tokens.push_back(static_cast<int32_t>(257 + random() % 7));
           break;
-        case 2:  // no run long enough to be cut
+        case 2:  // runs of control tokens are too short to be cut
           if (!tokens.empty()) tokens.push_back(SpaceAndByteTokenizer::kControl);
           break;
         case 3:
@@ -456,9 +458,9 @@ TEST_F(DependentDecodeTest, RandomTokensAddUpToTheWhole) {
   }
 }
 
-TEST_F(DependentDecodeTest, DecodesAFewTokensAtATimeWhateverComes) {
+TEST_F(DependentDecodeTest, NeverDecodesMoreThanAFewTokensAtATime) {
   const SpaceAndByteTokenizer fresh({"_Hello"});
-  std::vector<int32_t> tokens(5000, 0x80);  // U+FFFD without end
+  std::vector<int32_t> tokens(5000, 0x80);  // each is decoded to U+FFFD
   tokens.insert(tokens.end(), 5000, SpaceAndByteTokenizer::kControl);
   tokens.insert(tokens.end(), 5000, kHello);
   const Streamed streamed = Stream(fresh, tokens);

@@ -33,14 +33,14 @@ class TokenizerFilesTest : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
-TEST_F(TokenizerFilesTest, ADirectoryWithoutAnyHasNoTokenizer) {
+TEST_F(TokenizerFilesTest, ADirectoryWithoutTokenizerFilesHasNoTokenizer) {
   const auto tokenizer = Load(10);
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_EQ(*tokenizer, nullptr);
   EXPECT_THAT(Ends().value(), IsEmpty());
 }
 
-TEST_F(TokenizerFilesTest, TheFilesBesideItSayWhatIsSpecial) {
+TEST_F(TokenizerFilesTest, TheOtherFilesSayWhichTokensAreSpecial) {
   Write("tokenizer.json", kWords);
   EXPECT_THAT((*Load(10))->Encode("b a").value(), ElementsAre(1, 0));
   Write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
@@ -49,7 +49,7 @@ TEST_F(TokenizerFilesTest, TheFilesBesideItSayWhatIsSpecial) {
   EXPECT_THAT((*Load(10))->Encode("b").value(), ElementsAre(2, 1, 3));
 }
 
-TEST_F(TokenizerFilesTest, NoTokenIsBeyondTheModel) {
+TEST_F(TokenizerFilesTest, RefusesTextsWithTokensThatTheModelLacks) {
   Write("tokenizer.json", kWords);
   EXPECT_THAT(std::string((*Load(1))->Encode("a b").status().message()),
               HasSubstr("token 1 of it is not among the model's 1"));
@@ -66,7 +66,7 @@ TEST_F(TokenizerFilesTest, ErrorsNameTheFile) {
               HasSubstr("tokenizer_config.json is not a JSON object"));
 }
 
-TEST_F(TokenizerFilesTest, EndsOfGeneration) {
+TEST_F(TokenizerFilesTest, ReadsTheTokensThatEndGeneration) {
   Write("generation_config.json", R"({"eos_token_id": [3, 4]})");
   EXPECT_THAT(Ends().value(), ElementsAre(3, 4));
   Write("generation_config.json", R"({"eos_token_id": 10})");

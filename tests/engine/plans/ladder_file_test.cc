@@ -37,7 +37,7 @@ class LadderFileTest : public ::testing::Test {
     return LadderFile(directory_.File("ladder.json"), model, backend_.info(), limits, policy);
   }
 
-  // Has `change` edit a good file, and reads it.
+  // Applies `change` to a correct file and returns the result of reading it.
   absl::Status ReadChanged(const std::function<void(json*)>& change) {
     const LadderFile file = FileFor(*model_);
     EXPECT_TRUE(file.Write(ladder_, costs_.state()).ok());
@@ -85,7 +85,7 @@ struct ForeignLadderFileRow {
 };
 class ForeignLadderFileTable : public TableTest<ForeignLadderFileRow, LadderFileTest> {};
 
-TEST_P(ForeignLadderFileTable, IsRefused) {
+TEST_P(ForeignLadderFileTable, TheErrorNamesTheDifference) {
   ASSERT_TRUE(FileFor(*model_).Write(ladder_, costs_.state()).ok());
   ModelConfig config = FakeConfig();
   config.vocab_size = row().vocab_size;
@@ -96,14 +96,14 @@ TEST_P(ForeignLadderFileTable, IsRefused) {
 }
 
 const ForeignLadderFileRow kForeignLadderFileRows[] = {
-    {.name = "OfAnotherModel", .what = "model", .model = "other"},
-    {.name = "OfAnotherVersion", .what = "version", .version = 2},
-    {.name = "OfOtherWeights", .what = "weights", .vocab_size = 98},
-    {.name = "OfAnotherPolicy", .what = "policy", .policy = PolicyKind::kFifoPacked},
-    {.name = "OfMoreTokens",
+    {.name = "AFileOfAnotherModelIsRefused", .what = "model", .model = "other"},
+    {.name = "AFileOfAnotherVersionIsRefused", .what = "version", .version = 2},
+    {.name = "AFileOfOtherWeightsIsRefused", .what = "weights", .vocab_size = 98},
+    {.name = "AFileOfAnotherPolicyIsRefused", .what = "policy", .policy = PolicyKind::kFifoPacked},
+    {.name = "AFileOfMoreTokensIsRefused",
      .what = "max_tokens",
      .limits = {.max_tokens = 65, .max_sequences = 4, .tile_tokens = 8}},
-    {.name = "OfMoreSequences",
+    {.name = "AFileOfMoreSequencesIsRefused",
      .what = "max_sequences",
      .limits = {.max_tokens = 64, .max_sequences = 5, .tile_tokens = 8}},
 };
@@ -115,78 +115,82 @@ struct DamagedLadderFileRow {
 };
 class DamagedLadderFileTable : public TableTest<DamagedLadderFileRow, LadderFileTest> {};
 
-TEST_P(DamagedLadderFileTable, IsRefused) {
+TEST_P(DamagedLadderFileTable, ReadingItFails) {
   EXPECT_TRUE(ReadChanged([](json*) {}).ok());
   EXPECT_EQ(ReadChanged(row().damage).code(), absl::StatusCode::kInvalidArgument);
 }
 
 const DamagedLadderFileRow kDamagedLadderFileRows[] = {
-    {.name = "NoObject", .damage = [](json* d) { *d = json::array(); }},
-    {.name = "AnotherVersionOfTheFormat", .damage = [](json* d) { (*d)["sluice_ladder"] = 2; }},
-    {.name = "NothingOfWhatItIsFor", .damage = [](json* d) { d->erase("for"); }},
-    {.name = "AModelThatIsANumber", .damage = [](json* d) { (*d)["for"]["model"] = 3; }},
-    {.name = "NoLadder", .damage = [](json* d) { d->erase("ladder"); }},
-    {.name = "ALadderThatIsANumber", .damage = [](json* d) { (*d)["ladder"] = 7; }},
-    {.name = "TokensThatDecrease",
+    {.name = "AListInsteadOfAnObjectIsRefused", .damage = [](json* d) { *d = json::array(); }},
+    {.name = "AnotherVersionOfTheFormatIsRefused",
+     .damage = [](json* d) { (*d)["sluice_ladder"] = 2; }},
+    {.name = "AFileWithoutItsModelIsRefused", .damage = [](json* d) { d->erase("for"); }},
+    {.name = "AModelThatIsANumberIsRefused", .damage = [](json* d) { (*d)["for"]["model"] = 3; }},
+    {.name = "AFileWithoutALadderIsRefused", .damage = [](json* d) { d->erase("ladder"); }},
+    {.name = "ALadderThatIsANumberIsRefused", .damage = [](json* d) { (*d)["ladder"] = 7; }},
+    {.name = "TokensThatDecreaseAreRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"]["tokens"] = {64, 16};
          }},
-    {.name = "AnotherLargestBucket",
+    {.name = "AnotherLargestBucketIsRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"]["tokens"] = {16, 63};
          }},
-    {.name = "FewerTokensThanSequences",
+    {.name = "ABucketOfFewerTokensThanSequencesIsRefused",
      .damage = [](json* d) { (*d)["ladder"]["tokens"] = {16}; }},
-    {.name = "TokensThatOverflow",
+    {.name = "TokensThatOverflowAreRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"]["tokens"] = {16, int64_t{1} << 40};
          }},
-    {.name = "TokensThatAreTexts",
+    {.name = "TokensThatAreTextsAreRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"]["tokens"] = {16, "64"};
          }},
-    {.name = "SequencesThatDecrease",
+    {.name = "SequencesThatDecreaseAreRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"]["sequences"] = {4, 3};
          }},
-    {.name = "FewerSequencesThanTheLargestStepMayHave",
+    {.name = "FewerSequencesThanTheLargestStepMayHaveAreRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"]["sequences"] = {3, 3};
          }},
-    {.name = "MoreSequencesThanTheLimit",
+    {.name = "MoreSequencesThanTheLimitAreRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"]["sequences"] = {4, 9};
          }},
-    {.name = "AWiderColumnThatIsTaller",
+    {.name = "AWiderColumnThatIsTallerIsRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"] = {{"tokens", {4, 16}}, {"sequences", {1, 2}}, {"positions", {4, 8}}};
          }},
-    {.name = "PositionsOfZero",
+    {.name = "PositionsOfZeroAreRefused",
      .damage =
          [](json* d) {
            (*d)["ladder"]["positions"] = {4, 0};
          }},
-    {.name = "ALawOfTwoNumbers",
+    {.name = "ALawOfTwoNumbersIsRefused",
      .damage =
          [](json* d) {
            (*d)["costs"]["law"] = {1, 2};
          }},
-    {.name = "ANegativeLaw", .damage = [](json* d) { (*d)["costs"]["law"][0] = -1; }},
-    {.name = "MomentsThatAreANumber", .damage = [](json* d) { (*d)["costs"]["moments"] = 3; }},
-    {.name = "NoBucketsOfCosts", .damage = [](json* d) { (*d)["costs"].erase("buckets"); }},
-    {.name = "AWeightThatIsAList", .damage = [](json* d) { (*d)["costs"]["weight"] = {1}; }},
+    {.name = "ANegativeLawIsRefused", .damage = [](json* d) { (*d)["costs"]["law"][0] = -1; }},
+    {.name = "MomentsThatAreANumberAreRefused",
+     .damage = [](json* d) { (*d)["costs"]["moments"] = 3; }},
+    {.name = "CostsWithoutBucketsAreRefused",
+     .damage = [](json* d) { (*d)["costs"].erase("buckets"); }},
+    {.name = "AWeightThatIsAListIsRefused",
+     .damage = [](json* d) { (*d)["costs"]["weight"] = {1}; }},
 };
 SLUICE_TABLE(DamagedLadderFileTable, kDamagedLadderFileRows);
 
-TEST_F(LadderFileTest, RefusesWhatIsNoJson) {
+TEST_F(LadderFileTest, RefusesAFileThatIsNotJson) {
   const LadderFile file = FileFor(*model_);
   for (const char* text : {"", "{", "nonsense", "[[[[[[[[1]]]]]]]]"}) {
     WriteTestFile(file.path(), text);
@@ -214,7 +218,7 @@ EngineOptions OptionsWith(const std::string& file) {
   return options;
 }
 
-TEST_F(LadderFileTest, AnEngineBeginsWithIt) {
+TEST_F(LadderFileTest, AnEngineStartsWithTheLadderAndCostsOfTheFile) {
   const EngineOptions options = OptionsWith(directory_.File("ladder.json"));
   const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});
   ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());
@@ -223,11 +227,12 @@ TEST_F(LadderFileTest, AnEngineBeginsWithIt) {
     const ModelStats stats = harness.engine->Stats()[0];
     ASSERT_EQ(stats.buckets.size(), 2u);
     EXPECT_EQ(stats.buckets[0].bucket.tokens, 11);
-    EXPECT_GT(stats.costs.law[0] + stats.costs.law[1], 0);  // the fake clock stood still
+    // The costs are those of the file: the fake clock measures none.
+    EXPECT_GT(stats.costs.law[0] + stats.costs.law[1], 0);
     EXPECT_TRUE(harness.observer.notices().empty());
     WriteTestFile(options.ladder.file, "damaged");
   }
-  EXPECT_EQ(FileFor(*model_).Read()->ladder, fitted);  // written at the end
+  EXPECT_EQ(FileFor(*model_).Read()->ladder, fitted);  // written when the engine ended
   WriteTestFile(options.ladder.file, "damaged");
   Harness harness(options);
   EXPECT_GT(harness.engine->Stats()[0].buckets.size(), 2u);
@@ -235,7 +240,7 @@ TEST_F(LadderFileTest, AnEngineBeginsWithIt) {
   EXPECT_THAT(harness.observer.notices()[0], HasSubstr("is ignored"));
 }
 
-TEST_F(LadderFileTest, AFixedLadderTakesTheCostsOnly) {
+TEST_F(LadderFileTest, AFixedLadderTakesOnlyTheCosts) {
   EngineOptions options = OptionsWith(directory_.File("ladder.json"));
   const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});
   ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());

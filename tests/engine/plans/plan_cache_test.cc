@@ -22,7 +22,7 @@ class PlanCacheTest : public ::testing::Test {
  protected:
   explicit PlanCacheTest(const FakeBackend::Options& options = {}) : backend_(options) {}
 
-  // A lookup for a step that fills `wanted`.
+  // Looks up a plan for a step that fills `wanted`.
   static PlanCache::Found Find(PlanCache::Reader* reader, const Bucket& wanted,
                                int32_t num_top = 0) {
     return reader->Find(wanted, {.size = {.tokens = wanted.tokens,
@@ -45,8 +45,8 @@ class GuardedPlanCacheTest : public PlanCacheTest {
   GuardedPlanCacheTest() : PlanCacheTest({.top_needs_tokens = kMiddle.tokens}) {}
 };
 
-// It is a miss, and gives way to the plan when there is memory for that.
-TEST_F(PlanCacheTest, WithoutMemoryAnEagerPlanServes) {
+// The eager plan counts as a miss, and is replaced by the captured plan once there is memory.
+TEST_F(PlanCacheTest, WithoutMemoryAnEagerPlanIsFound) {
   backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("full"); });
   PlanCache::Reader reader(cache_.get());
   EXPECT_TRUE(absl::IsResourceExhausted(cache_->Prepare(kLarge)));
@@ -114,7 +114,7 @@ TEST_F(PlanCacheTest, AFailedPreparationIsReportedAndNotTriedAgain) {
   EXPECT_FALSE(cache_->Stats()[0].ready);
 }
 
-TEST_F(PlanCacheTest, AMissingPlanComesOnceThereIsMemory) {
+TEST_F(PlanCacheTest, AMissingPlanIsPreparedOnceThereIsMemory) {
   backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("no memory"); });
   EXPECT_EQ(cache_->Prepare(kSmall).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(cache_->Stats()[0].ready);
@@ -154,7 +154,7 @@ TEST_F(PlanCacheTest, FallsBackToTheSmallestRectangleThatFits) {
   EXPECT_EQ(Find(&reader, Bucket::Padded(4, 40)).lookup, Lookup::kMissOverCapacity);
 }
 
-TEST_F(PlanCacheTest, FallsBackToWhatCostsLeast) {
+TEST_F(PlanCacheTest, FallsBackToThePlanThatCostsLeast) {
   constexpr Bucket kHuge{.tokens = 512, .sequences = 8};
   for (const Bucket& bucket : {kMiddle, kLarge, kHuge}) ASSERT_TRUE(cache_->Prepare(bucket).ok());
   PlanCache::Reader reader(cache_.get());
@@ -166,7 +166,7 @@ TEST_F(PlanCacheTest, FallsBackToWhatCostsLeast) {
   };
   EXPECT_EQ(fallback({{64, 2}, {256, 1}, {512, 3}}), kLarge);
   EXPECT_EQ(fallback({{64, 2}, {256, 2}, {512, 1}}), kHuge);
-  EXPECT_EQ(fallback({{64, 0}, {256, 0}, {512, 0}}), kMiddle);  // nothing was measured
+  EXPECT_EQ(fallback({{64, 0}, {256, 0}, {512, 0}}), kMiddle);  // no costs were measured
 }
 
 TEST_F(GuardedPlanCacheTest, AGuardSendsTheStepToAPlanThatAcceptsIt) {
@@ -201,7 +201,7 @@ TEST_F(PlanCacheTest, AWithdrawnBucketKeepsItsHistoryAndMayComeBack) {
   EXPECT_EQ(observer_.plans().size(), 3u);
 }
 
-TEST_F(PlanCacheTest, ForgetsTheLongestUnusedOfManyWithdrawn) {
+TEST_F(PlanCacheTest, ForgetsTheWithdrawnBucketThatWasUnusedLongest) {
   const auto bucket = [](size_t i) {
     return Bucket{.tokens = 1 + static_cast<int32_t>(i), .sequences = 1};
   };
@@ -259,9 +259,9 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
   EXPECT_EQ(stats[1].batches, 0);
 }
 
-// Readers see plans appear one by one while two threads ask for them and remove some; what they
-// find always fits, and a bucket's own plan is found once its preparation was awaited.
-TEST_F(PlanCacheTest, PublishesBesideReaders) {
+// Readers see plans appear one by one while two threads request and remove them. A plan that is
+// found always fits, and a bucket's own plan is found once its preparation has ended.
+TEST_F(PlanCacheTest, ReadersSeeCorrectPlansDuringChanges) {
   ASSERT_TRUE(cache_->Prepare({.tokens = 1000, .sequences = 8}).ok());
   std::atomic<bool> stop = false;
   std::vector<std::thread> threads;

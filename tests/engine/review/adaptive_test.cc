@@ -46,7 +46,7 @@ std::vector<int32_t> LogNormalLengths(size_t count, double median, double sigma,
   return lengths;
 }
 
-// Poisson arrivals at this share of what full batches bear.
+// Returns Poisson arrivals at the share `load` of the rate that full batches can serve.
 std::vector<Arrival> Arrivals(std::span<const int32_t> lengths, double load, uint64_t seed) {
   std::mt19937_64 random(seed);
   double tokens = 0;
@@ -107,7 +107,7 @@ TEST(ReviewLadder, AdoptsABetterLadderThenStays) {
   }
 }
 
-TEST(ReviewLadder, FollowsTheTraffic) {
+TEST(ReviewLadder, AdoptsAnotherLadderWhenTheTrafficChanges) {
   const LadderOptions options;
   const Ladder fitted_to_short =
       *Review(options, *BuildLadder(options, kLimits),
@@ -122,7 +122,7 @@ TEST(ReviewLadder, FollowsTheTraffic) {
   EXPECT_GT(EfficiencyOf(*review.ladder, later), 0.97 * EfficiencyOf(*optimum.ladder, later));
 }
 
-TEST(ReviewLadder, PaysForCaptures) {
+TEST(ReviewLadder, KeepsTheLadderIfCapturesCostMoreThanTheyGain) {
   const LadderOptions options;
   const Ladder geometric = *BuildLadder(options, kLimits);
   const Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 1));
@@ -130,7 +130,7 @@ TEST(ReviewLadder, PaysForCaptures) {
   EXPECT_EQ(Review(options, geometric, traffic, false, Costs(), Prices(1000)).ladder, nullptr);
 }
 
-TEST(ReviewLadder, ForgetsWhatIsManyHalfLivesAgo) {
+TEST(ReviewLadder, ForgetsArrivalsOfManyHalfLivesAgo) {
   LadderOptions options;
   const Ladder geometric = *BuildLadder(options, kLimits);
   std::vector<Arrival> arrivals = LogNormalArrivals(100, 0.3, 0.5, 1);
@@ -147,7 +147,7 @@ TEST(ReviewLadder, ForgetsWhatIsManyHalfLivesAgo) {
   EXPECT_EQ(*review.ladder, *expected.ladder);
 }
 
-TEST(ReviewLadder, LeavesAloneWhatTheDeviceDoesNotFeel) {
+TEST(ReviewLadder, KeepsTheLadderIfPaddingCostsNothing) {
   const LadderOptions options;
   const Ladder geometric = *BuildLadder(options, kLimits);
   const Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 1));
@@ -155,8 +155,8 @@ TEST(ReviewLadder, LeavesAloneWhatTheDeviceDoesNotFeel) {
   EXPECT_EQ(review.ladder, nullptr) << review.reason;
 }
 
-// What a handful of arrivals seems to ask for is chance.
-TEST(ReviewLadder, AsksForMoreGainOfFewerArrivals) {
+// The improvement that a handful of arrivals suggests is due to chance.
+TEST(ReviewLadder, FewerArrivalsMustPromiseALargerGain) {
   const LadderOptions options;
   const Ladder settled = *Review(options, *BuildLadder(options, kLimits),
                                  TrafficOf(LogNormalArrivals(600, 1.2, 0.5, 1)), /*force=*/true)
@@ -180,7 +180,7 @@ TEST(ReviewLadder, SaysWhyNothingWasReviewed) {
   EXPECT_THAT(review.reason, HasSubstr("measured"));
 }
 
-TEST(ReviewLadder, RespectsItsBounds) {
+TEST(ReviewLadder, KeepsTheLadderWithinItsBounds) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -222,8 +222,8 @@ TEST(ReviewLadder, RespectsItsBounds) {
   }
 }
 
-// The prompts have 100 tokens; only the steps after them ask for less.
-TEST(ReviewLadder, SeesTheStepsOfWhatGenerates) {
+// The prompts have 100 tokens; only the steps that generate are smaller.
+TEST(ReviewLadder, CountsTheStepsThatGenerate) {
   std::vector<Arrival> arrivals = Arrivals(std::vector<int32_t>(500, 100), 0.05, /*seed=*/1);
   for (Arrival& arrival : arrivals) arrival.steps = 50;
   const LadderOptions options{.min_tokens = 8, .max_buckets = 6};
@@ -234,8 +234,9 @@ TEST(ReviewLadder, SeesTheStepsOfWhatGenerates) {
   EXPECT_GT(review.efficiency_after, review.efficiency_before);
 }
 
-// Each step of the arrivals is replayed several times, so a few of endless answers must not be.
-TEST(ReviewLadder, BoundsWhatItReplays) {
+// Each step of the arrivals is replayed several times, so that even a few arrivals with endless
+// answers must be cut off.
+TEST(ReviewLadder, BoundsTheStepsThatItReplays) {
   std::vector<Arrival> arrivals = Arrivals(std::vector<int32_t>(8000, 10), 0.5, /*seed=*/1);
   for (Arrival& arrival : arrivals) arrival.steps = 1 << 20;
   const LadderOptions options;
@@ -243,7 +244,7 @@ TEST(ReviewLadder, BoundsWhatItReplays) {
   EXPECT_FALSE(Review(options, present, TrafficOf(arrivals)).reason.empty());
 }
 
-TEST(ReviewLadder, OtherStrategiesOnlyLoseUnusedBuckets) {
+TEST(ReviewLadder, UnderOtherStrategiesOnlyUnusedBucketsAreRemoved) {
   LadderOptions options{.strategy = StrategyKind::kFixed, .fixed_tokens = {100, 1000, 4000}};
   const Ladder present = *BuildLadder(options, kLimits);
   Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 1));
@@ -285,7 +286,7 @@ TEST(FitLadder, BeatsTheGeometricLadderOnOtherLengths) {
   }
 }
 
-TEST(FitLadder, TakesNoLengthsAtAll) {
+TEST(FitLadder, AcceptsAnEmptyListOfLengths) {
   EXPECT_EQ(FitLadder({}, {}, {}, kLimits, Costs()).largest().tokens, kLimits.max_tokens);
 }
 

@@ -30,10 +30,10 @@ double Total(std::span<const WeightedSize> sizes, const std::vector<int32_t>& ca
 
 struct Best {
   double total = std::numeric_limits<double>::infinity();
-  size_t capacities = 0;  // the fewest of that total
+  size_t capacities = 0;  // the fewest that reach that total
 };
 
-// Tries every set of the sizes below the maximum.
+// Returns the best total over all sets of the sizes below the maximum.
 Best BruteForce(std::span<const WeightedSize> sizes, int32_t maximum, int count, const Law& cost,
                 const Law& price) {
   std::vector<int32_t> candidates;
@@ -61,7 +61,7 @@ struct NamedLaw {
   Law law;
 };
 
-// Whole numbers, so that sums are exact and ties are ties.
+// All values are whole numbers, so that sums are exact and equal totals compare equal.
 const NamedLaw kCosts[] = {
     {"affine", [](int32_t tokens) { return 3.0 + tokens; }},
     {"convex", [](int32_t tokens) { return static_cast<double>(tokens) * tokens; }},
@@ -103,7 +103,7 @@ TEST(FitCapacities, EqualsBruteForce) {
   }
 }
 
-TEST(FitCapacities, Table) {
+TEST(FitCapacities, GivesTheBestCapacities) {
   const Law cost = [](int32_t tokens) { return static_cast<double>(tokens); };
   const Law free = [](int32_t) { return 0.0; };
   const std::vector<WeightedSize> sizes = {{10, 5}, {11, 1}, {90, 1}, {100, 3}};
@@ -117,13 +117,13 @@ TEST(FitCapacities, Table) {
   EXPECT_THAT(FitCapacities({}, 200, 9, cost, free), ElementsAre(200));
 }
 
-TEST(FitCapacities, TiesGoToTheFewerThenTheSmaller) {
+TEST(FitCapacities, OfEqualTotalsFewerThenSmallerCapacitiesAreTaken) {
   const std::vector<WeightedSize> sizes = {{10, 1}, {20, 1}, {30, 1}};
   const Law free = [](int32_t) { return 0.0; };
   EXPECT_THAT(FitCapacities(
                   sizes, 30, 3, [](int32_t) { return 1.0; }, free),
               ElementsAre(30));
-  // Either of 10 and 20 saves 10.
+  // A capacity of 10 or of 20 saves 10.
   const Law stairs = [](int32_t tokens) {
     return tokens == 30 ? 20.0 : tokens == 20 ? 15.0 : 10.0;
   };

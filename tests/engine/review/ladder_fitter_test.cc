@@ -40,13 +40,14 @@ class LadderFitterTest : public ::testing::Test {
                        .memory_bytes = [](const Bucket& bucket) { return bucket.tokens; }};
 };
 
-TEST_F(LadderFitterTest, FitsTheTotalsAndKeepsTheFloor) {
+TEST_F(LadderFitterTest, FitsTheTotalsAndFillsWideGaps) {
   options_.min_tokens = 16;
   options_.max_buckets = 4;
   EXPECT_THAT(Fit({{90, 5}, {500, 5}, {700, 5}}), ElementsAre(90, 500, 700, 1000));
   options_.max_buckets = 3;
   EXPECT_THAT(Fit({{90, 5}, {500, 5}, {700, 5}}), ElementsAre(90, 700, 1000));
-  // 16 * 8 < 990 and 16 * 8 * 8 > 990.
+  // A capacity is at most 8 times the one below it, and 16 * 8 < 990 < 16 * 8 * 8, so that one more
+  // is needed.
   options_.max_buckets = 16;
   EXPECT_THAT(Fit({{990, 5}}), ElementsAre(125, 990, 1000));
   EXPECT_THAT(Fit({}), ElementsAre(126, 1000));
@@ -64,7 +65,7 @@ TEST_F(LadderFitterTest, BucketsMustPayTheirPrice) {
   EXPECT_THAT(Fit({{690, 5}, {700, 1}}), ElementsAre(105, 700, 1000));
 }
 
-TEST_F(LadderFitterTest, NoGapIsWiderThanTheFloor) {
+TEST_F(LadderFitterTest, NoCapacityIsMoreThanTenTimesTheOneBelow) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -79,19 +80,19 @@ TEST_F(LadderFitterTest, NoGapIsWiderThanTheFloor) {
     ASSERT_LE(fitted.size(), static_cast<size_t>(options_.max_buckets));
     int32_t previous = options_.min_tokens;
     for (const int32_t capacity : fitted) {
-      // Capacities of the floor are rounded down.
+      // The capacities that fill gaps are rounded down.
       EXPECT_LE(capacity, 10.0 * (previous + 1)) << previous;
       previous = capacity;
     }
   }
 }
 
-TEST_F(LadderFitterTest, DropsWhatServesTooLittle) {
+TEST_F(LadderFitterTest, DropsBucketsThatServeTooFewBatches) {
   options_.min_bucket_usage = 0.1;
   const std::vector<WeightedSize> totals = {{50, 6}, {150, 5}, {250, 80}, {800, 9}};
-  // 100 gives its batches to 200, which then serves enough.
+  // The batches of 100 go to 200, which then serves enough.
   EXPECT_THAT(Prune({100, 200, 300, 900}, totals), ElementsAre(200, 300, 1000));
-  // Too few batches to tell.
+  // There are too few batches to judge.
   EXPECT_THAT(Prune({100, 200}, {{50, 1}, {950, 30}}), ElementsAre(100, 200, 1000));
 }
 
@@ -102,14 +103,14 @@ TEST_F(LadderFitterTest, DropsTheLeastBenefitPerByteUntilMemorySuffices) {
   EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 600, 1000));
   options_.memory_limit_bytes = 1500;
   EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 1000));
-  options_.memory_limit_bytes = 1;  // the largest stays whatever it needs
+  options_.memory_limit_bytes = 1;  // the largest bucket stays, whatever memory it needs
   EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(1000));
-  // Nothing is known of the traffic: the largest first.
+  // Without knowledge of the traffic, the largest of the others is dropped first.
   options_.memory_limit_bytes = 1600;
   EXPECT_THAT(Prune({100, 400, 600}, {}), ElementsAre(100, 400, 1000));
 }
 
-TEST(Pool, IsTheMean) {
+TEST(Pool, AveragesTheWeightsOfEachTotal) {
   const std::vector<WeightedSize> pooled = Pool({{{{5, 2}, {7, 4}}, {{7, 2}, {9, 2}}}});
   ASSERT_EQ(pooled.size(), 3u);
   EXPECT_EQ(pooled[0].weight, 1);

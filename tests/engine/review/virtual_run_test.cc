@@ -26,7 +26,7 @@ struct Scenario {
   int32_t chunk_tokens = 0;
 };
 
-// Anything that may happen: policies, bounds, priorities, deadlines, several steps, over- and
+// Returns a random scenario: any policy, bounds, priorities, deadlines, several steps, overload and
 // underload.
 Scenario RandomScenario(uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -67,7 +67,7 @@ Scenario RandomScenario(uint64_t seed) {
   return scenario;
 }
 
-// Expects the invariants of every batch and every end; remembers both for comparison.
+// Checks the invariants of every batch and of every end, and records both for comparison.
 class Witness {
  public:
   explicit Witness(const Scenario& scenario)
@@ -101,8 +101,8 @@ class Witness {
       EXPECT_GE(batch.start, sequence->queued);
       EXPECT_GT(sequence->deadline, batch.start);
       EXPECT_TRUE(ends_[sequence->ticket].empty());
-      // Whoever has a deadline may be given up and run nevertheless, since the estimate erred;
-      // running sequences pass any other.
+      // A sequence with a deadline may be expected to miss it, be passed by others, and run
+      // nevertheless, since the estimate was wrong. Running sequences may pass any other.
       if (sequence->deadline == MonoTime::max() && !AnyRuns()) {
         EXPECT_LE(sequence->overtaken, MaxOvertakes());
       }
@@ -132,13 +132,13 @@ class Witness {
   }
 
   const Scenario& scenario_;
-  std::vector<std::vector<MonoTime>> ends_;  // by arrival: exactly one
+  std::vector<std::vector<MonoTime>> ends_;  // by arrival; each has exactly one
   std::vector<uint64_t> tickets_;
   MonoTime last_end_{};
 };
 
-// Thousands of seeds of about 300 sequences each: a million.
-TEST(RunVirtually, KeepsItsInvariants) {
+// Thousands of seeds of about 300 sequences each make a million sequences.
+TEST(RunVirtually, BatchesAndEndsKeepTheInvariantsOfTheScheduler) {
   int64_t sequences = 0;
   for (uint64_t seed = 1; seed <= 3300; ++seed) {
     SCOPED_TRACE(seed);
@@ -156,7 +156,7 @@ TEST(RunVirtually, KeepsItsInvariants) {
   EXPECT_GT(sequences, 1'000'000);
 }
 
-TEST(RunVirtually, CountsWhatRan) {
+TEST(RunVirtually, CountsServedAndExpiredSequences) {
   const std::vector<Arrival> arrivals = {
       {.at = AtMicroseconds(0), .tokens = 100},
       {.at = AtMicroseconds(10), .tokens = 50, .steps = 2},

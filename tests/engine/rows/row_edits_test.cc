@@ -38,7 +38,7 @@ std::map<int32_t, int32_t> SeenAt(RowEdits* edits, int32_t index) {
   return counts;
 }
 
-TEST(RowEditsTest, DefaultsWantNone) {
+TEST(RowEditsTest, DefaultsNeedNoEdits) {
   RequestSpec spec = MakeSpec();
   EXPECT_FALSE(RowEdits::Wanted(spec));
   spec.stop.ids = {5};
@@ -51,7 +51,7 @@ TEST(RowEditsTest, DefaultsWantNone) {
   EXPECT_EQ(edits.At(1), nullptr);
 }
 
-TEST(RowEditsTest, EachRuleWantsThem) {
+TEST(RowEditsTest, EachRuleNeedsEdits) {
   const auto wanted = [](auto change) {
     RequestSpec spec = MakeSpec();
     change(&spec);
@@ -69,7 +69,7 @@ TEST(RowEditsTest, EachRuleWantsThem) {
   EXPECT_TRUE(wanted([](RequestSpec* r) { r->stop.min_tokens = 2; }));
 }
 
-TEST(RowEditsTest, HandsTheRulesOn) {
+TEST(RowEditsTest, CopiesTheRulesOfTheRequest) {
   RequestSpec spec = MakeSpec();
   spec.edits = {.repetition_penalty = 1.5f,
                 .presence_penalty = 0.25f,
@@ -106,7 +106,7 @@ TEST(RowEditsTest, EndingTokensAreBannedUntilThereAreEnough) {
   EXPECT_EQ(nothing.At(0), nullptr) << "nothing ends this row";
 }
 
-TEST(RowEditsTest, CountsWhatWasSeen) {
+TEST(RowEditsTest, CountsTheTokensOfThePromptAndTheGeneration) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -139,7 +139,7 @@ TEST(RowEditsTest, CountsWhatWasSeen) {
   }
 }
 
-TEST(EndsTest, EosAndStopIds) {
+TEST(EndsTest, AnEosOrAStopIdEndsGeneration) {
   RequestSpec spec = MakeSpec();
   spec.stop.ids = {5, 7};
   const auto ending = [&] {

@@ -23,7 +23,7 @@ Request RequestFor(uint32_t outputs, Pooling pooling, bool normalize = false) {
   return request;
 }
 
-// [kLength, hidden_size]
+// Returns random states, [kLength, hidden_size].
 std::vector<std::vector<float>> RandomStates(uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -34,7 +34,7 @@ std::vector<std::vector<float>> RandomStates(uint64_t seed) {
   return states;
 }
 
-// Feeds [begin, end) as a step that computes it would.
+// Passes the states of the positions [begin, end) on, like a step that computes them.
 void Feed(const std::vector<std::vector<float>>& states, int32_t begin, int32_t end,
           RowStates* row) {
   for (int32_t position = begin; position < end; ++position) {
@@ -96,7 +96,7 @@ TEST(RowStatesTest, CutsAndRecomputationsChangeNoBit) {
       Feed(states, 0, kLength, &whole);
       int32_t at = 0;
       while (at < kLength) {
-        if (random() % 3 == 0) at = 0;  // preempted: all of it again
+        if (random() % 3 == 0) at = 0;  // preempted, so that all of it is computed again
         const auto end = at + 1 + static_cast<int32_t>(random() % (kLength - at));
         Feed(states, at, end, &cut);
         at = end;
@@ -118,7 +118,7 @@ TEST(RowStatesTest, ANormalizedEmbeddingHasLengthOneAndZeroStaysZero) {
   EXPECT_EQ(EmbeddingOf(&zero), std::vector<float>(5));
 }
 
-TEST(RowStatesTest, WhatIsNotFiniteIsNoResult) {
+TEST(RowStatesTest, AStateThatIsNotFiniteIsRefused) {
   const Request request = RequestFor(kOutputEmbedding, Pooling::kMean);
   RowStates row(request, kLength);
   std::vector<float> state(5, 1.0f);
@@ -126,7 +126,7 @@ TEST(RowStatesTest, WhatIsNotFiniteIsNoResult) {
   EXPECT_FALSE(row.Take(0, state));
 }
 
-TEST(RowStatesTest, NothingIsWantedTwice) {
+TEST(RowStatesTest, WantsEachPositionOfThePromptOnce) {
   const Request request = RequestFor(kOutputEmbedding, Pooling::kMean);
   RowStates row(request, kLength);
   const auto states = RandomStates(4);

@@ -25,7 +25,7 @@ Request RequestWith(const std::vector<size_t>& lengths, MonoTime deadline = Mono
   return request;
 }
 
-// A scheduler whose costs say that every step takes a millisecond for each of its tokens.
+// Returns a scheduler whose costs are a millisecond per token of a step.
 Scheduler SchedulerWithCosts() {
   CostModel costs;
   for (int i = 0; i < 200; ++i) {
@@ -46,7 +46,7 @@ struct AdmissionControlRow {
   int32_t max_tokens = 1;
   bool draining = false;
   bool hung = false;
-  int64_t other_requests = 0;  // whose loads were reserved before
+  int64_t other_requests = 0;  // requests whose loads are already reserved
   int64_t running = 0;
   absl::StatusCode code = absl::StatusCode::kOk;
   Rejection reason = Rejection::kQueueFull;
@@ -87,7 +87,7 @@ const AdmissionControlRow kAdmissionControlRows[] = {
      .code = absl::StatusCode::kInvalidArgument,
      .reason = Rejection::kTooLarge,
      .message = "row 1 has 65 tokens, more than the model's limit of 64"},
-    {.name = "ADeadlineThatHasComeIsMissed",
+    {.name = "ADeadlineThatHasPassedIsMissed",
      .deadline = kNow,
      .code = absl::StatusCode::kDeadlineExceeded,
      .reason = Rejection::kDeadline,
@@ -97,7 +97,7 @@ const AdmissionControlRow kAdmissionControlRows[] = {
      .code = absl::StatusCode::kUnavailable,
      .reason = Rejection::kDraining,
      .message = "draining"},
-    {.name = "AHangIsToldBeforeADrain",
+    {.name = "AHangIsReportedEvenWhileDraining",
      .draining = true,
      .hung = true,
      .code = absl::StatusCode::kUnavailable,
@@ -134,9 +134,9 @@ TEST(AdmissionControl, ReturningALoadMakesRoom) {
   EXPECT_FALSE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).refused());
 }
 
-TEST(AdmissionControl, LearnsHowManyOfTheAllowedTokensRowsGenerate) {
+TEST(AdmissionControl, LearnsWhichShareOfTheirTokensRowsGenerate) {
   AdmissionControl admission({}, /*reuses_prefixes=*/false);
-  EXPECT_EQ(admission.LaterSteps(101), 100);  // before anything is known, all of them
+  EXPECT_EQ(admission.LaterSteps(101), 100);  // before anything was learned, all of them
   EXPECT_EQ(admission.LaterSteps(0), 0);
   for (int i = 0; i < 500; ++i) {
     admission.Learn(
@@ -146,7 +146,8 @@ TEST(AdmissionControl, LearnsHowManyOfTheAllowedTokensRowsGenerate) {
   EXPECT_EQ(admission.LaterSteps(1), 0);
 }
 
-// Forecasts that were too short make the bound stricter; requests without a deadline teach nothing.
+// Forecasts that were too short make admission stricter; requests without a deadline have no
+// effect.
 TEST(AdmissionControl, MissedDeadlinesMakeTheForecastMoreCautious) {
   const Scheduler scheduler = SchedulerWithCosts();
   const auto refused = [&](const AdmissionControl& trained, milliseconds allowed) {

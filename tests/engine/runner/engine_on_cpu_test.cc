@@ -1,4 +1,4 @@
-// The engine on the CPU backend: a request gets the same bits alone and in company.
+// Runs the engine on the CPU backend: a request gets the same bits alone and in any batch.
 #include <random>
 
 #include "engine/cpu/cpu_backend.h"
@@ -50,7 +50,7 @@ void ExpectSame(const RecordingSink& alone, const RecordingSink& together) {
   }
 }
 
-TEST(EngineOnCpu, CompanyChangesNoBit) {
+TEST(EngineOnCpu, ARequestsBitsDoNotDependOnItsBatch) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
   const auto model = LoadModel("golden", 1, SLUICE_SOURCE_DIR "/tests/goldens/sluice_all");
@@ -61,7 +61,7 @@ TEST(EngineOnCpu, CompanyChangesNoBit) {
   const auto one_by_one = Engine::Create(options, backend->get(), Clock::Real(), &observer_alone);
   ASSERT_TRUE(one_by_one->Serve(*model).ok());
   options.batch.policy = PolicyKind::kFifoPacked;
-  options.batch.max_queue_delay_us = 10'000'000;  // batches are full, until the drain
+  options.batch.max_queue_delay_us = 10'000'000;  // batches are full until the drain
   const auto in_company =
       Engine::Create(options, backend->get(), Clock::Real(), &observer_together);
   ASSERT_TRUE(in_company->Serve(*model).ok());
@@ -108,7 +108,7 @@ class Served {
   std::unique_ptr<Engine> engine;
 };
 
-// The whole rectangle is computed, and no bit of any output shows it.
+// The whole rectangle is computed, without an effect on any bit of any output.
 TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
@@ -148,7 +148,7 @@ TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
   }
 }
 
-TEST(EngineOnCpu, AHundredLengthsCaptureNothing) {
+TEST(EngineOnCpu, RequestsOfAHundredLengthsPrepareNoPlans) {
   const auto backend = MakeCpuBackend({.threads = 2});
   ASSERT_TRUE(backend.ok()) << backend.status();
   ModelConfig config = testing::TinyConfig(1);

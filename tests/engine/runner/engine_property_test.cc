@@ -1,4 +1,5 @@
-// The engine's promises under random submissions, cancellations and deadlines from several threads.
+// Checks what the engine promises under random submissions, cancellations and deadlines from
+// several threads.
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -14,14 +15,15 @@ namespace {
 
 using std::chrono::microseconds;
 
-// What a submitting thread remembers of a request.
+// A request as its submitting thread remembers it.
 struct Submitted {
   std::shared_ptr<RecordingSink> sink;
   RequestId id = 0;
   std::vector<std::vector<int32_t>> rows;
   int32_t max_tokens = 0;
   MonoTime deadline = MonoTime::max();
-  // Batches begun when Cancel returned. One more may have been decided by then.
+  // The number of batches that had begun when Cancel returned. One more may have been decided by
+  // then.
   std::optional<size_t> cancelled_after;
 };
 
@@ -51,7 +53,7 @@ class RandomLoad {
   void SubmitOne() {
     Submitted next;
     for (int32_t rows = Draw(1, 3); rows > 0; --rows) {
-      // The first two tokens name the row, for the check of what ran.
+      // The first two tokens identify the row, so that the batches show which rows ran.
       next.rows.push_back({1000 + thread_, 2000 + next_row_++});
       for (int32_t extra = Draw(0, 18); extra > 0; --extra) {
         next.rows.back().push_back(Draw(0, 96));
@@ -88,7 +90,8 @@ class RandomLoad {
   std::vector<Submitted> submitted_;
 };
 
-// A replay takes time of the fake clock as its bucket is large, and begins at the recorded times.
+// Makes replays take a time of the fake clock that grows with their bucket, and records when each
+// began.
 class BeginTimes {
  public:
   void RecordOn(Harness* harness) {
@@ -98,18 +101,19 @@ class BeginTimes {
       return absl::OkStatus();
     });
   }
-  // After the engine is idle.
+  // Requires that the engine is idle.
   const std::vector<MonoTime>& times() const { return times_; }
 
  private:
-  std::vector<MonoTime> times_;  // of the scheduling thread
+  std::vector<MonoTime> times_;  // written by the scheduling thread
 };
 
 bool Names(const std::vector<int32_t>& sequence, const std::vector<int32_t>& row) {
   return sequence.size() >= 2 && sequence[0] == row[0] && sequence[1] == row[1];
 }
 
-// Tokens of a row are a prefix of what the row alone gives, all of it when the request is ok.
+// Expects a row's tokens to be a prefix of what the row generates alone, and all of it if the
+// request succeeded.
 void ExpectTokens(const Submitted& submitted) {
   const bool ok = submitted.sink->status().ok();
   for (size_t row = 0; row < submitted.rows.size(); ++row) {
@@ -121,7 +125,8 @@ void ExpectTokens(const Submitted& submitted) {
   }
 }
 
-// A batch that was started `ahead` was decided when the one before it began.
+// Expects that no batch with a row of the request was decided after its deadline or cancellation.
+// With `ahead` 1, a batch is decided when the one before it begins.
 void ExpectNotRunTooLate(const Submitted& submitted, const std::vector<RecordedBatch>& batches,
                          const std::vector<MonoTime>& begun, size_t ahead) {
   bool ran = false;
@@ -140,7 +145,7 @@ void ExpectNotRunTooLate(const Submitted& submitted, const std::vector<RecordedB
   ASSERT_EQ(ran, submitted.sink->trace().steps > 0);
 }
 
-// Reviews again and again while requests run; returns how often the ladder changed.
+// Reviews the ladder repeatedly while requests run; returns how often it changed.
 int SwitchLaddersDuring(Harness* harness, uint64_t seed) {
   std::mt19937_64 random(seed);
   int changes = 0;
@@ -161,12 +166,12 @@ int PlansOfLadder(const Engine& engine) {
 }
 
 struct Outcome {
-  int changes = 0;  // of the ladder
+  int changes = 0;
   int started_ahead = 0;
 };
 
 struct Variant {
-  bool switching = false;  // ladders
+  bool switching = false;  // whether the ladder changes meanwhile
   int32_t steps_ahead = 0;
   int32_t most_tokens = 4;
 };
@@ -193,7 +198,7 @@ Outcome ExpectPromisesKept(uint64_t seed, const EngineOptions& options, const Va
     for (const Submitted& submitted : load->submitted()) {
       ++admitted;
       EXPECT_EQ(submitted.sink->done_calls(), 1);
-      EXPECT_EQ(submitted.sink.use_count(), 1);  // the engine let go of it
+      EXPECT_EQ(submitted.sink.use_count(), 1);  // the engine holds no reference any more
       ExpectTokens(submitted);
       ExpectNotRunTooLate(submitted, batches, begin_times.times(),
                           static_cast<size_t>(variant.steps_ahead));
@@ -231,7 +236,7 @@ TEST(EngineProperty, PromisesHoldUnderRandomLoad) {
   }
 }
 
-// Half of the loads generate nothing, so that a step can always be decided while another one runs.
+// Half of the loads generate nothing, so that a step can always be decided while another runs.
 TEST(EngineProperty, PromisesHoldWhileStepsAreStartedAhead) {
   int started_ahead = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
@@ -263,8 +268,8 @@ TEST(EngineProperty, PromisesHoldWhileLaddersSwitch) {
   EXPECT_GT(changes, 0);
 }
 
-// With a delay the scheduler waits for time to pass, which here only Drain and full batches
-// replace.
+// With a delay the scheduler waits for the clock, which stands still here: only full batches and
+// Drain launch a step.
 TEST(EngineProperty, PromisesHoldWhileRequestsAreHeldBack) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
@@ -276,8 +281,7 @@ TEST(EngineProperty, PromisesHoldWhileRequestsAreHeldBack) {
   }
 }
 
-// Failing replays and rows that are not finite, beside cancellations: every request still ends
-// once.
+// Replays fail and rows are not finite, while other requests are cancelled.
 TEST(EngineProperty, EveryRequestEndsOnceUnderFaults) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);

@@ -25,7 +25,7 @@ absl::Status Refusal(Harness* harness, Request request) {
   return status;
 }
 
-TEST(Engine, ServesAVersionOnce) {
+TEST(Engine, ServingAVersionTwiceIsAnError) {
   Harness harness;
   const auto again = FakeModel(FakeConfig());
   EXPECT_TRUE(harness.engine->Serve(again).ok());
@@ -34,7 +34,7 @@ TEST(Engine, ServesAVersionOnce) {
   EXPECT_EQ(harness.engine->Models().size(), 2u);
 }
 
-TEST(Engine, ServePassesErrorsOnAndServesNothing) {
+TEST(Engine, AServeThatFailsReturnsTheErrorAndServesNothing) {
   Harness harness;
   harness.backend.OnPrepare([](const Bucket&) { return absl::DataLossError("broken"); });
   EXPECT_EQ(harness.engine->Serve(FakeModel(FakeConfig(), "other")).code(),
@@ -42,7 +42,7 @@ TEST(Engine, ServePassesErrorsOnAndServesNothing) {
   EXPECT_EQ(harness.engine->Models().size(), 1u);
 }
 
-TEST(Engine, Resolves) {
+TEST(Engine, ResolvesNamesAndVersions) {
   Harness harness;
   for (const int64_t version : {7, 3}) {
     ASSERT_TRUE(harness.engine->Serve(FakeModel(FakeConfig(), "fake", version)).ok());
@@ -67,7 +67,7 @@ TEST(Engine, Resolves) {
               HasSubstr("fa\\nke"));
 }
 
-TEST(Engine, RefusesWhatItCannotServe) {
+TEST(Engine, RefusesRequestsThatItCannotServe) {
   Harness harness;
   Request request = harness.MakeRequest({{1}});
   Mutable(request.spec).model = FakeModel(FakeConfig(), "unserved");
@@ -103,7 +103,7 @@ TEST(Engine, BoundsTheQueueByRequestsAndTokens) {
   const absl::Status tokens = Refusal(&harness, harness.MakeRequest({{1, 2, 3, 4, 5}}));
   EXPECT_EQ(tokens.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(tokens.message()), HasSubstr("max_tokens"));
-  sinks.push_back(harness.Submit(harness.MakeRequest({{1, 2, 3, 4}})));  // 5: full
+  sinks.push_back(harness.Submit(harness.MakeRequest({{1, 2, 3, 4}})));  // 5; the queue is full
   const absl::Status requests = Refusal(&harness, harness.MakeRequest({{1}}, /*max_tokens=*/0));
   EXPECT_EQ(requests.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(requests.message()), HasSubstr("max_requests"));
@@ -113,11 +113,11 @@ TEST(Engine, BoundsTheQueueByRequestsAndTokens) {
   EXPECT_EQ(harness.observer.rejected(Rejection::kTooLarge), 1);
   gate.Open();
   for (const auto& sink : sinks) sink->AwaitDone();
-  // All of it is free again by the time that the last answer is seen.
+  // All tokens are free again once the last answer has arrived.
   harness.Submit(harness.MakeRequest({std::vector<int32_t>(19, 1)}))->AwaitDone();
 }
 
-TEST(Engine, BoundsTheMemoryOfWhatIsQueued) {
+TEST(Engine, BoundsTheMemoryOfQueuedRequests) {
   Gate gate;
   EngineOptions options = SmallOptions();
   options.queue.max_bytes = 1 << 20;
@@ -128,7 +128,7 @@ TEST(Engine, BoundsTheMemoryOfWhatIsQueued) {
   gate.AwaitArrivals(1);
   Request large = harness.MakeRequest({{1, 2}});
   large.outputs |= kOutputTopCandidates;
-  Mutable(large.spec).num_top = 40'000;  // eight bytes each, for the row and for its token
+  Mutable(large.spec).num_top = 40'000;  // 8 bytes each, for the row's prompt and for its token
   sinks.push_back(harness.Submit(large));
   EXPECT_GT(harness.engine->Stats()[0].queued_bytes, 640'000);
   const absl::Status full = Refusal(&harness, large);
@@ -144,10 +144,10 @@ TEST(Engine, BoundsTheMemoryOfWhatIsQueued) {
 }
 
 // A step takes 10 ms, and each request fills one.
-TEST(Engine, RefusesWhatWouldExpireInTheQueue) {
+TEST(Engine, RefusesRequestsThatWouldExpireInTheQueue) {
   Gate gate;
   Harness harness;
-  int32_t first = 0;  // no two requests share a prefix
+  int32_t first = 0;  // differs between requests, so that none share a prefix
   const auto due_in = [&](int64_t ms) {
     Request request = harness.MakeRequest({std::vector<int32_t>(64, 1)});
     request.tokens[0] = first++ % 97;
@@ -173,11 +173,11 @@ TEST(Engine, RefusesWhatWouldExpireInTheQueue) {
     EXPECT_EQ(AttachedReason(submitted.status()), "deadline_unreachable");
     EXPECT_EQ(sink.use_count(), 1);
   }
-  // 30 can be met; nothing taught yet that the first margin is too large.
+  // 30 can be served in time; nothing has yet shown that the initial margin is too large.
   EXPECT_GE(sinks.size(), 25u);
   EXPECT_LE(sinks.size(), 33u);
-  sinks.push_back(harness.Submit(due_in(20)));   // goes before them
-  sinks.push_back(harness.Submit(due_in(400)));  // has time
+  sinks.push_back(harness.Submit(due_in(20)));   // runs before them
+  sinks.push_back(harness.Submit(due_in(400)));  // can wait for all of them
   Request patient = due_in(0);
   patient.deadline = MonoTime::max();
   sinks.push_back(harness.Submit(patient));
@@ -185,10 +185,10 @@ TEST(Engine, RefusesWhatWouldExpireInTheQueue) {
   for (const auto& sink : sinks) sink->AwaitDone();
 }
 
-TEST(Engine, DrainFinishesWhatItAcceptedAndRefusesTheRest) {
+TEST(Engine, DrainFinishesAcceptedRequestsAndRefusesOthers) {
   Gate gate;
   EngineOptions options = SmallOptions();
-  options.batch.max_queue_delay_us = 1000000;  // draining does not wait for it
+  options.batch.max_queue_delay_us = 1000000;  // which a drain does not wait for
   Harness harness(options);
   harness.HoldReplaysAt(&gate);
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -197,7 +197,7 @@ TEST(Engine, DrainFinishesWhatItAcceptedAndRefusesTheRest) {
   }
   gate.AwaitArrivals(1);
   std::thread drain([&] { harness.engine->Drain(MonoTime::max()); });
-  harness.clock.AwaitWaiter(MonoTime::max());  // the drain; the scheduler is at the gate
+  harness.clock.AwaitWaiter(MonoTime::max());  // Drain waits; the scheduling thread is at the gate
   EXPECT_EQ(Refusal(&harness, harness.MakeRequest({{1}})).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(harness.observer.rejected(Rejection::kDraining), 1);
   gate.Open();
@@ -231,7 +231,7 @@ TEST(Engine, DrainWaitsForTheLastOnDone) {
     harness.engine->Drain(MonoTime::max());
     EXPECT_EQ(sink->done_calls(), 1);
   });
-  harness.clock.AwaitWaiter(MonoTime::max());  // the drain; the scheduler is at the gate
+  harness.clock.AwaitWaiter(MonoTime::max());  // Drain waits; the scheduling thread is at the gate
   gate.Open();
   drain.join();
 }
@@ -247,7 +247,7 @@ TEST(Engine, DrainGivesUpAtItsDeadline) {
   std::thread drain([&] { harness.engine->Drain(deadline); });
   harness.clock.AwaitWaiter(deadline);
   harness.clock.Advance(milliseconds(50));
-  drain.join();  // although the replay still hangs
+  drain.join();  // returns although the replay still hangs
   gate.Open();
   running->AwaitDone();
   waiting->AwaitDone();
@@ -257,7 +257,7 @@ TEST(Engine, DrainGivesUpAtItsDeadline) {
   EXPECT_FALSE(Ran(harness.backend.batches(), {2}));
 }
 
-TEST(Engine, DestructionEndsWhatIsLeft) {
+TEST(Engine, DestructionEndsAllRequests) {
   Harness harness;
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (int32_t i = 0; i < 30; ++i) {
@@ -285,7 +285,7 @@ TEST(Engine, ModelsAreServedSideBySide) {
   Mutable(request.spec).model = other;
   const auto second = harness.Submit(request, &other_id);
   EXPECT_NE(first_id, other_id);
-  gate.AwaitArrivals(2);  // both run at once
+  gate.AwaitArrivals(2);  // replays of both models run at once
   harness.engine->Cancel(first_id);
   gate.Open();
   first->AwaitDone();
@@ -295,7 +295,7 @@ TEST(Engine, ModelsAreServedSideBySide) {
   EXPECT_EQ(harness.engine->Stats().size(), 2u);
 }
 
-TEST(Engine, PreparesNothingAfterWarmUp) {
+TEST(Engine, PreparesNoPlansAfterWarmUp) {
   ModelConfig config = FakeConfig();
   config.max_positions = 128;
   EngineOptions options = SmallOptions();

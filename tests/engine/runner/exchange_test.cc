@@ -1,4 +1,4 @@
-// Models that are replaced and withdrawn while they serve.
+// Tests models that are replaced and withdrawn while they serve.
 #include <atomic>
 #include <random>
 #include <thread>
@@ -23,9 +23,9 @@ std::shared_ptr<const Model> ModelWithVocabulary(int64_t size, const std::string
   return FakeModel(config, name, version);
 }
 
-constexpr int32_t kHeld = 90;  // no warm-up has this token
+constexpr int32_t kHeld = 90;  // a token that no warm-up uses
 
-// Has the batches of sequences that begin with kHeld wait at the gate.
+// Makes batches with a sequence that begins with kHeld wait at the gate.
 void HoldAt(Gate* gate, Harness* harness) {
   harness->backend.OnReplay([gate](const RecordedBatch& batch) {
     if (Ran({batch}, {kHeld})) gate->Pass();
@@ -52,7 +52,7 @@ TEST(Exchange, RequestsFinishOnTheModelThatTheyStartedWith) {
   EXPECT_EQ(after->row_tokens(0), Greedy({1, 2}, 5, 13));
 }
 
-TEST(Exchange, AModelThatIsReplacedWhileARequestIsMadeForItStillTakesIt) {
+TEST(Exchange, AReplacedModelTakesARequestThatWasMadeForItBefore) {
   Harness harness;
   const auto sink = std::make_shared<RecordingSink>();
   const auto make = [&](const std::shared_ptr<const Model>& model) {
@@ -76,7 +76,7 @@ TEST(Exchange, ARequestOfAnAbsentModelIsNotMade) {
       absl::StatusCode::kNotFound);
 }
 
-TEST(Exchange, AWithdrawnModelTakesNothingAndCanStillBeCancelled) {
+TEST(Exchange, AWithdrawnModelRefusesRequestsAndItsOwnCanBeCancelled) {
   Gate gate;
   Harness harness;
   const int plans = harness.backend.live_plans();
@@ -101,7 +101,7 @@ TEST(Exchange, AWithdrawnModelTakesNothingAndCanStillBeCancelled) {
   harness.backend.AwaitLivePlans(0);
 }
 
-TEST(Exchange, IsAllOrNothing) {
+TEST(Exchange, AnExchangeThatFailsChangesNothing) {
   Harness harness;
   const auto second = FakeModel(FakeConfig(), "second");
   const auto broken = FakeModel(FakeConfig(), "broken");
@@ -129,7 +129,7 @@ TEST(Exchange, AnUnknownSnapshotChangesNothing) {
   EXPECT_THAT(harness.engine->Models(), UnorderedElementsAre(harness.model));
 }
 
-TEST(Exchange, FilesOfModelsThatExistAtATimeDiffer) {
+TEST(Exchange, ModelsThatExistAtTheSameTimeHaveDifferentFiles) {
   EngineOptions options = SmallOptions();
   options.history.journal = ::testing::TempDir() + "/exchange_journal";
   Gate gate;
@@ -137,14 +137,15 @@ TEST(Exchange, FilesOfModelsThatExistAtATimeDiffer) {
   HoldAt(&gate, &harness);
   const auto running = harness.Submit(harness.MakeRequest({{kHeld}}));
   gate.AwaitArrivals(1);
-  // The first one's journal is still open.
+  // The first model's journal is still open.
   EXPECT_TRUE(harness.engine->Serve(FakeModel(FakeConfig())).ok());
   gate.Open();
   running->AwaitDone();
 }
 
-// Whoever resolves and submits again after NotFound is always served, however models come and go.
-TEST(Exchange, LosesNoRequest) {
+// A caller that resolves and submits again after NotFound is always served, however models are
+// replaced.
+TEST(Exchange, CallersThatResolveAgainAreAlwaysServed) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   Harness harness;

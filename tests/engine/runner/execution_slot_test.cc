@@ -55,7 +55,7 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
     return row;
   }
 
-  // All outputs of the prompt are what the fake model says of the row alone.
+  // Expects all outputs of the prompt to be those of the row alone.
   void ExpectPrompt(const ActiveRequest& active, size_t index) {
     const RequestRow& row = active.rows[index];
     const std::span<const int32_t> tokens(active.request.tokens.data() + row.prompt.offset,
@@ -87,7 +87,7 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
   const std::unique_ptr<ExecutionSlot> slot_;
 };
 
-TEST_P(ExecutionSlotTest, BringsEveryOutputToItsRow) {
+TEST_P(ExecutionSlotTest, EveryOutputReachesItsRow) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -121,8 +121,8 @@ TEST_P(ExecutionSlotTest, BringsEveryOutputToItsRow) {
   }
 }
 
-// Later steps neither repeat nor disturb what the first one reported of the prompt.
-TEST_P(ExecutionSlotTest, LaterStepsAddTokensOnly) {
+// Later steps neither repeat nor change what the first step reported of the prompt.
+TEST_P(ExecutionSlotTest, LaterStepsOnlyAddTokens) {
   const auto active = Make({{5, 6, 7}, {8, 9}}, 4, kEverything);
   std::vector<RequestRow*> rows = {&active->rows[0], &active->rows[1]};
   for (int step = 0; step < 4; ++step) {
@@ -141,8 +141,8 @@ TEST_P(ExecutionSlotTest, LaterStepsAddTokensOnly) {
   ExpectPrompt(*active, 1);
 }
 
-// In pages that rows keep from step to step, prompts cut anywhere and one token at a time give what
-// whole sequences give.
+// Rows keep their pages from step to step. Prompts that are cut anywhere and then computed one
+// token at a time give the outputs of whole sequences.
 TEST_P(ExecutionSlotTest, ContinuesInTheRowsOwnPages) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);
@@ -180,7 +180,7 @@ TEST_P(ExecutionSlotTest, ContinuesInTheRowsOwnPages) {
 }
 
 TEST_P(ExecutionSlotTest, HoldsTheWorstCaseOfPagesAndSampledRows) {
-  // Each of these leaves three of the four tokens of its last page unused.
+  // Each of these rows leaves three of the four tokens of its last page unused.
   const auto active = Make(
       {std::vector<int32_t>(48, 1), std::vector<int32_t>(13, 2), {3}, {4}, {5}}, 1, kEverything);
   std::vector<RequestRow*> rows;
@@ -194,8 +194,7 @@ TEST_P(ExecutionSlotTest, HoldsTheWorstCaseOfPagesAndSampledRows) {
   }
 }
 
-// Every output is that of the row alone, whatever fills the rectangle, and the backend is given the
-// whole of it.
+// The backend computes the whole rectangle, and every output is that of the row alone.
 TEST_P(ExecutionSlotTest, APaddedBucketIsComputedWholeAndChangesNoOutput) {
   const Bucket small = Bucket::Padded(4, 16), large = Bucket::Padded(2, 64);
   const Ladder ladder({small, large});

@@ -1,4 +1,4 @@
-// What becomes of requests when the device fails, hangs or has no memory.
+// Tests how requests end when the device fails, hangs or has no memory.
 #include <random>
 #include <string>
 #include <vector>
@@ -16,8 +16,8 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// Has steps of more than `most` sequences, and any with a sequence that begins with `never`, fail
-// for want of memory.
+// Makes steps of more than `most` sequences, and any step with a sequence that begins with `never`,
+// fail for lack of memory.
 void LimitMemory(Harness* harness, size_t most, int32_t never = -1) {
   harness->backend.OnReplay([most, never](const RecordedBatch& batch) {
     for (const std::vector<int32_t>& sequence : batch.sequences) {
@@ -34,7 +34,7 @@ EngineOptions Wide() {
   return options;
 }
 
-// Submits while the first replay is held, so that the requests ride together.
+// Submits requests while the first replay is held, so that they share a step.
 std::vector<std::shared_ptr<RecordingSink>> RideTogether(
     Harness* harness, const std::vector<std::vector<std::vector<int32_t>>>& requests,
     const std::function<void()>& then) {
@@ -76,7 +76,7 @@ TEST(FailingDevice, AStepWithoutMemoryRunsInParts) {
   }
 }
 
-TEST(FailingDevice, WhatHasNoMemoryAloneFailsAlone) {
+TEST(FailingDevice, ARowWithoutMemoryEvenAloneFailsAlone) {
   Harness harness(Wide());
   const auto sinks = RideTogether(&harness, {{{2}}, {{3}, {4}}, {{5}}, {{6}}},
                                   [&] { LimitMemory(&harness, 16, /*never=*/4); });
@@ -100,7 +100,7 @@ TEST(FailingDevice, FailedStepsAreCountedUntilOneSucceeds) {
   EXPECT_EQ(harness.observer.recoveries(), 1);
   LimitMemory(&harness, 0);
   harness.Submit(harness.MakeRequest({{1}, {2}}))->AwaitDone();
-  // The whole, which was split, and two rows.
+  // The whole step, which was split, and its two rows fail.
   EXPECT_THAT(harness.observer.step_failures(), ::testing::ElementsAre(1, 2, 3, 0, 1, 2));
 }
 
@@ -111,7 +111,7 @@ EngineOptions Watched() {
   return options;
 }
 
-// Advances as the watchdog looks, until it has found the hang.
+// Advances the clock at the watchdog's pace until it has found the hang.
 void Outlast(Harness* harness) {
   while (harness->observer.hangs().empty()) {
     harness->clock.Advance(milliseconds(5));
@@ -144,7 +144,7 @@ TEST(FailingDevice, AHungReplayEndsEveryRequestOfItsModelAndNoOther) {
                                                 std::make_shared<RecordingSink>(), MonoTime());
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(harness.observer.rejected(Rejection::kHung), 1);
-    harness.engine->Cancel(id);  // unknown
+    harness.engine->Cancel(id);  // the id is unknown by now
     const ModelStats stats = harness.engine->Stats()[0];
     EXPECT_EQ(stats.waiting_requests + stats.running_requests, 0);
     EXPECT_EQ(stats.queued_bytes, 0);
@@ -154,11 +154,11 @@ TEST(FailingDevice, AHungReplayEndsEveryRequestOfItsModelAndNoOther) {
     const auto served = harness.Submit(request);
     served->AwaitDone();
     EXPECT_EQ(served->row_tokens(0), Greedy({5}, 1));
-    gate.Open();  // the step ends late, and nothing is told of it
+    gate.Open();  // the step ends late, and its end is not reported
   }
 }
 
-TEST(FailingDevice, AnyThingElseThatHangsIsReported) {
+TEST(FailingDevice, AHangOutsideAReplayIsReported) {
   class HangingSink : public RecordingSink {
    public:
     explicit HangingSink(Gate* gate) : gate_(gate) {}
@@ -178,11 +178,11 @@ TEST(FailingDevice, AnyThingElseThatHangsIsReported) {
   sink->AwaitDone();
 }
 
-TEST(FailingDevice, SlownessThatWasExpectedIsNoHang) {
+TEST(FailingDevice, AStepThatMayTakeLongIsNoHang) {
   EngineOptions options = Watched();
   options.watchdog.factor = 100;
   Harness harness(options);
-  // Each look of the watchdog counts for 20 ms at most, so that two seconds take a hundred.
+  // Each poll of the watchdog counts for 20 ms at most, so that two seconds take a hundred polls.
   bool slow = false;
   harness.backend.OnReplay([&](const RecordedBatch&) {
     harness.clock.Advance(milliseconds(20));

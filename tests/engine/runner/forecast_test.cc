@@ -1,4 +1,4 @@
-// What was seen of requests that ended is in the forecasts by which later ones are refused.
+// Tests that finished requests improve the forecasts by which later requests are refused.
 
 #include <algorithm>
 #include <atomic>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int32_t kGenerated = 8;
 
-// Lets the background request's steps take long outside replays, where the costs of plans do not
-// see it.
+// Delays the request that runs, outside of replays, so that the costs of plans do not include the
+// delay.
 class DelayingSink : public RecordingSink {
  public:
   DelayingSink(FakeClock* clock, nanoseconds delay) : clock_(clock), delay_(delay) {}
@@ -30,7 +30,7 @@ class DelayingSink : public RecordingSink {
   const nanoseconds delay_;
 };
 
-// A server whose step takes 1 ms and 0.1 ms for each token of its bucket.
+// A server whose step takes 1 ms plus 0.1 ms for each token of its bucket.
 class ForecastTest : public ::testing::Test {
  protected:
   ForecastTest() {
@@ -42,7 +42,7 @@ class ForecastTest : public ::testing::Test {
     });
   }
 
-  // Rows that share their prefix with no other.
+  // Returns a request whose rows share no prefix with any other row.
   Request Generation(int32_t prompt_length, int rows = 1) {
     std::vector<std::vector<int32_t>> prompts;
     for (; rows > 0; --rows, ++made_) {
@@ -57,8 +57,9 @@ class ForecastTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) harness_.Submit(Generation(prompt_length))->AwaitDone();
   }
 
-  // The least patience, within a tenth, with which a request is admitted beside one of three rows
-  // that runs. Both are then served, the one that runs with `delay` after each token.
+  // Returns the shortest time to the deadline, within a tenth, with which a request is admitted
+  // beside a running request of three rows. Then serves both, the running one with `delay` after
+  // each token.
   nanoseconds LeastPatience(nanoseconds delay = nanoseconds(0)) {
     Gate gate;
     gate_ = &gate;
@@ -87,7 +88,7 @@ class ForecastTest : public ::testing::Test {
   int32_t made_ = 0;
 };
 
-TEST_F(ForecastTest, PromptsOfThoseWhoComeAfterCount) {
+TEST_F(ForecastTest, ForecastsIncludeThePromptsThatWillArrive) {
   ServeOneByOne(/*prompt_length=*/40, 200);
   ServeOneByOne(/*prompt_length=*/2, 200);
   const nanoseconds among_short = LeastPatience();
@@ -95,7 +96,7 @@ TEST_F(ForecastTest, PromptsOfThoseWhoComeAfterCount) {
   EXPECT_GT(LeastPatience(), among_short * 5 / 4);
 }
 
-TEST_F(ForecastTest, MissesRaiseThemAndSuccessLowersThem) {
+TEST_F(ForecastTest, MissedDeadlinesRaiseForecastsAndMetOnesLowerThem) {
   ServeOneByOne(/*prompt_length=*/2, 200);
   const nanoseconds first = LeastPatience();
   nanoseconds last{};

@@ -1,4 +1,5 @@
-// The engine on the CPU backend generates what Hugging Face does; tests/goldens/make_generate.py.
+// Checks that the engine on the CPU backend generates the tokens of Hugging Face; see
+// tests/goldens/make_generate.py.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -25,7 +26,7 @@ const json& Goldens() {
   return goldens;
 }
 
-// The committed checkpoint, with room for as many positions as the goldens need.
+// Loads the committed checkpoint with as many positions as the goldens need.
 std::shared_ptr<const Model> LoadLongModel(const std::string& name,
                                            const TemporaryDirectory& scratch) {
   const std::string directory = scratch.File(name);
@@ -59,7 +60,7 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfHuggingFace) {
   ASSERT_TRUE(backend.ok()) << backend.status();
   RecordingObserver observer;
   EngineOptions options;
-  options.batch.prefill_tokens = 20;  // the longer prompts come in chunks, beside running ones
+  options.batch.prefill_tokens = 20;  // longer prompts are cut, beside running sequences
   const auto engine = Engine::Create(options, backend->get(), Clock::Real(), &observer);
   ASSERT_TRUE(engine->Serve(model).ok());
 

@@ -1,4 +1,4 @@
-// What a request receives: scores, tokens, candidates, and where generation stops.
+// Tests what a request receives: scores, tokens, candidates, and the end of generation.
 #include <atomic>
 #include <random>
 
@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 
-TEST(Generation, ScoresAndDrawsOneToken) {
+TEST(Generation, ScoresThePromptAndDrawsOneToken) {
   Harness harness;
   Request request = harness.MakeRequest({{1, 2, 3}, {4, 5}});
   request.outputs = kOutputTokens | kOutputPromptLogprobs;
@@ -28,7 +28,7 @@ TEST(Generation, ScoresAndDrawsOneToken) {
   EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kLength, FinishReason::kLength));
 }
 
-TEST(Generation, ScoresOnlyInOneStep) {
+TEST(Generation, ARequestForScoresAloneTakesOneStep) {
   Harness harness;
   for (const uint32_t outputs : {0u, uint32_t{kOutputTokens}, uint32_t{kOutputLogits}}) {
     SCOPED_TRACE(outputs);
@@ -44,7 +44,7 @@ TEST(Generation, ScoresOnlyInOneStep) {
   }
 }
 
-TEST(Generation, GeneratesWhatOneAtATimeDoes) {
+TEST(Generation, GeneratesWhatRequestsOfOneTokenEachGenerate) {
   Harness harness;
   const std::vector<std::vector<int32_t>> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10}};
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -106,7 +106,7 @@ TEST(Generation, StopsWhereThePositionsEnd) {
   EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kLength));
 }
 
-TEST(Generation, EndsAtTheRequestsOwnIdsAndIgnoresEosWhereTold) {
+TEST(Generation, EndsAtTheRequestsStopIdsAndMayIgnoreEos) {
   const std::vector<int32_t> generated = Greedy({1, 2, 3}, 6);
   ModelConfig config = FakeConfig();
   config.eos_token_ids = {generated[2]};
@@ -125,7 +125,7 @@ TEST(Generation, EndsAtTheRequestsOwnIdsAndIgnoresEosWhereTold) {
   EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kStop));
 }
 
-TEST(Generation, EndsWithTheTokenThatCompletesAText) {
+TEST(Generation, EndsWithTheTokenThatCompletesAStopText) {
   auto model = std::make_shared<Model>();
   model->name = "fake";
   model->config = FakeConfig();
@@ -150,7 +150,7 @@ TEST(Generation, EndsWithTheTokenThatCompletesAText) {
   EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kStop));
 }
 
-// Everything that a step of one token needs of earlier positions is in the pages.
+// All that a step of one token needs of earlier positions is in the pages.
 TEST(Generation, ComputesEachTokenOnce) {
   Harness harness;
   const auto sink = harness.Submit(harness.MakeRequest({{1, 2, 3, 4, 5}}, /*max_tokens=*/6));
@@ -173,8 +173,8 @@ TEST(Generation, OtherPoliciesComputeTheWholeSequenceInEachStep) {
   EXPECT_EQ(harness.engine->Stats()[0].kv.pages, 0);
 }
 
-// The tokens are those of the sequence alone, whatever the pages, the chunks and what is reused.
-TEST(Generation, ChunksPressureAndReuseChangeNoToken) {
+// The tokens are those of the sequence alone, for any number of pages, chunks and reused prefixes.
+TEST(Generation, ChunksPreemptionAndReuseChangeNoToken) {
   std::mt19937_64 random(11);
   std::vector<std::vector<int32_t>> prompts;
   for (int i = 0; i < 12; ++i) {
@@ -219,7 +219,7 @@ TEST(Generation, ChunksPressureAndReuseChangeNoToken) {
   EXPECT_GT(reused, 0);
 }
 
-TEST(Generation, ReusesWholePagesOfEarlierPromptsButNotWhereAllOfThemAreReported) {
+TEST(Generation, ReusesPagesOfEarlierPromptsUnlessEveryPositionIsReported) {
   Harness harness;
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   harness.Submit(harness.MakeRequest({prompt}))->AwaitDone();
@@ -237,7 +237,7 @@ TEST(Generation, ReusesWholePagesOfEarlierPromptsButNotWhereAllOfThemAreReported
   }
 }
 
-TEST(Generation, PagesAreFreeOnceARequestIsCancelled) {
+TEST(Generation, ACancelledRequestFreesItsPages) {
   Harness harness;
   Gate gate;
   RequestId id = 0;
@@ -248,7 +248,7 @@ TEST(Generation, PagesAreFreeOnceARequestIsCancelled) {
   });
   const auto sink = harness.Submit(harness.MakeRequest({{1, 2, 3, 4, 5, 6, 7}}, 40), &id);
   gate.AwaitArrivals(1);
-  EXPECT_EQ(harness.engine->Stats()[0].kv.held, 3);  // of 7 + 2 tokens
+  EXPECT_EQ(harness.engine->Stats()[0].kv.held, 3);  // pages, for 7 + 2 tokens
   harness.engine->Cancel(id);
   gate.Open();
   sink->AwaitDone();

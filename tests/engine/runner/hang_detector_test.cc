@@ -12,7 +12,7 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using Phase = Heartbeat::Phase;
 
-TEST(Heartbeat, EachBeatIsAnother) {
+TEST(Heartbeat, EveryBeatChangesTheSample) {
   Heartbeat heartbeat;
   EXPECT_EQ(heartbeat.Read().phase, Phase::kIdle);
   heartbeat.Busy();
@@ -45,8 +45,8 @@ struct LookedAt {
   int64_t at_ms;
 };
 
-// Ticks of 10 ms; 80 ms are allowed but for replays. The index of the look that finds a hang, or
-// -1.
+// Returns the index of the poll that finds a hang, or -1. Polls are due every 10 ms; 80 ms are
+// allowed outside of replays.
 int FirstHang(const std::vector<LookedAt>& looks) {
   HangDetector detector(milliseconds(10), milliseconds(80));
   Hang hang;
@@ -57,7 +57,7 @@ int FirstHang(const std::vector<LookedAt>& looks) {
   return -1;
 }
 
-TEST(HangDetector, Judges) {
+TEST(HangDetector, FindsAHangAfterTheAllowedTimeOfAwakePolls) {
   const auto steady = [](Heartbeat::Sample beat, int count, int64_t every_ms = 10) {
     std::vector<LookedAt> looks;
     for (int i = 0; i < count; ++i) looks.push_back({beat, i * every_ms});
@@ -69,19 +69,19 @@ TEST(HangDetector, Judges) {
   EXPECT_EQ(FirstHang(steady({7, Phase::kAbandoned, {}}, 1000)), -1);
   EXPECT_EQ(FirstHang(steady(busy, 1000)), 9);     // 90 ms
   EXPECT_EQ(FirstHang(steady(replay, 1000)), 21);  // 210 ms
-  // The looks are twice as far apart as they should be, as on a machine with much to do.
+  // The polls are twice as far apart as they should be, as on a busy machine.
   EXPECT_EQ(FirstHang(steady(busy, 1000, 20)), 5);
-  // Farther: the process was stopped, or the machine asleep.
+  // The polls are far apart: the process was stopped, or the machine was suspended.
   EXPECT_EQ(FirstHang(steady(busy, 6, 3'600'000)), 5);
 
-  std::vector<LookedAt> beats;  // saturated, not hung
+  std::vector<LookedAt> beats;  // of a thread that is busy but not hung
   for (uint64_t i = 0; i < 1000; ++i) {
     beats.push_back({{i / 8, Phase::kStep, milliseconds(80)}, static_cast<int64_t>(i) * 10});
   }
   EXPECT_EQ(FirstHang(beats), -1);
 
   std::vector<LookedAt> stopped = steady(replay, 3);
-  stopped.push_back({replay, 30'020});  // by SIGSTOP, for half a minute
+  stopped.push_back({replay, 30'020});  // stopped by SIGSTOP for half a minute
   stopped.push_back({{8, Phase::kStep, milliseconds(200)}, 30'030});
   EXPECT_EQ(FirstHang(stopped), -1);
 }
@@ -107,11 +107,11 @@ TEST(Watchdog, CallsOnceAtTheFirstHang) {
     clock.Advance(milliseconds(10));
     next += milliseconds(10);
   };
-  for (int i = 0; i < 50; ++i) tick();  // idle
+  for (int i = 0; i < 50; ++i) tick();  // the thread is idle
   clock.AwaitWaiter(next);
   heartbeat.BeginStep(milliseconds(80));
   for (int i = 0; i < 9; ++i) tick();
-  clock.AwaitWaiter(next);  // 80 ms were watched: as long as it may
+  clock.AwaitWaiter(next);  // 80 ms have passed, which is just allowed
   {
     MutexLock lock(&mu);
     EXPECT_EQ(calls, 0);

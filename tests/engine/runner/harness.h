@@ -1,4 +1,4 @@
-// An engine on the fake backend and clock, serving one fake model.
+// An engine on the fake backend and clock that serves one fake model.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace sluice {
 
-// Batches of at most 64 tokens (a whole sequence of the fake model) and 4 sequences; a ladder of 8,
-// 16, 32 and 64 that stays.
+// Returns options for batches of at most 64 tokens (a whole sequence of the fake model) and 4
+// sequences, with a fixed ladder of 8, 16, 32 and 64 tokens.
 inline EngineOptions SmallOptions() {
   EngineOptions options;
   options.ladder.strategy = StrategyKind::kGeometric;
@@ -28,7 +28,7 @@ inline EngineOptions SmallOptions() {
   return options;
 }
 
-// A request with these rows and the defaults of everything else.
+// Returns a request with these rows and defaults otherwise.
 inline Request RequestOf(const std::shared_ptr<const Model>& model,
                          const std::vector<std::vector<int32_t>>& rows, int32_t max_tokens) {
   Request request;
@@ -58,7 +58,7 @@ struct Harness {
     return RequestOf(model, rows, max_tokens);
   }
 
-  // The request must be admitted.
+  // Submits a request, which must be admitted.
   std::shared_ptr<RecordingSink> Submit(Request request, RequestId* id = nullptr) {
     auto sink = std::make_shared<RecordingSink>(request.spec->num_top);
     const absl::StatusOr<RequestId> submitted =
@@ -68,7 +68,7 @@ struct Harness {
     return sink;
   }
 
-  // Has every replay from now on wait at the gate.
+  // Makes every replay from now on wait at the gate.
   void HoldReplaysAt(Gate* gate) {
     backend.OnReplay([gate](const RecordedBatch&) {
       gate->Pass();
@@ -83,7 +83,7 @@ struct Harness {
   std::unique_ptr<Engine> engine;
 };
 
-// What the fake model generates greedily from `sequence`.
+// Returns what the fake model generates greedily from `sequence`.
 inline std::vector<int32_t> Greedy(std::vector<int32_t> sequence, int32_t count,
                                    int64_t vocab = FakeConfig().vocab_size) {
   std::vector<int32_t> generated;
@@ -94,7 +94,7 @@ inline std::vector<int32_t> Greedy(std::vector<int32_t> sequence, int32_t count,
   return generated;
 }
 
-// Did a step compute a sequence that begins with `prompt`?
+// Returns whether a step computed a sequence that begins with `prompt`.
 inline bool Ran(const std::vector<RecordedBatch>& batches, const std::vector<int32_t>& prompt) {
   for (const RecordedBatch& batch : batches) {
     for (const std::vector<int32_t>& sequence : batch.sequences) {

@@ -1,4 +1,4 @@
-// Reviews of the ladder while it serves. Through the engine.
+// Tests reviews of the ladder while the engine serves.
 #include "engine/runner/ladder_reviewer.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ EngineOptions AdaptiveOptions() {
   return options;
 }
 
-// A device whose steps cost what their bucket does, from the warm-up on.
+// An engine on a device whose steps take a time that depends on their bucket, from the warm-up on.
 class ReviewedEngine {
  public:
   explicit ReviewedEngine(const EngineOptions& options) {
@@ -35,7 +35,7 @@ class ReviewedEngine {
     EXPECT_TRUE(engine->Serve(model).ok());
   }
 
-  // Requests of this length, one after another.
+  // Serves `count` requests of this length, one after another.
   void Serve(int32_t length, int count) {
     for (int i = 0; i < count; ++i) {
       Request request;
@@ -114,7 +114,7 @@ TEST(LadderReviewer, ReviewsByItselfOnTheInjectedClock) {
   options.ladder.review.interval_us = 10'000'000;
   ReviewedEngine served(options);
   served.Serve(37, 400);
-  EXPECT_TRUE(served.observer.reviews().empty());  // 400 steps of less than a millisecond
+  EXPECT_TRUE(served.observer.reviews().empty());  // 400 steps took less than a millisecond each
   served.clock.Advance(seconds(10));
   served.observer.AwaitReviews(1);
   EXPECT_TRUE(served.HasBucket(37));
@@ -125,13 +125,13 @@ TEST(LadderReviewer, AnIdleModelIsNotReviewedAgain) {
   options.ladder.review.interval_us = 10'000'000;
   ReviewedEngine served(options);
   served.Serve(37, 1);
-  // The reviewer's first wait may begin after any of these.
+  // Any of these calls may come before the reviewer begins its first wait.
   while (served.observer.reviews().empty()) served.clock.Advance(seconds(10));
   for (int i = 0; i < 1000; ++i) served.clock.Advance(seconds(10));
   EXPECT_EQ(served.observer.reviews().size(), 1u);
 }
 
-TEST(LadderReviewer, AnUnpreparableLadderIsNotAdopted) {
+TEST(LadderReviewer, ALadderWhosePlansCannotBePreparedIsNotAdopted) {
   ReviewedEngine served(AdaptiveOptions());
   served.Serve(37, 400);
   const int64_t memory = served.engine->Stats()[0].plan_memory_bytes;
@@ -145,7 +145,7 @@ TEST(LadderReviewer, AnUnpreparableLadderIsNotAdopted) {
   served.Serve(37, 3);
 }
 
-TEST(LadderReviewer, APaddedLadderIsFixed) {
+TEST(LadderReviewer, APaddedLadderIsNeverReviewed) {
   EngineOptions options = AdaptiveOptions();
   options.batch.policy = PolicyKind::kPaddedBuckets;
   Harness harness(options);
@@ -157,8 +157,8 @@ TEST(LadderReviewer, APaddedLadderIsFixed) {
             absl::StatusCode::kNotFound);
 }
 
-// A plan that is withdrawn while nothing is served dies without waiting for the next request.
-TEST(LadderReviewer, AnIdleEngineLetsGoOfWithdrawnPlans) {
+// A plan that is withdrawn while the engine is idle ends without waiting for the next request.
+TEST(LadderReviewer, AnIdleEngineFreesWithdrawnPlans) {
   EngineOptions options = AdaptiveOptions();
   options.ladder.max_buckets = 3;
   ReviewedEngine served(options);

@@ -1,4 +1,4 @@
-// How one model's requests are grouped, run and ended. Through the engine, since that adds nothing.
+// Tests through the engine how the requests of one model are grouped, run and ended.
 #include "engine/runner/model_runner.h"
 
 #include <cmath>
@@ -61,7 +61,7 @@ TEST(ModelRunner, PriorityThenArrivalOrdersTheQueue) {
   EXPECT_THAT(order, ElementsAre(1, 12, 13, 11, 14, 10));
 }
 
-TEST(ModelRunner, TheOldestContinuesFirst) {
+TEST(ModelRunner, TheOldestSequenceContinuesFirst) {
   Gate gate;
   EngineOptions options = SmallOptions();
   options.batch.max_batch_sequences = 1;
@@ -99,7 +99,7 @@ TEST(ModelRunner, HoldsBackForMaxQueueDelay) {
   EXPECT_EQ(first->trace().first_run, start + milliseconds(5));
 }
 
-TEST(ModelRunner, ACancelledRequestThatWaitsNeverRuns) {
+TEST(ModelRunner, AWaitingRequestThatIsCancelledNeverRuns) {
   Gate gate;
   Harness harness;
   harness.HoldReplaysAt(&gate);
@@ -118,11 +118,11 @@ TEST(ModelRunner, ACancelledRequestThatWaitsNeverRuns) {
   EXPECT_TRUE(other->status().ok());
   EXPECT_FALSE(Ran(harness.backend.batches(), {2}));
   EXPECT_FALSE(Ran(harness.backend.batches(), {3}));
-  harness.engine->Cancel(id);  // done: no effect
+  harness.engine->Cancel(id);  // no effect: the request has ended
   harness.engine->Cancel(12345);
 }
 
-TEST(ModelRunner, ACancelledRequestThatRunsIsDroppedAtTheBatchsEnd) {
+TEST(ModelRunner, ARunningRequestThatIsCancelledEndsWithItsBatch) {
   Gate gate;
   Harness harness;
   harness.HoldReplaysAt(&gate);
@@ -171,7 +171,7 @@ TEST(ModelRunner, ASinkMayCancelItsOwnRequest) {
   EXPECT_EQ(harness.backend.batches().size(), 1u);
 }
 
-TEST(ModelRunner, AnExpiredRequestThatWaitsNeverRuns) {
+TEST(ModelRunner, AWaitingRequestThatExpiresNeverRuns) {
   Gate gate;
   Harness harness;
   harness.HoldReplaysAt(&gate);
@@ -192,8 +192,8 @@ TEST(ModelRunner, AnExpiredRequestThatWaitsNeverRuns) {
   EXPECT_TRUE(just_in_time->status().ok());
 }
 
-// A replay takes 1 ms on the fake clock; a request that is held back for company starts early
-// enough for its deadline, and one whose deadline is nearer than that ends when it passes, not
+// A replay takes 1 ms on the fake clock. A request that is held back for a fuller batch starts
+// early enough for its deadline. One whose deadline is too near for that ends when it passes, not
 // later.
 TEST(ModelRunner, DeadlinesAreKeptWhileRequestsAreHeldBack) {
   EngineOptions options = SmallOptions();
@@ -205,12 +205,13 @@ TEST(ModelRunner, DeadlinesAreKeptWhileRequestsAreHeldBack) {
     return absl::OkStatus();
   });
   const MonoTime start = harness.clock.Now();
-  const auto learn = harness.Submit(harness.MakeRequest({{1}, {2}, {3}, {4}}));  // full: runs
+  // Four rows fill a batch, so they run at once.
+  const auto learn = harness.Submit(harness.MakeRequest({{1}, {2}, {3}, {4}}));
   learn->AwaitDone();
   Request request = harness.MakeRequest({{5}, {6}, {7}});
   request.deadline = start + milliseconds(100);
   const auto held = harness.Submit(request);
-  // Twice the estimated cost is kept.
+  // The scheduler reserves twice the estimated cost.
   CostModel costs;
   costs.Restore(harness.engine->Stats()[0].costs);
   const double cost = costs.Estimate({.bucket = {.tokens = 8, .sequences = 4},
@@ -238,7 +239,7 @@ TEST(ModelRunner, ARequestThatOutlastsItsDeadlineExpires) {
   const auto sink = harness.Submit(request);
   sink->AwaitDone();
   EXPECT_EQ(sink->status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(sink->row_tokens(0), Greedy({1}, 2));  // at 4 and 8 ms
+  EXPECT_EQ(sink->row_tokens(0), Greedy({1}, 2));  // drawn at 4 and 8 ms
   EXPECT_EQ(sink->trace().steps, 3);
   EXPECT_EQ(sink->trace().compute, milliseconds(12));
 }
@@ -256,12 +257,12 @@ TEST(ModelRunner, ARequestWhoseLogitsAreNotFiniteFailsAlone) {
   EXPECT_EQ(poisoned->status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(poisoned->status().message()), HasSubstr("row 1 are not finite"));
   EXPECT_EQ(poisoned->trace().steps, 1);
-  ASSERT_EQ(harness.backend.batches()[1].sequences.size(), 3u);  // they did run together
+  ASSERT_EQ(harness.backend.batches()[1].sequences.size(), 3u);  // all three ran in one batch
   EXPECT_EQ(mate->row_tokens(0), Greedy({4, 5}, 4));
   EXPECT_TRUE(mate->status().ok());
 }
 
-TEST(ModelRunner, AFailedReplayFailsItsBatchOnly) {
+TEST(ModelRunner, AFailedReplayFailsOnlyItsBatch) {
   Gate gate;
   Harness harness;
   harness.HoldReplaysAt(&gate);
@@ -282,8 +283,9 @@ TEST(ModelRunner, AFailedReplayFailsItsBatchOnly) {
   EXPECT_EQ(harness.observer.done(absl::StatusCode::kInternal), 2);
 }
 
-// Plans of fewer than 32 tokens refuse candidates, then all do.
-TEST(ModelRunner, AStepRunsWhereAPlanAcceptsItOrFails) {
+// In the first pass only plans of fewer than 32 tokens refuse candidates, in the second all plans
+// do.
+TEST(ModelRunner, AStepRunsOnAPlanThatAcceptsItOrFails) {
   for (const int32_t needed : {32, 1000}) {
     Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.top_needs_tokens = needed});
     Request request = harness.MakeRequest({{1, 2}});
@@ -309,7 +311,7 @@ TEST(ModelRunner, AStepRunsWhereAPlanAcceptsItOrFails) {
   }
 }
 
-TEST(ModelRunner, AStepThatNoPlanAcceptsFailsNobodyElse) {
+TEST(ModelRunner, AStepThatNoPlanAcceptsFailsNoOtherRequest) {
   Gate gate;
   Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.top_needs_tokens = 1000});
   harness.HoldReplaysAt(&gate);
@@ -330,7 +332,7 @@ TEST(ModelRunner, AStepThatNoPlanAcceptsFailsNobodyElse) {
   EXPECT_EQ(other->row_tokens(0), Greedy({6}, 1));
 }
 
-TEST(ModelRunner, TracesSayWhatHappenedWhen) {
+TEST(ModelRunner, TracesHaveTheTimesAndSizesOfSteps) {
   Harness harness;
   harness.backend.OnReplay([&](const RecordedBatch&) {
     harness.clock.Advance(milliseconds(2));

@@ -1,4 +1,5 @@
-// What the engine makes of prompts beside tokens: embeddings, vectors as inputs, aligned windows.
+// Tests outputs other than tokens and inputs other than tokens: embeddings, vectors, aligned
+// windows.
 #include <gtest/gtest.h>
 
 #include "tests/engine/runner/harness.h"
@@ -14,7 +15,7 @@ std::vector<int32_t> Prompt(int32_t length, int32_t first = 1) {
   return prompt;
 }
 
-// Of the fake model's states.
+// Returns the mean of the fake model's states.
 std::vector<float> Mean(const std::vector<int32_t>& prompt) {
   std::vector<float> mean;
   for (int64_t i = 0; i < FakeConfig().hidden_size; ++i) {
@@ -41,7 +42,7 @@ Request EmbeddingOf(const Harness& harness, const std::vector<std::vector<int32_
   return request;
 }
 
-TEST(PromptOutputs, EmbeddingsOfRowsOfAllLengths) {
+TEST(PromptOutputs, RowsOfAllLengthsGetTheirEmbeddings) {
   Harness harness;
   const std::vector<std::vector<int32_t>> rows = {Prompt(3), Prompt(1, 5), Prompt(64, 9)};
   const auto sink = harness.Submit(EmbeddingOf(harness, rows));
@@ -69,7 +70,7 @@ TEST(PromptOutputs, AnEmbeddingIsTheSameWhenItsPromptIsCut) {
   EXPECT_EQ(sink->reply().embedding, Mean(Prompt(50)));
 }
 
-TEST(PromptOutputs, OnlyTheLastStateAllowsForAPrefix) {
+TEST(PromptOutputs, OnlyPoolingOfTheLastStateReusesAPrefix) {
   Harness harness;
   for (const Pooling pooling : {Pooling::kLast, Pooling::kCls, Pooling::kMean}) {
     SCOPED_TRACE(static_cast<int>(pooling));
@@ -82,7 +83,7 @@ TEST(PromptOutputs, OnlyTheLastStateAllowsForAPrefix) {
   }
 }
 
-TEST(PromptOutputs, VectorsStandWhereTokensWouldAndTokensFollow) {
+TEST(PromptOutputs, VectorsReplaceThePromptsTokensAndTokensFollow) {
   ModelConfig config = FakeConfig();
   config.input = InputKind::kBoth;
   config.input_width = 2;
@@ -102,7 +103,7 @@ TEST(PromptOutputs, VectorsStandWhereTokensWouldAndTokensFollow) {
   EXPECT_EQ(sink->trace().reused_tokens, 0);
 }
 
-TEST(PromptOutputs, WindowsThatEndTogetherShareAPrefixOnlyAtEqualLength) {
+TEST(PromptOutputs, WindowsAlignedAtTheirEndShareAPrefixOnlyAtEqualLength) {
   ModelConfig config = FakeConfig();
   config.serving.alignment = PositionAlignment::kEnd;
   Harness harness(SmallOptions(), config);
@@ -116,8 +117,8 @@ TEST(PromptOutputs, WindowsThatEndTogetherShareAPrefixOnlyAtEqualLength) {
   EXPECT_EQ(equal->row_tokens(0), Greedy(Prompt(20), 1));
 }
 
-// Padding takes no part in anything, vectors and aligned windows included.
-TEST(PromptOutputs, APaddedLayoutGivesTheSame) {
+// Padding has no effect, also with vectors and aligned windows.
+TEST(PromptOutputs, APaddedLayoutGivesTheSameOutputs) {
   EngineOptions options = SmallOptions();
   options.batch.policy = PolicyKind::kPaddedBuckets;
   ModelConfig config = FakeConfig();

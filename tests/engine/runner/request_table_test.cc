@@ -1,4 +1,4 @@
-// Random operations on a RequestTable beside a simple model of what each request must become.
+// Compares a RequestTable under random operations with a simple model of the state of each request.
 #include "engine/runner/request_table.h"
 
 #include <map>
@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// The state that a request must have, by its id.
+// The expected state of one request.
 struct Expected {
   absl::StatusCode code = absl::StatusCode::kOk;
   int32_t rows = 0;
@@ -144,7 +144,7 @@ class RandomOperations {
   std::mt19937_64 random_;
   RunnerParts parts_;
   std::map<RequestId, Expected> expected_;
-  std::set<RequestId> finished_;  // ended and not yet taken
+  std::set<RequestId> finished_;  // requests that ended and were not taken yet
   std::vector<RequestRow*> in_step_;
 };
 
@@ -156,7 +156,7 @@ TEST(RequestTableProperty, EveryRequestIsTakenOnceWithItsFirstError) {
   }
 }
 
-TEST(RequestTable, TakeAllFailsWhatHasNotEnded) {
+TEST(RequestTable, TakeAllFailsTheRequestsThatHaveNotEnded) {
   RunnerParts parts;
   const RequestId waiting = parts.Admit({{1, 2}});
   parts.Admit({{3, 4, 5}}, 3);

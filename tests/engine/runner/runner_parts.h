@@ -1,5 +1,5 @@
-// The parts of a ModelRunner around a fake backend, without the scheduling thread: tests drive them
-// step by step.
+// The parts of a ModelRunner around a fake backend, without the scheduling thread, so that tests
+// can drive them step by step.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ struct RunnerParts {
     backend.ForgetBatches();
   }
 
-  // Admits a request with these rows; its load is reserved.
+  // Admits a request with these rows and reserves its load.
   RequestId Admit(const std::vector<std::vector<int32_t>>& rows, int32_t max_tokens = 1,
                   MonoTime deadline = MonoTime::max()) {
     Request request = RequestOf(model, rows, max_tokens);
@@ -50,7 +50,7 @@ struct RunnerParts {
     return state.requests.Admit(std::move(active));
   }
 
-  // Decides and takes a batch; nullptr if there is nothing to run.
+  // Decides and takes a batch; returns nullptr if there is nothing to run.
   StepPipeline::InFlightStep* Decide() {
     MutexLock lock(&state.mu);
     StepPipeline::InFlightStep* const step = pipeline.FreeStep();
@@ -79,7 +79,7 @@ struct RunnerParts {
   RecentWaits waits;
   Heartbeat heartbeat;
   StepPipeline pipeline;
-  std::shared_ptr<RecordingSink> sink;  // of the latest request
+  std::shared_ptr<RecordingSink> sink;  // the latest request's
 };
 
 }  // namespace sluice

@@ -61,7 +61,7 @@ TEST(RunnerStats, FollowsRequestsFromTheQueueThroughAStepToTheirEnd) {
   parts.pipeline.DeliverFinished();
   stats = Stats(parts);
   EXPECT_EQ(stats.steps, 1);
-  EXPECT_EQ(stats.running_requests, 1);   // the first goes on to generate
+  EXPECT_EQ(stats.running_requests, 1);   // the first request continues to generate
   EXPECT_EQ(stats.running_sequences, 2);  // its rows hold pages
   EXPECT_EQ(stats.waiting_sequences, 0);
   EXPECT_EQ(stats.queued_tokens, 2);  // one token for each of them
@@ -71,7 +71,7 @@ TEST(RunnerStats, FollowsRequestsFromTheQueueThroughAStepToTheirEnd) {
   EXPECT_EQ(used, 1);
 }
 
-TEST(RunnerStats, ABucketThatLeftTheLadderIsToldApart) {
+TEST(RunnerStats, ABucketThatLeftTheLadderIsMarked) {
   RunnerParts parts;
   {
     MutexLock lock(&parts.state.mu);

@@ -1,4 +1,4 @@
-// The order in which the scheduling thread does things, on random loads.
+// Tests the order of the scheduling thread's work, on random loads.
 #include "engine/runner/scheduling_loop.h"
 
 #include <random>
@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// A loop over the parts of RunnerParts, whose own pipeline stays unused.
+// A loop over the parts of RunnerParts, whose own pipeline is not used.
 struct LoopParts {
   explicit LoopParts(int32_t steps_ahead)
       : parts(SmallOptions(), {.steps_ahead = steps_ahead}),
@@ -34,7 +34,7 @@ struct LoopParts {
 
 class SchedulingLoopTest : public ::testing::TestWithParam<int32_t> {};
 
-// Every request ends once, with all its tokens, whatever is started ahead.
+// Every request ends once with all its tokens, whatever number of steps is started ahead.
 TEST_P(SchedulingLoopTest, EndsEveryRequestOnceWithItsTokens) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);

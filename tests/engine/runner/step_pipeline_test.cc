@@ -10,19 +10,20 @@
 namespace sluice {
 namespace {
 
-// What a device makes of steps, and what must become of a step of four rows of four requests.
+// A step of four rows, each of its own request, on a device that may fail; and the expected
+// outcome.
 struct StepPipelineRow {
   const char* name;
-  absl::Status device_error = absl::OkStatus();  // ok: no step fails
-  // The error strikes steps of at least this many sequences.
+  absl::Status device_error = absl::OkStatus();  // if ok, no step fails
+  // The error affects steps of at least this many sequences.
   size_t from_sequences = 1;
   std::vector<size_t> steps;  // sequences of each replay, in order
   absl::StatusCode code = absl::StatusCode::kOk;
-  int batches = 0;  // that the observer is told of
+  int batches = 0;  // batches that the observer hears of
 };
 class StepPipelineTable : public TableTest<StepPipelineRow> {};
 
-TEST_P(StepPipelineTable, RunsAStepToItsRequestsEnds) {
+TEST_P(StepPipelineTable, RunsTheStepAndEndsItsRequests) {
   RunnerParts parts;
   std::vector<size_t> steps;
   parts.backend.OnReplay([&](const RecordedBatch& batch) {
@@ -75,14 +76,14 @@ const StepPipelineRow kStepPipelineRows[] = {
 };
 SLUICE_TABLE(StepPipelineTable, kStepPipelineRows);
 
-TEST(StepPipeline, AGeneratingRowReturnsAndBlocksStepsAhead) {
+TEST(StepPipeline, ARowThatGeneratesReturnsAndAllowsNoStepAhead) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   ASSERT_TRUE(parts.pipeline.runs_ahead());
   parts.Admit({{5, 6}}, 3);
   ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
-  EXPECT_FALSE(parts.pipeline.MayDecide());  // its next token decides the next step
+  EXPECT_FALSE(parts.pipeline.MayDecide());  // the next step depends on its next token
   ASSERT_TRUE(parts.pipeline.FinishOldest());
-  EXPECT_TRUE(parts.pipeline.MayDecide());  // though its results were not delivered yet
+  EXPECT_TRUE(parts.pipeline.MayDecide());  // even before its results are delivered
   EXPECT_TRUE(parts.pipeline.has_undelivered());
   parts.pipeline.DeliverFinished();
   EXPECT_EQ(parts.sink->tokens().size(), 1u);

@@ -1,4 +1,5 @@
-// Steps that are decided and started while another one runs, or before its results are handed out.
+// Tests steps that are decided and started while another one runs, or before its results are
+// delivered.
 #include <atomic>
 #include <string>
 #include <vector>
@@ -14,8 +15,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The device works at the gate. Of what was started, and of what the requests heard, the order is
-// kept.
+// The device waits at the gate before each step. The order of starts, runs and deliveries is
+// recorded.
 class StepsAhead : public ::testing::Test {
  protected:
   explicit StepsAhead(int32_t steps_ahead = 1)
@@ -47,7 +48,7 @@ class StepsAhead : public ::testing::Test {
     const std::string name_;
   };
 
-  // One sequence that begins with `name`.
+  // Submits one sequence that begins with `name`.
   std::shared_ptr<RecordingSink> Submit(int32_t name, int32_t length, int32_t max_tokens = 1) {
     std::vector<int32_t> row(static_cast<size_t>(length), 7);
     row[0] = name;
@@ -60,8 +61,8 @@ class StepsAhead : public ::testing::Test {
     return sink;
   }
 
-  // Holds the device with a first sequence while `submit` is called, then lets it go on; returns
-  // what happened from the release on, when all have ended.
+  // Holds the device with a first sequence during `submit`, then releases it; returns what happened
+  // from the release until all requests had ended.
   void RunAfter(int32_t first_tokens, const std::function<void()>& submit) {
     const auto first = Submit(1, 8, first_tokens);
     gate_.AwaitArrivals(1);
@@ -88,7 +89,7 @@ class StepsAhead : public ::testing::Test {
   Harness harness_;
 };
 
-// Eight sequences fill two batches of four. While one runs the next one is on its way, not more.
+// Eight sequences fill two batches of four. While one batch runs only the next one is started.
 TEST_F(StepsAhead, FullBatchesOverlap) {
   RunAfter(1, [&] {
     for (int32_t name = 11; name < 19; ++name) Submit(name, 8);
@@ -105,8 +106,8 @@ TEST_F(StepsAhead, FullBatchesOverlap) {
   EXPECT_EQ(harness_.engine->Stats()[0].kv.held, 0);
 }
 
-// What waits may find company until the device is free.
-TEST_F(StepsAhead, ABatchWithRoomIsNotStartedAhead) {
+// Until the device is free, more sequences may arrive and fill the batch.
+TEST_F(StepsAhead, ABatchThatIsNotFullIsNotStartedAhead) {
   RunAfter(1, [&] {
     for (int32_t name = 11; name < 18; ++name) Submit(name, 8);
   });
@@ -119,8 +120,8 @@ TEST_F(StepsAhead, ABatchWithRoomIsNotStartedAhead) {
   EXPECT_EQ(harness_.backend.started_ahead(), 0);
 }
 
-// Who runs in the next step, and on which token, is known at the end of this one.
-TEST_F(StepsAhead, NothingIsStartedBesideSequencesThatReturn) {
+// Which sequences run in the next step, and on which tokens, is known at the end of this one.
+TEST_F(StepsAhead, NoStepIsStartedAheadOfOneWhoseSequencesContinue) {
   RunAfter(3, [&] {
     for (int32_t name = 11; name < 19; ++name) Submit(name, 8);
   });
@@ -146,8 +147,7 @@ TEST_F(NoStepsAhead, ResultsComeBeforeTheNextStep) {
               ElementsAre("start 1", "run 1", "tokens of 1", "end of 1", "start 4"));
 }
 
-// The step that has no memory is cut in two only when the one behind it, which is on its way, is
-// done.
+// The step without memory is cut in two only after the step behind it, which has already started.
 TEST_F(StepsAhead, AStepWithoutMemoryRunsInPartsBehindTheNextOne) {
   std::atomic<int> failures = 0;
   harness_.backend.OnReplay([&](const RecordedBatch& batch) {
@@ -171,9 +171,8 @@ TEST_F(StepsAhead, AStepWithoutMemoryRunsInPartsBehindTheNextOne) {
   }
 }
 
-// The times of steps that overlap do not: the second one begins on the device when the first one
-// ends.
-TEST_F(StepsAhead, ItsTimeOnTheDeviceBeginsWhenTheOneBeforeEnds) {
+// Steps overlap, but their device times do not: the second begins when the first ends.
+TEST_F(StepsAhead, AStepsDeviceTimeBeginsWhenTheStepBeforeItEnds) {
   using std::chrono::microseconds;
   harness_.backend.OnReplay([&](const RecordedBatch&) {
     gate_.Pass();
@@ -193,7 +192,7 @@ TEST_F(StepsAhead, ItsTimeOnTheDeviceBeginsWhenTheOneBeforeEnds) {
   }
 }
 
-TEST(StepsAheadHang, BothStepsEndWithTheirDevice) {
+TEST(StepsAheadHang, AHangEndsTheRunningStepAndTheOneStartedAhead) {
   EngineOptions options = SmallOptions();
   options.watchdog.hang_us = 80'000;
   options.watchdog.factor = 1;

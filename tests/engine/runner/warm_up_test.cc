@@ -24,7 +24,7 @@ class WarmUpTest : public ::testing::Test {
   std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
 };
 
-// Each bucket twice, once for the memory and once for the time, in two shapes.
+// Each bucket runs twice, first to touch its memory and then to be timed, in two shapes.
 TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
   backend_.OnReplay([this](const RecordedBatch& batch) {
     clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens));
@@ -44,7 +44,7 @@ TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
     int32_t tokens = 0;
     for (const auto& sequence : batches[b].sequences) {
       tokens += static_cast<int32_t>(sequence.size());
-      EXPECT_LE(sequence.size(), 64u);  // max_positions
+      EXPECT_LE(sequence.size(), 64u);  // the model's max_positions
     }
     const bool filled = b % 4 < 2;
     EXPECT_EQ(tokens, filled ? bucket.tokens : bucket.tokens / 2);
@@ -58,7 +58,7 @@ TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
   }
 }
 
-TEST_F(WarmUpTest, FillsWhatTheSequencesAllow) {
+TEST_F(WarmUpTest, FillsBucketsAsFarAsTheSequencesAllow) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 4096;  // 4 sequences of 64 positions fill 256
   ASSERT_TRUE(Run(options).ok());
@@ -87,7 +87,7 @@ TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
   EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// The buckets have 8, 16, 32 and 64 tokens, at 10 bytes a token.
+// The buckets have 8, 16, 32 and 64 tokens and take 10 bytes per token.
 struct MemoryLimitRow {
   const char* name;
   int64_t limit_bytes;
@@ -95,7 +95,7 @@ struct MemoryLimitRow {
 };
 class MemoryLimitTable : public TableTest<MemoryLimitRow, WarmUpTest> {};
 
-TEST_P(MemoryLimitTable, DropsTheLargestButTheMaximum) {
+TEST_P(MemoryLimitTable, DropsTheLargestBucketsBelowTheMaximum) {
   EngineOptions options = SmallOptions();
   options.ladder.memory_limit_bytes = row().limit_bytes;
   const absl::StatusOr<PreparedModel> prepared = Run(options);
@@ -131,7 +131,7 @@ TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequence) {
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
 }
 
-TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
+TEST_F(WarmUpTest, ErrorsNameTheOptionThatIsWrong) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 63;
   absl::Status status = Run(options).status();
@@ -153,7 +153,7 @@ TEST_F(WarmUpTest, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions"));
 }
 
-TEST_F(WarmUpTest, PassesTheBackendsErrorsOn) {
+TEST_F(WarmUpTest, ReturnsErrorsOfTheBackend) {
   backend_.OnPrepare([](const Bucket& bucket) {
     return bucket.tokens == 32 ? absl::InternalError("32") : absl::OkStatus();
   });
@@ -163,9 +163,9 @@ TEST_F(WarmUpTest, PassesTheBackendsErrorsOn) {
   EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// The maximum alone is needed, and runs without a plan where it must: what else there is no memory
-// for is left out, and said.
-TEST_F(WarmUpTest, WithoutMemoryForAPlanTheLadderIsShorter) {
+// Only the largest bucket is required; it runs without a captured plan if it must. Other buckets
+// without memory are left out, with a notice.
+TEST_F(WarmUpTest, BucketsWithoutMemoryForTheirPlanAreLeftOut) {
   const auto fails_from = [this](int32_t first, int32_t last) {
     backend_.OnPrepare([=](const Bucket& bucket) {
       return bucket.tokens >= first && bucket.tokens <= last
@@ -187,11 +187,12 @@ TEST_F(WarmUpTest, WithoutMemoryForAPlanTheLadderIsShorter) {
                           HasSubstr("cut short at 8")));
 }
 
-// SmallOptions: steps of 64 tokens and 4 sequences, so of up to 19 pages of 4 tokens; the fake
-// model's longest sequence takes 16 of 4 bytes.
-TEST_F(WarmUpTest, KvPagesFollowMemory) {
+// SmallOptions has steps of 64 tokens and 4 sequences, so of up to 19 pages of 4 tokens. The fake
+// model's longest sequence takes 16 pages; a page takes 4 bytes.
+TEST_F(WarmUpTest, TheNumberOfPagesDependsOnFreeMemory) {
   EngineOptions options = SmallOptions();
-  EXPECT_EQ(Run(options)->kv.pages, 4 * 16);  // as many as ever used, of much free memory
+  // There is plenty of free memory, so there are as many pages as can be in use.
+  EXPECT_EQ(Run(options)->kv.pages, 4 * 16);
   options.kv.memory_bytes = 30 * 4 + 3;
   const auto prepared = Run(options);
   EXPECT_EQ(prepared->kv.pages, 30);
@@ -219,7 +220,7 @@ TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
 
 TEST_F(WarmUpTest, OnlyCausalModelsUnderCutAndFillKeepPages) {
   EngineOptions options = SmallOptions();
-  options.kv.memory_bytes = 1;  // ignored then
+  options.kv.memory_bytes = 1;  // has no effect
   options.batch.policy = PolicyKind::kFifoPacked;
   EXPECT_FALSE(Run(options)->kv.keeps_pages);
   EXPECT_EQ(Run(options)->kv.pages, 19);

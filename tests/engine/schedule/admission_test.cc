@@ -29,7 +29,7 @@ RequestLoad Load(int64_t tokens, int64_t bytes = 1, int priority = 1) {
   return {.tokens = tokens, .bytes = bytes, .priority = priority};
 }
 
-TEST(AdmissionBudget, NamesTheBoundThatIsReached) {
+TEST(AdmissionBudget, ErrorsNameTheBoundThatIsReached) {
   AdmissionBudget budget({.max_requests = 3, .max_tokens = 100, .max_bytes = 1000});
   EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
   const absl::Status tokens = budget.Take(Load(41));
@@ -38,7 +38,7 @@ TEST(AdmissionBudget, NamesTheBoundThatIsReached) {
   const absl::Status bytes = budget.Take(Load(1, 501));
   EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(bytes.message()), HasSubstr("queue.max_bytes of 1000"));
-  EXPECT_TRUE(budget.Take(Load(40, 500)).ok());  // exactly full
+  EXPECT_TRUE(budget.Take(Load(40, 500)).ok());  // the budget is exactly full
   EXPECT_EQ(budget.bytes(), 1000);
   EXPECT_TRUE(budget.Take(Load(0, 0)).ok());
   const absl::Status requests = budget.Take(Load(0, 0));
@@ -48,7 +48,7 @@ TEST(AdmissionBudget, NamesTheBoundThatIsReached) {
   EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
 }
 
-TEST(AdmissionBudget, WhatNoRetryCanHelpIsInvalid) {
+TEST(AdmissionBudget, ALoadThatNeverFitsIsInvalid) {
   AdmissionBudget budget({.max_requests = 10, .max_tokens = 100, .max_bytes = 1000});
   for (int i = 0; i < 2; ++i) {  // whatever is queued
     EXPECT_EQ(budget.Take(Load(101)).code(), absl::StatusCode::kInvalidArgument);
@@ -63,11 +63,12 @@ struct PriorityShareRow {
   const char* name;
   QueueOptions options;
   RequestLoad each;
-  int fit_by_priority[kPriorityLevels];  // how many of the load fit alone, the most urgent first
+  // How many such loads fit, for each priority from the most urgent on.
+  int fit_by_priority[kPriorityLevels];
 };
 class PriorityShareTable : public TableTest<PriorityShareRow> {};
 
-TEST_P(PriorityShareTable, LessUrgentLevelsLeaveRoom) {
+TEST_P(PriorityShareTable, LessUrgentPrioritiesLeaveRoomForUrgentOnes) {
   for (int priority = 1; priority <= kPriorityLevels; ++priority) {
     AdmissionBudget budget(row().options);
     RequestLoad load = row().each;
@@ -75,7 +76,7 @@ TEST_P(PriorityShareTable, LessUrgentLevelsLeaveRoom) {
     int fit = 0;
     while (budget.Take(load).ok()) ++fit;
     EXPECT_EQ(fit, row().fit_by_priority[priority - 1]) << "priority " << priority;
-    load.priority = 1;  // takes what was left to the more urgent
+    load.priority = 1;  // may also take the room that is left for urgent requests
     while (budget.Take(load).ok()) ++fit;
     EXPECT_EQ(fit, row().fit_by_priority[0]);
   }
@@ -98,21 +99,21 @@ const PriorityShareRow kPriorityShareRows[] = {
      .options = {.max_requests = 10, .priority_share = 1},
      .each = {.tokens = 1},
      .fit_by_priority = {10, 10, 10}},
-    {.name = "ABudgetOfOneRequestTakesOneOfAnyLevel",
+    {.name = "ABudgetOfOneRequestTakesOneOfAnyPriority",
      .options = {.max_requests = 1, .priority_share = 0.01},
      .each = {.tokens = 1},
      .fit_by_priority = {1, 1, 1}},
 };
 SLUICE_TABLE(PriorityShareTable, kPriorityShareRows);
 
-TEST(AdmissionBudget, AnEmptyQueueTakesTheLargestOfAnyLevel) {
+TEST(AdmissionBudget, AnEmptyQueueTakesTheLargestLoadOfAnyPriority) {
   for (int priority = 1; priority <= kPriorityLevels; ++priority) {
     AdmissionBudget budget({.max_tokens = 100, .priority_share = 0.5});
     EXPECT_TRUE(budget.Take(Load(100, 1, priority)).ok());
   }
 }
 
-// A scheduler on virtual time, whose steps take 1 ms and 100 us a token.
+// A scheduler on virtual time whose steps take 1 ms plus 100 us per token.
 class VirtualServer {
  public:
   VirtualServer()
@@ -123,7 +124,8 @@ class VirtualServer {
 
   void Arrive(WaitingSequence* sequence) { scheduler_.Arrive(sequence); }
 
-  // Runs steps until `until`, or until nothing waits; notes who ended in time.
+  // Runs steps until `until`, or until nothing waits. Adds the sequences that ended in time to
+  // `in_time`.
   void RunUntil(MonoTime until, std::vector<const WaitingSequence*>* in_time) {
     while (now_ < until) {
       while (WaitingSequence* expired = scheduler_.queue().Expired(now_)) {
@@ -136,7 +138,7 @@ class VirtualServer {
         if (sequence->deadline > now_) in_time->push_back(sequence);
       }
     }
-    // The device is free until somebody comes, or busy past that.
+    // The device is idle until the next arrival, unless its last step ends later.
     if (until != MonoTime::max()) now_ = std::max(now_, until);
   }
 
@@ -166,19 +168,19 @@ class VirtualServer {
 
 constexpr int64_t kEver = -1;
 
-// Ten prompts of 64 tokens and priority 2 wait, each of which takes 7.4 ms.
+// Ten prompts of 64 tokens and priority 2 wait; each takes 7.4 ms.
 struct TimeNeededRow {
   const char* name;
-  int64_t due_ms = kEver;  // of those that wait
-  int priority = 2;        // of the request, which is due in 50 ms
-  int64_t steps = 0;       // of the request after its 8 tokens
+  int64_t due_ms = kEver;  // the deadline of the waiting prompts
+  int priority = 2;        // the priority of the request, which is due in 50 ms
+  int64_t steps = 0;       // steps of the request after its prompt of 8 tokens
   int64_t running = 0;
   double needed_ms;
   double prompts_per_step = 0;
 };
 class TimeNeededTable : public TableTest<TimeNeededRow> {};
 
-TEST_P(TimeNeededTable, CountsWhatGoesFirst) {
+TEST_P(TimeNeededTable, CountsTheSequencesThatRunFirst) {
   VirtualServer server;
   std::vector<WaitingSequence> waiting(10);
   for (size_t i = 0; i < waiting.size(); ++i) {
@@ -196,25 +198,26 @@ TEST_P(TimeNeededTable, CountsWhatGoesFirst) {
 }
 
 const TimeNeededRow kTimeNeededRows[] = {
-    {.name = "ThoseDueEarlierGoFirst", .due_ms = 40, .needed_ms = 74 + 1.8},
-    {.name = "ThoseDueAtTheSameTimeGoFirst", .due_ms = 50, .needed_ms = 74 + 1.8},
-    {.name = "ThoseMoreUrgentGoFirst", .due_ms = 40, .priority = 3, .needed_ms = 74 + 1.8},
-    {.name = "ThoseDueLaterDoNotCount", .due_ms = 51, .needed_ms = 0},
-    {.name = "ThoseNeverDueDoNotCount", .needed_ms = 0},
-    {.name = "ThoseLessUrgentDoNotCount", .due_ms = 40, .priority = 1, .needed_ms = 0},
-    {.name = "RunningOnesDoNotCountForOneStep", .running = 7, .needed_ms = 0},
-    {.name = "LaterStepsRunWithThoseThatRun",
+    {.name = "SequencesDueEarlierRunFirst", .due_ms = 40, .needed_ms = 74 + 1.8},
+    {.name = "SequencesDueAtTheSameTimeRunFirst", .due_ms = 50, .needed_ms = 74 + 1.8},
+    {.name = "MoreUrgentSequencesRunFirst", .due_ms = 40, .priority = 3, .needed_ms = 74 + 1.8},
+    {.name = "SequencesDueLaterDoNotCount", .due_ms = 51, .needed_ms = 0},
+    {.name = "SequencesWithoutDeadlineDoNotCount", .needed_ms = 0},
+    {.name = "LessUrgentSequencesDoNotCount", .due_ms = 40, .priority = 1, .needed_ms = 0},
+    {.name = "RunningSequencesDoNotCountForARequestOfOneStep", .running = 7, .needed_ms = 0},
+    {.name = "LaterStepsRunBesideTheRunningSequences",
      .steps = 10,
      .running = 7,
      .needed_ms = 10 * 1.8 + 1.8},
-    {.name = "LaterStepsRunWithThoseThatGoFirst",
+    {.name = "LaterStepsRunBesideTheSequencesThatRunFirst",
      .due_ms = 40,
      .steps = 10,
      .running = 5,
-     .needed_ms = 74 + 1.8 + 20 * 1.8},  // sixteen sequences: two runs a step
+     .needed_ms = 74 + 1.8 + 20 * 1.8},  // sixteen sequences take two batches per step
     {.name = "LaterStepsAloneDoNotCount", .steps = 10, .needed_ms = 0},
-    // Seven that run, each for ten steps: 448 tokens, seven batches of 64.
-    {.name = "PromptsThatTakeTheirPlacesCount",
+    // The seven running sequences have ten steps each and make room for prompts: 448 tokens, in
+    // seven batches of 64.
+    {.name = "PromptsThatReplaceFinishedSequencesCount",
      .steps = 10,
      .running = 7,
      .needed_ms = 10 * 1.8 + 1.8 + 7 * 7.4,
@@ -222,7 +225,7 @@ const TimeNeededRow kTimeNeededRows[] = {
 };
 SLUICE_TABLE(TimeNeededTable, kTimeNeededRows);
 
-TEST(TimeNeeded, IsNoneInAnEmptyQueueAndWhereNothingWasMeasured) {
+TEST(TimeNeeded, IsZeroForAnEmptyQueueOrWithoutMeasuredCosts) {
   const VirtualServer empty;
   const MonoTime soon = empty.now() + microseconds(1);
   EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8000, .steps = 100}, 0, empty.scheduler()),
@@ -232,7 +235,7 @@ TEST(TimeNeeded, IsNoneInAnEmptyQueueAndWhereNothingWasMeasured) {
   EXPECT_EQ(TimeNeeded({.deadline = soon, .tokens = 8, .steps = 100}, 8, unknown), nanoseconds(0));
 }
 
-// Lessons of one kind, with a random spread around it.
+// Teaches the error 2000 times with the same values, except for a random spread of the time taken.
 class ForecastErrorTest : public ::testing::Test {
  protected:
   void Learn(double needed_ms, double took_ms, double allowed_ms, double spread = 0) {
@@ -248,33 +251,33 @@ class ForecastErrorTest : public ::testing::Test {
   ForecastError error_;
 };
 
-TEST_F(ForecastErrorTest, FollowsWhatWasSeenOfThoseNearlyRefused) {
+TEST_F(ForecastErrorTest, FollowsRequestsThatWereNearlyRefused) {
   const double first = error_.factor();
   EXPECT_NEAR(first, 1.2, 1e-9);
   Learn(10, 15, 16);
   EXPECT_NEAR(error_.factor(), 1.5, 0.01);
-  Learn(10, 15, 50);  // could take much longer: more may have come after it
+  Learn(10, 15, 50);  // had much time left, so later requests may have delayed it
   EXPECT_NEAR(error_.factor(), first, 0.01);
   Learn(10, 8, 16);
   EXPECT_NEAR(error_.factor(), 0.8, 0.01);
-  Learn(0, 5, 5);  // was alone
+  Learn(0, 5, 5);  // had an empty server
   EXPECT_NEAR(error_.factor(), first, 0.01);
 }
 
-TEST_F(ForecastErrorTest, KeepsAMarginOfTheirSpread) {
+TEST_F(ForecastErrorTest, AddsAMarginForTheSpread) {
   Learn(10, 10, 15, 0.3);
   EXPECT_NEAR(error_.factor(), 1.3, 0.1);  // the mean deviation is half the spread
 }
 
 TEST_F(ForecastErrorTest, RisesWithMissesAndRecovers) {
-  // At the bound, all of which are late.
+  // The requests are just admitted, and all of them are late.
   for (int i = 0; i < 1000; ++i) {
     const double before = error_.factor();
     error_.Learn({.needed = Of(10 / before), .allowed = Of(10), .took = Of(10), .missed = true});
     EXPECT_TRUE(error_.factor() > before || before > 7.5) << before;
   }
   EXPECT_LE(error_.factor(), 8);
-  Learn(0, 3, 10);  // one that has the server to itself shows that it can be done
+  Learn(0, 3, 10);  // in time, with the server to itself
   EXPECT_NEAR(error_.factor(), 1.2, 0.01);
 }
 
@@ -283,8 +286,9 @@ struct Overload {
   bool somebody_was_late = false;
 };
 
-// Requests of one size and one patience come faster than they can be served. Those out of reach are
-// refused, but for one, the `forced`th of them, after whom nobody comes.
+// Requests of equal size and equal time to their deadline arrive faster than they can be served.
+// Those that cannot be served in time are refused, except for the `forced`th of them, which is the
+// last arrival.
 Overload Serve(uint64_t seed, int forced) {
   std::mt19937_64 random(seed);
   VirtualServer server;
@@ -311,7 +315,7 @@ Overload Serve(uint64_t seed, int forced) {
   return overload;
 }
 
-TEST(TimeNeeded, WhoIsRefusedWouldHaveComeInVainOrAtTheCostOfAnother) {
+TEST(TimeNeeded, ARefusedRequestWouldHaveBeenLateOrMadeAnotherLate) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
     const int refused = Serve(seed, 0).refused;

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// Capacities in tokens and sequences.
+// The capacities are tokens and sequences.
 const Ladder& PackedLadder() {
   static const Ladder ladder({{.tokens = 16, .sequences = 2},
                               {.tokens = 32, .sequences = 4},
@@ -37,7 +37,7 @@ const Ladder& LadderOf(PolicyKind policy) {
 struct Waiting {
   int32_t tokens;
   int64_t queued_us = 0;
-  int64_t deadline_us = 0;  // 0: it has none
+  int64_t deadline_us = 0;  // 0 means no deadline
 };
 
 struct BaselineFormerRow {
@@ -47,13 +47,13 @@ struct BaselineFormerRow {
   int64_t delay_us = 0;
   bool draining = false;
   int64_t now_us = 1000;
-  // Expected.
+  // The expected batch.
   int32_t sequences = 0;
   int32_t tokens = 0;
   int32_t bucket_tokens = 0;
   Trigger trigger = Trigger::kIdle;
-  int64_t wait_until_us = 0;      // 0: for ever; of a queue from which nothing is launched
-  std::vector<uint64_t> batch{};  // tickets, which are places in the queue; empty: the first ones
+  int64_t wait_until_us = 0;      // if nothing is launched; 0 means until an arrival
+  std::vector<uint64_t> batch{};  // tickets (places in the queue); empty means the first ones
   int32_t max_overtakes = 64;
 };
 class BaselineFormerTable : public TableTest<BaselineFormerRow> {};
@@ -94,7 +94,7 @@ TEST_P(BaselineFormerTable, FormsItsBatch) {
   } else {
     const MonoTime expected =
         row().wait_until_us == 0 ? MonoTime::max() : AtMicroseconds(row().wait_until_us);
-    EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns: the cost was learned
+    EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns, since the cost was learned
     EXPECT_LT((expected - decision.wait_until).count(), 1000);
     EXPECT_EQ(decision.wait_reason,
               row().queue.empty() ? WaitReason::kEmpty : WaitReason::kCompany);
@@ -110,7 +110,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .tokens = 5,
      .bucket_tokens = 16,
      .trigger = Trigger::kIdle},
-    {.name = "AllThatWaitGoTogether",
+    {.name = "AllWaitingSequencesRunTogether",
      .queue = {{.tokens = 5}, {.tokens = 6}, {.tokens = 7}},
      .sequences = 3,
      .tokens = 18,
@@ -172,7 +172,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .queue = {{.tokens = 5, .queued_us = 900}, {.tokens = 5, .queued_us = 950}},
      .delay_us = 500,
      .wait_until_us = 1400},
-    {.name = "TheOldestNeedNotBeTheHead",
+    {.name = "TheOldestSequenceNeedNotBeTheHead",
      .queue = {{.tokens = 5, .queued_us = 950}, {.tokens = 5, .queued_us = 900}},
      .delay_us = 500,
      .wait_until_us = 1400},
@@ -286,7 +286,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
 };
 SLUICE_TABLE(BaselineFormerTable, kBaselineFormerRows);
 
-TEST(BaselineFormer, TheDelayIsThatOfTheOldestNotOfTheHead) {
+TEST(BaselineFormer, TheDelayBeginsWithTheOldestSequenceNotWithTheHead) {
   WaitingSequence old{.ticket = 1, .priority = 3, .tokens = 5, .queued = AtMicroseconds(900)};
   WaitingSequence head{.ticket = 2, .priority = 1, .tokens = 5, .queued = AtMicroseconds(950)};
   SequenceQueue queue{std::chrono::seconds(1)};
@@ -301,7 +301,7 @@ TEST(BaselineFormer, TheDelayIsThatOfTheOldestNotOfTheHead) {
             AtMicroseconds(1400));
 }
 
-TEST(BatchFormerDeathTest, AHeadThatFitsNothing) {
+TEST(BatchFormerDeathTest, AHeadThatFitsNoBucketIsABrokenInvariant) {
   WaitingSequence sequence{.tokens = 101};
   SequenceQueue queue{nanoseconds(0)};
   queue.Push(&sequence);

@@ -12,7 +12,7 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Seconds per unit, in the order of the law.
+// The true costs in seconds per unit, in the order of the law.
 constexpr double kTruth[kCostTerms] = {60e-6, 0.02e-6, 0.03e-6, 0.00001e-6, 0.1e-6, 1e-6};
 
 double TrueCost(const StepShape& step) {
@@ -39,7 +39,7 @@ void Train(CostModel* costs, std::mt19937_64* random, int steps, double scale = 
   }
 }
 
-// The worst relative error over random steps.
+// Returns the largest relative error over random steps.
 double WorstError(const CostModel& costs, std::mt19937_64* random, double scale = 1) {
   double worst = 0;
   for (int i = 0; i < 500; ++i) {
@@ -50,13 +50,13 @@ double WorstError(const CostModel& costs, std::mt19937_64* random, double scale 
   return worst;
 }
 
-TEST(CostModel, KnowsNothingAtFirst) {
+TEST(CostModel, EstimatesZeroBeforeAnyStepRan) {
   const CostModel costs;
   EXPECT_EQ(costs.Estimate({.bucket = {.tokens = 16, .sequences = 16}}), 0);
   EXPECT_EQ(costs.EstimateDrain(1000, {.tokens = 16, .sequences = 16}), 0);
 }
 
-TEST(CostModel, IgnoresWhatIsNoTime) {
+TEST(CostModel, IgnoresValuesThatAreNoTimes) {
   CostModel costs;
   for (double seconds : {0.0, -1.0, kNaN, kInfinity}) {
     costs.Observe({.bucket = {.tokens = 16, .sequences = 16}}, seconds);
@@ -125,10 +125,10 @@ TEST(CostModel, ABucketOffTheLawIsCorrected) {
   EXPECT_NEAR(costs.Estimate({.bucket = neighbour, .computed_tokens = 400}), 450e-6, 20e-6);
 }
 
-TEST(CostModel, IsMonotone) {
+TEST(CostModel, EstimatesGrowWithTheStep) {
   std::mt19937_64 random(8);
   CostModel costs;
-  std::uniform_real_distribution<double> any(1e-6, 1e-2);  // no law at all
+  std::uniform_real_distribution<double> any(1e-6, 1e-2);  // follows no law at all
   for (int i = 0; i < 1000; ++i) costs.Observe(RandomStep(&random), any(random));
   for (int i = 0; i < 1000; ++i) {
     const StepShape step = RandomStep(&random);
@@ -141,7 +141,7 @@ TEST(CostModel, IsMonotone) {
   }
 }
 
-TEST(CostModel, TermsThatNeverDifferLeaveTheEstimateSound) {
+TEST(CostModel, EstimatesAreSoundIfTermsNeverVary) {
   CostModel costs;
   for (int i = 0; i < 300; ++i) {
     const int32_t tokens = 1000 * (1 + i % 8);
@@ -160,7 +160,7 @@ TEST(CostModel, TermsThatNeverDifferLeaveTheEstimateSound) {
   EXPECT_NEAR(costs.Estimate(between), 240e-6, 5e-6);
 }
 
-TEST(CostModel, DrainIsFullBatchesAndTheRest) {
+TEST(CostModel, TheDrainTimeIsThatOfFullBatchesAndARest) {
   CostModel costs;
   const Bucket largest{.tokens = 1000, .sequences = 64};
   for (int i = 0; i < 500; ++i) {
@@ -173,8 +173,8 @@ TEST(CostModel, DrainIsFullBatchesAndTheRest) {
   EXPECT_NEAR(costs.EstimateDrain(3300, largest), 3 * 1050e-6 + 350e-6, 50e-6);
 }
 
-// Steps that generate are many, short, and sample at each token; most tokens are those of prompts.
-TEST(CostModel, DrainsTokensAsTheyAreOnAverageAndNotAsShortStepsAre) {
+// Steps that generate are many and short and sample every token, but most tokens are in prompts.
+TEST(CostModel, TheDrainTimeUsesTheAverageTokenNotTheAverageStep) {
   std::mt19937_64 random(12);
   const auto between = [&](int32_t least, int32_t most) {
     return std::uniform_int_distribution<int32_t>(least, most)(random);
@@ -244,8 +244,8 @@ TEST(CostModel, RestoringNonsenseLeavesAModelThatLearns) {
   }
 }
 
-// Shares of a batch that no batch can have.
-TEST(CostModel, ARestoredModelsDrainIsANumber) {
+// The restored shares of a batch are impossible.
+TEST(CostModel, TheDrainTimeOfARestoredModelIsFinite) {
   constexpr int kComputed = 2;
   for (double share : {0.0, 1e12, 1e45}) {
     SCOPED_TRACE(share);
@@ -264,8 +264,8 @@ TEST(CostModel, ARestoredModelsDrainIsANumber) {
   }
 }
 
-// A device that gets slower for good, as for buckets that did not run since.
-TEST(CostModel, TheLawForgetsWhatIsThousandsOfStepsAgo) {
+// The device becomes slower for good. Buckets that have not run since then must follow.
+TEST(CostModel, TheLawForgetsStepsOfThousandsOfStepsAgo) {
   CostModel costs;
   const auto run = [&](int steps, double seconds_per_token) {
     for (int i = 0; i < steps; ++i) {

@@ -1,4 +1,4 @@
-// Cut and fill where sequences run: hold KV pages from one step to the next.
+// Tests cut and fill with running sequences, which hold KV pages from one step to the next.
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -24,7 +24,7 @@ const Ladder& TestLadder() {
   return ladder;
 }
 
-// 10 us and 1 us per bucket token.
+// Steps cost 10 us plus 1 us per token of the bucket.
 CostModel TestCosts() {
   CostState state;
   state.law[0] = 10e-6;
@@ -59,7 +59,7 @@ WaitingSequence Due(WaitingSequence sequence, int64_t us) {
   return sequence;
 }
 
-// It will not be computed by then.
+// Returns the sequence with a deadline that it will miss.
 WaitingSequence Late(WaitingSequence sequence) {
   sequence.deadline = MonoTime() + nanoseconds(1);
   return sequence;
@@ -68,7 +68,7 @@ WaitingSequence Late(WaitingSequence sequence) {
 struct CutAndFillRunningRow {
   const char* name;
   std::vector<WaitingSequence> queue;
-  std::vector<uint64_t> batch;  // the expected tickets, which are places in the queue
+  std::vector<uint64_t> batch;  // expected tickets (places in the queue)
   int32_t available_pages = std::numeric_limits<int32_t>::max();
   BatchOptions options{.max_overtakes = 5, .prefill_tokens = 64};
   Trigger trigger = Trigger::kFull;
@@ -93,17 +93,17 @@ TEST_P(CutAndFillRunningTable, FormsItsBatch) {
 }
 
 const CutAndFillRunningRow kCutAndFillRunningRows[] = {
-    {.name = "DecodesGoAlone",
+    {.name = "DecodesRunWithoutAPrompt",
      .queue = {Decode(), Decode()},
      .batch = {0, 1},
      .options = {},
      .trigger = Trigger::kIdle},
-    {.name = "ADecodeDoesNotWaitForCompany",
+    {.name = "ADecodeDoesNotWaitForOtherSequences",
      .queue = {Decode()},
      .batch = {0},
      .options = {.max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64},
      .trigger = Trigger::kIdle},
-    {.name = "ABegunPromptDoesNotWaitForCompany",
+    {.name = "ABegunPromptDoesNotWaitForOtherSequences",
      .queue = {Chunk(9)},
      .batch = {0},
      .options = {.max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64},
@@ -113,7 +113,7 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .batch = {0, 1},
      .options = {},
      .trigger = Trigger::kIdle},
-    {.name = "APromptThatWillBeLateJoinsToo",
+    {.name = "APromptThatWillBeLateJoinsADecodeToo",
      .queue = {Decode(), Late(Prompt(60))},
      .batch = {0, 1},
      .options = {},
@@ -132,13 +132,15 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .batch = {0, 1},
      .options = {.prefill_tokens = 64},
      .trigger = Trigger::kIdle},
-    {.name = "WithoutAnOptionThereIsNoBudget",
+    {.name = "WithoutPrefillTokensThereIsNoBudget",
      .queue = {Decode(), Prompt(190), Prompt(190)},
      .batch = {0, 1, 2},
      .options = {.prefill_tokens = 0},
      .trigger = Trigger::kIdle},
-    {.name = "AChunkKeepsItsPlace", .queue = {Decode(), Chunk(64), Prompt(10)}, .batch = {0, 1}},
-    {.name = "AChunkHasNoOtherPrivilege",
+    {.name = "AChunkKeepsItsPlaceInTheQueue",
+     .queue = {Decode(), Chunk(64), Prompt(10)},
+     .batch = {0, 1}},
+    {.name = "AChunkDoesNotRunBeforeAnEarlierPrompt",
      .queue = {Decode(), Prompt(10), Chunk(64)},
      .batch = {0, 1}},
     {.name = "ScoringCountsAsAPrompt",
@@ -154,7 +156,7 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .queue = {Decode(1), Decode(0), Prompt(10, 4)},
      .batch = {0, 1},
      .available_pages = 1 + 4 + 2},
-    {.name = "ASequenceThatDoesNotStayLeavesOnePageLess",
+    {.name = "ASequenceThatEndsWithItsStepNeedsNoPageInReserve",
      .queue = {Decode(1), Decode(0), Scoring(10, 4)},
      .batch = {0, 1, 2},
      .available_pages = 1 + 4 + 2,
@@ -164,7 +166,7 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .queue = {Decode(), Prompt(30, 3), Chunk(60, 5)},
      .batch = {0, 2},
      .available_pages = 9},
-    {.name = "NewSequencesShareThePagesThatAreLeft",
+    {.name = "NewSequencesShareTheRemainingPages",
      .queue = {Decode(), Prompt(9, 3), Prompt(9, 3)},
      .batch = {0, 1},
      .available_pages = 8},
@@ -180,11 +182,11 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .queue = {Decode(), Passed(Prompt(60, 50), 4), Prompt(9, 1), Prompt(9, 1)},
      .batch = {0, 2},
      .available_pages = 8},
-    {.name = "AChunkPassesTheBarrierAllTheSame",
+    {.name = "AChunkPassesABarrier",
      .queue = {Decode(), Passed(Prompt(60, 50), 9), Chunk(20, 3)},
      .batch = {0, 2},
      .available_pages = 8},
-    {.name = "AChunkGoesOnWithoutDecodes",
+    {.name = "AChunkPassesABarrierWithoutDecodes",
      .queue = {Passed(Prompt(60, 50), 9), Chunk(20, 3)},
      .batch = {1},
      .available_pages = 8},
@@ -197,7 +199,7 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .available_pages = 8,
      .options = {},
      .trigger = Trigger::kIdle},
-    {.name = "ASequenceWithAnotherMayNotTakeAllPages",
+    {.name = "ASecondSequenceGetsNoPagesIfTheFirstTakesAll",
      .queue = {Prompt(60, 8), Prompt(60, 1)},
      .batch = {0},
      .available_pages = 8},
@@ -205,7 +207,7 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(2), Prompt(2),
                Prompt(2)},
      .batch = {0, 1, 2, 3, 4, 5, 6, 7}},
-    {.name = "ASequenceThatNeedsNoPlaceToStayPassesOneThatDoes",
+    {.name = "ASequenceThatEndsWithItsStepPassesOneThatWouldKeepRunning",
      .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Chunk(40), Chunk(40),
                Prompt(2), Scoring(2)},
      .batch = {0, 1, 2, 3, 4, 5, 6, 9}},
@@ -213,15 +215,15 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .queue = {Decode(), Prompt(4), Scoring(4)},
      .batch = {0},
      .options = {.max_overtakes = 5, .prefill_tokens = 64, .continuous = false}},
-    {.name = "WithoutContinuousBatchingABatchBeginsAsOne",
+    {.name = "WithoutContinuousBatchingSequencesBeginTogether",
      .queue = {Prompt(4), Prompt(4)},
      .batch = {0, 1},
      .options = {.max_overtakes = 5, .prefill_tokens = 64, .continuous = false},
      .trigger = Trigger::kIdle},
-    {.name = "AnUrgentPromptGoesFirstInTheBudget",
+    {.name = "AnUrgentPromptTakesTheBudgetFirst",
      .queue = {Decode(), Prompt(60), Due(Prompt(60), 300)},
      .batch = {0, 2}},
-    {.name = "DecodesCountForNoUrgency",
+    {.name = "ADecodeWithADeadlineKeepsNoPromptOut",
      .queue = {Due(Decode(), 300), Prompt(60)},
      .batch = {0, 1},
      .options = {},
@@ -253,7 +255,7 @@ WaitingSequence RandomSequence(std::mt19937_64* random, int32_t largest_prompt) 
   return sequence;
 }
 
-// At most six run.
+// Returns a random queue of which at most six sequences run.
 std::vector<WaitingSequence> RandomQueue(std::mt19937_64* random) {
   std::vector<WaitingSequence> queue((*random)() % 60);
   for (WaitingSequence& sequence : queue) sequence = RandomSequence(random, 64);
@@ -299,7 +301,8 @@ void ExpectBounds(const SequenceQueue& queue, const std::vector<WaitingSequence*
   }
 }
 
-// Who does not run passes nobody too often; who is about to expire does not count.
+// Expects that no sequence that is not running passes one that was overtaken too often. A sequence
+// that is about to expire may be passed.
 void ExpectBarriers(const std::vector<WaitingSequence*>& all,
                     const std::vector<WaitingSequence*>& batch, int32_t max_overtakes) {
   const MonoTime may_expire(std::chrono::microseconds(411));
@@ -311,7 +314,7 @@ void ExpectBarriers(const std::vector<WaitingSequence*>& all,
   }
 }
 
-TEST(CutAndFillRunning, KeepsItsPromisesOnRandomQueues) {
+TEST(CutAndFillRunning, DecisionsOnRandomQueuesKeepTheRules) {
   const CostModel costs = TestCosts();
   for (uint64_t seed = 1; seed <= 5000; ++seed) {
     SCOPED_TRACE(seed);
@@ -344,8 +347,8 @@ TEST(CutAndFillRunning, KeepsItsPromisesOnRandomQueues) {
   }
 }
 
-// Small sequences without end, each running for at most kLife steps and holding one page; `waiting`
-// of them always wait. Counts the decisions until one that needs nearly all pages runs.
+// A stream of small sequences, each of which runs for at most kLife steps and holds one page; ten
+// always wait. Counts the decisions until a sequence that needs all pages runs.
 class Stream {
  public:
   static constexpr int32_t kLife = 20;
@@ -423,8 +426,9 @@ class Stream {
   std::vector<WaitingSequence*> batch_;
 };
 
-// Those ahead of it and those that may pass it each run for a life; then it has all pages.
-TEST(CutAndFillRunning, WhoNeedsManyPagesRunsInTheEnd) {
+// Each sequence ahead of it, and each that may pass it, runs for at most a life; then it has all
+// pages.
+TEST(CutAndFillRunning, ASequenceThatNeedsAllPagesRunsInTheEnd) {
   constexpr int32_t kMaxOvertakes = 16;
   constexpr int kBound = 6 * Stream::kLife + kMaxOvertakes;
   int starved = 0;
@@ -433,7 +437,7 @@ TEST(CutAndFillRunning, WhoNeedsManyPagesRunsInTheEnd) {
     EXPECT_LE(Stream(kMaxOvertakes, seed).DecisionsUntilTheLargeRuns(kBound), kBound);
     if (Stream(1'000'000, seed).DecisionsUntilTheLargeRuns(2 * kBound) > 2 * kBound) ++starved;
   }
-  EXPECT_GT(starved, 40);  // but for the bound it would not
+  EXPECT_GT(starved, 40);  // without the bound it does not run
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ const Ladder& TestLadder() {
   return ladder;
 }
 
-// 10 us and 1 us per bucket token.
+// Steps cost 10 us plus 1 us per token of the bucket.
 const CostModel& TestCosts() {
   static const CostModel costs = [] {
     CostModel model;
@@ -36,7 +36,7 @@ const CostModel& TestCosts() {
 
 struct Waiting {
   int32_t tokens;
-  int64_t deadline_us = 0;  // 0: it has none
+  int64_t deadline_us = 0;  // 0 means no deadline
   int32_t overtaken = 0;
 };
 
@@ -53,7 +53,7 @@ FixedQueue QueueOf(const std::vector<Waiting>& waiting) {
 struct CutAndFillRow {
   const char* name;
   std::vector<Waiting> queue;
-  std::vector<uint64_t> batch;  // the expected tickets, which are places in the queue
+  std::vector<uint64_t> batch;  // expected tickets (places in the queue)
   int32_t bucket_tokens;
   Trigger trigger = Trigger::kFull;
   int32_t max_overtakes = 64;
@@ -75,16 +75,16 @@ TEST_P(CutAndFillTable, FormsItsBatch) {
 }
 
 const CutAndFillRow kCutAndFillRows[] = {
-    {.name = "AllThatFitsGoes",
+    {.name = "AllSequencesThatFitRun",
      .queue = {{.tokens = 300}, {.tokens = 60}},
      .batch = {0, 1},
      .bucket_tokens = 400,
      .trigger = Trigger::kIdle},
-    {.name = "ACutThatWastesLessThanAllIsMade",
+    {.name = "ACutIsMadeIfItWastesLessThanTakingAll",
      .queue = {{.tokens = 390}, {.tokens = 200}},
      .batch = {0},
      .bucket_tokens = 400},
-    {.name = "ACutThatWastesNoLessIsNotMade",
+    {.name = "NoCutIsMadeIfItWastesNoLess",
      .queue = {{.tokens = 350}, {.tokens = 600}},
      .batch = {0, 1},
      .bucket_tokens = 1000,
@@ -97,7 +97,7 @@ const CutAndFillRow kCutAndFillRows[] = {
      .queue = {{.tokens = 600}, {.tokens = 900}, {.tokens = 100}, {.tokens = 390}, {.tokens = 10}},
      .batch = {0, 3, 4},
      .bucket_tokens = 1000},
-    {.name = "OfEqualsTheEarlierFills",
+    {.name = "OfEqualSequencesTheEarlierFills",
      .queue = {{.tokens = 990}, {.tokens = 900}, {.tokens = 10}, {.tokens = 10}},
      .batch = {0, 2},
      .bucket_tokens = 1000},
@@ -116,7 +116,7 @@ const CutAndFillRow kCutAndFillRows[] = {
      .batch = {0, 2},
      .bucket_tokens = 1000,
      .max_overtakes = 5},
-    {.name = "RowsBoundABatchToo",
+    {.name = "TheNumberOfSequencesBoundsABatch",
      .queue = {{.tokens = 1},
                {.tokens = 1},
                {.tokens = 1},
@@ -129,7 +129,7 @@ const CutAndFillRow kCutAndFillRows[] = {
      .batch = {0, 1, 2, 3, 4, 5, 6, 7},
      .bucket_tokens = 100},
     // A full batch takes 1010 us.
-    {.name = "AnUrgentSequenceGoesFirst",
+    {.name = "AnUrgentSequenceRunsFirst",
      .queue = {{.tokens = 900}, {.tokens = 950}, {.tokens = 90, .deadline_us = 1500}},
      .batch = {0, 2},
      .bucket_tokens = 1000},
@@ -137,7 +137,7 @@ const CutAndFillRow kCutAndFillRows[] = {
      .queue = {{.tokens = 950}, {.tokens = 900, .deadline_us = 1500}, {.tokens = 90}},
      .batch = {1, 2},
      .bucket_tokens = 1000},
-    {.name = "TheEarliestDeadlineGoesFirst",
+    {.name = "TheEarliestDeadlineRunsFirst",
      .queue = {{.tokens = 900, .deadline_us = 1900},
                {.tokens = 900, .deadline_us = 1500},
                {.tokens = 900, .deadline_us = 1800}},
@@ -147,7 +147,7 @@ const CutAndFillRow kCutAndFillRows[] = {
      .queue = {{.tokens = 950}, {.tokens = 900, .deadline_us = 50'000}},
      .batch = {0},
      .bucket_tokens = 1000},
-    {.name = "UrgencyPassesNoBarrier",
+    {.name = "AnUrgentSequencePassesNoBarrier",
      .queue = {{.tokens = 950, .overtaken = 5}, {.tokens = 900, .deadline_us = 1500}},
      .batch = {0},
      .bucket_tokens = 1000,
@@ -161,18 +161,18 @@ const CutAndFillRow kCutAndFillRows[] = {
      .batch = {0, 1},
      .bucket_tokens = 1000,
      .trigger = Trigger::kIdle},
-    {.name = "ABatchIsShortToBeInTime",
+    {.name = "ASmallerBatchServesAnUrgentSequenceInTime",
      .queue = {{.tokens = 300, .deadline_us = 600}, {.tokens = 900}},
      .batch = {0},
      .bucket_tokens = 400},
-    {.name = "ABatchIsNotShortAtAnyPrice",
+    {.name = "AnUrgentSequenceIsNotServedAtAnyPrice",
      .queue = {{.tokens = 20, .deadline_us = 120}, {.tokens = 980}},
      .batch = {1},
      .bucket_tokens = 1000},
 };
 SLUICE_TABLE(CutAndFillTable, kCutAndFillRows);
 
-TEST(CutAndFill, KeepsItsPromisesOnRandomQueues) {
+TEST(CutAndFill, DecisionsOnRandomQueuesKeepTheRules) {
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -229,11 +229,11 @@ struct PatienceRow {
 };
 class PatienceTable : public TableTest<PatienceRow> {};
 
-TEST_P(PatienceTable, WaitsWhileTheNewcomerGainsMoreThanTheOthersLose) {
+TEST_P(PatienceTable, WaitsWhileANewArrivalWouldGainMoreThanTheOthersLose) {
   const Ladder ladder({{.tokens = 20, .sequences = 64},
                        {.tokens = 100, .sequences = 64},
                        {.tokens = 1000, .sequences = 64}});
-  CostModel costs;  // 60 us and 0.2 us per computed token
+  CostModel costs;  // 60 us plus 0.2 us per computed token
   for (int i = 0; i < 300; ++i) {
     for (int32_t tokens : {10, 100, 1000}) {
       costs.Observe({.bucket = ladder.largest(), .computed_tokens = tokens},

@@ -1,5 +1,5 @@
-// Random generation on virtual time: arrivals, lengths, shared beginnings, cancellations, failing
-// and very long steps, little memory. A simulated device shows that pages hold what they should.
+// Simulates random generation on virtual time: arrivals, lengths, shared beginnings, cancellations,
+// failing and very long steps, little memory. A simulated device checks the contents of the pages.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -19,16 +19,19 @@ namespace sluice {
 namespace {
 
 struct Sequence : PagedSequence {
-  std::vector<int32_t> all;     // behind `history`
-  std::vector<uint64_t> names;  // of all tokens up to each position
-  int32_t to_draw = 0;          // 0: its prompt is all
+  std::vector<int32_t> all;     // the storage of `history`
+  std::vector<uint64_t> names;  // for each position, a hash of all tokens up to it
+  int32_t to_draw = 0;          // tokens to generate; with 0 it ends after its prompt
 
   bool in_step = false;
-  bool ends = false;  // with the step that it is in, beside which another one was decided
+  // Whether it ends with its present step, beside which another step was already decided.
+  bool ends = false;
   bool cancelled = false;
-  int64_t arrived_at = 0;    // step
-  int64_t steps_of_all = 0;  // that it and all that lived in the meantime take alone
-  int32_t passed_steps = 0;  // since it last rode, in which one that stood behind it began
+  int64_t arrived_at = 0;  // the number of the step
+  // The steps that it and all sequences that were alive at the same time would take alone.
+  int64_t steps_of_all = 0;
+  // The steps since its last one in which a sequence behind it began.
+  int32_t passed_steps = 0;
 
   void Append(int32_t token) {
     const uint64_t before = names.empty() ? kv.root : names.back();
@@ -40,7 +43,8 @@ struct Sequence : PagedSequence {
 
 Sequence* Own(WaitingSequence* sequence) { return static_cast<Sequence*>(sequence->paged); }
 
-// All KV memory: for each position of each page the name of what was written there.
+// The KV memory: for each position of each page, the hash of the tokens whose values were written
+// there.
 class Memory {
  public:
   explicit Memory(const PagedScheduler::Options& options)
@@ -74,9 +78,9 @@ struct Load {
   BatchOptions batch;
   PagedScheduler::Options paged;
   std::shared_ptr<const Ladder> ladder;
-  int32_t longest = 0;  // tokens of a sequence
+  int32_t longest = 0;  // the most tokens of a sequence
   int arrivals = 0;
-  int64_t gap_us = 0;  // most between two
+  int64_t gap_us = 0;  // the longest time between two arrivals
 
   explicit Load(std::mt19937_64* random) {
     const auto one_of = [&](std::initializer_list<int32_t> values) {
@@ -103,7 +107,7 @@ struct Load {
   }
 };
 
-// What happened, over all runs: what never happens is not tested.
+// Counts of events over all runs. An event that never happened was not tested.
 struct Coverage {
   int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0,
           ahead = 0;
@@ -213,7 +217,7 @@ class Simulation {
     }
   }
 
-  // Decides the next step while one runs none of whose sequences returns.
+  // Decides the next step while a step runs whose sequences all end.
   void DecideAhead() {
     const bool all_end = std::all_of(batch_.begin(), batch_.end(), [](const auto* sequence) {
       return !sequence->generates && sequence->later_tokens == 0;
@@ -267,8 +271,8 @@ class Simulation {
     live_.remove_if([&](const Sequence& other) { return &other == sequence; });
   }
 
-  // A page that is written to has one holder, one that is shared was published, and those that wait
-  // to begin have none.
+  // Checks that a page that is written to has one holder, that a shared page was published, and
+  // that sequences that wait to begin hold no pages.
   void CheckPages() {
     std::map<int32_t, int32_t> holders;
     for (const Sequence& sequence : live_) {
@@ -311,7 +315,7 @@ class Simulation {
     CheckPagesToCome();
   }
 
-  // All that was begun can go on to the end of its prompt.
+  // Checks that every sequence that has begun can continue to the end of its prompt.
   void CheckPagesToCome() {
     int32_t wanted = 0;
     for (const Sequence& sequence : live_) {
@@ -335,10 +339,10 @@ class Simulation {
     ASSERT_TRUE(load_.batch.continuous || old == 0 || fresh == 0);
   }
 
-  // Decodes ride in every step. Of the others a running one waits only for one ahead of it, and
-  // those that begin pass nobody in more than max_overtakes steps. So each ends within the steps
-  // that it and all who lived in the meantime take alone, twice, since what was preempted is
-  // computed again.
+  // Checks that decodes run in every step, that any other running sequence waits only for one ahead
+  // of it, and that no sequence is passed by beginning ones in more than max_overtakes steps. So
+  // each ends within twice the steps that it and all sequences that were alive at the same time
+  // take alone; twice, since a preempted sequence is computed again.
   void CheckNobodyStarves(int64_t decided_at) {
     const SequenceQueue& queue = scheduler_.scheduler().queue();
     for (Sequence& sequence : live_) {
@@ -370,9 +374,9 @@ class Simulation {
   Coverage& coverage_;
   std::vector<std::vector<int32_t>> beginnings_;
   std::list<Sequence> live_;
-  std::map<uint64_t, int64_t> alone_;  // steps by ticket
+  std::map<uint64_t, int64_t> alone_;  // steps by ticket, of a sequence alone
   std::vector<WaitingSequence*> batch_, batch_ahead_;
-  BatchDecision ahead_;  // of batch_ahead_
+  BatchDecision ahead_;  // the decision for batch_ahead_
   MonoTime now_{std::chrono::seconds(1)};
   MonoTime next_arrival_ = now_;
   uint64_t tickets_ = 0;

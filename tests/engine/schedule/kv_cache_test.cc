@@ -15,7 +15,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// A sequence that has computed all of `tokens`.
+// Returns the pages of a sequence that has computed all of `tokens`.
 SequencePages Computed(KvCache* cache, const Tokens& tokens, uint64_t root = 0) {
   SequencePages pages;
   pages.root = root;
@@ -37,14 +37,14 @@ TEST(KvCache, FindsFullPagesAndLeavesATokenToCompute) {
   EXPECT_EQ(Found(cache, {1, 2, 3, 4}), 1);
   EXPECT_EQ(Found(cache, {1, 2, 3, 9, 9}), 1);
   EXPECT_EQ(Found(cache, {1, 9, 3, 4, 5}), 0);
-  EXPECT_EQ(Found(cache, {3, 4, 5}), 0);  // the same tokens elsewhere
+  EXPECT_EQ(Found(cache, {3, 4, 5}), 0);  // the same tokens at other positions
   EXPECT_EQ(Found(cache, {1, 2}), 0);
   EXPECT_EQ(Found(cache, {}), 0);
   EXPECT_EQ(Found(cache, {1, 2, 3, 4, 5}, /*root=*/1), 0);
   cache.Release(&first);
 }
 
-TEST(KvCache, PagesAreSharedUntilTheLastLetsGo) {
+TEST(KvCache, PagesAreSharedUntilTheLastHolderReleasesThem) {
   KvCache cache(8, 2, true);
   SequencePages first = Computed(&cache, {1, 2, 3, 4, 5});
   SequencePages second = Computed(&cache, {1, 2, 3, 4, 6, 7});
@@ -85,7 +85,7 @@ TEST(KvCache, EqualPagesComputedApartBecomeOne) {
   EXPECT_EQ(cache.available(), 8);
 }
 
-TEST(KvCache, TakesFreePagesThenTheLongestIdleFromTheEnd) {
+TEST(KvCache, TakesFreePagesThenTheLongestIdleOnesFromTheirEnd) {
   KvCache cache(6, 1, true);
   SequencePages older = Computed(&cache, {1, 2, 3});
   SequencePages newer = Computed(&cache, {4, 5});
@@ -109,7 +109,7 @@ TEST(KvCache, TakesFreePagesThenTheLongestIdleFromTheEnd) {
   EXPECT_EQ(cache.idle(), 0);
 }
 
-TEST(KvCache, WhatIsBegunWithAgainIsNoLongerTheLongestIdle) {
+TEST(KvCache, AReusedPrefixIsNoLongerTheLongestIdle) {
   KvCache cache(4, 1, true);
   SequencePages older = Computed(&cache, {1, 2});
   SequencePages newer = Computed(&cache, {3, 4});
@@ -134,7 +134,7 @@ TEST(KvCache, WithoutReuseNothingIsFound) {
   EXPECT_EQ(cache.idle(), 0);
 }
 
-// What the cache should do, in terms of whole prefixes.
+// A simple model of the cache, in terms of whole prefixes.
 class Model {
  public:
   Model(int32_t pages, int32_t page_tokens) : page_tokens_(page_tokens), holders_(pages, 0) {}
@@ -160,7 +160,7 @@ class Model {
   void LetGo(int32_t page) {
     if (--holders_[page] == 0 && IsPublished(page)) idle_.push_back(page);
   }
-  // The cache gave `page` to a sequence.
+  // Records that the cache gave `page` to a sequence.
   void Take(int32_t page) {
     ASSERT_EQ(holders_[page], 0);
     if (static_cast<size_t>(Free()) > 0) {
@@ -171,7 +171,7 @@ class Model {
     }
     Hold(page);
   }
-  // The page under which `prefix` is published, from now on at the latest.
+  // Publishes `prefix` under `page` unless it is already published; returns its page.
   int32_t Publish(const Tokens& prefix, int32_t page) {
     return published_.try_emplace(prefix, page).first->second;
   }
@@ -191,11 +191,11 @@ class Model {
 
   const int32_t page_tokens_;
   std::vector<int32_t> holders_;
-  std::vector<int32_t> idle_;  // the longest idle first
+  std::vector<int32_t> idle_;  // in the order in which they became idle
   std::map<Tokens, int32_t> published_;
 };
 
-// Random sequences that begin alike, on the cache and on the model.
+// Runs random sequences with common beginnings on the cache and on the model.
 class ModelTest {
  public:
   explicit ModelTest(uint64_t seed)
@@ -231,7 +231,7 @@ class ModelTest {
 
   int32_t Below(uint64_t limit) { return static_cast<int32_t>(random_() % limit); }
 
-  // Two tokens in use, mostly the same one, so that prefixes are often equal.
+  // Returns random tokens of two values, mostly of one, so that prefixes are often equal.
   Tokens RandomTokens() {
     Tokens tokens(1 + static_cast<size_t>(Below(20)));
     for (int32_t& token : tokens) token = Below(8) == 0 ? 1 : 0;
@@ -317,15 +317,15 @@ class ModelTest {
     }
     ASSERT_EQ(cache_.available() + static_cast<int32_t>(holders.size()), pages_);
     for (const auto& [page, count] : holders) ASSERT_EQ(count, model_.holders(page));
-    // What can be found can be reached: nothing lost the page ahead of it.
+    // Every published prefix can be found: the prefix one page shorter is published too.
     for (const auto& [prefix, page] : model_.published()) {
       const Tokens ahead(prefix.begin(), prefix.end() - page_tokens_);
       ASSERT_TRUE(ahead.empty() || model_.published().contains(ahead));
     }
   }
 
-  // Pages and idle ones of what is found for each of the probes, afresh and from what was found
-  // before.
+  // Returns the number of pages and of idle pages found for each probe. Looks both from scratch and
+  // from the prefix that was found before.
   std::vector<std::pair<int32_t, int32_t>> Probe() {
     std::vector<std::pair<int32_t, int32_t>> answers;
     found_.resize(probes_.size());
@@ -347,11 +347,11 @@ class ModelTest {
   KvCache cache_;
   Model model_;
   std::vector<Tokens> probes_;
-  std::vector<KvCache::Prefix> found_;  // for these, at some time
+  std::vector<KvCache::Prefix> found_;  // an earlier result for each probe
   std::vector<Sequence> sequences_;
 };
 
-TEST(KvCache, DoesAsAModelOfWholePrefixes) {
+TEST(KvCache, BehavesLikeAModelOfWholePrefixes) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     ModelTest(seed).Run();
@@ -361,7 +361,7 @@ TEST(KvCache, DoesAsAModelOfWholePrefixes) {
 
 TEST(KvCache, AllocatesNothing) {
   constexpr int32_t kPages =
-      112;  // a reserve of just as many would leave the index no room to clean up
+      112;  // an index reserved for exactly this number has no room to clean up
   constexpr size_t kSequences = 12;
   std::mt19937_64 random(1);
   KvCache cache(kPages, 4, true);

@@ -42,7 +42,7 @@ class PagedSchedulerTest : public ::testing::Test {
                                                   CostModel(), nullptr);
   }
 
-  // Stands behind those of its priority that were made before.
+  // Makes a sequence that is behind those of its priority that were made before.
   Sequence* New(Tokens tokens) {
     Sequence* const sequence = &sequences_.emplace_back();
     sequence->all = std::move(tokens);
@@ -67,7 +67,7 @@ class PagedSchedulerTest : public ::testing::Test {
     return batch;
   }
 
-  // Its step ended; it comes back, with `token` if one was drawn.
+  // Returns the sequence after its step, with `token` if one was drawn.
   void Return(Sequence* sequence) {
     scheduler_->Computed(sequence);
     scheduler_->Return(sequence);
@@ -78,7 +78,7 @@ class PagedSchedulerTest : public ::testing::Test {
     sequence->history = sequence->all;
     scheduler_->Return(sequence);
   }
-  // Runs alone to the end of its history and ends.
+  // Runs the sequence alone to the end of its history and ends it.
   void RunToEnd(Sequence* sequence) {
     scheduler_->Arrive(sequence);
     while (true) {
@@ -90,13 +90,13 @@ class PagedSchedulerTest : public ::testing::Test {
     scheduler_->End(sequence);
   }
 
-  bool generates_ = false;  // those that arrive from here on
+  bool generates_ = false;  // whether sequences made from now on generate
   std::unique_ptr<PagedScheduler> scheduler_;
   std::deque<Sequence> sequences_;
   BatchDecision decision_;
 };
 
-// first_position, tokens, later_tokens, sampled_rows, pages, running
+// Returns first_position, tokens, later_tokens, sampled_rows, pages and running.
 std::vector<int32_t> StepOf(const PagedSequence& sequence) {
   return {sequence.waiting.first_position, sequence.waiting.tokens,
           sequence.waiting.later_tokens,   sequence.waiting.sampled_rows,
@@ -139,7 +139,7 @@ TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
   EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
 }
 
-// A prompt that came back while nothing generated is cut again.
+// A prompt that returned to the queue while nothing generated is cut again.
 TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
   Make({.pages = 16, .page_tokens = 4}, {.prefill_tokens = 5});
   Sequence* const scored = Arrive(Counting(0, 20));
@@ -157,7 +157,7 @@ TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
 struct SampledRowsRow {
   const char* name;
   bool scored, sampled_end;
-  std::vector<int32_t> sampled_rows;  // of each of the prompt's steps
+  std::vector<int32_t> sampled_rows;  // in each step of the prompt
 };
 class SampledRowsTable : public TableTest<SampledRowsRow, PagedSchedulerTest> {};
 
@@ -212,11 +212,11 @@ TEST_F(PagedSchedulerTest, WithoutPagesEachStepComputesTheWholeHistory) {
   scheduler_->End(sequence);
 }
 
-TEST_F(PagedSchedulerTest, BeginsWithWhatIsFound) {
+TEST_F(PagedSchedulerTest, BeginsBehindThePrefixThatIsFound) {
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0});
   RunToEnd(New(Counting(0, 12)));
-  // Two of its three pages: one token must be left. They are idle, so that holding them takes two
-  // more.
+  // Two of its three pages are reused, since one token must be left to compute. They are idle, so
+  // holding them takes two more pages.
   Sequence* const sequence = Arrive(Counting(0, 12));
   EXPECT_THAT(StepOf(*sequence), ElementsAre(8, 4, 0, 1, 3, 0));
   Sequence* const unlike = New(Counting(0, 12));
@@ -227,11 +227,11 @@ TEST_F(PagedSchedulerTest, BeginsWithWhatIsFound) {
   EXPECT_EQ(sequence->reused_tokens, 8);
   EXPECT_EQ(scheduler_->counts().prefix_tokens, 24);
   EXPECT_EQ(scheduler_->counts().reused_tokens, 8);
-  // Held, they cost nothing.
+  // Pages that are already held cost nothing.
   EXPECT_THAT(StepOf(*Arrive(Counting(0, 12))), ElementsAre(8, 4, 0, 1, 1, 0));
 }
 
-TEST_F(PagedSchedulerTest, BeginsWithWhatWasPublishedWhileItWaited) {
+TEST_F(PagedSchedulerTest, BeginsBehindAPrefixThatWasPublishedWhileItWaited) {
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/1);
   Sequence* const first = Arrive(Counting(0, 12));
   Sequence* const second = Arrive(Counting(0, 12));
@@ -244,7 +244,7 @@ TEST_F(PagedSchedulerTest, BeginsWithWhatWasPublishedWhileItWaited) {
   EXPECT_EQ(second->kv.ids.size(), 3u);
 }
 
-TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
+TEST_F(PagedSchedulerTest, TheLastSequenceYieldsItsPagesWhenTheyDoNotSuffice) {
   Make({.pages = 6, .page_tokens = 4}, {.prefill_tokens = 0});
   Sequence* const first = Arrive(Counting(0, 4));
   Sequence* const last = Arrive(Counting(100, 7));
@@ -259,7 +259,7 @@ TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
   EXPECT_EQ(last->preemptions, 1);
   EXPECT_EQ(scheduler_->counts().preemptions, 1);
   EXPECT_THAT(last->kv.ids, IsEmpty());
-  // Its full pages are still found.
+  // Its full pages are still found in the cache.
   EXPECT_THAT(StepOf(*last), ElementsAre(12, 1, 0, 1, 4, 0));
   scheduler_->Computed(first);
   scheduler_->End(first);
@@ -271,7 +271,7 @@ TEST_F(PagedSchedulerTest, TheLastYieldsItsPagesWhenTheyDoNotSuffice) {
   EXPECT_EQ(scheduler_->kv().available(), 6);
 }
 
-TEST_F(PagedSchedulerTest, BeginsNoPromptThatTheOthersLeaveNoPagesFor) {
+TEST_F(PagedSchedulerTest, BeginsNoPromptForWhichTheOthersLeaveNoPages) {
   generates_ = true;
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
   Sequence* const first = Arrive(Counting(0, 16));
@@ -284,7 +284,7 @@ TEST_F(PagedSchedulerTest, BeginsNoPromptThatTheOthersLeaveNoPagesFor) {
   EXPECT_THAT(Decide(), ElementsAre(second));
 }
 
-TEST_F(PagedSchedulerTest, RemovedWhileItWaitsItLetsGoOfItsPages) {
+TEST_F(PagedSchedulerTest, ASequenceRemovedWhileItWaitsReleasesItsPages) {
   generates_ = true;
   Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 4});
   Sequence* const sequence = Arrive(Counting(0, 10));
@@ -297,7 +297,8 @@ TEST_F(PagedSchedulerTest, RemovedWhileItWaitsItLetsGoOfItsPages) {
   EXPECT_TRUE(scheduler_->scheduler().queue().empty());
 }
 
-// More wait than are looked up again before a decision, so that the last one's estimate grows old.
+// So many sequences wait that not all are looked up again before a decision, and the estimate of
+// the last one becomes outdated.
 class OldEstimateTest : public PagedSchedulerTest {
  protected:
   static constexpr size_t kAhead = 1100;
@@ -314,13 +315,14 @@ class OldEstimateTest : public PagedSchedulerTest {
   void ArriveAhead() {
     for (size_t i = 0; i < kAhead; ++i) ahead_.push_back(ArriveWith(1, false, {1}));
   }
-  // Looks up what those ahead begin with, runs two of them, and drops all the others but `left`.
+  // Looks up the prefixes of the sequences ahead, runs two of them, and removes all others but
+  // `left`.
   void DropAhead(size_t left) {
     EXPECT_THAT(Decide(), ElementsAre(ahead_[0], ahead_[1]));
     for (size_t i = 0; i < 2; ++i) scheduler_->End(ahead_[i]);
     for (size_t i = 2; i < kAhead - left; ++i) scheduler_->Remove(ahead_[i]);
   }
-  // The pages that the last one was to begin with are gone.
+  // Returns a last sequence whose reusable pages have been evicted.
   Sequence* ArriveAndEvict() {
     Make({.pages = 4, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/2);
     RunToEnd(New(Counting(0, 12)));
@@ -345,13 +347,13 @@ TEST_F(OldEstimateTest, IsCorrectedBeforeItsSequenceRuns) {
   EXPECT_EQ(last->kv.ids.size(), 3u);
 }
 
-TEST_F(OldEstimateTest, DoesNotHoldTheOthersUp) {
+TEST_F(OldEstimateTest, DoesNotDelayOtherSequences) {
   Sequence* const last = ArriveAndEvict();
   DropAhead(/*left=*/1);
   EXPECT_EQ(last->waiting.first_position, 8);
   EXPECT_THAT(Decide(), ElementsAre(ahead_.back()));
   EXPECT_EQ(decision_.size, (BatchSize{.tokens = 1, .sequences = 1, .longest = 1}));
-  EXPECT_EQ(decision_.bucket.tokens, 4);  // not what both would have taken
+  EXPECT_EQ(decision_.bucket.tokens, 4);  // smaller than the bucket of both
   EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
   EXPECT_THAT(last->kv.ids, IsEmpty());
   EXPECT_EQ(scheduler_->scheduler().queue().size(), 1u);
@@ -365,7 +367,8 @@ TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {
   Sequence* const last = ArriveLast();
   ArriveAhead();
   EXPECT_EQ(last->waiting.pages, 1);
-  scheduler_->Remove(holding);  // holding its prefix takes two pages more
+  // From now on the prefix is idle, so holding it takes two pages more.
+  scheduler_->Remove(holding);
   DropAhead(/*left=*/0);
   EXPECT_EQ(last->waiting.pages, 1);
   Sequence* const large = ArriveWith(1, false, Counting(200, 28));

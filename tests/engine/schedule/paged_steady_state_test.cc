@@ -1,4 +1,5 @@
-// Scheduling sequences with pages allocates nothing once it has seen the like.
+// Checks that scheduling sequences with pages allocates no memory once it has seen similar
+// sequences.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -18,7 +19,7 @@ struct Sequence : PagedSequence {
   std::vector<int32_t> all;
 };
 
-// Sequences that share prefixes, generate and preempt each other, again and again.
+// Rounds of sequences that share prefixes, generate and preempt each other.
 class Rounds {
  public:
   Rounds()

@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kStep(20);
 
 MonoTime At(int64_t ms) { return MonoTime(std::chrono::milliseconds(ms)); }
 
-// What the queue must do, by linear search.
+// The expected behaviour of the queue, by linear search.
 class NaiveQueue {
  public:
   static bool Before(const WaitingSequence& a, const WaitingSequence& b) {
@@ -112,7 +112,7 @@ std::unique_ptr<WaitingSequence> RandomSequence(std::mt19937_64* random, uint64_
   return sequence;
 }
 
-TEST(SequenceQueue, DoesWhatTheNaiveOneDoes) {
+TEST(SequenceQueue, BehavesLikeALinearSearch) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -144,7 +144,7 @@ TEST(SequenceQueue, DoesWhatTheNaiveOneDoes) {
                                .pages = static_cast<int32_t>(random() % 5),
                                .running = random() % 2 == 0});
         EXPECT_EQ(revised->later_tokens, 7);
-      } else if (!out.empty()) {  // back with its old ticket and one token more
+      } else if (!out.empty()) {  // returns with its old ticket and one token more
         WaitingSequence* const back = out.back();
         out.pop_back();
         ++back->tokens;
@@ -159,14 +159,14 @@ TEST(SequenceQueue, DoesWhatTheNaiveOneDoes) {
   }
 }
 
-TEST(SequenceQueue, TakingCountsWhoIsOvertaken) {
+TEST(SequenceQueue, TakingCountsHowOftenSequencesAreOvertaken) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     SequenceQueue queue(kStep);
     NaiveQueue naive;
     std::vector<std::unique_ptr<WaitingSequence>> all;
-    std::vector<int32_t> overtaken;  // expected, by ticket
+    std::vector<int32_t> overtaken;  // the expected counts, by ticket
     for (int round = 0; round < 20; ++round) {
       for (uint64_t i = random() % 10; i > 0; --i) {
         all.push_back(RandomSequence(&random, all.size(), At(round)));
@@ -192,7 +192,7 @@ TEST(SequenceQueue, TakingCountsWhoIsOvertaken) {
   }
 }
 
-TEST(SequenceQueue, AReturningSequenceIsCountedAnew) {
+TEST(SequenceQueue, TheCountOfAReturningSequenceBeginsAnew) {
   SequenceQueue queue(kStep);
   WaitingSequence first{.ticket = 1}, second{.ticket = 2};
   WaitingSequence* const behind[] = {&second};
@@ -219,7 +219,7 @@ TEST(SequenceQueue, ARevisedSequenceKeepsItsPlaceAndCount) {
   EXPECT_EQ(front, (std::vector<WaitingSequence*>{&first, &second}));
 }
 
-TEST(SequenceQueue, APriorityLevelIsALaterArrivalByOneStep) {
+TEST(SequenceQueue, APriorityLevelEqualsAnArrivalLaterByOneStep) {
   SequenceQueue queue(kStep);
   WaitingSequence low{.ticket = 1, .priority = 3, .queued = At(0)};
   WaitingSequence soon{.ticket = 2, .priority = 1, .queued = At(39)};
@@ -230,7 +230,7 @@ TEST(SequenceQueue, APriorityLevelIsALaterArrivalByOneStep) {
   EXPECT_EQ(front, (std::vector<WaitingSequence*>{&soon, &low, &late}));
 }
 
-TEST(SequenceQueueDeathTest, SequencesComeAndGoOnce) {
+TEST(SequenceQueueDeathTest, AddingOrTakingASequenceTwiceIsABrokenInvariant) {
   SequenceQueue queue(kStep);
   WaitingSequence sequence{.ticket = 1, .tokens = 3};
   WaitingSequence* const taken[] = {&sequence};
@@ -241,7 +241,7 @@ TEST(SequenceQueueDeathTest, SequencesComeAndGoOnce) {
   EXPECT_DEATH(queue.Push(&sequence), "broken invariant");
 }
 
-TEST(SequenceQueue, CountsThePromptsThatAreDueByATime) {
+TEST(SequenceQueue, CountsThePromptsDueByATime) {
   SequenceQueue queue(kStep);
   WaitingSequence early{.ticket = 1, .tokens = 3, .later_tokens = 10, .deadline = At(5)};
   WaitingSequence urgent{.ticket = 2, .priority = 1, .tokens = 100, .deadline = At(6)};

@@ -48,7 +48,7 @@ std::shared_ptr<const Ladder> LadderOf(std::vector<int32_t> capacities) {
   return std::make_shared<const Ladder>(std::move(buckets));
 }
 
-TEST(Scheduler, TellsItsObserverEverythingInOrder) {
+TEST(Scheduler, ReportsEveryOperationToItsObserverInOrder) {
   Recorder recorder;
   Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), &recorder);
   WaitingSequence first{.ticket = 1, .tokens = 10}, second{.ticket = 2, .tokens = 20};
@@ -82,7 +82,7 @@ TEST(Scheduler, OnlyArrivalsCountAsTraffic) {
   EXPECT_DOUBLE_EQ(scheduler.traffic().TotalUsage(), 1);
 }
 
-TEST(Scheduler, AnArrivalCountsWholePromptAndExpectedSteps) {
+TEST(Scheduler, AnArrivalCountsWithItsWholePromptAndExpectedSteps) {
   Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
   WaitingSequence sequence{.ticket = 1, .tokens = 10, .later_tokens = 35, .expected_steps = 9};
   scheduler.Arrive(&sequence);
@@ -92,7 +92,7 @@ TEST(Scheduler, AnArrivalCountsWholePromptAndExpectedSteps) {
   EXPECT_EQ(arrivals[0].steps, 9);
 }
 
-TEST(Scheduler, TheLastRunningYieldsUntilThePagesSuffice) {
+TEST(Scheduler, TheLastRunningSequenceYieldsUntilThePagesSuffice) {
   Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
   const auto at = [](int64_t us) { return MonoTime(std::chrono::microseconds(us)); };
   WaitingSequence first{.ticket = 4, .tokens = 1, .pages = 2, .running = true, .queued = at(1)};
@@ -101,7 +101,8 @@ TEST(Scheduler, TheLastRunningYieldsUntilThePagesSuffice) {
   WaitingSequence last{.ticket = 3, .tokens = 1, .pages = 0, .running = true, .queued = at(4)};
   for (WaitingSequence* sequence : {&last, &fresh, &second, &first}) scheduler.Return(sequence);
   EXPECT_EQ(scheduler.MustYield(5), nullptr);
-  EXPECT_EQ(scheduler.MustYield(4), &last);  // though it takes none now, it gives its own back
+  // The next step of `last` needs no page, but yielding returns the pages that it holds.
+  EXPECT_EQ(scheduler.MustYield(4), &last);
   scheduler.Revise(&last, {.tokens = 9, .pages = 1, .running = false});
   EXPECT_EQ(scheduler.MustYield(4), &second);
   scheduler.Revise(&second, {.tokens = 9, .pages = 1, .running = false});
@@ -109,7 +110,7 @@ TEST(Scheduler, TheLastRunningYieldsUntilThePagesSuffice) {
   EXPECT_EQ(scheduler.MustYield(1), &first);
 }
 
-TEST(SchedulerDeathTest, WhoMustYieldDoesBeforeADecision) {
+TEST(SchedulerDeathTest, DecidingBeforeASequenceYieldedIsABrokenInvariant) {
   Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
   WaitingSequence sequence{.ticket = 1, .tokens = 1, .pages = 2, .running = true};
   scheduler.Return(&sequence);

@@ -1,4 +1,4 @@
-// Scheduling allocates nothing once it has seen as much before.
+// Checks that scheduling allocates no memory once it has seen similar sequences.
 #include <chrono>
 #include <memory>
 #include <random>
@@ -21,8 +21,8 @@ Ladder LadderOf(PolicyKind policy) {
   return *BuildLadder({.strategy = StrategyKind::kGeometric}, kLimits);
 }
 
-// Sequences that arrive, run and may come back for another step. All sizes are multiples of 64, so
-// that the histograms soon know them all.
+// Sequences that arrive, run and may return for another step. All sizes are multiples of 64, so
+// that the histograms soon contain all of them.
 class Clients {
  public:
   Clients(PolicyKind policy, bool running, uint64_t seed)
@@ -59,7 +59,7 @@ class Clients {
     }
   }
 
-  // Runs on with one token, or comes back with as many as if it were new.
+  // Continues with one token, or returns with as many tokens as a new sequence.
   void Continue(WaitingSequence* sequence) const {
     sequence->first_position = sequence->tokens;
     sequence->tokens = running_ ? 1 : 64;

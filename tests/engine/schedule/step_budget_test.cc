@@ -32,11 +32,11 @@ TEST(RunLimitsOf, AChunkFitsBesideAllOtherDecodes) {
 struct RunLimitsRow {
   const char* name;
   int32_t tokens, sequences, prefill_tokens;
-  int32_t chunk_tokens, running;  // expected
+  int32_t chunk_tokens, running;  // the expected limits
 };
 class RunLimitsTable : public TableTest<RunLimitsRow> {};
 
-TEST_P(RunLimitsTable, GivesWayOnlyWhereTheBucketIsTight) {
+TEST_P(RunLimitsTable, ReducesTheChunkOnlyInATightBucket) {
   const RunLimits limits = RunLimitsOf({.prefill_tokens = row().prefill_tokens},
                                        {.tokens = row().tokens, .sequences = row().sequences});
   EXPECT_EQ(limits.chunk_tokens, row().chunk_tokens);

@@ -143,14 +143,15 @@ TEST(Traffic, RateIsThatOfTheLatestArrivals) {
     traffic.OnArrival({.at = kStart + seconds(i), .tokens = 30});
   }
   expect_rate(kStart + seconds(10), 1, 30);
-  expect_rate(kStart + seconds(20), 0.5, 15);  // silence slows it
+  expect_rate(kStart + seconds(20), 0.5, 15);  // a pause lowers the rate
 
   MonoTime now = kStart + seconds(20);
   for (int i = 0; i < 20'000; ++i) {
     traffic.OnArrival({.at = now, .tokens = 1 + i % 2});
     now += milliseconds(1);
   }
-  expect_rate(now - milliseconds(1), 1000, 1500 + 500.0 / 255);  // what was long ago has no part
+  // Arrivals of long ago do not count.
+  expect_rate(now - milliseconds(1), 1000, 1500 + 500.0 / 255);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 using kernels::cuda::planted::AddCount;
 using testing::HasSubstr;
 
-TEST(SimtDeviceTest, WorkRunsWhenWaitedForAndInOrder) {
+TEST(SimtDeviceTest, WorkRunsInOrderWhenItIsWaitedFor) {
   DeviceLab lab(MakeSimtDevice());
   std::vector<float> in = {1, 2}, got(2);
   float *from = lab.Room<float>(2), *to = lab.Room<float>(2);
@@ -20,7 +20,7 @@ TEST(SimtDeviceTest, WorkRunsWhenWaitedForAndInOrder) {
   lab.stream().CopyToDevice(from, in.data(), 8);
   AddCount(lab.stream(), from, n, 1, to);
   lab.stream().CopyToHost(got.data(), to, 8);
-  in[0] = 10;  // as a reused staging buffer would
+  in[0] = 10;  // as if a staging buffer were reused
   ASSERT_TRUE(lab.Finish().ok());
   EXPECT_EQ(got, (std::vector<float>{12, 4}));
 }
@@ -63,7 +63,7 @@ TEST(SimtDeviceTest, AGraphRepeatsItsLaunchesAndCopies) {
   EXPECT_EQ(static_cast<SimtDevice&>(lab.device()).captures(), 1);
 }
 
-TEST(SimtDeviceTest, AFaultIsSticky) {
+TEST(SimtDeviceTest, AFaultIsReportedByEveryLaterCall) {
   DeviceLab lab(MakeSimtDevice());
   float* out = lab.Put<float>({0});
   lab.stream().CopyToDevice(out, out, 8);
@@ -74,7 +74,7 @@ TEST(SimtDeviceTest, AFaultIsSticky) {
   EXPECT_EQ(*out, 0);
 }
 
-TEST(SimtDeviceTest, MemoryReleasedUnderWorkIsCaught) {
+TEST(SimtDeviceTest, ReleasingMemoryThatPendingWorkUsesIsCaught) {
   DeviceLab lab(MakeSimtDevice());
   const int32_t* n = lab.Put<int32_t>({4});
   {
@@ -84,7 +84,7 @@ TEST(SimtDeviceTest, MemoryReleasedUnderWorkIsCaught) {
   EXPECT_FALSE(lab.Finish().ok());
 }
 
-TEST(SimtDeviceTest, MemoryRunsOut) {
+TEST(SimtDeviceTest, AllocatingMoreThanTheDeviceHasIsResourceExhausted) {
   DeviceLab lab(MakeSimtDevice({.memory_bytes = 1000}));
   EXPECT_TRUE(lab.device().Allocate(900).ok());
   const DeviceMemory most = lab.device().Allocate(900).value();

@@ -1,4 +1,5 @@
-// Against what the original libraries make of the same files (tests/goldens/tokenizers).
+// Compares the tokenizers with what the original libraries make of the same files
+// (tests/goldens/tokenizers).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -106,8 +107,9 @@ TEST_P(GoldenTest, BytesThatAreNoTextBecomeReplacementCharacters) {
   }
 }
 
-// Tokens of texts: of those that nobody encodes so, a stream may say more U+FFFD than Decode.
-TEST_P(GoldenTest, StreamsWhatItDecodes) {
+// The tokens are those of encoded texts. For tokens that no text is encoded to, a stream may give
+// more U+FFFD than Decode.
+TEST_P(GoldenTest, AStreamGivesTheDecodedText) {
   const json& ids = (*golden_.expected)["ids"];
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto tokens = ids[i].get<std::vector<int32_t>>();

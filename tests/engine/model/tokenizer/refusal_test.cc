@@ -1,4 +1,4 @@
-// Files that are refused, texts that are, and files that somebody altered.
+// Tests tokenizer files and texts that are refused, and files with random changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ struct BadTokenizerRow {
 };
 class BadTokenizerTable : public TableTest<BadTokenizerRow> {};
 
-TEST_P(BadTokenizerTable, IsRefusedByName) {
+TEST_P(BadTokenizerTable, TheErrorNamesTheFault) {
   ASSERT_TRUE(ParseHuggingFace(Small().dump(), {}).ok());
   json changed = Small();
   changed[json::json_pointer(row().pointer)] = json::parse(row().value);
@@ -49,127 +49,127 @@ TEST_P(BadTokenizerTable, IsRefusedByName) {
 }
 
 const BadTokenizerRow kBadTokenizerRows[] = {
-    {.name = "ANormalizerOfAnUnknownType",
+    {.name = "ANormalizerOfAnUnknownTypeIsRefused",
      .pointer = "/normalizer/type",
      .value = R"("Nmt")",
      .error = "normalizer.type \"Nmt\" is not supported"},
-    {.name = "AStepOfAnUnknownType",
+    {.name = "AStepOfAnUnknownTypeIsRefused",
      .pointer = "/normalizer",
      .value = R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "X"}]})",
      .error = "normalizer.normalizers[1].type \"X\" is not supported"},
-    {.name = "StepsThatAreNoList",
+    {.name = "StepsThatAreNoListAreRefused",
      .pointer = "/normalizer",
      .value = R"({"type": "Sequence", "normalizers": 1})",
      .error = "normalizer.normalizers is not a list"},
-    {.name = "ANormalizerThatIsANumber",
+    {.name = "ANormalizerThatIsANumberIsRefused",
      .pointer = "/normalizer",
      .value = "3",
      .error = "normalizer is not an object"},
-    {.name = "APatternThatIsNotClosed",
+    {.name = "APatternThatIsNotClosedIsRefused",
      .pointer = "/normalizer",
      .value = R"({"type": "Replace", "pattern": {"Regex": "(a"}, "content": ""})",
      .error = "normalizer.pattern.Regex is not a regular expression"},
-    {.name = "AnEmptyPattern",
+    {.name = "AnEmptyPatternIsRefused",
      .pointer = "/normalizer",
      .value = R"({"type": "Replace", "pattern": {"String": ""}, "content": ""})",
      .error = "normalizer.pattern.String is empty"},
-    {.name = "ACharsmapThatIsNotBase64",
+    {.name = "ACharsmapThatIsNotBase64IsRefused",
      .pointer = "/normalizer",
      .value = R"({"type": "Precompiled", "precompiled_charsmap": "!"})",
      .error = "normalizer.precompiled_charsmap is not base64"},
-    {.name = "ACharsmapShorterThanItSays",
+    {.name = "ACharsmapShorterThanItSaysIsRefused",
      .pointer = "/normalizer",
      .value = R"({"type": "Precompiled", "precompiled_charsmap": "/////wAA"})",
      .error = "normalizer.precompiled_charsmap has an array of 4294967295 bytes in 2"},
-    {.name = "APreTokenizerOfAnUnknownType",
+    {.name = "APreTokenizerOfAnUnknownTypeIsRefused",
      .pointer = "/pre_tokenizer/type",
      .value = R"("UnicodeScripts")",
      .error = "pre_tokenizer.type \"UnicodeScripts\" is not supported"},
-    {.name = "ASplitOfAnUnknownBehaviour",
+    {.name = "ASplitOfAnUnknownBehaviourIsRefused",
      .pointer = "/pre_tokenizer",
      .value = R"({"type": "Split", "pattern": {"String": " "}, "behavior": "Maybe"})",
      .error = "pre_tokenizer.behavior is not supported"},
-    {.name = "AReplacementOfTwoCharacters",
+    {.name = "AReplacementOfTwoCharactersIsRefused",
      .pointer = "/pre_tokenizer",
      .value = R"({"type": "Metaspace", "replacement": "__"})",
      .error = "pre_tokenizer.replacement is not one character"},
-    {.name = "ATemplateWithoutTheText",
+    {.name = "ATemplateWithoutTheTextIsRefused",
      .pointer = "/post_processor",
      .value = R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})",
      .error = "post_processor.single has the text 0 times"},
-    {.name = "ATemplateOfAnUndeclaredToken",
+    {.name = "ATemplateOfAnUndeclaredTokenIsRefused",
      .pointer = "/post_processor",
      .value = R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}},
         {"Sequence": {"id": "A"}}], "special_tokens": {}})",
      .error = "post_processor.special_tokens.x has no list of ids"},
-    {.name = "ABertTokenWithANegativeId",
+    {.name = "ABertTokenWithANegativeIdIsRefused",
      .pointer = "/post_processor",
      .value = R"({"type": "BertProcessing", "sep": ["x", -1], "cls": ["y", 1]})",
      .error = "post_processor.sep is not a token and its id"},
-    {.name = "ADecoderOfAnUnknownType",
+    {.name = "ADecoderOfAnUnknownTypeIsRefused",
      .pointer = "/decoder/type",
      .value = R"("CTC")",
      .error = "decoder.type \"CTC\" is not supported"},
-    {.name = "AStripOfANegativeNumber",
+    {.name = "AStripOfANegativeNumberIsRefused",
      .pointer = "/decoder",
      .value = R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})",
      .error = "decoder.start is -1, must be in [0, 1024]"},
-    {.name = "AModelOfAnUnknownType",
+    {.name = "AModelOfAnUnknownTypeIsRefused",
      .pointer = "/model/type",
      .value = R"("Neural")",
      .error = "model.type \"Neural\" is not supported"},
-    {.name = "DropoutOfMerges",
+    {.name = "DropoutOfMergesIsRefused",
      .pointer = "/model/dropout",
      .value = "0.1",
      .error = "model.dropout makes encoding random"},
-    {.name = "AMergeIntoNoToken",
+    {.name = "AMergeIntoNoTokenIsRefused",
      .pointer = "/model/merges",
      .value = R"(["a c"])",
      .error = "model.merges[0] is not two tokens that make a token"},
-    {.name = "AMergeOfOneToken",
+    {.name = "AMergeOfOneTokenIsRefused",
      .pointer = "/model/merges",
      .value = R"([["a"]])",
      .error = "model.merges[0] is not two tokens that make a token"},
-    {.name = "AnIdAboveTheLimit",
+    {.name = "AnIdAboveTheLimitIsRefused",
      .pointer = "/model/vocab/a",
      .value = "5000000",
      .error = "has no id of its own, an integer below 4194304"},
-    {.name = "AnIdOfTwoTokens",
+    {.name = "AnIdOfTwoTokensIsRefused",
      .pointer = "/model/vocab/a",
      .value = "1",
      .error = "has no id of its own"},
-    {.name = "ANegativeIdInTheVocabulary",
+    {.name = "ANegativeIdInTheVocabularyIsRefused",
      .pointer = "/model/vocab/a",
      .value = "-1",
      .error = "has no id of its own"},
-    {.name = "AnUnknownTokenOutsideTheVocabulary",
+    {.name = "AnUnknownTokenOutsideTheVocabularyIsRefused",
      .pointer = "/model/unk_token",
      .value = R"("!")",
      .error = "model.unk_token is not in the vocabulary"},
-    {.name = "AUnigramPieceWithoutScore",
+    {.name = "AUnigramPieceWithoutScoreIsRefused",
      .pointer = "/model",
      .value = R"({"type": "Unigram", "vocab": [["a", "x"]]})",
      .error = "model.vocab[0] is not a piece"},
-    {.name = "AUnigramIdBeyondTheVocabulary",
+    {.name = "AUnigramIdBeyondTheVocabularyIsRefused",
      .pointer = "/model",
      .value = R"({"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 1})",
      .error = "model.unk_id is 1, must be in [0, 0]"},
-    {.name = "AWordPieceWithoutUnknownToken",
+    {.name = "AWordPieceWithoutUnknownTokenIsRefused",
      .pointer = "/model",
      .value = R"({"type": "WordPiece", "vocab": {"a": 0}})",
      .error = "model.unk_token is not in the vocabulary"},
-    {.name = "AnIdOfTwoAddedTokens",
+    {.name = "AnIdOfTwoAddedTokensIsRefused",
      .pointer = "/added_tokens",
      .value = R"([{"id": 1, "content": "x"}, {"id": 1, "content": "y"}])",
      .error = "added_tokens[1].id is 1 as another's"},
-    {.name = "ANegativeIdOfAnAddedToken",
+    {.name = "ANegativeIdOfAnAddedTokenIsRefused",
      .pointer = "/added_tokens/0/id",
      .value = "-2",
      .error = "added_tokens[0].id is -2, must be in [0, 4194303]"},
 };
 SLUICE_TABLE(BadTokenizerTable, kBadTokenizerRows);
 
-TEST(RefusalTest, AsManyStepsAsFitATextAndNoMore) {
+TEST(RefusalTest, RefusesMoreThan64StepsAndDeepNesting) {
   json many = Small();
   json& steps = many["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};
   for (int i = 0; i < 64; ++i) steps["normalizers"].push_back({{"type", "NFC"}});
@@ -184,7 +184,7 @@ TEST(RefusalTest, AsManyStepsAsFitATextAndNoMore) {
       HasSubstr("nested deeper than 32"));
 }
 
-TEST(RefusalTest, TextsThatGrowOrTakeTooLong) {
+TEST(RefusalTest, RefusesTextsThatGrowOrTakeTooLong) {
   json grows = Small();
   json step = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
@@ -204,7 +204,7 @@ TEST(RefusalTest, TextsThatGrowOrTakeTooLong) {
   EXPECT_TRUE((*tokenizer)->Encode("xxy").ok());
 }
 
-TEST(RefusalTest, WordsWithoutTokenWhereNoneStandsForThem) {
+TEST(RefusalTest, RefusesUnknownWordsWithoutAnUnknownToken) {
   json words = Small();
   words["model"] = {{"type", "WordLevel"}, {"vocab", {{"a", 0}}}};
   const auto tokenizer = ParseHuggingFace(words.dump(), {});
@@ -213,8 +213,8 @@ TEST(RefusalTest, WordsWithoutTokenWhereNoneStandsForThem) {
   EXPECT_EQ((*tokenizer)->Encode("b").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// A text of a million times the same letter: what compares all pairs would take hours.
-TEST(RefusalTest, LongWordsTakeNoLonger) {
+// The text repeats one letter a million times: comparing all pairs would take hours.
+TEST(RefusalTest, ALongWordIsEncodedWithoutComparingAllPairs) {
   json it = Small();
   it["pre_tokenizer"] = nullptr;
   const auto tokenizer = ParseHuggingFace(it.dump(), {});
@@ -224,7 +224,7 @@ TEST(RefusalTest, LongWordsTakeNoLonger) {
   EXPECT_EQ((*tokenizer)->Encode(text)->size(), 500000u);
 }
 
-TEST(RefusalTest, FilesBesideItDecideOverTheFrame) {
+TEST(RefusalTest, TheSpecialTokensOfOtherFilesDecideWhatIsAddedToATextAndDropped) {
   SpecialTokens specials;
   specials.bos = "<s>";
   specials.add_bos = true;
@@ -269,8 +269,8 @@ std::string Altered(std::string bytes, std::mt19937_64& random) {
   return bytes;
 }
 
-// Whatever a file says, it is refused or gives a tokenizer that works on any text and any ids.
-TEST(RefusalTest, AlteredFiles) {
+// Whatever a file says, it is refused or gives a tokenizer that works on any text and ids.
+TEST(RefusalTest, AlteredFilesAreRefusedOrWork) {
   int accepted = 0;
   for (const std::filesystem::path& path : GoldenFiles()) {
     std::ifstream file(path, std::ios::binary);
@@ -296,7 +296,7 @@ TEST(RefusalTest, AlteredFiles) {
   EXPECT_GT(accepted, 50);
 }
 
-TEST(RefusalTest, BrokenSentencePieceFiles) {
+TEST(RefusalTest, BrokenSentencePieceFilesAreRefusedOrWork) {
   const auto refused = [](std::string_view bytes) {
     const auto tokenizer = ParseSentencePiece(bytes, {});
     EXPECT_FALSE(tokenizer.ok());
