@@ -1,4 +1,4 @@
-// buckets, optimize, explain, reload and fit, against a server that only has an admin service.
+// Tests buckets, optimize, explain, reload and fit against a server that has only an admin service.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

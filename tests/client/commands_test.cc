@@ -22,7 +22,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Answers with the input's text reversed; the text "fail" is an error.
+// A service that answers with the reversed input; the text "fail" gives an error.
 class FakeService : public inference::GRPCInferenceService::Service {
  public:
   std::vector<std::string> models = {"demo"};

@@ -69,11 +69,11 @@ ModelStreamInferResponse Error(const std::string& message, const char* code) {
   return error;
 }
 
-// Answers every request with the same script.
+// A service that answers every request with the same script.
 class ScriptedService : public inference::GRPCInferenceService::Service {
  public:
   std::vector<ModelStreamInferResponse> script;
-  bool until_cancelled = false;  // do not end before the client cancels
+  bool until_cancelled = false;  // whether to go on until the client cancels
   grpc::Status status;
 
   grpc::Status RepositoryIndex(grpc::ServerContext*, const inference::RepositoryIndexRequest*,
@@ -115,7 +115,7 @@ class GenerateTest : public CommandFixture {
  protected:
   void SetUp() override { Serve({&service_}); }
 
-  // Ctrl-C as soon as the output is `text`.
+  // Presses Ctrl-C as soon as the output is `text`.
   void InterruptAt(const std::string& text) {
     console_.set_interrupt = [this](std::function<void()> call) { interrupt_ = std::move(call); };
     on_flush_ = [this, text](const std::string& out) {
@@ -189,7 +189,7 @@ TEST_F(GenerateTest, ThePromptNeedsNoFlag) {
 }
 
 TEST_F(GenerateTest, BrokenUtf8IsNeverShown) {
-  // A character in two pieces, one that never ends, and bytes that are none.
+  // A character in two pieces, one that never ends, and bytes that begin none.
   service_.script = {TextPiece("h\xc3"), TextPiece("\xa9 \xff\xe2\x82"), TextPiece("", "length")};
   std::vector<std::string> flushed;
   on_flush_ = [&](const std::string& out) { flushed.push_back(out); };

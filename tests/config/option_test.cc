@@ -53,7 +53,7 @@ TEST(Options, EachReadsBackItsDefault) {
   }
 }
 
-// Guards against two options that fill one member.
+// Finds two options that fill the same member.
 TEST(Options, EachChangesOnlyItself) {
   const std::vector<std::string> others = {
       "77",      "17,99", "1.25",   "0.5",    "true",        "fixed", "debug",
