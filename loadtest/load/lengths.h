@@ -28,7 +28,7 @@ extern const char kLengthsHelp[];
 //   uniform:LOW:HIGH   all lengths from LOW to HIGH alike
 //   lognormal:M:S      median M, S the standard deviation of the logarithm
 //   zipf:S             P(n) proportional to n^-S for n from 1 to the cap
-//   recommendation     user histories: lognormal:60:1.1 reduced to the cap, which puts a spike there
+//   recommendation     user histories: lognormal:60:1.1, with a spike at the cap
 //   file:PATH          drawn from a histogram, see ParseLengthCounts
 // Longer lengths are reduced to `cap`, which is at least 1, and shorter ones raised to 1. Returns
 // InvalidArgument that names the problem.

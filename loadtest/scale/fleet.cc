@@ -195,8 +195,8 @@ class Fleet {
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Member>> members_;  // oldest first
   std::vector<Replica*> serving_;                 // scratch
-  std::vector<std::pair<Samples, double>>
-      gone_;  // samples of removed members, kept until this time
+  // The samples of removed members, and the time until which they are kept.
+  std::vector<std::pair<Samples, double>> gone_;
   int wanted_ = 0;
   double window_seconds_ = 0, end_seconds_ = 0;
   double next_scrape_ = 0, next_sync_ = 0, accounted_ = 0;

@@ -24,7 +24,7 @@ Measurement At(double tokens_per_s, double p99_ms) {
   return measured;
 }
 
-// Two settings of one contestant, and the arm that they are compared with.
+// Returns two settings of one contestant, and the arm that they are compared with.
 BucketsResult TwoRounds() {
   BucketsResult result;
   result.arms = {

@@ -23,7 +23,7 @@ std::unique_ptr<TestServer> Serve(const TestServerOptions& options) {
   return *std::move(server);
 }
 
-// Short and small, so that only what a test is about makes a phase INVALID.
+// Options of a short and small session, so that only the subject of a test makes a phase INVALID.
 SessionOptions Short(const TestServer& server) {
   SessionOptions options;
   options.address = server.address();
@@ -77,7 +77,7 @@ TEST(RunSession, TooShortAPhaseIsInvalid) {
 TEST(RunSession, AHarnessAtItsLimitIsFoundOut) {
   const auto server = Serve({});
   SessionOptions options = Short(*server);
-  // More than one thread can send in that time on any machine.
+  // No machine can send this many from one thread in that time.
   options.rates = {2'000'000};
   options.warm_up = nanoseconds{0};
   options.duration = milliseconds(50);

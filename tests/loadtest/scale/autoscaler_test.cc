@@ -93,11 +93,11 @@ TEST(Samples, AreAveragedAndRated) {
   for (int i = 0; i <= 8; ++i) samples.Add(15 * i, i, 6 * i);
   const ScalingTarget drain{.signal = Signal::kDrain, .per_replica = 1, .window_seconds = 60};
   const ScalingTarget busy{.signal = Signal::kBusy, .per_replica = 1, .window_seconds = 60};
-  // Those after 60 s: 5 to 8.
+  // The samples after 60 s are 5 to 8.
   EXPECT_DOUBLE_EQ(samples.Over(120, drain), 6.5);
   EXPECT_DOUBLE_EQ(samples.Over(120, busy), 0.4);
   EXPECT_DOUBLE_EQ(samples.Over(170, drain), 8);
-  EXPECT_DOUBLE_EQ(samples.Over(170, busy), 0);  // a rate needs two
+  EXPECT_DOUBLE_EQ(samples.Over(170, busy), 0);  // a rate needs two samples
   samples.Keep(170, 60);
   EXPECT_DOUBLE_EQ(samples.Over(120, drain), 8);
   EXPECT_DOUBLE_EQ(samples.Over(180, drain), 0);

@@ -33,8 +33,8 @@ AutoscalerRule ByWork() {
           .down = {.stabilization_seconds = 60, .policies = {{.value = 1, .period_seconds = 30}}}};
 }
 
-// A short day that needs three replicas of 10,000 tokens/s at its height, and half as many more in
-// a surge.
+// Returns a short day that needs three replicas of 10,000 tokens/s at its peak, and half as many
+// more in a surge.
 std::vector<Arrival> ShortDay(uint64_t seed) {
   std::mt19937_64 random(seed);
   return MakeDay(
@@ -117,7 +117,7 @@ TEST(RunFleet, EverySequenceEndsWhateverTheAutoscalerDoes) {
       EXPECT_LE(bin.busy_share, 1.001);
     }
     EXPECT_NEAR(hours, result.replica_hours, 0.2);
-    // Cheaper than as many as it has at most.
+    // This is cheaper than the largest number of replicas for the whole day.
     EXPECT_LT(result.replica_hours, 0.85 * 0.5 * result.most);
   }
 }

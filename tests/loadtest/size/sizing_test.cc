@@ -25,7 +25,7 @@ SizingOptions Options() {
   return options;
 }
 
-// Four times what one replica's full batches bear.
+// Returns four times the load that one replica's full batches bear.
 std::vector<Arrival> FourfoldLoad() {
   std::mt19937_64 random(1);
   const std::vector<int32_t> lengths = MakeLengths(Lengths::kLogNormal, 6000, 4096, &random);
