@@ -149,7 +149,7 @@ const AdviseRow kAdviseRows[] = {
 };
 SLUICE_TABLE(AdviseTable, kAdviseRows);
 
-TEST(AdviceText, IsAListOrSaysThatAllIsWell) {
+TEST(AdviceText, ListsTheAdviceOrSaysThatAllIsWell) {
   EXPECT_EQ(AdviceText({}), "Nothing to change: the buckets fit the traffic.\n");
   EXPECT_EQ(AdviceText({{"A.", "Do b."}, {"C.", "Do d."}}), "- A. Do b.\n- C. Do d.\n");
 }

@@ -78,7 +78,7 @@ TEST_F(OrderedRunTest, OthersGoOnBesideASlowOneUpToTheWindow) {
   EXPECT_TRUE(std::is_sorted(results_.begin(), results_.end()));
 }
 
-TEST_F(OrderedRunTest, NothingToDo) {
+TEST_F(OrderedRunTest, AnEmptySourceEndsAtOnce) {
   OrderedRun<int, int> run(
       Source(0), [](int item) { return item; }, [](int) { ADD_FAILURE(); });
   run.Run(4);

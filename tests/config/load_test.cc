@@ -19,7 +19,7 @@ absl::Status Load(const std::string& text, Config* config, const std::string& fi
   return LoadYaml(text, file, config, &origins);
 }
 
-TEST(LoadYaml, SetsWhatIsNamedAndLeavesTheRest) {
+TEST(LoadYaml, SetsNamedOptionsAndKeepsTheRest) {
   Config config;
   config.engine.queue.max_requests = 5;
   ASSERT_EQ(Load("engine:\n"

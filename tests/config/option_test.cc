@@ -88,7 +88,7 @@ TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
   EXPECT_THAT(KeysUnder("eng"), IsEmpty());
 }
 
-TEST(DefaultFile, IsWhatTheTableSays) {
+TEST(DefaultFile, IsGeneratedFromTheOptions) {
   EXPECT_EQ(DefaultFile(), RenderDefaultConfig())
       << "renew it with: sluiced --print-default-config > config/sluice.yaml";
 }

@@ -23,7 +23,7 @@ int64_t Product(const std::vector<int64_t>& shape) {
   return product;
 }
 
-TEST(NpzTest, ReadsWhatNumpyWrote) {
+TEST(NpzTest, ReadsAFileOfNumpy) {
   const auto arrays = ReadNpz(Golden());
   ASSERT_TRUE(arrays.ok()) << arrays.status();
   const Array& ids = arrays->at("input_ids");
@@ -34,7 +34,7 @@ TEST(NpzTest, ReadsWhatNumpyWrote) {
 }
 
 // Altered bytes are refused or give arrays that are as large as their shapes say.
-TEST(NpzTest, AlteredFiles) {
+TEST(NpzTest, AlteredFilesAreRefusedOrConsistent) {
   const std::string golden = Golden();
   // Alters the most important bytes: the directory at the end, and the headers, of which each entry
   // has two.

@@ -39,7 +39,7 @@ BucketsResult TwoRounds() {
   return result;
 }
 
-TEST(SpreadTest, OfNoneOneAndMany) {
+TEST(SpreadTest, HandlesNoneOneAndManyValues) {
   EXPECT_EQ(SpreadOf({}).median, 0);
   EXPECT_EQ(SpreadOf({3}).min, 3);
   const Spread spread = SpreadOf({4, 1, 3, 2});

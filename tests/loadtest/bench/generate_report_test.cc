@@ -29,7 +29,7 @@ GenerateFigures Figures(double tokens_per_s, double first_p50_ms) {
   return figures;
 }
 
-TEST(FiguresOfTest, ThroughputIsOfWhatEndedInThePhase) {
+TEST(FiguresOfTest, ThroughputCountsAnswersThatEndInThePhase) {
   load::PhaseData data;
   data.duration = milliseconds(3000);
   // The calls end in the warm-up, begin in it, lie within the phase and end after it.
@@ -43,7 +43,7 @@ TEST(FiguresOfTest, ThroughputIsOfWhatEndedInThePhase) {
   EXPECT_EQ(figures.failed, 0);
 }
 
-TEST(FiguresOfTest, LatencyIsOfWhatWasSentInThePhase) {
+TEST(FiguresOfTest, LatencyIsOfRequestsSentInThePhase) {
   load::PhaseData data;
   data.duration = milliseconds(3000);
   data.calls = {Call(900, 2900, 2901), Call(1500, 1600, 2100), Call(2900, 3200, 4000, 1)};
@@ -63,7 +63,7 @@ TEST(FiguresOfTest, AnAnswerInOnePieceHasItsFirstTokenAtItsEnd) {
   EXPECT_EQ(figures.between_p50_ms, 0);
 }
 
-TEST(FiguresOfTest, WhatFailedCountsForNothingElse) {
+TEST(FiguresOfTest, AFailedCallCountsAsFailedOnly) {
   load::PhaseData data;
   data.duration = milliseconds(1000);
   data.calls = {Call(100, 200, 300)};

@@ -53,7 +53,7 @@ TEST(MakeSchedule, ArrivesInOrderAtTheMeanRate) {
   }
 }
 
-TEST(MakeSchedule, OnlyTheSeedDecides) {
+TEST(MakeSchedule, TheSameSeedGivesTheSameSchedule) {
   const auto one = MakeSchedule(Options(ArrivalKind::kExponential, 7), {}, 50, seconds(10));
   const auto same = MakeSchedule(Options(ArrivalKind::kExponential, 7), {}, 50, seconds(10));
   const auto other = MakeSchedule(Options(ArrivalKind::kExponential, 8), {}, 50, seconds(10));

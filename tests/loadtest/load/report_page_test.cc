@@ -50,7 +50,7 @@ TEST(MakePage, ShowsSeveralReports) {
   EXPECT_THAT(*page, HasSubstr("\"label\":\"two\""));
 }
 
-TEST(MakePage, NamesTheFileThatIsNoReport) {
+TEST(MakePage, NamesAFileThatIsNotAReport) {
   for (const char* text : {"", "[]", "{", "{\"tool\":\"other\"}",
                            "{\"tool\":\"sluice-load\",\"format\":2,\"phases\":[]}",
                            "{\"tool\":\"sluice-load\",\"format\":1,\"phases\":7}"}) {

@@ -94,7 +94,7 @@ TEST_P(BothMethodsTest, NoLatencyIsBelowTheDelayOfTheServer) {
   EXPECT_GE(stats.service.min, milliseconds(40));
 }
 
-TEST_P(BothMethodsTest, AStallIsSeenByAllWhoWouldHaveWaited) {
+TEST_P(BothMethodsTest, AStallDelaysEveryCallThatArrivesInIt) {
   TestServerOptions server;
   server.stall_after = milliseconds(500);
   server.stall = seconds(1);
@@ -135,7 +135,7 @@ TEST_P(BothMethodsTest, LateAnswersMissTheDeadline) {
   EXPECT_EQ(live_.missed, 50);
 }
 
-TEST_P(BothMethodsTest, WhatDoesNotEndIsCutOff) {
+TEST_P(BothMethodsTest, CallsThatDoNotEndAreCutOff) {
   TestServerOptions server;
   server.delay = seconds(20);
   Serve(server);

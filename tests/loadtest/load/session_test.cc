@@ -74,7 +74,7 @@ TEST(RunSession, TooShortAPhaseIsInvalid) {
   EXPECT_THAT(report["phases"][0]["reasons"][0].get<std::string>(), HasSubstr("measured for"));
 }
 
-TEST(RunSession, AHarnessAtItsLimitIsFoundOut) {
+TEST(RunSession, AClientAtItsLimitMakesThePhaseInvalid) {
   const auto server = Serve({});
   SessionOptions options = Short(*server);
   // No machine can send this many from one thread in that time.
@@ -133,7 +133,7 @@ TEST(RunSession, AnswersAreComparedWithARecord) {
   EXPECT_THAT(report["phases"][0]["reasons"].dump(), HasSubstr("answers differ"));
 }
 
-TEST(RunSession, SaysWhatIsWrongBeforeItSends) {
+TEST(RunSession, ReportsWrongOptionsBeforeItSends) {
   const auto server = Serve({});
   SessionOptions options = Short(*server);
   options.rates = {10};
@@ -170,7 +170,7 @@ TEST(ParseArguments, SetsTheOptions) {
                   .arguments.session.workload.max_tokens_from_trace);
 }
 
-TEST(ParseArguments, RefusesWhatMakesNoSense) {
+TEST(ParseArguments, RefusesWrongArguments) {
   for (const std::vector<const char*>& words :
        std::vector<std::vector<const char*>>{{},
                                              {"run"},

@@ -58,7 +58,7 @@ TEST(MakeDay, FollowsItsShape) {
   }
 }
 
-TEST(Replica, DrainIsWhatItTakes) {
+TEST(Replica, DrainIsTheTimeUntilAllSequencesEnd) {
   std::vector<double> ends;
   const FleetOptions options = FleetOf(1);
   ReplicaModel model{.batch = options.batch, .costs = options.costs};
@@ -122,7 +122,7 @@ TEST(RunFleet, EverySequenceEndsWhateverTheAutoscalerDoes) {
   }
 }
 
-TEST(RunFleet, AQuickStartIsWorthLatency) {
+TEST(RunFleet, AQuickerStartLowersLatency) {
   const std::vector<Arrival> arrivals = ShortDay(5);
   FleetOptions options = FleetOf(1);
   options.rule = ByWork();
@@ -133,7 +133,7 @@ TEST(RunFleet, AQuickStartIsWorthLatency) {
   EXPECT_LT(quick.p99_seconds, slow.p99_seconds);
 }
 
-TEST(RunFleet, SaysWhatIsWrong) {
+TEST(RunFleet, NamesTheProblem) {
   EXPECT_EQ(RunFleet({}, FleetOf(1)).status().code(), absl::StatusCode::kInvalidArgument);
   const std::vector<Arrival> large = {{.at = MonoTime(), .tokens = 8193}};
   EXPECT_EQ(RunFleet(large, FleetOf(1)).status().message(),
@@ -142,7 +142,7 @@ TEST(RunFleet, SaysWhatIsWrong) {
   EXPECT_EQ(RunFleet(one, FleetOf(0)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ScaleReport, HasEveryRun) {
+TEST(ScaleReport, ShowsEveryRun) {
   const std::vector<Arrival> arrivals = ShortDay(1);
   FleetOptions options = FleetOf(8);
   options.bin_seconds = 120;

@@ -35,7 +35,7 @@ TEST(RunDrift, AdaptiveFollowsWithFewCaptures) {
 }
 
 // The traffic does not change once the ladder has settled to it.
-TEST(RunPhases, StationaryTrafficChangesNothing) {
+TEST(RunPhases, StationaryTrafficDoesNotChangeTheLadder) {
   for (const uint64_t seed : {1, 2}) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
