@@ -16,8 +16,8 @@ class Table {
   // Requires as many cells as headings.
   void AddRow(std::vector<std::string> cells);
 
-  // Returns the text. Cells that look like numbers are aligned to the right. Control characters are
-  // escaped, because cells may hold text from a server.
+  // Returns the text. Columns whose cells all look like numbers are aligned to the right. Control
+  // characters are escaped, because cells may hold text from a server.
   std::string Render() const;
 
  private:

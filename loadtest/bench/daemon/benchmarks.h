@@ -35,7 +35,7 @@ struct GenerateOptions {
   absl::Duration phase = absl::Seconds(8);
   absl::Duration warm_up = absl::Seconds(2);  // of each phase, before `phase`
   uint64_t seed = 1;
-  std::string table;  // file for the figures as Markdown; empty: none
+  std::string table;  // file for the figures as Markdown; empty means none
 };
 
 // Measures streamed answers of mixed lengths: continuous batching against waiting for a batch to
@@ -54,7 +54,7 @@ struct BucketsOptions {
   absl::Duration phase = absl::Seconds(4);
   absl::Duration warm_up = absl::Milliseconds(500);  // of each phase, before `phase`
   uint64_t seed = 1;
-  std::string table;  // file for the figures as Markdown; empty: none
+  std::string table;  // file for the figures as Markdown; empty means none
 };
 
 // Measures padded and packed policies, and ladders, on requests with the lengths of a trace:
