@@ -11,8 +11,8 @@
 namespace sluice::client {
 
 struct LengthsFormat {
-  // The column of comma-separated lines: a number from 1, or a name in the first line. Empty if each
-  // line is just a length.
+  // The column of comma-separated lines: a number from 1, or a name in the first line. Empty if
+  // each line is just a length.
   std::string column;
   int32_t maximum = 0;  // the largest length; the smallest is 1
   bool clip = false;    // reduce longer ones to the maximum; otherwise they are errors

@@ -20,9 +20,9 @@ struct CommandLine {
   std::string text;
 };
 
-// `getenv` is std::getenv or a fake; a variable that is set but empty counts as set. An error names the
-// flag, the environment variable or file and line, the option and the limit; the caller prints it
-// and exits with status 2.
+// Parses the arguments. `getenv` is std::getenv or a fake; a variable that is set but empty counts
+// as set. An error names the flag, the environment variable or file and line, the option and the
+// limit; the caller prints it and exits with status 2.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
 //   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the
