@@ -18,7 +18,7 @@ namespace {
 using admin::v1::BucketUse;
 using admin::v1::ModelBuckets;
 
-// Below these counts the figures are noise.
+// Counts below these are too small for their figures to mean anything.
 constexpr int64_t kFewBatches = 100;
 constexpr int64_t kBatchesForUse = 1000;
 
@@ -97,7 +97,7 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
   if (model.batches() < kBatchesForUse || LadderSize(model) < 2) return std::nullopt;
   std::vector<std::string> unused;
   int64_t bytes = 0;
-  // The last is the exact maximum, which every ladder needs.
+  // The last bucket is the exact maximum, which every ladder needs.
   for (int i = 0; i + 1 < model.buckets_size(); ++i) {
     const BucketUse& use = model.buckets(i);
     if (!use.in_ladder() || use.batches() > 0) continue;

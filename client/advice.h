@@ -1,4 +1,4 @@
-// What to change about a model's buckets, and why. Pure.
+// Derives advice about a model's buckets from their statistics. The functions are pure.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 namespace sluice::client {
 
 struct Advice {
-  std::string finding;  // what is seen, with its figure
-  std::string action;   // what to do about it
+  std::string finding;  // the observation, with its figure
+  std::string action;   // the change to make
 };
 
-// The most rewarding first. Empty: nothing to change. The rules, with their limits, are explained
-// in docs/buckets.md.
+// Returns the advice, the most rewarding first, or an empty list if nothing should change. The
+// rules and their limits are explained in docs/buckets.md.
 std::vector<Advice> Advise(const admin::v1::ModelBuckets& model);
 
-// A paragraph, wrapped.
+// Returns the advice as wrapped text.
 std::string AdviceText(const std::vector<Advice>& advice);
 
 }  // namespace sluice::client

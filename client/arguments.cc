@@ -26,10 +26,10 @@ constexpr char kExitCodes[] =
     "130 interrupted.";
 constexpr Integer kDeadline{0, 86'400'000'000, Unit::kMicroseconds};
 
-// What the flags say, before any of it is judged.
+// The values of the flags before they are checked.
 struct Flags {
-  std::string inference_server = "localhost:8001";  // where --server does not say
-  std::string admin_server;                         // likewise, of admin commands
+  std::string inference_server = "localhost:8001";  // the default of --server
+  std::string admin_server;                         // its default in admin commands
   std::optional<std::string> server;
   std::optional<std::string> deadline;
   ConnectionArguments connection;
@@ -43,7 +43,7 @@ struct Flags {
   VerifyFlags verify;
 };
 
-// Instead of the C++ types by which CLI11 would call the values.
+// Gives values names for the help, which would otherwise show C++ types.
 void NameValues(CLI::App* app) {
   for (CLI::Option* option : app->get_options()) {
     if (option->get_expected_max() > 0) option->type_name("VALUE");
@@ -104,7 +104,7 @@ bool IsAdminCommand(const std::string& command) {
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 
-// For as long as a generation or loading takes.
+// Returns whether the command may take as long as a generation or the loading of a model.
 bool WaitsLong(const std::string& command) {
   return command == "generate" || command == "load" || command == "reload";
 }

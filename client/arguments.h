@@ -1,4 +1,4 @@
-// The command line of `sluice`.
+// Parses the command line of `sluice`.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,26 @@
 namespace sluice::client {
 
 struct RequestArguments {
-  inference::ModelInferRequest request;  // no model name: the only one that is served
-  bool text_from_input = false;          // its prompt, which it lacks, is on standard input
+  inference::ModelInferRequest request;  // an empty model name means the only one that is served
+  bool text_from_input = false;  // `request` has no prompt yet: it is read from standard input
 };
 
-// Without `file` the request has its prompt; with it, it holds what the lines leave out.
+// Without `file`, `request` is complete but for `text_from_input`. With it, `request` holds the
+// defaults for what the lines leave out.
 struct InferArguments : RequestArguments {
-  std::string file;  // "-": standard input
+  std::string file;  // "-" means standard input
   int concurrency = 8;
   bool json = false;
 };
 
 struct GenerateArguments : RequestArguments {
   bool json = false;
-  bool verbose = false;  // the summary is wanted even if the output is no terminal
+  bool verbose = false;  // print the summary even if the output is not a terminal
 };
 
 struct StatsArguments {
-  std::string model;            // empty: all
-  std::string metrics_address;  // empty: do not ask
+  std::string model;            // empty means all
+  std::string metrics_address;  // empty means that the metrics are not read
 };
 
 struct HealthArguments {
@@ -39,15 +40,15 @@ struct HealthArguments {
 };
 
 struct BucketsArguments {
-  std::string model;  // empty: all
+  std::string model;  // empty means all
   std::string model_version;
   bool advise = false;
   bool json = false;
-  int64_t watch_us = 0;  // 0: print once
+  int64_t watch_us = 0;  // the interval of --watch; 0 means to print once
 };
 
 struct OptimizeArguments {
-  std::string model;  // empty: the only one that is served
+  std::string model;  // empty means the only one that is served
   std::string model_version;
   bool force = false;
   bool json = false;
@@ -59,15 +60,15 @@ struct ExplainArguments {
 };
 
 struct FitArguments {
-  std::string lengths;  // file; "-": standard input
-  std::string column;   // number or name; empty: a line is a length
+  std::string lengths;  // a file, or "-" for standard input
+  std::string column;   // a number or a name; empty if each line is just a length
   bool clip = false;
   LadderOptions ladder;
   BatchOptions batch{.max_batch_tokens = 4096};
   double step_us = 0;
   double token_us = 0;
   double load = 0;
-  std::string out;  // empty: standard output alone
+  std::string out;  // a file beside standard output; empty means none
 };
 
 struct VerifyArguments {
@@ -79,7 +80,7 @@ struct VerifyArguments {
 
 struct ManageArguments {
   std::string model;
-  int64_t model_version = 0;  // 0: not given
+  int64_t model_version = 0;  // 0 if not given
   bool json = false;
 };
 
@@ -101,9 +102,9 @@ struct Arguments {
     kVerify
   };
   Command command = Command::kPrint;
-  std::string text;  // kPrint: help or version
+  std::string text;  // the help or the version, for kPrint
   std::string server;
-  int64_t deadline_us = 0;  // of each call; 0: none
+  int64_t deadline_us = 0;  // of each call; 0 means none
   ConnectionArguments connection;
   InferArguments infer;
   GenerateArguments generate;
@@ -117,8 +118,8 @@ struct Arguments {
   ManageArguments manage;
 };
 
-// InvalidArgument names the flag. The environment gives the defaults of --server: SLUICE_SERVER,
-// and SLUICE_ADMIN for the commands that talk to the admin API; and that of --token: SLUICE_TOKEN.
+// Returns InvalidArgument that names the flag. The environment gives defaults: SLUICE_SERVER for
+// --server, or SLUICE_ADMIN in the commands that call the admin API, and SLUICE_TOKEN for --token.
 absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv);
 

@@ -11,7 +11,7 @@ namespace {
 constexpr char kWatch[] = "--watch";
 constexpr int64_t kDefaultWatchUs = 2'000'000;
 
-// Plain numbers are seconds.
+// Reads an interval. A plain number is in seconds.
 struct WatchInterval {
   static constexpr Real kSeconds{0.1, 3600.0};
 
@@ -30,7 +30,7 @@ void AddModel(BucketFlags* flags, const char* help, CLI::App* command) {
   command->add_flag("--json", flags->json, "Print the whole answer as JSON.");
 }
 
-// Adds a flag for an option of the daemon.
+// Adds a flag that stands for an option of the daemon.
 template <typename S>
 void AddOptionFlag(const char* path, const S& defaults, CLI::App* command,
                    std::optional<std::string>* text) {
@@ -84,7 +84,7 @@ absl::Status ReadOption(const char* path, const std::optional<std::string>& text
   return ValueError(spec.Flag(), spec.expected, *text);
 }
 
-// Without a model, 0 does not say how many.
+// Reads --max-batch-tokens. 0 is an error here: without a model it does not give a number.
 absl::Status ReadMaxBatchTokens(const BucketFlags& flags, FitArguments* fit) {
   if (!flags.max_batch_tokens.has_value()) return absl::OkStatus();
   const OptionSpec<BatchOptions>& spec = OptionSpecOf<BatchOptions>("max_batch_tokens");

@@ -1,4 +1,4 @@
-// The flags of the commands about buckets: buckets, optimize, explain and fit.
+// Reads the flags of the commands about buckets: buckets, optimize, explain and fit.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,7 +11,7 @@
 
 namespace sluice::client {
 
-// What the flags say, before any of it is judged.
+// The values of the flags before they are checked.
 struct BucketFlags {
   std::string model;
   std::string model_version;
@@ -36,8 +36,8 @@ struct BucketFlags {
 
 void AddBucketCommands(BucketFlags* flags, CLI::App* app);
 
-// Sets command and arguments when `command` is one of these four, and nothing otherwise.
-// InvalidArgument names the flag.
+// Sets the command and its arguments if `command` is one of these four, and does nothing otherwise.
+// Returns InvalidArgument that names the flag.
 absl::Status ReadBucketCommand(const BucketFlags& flags, const CLI::App& command,
                                Arguments* arguments);
 

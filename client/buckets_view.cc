@@ -44,7 +44,7 @@ std::vector<std::string> Row(const v1::BucketUse& use, int64_t all_batches) {
           AgeText(use.last_used_age_seconds())};
 }
 
-// The size that `share` of the weight does not exceed; sizes ascend.
+// Returns the smallest size that at least `share` of the weight does not exceed. Sizes ascend.
 int64_t Quantile(const Sizes& sizes, double share) {
   double total = 0;
   for (const v1::SizeCount& size : sizes) total += size.weight();

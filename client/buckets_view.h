@@ -1,4 +1,4 @@
-// The tables of `sluice buckets` and what `sluice optimize` tells. Pure.
+// Renders the tables of `sluice buckets` and the text of `sluice optimize`. The functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,19 @@
 
 namespace sluice::client {
 
-// As in the metrics: TOKENSxROWS of a packed bucket, ROWSxPOSITIONSp of a padded one.
+// Returns the name that the metrics use: TOKENSxROWS of a packed bucket, ROWSxPOSITIONSp of a
+// padded one.
 std::string BucketName(const admin::v1::Bucket& bucket);
 
 double Mebibytes(int64_t bytes);
 
-// "[####....]" with `width` places.
+// Returns a bar such as "[####....]" with `width` places between the brackets.
 std::string Bar(double share, int width);
 
-// "3 ms", "2.5 s", "4 min", "2 h"; "never" when negative.
+// Returns an age such as "3 ms", "2.5 s", "4 min" or "2 h", or "never" if it is negative.
 std::string AgeText(double seconds);
 
-// A heading, a line for each bucket, totals.
+// Returns a heading, a line for each bucket and the totals.
 std::string BucketsText(const admin::v1::ModelBuckets& model);
 
 std::string OptimizeText(const admin::v1::OptimizeBucketsResponse& response);

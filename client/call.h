@@ -1,4 +1,4 @@
-// What all calls have in common.
+// Options and status conversion that all calls share.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -11,13 +11,13 @@
 namespace sluice::client {
 
 struct CallOptions {
-  int64_t deadline_us = 0;  // from the start of each call; 0: none
-  std::string token;        // empty: none
+  int64_t deadline_us = 0;  // from the start of each call; 0 means none
+  std::string token;        // empty means none
 };
 
 void Prepare(const CallOptions& options, grpc::ClientContext* context);
 
-// Code by code.
+// Converts a status to the one with the same code and message.
 absl::Status ToStatus(const grpc::Status& status);
 
 }  // namespace sluice::client

@@ -1,4 +1,5 @@
-// What `sluice` does, apart from the process around it. Each returns the process's exit code.
+// Runs the commands of `sluice`, apart from the process around them. Each function returns the
+// process's exit code.
 #pragma once
 
 #include <functional>
@@ -14,13 +15,14 @@ struct Console {
   std::istream* in;
   std::ostream* out;
   std::ostream* error;
-  bool progress;          // `error` is a terminal
-  bool terminal = false;  // `out` is one
-  // Lets time pass between redraws of --watch; false ends it. Empty: it ends after the first.
+  bool progress;          // whether `error` is a terminal
+  bool terminal = false;  // whether `out` is a terminal
+  // Waits between redraws of --watch and returns false to end it. If empty, --watch ends after the
+  // first drawing.
   std::function<bool(absl::Duration)> pause{};
-  // What an interrupt (Ctrl-C) calls from then on, on a thread of its own; nothing: it ends the
-  // process. When it returns, what was to be called before neither runs nor will. Empty: nobody
-  // interrupts.
+  // Sets the function that an interrupt (Ctrl-C) calls from then on, on a thread of its own; with
+  // an empty function an interrupt ends the process. When it returns, the function set before is
+  // not running and will not run again. If empty, there are no interrupts.
   std::function<void(std::function<void()>)> set_interrupt{};
 };
 
@@ -41,13 +43,14 @@ int RunReload(const Arguments& arguments, const Connection& connection, const Co
 int RunFit(const Arguments& arguments, const Console& console);
 int RunVerify(const Arguments& arguments, const Console& console);
 
-// Completes `arguments.request` into `request`: with the prompt on standard input, or the name of
-// the only model, where the flags left these open. Prints what fails; its exit code, or kExitOk.
+// Completes `request_arguments.request` into `request`: adds the prompt from standard input, or the
+// name of the only model, where the flags leave these open. Prints any failure. Returns its exit
+// code, or kExitOk.
 int CompleteRequest(const RequestArguments& request_arguments, const Arguments& arguments,
                     const Connection& connection, const Console& console,
                     inference::ModelInferRequest* request);
 
-// Prints the failure; its exit code.
+// Prints the failure and returns its exit code.
 int Fail(const absl::Status& status, const Arguments& arguments, const Console& console);
 
 }  // namespace sluice::client

@@ -19,7 +19,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(std::numeric_limits<int32_t>::max());
   arguments.SetMaxSendMessageSize(std::numeric_limits<int32_t>::max());
-  // The server is addressed directly; a web proxy in the environment is for other things.
+  // The server is addressed directly: a web proxy in the environment is not meant for it.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!server_name.empty()) arguments.SetSslTargetNameOverride(server_name);
   return grpc::CreateCustomChannel(server, credentials, arguments);

@@ -1,4 +1,4 @@
-// Calls to one server.
+// Makes calls to one server.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@
 
 namespace sluice::client {
 
-// Thread-safe. Errors are gRPC's, code by code.
+// A connection to one server. It is thread-safe. Errors have the codes of gRPC's.
 class Connection {
  public:
-  // The arguments' server, deadline, token and name of the server count.
+  // Uses the server, its name, the deadline and the token of `arguments`.
   Connection(const Arguments& arguments,
              const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
   absl::StatusOr<inference::ModelInferResponse> Infer(
       const inference::ModelInferRequest& request) const;
-  // Never nullptr; errors come from the stream.
+  // Never returns nullptr; errors come from the stream.
   std::unique_ptr<InferStream> Stream(const inference::ModelInferRequest& request) const;
   absl::StatusOr<inference::RepositoryIndexResponse> Index() const;
-  // Empty version: the highest.
+  // An empty version means the highest.
   absl::StatusOr<inference::ModelMetadataResponse> Metadata(const std::string& model,
                                                             const std::string& version) const;
-  // Empty model: all.
+  // An empty model means all.
   absl::StatusOr<inference::ModelStatisticsResponse> Statistics(const std::string& model) const;
   absl::StatusOr<grpc::health::v1::HealthCheckResponse> Health(const std::string& service) const;
   absl::StatusOr<admin::v1::GetBucketsResponse> Buckets(const std::string& model,
@@ -41,7 +41,7 @@ class Connection {
                                                               const std::string& version,
                                                               bool force) const;
   absl::StatusOr<admin::v1::ExplainResponse> Explain(const std::string& request_id) const;
-  // Version 0: as the protocol has it for none.
+  // Version 0 stands for no version, as in the protocol.
   absl::Status Load(const std::string& model, int64_t version) const;
   absl::Status Unload(const std::string& model, int64_t version) const;
   absl::StatusOr<admin::v1::ReloadResponse> Reload() const;
@@ -59,11 +59,11 @@ class Connection {
   std::unique_ptr<admin::v1::Admin::Stub> admin_;
 };
 
-// The model to use when none was named: the only one that is served. FailedPrecondition lists the
-// names when there are several.
+// Returns the model to use if none was named: the only one that is served. Returns
+// FailedPrecondition that lists the names if there are several.
 absl::StatusOr<std::string> OnlyModel(const inference::RepositoryIndexResponse& index);
 
-// "sluice: CODE: message" and, where one helps, a line with a hint.
+// Returns "sluice: CODE: message" and, where a hint helps, a second line with it.
 std::string FailureText(const absl::Status& status, const std::string& server);
 
 int ExitCodeOf(const absl::Status& status);

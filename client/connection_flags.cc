@@ -30,7 +30,7 @@ absl::Status CompleteConnection(const std::function<const char*(const char*)>& g
   arguments->tls |= !arguments->server_name.empty();
   const char* const token = getenv("SLUICE_TOKEN");
   if (arguments->token.empty() && token != nullptr) arguments->token = token;
-  // gRPC takes other bytes in metadata for a mistake of ours and aborts.
+  // gRPC treats other bytes in metadata as a programming error and aborts.
   if (!std::all_of(arguments->token.begin(), arguments->token.end(), absl::ascii_isgraph)) {
     return FlagError("--token", "expected printable ASCII without spaces");
   }

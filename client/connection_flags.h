@@ -1,4 +1,4 @@
-// Flags that say how to reach the server, of all commands.
+// The flags of all commands that say how to reach the server.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,8 +12,8 @@ namespace sluice::client {
 
 void AddConnectionFlags(ConnectionArguments* flags, CLI::App* app);
 
-// Completes what the flags leave out: the environment's SLUICE_TOKEN, and TLS where another flag is
-// of no use without it. InvalidArgument names the flag.
+// Completes what the flags leave out: the token from SLUICE_TOKEN in the environment, and TLS if
+// another flag needs it. Returns InvalidArgument that names the flag.
 absl::Status CompleteConnection(const std::function<const char*(const char*)>& getenv,
                                 ConnectionArguments* arguments);
 

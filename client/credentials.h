@@ -1,4 +1,4 @@
-// What to show a server, and what to believe of it.
+// The credentials that the client presents to a server, and the authorities it trusts.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@ namespace sluice::client {
 // How to reach the server.
 struct ConnectionArguments {
   bool tls = false;
-  std::string ca;    // PEM file of the authorities to believe; empty: the system's
-  std::string cert;  // PEM files of the caller's certificate and key; empty: none
+  std::string ca;    // PEM file of the authorities to trust; empty means the system's
+  std::string cert;  // PEM files of the caller's certificate and key; empty means none
   std::string key;
-  std::string server_name;  // that its certificate has to have; empty: its host
-  std::string token;        // empty: none
+  std::string server_name;  // the name that its certificate must have; empty means its host
+  std::string token;        // empty means none
 };
 
-// Those of plain text or TLS. Errors name the file that cannot be read.
+// Returns credentials for plain text or TLS. Errors name the file that cannot be read.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
     const ConnectionArguments& arguments);
 

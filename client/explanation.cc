@@ -50,7 +50,7 @@ constexpr auto kWaitMeanings = [] {
        {kCompany, "those expected soon save more device time than the delay costs"}});
 }();
 
-// Returns the meaning of an enumerator's name; the name itself if this client does not know it.
+// Returns the meaning of an enumerator's name, or the name itself if this client does not know it.
 template <typename E, size_t n>
 std::string Meaning(const std::array<EnumName<E>, n>& meanings, const std::string& name) {
   const std::optional<E> known = EnumOf<E>(name);

@@ -1,4 +1,4 @@
-// What `sluice explain` tells. Pure.
+// Renders the text of `sluice explain`. The function is pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace sluice::client {
 
-// How a request was scheduled, in words: each decision to wait, and each step that carried it.
+// Returns in words how a request was scheduled: each decision to wait, and each step that carried
+// it.
 std::string ExplanationText(const std::string& request_id,
                             const admin::v1::ExplainResponse& response);
 

@@ -37,7 +37,7 @@ CostModel Law(const FitArguments& arguments) {
   return costs;
 }
 
-// At `load` of what full batches could do.
+// Returns arrivals at `load` times the rate that full batches sustain.
 std::vector<Arrival> PoissonArrivals(std::span<const int32_t> lengths,
                                      const FitArguments& arguments) {
   const double step_seconds =
@@ -59,7 +59,7 @@ std::vector<Arrival> PoissonArrivals(std::span<const int32_t> lengths,
   return arrivals;
 }
 
-// With as many buckets as `count`.
+// Returns a geometric ladder of `count` buckets.
 Ladder Geometric(size_t count, const LadderOptions& base, const LadderLimits& limits) {
   LadderOptions options = base;
   options.strategy = StrategyKind::kGeometric;

@@ -1,4 +1,4 @@
-// A ladder for sample lengths, by the code that the daemon adapts its ladders with.
+// Fits a ladder to sample lengths with the code by which the daemon adapts its ladders.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,22 @@
 namespace sluice::client {
 
 struct FitReport {
-  size_t lengths = 0;              // that were fitted to
+  size_t lengths = 0;              // the number of lengths that the ladder was fitted to
   std::vector<int32_t> fitted;     // capacities in tokens, ascending; the last is max_batch_tokens
-  std::vector<int32_t> geometric;  // as many, or one less where rounding makes two equal
-  // Padding efficiency of the batches that cut and fill makes of the lengths in their order,
-  // arriving at random (Poisson, a fixed seed) with `load`, in steps that cost step_us + token_us *
-  // bucket tokens.
+  std::vector<int32_t> geometric;  // as many buckets, or one less if rounding makes two equal
+  // The padding efficiency of the batches that the cut-and-fill scheduler makes of the lengths, in
+  // their order. They arrive at random (Poisson, with a fixed seed) at `load`, and a step costs
+  // step_us + token_us * bucket tokens.
   double fitted_efficiency = 0;
   double geometric_efficiency = 0;
 };
 
-// `lengths` is not empty, each in [1, max_batch_tokens]; of very many, evenly spaced ones are used.
+// Requires that `lengths` is not empty and that each is in [1, max_batch_tokens]. Evenly spaced
+// ones are used if there are very many.
 FitReport Fit(std::span<const int32_t> lengths, const FitArguments& arguments);
 
-// For people, as comments of YAML, and the options `engine.ladder` and `engine.batch` that give the
-// fitted ladder.
+// Returns the report as YAML comments, then the options `engine.ladder` and `engine.batch` that
+// give the fitted ladder.
 std::string FitText(const FitReport& report, const FitArguments& arguments);
 
 }  // namespace sluice::client

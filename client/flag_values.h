@@ -1,4 +1,4 @@
-// Helpers of the commands' flags.
+// Helpers for the flags of the commands.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@ namespace sluice::client {
 
 inline constexpr size_t kHelpIndent = 26;
 
-// Returns the text in lines that fit beside the flags.
+// Wraps the text to the width that is left beside the flags.
 std::string Help(absl::string_view text);
 
 CLI::App* AddCommand(const char* name, const char* description, CLI::App* app);
@@ -22,7 +22,7 @@ absl::Status FlagError(absl::string_view flag, absl::string_view problem);
 
 absl::Status ValueError(absl::string_view flag, absl::string_view expected, absl::string_view text);
 
-// `kind` is one of base/option_value.h.
+// `kind` is one of those in base/option_value.h.
 template <typename Kind, typename T>
 absl::Status ReadFlag(absl::string_view flag, const Kind& kind, absl::string_view text, T* value) {
   if (kind.Parse(text, value)) return absl::OkStatus();

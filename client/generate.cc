@@ -14,13 +14,13 @@
 namespace sluice::client {
 namespace {
 
-// One row's answer as it comes, shown on `console.out`.
+// Shows one row's answer on `console.out` as it arrives.
 class Answer {
  public:
   Answer(bool json, const Console& console)
       : json_(json), console_(console), text_(/*controls=*/!console.terminal) {}
 
-  // InvalidArgument when the response does not agree with itself.
+  // Returns InvalidArgument if the response contradicts itself.
   absl::Status Show(const inference::ModelInferResponse& response) {
     SLUICE_ASSIGN_OR_RETURN(const auto tensors, DecodeOutputs(response));
     Count(response, tensors);
@@ -33,7 +33,7 @@ class Answer {
     return console_.out->good() ? absl::OkStatus() : absl::DataLossError("cannot write the answer");
   }
 
-  // No response follows.
+  // Ends the answer; no response follows.
   void End() {
     if (json_) return;
     Write(text_.Finish());
@@ -65,7 +65,7 @@ class Answer {
     if (const auto seed = DrawnSeed(response); seed.has_value()) seed_ = seed;
   }
 
-  // The text, or the ids where the model has none.
+  // Prints the text, or the ids if the model has no text.
   void Print(const Tensors& tensors) {
     if (const Tensor* text = FindTensor(tensors, "text_output")) {
       const auto* rows = std::get_if<std::vector<std::string>>(&text->values);
@@ -103,7 +103,7 @@ absl::Status ShowAll(InferStream* stream, Answer* answer) {
   }
 }
 
-// As ShowAll; an interrupt cancels the stream.
+// Does what ShowAll does; an interrupt cancels the stream.
 absl::Status ShowUntilInterrupted(const Console& console, InferStream* stream, Answer* answer,
                                   bool* interrupted) {
   if (!console.set_interrupt) return ShowAll(stream, answer);

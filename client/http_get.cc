@@ -37,7 +37,7 @@ absl::Status Failed(const std::string& address, const std::string& what) {
   return absl::UnavailableError(absl::StrCat(address, ": ", what));
 }
 
-// Connecting, and each read and write, ends after `timeout`.
+// Bounds connecting, and each read and write, by `timeout`.
 void SetTimeouts(int descriptor, absl::Duration timeout) {
   const timeval limit = absl::ToTimeval(timeout);
   setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -83,7 +83,7 @@ absl::StatusOr<std::string> HttpGet(const std::string& address, const std::strin
   const absl::Time deadline = absl::Now() + timeout;
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Socket> connection, Connect(address, timeout));
   const int descriptor = connection->get();
-  // HTTP/1.0 asks for the plain body and the end of the connection after it.
+  // HTTP/1.0 asks for a plain body that ends with the connection.
   const std::string request =
       absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: ", address, "\r\nConnection: close\r\n\r\n");
   SLUICE_RETURN_IF_ERROR(SendAll(descriptor, request, address));

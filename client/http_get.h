@@ -8,12 +8,13 @@
 
 namespace sluice::client {
 
-// The body of http://`address``path` (address: HOST:PORT), at most 16 MiB. Unavailable when nothing
-// answers within `timeout`, FailedPrecondition on a status other than 200.
+// Returns the body of http://`address``path`, at most 16 MiB; `address` is HOST:PORT. Returns
+// Unavailable if there is no answer within `timeout`, and FailedPrecondition for a status other
+// than 200.
 absl::StatusOr<std::string> HttpGet(const std::string& address, const std::string& path,
                                     absl::Duration timeout);
 
-// The body of a whole HTTP/1 response without transfer coding.
+// Returns the body of a complete HTTP/1 response without transfer coding.
 absl::StatusOr<std::string> HttpBody(const std::string& response);
 
 }  // namespace sluice::client

@@ -9,7 +9,7 @@
 namespace sluice::client {
 namespace {
 
-// What a person wants to know beside the text; one line.
+// Returns one line with the details that a person wants beside the text.
 std::string Details(const inference::ModelInferResponse& response, const Tensors& tensors,
                     absl::Duration elapsed) {
   std::string line = absl::StrFormat("%d tokens in %.3f s", GeneratedTokens(tensors),

@@ -24,7 +24,7 @@ struct LineResult {
   bool ok = false;
   int64_t tokens = 0;
   double seconds = 0;
-  std::optional<double> share_read;  // of the input, when this was read
+  std::optional<double> share_read;  // of the input, when this line was read
 };
 
 std::string ErrorLine(const RequestLine& line, const absl::Status& status) {
@@ -107,7 +107,7 @@ class FileRun {
   const inference::ModelInferRequest defaults_;
   const absl::Time start_ = absl::Now();
 
-  // Only in Done, which is never called twice at a time.
+  // Used by Done alone, of which only one call runs at a time.
   RunCounts counts_;
   std::vector<double> latency_seconds_;
   absl::Time shown_ = absl::InfinitePast();
@@ -125,7 +125,7 @@ int RunFile(const Arguments& arguments, const Connection& connection, const Cons
                    << "\n";
     return kExitUsage;
   }
-  // Asked once, not for each line; lines that name a model do not need it.
+  // The model is asked for once, not for each line; lines that name a model do not need it.
   if (defaults.model_name().empty()) {
     const auto index = connection.Index();
     if (!index.ok()) return Fail(index.status(), arguments, console);

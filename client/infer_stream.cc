@@ -22,7 +22,7 @@ InferStream::InferStream(inference::GRPCInferenceService::Stub* stub, const Call
                          const inference::ModelInferRequest& request) {
   Prepare(options, &context_);
   stream_ = stub->ModelStreamInfer(&context_);
-  // Where these fail, Next learns why.
+  // If these fail, Next finds out why.
   stream_->Write(request);
   stream_->WritesDone();
 }

@@ -1,4 +1,4 @@
-// One request whose answer comes in pieces.
+// A request whose answer arrives in pieces.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,17 +13,18 @@
 
 namespace sluice::client {
 
-// A call of ModelStreamInfer with one request. Next is for one thread, Cancel for any.
+// A call of ModelStreamInfer with one request. One thread may call Next, any thread Cancel.
 class InferStream {
  public:
-  // Sends the request. `stub` is not kept. The deadline is that of the whole call.
+  // Sends the request. Does not keep `stub`. The deadline covers the whole call.
   InferStream(inference::GRPCInferenceService::Stub* stub, const CallOptions& options,
               const inference::ModelInferRequest& request);
-  // Cancels what has not ended.
+  // Cancels the call if it has not ended.
   ~InferStream();
 
-  // The next response, or nothing after the last. An error is the call's or the request's, the
-  // latter with the code that the server names (Unknown when it names none); it is the end.
+  // Returns the next response, or nothing after the last. An error comes from the call or from the
+  // request and ends the stream; that of a request has the code that the server names, or Unknown
+  // if it names none.
   absl::StatusOr<std::optional<inference::ModelInferResponse>> Next();
 
   void Cancel() { context_.TryCancel(); }
@@ -35,7 +36,7 @@ class InferStream {
   std::unique_ptr<
       grpc::ClientReaderWriter<inference::ModelInferRequest, inference::ModelStreamInferResponse>>
       stream_;
-  bool answered_ = false;  // the response that calls itself final was there
+  bool answered_ = false;  // the response that is marked as final has arrived
   bool finished_ = false;
 };
 

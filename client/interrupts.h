@@ -1,4 +1,4 @@
-// Ctrl-C as a call instead of an end.
+// Turns Ctrl-C into a call.
 #pragma once
 
 #include <atomic>
@@ -10,16 +10,18 @@
 
 namespace sluice::client {
 
-// Takes SIGINT over while it lives. The first one calls what was set; one that finds nothing set,
-// and every later one, ends the process at once with kExitInterrupted. Thread-safe.
+// Handles SIGINT while it exists. The first signal calls the function that is set. A signal that
+// finds none set, and every later one, ends the process at once with kExitInterrupted. It is
+// thread-safe.
 class Interrupts {
  public:
-  // To be made while there is no other thread: those that start later inherit its signal mask.
+  // Requires that there is no other thread yet: later threads inherit its signal mask.
   Interrupts();
   ~Interrupts();
 
-  // `call` runs on a thread of this object's, never at the same time as Set: when this returns,
-  // what was set before neither runs nor will. Empty: nothing is set.
+  // Sets the function to call; an empty one means none. It runs on a thread of this object, never
+  // while Set runs: when Set returns, the function set before is not running and will not run
+  // again.
   void Set(std::function<void()> call);
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxLineBytes = 1 << 16;
 constexpr size_t kMaxLengths = size_t{1} << 24;
 
-// False at the end. A line is cut after kMaxLineBytes + 1 bytes.
+// Returns false at the end. Cuts a line after kMaxLineBytes + 1 bytes.
 bool ReadLine(std::istream* in, std::string* line) {
   line->clear();
   for (int c = in->get(); c != std::istream::traits_type::eof(); c = in->get()) {

@@ -1,4 +1,4 @@
-// Sample sequence lengths from a text.
+// Reads sample sequence lengths from a text.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@
 namespace sluice::client {
 
 struct LengthsFormat {
-  std::string column;  // of comma-separated lines: number from 1, or name in the first line; empty:
-                       // a line is a length
-  int32_t maximum = 0;  // lengths are in [1, maximum]
-  bool clip = false;    // a longer one is taken for the maximum instead of an error
+  // The column of comma-separated lines: a number from 1, or a name in the first line. Empty if
+  // each line is just a length.
+  std::string column;
+  int32_t maximum = 0;  // the largest length; the smallest is 1
+  bool clip = false;    // reduce longer ones to the maximum; otherwise they are errors
 };
 
-// At least one, at most 2^24, in order. Blank lines are left out. A first line without a number, a
-// heading, is left out too. InvalidArgument "NAME:LINE: PROBLEM".
+// Returns the lengths in order, between 1 and 2^24 of them. Skips blank lines and a first line
+// without a number, which is a heading. Returns InvalidArgument "NAME:LINE: PROBLEM".
 absl::StatusOr<std::vector<int32_t>> ReadLengths(std::istream* in, const std::string& name,
                                                  const LengthsFormat& format);
 

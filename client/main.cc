@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     std::cerr << "sluice: " << arguments.status().message() << "\n";
     return kExitUsage;
   }
-  // Only where there is something to be shown after an interrupt.
+  // Only commands that have something to show after an interrupt handle it.
   std::optional<Interrupts> interrupts;
   if (arguments->command == Arguments::Command::kGenerate) interrupts.emplace();
   const Console console = {.in = &std::cin,

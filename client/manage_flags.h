@@ -1,4 +1,4 @@
-// The flags of the commands that manage a daemon: load, unload and reload.
+// Reads the flags of the commands that manage a daemon: load, unload and reload.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@ struct ManageFlags {
 
 void AddManageCommands(ManageFlags* flags, CLI::App* app);
 
-// Sets nothing when `command` is another one.
+// Sets the command and its arguments if `command` is one of these, and does nothing otherwise.
 absl::Status ReadManageCommand(const ManageFlags& flags, const CLI::App& command,
                                Arguments* arguments);
 

@@ -1,4 +1,4 @@
-// Messages as JSON.
+// Converts messages to JSON.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -7,7 +7,8 @@
 
 namespace sluice::client {
 
-// The mapping of proto3, with the fields' own names and those that are zero; null on failure.
+// Returns the message by the JSON mapping of proto3, with the fields' original names and with
+// fields that are zero; null on failure.
 nlohmann::json ToJson(const google::protobuf::Message& message);
 
 }  // namespace sluice::client

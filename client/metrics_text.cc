@@ -12,7 +12,7 @@
 namespace sluice::client {
 namespace {
 
-// Takes `name`, or the empty string where none begins, off the front.
+// Removes a name from the front and returns it, or the empty string if none begins there.
 std::string TakeName(absl::string_view* text) {
   const auto end = std::find_if_not(text->begin(), text->end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '_' || c == ':';
@@ -23,7 +23,7 @@ std::string TakeName(absl::string_view* text) {
   return name;
 }
 
-// Takes a quoted value with its escapes off the front.
+// Removes a quoted value with its escapes from the front and returns it.
 std::optional<std::string> TakeQuoted(absl::string_view* text) {
   if (!absl::ConsumePrefix(text, "\"")) return std::nullopt;
   std::string value;

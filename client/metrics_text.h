@@ -1,4 +1,4 @@
-// Reading the Prometheus text format.
+// Reads the Prometheus text format.
 #pragma once
 
 #include <map>
@@ -16,10 +16,10 @@ struct Sample {
   double value;
 };
 
-// InvalidArgument names the first line that is neither a comment nor a sample.
+// Returns InvalidArgument that names the first line that is neither a comment nor a sample.
 absl::StatusOr<std::vector<Sample>> ParseMetrics(absl::string_view text);
 
-// Over the samples of that name that have all of `labels`; 0 when there are none.
+// Returns the sum of the samples of that name that have all of `labels`; 0 if there are none.
 double SumOf(const std::vector<Sample>& samples, absl::string_view name,
              const std::map<std::string, std::string>& labels);
 

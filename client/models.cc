@@ -26,7 +26,7 @@ int RunModels(const Arguments& arguments, const Connection& connection, const Co
   Table table({"NAME", "VERSION", "STATE", "PLATFORM", "INPUTS", "OUTPUTS"});
   for (const auto& model : index->models()) {
     const auto metadata = connection.Metadata(model.name(), model.version());
-    // A model that is not ready is in the index, but has no metadata.
+    // A model that is not ready is listed in the index, but has no metadata.
     const std::string state = model.reason().empty()
                                   ? model.state()
                                   : absl::StrCat(model.state(), " (", model.reason(), ")");

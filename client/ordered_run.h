@@ -1,4 +1,4 @@
-// Runs many items at once and hands the results over in the order of the items.
+// Processes many items concurrently and delivers the results in the order of the items.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace sluice::client {
 
-// `next` gives the items, then nothing; `work` runs on `concurrency` threads at once; `done` gets
-// the results in order. Neither `next` nor `done` is called twice at a time; `next` may block
-// without holding up the work that has begun. At most 16 * concurrency results wait for an earlier
+// `next` returns the items, then nothing. `work` runs on `concurrency` threads. `done` receives the
+// results in order. Calls of `next` do not overlap, and neither do those of `done`; `next` may
+// block without delaying work that has begun. At most 16 * concurrency results wait for an earlier
 // one.
 template <typename Item, typename Result>
 class OrderedRun {
@@ -25,7 +25,7 @@ class OrderedRun {
              std::function<void(Result)> done)
       : next_(std::move(next)), work_(std::move(work)), done_(std::move(done)) {}
 
-  // Returns when the last result is handed over.
+  // Returns after the last result has been delivered.
   void Run(int concurrency) {
     window_ = 16 * static_cast<int64_t>(concurrency);
     std::vector<std::thread> threads;

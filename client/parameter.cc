@@ -61,7 +61,7 @@ const char* ExpectedJsonOf(ParameterKind kind) {
   }
 }
 
-// Returns how the flag's value is written, after a space; empty where that needs no word.
+// Returns the form of the flag's value after a space; empty if that needs no word.
 std::string FormOf(const ParameterInfo& info) {
   switch (info.kind()) {
     case ParameterKind::kIds:
@@ -116,7 +116,7 @@ bool ParseIdList(absl::string_view text, InferParameter* parameter) {
   return true;
 }
 
-// What is given twice goes over the wire twice, for the server to refuse.
+// An id that is given twice is sent twice, so that the server refuses it.
 bool ParseBiases(absl::string_view text, InferParameter* parameter) {
   std::string object;
   for (const absl::string_view piece : absl::StrSplit(text, ',')) {
@@ -178,7 +178,7 @@ bool Parse(ParameterKind kind, absl::Span<const std::string> values, InferParame
   }
 }
 
-// Whether `value` goes over the wire as it is.
+// Returns whether `value` is sent as it is.
 bool IsWireForm(ParameterKind kind, const json& value) {
   const auto all = [&](auto&& predicate) {
     return std::all_of(value.begin(), value.end(), predicate);
@@ -196,8 +196,8 @@ bool IsWireForm(ParameterKind kind, const json& value) {
   }
 }
 
-// Whether `value` is written as a flag's is. Numbers are read from their digits, so that both ways
-// in have one rule; strings are for suffixes.
+// Returns whether `value` is written as in a flag. Numbers are read from their digits, so that
+// lines and flags have one rule; strings are for suffixes.
 bool IsFlagForm(ParameterKind kind, const json& value) {
   switch (kind) {
     case ParameterKind::kInteger:

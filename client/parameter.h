@@ -1,5 +1,6 @@
-// Parameters of engine/parameter_table.h in the client's requests, from flags and from JSON lines.
-// Only forms are checked here; the ranges are checked by the server, whose errors are precise.
+// Sets the parameters of engine/parameter_table.h in the client's requests, from flags and from
+// JSON lines. Only their form is checked here; the server checks the ranges, and its errors are
+// precise.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,15 +14,16 @@
 
 namespace sluice::client {
 
-// Returns the parameters that the client has: `client_name` in JSON lines, --kebab-case as a flag.
+// Returns the parameters that the client offers: as `client_name` in JSON lines, and as a flag in
+// --kebab-case.
 const std::vector<const ParameterInfo*>& Parameters();
 
 std::string FlagOf(const ParameterInfo& info);
-// Returns what --help says: the table's sentences, how the flag is written, and the default.
+// Returns the text of --help: the table's sentences, the form of the flag and the default.
 std::string HelpOf(const ParameterInfo& info);
 
-// Requires at least one of `values`, and only of kTexts more than one. Returns InvalidArgument that
-// says what was expected.
+// Requires at least one of `values`, and no more than one unless the kind is kTexts. Returns
+// InvalidArgument that says what was expected.
 absl::Status SetParameter(const ParameterInfo& info, absl::Span<const std::string> values,
                           inference::ModelInferRequest* request);
 

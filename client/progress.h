@@ -1,4 +1,4 @@
-// How far a run of many requests is, and what it came to.
+// Describes the progress and the outcome of a run of many requests.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,18 @@
 namespace sluice::client {
 
 struct RunCounts {
-  int64_t requests = 0;  // done
-  int64_t errors = 0;    // of these
-  int64_t tokens = 0;    // generated
+  int64_t requests = 0;  // finished requests
+  int64_t errors = 0;    // those of them that failed
+  int64_t tokens = 0;    // generated tokens
 };
 
-// One line without a line break: a bar where the share of the input that was read is known.
+// Returns one line without a line break. It has a bar if the share of the input that was read is
+// known.
 std::string ProgressLine(const RunCounts& counts, std::optional<double> share,
                          absl::Duration elapsed);
 
-// Count, errors, tokens per second and latency percentiles of the requests that were answered.
+// Returns the count, errors, tokens per second and latency percentiles of the requests that were
+// answered.
 std::string SummaryText(const RunCounts& counts, std::vector<double> latency_seconds,
                         absl::Duration elapsed);
 

@@ -52,7 +52,8 @@ absl::Status SetOutputsFromJson(const json& value, ModelInferRequest* request) {
   return value.is_array() ? absl::OkStatus() : KeyError("outputs", "expected a list of strings");
 }
 
-// The input of that name, its shape and contents empty.
+// Returns the index of the input of that name, added if needed, with an empty shape and no
+// contents.
 int ClearedInput(const std::string& name, const char* datatype, ModelInferRequest* request) {
   int at = 0;
   while (at < request->inputs_size() && request->inputs(at).name() != name) ++at;
@@ -85,7 +86,7 @@ absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
   return absl::OkStatus();
 }
 
-// Of what a row is made.
+// Returns the number of inputs that give a prompt.
 int Prompts(const ModelInferRequest& request) {
   return static_cast<int>(
       std::count_if(request.inputs().begin(), request.inputs().end(), [](const auto& input) {
@@ -125,7 +126,7 @@ absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRe
   return absl::OkStatus();
 }
 
-// Lengths are far below 2^32: a message has at most 2^31 bytes.
+// Appends a length, which is far below 2^32: a message has at most 2^31 bytes.
 void AppendLength(size_t length, std::string* raw) {
   const uint32_t prefix = static_cast<uint32_t>(length);
   raw->append(reinterpret_cast<const char*>(&prefix), sizeof prefix);
@@ -198,7 +199,7 @@ absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text) {
 absl::StatusOr<ModelInferRequest> ParseRequestLine(const std::string& line,
                                                    const ModelInferRequest& defaults) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  // The parser takes a NUL for the end of the text.
+  // The parser would take a NUL for the end of the text.
   if (object.is_discarded() || absl::StrContains(line, '\0')) {
     return absl::InvalidArgumentError("not valid JSON");
   }

@@ -1,5 +1,5 @@
-// Inference requests from flags and from JSON lines. Here only forms are judged; the names of
-// outputs are the server's, whose errors are precise.
+// Makes inference requests from flags and from JSON lines. Only their form is checked here; the
+// server checks the names of outputs, and its errors are precise.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,30 @@
 
 namespace sluice::client {
 
-// One row: text_input BYTES [1, 1], or input_ids INT32 [1, n].
+// Sets one row: text_input BYTES [1, 1], or input_ids INT32 [1, n].
 void SetText(absl::string_view text, inference::ModelInferRequest* request);
 void SetIds(absl::Span<const int32_t> ids, inference::ModelInferRequest* request);
 
-// candidate_ids or exclude_ids, INT32 [1, n]; in the place of those that the request has.
+// Sets candidate_ids or exclude_ids, INT32 [1, n], in place of those that the request has.
 void SetItems(const std::string& name, absl::Span<const int32_t> ids,
               inference::ModelInferRequest* request);
 
-// inputs_embeds FP32 [1, n, width], from a JSON list of n lists of as many numbers each.
+// Sets inputs_embeds FP32 [1, n, width] from a JSON list of n lists of as many numbers each.
 absl::Status SetVectors(const std::string& text, inference::ModelInferRequest* request);
 
-// Text that is the rest of `in`, line breaks included, of at most 16 MiB. InvalidArgument says why
-// there is none.
+// Sets the text to the rest of `in`, at most 16 MiB, line breaks included. Returns InvalidArgument
+// that says why there is none.
 absl::Status ReadText(std::istream& in, inference::ModelInferRequest* request);
 
 void AddOutput(const std::string& name, inference::ModelInferRequest* request);
 
-// "1,2,3"; at least one.
+// Parses ids such as "1,2,3". Requires at least one.
 absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
 
 // Reads a JSON object with `text`, `ids` or `inputs_embeds` and, optionally, `candidate_ids`,
 // `exclude_ids`, `id`, `model`, `version`, `outputs` and the names of Parameters()
-// (client/parameter.h). What it leaves out is as in `defaults`. Returns InvalidArgument that names
-// the key.
+// (client/parameter.h). Anything else is as in `defaults`. Returns InvalidArgument that names the
+// key.
 absl::StatusOr<inference::ModelInferRequest> ParseRequestLine(
     const std::string& line, const inference::ModelInferRequest& defaults);
 

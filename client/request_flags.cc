@@ -44,7 +44,7 @@ void AddParameters(RequestFlags* flags, CLI::App* command) {
     }
     CLI::Option* option = command->add_option(FlagOf(info), *values, Help(HelpOf(info)));
     if (info.kind() != ParameterKind::kTexts) option->expected(1);
-    option->allow_extra_args(false);  // a value for each --flag, not all words that follow
+    option->allow_extra_args(false);  // each --flag takes one value, not all the words that follow
   }
 }
 
@@ -139,8 +139,8 @@ absl::Status ReadInfer(const RequestFlags& flags, InferArguments* infer) {
   return ReadFlag("--concurrency", kConcurrency, flags.concurrency, &infer->concurrency);
 }
 
-// The same flags with the text that stands without one as --text. InvalidArgument if there are
-// both.
+// Returns the flags with the text that has no flag moved to --text. Returns InvalidArgument if both
+// are given.
 absl::StatusOr<RequestFlags> WithPromptAsText(RequestFlags flags) {
   if (!flags.prompt.has_value()) return flags;
   if (flags.text.has_value()) {

@@ -1,4 +1,4 @@
-// The flags of the commands that run requests: infer and generate.
+// Reads the flags of the commands that run requests: infer and generate.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,7 +11,7 @@
 
 namespace sluice::client {
 
-// What the flags say, before any of it is judged.
+// The values of the flags before they are checked.
 struct RequestFlags {
   std::optional<std::string> text;
   std::optional<std::string> ids;
@@ -22,19 +22,19 @@ struct RequestFlags {
   std::string model_version;
   std::string id;
   std::string outputs;
-  std::vector<std::vector<std::string>> parameters;  // beside Parameters(); empty: left out
+  std::vector<std::vector<std::string>> parameters;  // parallel to Parameters(); empty if not given
   bool json = false;
 
-  std::string file;                   // infer
-  std::string concurrency = "8";      // infer
-  std::optional<std::string> prompt;  // generate: the text without a flag
-  bool verbose = false;               // generate
+  std::string file;                   // of infer
+  std::string concurrency = "8";      // of infer
+  std::optional<std::string> prompt;  // of generate: the text that has no flag
+  bool verbose = false;               // of generate
 };
 
 void AddRequestCommands(RequestFlags* flags, CLI::App* app);
 
-// Sets command and arguments when `command` is one of these two, and nothing otherwise.
-// InvalidArgument names the flag.
+// Sets the command and its arguments if `command` is one of these two, and does nothing otherwise.
+// Returns InvalidArgument that names the flag.
 absl::Status ReadRequestCommand(const RequestFlags& flags, const CLI::App& command,
                                 Arguments* arguments);
 

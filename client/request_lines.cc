@@ -8,7 +8,7 @@
 namespace sluice::client {
 namespace {
 
-// 0 for a pipe.
+// Returns the number of bytes in the input, or 0 for a pipe.
 int64_t SizeOf(std::istream& in) {
   const auto start = in.tellg();
   if (start < 0 || !in.seekg(0, std::ios::end)) {
@@ -63,7 +63,7 @@ bool RequestLines::Read(std::string* text, bool* too_long) {
       *too_long = true;
     }
   }
-  // The last line may lack its line break; of one that broke off there is an error to report.
+  // The last line may have no line break. If reading it failed, there is an error to report.
   return !text->empty() || in_.bad();
 }
 

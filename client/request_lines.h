@@ -1,4 +1,4 @@
-// The lines of a file of requests.
+// Reads the lines of a file of requests.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,31 @@ namespace sluice::client {
 struct RequestLine {
   int64_t number = 0;  // from 1
   std::string text;
-  absl::Status status;               // not OK: the line is too long or cannot be read
-  std::optional<double> share_read;  // of the whole input, where its size is known
+  absl::Status status;               // an error if the line is too long or cannot be read
+  std::optional<double> share_read;  // of the whole input, if its size is known
 };
 
-// `in` is not owned. Blank lines are left out but numbered; a line is at most 16 MiB.
+// Reads the lines of `in`, which is not owned. Blank lines are skipped but numbered; a line has at
+// most 16 MiB.
 class RequestLines {
  public:
   static constexpr size_t kMaxLineBytes = 16 << 20;
 
   RequestLines(std::istream* in, std::string name);
 
-  // Nothing at the end.
+  // Returns the next line, or nothing at the end.
   std::optional<RequestLine> Next();
 
  private:
   absl::Status Error(absl::string_view problem) const;
-  // False at the end. What a line has beyond its limit is read over.
+  // Returns false at the end. Skips the part of a line beyond its limit.
   bool Read(std::string* text, bool* too_long);
 
   std::istream& in_;
   const std::string name_;  // for errors
   int64_t number_ = 0;
   int64_t bytes_read_ = 0;
-  int64_t total_bytes_ = 0;  // 0: not known
+  int64_t total_bytes_ = 0;  // 0 if not known
 };
 
 }  // namespace sluice::client

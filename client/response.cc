@@ -17,7 +17,7 @@ using inference::ModelInferResponse;
 using nlohmann::json;
 
 constexpr int kMaxDimensions = 8;
-// Bounds what an empty tensor may claim in its other dimensions.
+// Bounds the other dimensions that an empty tensor may claim.
 constexpr size_t kMinElementLimit = 65536;
 
 absl::Status TensorError(const Tensor& tensor, absl::string_view problem) {
@@ -28,7 +28,7 @@ absl::Status TensorError(const Tensor& tensor, absl::string_view problem) {
 absl::StatusOr<size_t> CountElements(const Tensor& tensor, size_t raw_bytes) {
   if (tensor.shape.size() > kMaxDimensions) return TensorError(tensor, "has too many dimensions");
   const int64_t limit = static_cast<int64_t>(std::max(raw_bytes, kMinElementLimit));
-  int64_t extent = 1;  // product of the dimensions that are not 0
+  int64_t extent = 1;  // the product of the dimensions that are not 0
   bool empty = false;
   for (const int64_t dimension : tensor.shape) {
     if (dimension < 0) return TensorError(tensor, "has a negative dimension");
@@ -80,13 +80,13 @@ absl::Status DecodeValues(const std::string& raw, Tensor* tensor) {
                                            tensor->datatype.substr(0, 16)));
 }
 
-// The nested lists below dimension `depth`, from element `*next` on.
+// Returns the nested lists below dimension `depth`, starting with element `*next`.
 template <typename T>
 json Nest(const Tensor& tensor, const std::vector<T>& values, size_t depth, size_t* next) {
   if (depth == tensor.shape.size()) return values[(*next)++];
   json list = json::array();
   for (int64_t i = 0; i < tensor.shape[depth]; ++i) {
-    // A list that ends in an empty dimension holds empty lists, and no element.
+    // A list that ends in an empty dimension holds empty lists and no elements.
     list.push_back(Nest(tensor, values, depth + 1, next));
   }
   return list;
@@ -128,7 +128,7 @@ struct ValueFormatter {
   std::string operator()(const std::string& value) const { return Quote(value); }
 };
 
-// Values [begin, begin + count) with spaces between, as far as they exist.
+// Returns the values [begin, begin + count), as far as they exist, with spaces between them.
 std::string FormatValues(const Tensor& tensor, size_t begin, size_t count) {
   return std::visit(
       [&](const auto& values) {
@@ -146,7 +146,7 @@ size_t Size(const Tensor& tensor) {
   return std::visit([](const auto& values) { return values.size(); }, tensor.values);
 }
 
-// What stands for the answer: the text, or the ids where the model has none.
+// Returns the main part of the answer: the text, or the ids if the model has no text.
 std::string MainText(const Tensors& tensors) {
   const Tensor* text = FindTensor(tensors, "text_output");
   const auto* strings =
@@ -156,7 +156,7 @@ std::string MainText(const Tensors& tensors) {
   return ids == nullptr ? "" : absl::StrCat(FormatValues(*ids, 0, Size(*ids)), "\n");
 }
 
-// A line per generated token of the one row; empty without candidates.
+// Returns a line for each generated token of the single row; empty if there are no candidates.
 std::string CandidateTable(const Tensors& tensors) {
   const Tensor* ids = FindTensor(tensors, "top_ids");
   const Tensor* logprobs = FindTensor(tensors, "top_logprobs");
@@ -178,7 +178,7 @@ std::string CandidateTable(const Tensors& tensors) {
   return table.Render();
 }
 
-// Name, datatype and shape, then a line for each run of the last dimension.
+// Returns name, datatype and shape, then a line for each run of the last dimension.
 std::string TensorText(const Tensor& tensor) {
   constexpr size_t kMaxLines = 32, kMaxColumns = 16;
   std::string text = absl::StrCat(tensor.name, " ", tensor.datatype, " [",
@@ -265,7 +265,7 @@ std::string JsonLine(const json& value) {
 std::string ResponseText(const Tensors& tensors, bool all) {
   const std::string candidates = CandidateTable(tensors);
   std::string text = absl::StrCat(MainText(tensors), candidates);
-  // What a model that generates nothing answers with has no other form.
+  // The outputs of a model that generates nothing have no other form.
   if (!all && !text.empty()) return text;
   for (const Tensor& tensor : tensors) {
     const bool in_table =

@@ -1,5 +1,5 @@
-// Answers to inference requests as values, JSON and text. A server is not trusted to send tensors
-// that agree with themselves.
+// Converts answers to inference requests to values, JSON and text. A server is not trusted to send
+// tensors whose parts agree.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Tensor {
   std::string name;
   std::string datatype;
   std::vector<int64_t> shape;  // at most 8 dimensions
-  // INT32, INT64, FP32, BYTES; as many as the shape says.
+  // INT32, INT64, FP32 or BYTES, as many as the shape says.
   std::variant<std::vector<int32_t>, std::vector<int64_t>, std::vector<float>,
                std::vector<std::string>>
       values;
@@ -27,30 +27,31 @@ struct Tensor {
 
 using Tensors = std::vector<Tensor>;
 
-// InvalidArgument names the output whose shape, datatype and bytes do not agree.
+// Returns InvalidArgument that names the output if its shape, datatype and bytes do not agree.
 absl::StatusOr<Tensors> DecodeOutputs(const inference::ModelInferResponse& response);
 
-// nullptr when there is none of that name.
+// Returns nullptr if there is no tensor of that name.
 const Tensor* FindTensor(const Tensors& tensors, absl::string_view name);
 
-// Of all rows; 0 when the answer does not say.
+// Returns the number of generated tokens of all rows; 0 if the answer does not say.
 int64_t GeneratedTokens(const Tensors& tensors);
 
-// Of the first row; empty when the answer does not say.
+// Returns the finish reason of the first row; empty if the answer does not say.
 std::string FinishReason(const Tensors& tensors);
 
-// The seed that the server drew.
+// Returns the seed that the server drew, if it drew one.
 std::optional<int64_t> DrawnSeed(const inference::ModelInferResponse& response);
 
-// Model, version, id and parameters where set, and `outputs`: nested lists without the dimension of
-// the one row. BYTES that are not UTF-8 have their wrong bytes replaced when the JSON is written.
+// Returns the model, version, id and parameters that are set, and `outputs` as nested lists; the
+// dimension of a single row is left out. Wrong bytes in BYTES that are not UTF-8 are replaced when
+// the JSON is written.
 nlohmann::json ResponseJson(const inference::ModelInferResponse& response, const Tensors& tensors);
 
-// One line of JSON, whatever bytes the strings hold.
+// Returns one line of JSON, whatever bytes the strings hold.
 std::string JsonLine(const nlohmann::json& value);
 
-// For people: the generated text (or ids), then a table of candidates where there are some. With
-// `all`, every tensor that these do not show follows, long ones cut.
+// Returns text for people: the generated text or ids, then a table of candidates if there are any.
+// With `all`, every tensor not shown so far follows; long ones are cut.
 std::string ResponseText(const Tensors& tensors, bool all);
 
 }  // namespace sluice::client

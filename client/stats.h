@@ -1,4 +1,4 @@
-// The tables of `sluice stats`.
+// Renders the tables of `sluice stats`.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace sluice::client {
 
-// Counts since the model was loaded, and mean durations of successful requests.
+// Returns the counts since the model was loaded and the mean durations of successful requests.
 std::string StatisticsTable(const inference::ModelStatisticsResponse& statistics);
 
-// The same models, from the metrics: padding efficiency = useful / bucket tokens, executed
-// efficiency = useful / computed tokens, plan hits = hits / lookups.
+// Returns the efficiencies of the same models from the metrics: padding efficiency = useful /
+// bucket tokens, executed efficiency = useful / computed tokens, plan hits = hits / lookups.
 std::string EfficiencyTable(const inference::ModelStatisticsResponse& statistics,
                             const std::vector<Sample>& samples);
 

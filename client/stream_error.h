@@ -1,4 +1,4 @@
-// Errors inside a stream of ModelStreamInfer.
+// Reads errors inside a stream of ModelStreamInfer.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,8 +6,8 @@
 
 namespace sluice::client {
 
-// OK for a response without an error_message; else with the code that the parameter "error_code"
-// names, Unknown where the server names none.
+// Returns OK for a response without an error_message, and otherwise an error with the code that the
+// parameter "error_code" names, or Unknown if the server names none.
 absl::Status StreamError(const inference::ModelStreamInferResponse& response);
 
 }  // namespace sluice::client

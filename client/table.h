@@ -6,22 +6,22 @@
 
 namespace sluice::client {
 
-// A share of 1, with one decimal: "12.3%".
+// Formats a share of 1 with one decimal: "12.3%".
 std::string Percent(double share);
 
 class Table {
  public:
   explicit Table(std::vector<std::string> headings);
 
-  // As many cells as headings.
+  // Requires as many cells as headings.
   void AddRow(std::vector<std::string> cells);
 
-  // Cells that look like numbers stand to the right of their column. Control characters are shown
-  // escaped: cells may hold what a server sent.
+  // Returns the text. Columns whose cells all look like numbers are aligned to the right. Control
+  // characters are escaped, because cells may hold text from a server.
   std::string Render() const;
 
  private:
-  std::vector<std::vector<std::string>> rows_;  // the first is the headings
+  std::vector<std::vector<std::string>> rows_;  // the first row holds the headings
 };
 
 }  // namespace sluice::client

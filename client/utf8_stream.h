@@ -1,4 +1,4 @@
-// Text of a server, made fit to be shown.
+// Makes text from a server safe to show.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace sluice::client {
 
-// Makes UTF-8 of pieces of what should be UTF-8. A character may be cut by the end of a piece: it
-// is held back until it is complete. Of bytes that are none, each longest beginning of a character
-// (or byte that begins none) becomes U+FFFD, as Unicode recommends in chapter 3.9.
+// Turns pieces of text that should be UTF-8 into valid UTF-8. A character that the end of a piece
+// cuts is held back until it is complete. In invalid bytes, each longest beginning of a character,
+// or each byte that begins none, becomes U+FFFD, as Unicode recommends in chapter 3.9.
 class Utf8Stream {
  public:
-  // `controls`: control characters pass. Otherwise those but tab and line feed become U+FFFD as
-  // well, since a terminal would obey them.
+  // With `controls`, control characters pass. Otherwise all but tab and line feed become U+FFFD as
+  // well, because a terminal would obey them.
   explicit Utf8Stream(bool controls) : controls_(controls) {}
 
   std::string Append(absl::string_view piece);
-  // The end: what was held back.
+  // Ends the stream and returns what was held back.
   std::string Finish();
 
  private:

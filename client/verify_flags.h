@@ -1,4 +1,4 @@
-// The flags of `sluice verify`.
+// Reads the flags of `sluice verify`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,10 +16,10 @@ struct VerifyFlags {
   std::string profile = "auto";
 };
 
-// `flags` outlives `app`.
+// Requires that `flags` outlives `app`.
 void AddVerifyCommand(VerifyFlags* flags, CLI::App* app);
 
-// Nothing for another command.
+// Does nothing for another command.
 absl::Status ReadVerifyCommand(const VerifyFlags& flags, const CLI::App& command,
                                Arguments* arguments);
 

@@ -42,7 +42,7 @@ struct Flags {
   bool print_config = false;
   bool print_default_config = false;
   bool version = false;
-  std::vector<std::optional<std::string>> values;  // beside Options()
+  std::vector<std::optional<std::string>> values;  // parallel to Options()
 };
 
 std::string OptionHelp(const Option& option) {
@@ -55,7 +55,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
   app->get_formatter()->column_width(kHelpIndent);
   app->set_help_flag("-h,--help", "Print this help, and exit.");
   app->footer(kFooter);
-  app->allow_extras();  // to be reported with a suggestion
+  app->allow_extras();  // these are reported with a suggestion
   app->add_option("--config", flags->config_file,
                   "YAML file of options; environment SLUICE_CONFIG.")
       ->type_name("FILE");
@@ -90,8 +90,8 @@ absl::Status UnknownArgument(const CLI::App& app, const std::string& argument) {
       absl::StrCat("unknown argument ", Quote(name.substr(0, 80)), Suggestion(name, known)));
 }
 
-// Returns the arguments after the program's name, last first, as CLI11 takes them. "--flag="
-// becomes a flag and an empty value, which CLI11 would find missing.
+// Returns the arguments after the program's name in reverse, the order that CLI11 takes. Splits
+// "--flag=" into the flag and an empty value, because CLI11 would report the value as missing.
 std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) {
@@ -195,7 +195,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
   Origins origins;
   absl::Status status = LoadAll(flags, getenv, &line.config, &origins);
   if (!status.ok()) return status;
-  // Comes before the rules across options are checked, so that it helps to find what breaks one.
+  // The configuration is printed before the rules across options are checked, so that it helps to
+  // find the option that breaks one.
   if (flags.print_config) return Print(RenderEffectiveConfig(line.config, origins));
   status = ValidateConfig(line.config, origins);
   if (status.ok() && flags.check) status = CheckModelDirectories(line.config, origins);

@@ -1,4 +1,4 @@
-// The command line of sluiced: what it shall do, and with which configuration.
+// Parses the command line of sluiced: what it shall do, and with which configuration.
 #pragma once
 
 #include <functional>
@@ -12,17 +12,17 @@ namespace sluice {
 struct CommandLine {
   enum class Action {
     kRun,    // serve `config`, which is valid
-    kPrint,  // write `text` to standard output and exit 0: help, version, --print-config,
-             // --print-default-config, or the verdict of a --check that found nothing wrong
+    kPrint,  // write `text` to standard output and exit with 0: help, version, --print-config,
+             // --print-default-config, or the verdict of a --check that found no error
   };
   Action action = Action::kRun;
   Config config;
   std::string text;
 };
 
-// `getenv` is std::getenv or a fake; a variable that is set but empty counts. An error names the
-// flag, the environment variable or file and line, the option and the limit; the caller prints it
-// and exits with status 2.
+// Parses the arguments. `getenv` is std::getenv or a fake; a variable that is set but empty counts
+// as set. An error names the flag, the environment variable or file and line, the option and the
+// limit; the caller prints it and exits with status 2.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
 //   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the

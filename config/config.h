@@ -16,7 +16,7 @@ namespace sluice {
 
 struct Config {
   std::vector<ModelSpec> models;
-  std::string model_repository{};  // see ModelRepository
+  std::string model_repository{};  // the directory; see ModelRepository
   DeviceChoice device;
   EngineOptions engine;
   CpuOptions cpu;

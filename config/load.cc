@@ -17,7 +17,7 @@
 namespace sluice {
 namespace {
 
-// Returns a key of the file, fit for a message.
+// Returns a key of the file in a form that is fit for a message.
 std::string Shown(const std::string& key) { return absl::CHexEscape(key.substr(0, 80)); }
 
 std::string Got(const YamlNode& node) {
@@ -29,7 +29,7 @@ std::string Expected(absl::string_view expected, const YamlNode& got) {
   return absl::StrCat("expected ", expected, ", got ", Got(got));
 }
 
-// Fills a Config from a tree of one file.
+// Fills a Config from the tree of one file.
 class Loader {
  public:
   Loader(const std::string& file, Config* config, Origins* origins)
@@ -78,7 +78,7 @@ class Loader {
   }
 
   // Returns the items separated by commas. Tries each by itself first, so that an error has the
-  // line of the item.
+  // item's line.
   absl::StatusOr<std::string> LoadItems(const Option& option, const YamlNode& list) {
     std::vector<absl::string_view> items;
     for (const YamlNode& item : list.children) {
@@ -149,7 +149,7 @@ absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* orig
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxYamlBytes + 1, '\0');  // one more than may be there, to see that it is
+  std::string text(kMaxYamlBytes + 1, '\0');  // one byte more than allowed, to detect a longer file
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) {
     return absl::ErrnoToStatus(errno != 0 ? errno : EIO,

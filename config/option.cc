@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Keeps messages readable when a value is a whole paragraph.
+// Shortens a value, which may be a whole paragraph, to keep messages readable.
 std::string Excerpt(absl::string_view text) {
   constexpr size_t kLongest = 80;
   if (text.size() <= kLongest) return Quote(text);
@@ -25,7 +25,7 @@ template <>
 const std::vector<OptionSpec<Config>>& OptionSpecs<Config>() {
   using S = Config;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      NoOption<S>(),  // models: a list of ModelSpec, which has specs of its own
+      NoOption<S>(),  // `models`, a list of ModelSpec, which has specs of its own
       Live(SLUICE_OPTION(model_repository, Path{},
                          "Directory of models to serve beside the list: NAME/config.json, or "
                          "NAME/VERSION/config.json with numbers, of which the highest is loaded; "

@@ -1,10 +1,10 @@
-// All options of the daemon, in one list. The YAML loader, the flags, the environment, the help
-// text, the printed configuration and the commented default file are made from it.
+// Lists all options of the daemon. The YAML loader, the flags, the environment, the help text, the
+// printed configuration and the commented default file are made from this list.
 //
 // An option's path is that of its member in struct Config: `engine.batch.max_batch_tokens` is the
 // key in YAML, --engine.batch.max-batch-tokens the flag and SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS
-// the environment variable. The rest stands in the OptionSpecs of the structs that Config is made
-// of: engine/option_specs.cc and server/common/option_specs.cc.
+// the environment variable. The rest is in the OptionSpecs of the structs that Config is made of:
+// engine/option_specs.cc and server/common/option_specs.cc.
 #pragma once
 
 #include <map>
@@ -25,21 +25,21 @@ struct Option : OptionSpec<Config> {
   std::string Environment() const;
 };
 
-// Returns the help, and that a reload applies the option if it does.
+// Returns the help, with a remark if a reload applies the option.
 std::string HelpOf(const Option& option);
 
-// Options of one section stand together.
+// Returns all options; those of one section are adjacent.
 const std::vector<Option>& Options();
 
 // Returns nullptr if no option has the path.
 const Option* FindOption(absl::string_view path);
 
-// Returns the keys directly under `section` ("": the top level), sections and options; nothing if
-// there is no such section.
+// Returns the keys directly under `section` ("" is the top level), sections and options alike, or
+// an empty list if there is no such section.
 std::vector<std::string> KeysUnder(absl::string_view section);
 
-// Where each value came from: path -> "FILE:LINE", "environment NAME" or "flag NAME"; an option
-// that is not in it has its default. The list of models has the path "models".
+// The source of each value: a path maps to "FILE:LINE", "environment NAME" or "flag NAME". An
+// option that is not in the map has its default. The list of models has the path "models".
 using Origins = std::map<std::string, std::string, std::less<>>;
 std::string OriginOf(const Origins& origins, absl::string_view path);
 
@@ -47,8 +47,8 @@ std::string OriginOf(const Origins& origins, absl::string_view path);
 absl::Status ConfigError(absl::string_view origin, absl::string_view path,
                          absl::string_view problem);
 
-// Sets an option and records the origin. The error names origin, option, the expected value and the
-// text that came instead.
+// Sets an option and records the origin. An error names origin, option, the expected value and the
+// actual text.
 absl::Status SetOption(const Option& option, absl::string_view text, const std::string& origin,
                        Config* config, Origins* origins);
 

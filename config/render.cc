@@ -41,8 +41,8 @@ models: []
 using OptionWriter = std::function<void(const Option& option, const std::string& indent,
                                         absl::string_view key, std::string* out)>;
 
-// Calls `write` for each option below the headings of its sections. `gap` is written before each
-// outermost section.
+// Calls `write` for each option, with the headings of its sections before it. Writes `gap` before
+// each outermost section.
 void WriteSections(absl::string_view gap, const OptionWriter& write, std::string* out) {
   std::vector<std::string> open;
   for (const Option& option : Options()) {

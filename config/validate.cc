@@ -37,7 +37,7 @@ absl::Status ValidateModels(const Config& config, const Origins& origins) {
 
 absl::Status ValidateLadder(const Config& config, const Origins& origins) {
   const LadderOptions& ladder = config.engine.ladder;
-  const int32_t limit = config.engine.batch.max_batch_tokens;  // 0: known when the model is
+  const int32_t limit = config.engine.batch.max_batch_tokens;  // 0 until the model is known
   if (limit != 0 && ladder.min_tokens > limit) {
     return ErrorIn(
         origins, "engine.ladder.min_tokens",
@@ -74,7 +74,8 @@ absl::Status ValidateFiles(const Config& config, const Origins& origins) {
   return absl::OkStatus();
 }
 
-// Two addresses with port 0 do not clash: the system picks a free one for each.
+// Checks that addresses do not clash. Two with port 0 do not: the system picks a free port for
+// each.
 absl::Status ValidateAddresses(const Config& config, const Origins& origins) {
   std::map<std::string, absl::string_view> taken;
   for (const char* path : {"server.grpc.address", "server.metrics.address", "server.admin.address",

@@ -9,11 +9,11 @@ namespace sluice {
 
 // Returns InvalidArgument "ORIGIN: PATH: PROBLEM" if there are no models, two models have the same
 // name and version, a fixed ladder is empty, unordered or above the maximum, or sizes, files or
-// addresses contradict others.
+// addresses contradict each other.
 absl::Status ValidateConfig(const Config& config, const Origins& origins);
 
-// Looks for each model's directory and its config.json; loads nothing. Returns NotFound with the
-// first that is missing.
+// Checks that each model's directory and its config.json exist, without loading anything. Returns
+// NotFound that names the first that is missing.
 absl::Status CheckModelDirectories(const Config& config, const Origins& origins);
 
 }  // namespace sluice

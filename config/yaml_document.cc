@@ -22,8 +22,8 @@ absl::Status ErrorAt(const std::string& file, int line, absl::string_view proble
   return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": ", problem));
 }
 
-// Refuses what yaml-cpp would misread: it takes a NUL for the end of the file, ignoring the rest,
-// and guesses encodings.
+// Refuses text that yaml-cpp would misread: it takes a NUL for the end of the file and ignores the
+// rest, and it guesses encodings.
 absl::Status CheckText(absl::string_view text, const std::string& file) {
   const auto control = std::find_if(text.begin(), text.end(), [](unsigned char c) {
     return absl::ascii_iscntrl(c) && c != '\n' && c != '\r' && c != '\t';
@@ -37,8 +37,8 @@ absl::Status CheckText(absl::string_view text, const std::string& file) {
                                : "text that is not UTF-8");
 }
 
-// Builds the tree from the parser's events. After the first error further events are ignored, as an
-// exception must not pass through the parser, and the text is bounded.
+// Builds the tree from the parser's events. Further events after the first error are ignored,
+// because an exception must not pass through the parser and the text is bounded.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& file) : file_(file) {}
@@ -131,10 +131,10 @@ class TreeBuilder : public YAML::EventHandler {
   const std::string& file_;
   absl::Status status_;
   YamlNode root_;
-  // The path from the root to the node that is being filled. A node's siblings before it are
-  // complete, so no vector that holds one of these nodes grows meanwhile.
+  // The path from the root to the node that is being filled. Its siblings before it are complete,
+  // so no vector that holds one of these nodes grows meanwhile.
   std::vector<YamlNode*> open_;
-  std::optional<std::string> key_;  // its value comes next
+  std::optional<std::string> key_;  // the key whose value comes next
   int key_line_ = 0;
 };
 

@@ -1,5 +1,6 @@
-// A bounded reader of YAML for configuration files: UTF-8 without control characters, no anchors,
-// aliases, tags, duplicate keys or second documents, so that a file means what a reader sees in it.
+// A bounded reader of YAML for configuration files. It accepts UTF-8 without control characters and
+// refuses anchors, aliases, tags, duplicate keys and second documents, so that a file means what
+// its reader sees.
 #pragma once
 
 #include <string>
@@ -19,9 +20,9 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
 
   Kind kind = Kind::kNull;
-  int line = 1;        // of its key, or of itself if it has none
-  std::string key;     // in a map
-  std::string scalar;  // as text; quotes are gone
+  int line = 1;        // of its key, or its own if it has none
+  std::string key;     // of an entry of a map
+  std::string scalar;  // the text without quotes
   std::vector<YamlNode> children;
 };
 constexpr auto EnumNamesOf(YamlNode::Kind) {

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Whether other clients see what sluice-load sees: one schedule, three ways to send it.
+"""Compares sluice-load with other clients: one schedule, three ways to send it.
 
-Takes the beginning of a trace, at a mean rate, and sends the very same arrivals and lengths with
+Takes the beginning of a trace, at a mean rate, and sends the same arrivals and lengths with
 sluice-load, with perf_analyzer and with a loop around Python's tritonclient, round after round, to
-a
-server that is already there. Prints throughput, median and 99th percentile side by side.
+a running server. Prints throughput, median and 99th percentile side by side.
 """
 
 import argparse
@@ -33,7 +32,9 @@ class Schedule:
 
     @property
     def seconds(self) -> float:
-        """One mean gap longer than the last arrival is late."""
+        """Returns the length of the schedule, one mean gap more than the time of the last
+        arrival.
+        """
         return self.arrivals_s[-1] * len(self.lengths) / (len(self.lengths) - 1)
 
 
@@ -43,11 +44,13 @@ class Result:
     answered_per_s: float
     p50_ms: float
     p99_ms: float
-    within: float | None  # share of the calls within the objective, where the client tells
+    within: float | None  # share of the calls within the objective, if the client reports it
 
 
 def schedule(rows: list[dict[str, str]], rate: float, count: int, cap: int) -> Schedule:
-    """The first `count` rows, stretched to the mean rate; lengths cut to `cap`."""
+    """Returns the schedule of the first `count` rows, stretched to the mean rate, with lengths
+    reduced to `cap`.
+    """
     rows = rows[:count]
     first = float(rows[0]["arrival_s"])
     arrivals = [float(row["arrival_s"]) - first for row in rows]
@@ -57,7 +60,7 @@ def schedule(rows: list[dict[str, str]], rate: float, count: int, cap: int) -> S
 
 
 def percentile(ordered: list[float], percent: float) -> float:
-    """Nearest rank, as sluice-load has it."""
+    """Returns the percentile by nearest rank, as sluice-load does."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
@@ -75,7 +78,7 @@ class SluiceLoad:
             writer.writerow(["arrival_s", "input_tokens"])
             writer.writerows((f"{at:.6f}", length) for at, length in
                              zip(plan.arrivals_s, plan.lengths))
-        # Half a gap before the trace would begin again.
+        # The phase ends half a gap before the trace would begin again.
         duration = (plan.arrivals_s[-1] + plan.seconds) / 2
         command = [options.sluice_load, "run", "--server", options.server, "--model", options.model,
                    "--arrivals", "trace", "--lengths", "trace", "--trace", trace, "--cap",
@@ -97,8 +100,9 @@ def answered_requests(profile: dict) -> list[dict]:
 
 
 class PerfAnalyzer:
-    """Its own throughput is by windows of whole seconds, so that it is taken from the times of its
-    requests; its percentiles are as it reports them."""
+    """Sends with perf_analyzer. Its own throughput is by windows of whole seconds, so it is
+    computed here from the times of its requests; its percentiles are as it reports them.
+    """
 
     name = "perf_analyzer"
 
@@ -115,7 +119,7 @@ class PerfAnalyzer:
         data.write_text(json.dumps({"data": [
             {"input_ids": {"content": ids.tolist(), "shape": [len(ids)]}}
             for ids in prompts(plan, options.vocab)]}))
-        profile.unlink(missing_ok=True)  # of the round before: it would not write over it
+        profile.unlink(missing_ok=True)  # of the round before, which it would not overwrite
         command = [options.perf_analyzer, "-m", options.model, "-i", "grpc", "-u", options.server,
                    "--async", "--max-threads", 1, "--input-data", data, "--request-intervals",
                    gaps,
@@ -133,7 +137,9 @@ class PerfAnalyzer:
 
 
 class TritonClient:
-    """Latency counts from when a call was due, as in sluice-load."""
+    """Sends with tritonclient. Latency counts from the time at which a call was due, as in
+    sluice-load.
+    """
 
     name = "tritonclient"
 
@@ -167,7 +173,7 @@ class TritonClient:
 
 
 def time_left(until: float) -> None:
-    """Returns when it is `until` on the performance counter's clock."""
+    """Waits until `until` on the clock of the performance counter."""
     waiting: queue.SimpleQueue = queue.SimpleQueue()
     while (left := until - time.perf_counter()) > 0:
         try:

@@ -28,8 +28,8 @@ USAGE
 }
 
 cd "$(dirname "$0")/.." || exit 1
-readonly budget=530 # seconds, of nine minutes
-# In the order in which they matter, each with its share of the time.
+readonly budget=530 # in seconds, out of nine minutes
+# The build targets: the benchmark, and the tests that run on a device.
 readonly targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
 # The Debian packages whose headers and libraries these need, and those that hold the libraries
 # themselves.
@@ -55,14 +55,14 @@ trap 'rm -rf "$work"' EXIT
 : >"$work/parts.tsv"
 failed=0
 
-# record NAME OUTCOME SECONDS
+# record NAME OUTCOME SECONDS: adds a part to the list of outcomes.
 record() {
   printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$work/parts.tsv"
   printf -- '-- %s: %s (%s s)\n' "$1" "$2" "$3"
 }
 
-# part NAME SECONDS FILE COMMAND...: runs a part, its output in FILE of the work folder, for at most
-# so long and never beyond the budget.
+# part NAME SECONDS FILE COMMAND...: runs a part for at most SECONDS, within the budget, and writes
+# its output to FILE of the work folder.
 part() {
   local name=$1 limit=$2 file=$3 left=$((budget - SECONDS)) start=$SECONDS status
   shift 3
@@ -83,33 +83,33 @@ part() {
   return 1
 }
 
-# build ARCHITECTURES: the programs for a GPU, below build/cuda. The daemon is no part of them.
+# build ARCHITECTURES: builds the programs for a GPU, without the daemon, below build/cuda.
 build() {
   local prefix=()
   command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
   if [ -n "$libraries" ]; then
-    # Not in the work folder: CMake remembers where they are.
+    # They are not in the work folder, because CMake remembers their place.
     mkdir -p build/gpu-libraries && tar -xzf "$libraries" -C build/gpu-libraries || return 1
     prefix=("-DCMAKE_PREFIX_PATH=$PWD/build/gpu-libraries/usr")
-    export CPLUS_INCLUDE_PATH=$PWD/build/gpu-libraries/usr/include # as /usr/include would be
+    export CPLUS_INCLUDE_PATH=$PWD/build/gpu-libraries/usr/include # searched like /usr/include
   fi
   cmake --preset cuda -DSLUICE_SERVER=OFF -DSLUICE_BENCHMARKS=OFF "-DSLUICE_CUDA_ARCHITECTURES=$1" \
     "${prefix[@]}" && cmake --build build/cuda --target "${targets[@]}"
 }
 
-# pack_libraries FILE: with the shared libraries that the packages' links point to.
+# pack_libraries FILE: packs the shared libraries that the packages' links point to.
 pack_libraries() {
   local runtime
   runtime=$(dpkg-query -W -f '${Depends}\n' "${packages[@]}" | tr ',' '\n' |
     sed -nE 's/^ *((libabsl|libicu)[0-9]+) .*/\1/p' | sort -u) || return 1
-  # shellcheck disable=SC2086 # a name each
+  # shellcheck disable=SC2086 # one name per word
   dpkg -L "${packages[@]}" $runtime | sort -u |
     grep -E '^/usr/(include|lib|share/cmake|src/googletest)' | grep -v '/libicu[a-z0-9]*\.a$' |
     while read -r file; do if [ ! -d "$file" ] || [ -L "$file" ]; then echo "$file"; fi; done |
     tar -czf "$1" -C / --transform 's,^/,,' -P -T - && ls -l "$1"
 }
 
-# pack FILE: the programs of build/cuda with their libraries, but for those of the C and C++
+# pack FILE: packs the programs of build/cuda with their libraries, except those of the C and C++
 # runtimes.
 pack() {
   local folder=$work/programs program
@@ -158,7 +158,7 @@ fi
 # cuBLASLt comes with the toolkit or with PyTorch.
 torch_lib=$(python3 -c 'import nvidia; print(next(iter(nvidia.__path__)) + "/cu13/lib")' 2>/dev/null)
 taken_along=$([ -z "$libraries" ] || echo "$PWD"/build/gpu-libraries/usr/lib/*-linux-gnu)
-# For our programs alone: others have libraries of their own.
+# The path is set for our programs only; other programs have their own libraries.
 ours=(env "LD_LIBRARY_PATH=$folder/lib:$taken_along:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:$torch_lib")
 
 "${ours[@]}" "$folder/$bench" device >"$work/device.json" 2>"$work/device.log"
@@ -169,12 +169,13 @@ case $? in
 esac
 machine=$(nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader 2>/dev/null | head -n 1)
 
-# Of the emulator's tests, those that say whether programs and script work; ./test runs all.
+# The parts run in the order of their importance, each with its share of the time. In a rehearsal,
+# these tests show whether programs and script work; ./test runs all tests of the emulator.
 filter='*'
 $rehearse && filter='TopKTest.*:RowReduceTest.*:CudaModelTest.One*'
 part "kernel tests" 120 kernel_tests.txt "${ours[@]}" "$folder/${tests[0]}" --gtest_brief=1 "--gtest_filter=$filter"
 part "plans" 80 plans.json "${ours[@]}" "$folder/$bench" plans "${scale[@]}"
-# Of cuBLASLt's algorithms, a table to be committed.
+# This part makes a table of cuBLASLt's algorithms, which is to be committed.
 if grep -q '"library": "[^"]' "$work/device.json"; then
   part "algorithms" 60 algorithms.json "${ours[@]}" "$folder/$bench" tune "${tuning[@]}"
 else
@@ -183,7 +184,7 @@ fi
 for kernels in rows products draws; do
   part "kernels, $kernels" 50 "$kernels.json" "${ours[@]}" "$folder/$bench" "$kernels" "${scale[@]}"
 done
-# Invariance over bucket sizes among them.
+# The engine tests include invariance over bucket sizes.
 part "engine tests" 150 engine_tests.txt "${ours[@]}" "$folder/${tests[1]}" --gtest_brief=1 "--gtest_filter=$filter"
 if ! $rehearse && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   part "PyTorch" 110 torch.json python3 loadtest/gpu/torch_peers.py --seconds 100

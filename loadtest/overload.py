@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
-"""What the daemon is worth at 2 and 10 times its capacity, in an open loop.
+"""Measures the daemon at 2 and 10 times its capacity, in an open loop.
 
-Starts one sluiced and drives it with sluice-load: a closed loop finds the capacity, then open
-loops at
-shares of it the peak of the goodput (answers within the objective), then come the overloads. Every
-call
-has the objective as its deadline, as a user's would. One round after the other, everything in
-each, so
-that what else the machine does falls on all of it; medians over the rounds.
+Starts one sluiced and drives it with sluice-load: a closed loop finds the capacity, then open loops
+at shares of it find the peak of the goodput (answers within the objective), then come the
+overloads. Every call has the objective as its deadline, as a user's would. Each round has all of
+these, so that other work of the machine affects all alike; the figures are medians over the rounds.
 """
 
 import argparse
@@ -39,7 +36,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [sluiced, "--model", f"demo={model}", "--server.grpc.address", self.grpc,
              "--server.metrics.address", self.http, "--server.admin.address=",
-             # Else a load would be easier for what phases before it have left.
+             # Otherwise the prefixes of earlier phases would make a load easier.
              "--engine.kv.prefix-reuse=false"],
             stdout=subprocess.DEVNULL)
         give_up = time.monotonic() + 120
@@ -61,7 +58,7 @@ class Daemon:
 
 
 class Load:
-    """Phases against one daemon."""
+    """Runs phases against one daemon."""
 
     def __init__(self, options, daemon, scratch):
         self.options, self.daemon, self.out = options, daemon, pathlib.Path(scratch, "load.json")
@@ -111,7 +108,7 @@ def measure(options):
         daemon = Daemon(options.sluiced, options.model)
         try:
             load = Load(options, daemon, scratch)
-            load.closed(0)  # the costs are learned
+            load.closed(0)  # the daemon learns the costs
             for number in range(1, options.rounds + 1):
                 closed = load.closed(number)
                 capacity = closed["phases"][0]["answered_per_s"]

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the two report pages under loadtest/results: latency against load up to and past what is
-borne.
+"""Makes the two report pages under loadtest/results: latency against load, below and above
+capacity.
 
-For the demo model and for the random Llama of peers/checkpoint.py: one sluiced on processors that
-the
-client does not use, a closed loop to see what it bears, and then open loops (Poisson arrivals,
-lengths
-of a recorded trace) at shares of that. Writes NAME.json and NAME.html.
+The models are the demo model and the random Llama of peers/checkpoint.py. For each, one sluiced
+runs on processors that the client does not use. A closed loop finds its capacity, then open loops
+(Poisson arrivals, lengths of a recorded trace) run at shares of that. Writes NAME.json and
+NAME.html.
 """
 
 import argparse
@@ -71,7 +70,7 @@ PAGES = (
 
 
 class Daemon:
-    """One sluiced with the page's model; a context manager."""
+    """A context manager that runs one sluiced with the page's model."""
 
     def __init__(self, page: Page, options: argparse.Namespace, log: pathlib.Path):
         self.grpc, self.metrics = servers.free_address(), servers.free_address()
@@ -97,7 +96,7 @@ class Daemon:
 
 def run_load(page: Page, options: argparse.Namespace, daemon: Daemon, trace: pathlib.Path,
              out: pathlib.Path, seconds: float, *load: str) -> dict:
-    """sluice-load on the last processor, its progress on our stderr."""
+    """Runs sluice-load on the last processor, with its progress on our stderr."""
     command = [
         "taskset", "-c", options.processors[-1], options.sluice_load, "run", "--server",
         daemon.grpc, "--metrics-url", daemon.metrics, "--model", page.model, "--lengths", "trace",
@@ -117,7 +116,7 @@ def rates(capacity: float) -> str:
 
 def make(page: Page, options: argparse.Namespace, scratch: pathlib.Path) -> None:
     trace = scratch / "trace.csv"
-    # Prompts of the trace's beginning, as long as a phase may need them.
+    # The prompts from the beginning of the trace are enough for any phase.
     workloads.write_trace(options.trace, trace, rows=4096)
     report = options.out / f"{page.name}.json"
     with Daemon(page, options, scratch / "sluiced.log") as daemon:

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Mixed clients against one daemon for a long time: memory, descriptors and threads stay flat.
+"""Runs mixed clients against one daemon for a long time: memory, descriptors and threads stay flat.
 
     build/venv/bin/python loadtest/soak.py --seconds 1200 --out loadtest/results/soak
 
-writes soak.csv (a sample each second) and soak.html (the plot), prints the verdict, and exits with
-1 when
-it is a failure: an answer changed, a call ended otherwise than it may, memory grew, descriptors
-stayed
-open, or an admitted request has no end.
+writes soak.csv (a sample each second) and soak.html (the plot) and prints the verdict. Exits with 1
+if the soak failed: an answer changed, a call ended in a way that it must not, memory grew,
+descriptors stayed open, or an admitted request did not end.
 """
 
 import argparse
@@ -38,17 +36,17 @@ COLUMNS = (
     "waiting",
     "running",
 )
-# The share of the time in which memory is still being touched for the first time.
+# The share of the time in which the daemon still touches memory for the first time.
 WARM_UP = 0.25
-# What the fitted line may rise over the rest, as a share of the memory in use.
+# The most that the fitted line may rise over the rest, as a share of the memory in use.
 MOST_GROWTH = 0.03
 WINDOWS = 10
-# gRPC closes what its callers left within this time.
+# gRPC closes abandoned connections within this time.
 SETTLE_S = 20
 
 
 def usage(pid):
-    """(MiB resident, descriptors, threads) of a process."""
+    """Returns (MiB resident, descriptors, threads) of a process."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     fields = dict(line.split(":", 1) for line in status.splitlines())
     descriptors = len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))
@@ -76,13 +74,13 @@ def sample(daemon, start, clients):
 
 
 def soak(daemon, seconds, seed):
-    """Samples of the run, and its clients after it."""
+    """Returns the samples of the run and its clients after it."""
     clients = [kind(daemon, seed + i) for i, kind in enumerate(soak_clients.KINDS)]
     for client in clients:
         client.thread.start()
     samples = []
     start = time.monotonic()
-    tick = threading.Event()  # never set: it only waits
+    tick = threading.Event()  # never set; used for waiting only
     try:
         while (left := start + seconds - time.monotonic()) > 0 and daemon.process.poll() is None:
             samples.append(sample(daemon, start, clients))
@@ -98,11 +96,11 @@ def soak(daemon, seconds, seed):
 
 
 def trend(samples):
-    """((t0, MiB), (t1, MiB)): the line through memory after the warm-up, of whose windows the
-    least counts:
-    a large message comes and goes, a leak stays."""
+    """Returns ((t0, MiB), (t1, MiB)), the line through memory after the warm-up. It is fitted to
+    the least sample of each window: a large message comes and goes, a leak stays.
+    """
     settled = [row for row in samples if row[0] >= samples[-1][0] * WARM_UP]
-    # All of nearly the same size: the least of a few samples is no trough.
+    # The windows have nearly the same size, because the least of a few samples is not a trough.
     windows = np.array_split(np.array(settled)[:, :2], min(WINDOWS, len(settled)))
     least = [min(window, key=lambda row: row[1]) for window in windows]
     slope, base = np.polyfit([row[0] for row in least], [row[1] for row in least], 1)
@@ -110,7 +108,7 @@ def trend(samples):
 
 
 def settle(daemon, descriptors):
-    """(descriptors open, has every request ended), once the clients are gone."""
+    """Returns (open descriptors, whether every request has ended) after the clients have left."""
     give_up = time.monotonic() + SETTLE_S
     tick = threading.Event()
     while True:
@@ -166,7 +164,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "soak")
     arguments = parser.parse_args()
 
-    daemon = Daemon("--server.log.level", "error")  # nobody reads what it says
+    daemon = Daemon("--server.log.level", "error")  # its log is not read
     before = usage(daemon.process.pid)[1]
     samples, clients = soak(daemon, arguments.seconds, arguments.seed)
     after, even = settle(daemon, before)

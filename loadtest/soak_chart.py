@@ -1,4 +1,4 @@
-"""Draws the samples of a soak as one HTML page that needs nothing else."""
+"""Draws the samples of a soak as one self-contained HTML page."""
 
 import html
 
@@ -12,7 +12,7 @@ table{border-collapse:collapse}td,th{padding:.2em 1em .2em 0;text-align:left}"""
 
 
 def chart(title, unit, times, values, fit=None):
-    """One series over time; `fit` is ((t0, v0), (t1, v1)), a line over it."""
+    """Returns the chart of one series over time; `fit` is ((t0, v0), (t1, v1)), a line over it."""
     top = max(*values, *(value for _, value in fit or ()), 0) * 1.1 or 1
     span = max(times[-1] - times[0], 1)
 
@@ -43,7 +43,7 @@ def chart(title, unit, times, values, fit=None):
 
 
 def page(title, facts, charts):
-    """`facts` are (name, value) rows of the table on top."""
+    """Returns the page; `facts` are the (name, value) rows of the table on top."""
     rows = "".join(f"<tr><th>{html.escape(str(name))}</th><td>{html.escape(str(value))}</td></tr>"
                    for name, value in facts)
     return (

@@ -1,8 +1,8 @@
-"""The clients of a soak: good, bad, cancelling and reconnecting ones, each in a thread until told
-to stop.
+"""The clients of a soak: good, bad, cancelling and reconnecting ones, each in a thread until it is
+stopped.
 
-Each loops over one kind of call, and knows how that call may end; any other end is a failure of
-the soak.
+Each repeats one kind of call and knows how that call may end; any other end is a failure of the
+soak.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class Client:
-    """Runs `turn` again and again. `calls` counts what ended as it should."""
+    """Runs `turn` again and again. `calls` counts the turns that ended as they should."""
 
     pause_s = 0.0  # between two turns
 
@@ -39,7 +39,7 @@ class Client:
         self.thread = threading.Thread(target=self._run, name=type(self).__name__)
 
     def begin(self):
-        """Before the first turn."""
+        """Prepares the client before its first turn."""
 
     def turn(self):
         raise NotImplementedError
@@ -52,16 +52,18 @@ class Client:
                     self.turn()
                     self.calls += 1
                     self.stopped.wait(self.pause_s)
-            except Exception as failure:  # it belongs to the soak's verdict
+            except Exception as failure:  # it is part of the soak's verdict
                 self.failure = failure
 
     def connect(self):
-        """A connection of its own: by default all channels of a process share one."""
+        """Opens a separate connection; by default all channels of a process share one."""
         return self.server.client(channel_args=OWN)
 
 
 class Scorer(Client):
-    """Good: rows of all lengths, one connection, the same bits whenever the same is asked."""
+    """A good client: scores rows of all lengths over one connection. The same request must give the
+    same bits.
+    """
 
     def begin(self):
         self.client = self.open.enter_context(self.connect())
@@ -77,7 +79,7 @@ class Scorer(Client):
 
 
 class Streamer(Client):
-    """Good: streams of its own, read to the end."""
+    """A good client: opens streams and reads them to the end."""
 
     def begin(self):
         self.answers = {}
@@ -91,7 +93,7 @@ class Streamer(Client):
 
 
 class Reconnecting(Client):
-    """Good: a connection for each call."""
+    """A good client: opens a connection for each call."""
 
     def turn(self):
         with self.connect() as client:
@@ -99,7 +101,7 @@ class Reconnecting(Client):
 
 
 class Raw(Client):
-    """Bytes of its own making, through gRPC."""
+    """Sends arbitrary bytes through gRPC."""
 
     def begin(self):
         channel = self.open.enter_context(grpc.insecure_channel(self.server.grpc, OWN))
@@ -117,7 +119,7 @@ class Raw(Client):
 
 
 class Bad(Raw):
-    """Garbage, unknown models, shapes that lie, parameters out of range."""
+    """Sends garbage, unknown models, false shapes and parameters out of range."""
 
     pause_s = 0.02
 
@@ -148,7 +150,7 @@ class Bad(Raw):
 
 
 class Oversized(Raw):
-    """Messages beyond the limit, and compressed ones."""
+    """Sends messages beyond the limit, and compressed ones."""
 
     pause_s = 2.0
 
@@ -160,7 +162,7 @@ class Oversized(Raw):
 
 
 class Cancelling(Client):
-    """Cancels while its requests wait or run, or lets a short deadline pass."""
+    """Cancels its requests while they wait or run, or lets a short deadline pass."""
 
     pause_s = 0.01
 
@@ -192,7 +194,7 @@ class Cancelling(Client):
             self.client.infer("demo", text_inputs(PROMPTS[0]), parameters={"max_tokens": 100},
                               client_timeout=self.random.uniform(0.001, 0.03))
         except grpcclient.InferenceServerException as error:
-            # Refused at once where it could not be met.
+            # A deadline that cannot be met is refused at once.
             assert any(code in str(error.status())
                        for code in ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")), error
 
@@ -201,7 +203,7 @@ class Cancelling(Client):
 
 
 class Vandal(Client):
-    """Connections that say nonsense, say nothing, or end with a reset."""
+    """Opens connections that send nonsense or nothing, or end with a reset."""
 
     pause_s = 0.05
 
@@ -218,7 +220,7 @@ class Vandal(Client):
 
 
 class Watcher(Client):
-    """What a Prometheus and a status page ask for."""
+    """Requests what a Prometheus and a status page request."""
 
     pause_s = 1.0
 

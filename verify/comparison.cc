@@ -21,7 +21,7 @@
 namespace sluice::verify {
 namespace {
 
-// What is looked at when an op has run: columns of a golden output, which are all of a buffer's.
+// Columns of a golden output to compare after an op has run; a buffer's row covers all of them.
 struct Probe {
   size_t op;
   BufferId buffer;
@@ -30,7 +30,7 @@ struct Probe {
   int32_t layer = 0;
 };
 
-// The module whose output an op gives as it is; empty: of none.
+// Returns the module whose output an op gives unchanged; empty if there is none.
 struct ModuleOf {
   std::string operator()(const LinearOp& op) const {
     return op.accumulate ? "" : Module(op.weight.name);
@@ -63,13 +63,13 @@ struct OutOf {
   }
 };
 
-// The op whose output is the state behind the last norm.
+// Returns the op whose output is the state after the last norm.
 size_t FinalOp(const Graph& graph) {
   const size_t head = std::holds_alternative<HeadOp>(graph.ops.back()) ? 1 : 0;
   return graph.ops.size() - 1 - head;
 }
 
-// The state that a classifier pools of one sequence, whose positions come in ascending order.
+// Pools the state of one sequence for a classifier. Positions come in ascending order.
 class PooledState {
  public:
   PooledState(Pooling pooling, int64_t width)
@@ -203,7 +203,7 @@ class Comparer {
     return absl::OkStatus();
   }
 
-  // After op `op` of the replay of one sequence.
+  // Compares the outputs after op `op` of the replay of one sequence.
   void Look(size_t sequence, size_t op, const StepRun& run) {
     for (size_t i = 0; i < probes_.all().size(); ++i) {
       const Probe& probe = probes_.all()[i];
@@ -225,7 +225,7 @@ class Comparer {
     }
   }
 
-  // After the last op of the replay of one sequence.
+  // Compares the classifier's outputs after the last op of the replay of one sequence.
   void LookAtClassifier(size_t sequence) {
     if (!model_.classifier) return;
     const std::vector<double> pooled = pooled_.Mean();
@@ -256,7 +256,7 @@ class Comparer {
     return outputs_.size() - 1;
   }
 
-  // nullopt: `outputs` has none of the name.
+  // Returns nullopt if `outputs` has no output of that name.
   std::optional<size_t> AddHead(const std::string& name,
                                 const std::map<std::string, Array>& outputs) {
     const auto it = outputs.find(name);
@@ -273,7 +273,7 @@ class Comparer {
     if (!classifier_ && !scores_) unproven_.push_back("scores");
   }
 
-  // The golden's outputs that are not compared.
+  // Returns the names of the golden's outputs that are not compared.
   std::vector<std::string> Unknown() const {
     std::set<const Array*> known(wanted_.begin(), wanted_.end());
     std::vector<std::string> unknown;
@@ -325,7 +325,8 @@ class Comparer {
   const Golden& golden_;
   Probes probes_;
   PooledState pooled_;
-  // Parallel: one for each probe in its order, then those of the heads, whose places follow.
+  // Parallel arrays: first one element for each probe, in the order of the probes, then those of
+  // the heads, whose indices follow.
   std::vector<Worst> outputs_;
   std::vector<const Array*> wanted_;
   std::vector<double> scales_;
@@ -333,7 +334,7 @@ class Comparer {
   std::vector<std::string> unproven_;
 };
 
-// Room for the longest sequence alone.
+// Returns a bucket that holds the longest sequence alone.
 Bucket BucketFor(const Golden& golden) {
   size_t longest = 0;
   for (const auto& sequence : golden.sequences) longest = std::max(longest, sequence.size());

@@ -1,4 +1,4 @@
-// Runs a model on the CPU, op by op, and compares what its ops give with a golden.
+// Runs a model on the CPU op by op and compares the outputs with a golden.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@
 
 namespace sluice::verify {
 
-// Where an output is farthest from what was expected. The error of a value is |got - want| /
-// max(|want|, root of the mean square of all that was wanted of the output), so that what is near
-// zero among larger values is not judged by itself; infinite for a value that is not finite.
+// The largest error of an output. The error of a value is |got - want| / max(|want|, root mean
+// square of all expected values of the output), so that a value near zero among larger ones is not
+// measured by itself. It is infinite if a value is not finite and the two differ.
 struct Worst {
-  std::string name;  // as in the golden
-  int32_t layer;     // -1: before the first; the number of layers: behind the last
+  std::string name;  // the name in the golden
+  int32_t layer;     // -1 before the first layer; the number of layers after the last
   double error = 0;
   int64_t sequence = 0, position = 0, feature = 0;
   double got = 0, want = 0;
-  bool of_sequence = false;  // the output is of a whole sequence; `position` is 0
+  bool of_sequence = false;  // whether the output is of a whole sequence; then `position` is 0
 };
 
 struct Comparison {
   std::vector<Worst> outputs;        // in the order in which the model computes them
-  std::vector<std::string> unknown;  // names in the golden that nothing here belongs to
-  // The outputs of the model's heads, "logits" or "scores", that the golden lacks, so that nothing
-  // is known of the weights of these heads.
+  std::vector<std::string> unknown;  // names in the golden that this model does not have
+  // The outputs of the model's heads, "logits" or "scores", that the golden lacks. The weights of
+  // these heads are not verified.
   std::vector<std::string> unproven;
 
-  // The first whose error is above the tolerance; nullptr: none.
+  // Returns the first output whose error is above the tolerance, or nullptr if there is none.
   const Worst* FirstAbove(double tolerance) const;
 };
 
-// Each sequence is computed alone. InvalidArgument names an output whose width is another than the
-// model's, or what of the model cannot be run so; other errors are those of loading.
+// Computes each sequence alone. Returns InvalidArgument that names an output whose width differs
+// from the model's, or says why the model cannot be run this way; other errors come from loading.
 absl::StatusOr<Comparison> Compare(std::shared_ptr<const Model> model, const Golden& golden,
                                    const CpuOptions& options);
 

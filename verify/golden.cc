@@ -10,7 +10,7 @@
 namespace sluice::verify {
 namespace {
 
-// A whole number in [min, max], or -1.
+// Returns the value as an integer if it is one in [min, max], and -1 otherwise.
 int64_t Whole(double value, int64_t min, int64_t max) {
   const bool fits = value >= static_cast<double>(min) && value <= static_cast<double>(max);
   return fits && std::floor(value) == value ? static_cast<int64_t>(value) : -1;
@@ -63,7 +63,7 @@ absl::Status ReadSequences(const std::map<std::string, Array>& arrays, const Mod
   return absl::OkStatus();
 }
 
-// The shapes [n, width] and [n, length, width] tell outputs of sequences and of positions apart.
+// Tells outputs of sequences, [n, width], from those of positions, [n, length, width].
 bool IsOfSequences(const std::string& name, const Array& array) {
   return name == "scores" || (name.starts_with("module:") && array.shape.size() == 2);
 }

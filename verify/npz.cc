@@ -29,7 +29,7 @@ constexpr uint32_t kDeflated = 8;
 
 absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
-// Little-endian; zero beyond the end, which callers have ruled out.
+// Reads a little-endian number. Bytes beyond the end, which callers have ruled out, are zero.
 uint32_t Number(std::string_view bytes, size_t at, size_t size) {
   uint32_t number = 0;
   for (size_t i = 0; i < size && at + i < bytes.size(); ++i) {
@@ -42,10 +42,10 @@ struct Entry {
   std::string name;
   uint32_t method = 0;
   size_t packed = 0, unpacked = 0;
-  size_t local = 0;  // where its own header begins
+  size_t local = 0;  // the offset of its own header
 };
 
-// The entry at `*at` of the central directory, behind which `*at` is then.
+// Returns the entry at `*at` of the central directory and moves `*at` behind it.
 std::optional<Entry> ReadEntry(std::string_view file, size_t* at) {
   const std::string_view rest = file.substr(std::min(*at, file.size()));
   if (rest.size() < kCentralBytes || !rest.starts_with(kCentralMark)) return std::nullopt;
@@ -98,7 +98,7 @@ absl::StatusOr<std::string> Unpack(std::string_view file, const Entry& entry) {
   const size_t begin = entry.local + kLocalBytes + Number(file, entry.local + 26, 2) +
                        Number(file, entry.local + 28, 2);
   if (begin > file.size() || entry.packed > file.size() - begin) return Wrong("is cut off");
-  // What deflates at best does so by a factor of 1032.
+  // Deflating reduces data by a factor of 1032 at most.
   if (entry.unpacked / 1040 > entry.packed) return Wrong("cannot be as large as the archive says");
   const std::string_view packed = file.substr(begin, entry.packed);
   if (entry.method == kDeflated) return Inflate(packed, entry.unpacked);
@@ -106,7 +106,7 @@ absl::StatusOr<std::string> Unpack(std::string_view file, const Entry& entry) {
   return Wrong("is neither stored nor deflated");
 }
 
-// What follows `key` in the literal that a .npy file begins with.
+// Returns the text after `key` in the literal at the beginning of a .npy file.
 std::string_view ValueOf(std::string_view header, std::string_view key) {
   const size_t at = header.find(key);
   if (at == std::string_view::npos) return {};
@@ -152,7 +152,7 @@ bool CopyAs(std::string_view type, std::string_view data, std::vector<double>* v
 
 absl::StatusOr<Array> ParseNpy(std::string_view file) {
   if (file.size() < 12 || !file.starts_with("\x93NUMPY")) return Wrong("is not a .npy file");
-  const bool wide = file[6] != 1;  // of the version: the header's size has four bytes
+  const bool wide = file[6] != 1;  // whether this version has four bytes for the header's size
   const size_t begin = wide ? 12 : 10;
   const size_t size = Number(file, 8, wide ? 4 : 2);
   if (size > kMaxNpyHeader || size > file.size() - begin) return Wrong("has a broken header");

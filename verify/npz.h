@@ -1,4 +1,4 @@
-// Arrays that numpy.savez or numpy.savez_compressed wrote.
+// Reads arrays that numpy.savez or numpy.savez_compressed wrote.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct Array {
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
 };
 
-// The bytes of a .npz file: a ZIP archive, stored or deflated, of .npy files with numbers of the
-// types float32, float64, int32 and int64 in C order. Nothing in it is trusted: InvalidArgument
-// names the entry and what is wrong with it, an array beyond 2^28 numbers or an archive beyond 4
-// GiB for example.
+// Reads the bytes of a .npz file: a ZIP archive of .npy files, stored or deflated, with numbers of
+// the types float32, float64, int32 and int64 in C order. Nothing in it is trusted: returns
+// InvalidArgument that names the entry and the problem, such as an array of more than 2^28 numbers
+// or an archive of more than 4 GiB.
 absl::StatusOr<std::map<std::string, Array>> ReadNpz(std::string_view file);
 
 }  // namespace sluice::verify

@@ -1,4 +1,4 @@
-// What a comparison found, for people.
+// Reports a comparison for people.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace sluice::verify {
 
-// A table of the largest error of each output by layer, and where the first differs that does by
-// more than `tolerance`.
+// Returns a table of the largest error of each output by layer, and the first place where an output
+// differs by more than `tolerance`.
 std::string Report(const Comparison& comparison, int64_t layers, double tolerance);
 
-// The whole of `sluice verify`: reads both, compares, and gives the report. `*same` says whether
-// all are within the tolerance. Errors name the file.
+// Does all of `sluice verify`: reads both files, compares them and returns the report. Sets `*same`
+// to whether all outputs are within the tolerance. Errors name the file.
 absl::StatusOr<std::string> Verify(const std::string& model_directory, const std::string& golden,
                                    double tolerance, const CpuOptions& options, bool* same);
 

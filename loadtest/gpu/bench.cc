@@ -13,7 +13,7 @@ namespace {
 using kernels::cuda::BFloat16;
 using kernels::cuda::Narrow;
 
-constexpr size_t kPattern = 1 << 20;  // elements, repeated to fill larger arrays
+constexpr size_t kPattern = 1 << 20;  // the number of elements that are repeated in larger arrays
 constexpr int kLeastBatches = 5;
 
 double Seconds(const std::function<void()>& run, int calls) {
@@ -88,13 +88,13 @@ void Bench::Missing(std::string what) {
 }
 
 void Bench::Time(Measurement measurement, const std::function<void()>& launch) {
-  launch();  // loads the code, outside of what is captured
+  launch();  // loads the code before the capture
   OrDie(stream_->Synchronize());
   stream_->BeginCapture();
   launch();
   const std::unique_ptr<DeviceGraph> graph = ValueOrDie(stream_->EndCapture());
   stream_->Upload(*graph);
-  // Runs in a row, so that waiting for the device costs each little.
+  // Several runs follow each other, so that waiting for the device costs each of them little.
   constexpr int kRuns = 8;
   measurement.value = MedianOf([&] {
                         for (int i = 0; i < kRuns; ++i) stream_->Run(*graph);

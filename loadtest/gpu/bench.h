@@ -1,5 +1,5 @@
-// Times launches on a device: each case is captured once and replayed, so that what is timed is the
-// device's work and not its launching.
+// Times launches on a device. Each case is captured once and replayed, so that the time is that of
+// the device's work without launching.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@
 
 namespace sluice::gpu {
 
-// One line of the report. Ideal bytes and operations: each input read once, each output written
-// once.
+// One line of the report. Bytes and operations are ideal: each input is read once and each output
+// written once.
 struct Measurement {
   std::string part;   // "kernels" or "plans"
-  std::string name;   // what was timed
-  std::string shape;  // of what
+  std::string name;   // the timed operation
+  std::string shape;  // the shape of its operands
   double value = 0;
   std::string unit = "us";
-  double bytes = 0;           // 0: not bound by memory
-  double operations = 0;      // 0: not bound by arithmetic
-  bool tensor_cores = false;  // the operations are bfloat16 products
+  double bytes = 0;           // 0 if not bound by memory
+  double operations = 0;      // 0 if not bound by arithmetic
+  bool tensor_cores = false;  // whether the operations are bfloat16 products
 };
 
-// The device's, with random contents, kept until the bench ends. Any failure of the device ends the
-// process with the reason.
+// Allocates arrays on the device and times launches on it. A failure of the device ends the process
+// with the reason.
 class Bench {
  public:
-  // `seconds` are spent on each case.
+  // Spends `seconds` on each case.
   Bench(Device& device, double seconds);
 
   Device& device() { return device_; }
@@ -41,7 +41,7 @@ class Bench {
   std::mt19937_64& random() { return random_; }
   const std::vector<Measurement>& measurements() const { return measurements_; }
 
-  // Uniform in [-1, 1).
+  // Returns a new array of values uniform in [-1, 1).
   template <typename T>
   T* Values(int64_t n);
   template <typename T>
@@ -54,24 +54,25 @@ class Bench {
   T* Put(const std::vector<T>& values) {
     return Put(std::span<const T>(values));
   }
-  // All bits 0.
+  // Returns a new array of zero bits.
   template <typename T>
   T* Room(int64_t n) {
     return static_cast<T*>(Take(n * static_cast<int64_t>(sizeof(T))));
   }
   kernels::cuda::LiveRows Rows(int32_t count) { return {Put(std::vector<int32_t>{count}), count}; }
 
-  // Times what `launch` queues on stream() and keeps it as `measurement` in microseconds. Then
-  // releases all memory that was taken.
+  // Times the work that `launch` queues on stream() and keeps it in microseconds as `measurement`.
+  // Then releases all arrays.
   void Time(Measurement measurement, const std::function<void()>& launch);
-  // Releases all memory that was taken.
+  // Releases all arrays.
   void Release() { memory_.clear(); }
-  // What could not be timed, and why. Likewise.
+  // Records a case that could not be timed, with the reason. Then releases all arrays.
   void Missing(std::string what);
   const std::vector<std::string>& missing() const { return missing_; }
   void Keep(Measurement measurement) { measurements_.push_back(std::move(measurement)); }
 
-  // Microseconds of one `run`, the median over batches of calls; `run` waits for its work.
+  // Returns the microseconds of one `run`, the median over batches of calls. Requires that `run`
+  // waits for its work.
   double MedianOf(const std::function<void()>& run) const;
 
  private:
@@ -95,16 +96,17 @@ T ValueOrDie(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Sizes for a GPU, whose cases exceed its caches, or for a rehearsal in the emulator.
+// The sizes of the cases: for a GPU, larger than its caches, or for a rehearsal in the emulator.
 enum class Scale { kGpu, kRehearsal };
 
-// Of the plans.
+// Returns the configuration of the model whose plans are timed.
 ModelConfig BenchModel(Scale scale);
 
 void TimeRowKernels(Bench& bench, Scale scale);      // embedding, norms, RoPE, activation, mix, XSA
 void TimeProductKernels(Bench& bench, Scale scale);  // projections, attention
 void TimeDrawKernels(Bench& bench, Scale scale);     // sampling, top-k, reductions, small algebra
-// Captures, replay against eager launches, fill against a matched graph; of a random model.
+// Times captures, replay against eager launches, and fill against a matched graph, with a random
+// model.
 void TimePlans(Bench& bench, Scale scale);
 
 }  // namespace sluice::gpu

@@ -15,7 +15,7 @@ struct DrawSizes {
   int32_t rows, n;
 
   int64_t elements() const { return int64_t{rows} * n; }
-  // Reads or writes each element so often.
+  // Returns the bytes of a case that reads or writes each element `times` times.
   Measurement Moves(const char* name, int times) const {
     return {.part = "kernels",
             .name = name,

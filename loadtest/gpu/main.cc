@@ -3,9 +3,8 @@
 //   gpu_bench device|rows|products|draws|plans [--rehearse] [--seconds S]
 //   gpu_bench tune [--rehearse] [--seconds S] [--model FOLDER] [--shape K,N[,flags]]...
 //
-// Prints one JSON object. `device` says what is there; the exit status is 3 where there is nothing.
-// `tune` prints a table of the library's algorithms for the device, and spends so many seconds in
-// all.
+// Prints one JSON object. `device` describes the device; the exit status is 3 if there is none.
+// `tune` prints a table of the library's algorithms for the device, and spends S seconds in all.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -63,7 +62,7 @@ int Usage() {
 struct Arguments {
   std::string part;
   Scale scale = Scale::kGpu;
-  double seconds = 0;  // 0: the part's own
+  double seconds = 0;  // 0 means the part's own default
   std::string model;
   std::vector<DenseShape> shapes;
 };

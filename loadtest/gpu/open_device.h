@@ -1,4 +1,4 @@
-// The device that gpu_bench times: the first GPU, or the emulator for a rehearsal.
+// Opens the device that gpu_bench times: the first GPU, or the emulator for a rehearsal.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace sluice::gpu {
 
-// FailedPrecondition or InvalidArgument, with the reason, where there is none.
+// Returns FailedPrecondition or InvalidArgument with the reason if there is no device.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice();
 
 }  // namespace sluice::gpu

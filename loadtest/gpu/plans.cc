@@ -26,7 +26,8 @@ ModelConfig BenchModel(Scale scale) {
 
 namespace {
 
-// Steps of fresh sequences, each as long as may be, the last token of the last one sampled.
+// Runs steps of fresh sequences, each as long as possible. The last token of the last one is
+// sampled.
 class Steps {
  public:
   Steps(Bench& bench, Scale scale, const Bucket& largest)
@@ -57,7 +58,7 @@ class Steps {
   double Time(const Plan& plan, Slot& slot, int32_t tokens) {
     return bench_.MedianOf([&] { Run(plan, slot, tokens); });
   }
-  // Of one step of several, each started while the one before it runs.
+  // Returns the time of one step of several, each started while the one before it runs.
   double TimeOverlapping(const Plan& plan, Slot& slot, int32_t tokens) {
     constexpr int32_t kSteps = 8;
     return bench_.MedianOf([&] {
@@ -71,7 +72,7 @@ class Steps {
   }
 
  private:
-  // Lays out the batch of the two that no step under way has.
+  // Lays out the batch, one of two, that no running step uses, and starts it.
   void Start(const Plan& plan, Slot& slot, int32_t tokens) {
     const size_t which = next_++ % batches_.size();
     const auto longest = static_cast<int32_t>(model_->config.max_positions);
@@ -93,7 +94,7 @@ class Steps {
     return largest_.tokens / backend_->info().page_tokens + largest_.sequences;
   }
 
-  // The backend owns its device, the bench lends its own.
+  // A device that forwards to that of the bench, because a backend owns its device.
   class Borrowed final : public Device {
    public:
     explicit Borrowed(Device& device) : device_(device) {}
@@ -116,7 +117,7 @@ class Steps {
     }
 
    private:
-    void Release(void*, bool) override {}  // what the lender gave releases itself there
+    void Release(void*, bool) override {}  // memory is released by the device that allocated it
     Device& device_;
   };
 
@@ -134,7 +135,7 @@ class Steps {
 
 std::string Tokens(int32_t tokens) { return absl::StrCat("bucket of ", tokens, " tokens"); }
 
-// Time and memory of each bucket's capture.
+// Reports the time and memory of each bucket's capture.
 std::vector<std::unique_ptr<Plan>> TimeCaptures(Bench& bench, Steps& steps,
                                                 const std::vector<Bucket>& buckets) {
   std::vector<std::unique_ptr<Plan>> plans;
@@ -178,7 +179,7 @@ void CountCaptures(Bench& bench, Steps& steps, const std::vector<std::unique_ptr
 
 void CompareWithEager(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) {
   const std::unique_ptr<Slot> eager =
-      steps.MakeSlot();  // younger than the plan: has no graph of it
+      steps.MakeSlot();  // younger than the plan, so it has no graph of it
   const int32_t tokens = plan.bucket().tokens;
   bench.Keep({.part = "plans",
               .name = "step, replay",
@@ -190,7 +191,7 @@ void CompareWithEager(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) 
               .value = steps.Time(plan, *eager, tokens)});
 }
 
-// Steps one after another, and each sent while the one before it runs.
+// Compares steps that run one after another with steps that are started while the one before runs.
 void CompareWithOverlap(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) {
   const int32_t tokens = plan.bucket().tokens;
   const double alone = steps.Time(plan, slot, tokens);
@@ -206,7 +207,7 @@ void CompareWithOverlap(Bench& bench, Steps& steps, const Plan& plan, Slot& slot
               .unit = "times"});
 }
 
-// Against the graph of a bucket that the step fills.
+// Compares a step with the graph of a bucket that it fills.
 void TimeFill(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) {
   const int32_t capacity = plan.bucket().tokens;
   for (int32_t percent : {6, 25, 50, 100}) {

@@ -48,7 +48,7 @@ void TimeProjection(Bench& bench, const char* name, const ProjectionShape& s) {
       [&] { cuda::Project(bench.stream(), args); });
 }
 
-// The library's form of the dense projection, where one of its algorithms is invariant.
+// Times the dense projection by the library, if one of its algorithms is invariant.
 void TimeLibrary(Bench& bench, const ProjectionShape& s) {
   const absl::StatusOr<std::string> library = bench.device().DenseLibrary();
   if (!library.ok()) return;
@@ -78,7 +78,7 @@ void TimeLibrary(Bench& bench, const ProjectionShape& s) {
 
 struct AttentionShape {
   const char* name;
-  int32_t sequences, context, count;  // `count` last positions of each are of the step
+  int32_t sequences, context, count;  // the step has the last `count` positions of each
   bool xsa;
 };
 
@@ -121,7 +121,7 @@ void TimeAttention(Bench& bench, const AttentionShape& s, const Heads& h) {
       .xsa = {.form = s.xsa ? kernels::XsaForm::kNorm : kernels::XsaForm::kOff},
       .out = bench.Room<T>(q)};
   const double seen =
-      s.count * (s.context - (s.count - 1) / 2.0);  // pairs of one sequence and head
+      s.count * (s.context - (s.count - 1) / 2.0);  // (query, key) pairs of one sequence and head
   const int64_t kv = int64_t{2} * s.sequences * s.context * h.kv * h.dim;
   bench.Time({.part = "kernels",
               .name = s.name,
@@ -137,7 +137,7 @@ void TimeAttention(Bench& bench, const AttentionShape& s, const Heads& h) {
 
 void TimeProductKernels(Bench& bench, Scale scale) {
   const bool gpu = scale == Scale::kGpu;
-  // Weights of more than a GPU's cache.
+  // The weights are larger than a GPU's cache.
   for (int32_t rows : {1, 4, 8, 16, 64}) {
     TimeProjection<T>(
         bench, "position-wise projection",

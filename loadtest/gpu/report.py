@@ -1,9 +1,9 @@
-"""Joins what the parts of gpu_check.sh left in a folder: gpu_check.json, and a table for people.
+"""Joins the outputs of the parts of gpu_check.sh in a folder: gpu_check.json, and a table for
+people.
 
-The folder has parts.tsv (name, outcome, seconds) and, of the parts that got so far, device.json,
-rows.json, products.json, draws.json (kernels), plans.json, torch.json and algorithms.json, a table
-for
-engine/cuda/algorithms, which is copied beside the results.
+The folder has parts.tsv (name, outcome, seconds). It also has the output of the parts that got that
+far: device.json, rows.json, products.json, draws.json (kernels), plans.json, torch.json and
+algorithms.json. The last is a table for engine/cuda/algorithms, which is copied beside the results.
 """
 
 import argparse
@@ -26,13 +26,15 @@ def read_parts(folder):
 
 
 def best(measurements, name, amount):
-    """The highest rate that was seen, None where nothing was."""
+    """Returns the highest measured rate, or None if there is none."""
     rates = [amount / (m["value"] * 1e-6) for m in measurements if m["name"] == name]
     return max(rates, default=None)
 
 
 def ceilings(report):
-    """Bytes a second of a copy, and bfloat16 operations a second of a large product."""
+    """Returns the bytes per second of a copy and the bfloat16 operations per second of a large
+    product.
+    """
     copies = [
         m["bytes"] / (m["value"] * 1e-6) for m in report["kernels"] if m["name"] == "copy (mix)"
     ]
@@ -69,7 +71,7 @@ def table(head, rows):
 
 
 def fused_cost(kernels):
-    """What XSA adds to attention, by phase."""
+    """Yields a sentence on the cost that XSA adds to attention, for each phase."""
     by_name = {m["name"]: m["value"] for m in kernels}
     for phase in ("prefill", "decode"):
         plain, fused = (by_name.get(f"attention, {phase}{xsa}") for xsa in ("", ", XSA"))
@@ -78,7 +80,7 @@ def fused_cost(kernels):
 
 
 def keep_algorithms(folder, out):
-    """The name under which the table of algorithms is kept; None: there is none."""
+    """Copies the table of algorithms and returns its name, or None if there is none."""
     table = read(folder, "algorithms")
     if not table:
         return None

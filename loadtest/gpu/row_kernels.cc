@@ -93,8 +93,8 @@ void TimeRope(Bench& bench, const RowSizes& s) {
   const int64_t pages = (s.rows + cuda::kPageTokens - 1) / cuda::kPageTokens * cuda::kPageTokens;
   const int64_t cache = pages * s.kv_heads * s.head_dim;
   const cuda::RopeArgs<T> args = {
-      .cos =
-          bench.Put(std::vector<float>(angles, 0.6f)),  // of a rotation, so that q keeps its size
+      .cos = bench.Put(std::vector<float>(
+          angles, 0.6f)),  // sines and cosines of a rotation, so that q keeps its size
       .sin = bench.Put(std::vector<float>(angles, 0.8f)),
       .rotary_dim = s.head_dim,
       .positions = bench.Put(places),
@@ -105,7 +105,8 @@ void TimeRope(Bench& bench, const RowSizes& s) {
       .v = bench.Values<T>(kv),
       .kv = {bench.Room<T>(cache), bench.Room<T>(cache), s.kv_heads, s.head_dim},
       .rows = bench.Rows(s.rows)};
-  // The tables are float: half the features, twice the bytes, sine and cosine.
+  // The tables hold float, which is twice the bytes, for half the features, with sine and cosine
+  // each.
   const int64_t tables = int64_t{2} * s.rows * s.head_dim;
   bench.Time(Moves("RoPE and KV write",
                    absl::StrCat(s.rows, " rows, ", s.q_heads, "/", s.kv_heads, " heads of ",

@@ -1,7 +1,6 @@
-"""Times what PyTorch does for the cases of gpu_bench, eager and compiled; prints one JSON object.
+"""Times PyTorch on the cases of gpu_bench, eager and compiled; prints one JSON object.
 
-Names and shapes are those of gpu_bench, so that the report finds what belongs together. Every peer
-is
+Names and shapes are those of gpu_bench, by which the report matches the measurements. Every peer is
 checked against the eager form in higher precision before it is timed.
 """
 
@@ -32,7 +31,7 @@ class Report:
         return time.monotonic() > self.give_up
 
     def time(self, name, shape, peer, run, check=None):
-        """`check` is (expected in float64, tolerance of the relative error)."""
+        """Times `run`. `check` is (expected in float64, tolerance of the relative error)."""
         if self.late():
             self.problems.append(f"{name}, {shape}, {peer}: not measured: no time")
             return
@@ -47,7 +46,7 @@ class Report:
             self.measurements.append(
                 {"part": "torch", "name": name, "shape": shape, "peer": peer, "unit": "us",
                  "value": 1e3 * do_bench(run, warmup=10, rep=50, return_mode="median")})
-        except Exception as error:  # one peer that fails is reported, the others go on
+        except Exception as error:  # a failure is reported; the other peers go on
             self.problems.append(
                 f"{name}, {shape}, {peer}: {type(error).__name__}: {str(error)[:200]}"
             )

@@ -28,7 +28,7 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// One candidate with so many rows, captured.
+// One candidate with one number of rows, captured.
 struct Case {
   std::unique_ptr<DeviceGraph> graph;
   std::vector<double> seconds;
@@ -40,7 +40,7 @@ struct Case {
   }
 };
 
-// The arrays of one shape, as wide as the most rows ask for.
+// The arrays of one shape, large enough for the largest number of rows.
 struct Arrays {
   DenseArgs args;
 
@@ -71,7 +71,7 @@ std::unique_ptr<DeviceGraph> Capture(Bench& bench, const DenseLayer& layer, cons
   return graph;
 }
 
-// In turn, so that what the device does meanwhile meets all alike.
+// Times the cases in turn, so that other work on the device affects all of them alike.
 void TimeInTurn(Bench& bench, std::vector<Case>& cases, double seconds) {
   const auto start = Clock::now();
   for (int round = 0; round < kMostRounds; ++round) {
@@ -85,8 +85,8 @@ void TimeInTurn(Bench& bench, std::vector<Case>& cases, double seconds) {
   }
 }
 
-// Of the seconds of each candidate's cases, which lie one after another, the mean of the
-// logarithms.
+// Returns for each candidate the mean of the logarithms of its cases' seconds. The cases of a
+// candidate are adjacent.
 std::vector<double> Scores(std::vector<Case>& cases, size_t each) {
   std::vector<double> scores;
   for (size_t first = 0; first < cases.size(); first += each) {
@@ -97,7 +97,7 @@ std::vector<double> Scores(std::vector<Case>& cases, size_t each) {
   return scores;
 }
 
-// Whether it has an algorithm for the shape.
+// Adds the best algorithm for the shape to the table. Returns false if none passes.
 bool TuneShape(Bench& bench, Scale scale, const DenseShape& shape, double seconds,
                AlgorithmTable* table) {
   const auto rows = RowCounts(shape, scale);

@@ -1,6 +1,6 @@
-// What the server answered to each distinct request, as a hash, to be compared while the load runs.
-// Sluice promises that an answer has the same bits in any company, so any difference is a fault.
-// Answers that are sampled without a seed, or of servers without that promise, do differ.
+// Keeps a hash of the server's answer to each distinct request and compares answers while the load
+// runs. Sluice promises that an answer has the same bits in any batch, so any difference is a
+// fault. Sampled answers without a seed, or those of servers without that promise, do differ.
 #pragma once
 
 #include <atomic>
@@ -18,36 +18,37 @@
 
 namespace sluice::load {
 
-// Over names, datatypes, shapes and contents of the outputs; id and parameters do not count.
+// Hashes the names, datatypes, shapes and contents of the outputs, but not the id and the
+// parameters.
 uint64_t HashAnswer(const inference::ModelInferResponse& response);
 
 class AnswerBook {
  public:
-  // A book that knows no answer and learns them from the run.
+  // Makes a book without answers, which learns them from the run.
   AnswerBook() = default;
 
-  // From the text that Text() wrote; InvalidArgument names the line.
+  // Reads the text that Text() returned. Returns InvalidArgument that names the line.
   static absl::StatusOr<std::unique_ptr<AnswerBook>> Parse(absl::string_view text);
 
-  // Makes room for the payloads of a pool that has grown. Not while calls run.
+  // Makes room for the payloads of a pool that has grown. Requires that no calls run.
   void Prepare(const std::vector<Payload>& payloads);
 
-  // False: this request was answered differently before, or in the file. Thread-safe, does not
-  // block.
+  // Returns false if this request was answered differently before, or in the file. It is
+  // thread-safe and does not block.
   bool Agrees(uint32_t payload, uint64_t hash);
 
-  // One line per request that was answered: its key and the hash of its answer. Includes what was
-  // read from a file.
+  // Returns one line per request that was answered: its key and the hash of its answer. Includes
+  // the answers that were read from a file.
   std::string Text() const;
 
-  // Requests that Parse knew an answer to, and of these those that Prepare met.
+  // The number of requests whose answer Parse read, and the number of those that Prepare was given.
   int64_t known() const { return std::ssize(baseline_); }
   int64_t matched() const { return matched_; }
 
  private:
   absl::flat_hash_map<uint64_t, uint64_t> baseline_;  // key -> hash
   std::vector<uint64_t> keys_;                        // of each payload
-  std::vector<std::atomic<uint64_t>> hashes_;         // of each payload's answer; 0: none yet
+  std::vector<std::atomic<uint64_t>> hashes_;         // of each payload's answer; 0 if none yet
   int64_t matched_ = 0;
 };
 

@@ -26,7 +26,8 @@ constexpr char kFooter[] =
     "\nEnds with 0 when all phases are VALID, 1 when one is INVALID, 2 for wrong arguments or "
     "files, 3 when there is no server.";
 
-// Adds an option in seconds (or another unit of so many nanoseconds) that sets a duration.
+// Adds an option that sets a duration and is in seconds, or in another unit of `unit_ns`
+// nanoseconds.
 void AddDuration(CLI::App* app, const std::string& name, nanoseconds* to, double unit_ns,
                  const std::string& help, double max = 1e6) {
   app->add_option_function<double>(
@@ -82,7 +83,7 @@ void AddLoad(CLI::App* app, SessionOptions& options) {
   std::map<std::string, ArrivalKind> kinds;
   for (const auto& [kind, name] : kEnumNames<ArrivalKind>) kinds.emplace(name, kind);
   CLI::Validator kind_of_arrivals = CLI::CheckedTransformer(kinds);
-  kind_of_arrivals.description("");  // the help text names them; their numbers mean nothing
+  kind_of_arrivals.description("");  // the help text names them; CLI11 would add their numbers
   WorkloadOptions& workload = options.workload;
   app->add_option("--rate", options.rates,
                   "requests per second; several are run in turn; with --find-peak the start")

@@ -14,24 +14,24 @@ enum class Command { kRun, kReport, kNullServer };
 struct Arguments {
   Command command = Command::kRun;
   SessionOptions session;
-  std::string out;                   // run: the JSON report; report: the page
-  bool quiet = false;                // run: no progress
-  std::vector<std::string> reports;  // report: the JSON reports to show
+  std::string out;                   // the JSON report of `run`, or the page of `report`
+  bool quiet = false;                // of `run`: show no progress
+  std::vector<std::string> reports;  // of `report`: the JSON reports to show
   TestServerOptions server;
 };
 
-// How the process ends; the help text lists these.
+// The exit codes of the process; the help text lists them.
 inline constexpr int kExitValid = 0;
-inline constexpr int kExitInvalid = 1;      // the run is done, but a phase is INVALID
+inline constexpr int kExitInvalid = 1;      // the run is complete, but a phase is INVALID
 inline constexpr int kExitUsage = 2;        // wrong arguments or files
-inline constexpr int kExitUnavailable = 3;  // no server there
+inline constexpr int kExitUnavailable = 3;  // there is no server
 
 struct Parsed {
   Arguments arguments;
   int exit_code = -1;  // not negative: end with it, as help was asked for or an argument is wrong
 };
 
-// Prints help or the error itself.
+// Parses the arguments. Prints the help or the error itself.
 Parsed ParseArguments(int argc, const char* const* argv);
 
 }  // namespace sluice::load

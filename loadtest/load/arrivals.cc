@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxArrivals = 20'000'000;
 
-// The times of arrivals, one after the other, in seconds.
+// Draws the times of arrivals, one after the other, in seconds.
 class Times {
  public:
   virtual ~Times() = default;
@@ -42,8 +42,8 @@ class Constant final : public Times {
   int64_t next_ = 0;
 };
 
-// A Markov-modulated Poisson process of two states, one of them silent. Runs a Poisson process on a
-// clock that stands still while the state is off.
+// A Markov-modulated Poisson process of two states, one of them silent. It runs a Poisson process
+// on a clock that stops while the state is off.
 class Bursty final : public Times {
  public:
   Bursty(const WorkloadOptions& options, double rate)
@@ -71,7 +71,7 @@ class Bursty final : public Times {
   double now_ = 0;
 };
 
-// Where the trace repeats, a mean gap lies between its last row and its first.
+// The times of a trace. When it repeats, a mean gap separates its last row from its first.
 class FromTrace final : public Times {
  public:
   FromTrace(const std::vector<TraceRow>& trace, double rate) : trace_(trace) {
@@ -154,7 +154,7 @@ absl::StatusOr<std::vector<Arrival>> MakeSchedule(const WorkloadOptions& options
   if (options.lengths != "trace") {
     SLUICE_ASSIGN_OR_RETURN(lengths, MakeLengths(options.lengths, prompt_cap));
   }
-  // A generator of its own, so that lengths do not depend on how times are drawn.
+  // This generator is separate, so that lengths do not depend on how times are drawn.
   std::mt19937_64 random(options.seed + 1);
   const std::unique_ptr<Times> times = MakeTimes(options, trace, rate);
   const double end_s = std::chrono::duration<double>(duration).count();

@@ -1,4 +1,4 @@
-// When requests arrive and how long they are, prepared before anything is sent, from a seed: the
+// Prepares the times and lengths of the requests from a seed before anything is sent, so that the
 // generator has nothing to decide while it runs.
 #pragma once
 
@@ -17,7 +17,7 @@ using std::chrono::nanoseconds;
 
 enum class ArrivalKind {
   kExponential,  // a Poisson process
-  kBursty,       // on and off: a Poisson process of burst_factor x rate, interrupted by silence
+  kBursty,       // a Poisson process of burst_factor x rate, interrupted by silence
   kConstant,     // evenly spaced
   kTrace,        // the times of the trace, stretched to the rate; the trace repeats when it ends
 };
@@ -32,12 +32,12 @@ constexpr auto EnumNamesOf(ArrivalKind) {
 
 struct WorkloadOptions {
   ArrivalKind arrivals = ArrivalKind::kExponential;
-  double burst_factor = 4;                   // kBursty: rate while on / mean rate, above 1
-  double burst_mean_s = 0.5;                 // kBursty: mean length of an on period, exponential
-  std::string lengths = "lognormal:64:0.8";  // see MakeLengths; "trace": the trace's input_tokens
-  int32_t cap = 256;       // tokens of prompt and answer together; what is longer is cut
-  int32_t max_tokens = 0;  // to generate per request; 0: score only; -1: the parameter is not sent
-  bool max_tokens_from_trace = false;  // the trace's output_tokens in place of max_tokens
+  double burst_factor = 4;                   // of kBursty: rate while on / mean rate, above 1
+  double burst_mean_s = 0.5;                 // of kBursty: mean of an on period, exponential
+  std::string lengths = "lognormal:64:0.8";  // see MakeLengths; or "trace" for its input_tokens
+  int32_t cap = 256;                         // limit of the tokens of prompt and answer together
+  int32_t max_tokens = 0;              // per request; 0 only scores, -1 does not send the parameter
+  bool max_tokens_from_trace = false;  // use the trace's output_tokens instead
   uint64_t seed = 1;
 };
 
@@ -47,9 +47,10 @@ struct Arrival {
   int32_t max_tokens = 0;  // as in WorkloadOptions
 };
 
-// The arrivals in [0, duration) at a mean of `rate` per second, in order. A rate of 0 with kTrace
-// keeps the trace's own times. The same options, rate and duration give the same arrivals.
-// InvalidArgument names the wrong option; a schedule has at most 20 million arrivals.
+// Returns the arrivals in [0, duration) in order, with a mean of `rate` per second. A rate of 0
+// with kTrace keeps the trace's own times. The same options, rate and duration give the same
+// arrivals. Returns InvalidArgument that names the wrong option; a schedule has at most 20 million
+// arrivals.
 absl::StatusOr<std::vector<Arrival>> MakeSchedule(const WorkloadOptions& options,
                                                   const std::vector<TraceRow>& trace, double rate,
                                                   nanoseconds duration);

@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Call numbers are lanes: a lane has one call in flight, and its records belong to that call.
+// Call numbers are lanes. A lane has one call in flight, to which its records belong.
 class ClosedLoop final : public CallSink {
  public:
   ClosedLoop(const RunOptions& options, const PayloadPool& pool,
@@ -55,7 +55,7 @@ class ClosedLoop final : public CallSink {
     live_.done.fetch_add(1, std::memory_order_relaxed);
     const bool failed = record.outcome != Outcome::kOk && record.outcome != Outcome::kDeadline;
     if (failed) live_.missed.fetch_add(1, std::memory_order_relaxed);
-    // A failing server must not be hammered: an error ends the lane.
+    // A failing server must not be flooded with calls, so an error ends the lane.
     if (record.done < duration_ && !failed) {
       Send(lane);
       return;

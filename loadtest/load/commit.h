@@ -2,7 +2,7 @@
 
 namespace sluice::load {
 
-// What `git describe --always --dirty` said when this was built; "unknown" outside a repository.
+// The output of `git describe --always --dirty` at build time, or "unknown" outside a repository.
 extern const char kCommit[];
 
 }  // namespace sluice::load

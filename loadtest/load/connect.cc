@@ -15,7 +15,7 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::Interceptor;
 using grpc::experimental::InterceptorBatchMethods;
 
-// Adds the token to a call. gRPC's own call credentials would refuse to send it without TLS.
+// Adds the token to a call. The call credentials of gRPC would refuse to send it without TLS.
 class ShowToken final : public Interceptor {
  public:
   explicit ShowToken(const std::string& value) : value_(value) {}
@@ -48,7 +48,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
-  // Channels of equal arguments would share one connection.
+  // Channels with equal arguments would share one connection.
   arguments.SetInt("sluice.channel", number);
   if (!connection.server_name.empty()) arguments.SetSslTargetNameOverride(connection.server_name);
   std::vector<std::unique_ptr<ClientInterceptorFactoryInterface>> interceptors;

@@ -1,4 +1,4 @@
-// What the load generator itself uses, for a client at its limit measures itself.
+// Measures the load generator's own CPU use, because a client at its limit would measure itself.
 #pragma once
 
 #include <chrono>
@@ -8,15 +8,15 @@
 namespace sluice::load {
 
 struct CpuUse {
-  double cores = 0;           // of all threads together: 1 is one core kept busy
-  double busiest_thread = 0;  // of the thread that used most
+  double cores = 0;           // of all threads together; 1 is one busy core
+  double busiest_thread = 0;  // of the thread with the highest use
 };
 
 class CpuMeter {
  public:
   // Starts measuring this process.
   CpuMeter();
-  // Since the start, in steps of a clock tick.
+  // Returns the use since the start, in steps of a clock tick.
   CpuUse Read() const;
 
  private:

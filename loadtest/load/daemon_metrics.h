@@ -1,4 +1,4 @@
-// The daemon's own account of a phase, from its metrics page.
+// Reads the daemon's own account of a phase from its metrics page.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace sluice::load {
 
-// Whether client and server counted the same. The server counts a call that the client gave up on
-// as the server ended it, so only good answers must agree: the server's count lies between the
-// client's and that plus the calls that ended for the client in any other way.
+// The counts of client and server. The server counts a call that the client gave up on by the
+// server's own outcome, so only the good answers must agree: the server's count is at least the
+// client's, and at most that plus the calls that ended for the client in any other way.
 struct Reconciliation {
   int64_t client_ok = 0;
   int64_t client_other = 0;
   int64_t server_ok = 0;
-  int64_t server_other = 0;     // admitted, and ended otherwise
-  int64_t server_rejected = 0;  // not admitted
+  int64_t server_other = 0;     // admitted calls that ended otherwise
+  int64_t server_rejected = 0;  // calls that were not admitted
 
   bool Agrees() const { return server_ok >= client_ok && server_ok <= client_ok + client_other; }
 };
 
 struct BucketShare {
   std::string bucket;
-  double tokens = 0;              // capacity
-  double batches = 0;             // that used it in the phase
+  double tokens = 0;              // the capacity
+  double batches = 0;             // batches that used the bucket in the phase
   double padding_efficiency = 0;  // useful / capacity tokens since the daemon started
 };
 
-// What the page said at one moment, summed over the other labels.
+// The values of the page at one moment, summed over the other labels.
 struct Reading {
   double at_s = 0;  // since the start of the phase
   double waiting = 0, running = 0, queued_tokens = 0;
@@ -43,7 +43,7 @@ struct Reading {
   std::map<std::string, BucketShare> buckets;
 };
 
-// InvalidArgument when `page` is no metrics page of a model `model` of Sluice.
+// Returns InvalidArgument if `page` is not a metrics page of Sluice with a model `model`.
 absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string& model);
 
 // Reads the page once a second on a thread of its own, from construction until Stop().
@@ -52,8 +52,8 @@ class MetricsWatch {
   // `address` is HOST:PORT.
   MetricsWatch(std::string address, std::string model);
 
-  // Ends the thread and returns the readings, the first of which is from construction and the last
-  // from now, or the error of one of these two. Readings between them may be missing, as a server
+  // Ends the thread and returns the readings, from the first at construction to the last at this
+  // call, or the error of one of these two. Readings between them may be missing, because a server
   // under load may be slow to answer. May be called once.
   absl::StatusOr<std::vector<Reading>> Stop();
 
@@ -64,10 +64,10 @@ class MetricsWatch {
   const MonoTime start_;
   std::vector<Reading> readings_;         // used by the thread alone while it runs
   const absl::Status first_;              // of the first reading
-  std::optional<PeriodicThread> thread_;  // last: ends before all else
+  std::optional<PeriodicThread> thread_;  // declared last, so that it ends first
 };
 
-// `first` and `last` enclose the phase with all its calls.
+// Requires that `first` and `last` enclose the phase with all its calls.
 Reconciliation Reconcile(const Reading& first, const Reading& last, int64_t client_ok,
                          int64_t client_other);
 

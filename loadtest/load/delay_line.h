@@ -1,4 +1,4 @@
-// Actions at given times, on one thread: never early, in the order of their times.
+// Runs actions at given times on one thread, never early and in the order of their times.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@ class DelayLine {
 
   DelayLine() : queue_({.clock = Clock::Real()}, [](Action& action) { action(); }) {}
 
-  // Runs the actions that are left, at once.
+  // Runs the remaining actions at once.
   ~DelayLine() { Hurry(); }
 
-  // Runs all actions at once from here on, whatever their times.
+  // Runs all actions at once from now on, whatever their times.
   void Hurry() { queue_.Hurry(); }
 
   void At(MonoTime when, Action action) { queue_.PostAt(when, std::move(action)); }

@@ -36,7 +36,7 @@ class DrawnLengths final : public Lengths {
   const int32_t cap_;
 };
 
-// Draws the value whose share of the weights a uniform number falls into.
+// Returns a draw of the value into whose share of the weights a uniform number falls.
 Draw FromWeights(std::vector<int32_t> values, const std::vector<double>& weights) {
   return
       [values = std::move(values),

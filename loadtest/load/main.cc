@@ -1,4 +1,4 @@
-// sluice-load: how much load a server bears, and how long its users wait.
+// sluice-load measures the load that a server bears and the latency of its users.
 #include <signal.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ int Run(const Arguments& arguments) {
       RunSession(arguments.session, progress, isatty(STDERR_FILENO) == 1);
   if (!report.ok()) return Fail(report.status());
   if (!arguments.out.empty()) {
-    // Servers may say anything in their messages, valid UTF-8 or not.
+    // The messages of servers may contain invalid UTF-8.
     const std::string text =
         report->dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     if (absl::Status status = WriteFile(arguments.out, text); !status.ok()) return Fail(status);
@@ -50,7 +50,7 @@ int Serve(const TestServerOptions& options) {
   sigemptyset(&end);
   sigaddset(&end, SIGTERM);
   sigaddset(&end, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &end, nullptr);  // before gRPC starts its threads
+  pthread_sigmask(SIG_BLOCK, &end, nullptr);  // blocked before gRPC starts its threads
   const absl::StatusOr<std::unique_ptr<TestServer>> server = TestServer::Start(options);
   if (!server.ok()) return Fail(server.status());
   std::cout << "serving on " << (*server)->address() << std::endl;
@@ -78,7 +78,7 @@ int Main(int argc, char** argv) {
 }  // namespace sluice::load
 
 int main(int argc, char** argv) {
-  // Debian's Abseil follows the order of all locks, of which gRPC takes many for each call.
+  // Debian's Abseil tracks the order of all locks, and gRPC takes many for each call.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   return sluice::load::Main(argc, argv);
 }

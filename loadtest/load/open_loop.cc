@@ -12,11 +12,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// The senders start on time although their threads are not there yet.
+// The time from the start of the phase's threads to the phase, so that the senders are ready in
+// time.
 constexpr nanoseconds kLead = std::chrono::milliseconds(20);
 
 void SleepUntil(steady_clock::time_point when) {
-  // Unlike the standard library's, this ends within the timer slack of this thread.
+  // This ends within the timer slack of the thread, unlike the sleep of the standard library.
   const auto since_epoch = std::chrono::duration_cast<nanoseconds>(when.time_since_epoch());
   timespec until{};
   until.tv_sec = since_epoch.count() / 1'000'000'000;
@@ -25,7 +26,7 @@ void SleepUntil(steady_clock::time_point when) {
   }
 }
 
-// A record belongs to its sender until Send, then to the thread that gets the answer; the last
+// A record belongs to its sender until Send, then to the thread that gets the answer. The last
 // answer hands all of them to Run().
 class OpenLoop final : public CallSink {
  public:
@@ -62,7 +63,7 @@ class OpenLoop final : public CallSink {
     SleepUntil(start_ + duration_);
     data.cpu = cpu.Read();
     for (std::thread& sender : senders) sender.join();
-    transport.reset();  // waits for the answers
+    transport.reset();  // this waits for the answers
     data.calls = std::move(records_);
     data.duration = duration_;
     data.errors = judge_.errors();

@@ -1,4 +1,4 @@
-// How a call ended, as a user of the service sees it.
+// The outcome of a call as a user of the service sees it.
 #pragma once
 
 #include <chrono>
@@ -14,15 +14,15 @@
 
 namespace sluice::load {
 
-// All but kOk miss the objective, whatever it is.
+// All outcomes but kOk miss the objective, whatever it is.
 enum class Outcome : uint8_t {
   kOk,
-  kRejected,    // RESOURCE_EXHAUSTED: the server said at once that it has too much to do
-  kDeadline,    // the user's deadline passed before the answer was there
+  kRejected,    // RESOURCE_EXHAUSTED: the server refused at once for overload
+  kDeadline,    // the user's deadline passed before the answer came
   kError,       // any other status
-  kWrong,       // answered, but not as the same request was answered before
-  kUnfinished,  // no end within the drain time after the last arrival
-  kNotSent,     // held back as too many calls were in flight
+  kWrong,       // the same request was answered differently before
+  kUnfinished,  // did not end within the drain time after the last arrival
+  kNotSent,     // not sent because too many calls were in flight
 };
 constexpr auto EnumNamesOf(Outcome) {
   using enum Outcome;
@@ -36,11 +36,11 @@ constexpr auto EnumNamesOf(Outcome) {
 }
 inline constexpr int kOutcomes = CountEnumerators<Outcome>();
 
-// A call's life, from the start of the phase.
+// The times of a call, counted from the start of the phase.
 struct CallRecord {
-  nanoseconds scheduled{0};  // closed loop: as sent
-  nanoseconds sent{0};       // when the client got round to it
-  nanoseconds first{0};      // streaming: the first part of the answer
+  nanoseconds scheduled{0};  // in a closed loop, equal to `sent`
+  nanoseconds sent{0};       // the time at which the client sent it
+  nanoseconds first{0};      // the first part of a streamed answer
   nanoseconds done{0};
   uint32_t payload = 0;
   int32_t tokens = 0;
@@ -53,13 +53,14 @@ struct ErrorSample {
 };
 using Errors = std::map<int, ErrorSample>;  // by gRPC status code
 
-// Decides the outcome of answers. Thread-safe.
+// Decides the outcome of answers. It is thread-safe.
 class Judge {
  public:
-  // `deadline` from the scheduled time, 0: none. `answers` may be null: they are not looked at.
+  // `deadline` counts from the scheduled time; 0 means none. With null `answers`, the contents of
+  // answers are not checked.
   Judge(nanoseconds deadline, AnswerBook* answers) : deadline_(deadline), answers_(answers) {}
 
-  // `record.scheduled` and `record.done` are set.
+  // Requires that `record.scheduled` and `record.done` are set.
   Outcome Decide(const CallRecord& record, const Answer& answer);
 
   Errors errors() const;

@@ -2,7 +2,7 @@
 
 namespace sluice::load {
 
-// The text of page.html, made part of the binary by the build.
+// The text of page.html, which the build puts into the binary.
 extern const char kPageTemplate[];
 
 }  // namespace sluice::load

@@ -25,7 +25,7 @@ void FillTyped(const std::vector<int32_t>& ids, bool int64, inference::InferTens
   }
 }
 
-// Little-endian, as the machines that this runs on.
+// Returns the ids as little-endian bytes, the order of the supported machines.
 std::string Raw(const std::vector<int32_t>& ids, bool int64) {
   if (int64) {
     const std::vector<int64_t> wide(ids.begin(), ids.end());
@@ -47,7 +47,8 @@ void SetParameter(const std::string& name, const std::string& value,
   }
 }
 
-// Contents do not depend on max_tokens: the answers of different settings can be compared.
+// Draws ids. They do not depend on max_tokens, so that the answers for different settings can be
+// compared.
 std::vector<int32_t> DrawIds(const PayloadOptions& options, int32_t tokens, int variant) {
   std::seed_seq seeds{options.seed, static_cast<uint64_t>(tokens), static_cast<uint64_t>(variant)};
   std::mt19937_64 random(seeds);
@@ -98,7 +99,8 @@ Payload PayloadPool::Make(int32_t tokens, int32_t max_tokens, int variant) const
     request.add_raw_input_contents(Raw(ids, options_.int64));
   }
   for (const std::string& output : options_.outputs) request.add_outputs()->set_name(output);
-  // Maps are serialised in an order that may differ from run to run unless it is asked for.
+  // The order in which maps are serialised may differ from run to run unless a fixed one is
+  // requested.
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);

@@ -1,4 +1,4 @@
-// Requests, serialised before the run, so that sending one costs the client no more than a
+// Serialises the requests before the run, so that sending one costs the client no more than a
 // reference to its bytes.
 #pragma once
 
@@ -17,32 +17,32 @@ namespace sluice::load {
 
 struct PayloadOptions {
   std::string model = "demo";
-  std::string version;               // empty: the server's choice
+  std::string version;               // empty leaves the choice to the server
   std::string input = "input_ids";   // tensor [1, tokens] of token ids
-  bool int64 = false;                // datatype INT64 in place of INT32
-  bool batch_dimension = true;       // false: shape [tokens], for models without a row dimension
-  bool typed = false;                // in `contents` in place of raw_input_contents
+  bool int64 = false;                // datatype INT64 instead of INT32
+  bool batch_dimension = true;       // false for shape [tokens], for models without a row dimension
+  bool typed = false;                // send in `contents` instead of raw_input_contents
   int32_t vocab = 256;               // ids are drawn from [0, vocab)
   int variants = 4;                  // different contents per (length, max_tokens), used in turn
-  std::vector<std::string> outputs;  // requested; empty: the server's default
+  std::vector<std::string> outputs;  // the outputs to request; empty for the server's default
   std::map<std::string, std::string> parameters;  // sent as int64, bool or string
   uint64_t seed = 1;
 };
 
 struct Payload {
   grpc::Slice bytes;  // a serialised ModelInferRequest without an id
-  uint64_t key = 0;   // of the bytes: the same request has the same key in every run
+  uint64_t key = 0;   // identifies the bytes, with the same value in every run
   int32_t tokens = 0;
 };
 
-// The distinct requests of all phases of a session. Grows between phases; not thread-safe while it
-// does.
+// The distinct requests of all phases of a session. It grows between phases and is not thread-safe
+// while it does.
 class PayloadPool {
  public:
   explicit PayloadPool(PayloadOptions options) : options_(std::move(options)) {}
 
-  // Makes what is missing and returns the index into payloads() of each arrival.
-  // ResourceExhausted when the pool would exceed 2 GiB.
+  // Adds the requests that are missing and returns the index into payloads() of each arrival.
+  // Returns ResourceExhausted if the pool would exceed 2 GiB.
   absl::StatusOr<std::vector<uint32_t>> Assign(const std::vector<Arrival>& arrivals);
 
   const std::vector<Payload>& payloads() const { return payloads_; }
@@ -56,7 +56,7 @@ class PayloadPool {
   size_t bytes_ = 0;
 };
 
-// FNV-1a, 64 bits.
+// Returns the 64-bit FNV-1a hash.
 uint64_t HashBytes(const void* bytes, size_t size, uint64_t hash = 0xcbf29ce484222325);
 
 }  // namespace sluice::load

@@ -1,4 +1,4 @@
-// Shows the progress of a phase: a bar on a terminal, a plain line now and then elsewhere.
+// Shows the progress of a phase, as a bar on a terminal and as occasional plain lines elsewhere.
 #pragma once
 
 #include <optional>

@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// Seconds: the last reading may follow the one before at once, and say nothing of so short a time.
+// The shortest interval, in seconds, between readings whose rates are reported. The last reading
+// may follow right after the one before, and a rate over so short a time says nothing.
 constexpr double kMinInterval = 0.5;
 
 double Ms(nanoseconds duration) {
@@ -56,7 +57,7 @@ json SecondsJson(const std::vector<Second>& seconds) {
   return list;
 }
 
-// Null where nothing was computed.
+// Returns part / whole, or null if nothing was computed.
 json Ratio(double part, double whole) { return whole > 0 ? json(part / whole) : json(); }
 
 json BucketsJson(const Reading& first, const Reading& last) {

@@ -1,5 +1,5 @@
-// The parts of a JSON report. Times are in the unit that their name says. The format's number goes
-// up when a meaning changes.
+// Makes the parts of a JSON report. The name of each time says its unit. The number of the format
+// increases when a meaning changes.
 #pragma once
 
 #include <string>
@@ -14,15 +14,15 @@ namespace sluice::load {
 
 inline constexpr int kReportFormat = 1;
 
-// Name, processors, memory and kernel of this machine.
+// Returns the name, processors, memory and kernel of this machine.
 nlohmann::json HostJson();
 
-nlohmann::json DistributionJson(const Distribution& distribution);  // ms
+nlohmann::json DistributionJson(const Distribution& distribution);  // in milliseconds
 
-// All of a phase but its verdict and what the server says.
+// Returns all of a phase but its verdict and the server's account.
 nlohmann::json PhaseJson(const PhaseStats& stats, const PhaseData& data);
 
-// What the server says of a phase: rates between readings, the buckets used, its counts.
+// Returns the server's account of a phase: rates between readings, the buckets used and its counts.
 nlohmann::json ServerJson(const std::vector<Reading>& readings, const Reconciliation& counts);
 
 }  // namespace sluice::load

@@ -39,7 +39,7 @@ absl::StatusOr<std::string> MakePage(const std::vector<std::string>& paths) {
 std::string RenderPage(const json& reports) {
   const std::string text =
       reports.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-  // "</script>" and "<!--" mean something to the HTML parser even within a script.
+  // "</script>" and "<!--" have a meaning for the HTML parser even within a script.
   const std::string safe = absl::StrReplaceAll(text, {{"<", "\\u003c"}});
   return absl::StrReplaceAll(kPageTemplate, {{"/*REPORTS*/[]", safe}});
 }

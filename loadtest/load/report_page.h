@@ -1,4 +1,4 @@
-// The HTML page of one or more JSON reports: self-contained, drawn by a script of its own.
+// Makes one HTML page from JSON reports. The page is self-contained and draws itself by a script.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace sluice::load {
 
-// Reads the reports; NotFound or InvalidArgument names the file that is none of sluice-load.
+// Reads the reports and returns their page. Returns NotFound or InvalidArgument that names the file
+// that is not a report of sluice-load.
 absl::StatusOr<std::string> MakePage(const std::vector<std::string>& paths);
 
-// The page of `reports`, a list of reports. Nothing that a report says can end the script that it
-// is embedded in.
+// Returns the page of `reports`, a list of reports. No text of a report can end the script in which
+// it is embedded.
 std::string RenderPage(const nlohmann::json& reports);
 
 }  // namespace sluice::load

@@ -17,37 +17,37 @@ namespace sluice::load {
 
 struct RunOptions {
   bool streaming = false;
-  int streams = 1;          // per channel
-  int senders = 1;          // threads that send; each takes its share of the arrivals
-  nanoseconds deadline{0};  // of a call, from its scheduled time; 0: none
-  nanoseconds drain = std::chrono::seconds(30);  // time to end after the last arrival
-  int64_t max_in_flight = 100'000;  // beyond it arrivals are not sent, and counted as such
+  int streams = 1;                               // per channel
+  int senders = 1;                               // threads that send, each a share of the arrivals
+  nanoseconds deadline{0};                       // of a call, from its scheduled time; 0 means none
+  nanoseconds drain = std::chrono::seconds(30);  // the time for calls to end after the last arrival
+  int64_t max_in_flight = 100'000;               // arrivals beyond it count as not sent
 };
 
-// What a display may read while the phase runs.
+// The counts that a display may read while the phase runs.
 struct Live {
   std::atomic<int64_t> sent{0};
   std::atomic<int64_t> done{0};
-  std::atomic<int64_t> missed{0};  // of done: not kOk
+  std::atomic<int64_t> missed{0};  // those of `done` that are not kOk
 };
 
 struct PhaseData {
-  std::vector<CallRecord> calls;  // open loop: in the order of arrival
-  nanoseconds duration{0};        // in which requests arrived
+  std::vector<CallRecord> calls;  // in an open loop, in the order of arrival
+  nanoseconds duration{0};        // the time in which requests arrived
   Errors errors;
   CpuUse cpu;  // of this process, from the start to the last arrival
 };
 
-// Open loop: call i is sent at arrivals[i].at, whether or not earlier ones were answered, and its
-// latency counts from then. `payloads[i]` indexes `pool`. Returns when every call has ended, at
-// most `drain` after `duration`. `answers` may be null.
+// Runs an open loop: sends call i at arrivals[i].at, whether or not earlier ones were answered, and
+// measures its latency from then. `payloads[i]` indexes `pool`. Returns when every call has ended,
+// at most `drain` after `duration`. `answers` may be null.
 PhaseData RunOpenLoop(const RunOptions& options, const Channels& channels, const PayloadPool& pool,
                       absl::Span<const Arrival> arrivals, absl::Span<const uint32_t> payloads,
                       nanoseconds duration, AnswerBook* answers, Live* live);
 
-// Closed loop: `concurrency` calls are always in flight; a new one is sent when one ends. Such a
-// client waits with a slow server, so its latency says nothing about a load that does not: it is
-// for the cost of a call and for capacity.
+// Runs a closed loop: `concurrency` calls are always in flight, and a new one is sent when one
+// ends. Such a client slows down with the server, so its latency says nothing about a load that
+// does not. It measures the cost of a call and the capacity.
 PhaseData RunClosedLoop(const RunOptions& options, const Channels& channels,
                         const PayloadPool& pool, absl::Span<const uint32_t> payloads,
                         int concurrency, nanoseconds duration, AnswerBook* answers, Live* live);

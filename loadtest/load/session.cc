@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-// What one phase runs at: a rate, or a number of calls in flight.
+// The load of one phase: a rate, or a number of calls in flight.
 struct Load {
   double rate = 0;
   int concurrency = 0;
@@ -51,9 +51,9 @@ class Session {
  private:
   absl::Status ReadFiles();
   absl::Status FindPeak();
-  // Adds a phase to the report and says whether it met the objective.
+  // Runs a phase, adds it to the report and returns whether it met the objective.
   absl::StatusOr<bool> RunPhase(const Load& load);
-  // Starts `watch` right before the first request, where metrics are wanted.
+  // Runs a phase. Starts `watch` right before the first request if metrics are wanted.
   absl::StatusOr<PhaseData> Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch);
   absl::Status AddServer(MetricsWatch& watch, const PhaseData& data, json& phase,
                          std::optional<Reconciliation>& counts) const;
@@ -77,7 +77,7 @@ absl::Status Session::Prepare() {
   SLUICE_RETURN_IF_ERROR(ReadFiles());
   SLUICE_ASSIGN_OR_RETURN(channels_, Connect(options_.address, options_.connection,
                                              options_.channels, std::chrono::seconds(10)));
-  // Who answers, for the report; a server without this method is measured all the same.
+  // The report names the server. A server without this method is measured all the same.
   const auto stub = inference::GRPCInferenceService::NewStub(channels_[0]);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -147,7 +147,7 @@ absl::Status Session::FindPeak() {
 
 absl::StatusOr<PhaseData> Session::Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch) {
   const nanoseconds length = options_.warm_up + options_.duration;
-  // A closed loop takes its lengths from a schedule too, without its times.
+  // A closed loop takes its lengths from a schedule too, and ignores the times.
   SLUICE_ASSIGN_OR_RETURN(
       const std::vector<Arrival> arrivals,
       load.concurrency > 0

@@ -1,4 +1,4 @@
-// A whole measurement: phases at one or more loads against one server, and the report on them.
+// Runs a whole measurement, phases at one or more loads against one server, and reports on it.
 #pragma once
 
 #include <optional>
@@ -21,17 +21,17 @@ struct SessionOptions {
   std::string address = "127.0.0.1:8001";
   client::ConnectionArguments connection;
   int channels = 4;
-  std::string metrics_url;  // HOST:PORT or http://HOST:PORT/metrics of sluiced; empty: not read
+  std::string metrics_url;  // HOST:PORT or http://HOST:PORT/metrics of sluiced; empty if not read
 
-  // What to run: rates in turn, or concurrencies in turn, or a search that starts at the only rate.
-  // All empty with ArrivalKind::kTrace: the trace at its own speed.
+  // The loads to run: rates in turn, or concurrencies in turn, or a search that starts at the only
+  // rate. If all are empty and the kind is ArrivalKind::kTrace, the trace runs at its own speed.
   std::vector<double> rates;
   std::vector<int> concurrencies;
   bool find_peak = false;
   double peak_tolerance = 0.05;
 
   nanoseconds warm_up = std::chrono::seconds(2);
-  nanoseconds duration = std::chrono::seconds(20);  // measured, after the warm-up
+  nanoseconds duration = std::chrono::seconds(20);  // the measured time after the warm-up
   Objective objective;
   VerdictOptions limits;
   WorkloadOptions workload;
@@ -39,20 +39,21 @@ struct SessionOptions {
   PayloadOptions payload;
   RunOptions run;
 
-  std::string record_path;  // answers are written there
-  std::string check_path;   // answers are compared with those recorded there
-  std::string label;        // of the run; empty: the commit
+  std::string record_path;  // the file to write the answers to
+  std::string check_path;   // the file of answers to compare with
+  std::string label;        // names the run; empty means the commit
 };
 
-// The report. `out` gets progress and a line per phase, and may be null; `terminal` as for
-// Progress. InvalidArgument names a wrong option or file, Unavailable says that there is no server.
+// Runs the session and returns its report. `out`, which may be null, receives progress and a line
+// per phase; `terminal` is as for Progress. Returns InvalidArgument that names a wrong option or
+// file, and Unavailable if there is no server.
 absl::StatusOr<nlohmann::json> RunSession(const SessionOptions& options, std::ostream* out,
                                           bool terminal);
 
-// What the report says of the options; options that do not apply are left out.
+// Returns the options as the report states them, without those that do not apply.
 nlohmann::json ConfigurationJson(const SessionOptions& options);
 
-// True when every phase of the report is VALID.
+// Returns true if every phase of the report is VALID.
 bool AllValid(const nlohmann::json& report);
 
 }  // namespace sluice::load

@@ -10,7 +10,7 @@
 namespace sluice::load {
 namespace {
 
-// Points that show both the body and the tail: equal steps of log(1 / (1 - share)).
+// Returns points that show both the body and the tail, at equal steps of log(1 / (1 - share)).
 std::vector<std::pair<double, double>> Cdf(const std::vector<nanoseconds>& sorted) {
   std::vector<std::pair<double, double>> points;
   if (sorted.empty()) return points;
@@ -39,7 +39,7 @@ std::vector<Second> BySecond(const PhaseData& data) {
     if (call.outcome != Outcome::kOk) continue;
     latencies[arrived].push_back(call.done - call.scheduled);
     const auto answered = static_cast<size_t>(call.done / kSecond);
-    if (answered >= seconds.size()) continue;  // while draining
+    if (answered >= seconds.size()) continue;  // it came in the drain time
     ++seconds[answered].answers;
     seconds[answered].tokens += call.tokens;
   }
@@ -51,7 +51,7 @@ std::vector<Second> BySecond(const PhaseData& data) {
   return seconds;
 }
 
-// The durations of the calls that count.
+// The durations of the calls that count in the figures.
 struct Samples {
   std::vector<nanoseconds> latency, service, first, rejected, lateness;
 };
@@ -70,8 +70,8 @@ void Count(const CallRecord& call, const Objective& objective, PhaseStats& stats
   if (latency <= objective.latency) stats.goodput_per_s += 1;
 }
 
-// What left the server while requests arrived: what comes after the last arrival, from a queue that
-// only then can empty, is no throughput at this load.
+// Counts the answers that left the server while requests arrived. Answers after the last arrival
+// come from a queue that only then can empty, so they are no throughput at this load.
 void CountAnswers(const PhaseData& data, nanoseconds warm_up, PhaseStats& stats) {
   for (const CallRecord& call : data.calls) {
     const bool counts =

@@ -1,5 +1,5 @@
-// From the calls of a phase to figures. Every latency of the phase is kept, so percentiles are
-// exact, not those of a histogram's bins.
+// Computes figures from the calls of a phase. Every latency of the phase is kept, so percentiles
+// are exact and not those of a histogram's bins.
 #pragma once
 
 #include <array>
@@ -21,39 +21,39 @@ Distribution Summarise(std::vector<nanoseconds> values);
 
 struct Objective {
   nanoseconds latency = std::chrono::milliseconds(100);
-  double percentile = 99;  // this share of all calls, in percent, must end well within `latency`
+  double percentile = 99;  // the percentage of all calls that must end well within `latency`
 };
 
-// Of one second of the phase, by scheduled time except where said.
+// Figures of one second of the phase, by scheduled time unless stated otherwise.
 struct Second {
   int64_t arrivals = 0;
   int64_t answers = 0;  // kOk, by the time of the answer
-  int64_t tokens = 0;   // of these
+  int64_t tokens = 0;   // of these answers
   std::array<int64_t, kOutcomes> outcomes{};
   nanoseconds p50{0}, p99{0};  // latency of kOk
 };
 
 struct PhaseStats {
-  int64_t calls = 0;         // that were due after the warm-up; what follows is about these
+  int64_t calls = 0;         // calls due after the warm-up, which the figures below are of
   double offered_per_s = 0;  // arrivals
   double goodput_per_s = 0;  // kOk calls within the objective
-  double within = 0;         // share of the calls that were kOk within the objective, 0 to 1
+  double within = 0;         // their share of all calls, 0 to 1
   bool meets_objective = false;
   std::array<int64_t, kOutcomes> outcomes{};
   Distribution latency;   // of kOk calls, from the scheduled time
-  Distribution service;   // of kOk calls, from sending: what a closed-loop client would report
-  Distribution first;     // streaming: until the first part; empty where answers have one part
+  Distribution service;   // of kOk calls, from sending, as a closed-loop client reports it
+  Distribution first;     // until the first part of a streamed answer; empty without parts
   Distribution rejected;  // of kRejected calls, from sending
-  Distribution lateness;  // of the client: sent - scheduled, of every call that was sent
+  Distribution lateness;  // of the client: sent - scheduled of every call that was sent
   std::vector<std::pair<double, double>> cdf;  // (percent, latency in ms) of kOk calls
 
-  // By the time of the answer: kOk calls that ended after the warm-up and before the end, and their
-  // prompt tokens.
+  // Rates by the time of the answer: kOk calls that ended after the warm-up and before the end, and
+  // their prompt tokens.
   double answered_per_s = 0;
   double tokens_per_s = 0;
 
-  // Of the whole phase, warm-up included.
-  int64_t wrong = 0;  // calls that ended in kWrong
+  // These figures are of the whole phase, including the warm-up.
+  int64_t wrong = 0;  // the number of calls that ended in kWrong
   std::vector<Second> seconds;
 };
 

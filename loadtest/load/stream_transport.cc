@@ -17,7 +17,8 @@ namespace {
 
 constexpr char kStreamMethod[] = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-// Fields of a message may follow its other bytes, so an id is added without serialising anew.
+// Returns the request with an id. Fields of a message may be in any order, so the id is appended
+// without serialising the message again.
 grpc::ByteBuffer WithId(const grpc::Slice& request, int64_t call) {
   constexpr char kTagOfId = (3 << 3) | 2;
   const std::string id = absl::StrCat(call);
@@ -113,7 +114,7 @@ class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
  private:
   void Read() {
     inference::ModelStreamInferResponse response;
-    // Taken out of the buffer, which is empty for the next read.
+    // Deserialising takes the message out of the buffer, which leaves it empty for the next read.
     if (!grpc::SerializationTraits<inference::ModelStreamInferResponse>::Deserialize(&incoming_,
                                                                                      &response)
              .ok()) {
@@ -136,7 +137,7 @@ class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
     if (Forget(call)) sink_->OnAnswer(call, answer);
   }
 
-  // False for an id that is not pending: a server must not answer twice.
+  // Returns false for an id that is not pending: a server must not answer twice.
   bool Forget(int64_t call) {
     const MutexLock lock(&mu_);
     const bool known = pending_.erase(call) > 0;
@@ -147,7 +148,7 @@ class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
   CallSink* const sink_;
   grpc::GenericStub stub_;
   grpc::ClientContext context_;
-  grpc::ByteBuffer incoming_;  // of the reading side only
+  grpc::ByteBuffer incoming_;  // used by the reading side only
 
   Mutex mu_;
   CondVar changed_;

@@ -18,7 +18,8 @@ using grpc::ByteBuffer;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// ModelInfer as bytes, as a null server must cost little; the stream typed, as it needs ids.
+// ModelInfer handles bytes, because a null server must cost little; the stream handles messages,
+// because it needs their ids.
 using Base = inference::GRPCInferenceService::WithRawCallbackMethod_ModelInfer<
     inference::GRPCInferenceService::WithCallbackMethod_ModelStreamInfer<
         inference::GRPCInferenceService::Service>>;
@@ -35,7 +36,7 @@ inference::ModelInferResponse MakeAnswer(bool wrong) {
   return answer;
 }
 
-// When an answer is due, and which one.
+// The time at which an answer is due, and its kind.
 struct Fate {
   bool refused = false;
   bool wrong = false;
@@ -148,7 +149,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<inference::ModelInfer
   inference::ModelInferRequest request_;
   Mutex mu_;
   std::deque<inference::ModelStreamInferResponse> writes_ ABSL_GUARDED_BY(mu_);
-  int64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;  // read and not written
+  int64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;  // requests read whose answers are not written
   bool reads_ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 
@@ -205,7 +206,7 @@ class RunningServer final : public TestServer {
     host_ = options.address.substr(0, options.address.rfind(':'));
   }
   ~RunningServer() override {
-    line_.Hurry();  // a shutdown waits for all answers
+    line_.Hurry();  // because a shutdown waits for all answers
     if (server_) server_->Shutdown();
   }
 

@@ -1,5 +1,5 @@
-// Servers of known behaviour: they speak the protocol, compute nothing, and are what the load
-// generator itself is tested against.
+// Servers of known behaviour, against which the load generator itself is tested. They speak the
+// protocol and compute nothing.
 #pragma once
 
 #include <chrono>
@@ -12,29 +12,29 @@
 namespace sluice::load {
 
 struct TestServerOptions {
-  std::string address = "127.0.0.1:0";  // port 0: any free one
-  // Every answer leaves this long after its request arrived, or later: a null server at 0.
+  std::string address = "127.0.0.1:0";  // port 0 means any free one
+  // The least time from a request's arrival to its answer. At 0 this is a null server.
   std::chrono::nanoseconds delay{0};
-  // Above 0: requests are served one after the other, each for so long, so the capacity is
-  // 1 / service_time. `delay` comes on top.
+  // If above 0, requests are served one after the other and each takes this long, so the capacity
+  // is 1 / service_time. `delay` is added.
   std::chrono::nanoseconds service_time{0};
-  // With service_time: a request that would find so many waiting is refused with
-  // RESOURCE_EXHAUSTED; 0: none is.
+  // With service_time, a request that would find this many waiting is refused with
+  // RESOURCE_EXHAUSTED. 0 means that none is refused.
   int64_t queue = 0;
-  // No answer leaves in the `stall` that begins `stall_after` the first request.
+  // No answer leaves for the time `stall`, starting `stall_after` the first request.
   std::chrono::nanoseconds stall_after{0};
   std::chrono::nanoseconds stall{0};
-  int64_t wrong_every = 0;  // above 0: every so many answers have other contents
+  int64_t wrong_every = 0;  // if above 0, every wrong_every-th answer has other contents
 };
 
 class TestServer {
  public:
-  // Unavailable when the address cannot be listened on.
+  // Starts a server. Returns Unavailable if it cannot listen on the address.
   static absl::StatusOr<std::unique_ptr<TestServer>> Start(const TestServerOptions& options);
   virtual ~TestServer() = default;
 
   virtual std::string address() const = 0;
-  virtual int64_t requests() const = 0;  // that came so far
+  virtual int64_t requests() const = 0;  // the number of requests received so far
 };
 
 }  // namespace sluice::load

@@ -1,5 +1,5 @@
-// How requests reach the server. Messages travel as bytes on both ways: whoever needs the content
-// of an answer parses it.
+// Transports requests to the server. Messages are bytes in both directions; an answer is parsed
+// only where its content is needed.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,9 +21,9 @@ using SystemTime = std::chrono::system_clock::time_point;
 // The end of a call.
 struct Answer {
   grpc::StatusCode code = grpc::StatusCode::OK;
-  std::string message;  // of an error
-  // When code is OK exactly one of these is set, for as long as OnAnswer runs: a unary answer as it
-  // came, for most runs need not parse it, or one that had to be parsed.
+  std::string message;  // the text of an error
+  // If code is OK, exactly one of these is set, and it is valid while OnAnswer runs: a unary answer
+  // in its original bytes, because most runs need not parse it, or an answer that had to be parsed.
   const grpc::ByteBuffer* bytes = nullptr;  // a ModelInferResponse
   const inference::ModelInferResponse* parsed = nullptr;
 };
@@ -31,38 +31,40 @@ struct Answer {
 class CallSink {
  public:
   virtual ~CallSink() = default;
-  // Once per call, on a thread of gRPC or within Send; must not block. `call` is as in Send.
+  // Called once per call, on a thread of gRPC or within Send. It must not block. `call` is as in
+  // Send.
   virtual void OnAnswer(int64_t call, const Answer& answer) = 0;
-  // A streamed answer that is not the last one of its call.
+  // Called for a streamed answer that is not the last one of its call.
   virtual void OnPart(int64_t call) {}
 };
 
-// Thread-safe. Outlived by its sink, outlives its calls: the destructor waits for them.
+// Sends calls. It is thread-safe, and its sink must outlive it. The destructor waits for all calls.
 class Transport {
  public:
   virtual ~Transport() = default;
-  // `request` is a serialised ModelInferRequest without an id. After `deadline` the call ends with
-  // DEADLINE_EXCEEDED.
+  // Sends a request, a serialised ModelInferRequest without an id. The call ends with
+  // DEADLINE_EXCEEDED after `deadline`.
   virtual void Send(int64_t call, const grpc::Slice& request, SystemTime deadline) = 0;
 };
 
 using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
 
-// `count` connections of their own to HOST:PORT, all of whose calls show the token; Unavailable
-// when there is none within `timeout`, NotFound for a file that cannot be read.
+// Opens `count` separate connections to HOST:PORT, all of whose calls carry the token. Returns
+// Unavailable if there is no connection within `timeout`, and NotFound for a file that cannot be
+// read.
 absl::StatusOr<Channels> Connect(const std::string& address,
                                  const client::ConnectionArguments& connection, int count,
                                  std::chrono::nanoseconds timeout);
 
-// ModelInfer; calls are spread over the channels in turn.
+// Returns a transport that uses ModelInfer and spreads the calls over the channels in turn.
 std::unique_ptr<Transport> MakeUnaryTransport(const Channels& channels, CallSink* sink);
 
-// ModelStreamInfer: `streams` streams per channel, requests spread over them in turn and told apart
-// by their ids. A call ends with its last answer (parameter triton_final_response, or the only one
-// where the server does not set it); an error_message ends it with the status that the server names
-// (parameter error_code), or UNKNOWN. Deadlines of single calls do not exist on a stream: all that
-// has not ended at `until` ends with DEADLINE_EXCEEDED. When a stream breaks, all its calls end
-// with its status, and so do those that follow.
+// Returns a transport that uses ModelStreamInfer. There are `streams` streams per channel; requests
+// are spread over them in turn and told apart by their ids. A call ends with its last answer
+// (parameter triton_final_response, or the only answer if the server does not set it). An
+// error_message ends it with the status that the server names (parameter error_code), or UNKNOWN.
+// Single calls on a stream have no deadlines: calls that have not ended at `until` end with
+// DEADLINE_EXCEEDED. When a stream breaks, all its calls and all later ones end with its status.
 std::unique_ptr<Transport> MakeStreamTransport(const Channels& channels, int streams,
                                                SystemTime until, CallSink* sink);
 

@@ -12,7 +12,7 @@ double Ms(nanoseconds duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-// A percentile needs some calls beyond it.
+// Returns the least number of calls: a percentile needs some calls beyond it.
 int64_t CallsNeeded(const VerdictOptions& limits, const Objective& objective) {
   const double beyond = 1 - objective.percentile / 100;
   if (beyond <= 0) return limits.min_calls;

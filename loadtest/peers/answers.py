@@ -1,4 +1,4 @@
-"""Whether servers answer alike, before any of them is timed."""
+"""Checks that servers give the same answers before any of them is timed."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import tritonclient.grpc as grpcclient
 
 from arms import MODEL
 
-TOLERANCE = 2e-3  # of a token's log-probability: sums of f32 in another order
+TOLERANCE = 2e-3  # of a log-probability, because the order of f32 sums differs
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def ask(client: grpcclient.InferenceServerClient, prompt: np.ndarray, max_tokens
 
 
 def difference(expected: Answer, found: Answer) -> str:
-    """What differs; empty: nothing does."""
+    """Returns the difference as text; empty if there is none."""
     if found.tokens != expected.tokens:
         return f"tokens {found.tokens}, ours {expected.tokens}"
     if found.logprobs is None or expected.logprobs is None:

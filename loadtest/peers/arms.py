@@ -13,9 +13,9 @@ class Arm:
     workload: str
     settings: str  # in words
     options: tuple[str, ...] = ()
-    peer: str = ""  # names requirements-PEER.txt and serve/SCRIPT; empty: Sluice itself
+    peer: str = ""  # of requirements-PEER.txt and serve/SCRIPT; empty for Sluice
     script: str = ""
-    packages: tuple[str, ...] = ()  # whose versions are told
+    packages: tuple[str, ...] = ()  # the packages whose versions are reported
 
     @property
     def ours(self) -> bool:
@@ -99,7 +99,7 @@ ARMS = (
     ),
 )
 
-# What a user might also pick, and why it is not among them.
+# Alternatives that are not among the arms, with the reason.
 NOT_RUN = (
     {
         "name": "vllm",

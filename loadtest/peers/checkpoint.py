@@ -1,7 +1,7 @@
-"""A Llama checkpoint with random weights: the same bytes for the same seed.
+"""Makes a Llama checkpoint with random weights, the same bytes for the same seed.
 
-Nobody's answers end early: the head's row of the end token is zero, so that its logit is never the
-largest, and every server generates as many tokens as it is asked for.
+No answer ends early: the head's row of the end token is zero, so its logit is never the largest,
+and every server generates as many tokens as requested.
 """
 
 import json
@@ -75,7 +75,7 @@ def tensors_of(shape: Shape, seed: int) -> dict[str, np.ndarray]:
 
 
 def write(directory: pathlib.Path, shape: Shape, seed: int) -> None:
-    """Does nothing where `directory` has this very checkpoint."""
+    """Writes the checkpoint, unless `directory` has the same one already."""
     recipe = json.dumps(asdict(shape) | {"seed": seed})
     mark = directory / "recipe.json"
     if mark.exists() and mark.read_text() == recipe:

@@ -1,4 +1,4 @@
-"""Which phases are run, in which order and for how long; and one of them, through sluice-load."""
+"""Plans the phases, their order and their duration, and runs one of them with sluice-load."""
 
 import json
 import pathlib
@@ -10,11 +10,11 @@ from arms import MODEL
 from servers import Server
 from workloads import CAP, Workload
 
-OWN_SHARE = 0.8  # of what a server bears in a closed loop, offered to it
-COMMON_SHARE = 0.7  # of what the best one bears, offered to all
-PERCENTILE = 50  # so that a phase of 20 calls can be VALID; nothing else depends on it
+OWN_SHARE = 0.8  # the offered share of what the server bears in a closed loop
+COMMON_SHARE = 0.7  # the share of what the best server bears, offered to all
+PERCENTILE = 50  # lets a phase of 20 calls be VALID; nothing else depends on it
 WARM_UP_S = 1.0
-OVERHEAD_S = 1.0  # of a phase: connections, the warm-up's and the last answers
+OVERHEAD_S = 1.0  # per phase, for connections, the warm-up's and the last answers
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,24 @@ class Phase:
 
 
 def interleaved(names: Sequence[str], rounds: int) -> list[list[str]]:
-    """The order of each round. It turns, so that none always runs after the same one or first."""
+    """Returns the order of each round. It rotates, so that no server always runs first or after the
+    same one.
+    """
     return [list(names[turn % len(names):]) + list(names[: turn % len(names)])
             for turn in range(rounds)]
 
 
 def phase_seconds(budget_s: float, phases: int) -> float:
-    """How long each may be measured when all of them are to take the budget, at least 2 s."""
+    """Returns the duration of each phase, at least 2 s, so that all of them together take the
+    budget.
+    """
     return max(2.0, budget_s / phases - WARM_UP_S - OVERHEAD_S)
 
 
 def phases_of(workload: Workload, own_rate: float, common_rate: float, turn: int) -> list[Phase]:
-    """Of one arm in one round. Contents differ from phase to phase, so that nothing is remembered,
-    and are the same for all arms."""
+    """Returns the phases of one arm in one round. Contents differ from phase to phase, so that
+    nothing can be cached, and are the same for all arms.
+    """
     def offered(rate: float) -> tuple[str, ...]:
         return ("--arrivals", "trace", "--rate", f"{rate:.2f}",
                 "--deadline-ms", str(2 * workload.objective_ms))
@@ -49,7 +54,7 @@ def phases_of(workload: Workload, own_rate: float, common_rate: float, turn: int
 
 
 class Client:
-    """sluice-load, on processors of its own."""
+    """Runs sluice-load on its own processors."""
 
     def __init__(self, binary: pathlib.Path, processors: list[int], trace: pathlib.Path,
                  vocabulary: int, scratch: pathlib.Path):
@@ -72,9 +77,9 @@ class Client:
 
 
 def figures(report: dict) -> dict:
-    """What is kept of a phase. The server's processor time is that of the warm-up too, and so are
-    the
-    answers that are held against it."""
+    """Returns the figures of a phase. The server's processor time includes the warm-up, and so does
+    the count of answers that it is divided by.
+    """
     phase = report["phases"][0]
     answers = sum(second["answers"] for second in phase["seconds"])
     return {"answers_per_cpu_s": answers / max(report["cpu_s"], 1e-3),

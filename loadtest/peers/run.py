@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Sluice beside what a user would pick instead: same weights, same trace, same client.
+"""Compares Sluice with its alternatives: same weights, same trace, same client.
 
 Makes one random checkpoint and each server's format of it, starts all servers on processors that
-the
-client does not use, compares their answers with Sluice's, and then measures them in turn, round
+the client does not use and compares their answers with Sluice's. Then measures them in turn, round
 after round, with sluice-load. A server that cannot be installed, does not start or answers
-otherwise is
-left out and named with the reason.
+differently is left out and named with the reason.
 """
 
 import argparse
@@ -32,7 +30,7 @@ import workloads
 from arms import ARMS, NOT_RUN, Arm, peer_command, sluice_command
 
 CALIBRATION_S = 4.0
-CALIBRATION_TURN = 10_000  # a round with contents of its own
+CALIBRATION_TURN = 10_000  # a round number that no measured round has, for separate contents
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKED_LENGTHS = (1, 2, 7, 16, 33, 64, 100, 250)
 
@@ -42,7 +40,7 @@ def say(text: str) -> None:
 
 
 class Comparison:
-    """Servers live as long as `stack`."""
+    """Measures the servers of one workload. The servers live as long as `stack`."""
 
     def __init__(self, options: argparse.Namespace, scratch: pathlib.Path,
                  stack: contextlib.ExitStack):
@@ -50,7 +48,7 @@ class Comparison:
         self._shape = checkpoint.Shape()
         self.arms: list[dict] = []
         self.left_out: list[dict] = []
-        self.commit, self.host = "", {}  # as sluice-load reports them
+        self.commit, self.host = "", {}  # set from the reports of sluice-load
         trace = scratch / "trace.csv"
         workloads.write_trace(options.trace, trace)
         self._client = phases.Client(options.sluice_load, options.client_processors, trace,
@@ -73,7 +71,9 @@ class Comparison:
         return server, versions
 
     def _admit(self, arm: Arm, asked: list, expected: list) -> tuple[servers.Server, list]:
-        """A server whose answers are as `expected`, if there are such; and the answers."""
+        """Starts a server and returns it with its answers. Raises NotStarted if they differ from
+        `expected`, unless that is empty.
+        """
         server, versions = self._start(arm)
         tokens = 1 if arm.workload == "score" else 16
         found = answers.ask_all(server.address, asked, tokens)
@@ -93,7 +93,9 @@ class Comparison:
         self.left_out.append({"name": name, "workload": workload.name, "reason": reason})
 
     def start_all(self, workload: workloads.Workload) -> dict[str, servers.Server]:
-        """Those that can be run; Sluice's packed arm first, which the others must agree with."""
+        """Starts the servers that can be run: Sluice's packed arm first, with whose answers the
+        others must agree.
+        """
         asked = answers.prompts(self._options.seed, CHECKED_LENGTHS, self._shape.vocab)
         started: dict[str, servers.Server] = {}
         expected: list = []
@@ -112,7 +114,7 @@ class Comparison:
 
     def _run(self, server: servers.Server, workload: workloads.Workload, phase: phases.Phase,
              seconds: float) -> dict:
-        """One phase, once what earlier ones left is done."""
+        """Runs one phase after the work that earlier ones left is done."""
         server.resume()
         try:
             answers.ask_all(server.address, answers.prompts(0, (4,), self._shape.vocab), 1)
@@ -143,7 +145,7 @@ class Comparison:
                     of_arm = self._round(started[name], workload, phases.phases_of(
                         workload, phases.OWN_SHARE * peaks[name], common, turn), seconds)
                 except (InferenceServerException, RuntimeError) as error:
-                    # What the others have measured is not lost for it.
+                    # The measurements of the other servers are kept.
                     self._leave_out(name, workload, f"failed when it was measured: {error}")
                     del measured[name]
                     continue
@@ -156,7 +158,9 @@ class Comparison:
 
     def _calibrate(self, workload: workloads.Workload,
                    started: dict[str, servers.Server]) -> dict[str, float]:
-        """About what each bears in a closed loop; its warm-up as well."""
+        """Returns roughly the load that each server bears in a closed loop, which also warms it
+        up.
+        """
         peaks = {}
         for name, server in started.items():
             closed = phases.phases_of(workload, 1, 1, CALIBRATION_TURN)[0]
@@ -177,7 +181,7 @@ def compare(options: argparse.Namespace) -> dict:
         with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
             comparison = Comparison(options, pathlib.Path(scratch), stack)
             started = comparison.start_all(workload)
-            # Of what is left, an equal share for each workload that is to come.
+            # Each remaining workload gets an equal share of the remaining time.
             left = (60 * options.minutes - (time.monotonic() - begun)) / (len(chosen) - number)
             measured.append(comparison.measure(workload, started, left))
             arms += comparison.arms
@@ -246,7 +250,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
-    # Ends by an exception, so that the servers are stopped.
+    # The run ends by an exception, so that the servers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("run.py: terminated"))
     report = compare(options)
     if options.out:

@@ -1,4 +1,4 @@
-"""A server's process: started on processors of its own, stopped while another is measured."""
+"""Runs a server's process on its own processors and suspends it while another is measured."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ from arms import MODEL
 
 
 class NotStarted(Exception):
-    """Says why in a line."""
+    """A server that did not start, with the reason in one line."""
 
 
 def free_address() -> str:
@@ -29,9 +29,10 @@ def pause(seconds: float) -> None:
 
 
 class Server:
-    """Owns a process group, as some peers have helpers. Not measured, it must not run either: all
-    of
-    them are ready at the same time, and an idle one may look for work all the while."""
+    """Owns a process group, because some peers have helper processes. A server that is not being
+    measured is suspended: all servers are ready at the same time, and an idle one may poll for
+    work.
+    """
 
     def __init__(self, command: list[str], address: str, processors: list[int], threads: int,
                  log: pathlib.Path, model: str = MODEL):
@@ -67,11 +68,11 @@ class Server:
         return lines[-1].strip() if lines else "no output"
 
     def cpu_seconds(self) -> float:
-        """Processor time of all its processes that are still there."""
+        """Returns the processor time of all its processes that still exist."""
         ticks = 0
         for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
-                # The name before the last ")" may hold anything.
+                # The name before the last ")" may hold any characters.
                 fields = stat.read_text().rpartition(")")[2].split()
             except OSError:
                 continue

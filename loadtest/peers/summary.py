@@ -1,4 +1,4 @@
-"""From the phases of all rounds to medians, spread and ratios, and to a table."""
+"""Summarises the phases of all rounds as medians, spreads and ratios, and as a table."""
 
 import re
 import statistics
@@ -19,9 +19,9 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def of_phases(rounds: list[dict], phase: str) -> dict:
-    """`rounds` are of one arm: {phase: figures}. Spread of each figure; percentiles only where
-    there
-    were answers, and how many of the rounds are not VALID."""
+    """Returns the spread of each figure over the rounds of one arm, each {phase: figures}, and the
+    number of rounds that are not VALID. Percentiles are only of rounds with answers.
+    """
     made = {}
     for figure in FIGURES:
         values = [each[phase][figure] for each in rounds
@@ -38,7 +38,7 @@ def of_arm(rounds: list[dict]) -> dict:
 
 
 def ratios(reference: dict, other: dict) -> dict[str, float | None]:
-    """How many times the other's figure the reference's is; None where the other has none."""
+    """Returns the reference's figures divided by the other's; None where the other has none."""
     def ratio(ours: float, theirs: float) -> float | None:
         return ours / theirs if theirs > 0 else None
 
@@ -54,7 +54,7 @@ def ratios(reference: dict, other: dict) -> dict[str, float | None]:
 
 
 def of_workload(measured: dict[str, list[dict]]) -> dict:
-    """`measured` is {arm: its rounds}."""
+    """Returns the summary of `measured`, which is {arm: its rounds}."""
     arms = {name: of_arm(rounds) for name, rounds in measured.items()}
     return {"arms": arms, "sluice_over": {name: ratios(arms[REFERENCE], arm)
                                           for name, arm in arms.items() if name != REFERENCE}}

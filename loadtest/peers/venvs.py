@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, from its pinned requirements."""
+"""Makes a virtual environment for each peer from its pinned requirements."""
 
 import json
 import pathlib
@@ -9,11 +9,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class NotInstalled(Exception):
-    """Says why in a line."""
+    """A peer that cannot be installed, with the reason in one line."""
 
 
 def python_of(folder: pathlib.Path, peer: str) -> pathlib.Path:
-    """The interpreter that has the peer's packages; installs them where that has not been done."""
+    """Returns the interpreter that has the peer's packages. Installs them if that has not been
+    done.
+    """
     environment = folder / peer
     python, done = environment / "bin" / "python", environment / "installed"
     if done.exists():

@@ -1,5 +1,4 @@
-"""What is asked of every server: lengths and arrivals from a recorded trace, shrunk to the
-model."""
+"""The workloads: lengths and arrivals of a recorded trace, shrunk to the model."""
 
 import csv
 import itertools
@@ -7,9 +6,9 @@ import math
 import pathlib
 from dataclasses import dataclass
 
-TRACE_POSITIONS = 8192  # longest prompt of the trace that is told apart
-CAP = 256  # that becomes this long
-# The first of the trace, over and over: a phase sees the whole of it, and so its mean rate.
+TRACE_POSITIONS = 8192  # prompts of the trace of this length or more
+CAP = 256  # become this long
+# The first rows of the trace are repeated, so that a phase has all of them and their mean rate.
 ROWS = 64
 
 
@@ -40,8 +39,9 @@ def shrink(row: dict[str, str], answer_divisor: int) -> dict[str, str]:
 
 def write_trace(trace: pathlib.Path, to: pathlib.Path, answer_divisor: int = 16,
                 rows: int = ROWS) -> None:
-    """The trace's first `rows` with prompts shrunk from TRACE_POSITIONS to CAP and answers by
-    `answer_divisor`."""
+    """Writes the trace's first `rows`, with prompts shrunk from TRACE_POSITIONS to CAP and answers
+    divided by `answer_divisor`.
+    """
     with trace.open(newline="") as source, to.open("w", newline="") as target:
         made = csv.DictWriter(target, ["arrival_s", "input_tokens", "output_tokens"])
         made.writeheader()

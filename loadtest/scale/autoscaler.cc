@@ -8,7 +8,7 @@
 namespace sluice::loadtest {
 namespace {
 
-constexpr double kTolerance = 0.1;  // kube-controller-manager's default
+constexpr double kTolerance = 0.1;  // the default of kube-controller-manager
 
 double LongestPeriod(const AutoscalerRule& rule) {
   double longest = 0;
@@ -45,9 +45,10 @@ int Autoscaler::Wanted(int replicas, const std::vector<double>& sums) const {
   return std::clamp(most, rule_.min_replicas, rule_.max_replicas);
 }
 
-// Up only to the least, down only to the most that was wanted in the direction's window.
+// Scales up only to the least, and down only to the most, that was wanted in the direction's
+// window.
 int Autoscaler::Stabilized(double now, int replicas, int wanted) {
-  if (wanted_.empty()) wanted_.push_back({now, replicas});  // where it began is wanted as well
+  if (wanted_.empty()) wanted_.push_back({now, replicas});  // the first count is wanted too
   wanted_.push_back({now, wanted});
   int least = wanted, most = wanted;
   for (const Event& event : wanted_) {

@@ -1,4 +1,4 @@
-// Kubernetes' HorizontalPodAutoscaler on virtual time.
+// Runs Kubernetes' HorizontalPodAutoscaler on virtual time.
 #pragma once
 
 #include <deque>
@@ -7,25 +7,26 @@
 
 namespace sluice::loadtest {
 
-// What is summed over the replicas.
+// The signal that is summed over the replicas.
 enum class Signal {
   kDrain,  // sluice_estimated_drain_seconds, averaged over the window
-  kBusy,   // share of the time that steps took: rate of the replays' durations over the window
+  kBusy,   // the share of time in steps: rate of the replays' durations over the window
 };
 
 struct ScalingTarget {
   Signal signal = Signal::kDrain;
   double per_replica = 0;     // > 0
-  double window_seconds = 0;  // that the query looks back
+  double window_seconds = 0;  // the window of the query
 };
 
 struct ScalingPolicy {
-  bool percent = false;  // of the replicas at the period's beginning, else replicas
+  bool percent = false;  // percent of the replicas at the period's start, or a count
   double value = 0;
   double period_seconds = 0;
 };
 
-// A behaviour in one direction; of several policies the one that allows most.
+// The behaviour in one direction. Of several policies, the one that allows the largest change
+// counts.
 struct ScalingDirection {
   double stabilization_seconds = 0;
   std::vector<ScalingPolicy> policies{};
@@ -34,18 +35,19 @@ struct ScalingDirection {
 struct AutoscalerRule {
   int min_replicas = 1;
   int max_replicas = 1;
-  std::vector<ScalingTarget> targets{};  // of which the one that asks for most counts
+  std::vector<ScalingTarget> targets{};  // the one that asks for most counts
   ScalingDirection up{}, down{};
 };
 
-// The algorithm as Kubernetes documents it for metrics of the type AverageValue: ceil(sum /
-// target), unless the ratio to the present count is within 10 % of one; then the stabilization
-// windows, then the policies. Times are seconds that ascend.
+// The algorithm that Kubernetes documents for metrics of the type AverageValue: ceil(sum / target),
+// unless the ratio to the present count is within 10 % of one; then the stabilization windows, then
+// the policies. Times are in seconds and ascend.
 class Autoscaler {
  public:
   explicit Autoscaler(AutoscalerRule rule) : rule_(std::move(rule)) {}
 
-  // The count to have from `now` on. `sums` are in the order of the rule's targets.
+  // Returns the number of replicas to have from `now` on. `sums` has the order of the rule's
+  // targets.
   int Decide(double now, int replicas, const std::vector<double>& sums);
 
  private:
@@ -57,12 +59,12 @@ class Autoscaler {
   int Wanted(int replicas, const std::vector<double>& sums) const;
   int Stabilized(double now, int replicas, int wanted);
   int Limited(double now, int replicas, int wanted) const;
-  // Replicas added, less those removed, after `since`.
+  // Returns the number of replicas added, less those removed, after `since`.
   int ChangeSince(double since) const;
 
   const AutoscalerRule rule_;
-  std::deque<Event> wanted_;   // as far back as the longer window
-  std::deque<Event> changes_;  // as far back as the longest period
+  std::deque<Event> wanted_;   // goes back as far as the longer window
+  std::deque<Event> changes_;  // goes back as far as the longest period
 };
 
 }  // namespace sluice::loadtest

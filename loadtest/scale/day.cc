@@ -10,7 +10,7 @@
 namespace sluice::loadtest {
 namespace {
 
-// At the beginning of each hour.
+// The load at the beginning of each hour.
 constexpr std::array<double, 24> kHours = {.35, .28, .23, .20, .20, .23, .32, .50,
                                            .72, .88, .96, 1.0, .95, .92, .94, .97,
                                            .95, .90, .85, .88, .90, .82, .65, .48};
@@ -26,7 +26,7 @@ class Rate {
 
   double Duration() const { return options_.hours * 3600; }
   double Most() const { return options_.surge; }
-  // Of the peak's.
+  // Returns the rate relative to the peak's.
   double At(double time) const {
     double factor = 1;
     for (const double begin : surges_) {
@@ -57,7 +57,8 @@ std::vector<Arrival> MakeDay(const DayOptions& options, std::mt19937_64* random)
       MakeLengths(Lengths::kLogNormal, kSample, options.cap, random);
   const double mean = std::accumulate(lengths.begin(), lengths.end(), 0.0) / kSample;
   const Rate rate(options, random);
-  // Thinned: as fast as ever, each kept with the probability of its time.
+  // The process is thinned: arrivals come at the highest rate, and each is kept with the
+  // probability of its time.
   const double most = rate.Most() * options.peak_tokens_per_second / mean;
   std::exponential_distribution<double> gap(most);
   std::uniform_real_distribution<double> chance(0, rate.Most());

@@ -53,7 +53,7 @@ class Fleet {
       replica.Arrive(arrival.tokens);
     }
     AdvanceTo(end_seconds_);
-    // The remaining sequences end; their time is not counted as load.
+    // Lets the remaining sequences end; their time does not count as load.
     for (const auto& member : members_) member->replica.RunUntil(MonoTime::max() - nanoseconds(1));
     return Finish();
   }
@@ -63,7 +63,7 @@ class Fleet {
     Member(const ReplicaModel* model, double ready) : replica(model), ready_at(ready) {}
     Replica replica;
     Samples samples;
-    double busy = 0;  // seconds that a bin has
+    double busy = 0;  // the busy seconds of a bin
     double ready_at;
     double leaves_at = kNever;
   };
@@ -80,8 +80,8 @@ class Fleet {
     BinAt(Seconds(arrived - MonoTime())).latencies.push_back(Seconds(end - arrived));
   }
 
-  // Scrapes and syncs up to `time`, at the same time in this order of effect: the autoscaler sees
-  // what was scraped before.
+  // Runs the scrapes and syncs up to `time`. A scrape comes before a sync at the same time, so that
+  // the autoscaler sees it.
   void AdvanceTo(double time) {
     while (std::min(next_scrape_, next_sync_) <= time) {
       const double now = std::min(next_scrape_, next_sync_);
@@ -131,7 +131,7 @@ class Fleet {
     for (; wanted_ < count; ++wanted_) {
       members_.push_back(std::make_unique<Member>(&model_, ready_at));
     }
-    // Members stand in the order of their age, so that those not ready are among the last.
+    // Members are in the order of their age, so the replicas that are not ready are among the last.
     for (auto it = members_.rbegin(); wanted_ > count; ++it) {
       if ((*it)->leaves_at != kNever) continue;
       (*it)->leaves_at = now;
@@ -149,7 +149,7 @@ class Fleet {
     });
   }
 
-  // Both are as they are at `at`.
+  // Returns the replica for a new sequence, by the state of both candidates at `at`.
   Replica& Choose(MonoTime at) {
     const double now = Seconds(at - MonoTime());
     serving_.clear();
@@ -193,9 +193,10 @@ class Fleet {
   ReplicaModel model_;
   std::optional<Autoscaler> autoscaler_;
   std::mt19937_64 random_;
-  std::vector<std::unique_ptr<Member>> members_;  // from the oldest to the youngest
+  std::vector<std::unique_ptr<Member>> members_;  // oldest first
   std::vector<Replica*> serving_;                 // scratch
-  std::vector<std::pair<Samples, double>> gone_;  // of members that went, until this time
+  // The samples of removed members, and the time until which they are kept.
+  std::vector<std::pair<Samples, double>> gone_;
   int wanted_ = 0;
   double window_seconds_ = 0, end_seconds_ = 0;
   double next_scrape_ = 0, next_sync_ = 0, accounted_ = 0;

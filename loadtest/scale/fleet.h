@@ -1,4 +1,4 @@
-// A fleet of replicas under a day's load, of a fixed size or autoscaled.
+// Simulates a fleet of replicas under a day's load, of a fixed size or autoscaled.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 namespace sluice::loadtest {
 
 struct FleetOptions {
-  int replicas = 1;                      // at the beginning
-  std::optional<AutoscalerRule> rule{};  // none: they stay
+  int replicas = 1;                      // the number at the start
+  std::optional<AutoscalerRule> rule{};  // without a rule the number stays
   double startup_seconds = 30;           // from the decision until a replica is ready
-  double drain_delay_seconds = 10;       // that one that goes stays at least
-  double scrape_seconds = 15;            // of Prometheus
-  double sync_seconds = 15;              // of the autoscaler
-  double bin_seconds = 300;              // of the result
-  uint64_t seed = 1;                     // of the balancer
+  double drain_delay_seconds = 10;       // the least time from removal to end
+  double scrape_seconds = 15;            // the interval of Prometheus
+  double sync_seconds = 15;              // the interval of the autoscaler
+  double bin_seconds = 300;              // the width of a bin of the result
+  uint64_t seed = 1;                     // seed of the balancer
   double objective_seconds = 1;
   BatchOptions batch{};  // packed; max_batch_tokens must be set and hold every sequence
   StepCosts costs{};
@@ -31,24 +31,24 @@ struct FleetOptions {
 struct FleetBin {
   double begin_seconds = 0;
   int64_t arrivals = 0;
-  double p50_seconds = 0, p99_seconds = 0;  // of those that arrived in it; 0 when none did
-  double replicas = 0;    // that are paid for, on average: starting ones and ending ones too
-  double busy_share = 0;  // of those
+  double p50_seconds = 0, p99_seconds = 0;  // of the sequences that arrived in it; or 0
+  double replicas = 0;    // the mean number paid for, including starting and ending ones
+  double busy_share = 0;  // the share of their time in steps
 };
 
 struct FleetResult {
   std::vector<FleetBin> bins;
   double p50_seconds = 0, p99_seconds = 0;
-  double share_within = 0;  // of all sequences, within the objective
+  double share_within = 0;  // of all sequences, those within the objective
   double replica_hours = 0;
-  int least = 0, most = 0;  // replicas wanted
+  int least = 0, most = 0;  // of the replicas wanted
   int changes = 0;
 };
 
-// Every sequence ends; nobody is refused. A new sequence goes to the one of two random replicas
-// with fewer calls, as Envoy's LEAST_REQUEST has it. Of those that go, the ones that do not serve
-// yet go first, then the youngest. `arrivals` ascend in time, from zero. Deterministic.
-// InvalidArgument names what is wrong.
+// Runs the fleet until every sequence has ended; none is refused. A new sequence goes to the one of
+// two random replicas with fewer calls, like Envoy's LEAST_REQUEST. Replicas that do not serve yet
+// are removed first, then the youngest. Requires `arrivals` that ascend in time, from zero. The
+// result is deterministic. Returns InvalidArgument that names the problem.
 absl::StatusOr<FleetResult> RunFleet(std::span<const Arrival> arrivals,
                                      const FleetOptions& options);
 

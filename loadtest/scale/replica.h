@@ -1,4 +1,4 @@
-// One daemon of a fleet on virtual time.
+// Simulates one daemon of a fleet on virtual time.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,31 @@
 
 namespace sluice::loadtest {
 
-// What all replicas of a fleet have in common. Outlives them.
+// The model that all replicas of a fleet share. It must outlive them.
 struct ReplicaModel {
-  BatchOptions batch{};  // no policy that pads
+  BatchOptions batch{};  // the policy must not pad
   std::shared_ptr<const Ladder> ladder{};
-  CostModel warm{};  // what a replica has learned by the end of its warm-up
+  CostModel warm{};  // the costs that a replica knows after its warm-up
   StepCosts costs{};
-  std::function<void(MonoTime arrived, MonoTime end)> on_done{};  // of each sequence
+  std::function<void(MonoTime arrived, MonoTime end)> on_done{};  // called for each sequence
 };
 
-// A scheduler and its device. Unlike RunVirtually it can be looked at at any time, within a step
-// too, as a fleet's balancer and autoscaler do; in turn every sequence takes one step.
+// A scheduler and its device. Unlike RunVirtually, it can be observed at any time, even within a
+// step, as a fleet's balancer and autoscaler do; but every sequence takes one step only.
 class Replica {
  public:
   explicit Replica(const ReplicaModel* model);
 
-  // Lets everything happen that happens up to `time`. A time in the past has no effect.
+  // Simulates until `time`. A time in the past has no effect.
   void RunUntil(MonoTime time);
-  // At the time of the last RunUntil. `tokens` fit the ladder.
+  // Adds a sequence at the time of the last RunUntil. Requires that `tokens` fit the ladder.
   void Arrive(int32_t tokens);
 
   size_t outstanding() const { return sequences_.size(); }
-  // The daemon's sluice_estimated_drain_seconds: for all that was admitted and has not ended.
+  // Returns the daemon's sluice_estimated_drain_seconds for all sequences that were admitted and
+  // have not ended.
   double DrainSeconds() const;
-  // Spent in steps by the time of the last RunUntil.
+  // Returns the time spent in steps until the last RunUntil.
   double BusySeconds() const;
 
  private:
@@ -50,14 +51,14 @@ class Replica {
   MonoTime now_{};
   absl::node_hash_map<uint64_t, WaitingSequence> sequences_;  // by ticket
   uint64_t last_ticket_ = 0;
-  int64_t tokens_ = 0;  // of all of them
+  int64_t tokens_ = 0;  // of all sequences
 
-  // A step if `batch_` is not empty, else what the scheduler waits for.
+  // The running step if `batch_` is not empty; otherwise the scheduler is waiting.
   std::vector<WaitingSequence*> batch_;
   StepShape shape_{};
   MonoTime begin_{};
-  MonoTime next_ = MonoTime::max();  // the step's end, or when to decide again
-  nanoseconds busy_{0};              // in steps that ended
+  MonoTime next_ = MonoTime::max();  // the step's end, or the time of the next decision
+  nanoseconds busy_{0};              // the time in steps that have ended
 };
 
 }  // namespace sluice::loadtest

@@ -12,7 +12,7 @@
 namespace sluice::loadtest {
 namespace {
 
-// Ends in ReadScalingRule, as yaml-cpp's own errors do.
+// Throws the problem to ReadScalingRule, as yaml-cpp does with its own errors.
 [[noreturn]] void Refuse(const std::string& problem) { throw std::runtime_error(problem); }
 
 YAML::Node Field(const YAML::Node& node, const char* name) {
@@ -21,7 +21,7 @@ YAML::Node Field(const YAML::Node& node, const char* name) {
   return field;
 }
 
-// "500m", "0.5", "70".
+// Parses a quantity such as "500m", "0.5" or "70".
 double Quantity(const std::string& text) {
   absl::string_view number = text;
   const double unit = absl::ConsumeSuffix(&number, "m") ? 1e-3 : 1;
@@ -32,7 +32,7 @@ double Quantity(const std::string& text) {
   return value * unit;
 }
 
-// Of the last range selector of a query: "[1m]".
+// Returns the window of the last range selector of a query, such as "[1m]".
 double WindowOf(const std::string& query) {
   const size_t begin = query.rfind('['), end = query.rfind(']');
   double value = 0;
@@ -84,7 +84,7 @@ AutoscalerRule OfScaledObject(const YAML::Node& spec) {
   return rule;
 }
 
-// The adapter's rule that gives a metric of this name.
+// Returns the adapter's rule for the metric of this name.
 YAML::Node AdapterRule(const YAML::Node& adapter, const std::string& name) {
   for (const YAML::Node& rule : Field(Field(adapter, "rules"), "custom")) {
     if (Field(Field(rule, "name"), "as").as<std::string>() == name) return rule;

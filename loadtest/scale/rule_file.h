@@ -1,4 +1,4 @@
-// The autoscaling rule that is shipped, read from its manifest.
+// Reads the shipped autoscaling rule from its manifest.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace sluice::loadtest {
 
-// From a HorizontalPodAutoscaler (autoscaling/v2) or a KEDA ScaledObject with Prometheus triggers.
-// An HPA's metrics are known by their names, a trigger by what its query selects; an HPA's windows
-// are those of `adapter`, the rules of prometheus-adapter, which a ScaledObject needs not (""
-// then). InvalidArgument names the file and what is not understood: nothing is left out in silence.
+// Reads a HorizontalPodAutoscaler (autoscaling/v2) or a KEDA ScaledObject with Prometheus triggers.
+// An HPA's metrics are recognised by their names, and a trigger by the metric that its query
+// selects. The windows of an HPA are those of `adapter`, the rules of prometheus-adapter; it is ""
+// for a ScaledObject, which does not need it. Returns InvalidArgument that names the file and
+// anything not understood: nothing is skipped silently.
 absl::StatusOr<AutoscalerRule> ReadScalingRule(const std::string& manifest,
                                                const std::string& adapter);
 

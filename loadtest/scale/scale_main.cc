@@ -1,5 +1,4 @@
-// sluice-scale: a day of traffic against the autoscaling rule that is shipped, and against fixed
-// fleets.
+// sluice-scale runs a day of traffic against the shipped autoscaling rule and against fixed fleets.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -77,7 +76,7 @@ int FailWith(const absl::Status& status) {
   return Fail({status.message().data(), status.message().size()});
 }
 
-// As many as the load of midnight takes when they are busy for 70 % of the time.
+// Returns the number of replicas that the load of midnight keeps busy for 70 % of the time.
 int FirstReplicas(const ScaleFlags& flags) {
   return static_cast<int>(std::ceil(flags.peak_replicas * DayShape(0) / 0.7));
 }
@@ -88,7 +87,7 @@ FleetRun Fixed(int replicas, const std::vector<Arrival>& arrivals, FleetOptions 
   return {absl::StrCat("fixed, ", replicas), *RunFleet(arrivals, options)};
 }
 
-// The fewest replicas that keep the objective, if any do.
+// Returns the fewest replicas that keep the objective, if any number does.
 int Fewest(double share, int most, const std::vector<Arrival>& arrivals,
            const FleetOptions& options) {
   int low = 1, high = most;

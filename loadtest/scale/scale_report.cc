@@ -14,13 +14,13 @@ namespace {
 constexpr double kWidth = 960, kPanel = 200, kGap = 46, kLeft = 62, kRight = 18, kTop = 64;
 constexpr std::array kColours = {"#0b62a4", "#c2410c", "#6b7280", "#15803d"};
 
-// One chart of the image, its curves over the hours of the day.
+// One chart of the image, whose curves run over the hours of the day.
 struct Panel {
   std::string title;
   bool logarithmic = false;
   double low = 0, high = 1;
   std::vector<double> ticks{};
-  double y = 0;  // of its upper edge
+  double y = 0;  // the position of its upper edge
 
   double Y(double value) const {
     const auto scale = [&](double v) { return logarithmic ? std::log10(v) : v; };
@@ -102,7 +102,7 @@ class Plot {
     });
   }
 
-  // The panel's place, below the last one, its title, grid and hours.
+  // Places the panel below the last one and draws its title, grid and hours.
   void Frame(Panel* panel) {
     panel->y = next_y_;
     next_y_ += kPanel + kGap;
@@ -125,9 +125,9 @@ class Plot {
     }
   }
 
-  // One for each run: of each bin what `value` makes of it and of its value for the bin before.
+  // Draws one curve for each run. `value` receives a bin and its own value for the bin before.
   void Curves(const Panel& panel, const std::function<double(const FleetBin&, double)>& value) {
-    for (size_t i = runs_.size(); i-- > 0;) {  // the first on top
+    for (size_t i = runs_.size(); i-- > 0;) {  // the first run is on top
       std::string points;
       double last = 0;
       for (const FleetBin& bin : runs_[i].result.bins) {

@@ -1,4 +1,4 @@
-// What became of a day, to be read.
+// Reports a simulated day for people.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ struct FleetRun {
   FleetResult result;
 };
 
-// One line for each run.
+// Returns a table with one line for each run.
 std::string ScaleTable(const std::vector<FleetRun>& runs, const FleetOptions& options);
 
 nlohmann::json ScaleToJson(const std::vector<FleetRun>& runs, const FleetOptions& options);
 
-// Replicas, p99 and cost over the day, one above the other, as an SVG image that needs nothing
-// else.
+// Returns an SVG image without external references that shows replicas, p99 and cost over the day,
+// one above the other.
 std::string ScalePlot(const std::vector<FleetRun>& runs, const FleetOptions& options);
 
 }  // namespace sluice::loadtest

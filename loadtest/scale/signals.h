@@ -1,4 +1,4 @@
-// What Prometheus would say of a fleet's replicas.
+// Simulates the answers of Prometheus about a fleet's replicas.
 #pragma once
 
 #include <deque>
@@ -11,14 +11,14 @@ namespace sluice::loadtest {
 // them.
 class Samples {
  public:
-  // Times ascend. `busy` is a counter.
+  // Adds a sample. Times ascend, and `busy` is a counter.
   void Add(double now, double drain, double busy);
-  // Forgets what is more than `seconds` old.
+  // Removes samples that are more than `seconds` old.
   void Keep(double now, double seconds);
 
-  // Of the samples within the window before `now`: avg_over_time of the drain, or rate of the
-  // counter, without Prometheus's extrapolation beyond the first and last of them. 0 without enough
-  // samples.
+  // Returns the target's value over the samples within the window before `now`: avg_over_time of
+  // the drain, or rate of the counter, without Prometheus's extrapolation beyond the first and the
+  // last sample. Returns 0 without enough samples.
   double Over(double now, const ScalingTarget& target) const;
 
  private:

@@ -25,7 +25,7 @@ struct Named {
 };
 
 using Foresight = ExperimentOptions::Foresight;
-// The ways of an adaptive ladder.
+// The settings for an adaptive ladder.
 struct Settling {
   bool review_second;
   Foresight foresight;
@@ -53,7 +53,7 @@ absl::StatusOr<E> FindEnum(const std::string& name) {
   return absl::InvalidArgumentError(absl::StrCat(name, " is not ", Choice<E>().Expected()));
 }
 
-// The numbers that are reported, by their names.
+// A reported number and its name.
 struct Field {
   const char* name;
   double (*value)(const Measurement&);
@@ -108,9 +108,9 @@ absl::Status SetLadder(const std::string& name, ExperimentOptions* experiment) {
   return absl::OkStatus();
 }
 
-// The parsed options.
+// The parsed options of the workload.
 struct Workload {
-  std::vector<int32_t> trace;  // empty: generate
+  std::vector<int32_t> trace;  // empty if lengths are generated
   Lengths lengths{};
   Process process{};
 };
@@ -155,7 +155,7 @@ std::vector<Arrival> ArrivalsOf(const Workload& workload, const ComparisonOption
   return arrivals;
 }
 
-// One policy and ladder under one load and order, over all seeds.
+// Returns the row of one policy and ladder under one load and order, over all seeds.
 absl::StatusOr<nlohmann::json> Row(const ExperimentOptions& experiment,
                                    const std::function<std::vector<Arrival>(uint64_t)>& arrivals_of,
                                    uint64_t first_seed, int seeds) {

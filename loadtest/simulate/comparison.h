@@ -1,4 +1,4 @@
-// Policies and ladders side by side over the same arrivals.
+// Compares policies and ladders over the same arrivals.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,32 @@
 namespace sluice::loadtest {
 
 struct ComparisonOptions {
-  std::string trace;                            // file; empty: `generate`
+  std::string trace;                            // a file; empty means `generate`
   int32_t cap = 8192;                           // of a sequence's tokens
   std::string generate = "lognormal";           // lognormal, drifting or recommendation
   size_t count = 20'000;                        // of generated sequences
   std::string process = "poisson";              // poisson or bursty
   std::vector<std::string> orders = {"trace"};  // trace or shuffled
   std::vector<double> loads = {0.85};
-  // Load is that of all arrivals, one Poisson process over them, or each half's own.
+  // Whether the load holds for each half of the arrivals with its own Poisson process, instead of
+  // one process over all arrivals.
   bool load_of_halves = false;
   uint64_t first_seed = 1;
   int seeds = 5;
-  double deadline_seconds = 0;  // of every sequence, from its arrival; 0: none
+  double deadline_seconds = 0;  // of every sequence, from its arrival; 0 means none
   std::vector<std::string> policies{kNamesOf<PolicyKind>.begin(), kNamesOf<PolicyKind>.end()};
-  // fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (reviewed in the first
-  // part only), adaptive_live (in both), foreseen (reviewed on the second part itself before it is
-  // measured) or oracle (and then searched for, see SearchLadder). Padded policies bring their own.
+  // The ladders: fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (reviewed
+  // in the first part only), adaptive_live (reviewed in both), foreseen (reviewed on the second
+  // part itself before it is measured) or oracle (then also searched, see SearchLadder). Padded
+  // policies have their own ladder.
   std::vector<std::string> ladders = {"adaptive", "geometric:1.4142135623730951"};
-  ExperimentOptions experiment{};  // but for the policy and the strategy
+  ExperimentOptions experiment{};  // all but the policy and the strategy
 };
 
 // Returns for each policy, ladder, load and order the medians over the seeds, as an array of
 // objects. The arrivals of a seed are the same for all; the first half of them lets ladders settle,
-// the second is measured. The load is in useful tokens per second over those of endless full
-// batches without their fixed cost. Returns InvalidArgument if an option is wrong.
+// the second is measured. The load is in useful tokens per second, relative to endless full batches
+// without their fixed cost. Returns InvalidArgument if an option is wrong.
 absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options);
 
 // Returns a Markdown table for each load and order of the rows that Compare returned.

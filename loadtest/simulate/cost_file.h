@@ -1,4 +1,4 @@
-// Measured costs for the simulator.
+// Reads measured costs for the simulator.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace sluice::loadtest {
 
-// The costs in a ladder file of the daemon, or a JSON object of its form `{"costs": ..}`. Errors
-// name the file.
+// Returns the costs in a ladder file of the daemon, or in a JSON object of the same form `{"costs":
+// ..}`. Errors name the file.
 absl::StatusOr<CostModel> ReadCosts(const std::string& path);
 
 }  // namespace sluice::loadtest

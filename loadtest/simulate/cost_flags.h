@@ -1,4 +1,4 @@
-// Flags that say what a step costs.
+// The flags that set the cost of a step.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace sluice::loadtest {
 
 struct CostFlags {
   double base_us = 60, per_token_us = 0.04;
-  std::string of = "bucket";  // or computed
-  std::string file;           // with a measured law instead
+  std::string of = "bucket";  // "bucket" or "computed"
+  std::string file;           // a file of measured costs to use instead
 };
 
 void AddCostFlags(CLI::App* app, CostFlags* flags);
 
-// The error is that of the file.
+// Sets the costs from the flags. Errors are those of reading the file.
 absl::Status SetCosts(const CostFlags& flags, StepCosts* costs);
 
 }  // namespace sluice::loadtest

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kPhases = 3;
 
-// Of one phase, a value per seed.
+// The values of one phase, one per seed.
 struct Phase {
   std::vector<double> adaptive, optimum, share, p50_ms, captures, changes;
 };

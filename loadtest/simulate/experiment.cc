@@ -38,7 +38,7 @@ class Experiment {
     if (Adaptive()) Review(&scheduler_, /*force=*/true);
   }
 
-  // The best ladder for these that a search finds.
+  // Replaces the ladder by the best one that a search finds for these arrivals.
   void Improve(std::span<const Arrival> arrivals) {
     Adopt(std::make_shared<const Ladder>(SearchLadder(
         *scheduler_.ladder(), arrivals, options_.batch, LawOf(scheduler_.costs()), limits_)));
@@ -72,7 +72,7 @@ class Experiment {
         .chunk_tokens = RunLimitsOf(options_.batch, scheduler_.ladder()->largest()).chunk_tokens};
   }
 
-  // As the daemon's: times every plan.
+  // Times every plan, as the daemon's warm-up does.
   void WarmUp() {
     for (const Bucket& bucket : scheduler_.ladder()->buckets()) Capture(bucket);
   }

@@ -1,4 +1,4 @@
-// One run of the scheduler on virtual time, measured.
+// Runs the scheduler on virtual time and measures it.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace sluice::loadtest {
 
-// What a step takes: base + per_bucket_token * bucket tokens + per_computed_token * computed
-// tokens, or what `measured` says if it has anything.
+// The duration of a step: base + per_bucket_token * bucket tokens + per_computed_token * computed
+// tokens, or that of `measured` if `use_measured` is set.
 struct StepCosts {
   double base_seconds = 60e-6;
   double seconds_per_bucket_token = 0.04e-6;
@@ -32,45 +32,47 @@ struct ExperimentOptions {
   int32_t max_positions = 8192;  // of padded ladders
   int32_t tile_tokens = 32;
   StepCosts costs{};
-  // kAdaptive: reviewed every review_interval of virtual time during the first part and, forced, at
-  // its end; during the second part as well?
+  // An adaptive ladder is reviewed every `review_interval` of virtual time during the first part,
+  // and once more by force at its end. If true, it is reviewed during the second part as well.
   bool review_second = false;
-  // Settles on the second part itself, to see how good a ladder could be: as the reviews fit it, or
-  // with a search for a better one after them (see SearchLadder).
+  // Lets the ladder settle on the second part itself, to see how good a ladder could be: as the
+  // reviews fit it, or with a search for a better one after them (see SearchLadder).
   enum class Foresight { kNone, kFitted, kSearched } foresight = Foresight::kNone;
   nanoseconds review_interval{50'000'000};
-  double capture_seconds = 0;  // of a plan, for the price of a change
+  double capture_seconds = 0;  // of one plan, for the price of a change
 
-  // Of endless full batches without their fixed cost: load 1.
+  // Returns the throughput of endless full batches without their fixed cost, which is load 1.
   double FullTokensPerSecond() const;
 };
 
 struct Measurement {
   double padding_efficiency = 0;
   double executed_efficiency = 0;
-  double tokens_per_second = 0;                               // that ended in time
-  double busy_share = 0;                                      // of the device's time
-  double mean_seconds = 0, p50_seconds = 0, p99_seconds = 0;  // latency of those that ran
+  double tokens_per_second = 0;  // of the sequences that ended in time
+  double busy_share = 0;         // the share of time that the device is busy
+  double mean_seconds = 0, p50_seconds = 0, p99_seconds = 0;  // latency of the sequences that ran
   int64_t sequences = 0, expired = 0, late = 0, batches = 0;
-  int64_t captures = 0;         // plans prepared: the initial ladder's and those of changes
+  int64_t captures = 0;         // plans prepared for the initial ladder and for changes
   int64_t changes = 0;          // of the ladder
   std::vector<int32_t> ladder;  // capacities in tokens at the end
 };
 
-// Returns the first of `sorted`, which ascends, that more than `share` of the values do not exceed,
-// or 0 if there are none. At a whole rank that is one value later than sluice::Quantile; earlier
-// reports were made so, and figures are compared with theirs.
+// Returns the first value of `sorted`, which ascends, that more than `share` of the values do not
+// exceed, or 0 if there are none. At a whole rank that is one value later than sluice::Quantile;
+// the figures are compared with reports that use this definition.
 double Quantile(const std::vector<double>& sorted, double share);
 
 // Runs `first` to let an adaptive ladder settle, then measures `second` on the same scheduler. Both
-// ascend in time from any beginning. InvalidArgument names what is wrong with the options.
+// ascend in time and may begin at any time. Returns InvalidArgument that names the problem with the
+// options.
 absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
                                           std::span<const Arrival> first,
                                           std::span<const Arrival> second);
 
-// Measures each of the phases, one after the other on one scheduler, whose ladder is reviewed all
-// the time if it is adaptive. Captures and changes are those of the phase; the initial ladder's
-// count for the first. Phases are as the parts of RunExperiment, each later than the one before it.
+// Measures the phases one after the other on one scheduler, whose ladder is reviewed all the time
+// if it is adaptive. Captures and changes are those of the phase; the captures of the initial
+// ladder count for the first. Phases are like the parts of RunExperiment, each later than the one
+// before it.
 absl::StatusOr<std::vector<Measurement>> RunPhases(const ExperimentOptions& options,
                                                    std::span<const std::vector<Arrival>> phases);
 

@@ -1,5 +1,5 @@
-// Flags for options of the engine, made from their specs: name, range, help and the way to write a
-// value are those of the daemon. The default is the value when the flag is added.
+// Makes flags for options of the engine from their specs. Name, range, help and the form of a value
+// are those of the daemon. The default is the option's value when the flag is added.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,15 @@
 
 namespace sluice::loadtest {
 
-// Returns the text in lines that fit beside a flag.
+// Returns the text wrapped to the width beside a flag.
 std::string FlagHelp(absl::string_view text);
 
-// Returns the help without what it says about the value 0.
+// Returns the help without the part about the value 0.
 absl::string_view HelpWithoutZero(absl::string_view help);
 
-// Adds --max-queue-delay-us for "max_queue_delay_us". Smaller values than `least` are refused.
-// Requires that `options` outlives the parse, and `least` only for an integer, within its range.
+// Adds a flag such as --max-queue-delay-us for "max_queue_delay_us". Values below `least` are
+// refused. Requires that `options` outlives the parse. `least` is for integers only and lies within
+// their range.
 template <typename S>
 CLI::Option* AddOptionFlag(CLI::App* app, absl::string_view path, S* options,
                            std::optional<int64_t> least = std::nullopt) {

@@ -1,4 +1,4 @@
-// How good a ladder could be, had one known the arrivals.
+// Searches for the best ladder for known arrivals.
 #pragma once
 
 #include <span>
@@ -10,10 +10,10 @@
 
 namespace sluice::loadtest {
 
-// Moves one capacity of `start` at a time, by ever smaller steps, as long as the padding efficiency
-// on these very arrivals grows. As many buckets as `start`, and the same largest. A local optimum,
-// and no bound in the strict sense; runs the batch former some hundreds of times over all the
-// arrivals.
+// Returns a ladder with as many buckets as `start` and the same largest one. Moves one capacity at
+// a time, by ever smaller steps, as long as the padding efficiency on these arrivals grows. The
+// result is a local optimum and no strict bound. Runs the batch former some hundreds of times over
+// all the arrivals.
 Ladder SearchLadder(const Ladder& start, std::span<const Arrival> arrivals,
                     const BatchOptions& batch_options, const CostModel& law,
                     const LadderLimits& limits);

@@ -1,4 +1,4 @@
-// sluice-simulate: the daemon's scheduler on virtual time.
+// sluice-simulate runs the daemon's scheduler on virtual time.
 #include <chrono>
 #include <fstream>
 #include <iostream>
@@ -61,7 +61,8 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
   AddOptionFlag(app, "max_buckets", ladder);
   AddOptionFlag(app, "min_tokens", ladder);
   AddOptionFlag(app, "min_gain", &ladder->review);
-  // Not from its spec: in virtual time it may be shorter than the daemon's minimum.
+  // This flag is not made from its spec: in virtual time the value may be below the daemon's
+  // minimum.
   app->add_option("--half-life-us", ladder->review.half_life_us, "of the traffic, in virtual time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
       ->capture_default_str();

@@ -26,7 +26,7 @@ int32_t DriftingLength(double progress, std::mt19937_64* random) {
 }
 
 int32_t RecommendationLength(std::mt19937_64* random) {
-  constexpr int32_t kHistory = 2048;  // longer histories are cut to this
+  constexpr int32_t kHistory = 2048;  // the cap of a history
   return std::min(LogNormal(200, 1.4, random), kHistory);
 }
 
@@ -72,7 +72,7 @@ std::vector<Arrival> MakeArrivals(Process process, std::span<const int32_t> leng
                                   double tokens_per_second, std::mt19937_64* random) {
   constexpr double kBurst = 4;
   constexpr double kBurstShare = 0.2;
-  constexpr double kPeriodArrivals = 200;  // mean of a burst and the lull before it
+  constexpr double kPeriodArrivals = 200;  // the mean number in a burst and the lull before it
   const double tokens = std::accumulate(lengths.begin(), lengths.end(), 0.0);
   const double rate = tokens_per_second * static_cast<double>(lengths.size()) / tokens;
   const double lull = (1 - kBurst * kBurstShare) / (1 - kBurstShare);
@@ -81,9 +81,9 @@ std::vector<Arrival> MakeArrivals(Process process, std::span<const int32_t> leng
   std::vector<Arrival> arrivals;
   arrivals.reserve(lengths.size());
   double now = 0;
-  int64_t phase = 0;  // bursts are even, lulls odd
+  int64_t phase = 0;  // even in bursts, odd in lulls
   for (const int32_t length : lengths) {
-    double work = gap(*random) / rate;  // time to the next arrival at the mean rate
+    double work = gap(*random) / rate;  // the time to the next arrival at the mean rate
     if (process == Process::kBursty) {
       for (;; ++phase) {
         const double factor = phase % 2 == 0 ? kBurst : lull;

@@ -1,4 +1,4 @@
-// Arrivals for the simulator: from a trace file or from seeded generators.
+// Makes arrivals for the simulator from a trace file or from seeded generators.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace sluice::loadtest {
 
-// Returns the input lengths of a trace (see load::ParseTrace), those above `cap` cut to it, or
-// InvalidArgument with the file and the problem. A sequence without tokens is an error.
+// Returns the input lengths of a trace (see load::ParseTrace), reduced to `cap` where they exceed
+// it, or InvalidArgument with the file and the problem. A sequence without tokens is an error.
 absl::StatusOr<std::vector<int32_t>> ReadTraceLengths(const std::string& path, int32_t cap);
 
-// Lengths of the generated workloads; all within [1, cap].
+// The lengths of the generated workloads, all within [1, cap].
 enum class Lengths {
-  kLogNormal,  // median 600, as prompts of a chat service
+  kLogNormal,  // median 600, like the prompts of a chat service
   kDrifting,   // three phases of equal count: short, long, two humps
-  // User histories: many short ones, a heavy tail, a hump at the cap of the history.
+  // User histories: many short ones, a heavy tail and a hump at the cap of the history.
   kRecommendation,
 };
 constexpr auto EnumNamesOf(Lengths) {
@@ -33,14 +33,14 @@ std::vector<int32_t> MakeLengths(Lengths kind, size_t count, int32_t cap, std::m
 
 enum class Process {
   kPoisson,
-  kBursty,  // Poisson whose rate is four times the mean for a fifth of the time
+  kBursty,  // Poisson, at four times the mean rate for a fifth of the time
 };
 constexpr auto EnumNamesOf(Process) {
   using enum Process;
   return EnumNameTable<Process>({{kPoisson, "poisson"}, {kBursty, "bursty"}});
 }
-// Arrivals of sequences of these lengths, one step each, from time zero on. `tokens_per_second` is
-// the mean over all of them.
+// Returns arrivals of sequences of these lengths, one step each, from time zero on.
+// `tokens_per_second` is the mean over all of them.
 std::vector<Arrival> MakeArrivals(Process process, std::span<const int32_t> lengths,
                                   double tokens_per_second, std::mt19937_64* random);
 

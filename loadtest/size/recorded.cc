@@ -16,7 +16,7 @@
 namespace sluice::loadtest {
 namespace {
 
-// One overload for each kind of line.
+// Has one overload for each kind of line.
 class Recorder {
  public:
   void operator()(const JournalStart& start) {
@@ -37,7 +37,7 @@ class Recorder {
                                .deadline = sequence.deadline});
     } else if (const auto it = index_.find(sequence.ticket); it != index_.end()) {
       Arrival& arrival = run_.arrivals[it->second];
-      // A prompt's chunks are one step.
+      // The chunks of a prompt count as one step.
       if (sequence.running && sequence.first_position < arrival.tokens) return;
       ++arrival.steps;
       run_.recompute |= !sequence.running;
@@ -63,7 +63,7 @@ class Recorder {
   }
 
   RecordedRun run_, kept_;
-  absl::flat_hash_map<uint64_t, size_t> index_;  // of the arrivals, by ticket
+  absl::flat_hash_map<uint64_t, size_t> index_;  // the indices of the arrivals, by ticket
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// sluice-size: from recorded arrivals and an objective to the number of replicas.
+// sluice-size computes the number of replicas from recorded arrivals and an objective.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -68,7 +68,7 @@ int FailWith(const absl::Status& status) {
   return Fail({status.message().data(), status.message().size()});
 }
 
-// The arrivals; from a journal also the options that the daemon ran with.
+// Returns the arrivals. From a journal, also sets the options that the daemon ran with.
 absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
                                           SizingOptions* options) {
   if (flags.journal.empty()) {

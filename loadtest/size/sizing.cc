@@ -19,11 +19,11 @@
 namespace sluice::loadtest {
 namespace {
 
-// Between the largest growth that is borne and the smallest that is not.
+// The largest ratio between the smallest growth that is not borne and the largest that is.
 constexpr double kPrecision = 1.02;
 constexpr double kMostGrowth = 1e6;
 
-// The arrivals of each replica, `growth` times as fast.
+// Returns the arrivals of each replica, `growth` times as fast.
 std::vector<std::vector<Arrival>> Split(std::span<const Arrival> arrivals, double growth,
                                         int replicas, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -66,7 +66,7 @@ class Sizer {
   }
 
  private:
-  // Of all replicas together.
+  // Sums over all replicas.
   struct Sum {
     std::vector<double> latencies;
     int64_t within = 0, useful_tokens = 0, bucket_tokens = 0;
@@ -127,7 +127,7 @@ class Sizer {
   const SizingOptions& options_;
   const std::shared_ptr<const Ladder> ladder_;
   const int32_t chunk_tokens_;
-  CostModel warm_;  // what a replica knows of the costs when it begins
+  CostModel warm_;  // the costs that a replica knows at its start
 };
 
 absl::Status Check(std::span<const Arrival> arrivals, const SizingOptions& options) {

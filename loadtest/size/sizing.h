@@ -1,4 +1,4 @@
-// How many replicas bear a recorded load.
+// Finds the number of replicas that bear a recorded load.
 #pragma once
 
 #include <cstdint>
@@ -14,40 +14,42 @@
 namespace sluice::loadtest {
 
 struct SizingOptions {
-  // At least this share of the sequences must end, in time for their own deadlines, within so long.
+  // At least `share` of the sequences must end within `objective_seconds` and within their own
+  // deadlines.
   double objective_seconds = 0.1;
   double share = 0.99;
-  // The arrivals come this many times as fast as they were recorded. > 0.
+  // The factor, above 0, by which the arrivals are faster than recorded.
   double growth = 1;
   int max_replicas = 256;
-  uint64_t seed = 1;       // of the split over the replicas
+  uint64_t seed = 1;       // seed of the split over the replicas
   bool recompute = false;  // see VirtualRunOptions
-  LadderOptions ladder{};  // kAdaptive: fitted to the lengths of the arrivals
+  LadderOptions ladder{};  // kAdaptive is fitted to the lengths of the arrivals
   BatchOptions batch{};    // packed; max_batch_tokens must be set and hold every sequence
   int32_t tile_tokens = 32;
   StepCosts costs{};
 };
 
-// So many replicas under the load.
+// The figures of one number of replicas under the load.
 struct SizingRow {
   int replicas = 0;
-  double p50_seconds = 0, p99_seconds = 0;  // of those that ran
-  double utilisation = 0;                   // share of the replicas' time in steps
+  double p50_seconds = 0, p99_seconds = 0;  // of the sequences that ran
+  double utilisation = 0;                   // the share of the replicas' time in steps
   double padding_efficiency = 0;
-  double share_within = 0;  // of all sequences, within the objective and their deadline
+  double share_within = 0;  // of all sequences, within objective and deadline
   bool meets = false;
 };
 
 struct Sizing {
-  std::vector<SizingRow> rows;  // those tried, by ascending count
-  int replicas = 0;             // the fewest that meet the objective; 0: not even max_replicas
-  double bears = 0;             // growth up to which these meet it, within about 2%
+  std::vector<SizingRow> rows;  // the counts tried, ascending
+  int replicas = 0;             // the fewest that meet it; 0 if max_replicas do not
+  double bears = 0;             // the growth up to which they meet it, within about 2%
   Ladder ladder;
 };
 
-// Splits the arrivals at random over one replica, two, and so on, as a balancer would that knows
-// nothing, and runs the scheduler of each on virtual time, until the objective is met. `arrivals`
-// ascend in time. Deterministic. InvalidArgument names what is wrong.
+// Splits the arrivals at random, like a balancer without information, over one replica, then two,
+// and so on, and runs the scheduler of each replica on virtual time, until the objective is met.
+// Requires `arrivals` that ascend in time. The result is deterministic. Returns InvalidArgument
+// that names the problem.
 absl::StatusOr<Sizing> SizeReplicas(std::span<const Arrival> arrivals,
                                     const SizingOptions& options);
 

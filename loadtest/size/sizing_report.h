@@ -1,4 +1,4 @@
-// What SizeReplicas found, to be read.
+// Reports the result of SizeReplicas for people.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace sluice::loadtest {
 
-// A table of the rows, and the verdict in a sentence.
+// Returns a table of the rows and a sentence with the verdict.
 std::string SizingTable(const Sizing& sizing, const SizingOptions& options);
 
-// The daemon's configuration for each replica: the ladder and the batches that were simulated.
+// Returns the daemon's configuration for each replica: the ladder and the batches that were
+// simulated.
 std::string SizingYaml(const Sizing& sizing, const SizingOptions& options);
 
 nlohmann::json SizingToJson(const Sizing& sizing, const SizingOptions& options);

@@ -1,4 +1,4 @@
-// Traces of arrivals: CSV with a heading that has the columns arrival_s, input_tokens and,
+// Reads traces of arrivals: CSV with a heading that has the columns arrival_s, input_tokens and,
 // optionally, output_tokens, in any order and among others.
 #pragma once
 
@@ -12,25 +12,27 @@
 namespace sluice::load {
 
 struct TraceRow {
-  double arrival_s = 0;  // from the first row, not decreasing
+  double arrival_s = 0;  // counted from the first row; does not decrease
   int32_t input_tokens = 0;
-  int32_t output_tokens = 0;  // 0 where the trace has no such column
+  int32_t output_tokens = 0;  // 0 if the trace has no such column
 };
 
-// InvalidArgument names line and column: numbers must be finite, tokens in [0, 2^24], arrivals must
-// not decrease, and there must be a row. At most 20 million rows of at most 64 KiB.
+// Parses a trace of at most 20 million rows of at most 64 KiB. Numbers must be finite, tokens in
+// [0, 2^24], arrivals must not decrease, and there must be a row. Returns InvalidArgument that
+// names line and column.
 absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv);
 
-// A histogram of lengths: CSV with the columns tokens and count.
+// An entry of a histogram of lengths, which is CSV with the columns tokens and count.
 struct LengthCount {
   int32_t tokens = 0;
   double count = 0;
 };
 
-// InvalidArgument as for ParseTrace; counts are at least 0 and their sum is above 0.
+// Parses a histogram. Counts are at least 0 and their sum is above 0. Returns InvalidArgument as
+// ParseTrace does.
 absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv);
 
-// NotFound or, above 1 GiB, InvalidArgument.
+// Returns the contents of a file, NotFound, or InvalidArgument if it is larger than 1 GiB.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 }  // namespace sluice::load

@@ -25,7 +25,7 @@ void AddBucket(int32_t tokens, int64_t batches, ModelBuckets* model) {
   use->set_memory_bytes(kMiB);
 }
 
-// Nothing to complain about.
+// A model whose buckets give no reason for advice.
 ModelBuckets Healthy() {
   ModelBuckets model;
   model.set_policy("cut_and_fill");
@@ -48,7 +48,7 @@ void MakePadded(ModelBuckets* model) {
 struct AdviseRow {
   const char* name;
   std::function<void(ModelBuckets*)> spoil;
-  std::vector<std::vector<const char*>> words{};  // of each advice
+  std::vector<std::vector<const char*>> words{};  // the words of each advice
 };
 class AdviseTable : public TableTest<AdviseRow> {};
 
@@ -149,7 +149,7 @@ const AdviseRow kAdviseRows[] = {
 };
 SLUICE_TABLE(AdviseTable, kAdviseRows);
 
-TEST(AdviceText, IsAListOrSaysThatAllIsWell) {
+TEST(AdviceText, ListsTheAdviceOrSaysThatAllIsWell) {
   EXPECT_EQ(AdviceText({}), "Nothing to change: the buckets fit the traffic.\n");
   EXPECT_EQ(AdviceText({{"A.", "Do b."}, {"C.", "Do d."}}), "- A. Do b.\n- C. Do d.\n");
 }

@@ -22,7 +22,7 @@ absl::StatusOr<Arguments> Parse(std::vector<const char*> arguments, const char* 
                         });
 }
 
-TEST(ParseArguments, Manage) {
+TEST(ParseArguments, ReadsTheCommandsThatManageADaemon) {
   const auto load = Parse({"load", "m", "--model-version", "3"});
   ASSERT_TRUE(load.ok()) << load.status();
   EXPECT_EQ(load->command, Command::kLoad);
@@ -36,7 +36,7 @@ TEST(ParseArguments, Manage) {
               HasSubstr("--model-version"));
 }
 
-TEST(ParseArguments, TlsIsImpliedByWhatIsOfNoUseWithoutIt) {
+TEST(ParseArguments, FlagsThatNeedTlsImplyIt) {
   EXPECT_FALSE(Parse({"models"})->connection.tls);
   EXPECT_TRUE(Parse({"models", "--tls"})->connection.tls);
   EXPECT_TRUE(Parse({"models", "--server-name", "s"})->connection.tls);
@@ -51,7 +51,7 @@ TEST(ParseArguments, TlsIsImpliedByWhatIsOfNoUseWithoutIt) {
               HasSubstr("--cert: missing"));
 }
 
-TEST(ParseArguments, ATokenIsWhatMetadataCanCarry) {
+TEST(ParseArguments, ATokenHasOnlyCharactersThatMetadataAllows) {
   EXPECT_EQ(Parse({"models", "--token=abc"})->connection.token, "abc");
   EXPECT_FALSE(Parse({"models", "--token=abc"})->connection.tls);
   for (const char* bad : {"a b", "a\nb", "\x80"}) {
@@ -68,7 +68,7 @@ TEST(ParseArguments, AdminCommandsHaveAnAddressOfTheirOwn) {
   EXPECT_EQ(Parse({"models"}, "far:9001", "near:1")->server, "far:9001");
 }
 
-TEST(ParseArguments, Infer) {
+TEST(ParseArguments, ReadsTheFlagsOfInfer) {
   const auto arguments = Parse({"infer",
                                 "--text",
                                 "hi",
@@ -122,7 +122,7 @@ TEST(ParseArguments, EveryParameterHasItsFlagInBothCommands) {
   }
 }
 
-TEST(ParseArguments, Generate) {
+TEST(ParseArguments, ReadsTheFlagsOfGenerate) {
   const auto plain = Parse({"generate", "--text", "-"});
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->command, Command::kGenerate);
@@ -167,7 +167,7 @@ TEST(ParseArguments, ThePromptOfGenerateNeedsNoFlag) {
   EXPECT_THAT(Parse({"generate", "--help"})->text, HasSubstr("PROMPT"));
 }
 
-TEST(ParseArguments, OtherCommands) {
+TEST(ParseArguments, ReadsTheFlagsOfOtherCommands) {
   const auto file = Parse({"infer", "--file", "-", "--concurrency", "3"});
   EXPECT_EQ(file->infer.file, "-");
   EXPECT_EQ(file->infer.concurrency, 3);
@@ -182,7 +182,7 @@ TEST(ParseArguments, OtherCommands) {
   EXPECT_EQ(Parse({"health", "--service", "sluice.liveness"})->health.service, "sluice.liveness");
 }
 
-TEST(ParseArguments, BucketCommands) {
+TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   const auto buckets = Parse({"buckets", "--model=m", "--model-version=2", "--watch=5", "--json"});
   ASSERT_TRUE(buckets.ok()) << buckets.status();
   EXPECT_EQ(buckets->command, Command::kBuckets);
@@ -212,7 +212,7 @@ TEST(ParseArguments, ServerAndDeadlineStandAnywhere) {
   EXPECT_EQ(Parse({"models"}, "")->server, "localhost:8001");
 }
 
-TEST(ParseArguments, HelpAndVersion) {
+TEST(ParseArguments, PrintsHelpAndVersion) {
   EXPECT_THAT(Parse({"--help"})->text, HasSubstr("Exit codes"));
   EXPECT_THAT(Parse({"infer", "--help"})->text, HasSubstr("--max-tokens"));
   EXPECT_EQ(Parse({"infer", "--help"})->command, Command::kPrint);

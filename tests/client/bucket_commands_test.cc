@@ -1,4 +1,4 @@
-// buckets, optimize, explain, reload and fit, against a server that only has an admin service.
+// Tests buckets, optimize, explain, reload and fit against a server that has only an admin service.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ class BucketCommandsTest : public CommandFixture {
   absl::Duration paused_;
 };
 
-TEST_F(BucketCommandsTest, BucketsAsTableWithAdvice) {
+TEST_F(BucketCommandsTest, BucketsPrintsATableAndAdvice) {
   EXPECT_EQ(RunWith({"buckets"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("PADDING EFF"));
   EXPECT_THAT(out_, testing::Not(HasSubstr("too few")));
@@ -76,7 +76,7 @@ TEST_F(BucketCommandsTest, BucketsAsTableWithAdvice) {
   EXPECT_THAT(error_, HasSubstr("NOT_FOUND"));
 }
 
-TEST_F(BucketCommandsTest, BucketsAsJson) {
+TEST_F(BucketCommandsTest, BucketsPrintsJson) {
   EXPECT_EQ(RunWith({"buckets", "--json", "--advise"}), kExitOk);
   const json answer = json::parse(out_);
   EXPECT_EQ(answer["models"][0]["model_name"], "demo");
@@ -98,7 +98,7 @@ TEST_F(BucketCommandsTest, WatchRedrawsUntilItIsEnded) {
   EXPECT_THAT(out_, HasSubstr("too few"));
 }
 
-TEST_F(BucketCommandsTest, Optimize) {
+TEST_F(BucketCommandsTest, OptimizePrintsItsResult) {
   EXPECT_EQ(RunWith({"optimize", "--model", "m"}), kExitOk);
   EXPECT_EQ(out_, "Unchanged: m\n");
   EXPECT_EQ(RunWith({"optimize", "--model", "m", "--force", "--json"}), kExitOk);
@@ -114,12 +114,12 @@ TEST_F(BucketCommandsTest, ReloadSaysWhatItDid) {
   EXPECT_THAT(error_, HasSubstr("f.yaml:3: nonsense"));
 }
 
-TEST_F(BucketCommandsTest, TlsFilesThatAreMissingAreNamed) {
+TEST_F(BucketCommandsTest, MissingTlsFilesAreNamed) {
   EXPECT_EQ(RunWith({"--ca", "/nonexistent.pem", "buckets"}), kExitUsage);
   EXPECT_EQ(error_, "sluice: cannot read /nonexistent.pem\n");
 }
 
-TEST_F(BucketCommandsTest, Explain) {
+TEST_F(BucketCommandsTest, ExplainPrintsTheHistoryOfARequest) {
   EXPECT_EQ(RunWith({"explain", "r"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("Request r"));
   EXPECT_EQ(RunWith({"explain", "absent"}), kExitFailed);

@@ -1,4 +1,4 @@
-// Runs commands against a server of the test's own services.
+// A fixture that runs commands against a server of the test's own services.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,7 +16,7 @@
 
 namespace sluice::client {
 
-// Tells of each flush what was written so far.
+// A buffer that reports at each flush the text written so far.
 class FlushedBuffer : public std::stringbuf {
  public:
   explicit FlushedBuffer(const std::function<void(const std::string&)>& on_flush)
@@ -46,7 +46,7 @@ class CommandFixture : public ::testing::Test {
   }
   void TearDown() override { server_.reset(); }
 
-  // The exit code; what was printed is in out_ and error_.
+  // Runs a command and returns its exit code; its output is in out_ and error_.
   int RunWith(std::vector<std::string> words, const std::string& input = "") {
     words.insert(words.begin(), {"sluice", "--server", address_});
     std::vector<const char*> argv;
@@ -68,7 +68,7 @@ class CommandFixture : public ::testing::Test {
     return code;
   }
 
-  Console console_{};  // what it shows and how it waits; the streams are RunWith's
+  Console console_{};  // how it shows and waits; RunWith sets the streams
   std::function<void(const std::string& out)> on_flush_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_, out_, error_;

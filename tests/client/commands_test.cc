@@ -22,7 +22,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Answers with the input's text reversed; the text "fail" is an error.
+// A service that answers with the reversed input; the text "fail" gives an error.
 class FakeService : public inference::GRPCInferenceService::Service {
  public:
   std::vector<std::string> models = {"demo"};
@@ -217,7 +217,7 @@ TEST_F(CommandsTest, StatsShowsCountsEvenWithoutMetrics) {
   EXPECT_THAT(error_, HasSubstr("127.0.0.1:1"));
 }
 
-TEST_F(CommandsTest, HealthTellsByItsExitCode) {
+TEST_F(CommandsTest, HealthReportsByItsExitCode) {
   EXPECT_EQ(RunWith({"health"}), kExitFailed);
   EXPECT_EQ(out_, "NOT_SERVING\n");
   EXPECT_EQ(RunWith({"health", "--service", "sluice.liveness"}), kExitOk);
@@ -226,7 +226,7 @@ TEST_F(CommandsTest, HealthTellsByItsExitCode) {
   EXPECT_THAT(error_, HasSubstr("NOT_FOUND"));
 }
 
-TEST_F(CommandsTest, NoServerIsSaidSo) {
+TEST_F(CommandsTest, AMissingServerIsReported) {
   server_->Shutdown();
   for (const char* command : {"models", "stats", "health"}) {
     EXPECT_EQ(RunWith({command}), kExitUnavailable);

@@ -45,13 +45,13 @@ TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
       "and 2 more steps.\n");
 }
 
-TEST(ExplanationText, WordsOfALaterServerAreShownAsTheyAre) {
+TEST(ExplanationText, UnknownWordsOfANewerServerAreShownUnchanged) {
   admin::v1::ExplainResponse response;
   response.add_steps()->set_trigger("moon\x1b");
   EXPECT_THAT(ExplanationText("r", response), HasSubstr("because moon\\x1b;"));
 }
 
-TEST(ExplanationText, OneThatNeverRan) {
+TEST(ExplanationText, SaysThatARequestNeverRan) {
   admin::v1::ExplainResponse response;
   response.set_status("DEADLINE_EXCEEDED: too late");
   EXPECT_THAT(ExplanationText("r", response), HasSubstr("too late"));

@@ -46,7 +46,7 @@ TEST(Fit, GivesALadderWithinItsBounds) {
 
 TEST(Fit, BeatsGeometricOnLengthsBetweenItsBuckets) {
   FitArguments options = Options();
-  options.load = 0.05;  // mostly alone, so that a bucket per length is best
+  options.load = 0.05;  // requests are mostly alone, so that a bucket per length is best
   std::vector<int32_t> lengths;
   for (int i = 0; i < 4000; ++i) lengths.push_back(i % 2 == 0 ? 70 : 290);
   const FitReport report = Fit(lengths, options);

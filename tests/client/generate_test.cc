@@ -69,11 +69,11 @@ ModelStreamInferResponse Error(const std::string& message, const char* code) {
   return error;
 }
 
-// Answers every request with the same script.
+// A service that answers every request with the same script.
 class ScriptedService : public inference::GRPCInferenceService::Service {
  public:
   std::vector<ModelStreamInferResponse> script;
-  bool until_cancelled = false;  // do not end before the client cancels
+  bool until_cancelled = false;  // whether to go on until the client cancels
   grpc::Status status;
 
   grpc::Status RepositoryIndex(grpc::ServerContext*, const inference::RepositoryIndexRequest*,
@@ -115,7 +115,7 @@ class GenerateTest : public CommandFixture {
  protected:
   void SetUp() override { Serve({&service_}); }
 
-  // Ctrl-C as soon as the output is `text`.
+  // Presses Ctrl-C as soon as the output is `text`.
   void InterruptAt(const std::string& text) {
     console_.set_interrupt = [this](std::function<void()> call) { interrupt_ = std::move(call); };
     on_flush_ = [this, text](const std::string& out) {
@@ -140,7 +140,7 @@ TEST_F(GenerateTest, ShowsThePiecesAsTheyCome) {
   EXPECT_EQ(service_.last_request().parameters().at("max_tokens").int64_param(), 64);
 }
 
-TEST_F(GenerateTest, TheSummaryIsForPeople) {
+TEST_F(GenerateTest, TheSummaryIsShownOnATerminalOrOnRequest) {
   service_.script = {TextPiece("And "), TextPiece("God", "length")};
   (*service_.script[1].mutable_infer_response()->mutable_parameters())["seed"].set_int64_param(9);
   EXPECT_EQ(RunWith({"generate", "--text", "x", "--verbose"}), kExitOk);
@@ -189,7 +189,7 @@ TEST_F(GenerateTest, ThePromptNeedsNoFlag) {
 }
 
 TEST_F(GenerateTest, BrokenUtf8IsNeverShown) {
-  // A character in two pieces, one that never ends, and bytes that are none.
+  // A character in two pieces, one that never ends, and bytes that begin none.
   service_.script = {TextPiece("h\xc3"), TextPiece("\xa9 \xff\xe2\x82"), TextPiece("", "length")};
   std::vector<std::string> flushed;
   on_flush_ = [&](const std::string& out) { flushed.push_back(out); };
@@ -198,7 +198,7 @@ TEST_F(GenerateTest, BrokenUtf8IsNeverShown) {
   for (const std::string& out : flushed) EXPECT_TRUE(IsUtf8(out)) << out;
 }
 
-TEST_F(GenerateTest, ATerminalIsNotToldWhatToDo) {
+TEST_F(GenerateTest, ControlCharactersAreReplacedOnATerminal) {
   service_.script = {TextPiece("a\x1b[2J\n\tb", "length")};
   EXPECT_EQ(RunWith({"generate", "--text", "x"}), kExitOk);
   EXPECT_EQ(out_, "a\x1b[2J\n\tb\n");
@@ -207,7 +207,7 @@ TEST_F(GenerateTest, ATerminalIsNotToldWhatToDo) {
   EXPECT_EQ(out_, "a\xef\xbf\xbd[2J\n\tb\n");
 }
 
-TEST_F(GenerateTest, AnErrorInMidStreamKeepsWhatCame) {
+TEST_F(GenerateTest, AnErrorInMidStreamKeepsTheTextBeforeIt) {
   service_.script = {TextPiece("And "), Error("the model failed", "INTERNAL")};
   EXPECT_EQ(RunWith({"generate", "--text", "x", "--verbose"}), kExitFailed);
   EXPECT_EQ(out_, "And \n");
@@ -265,7 +265,7 @@ TEST_F(GenerateTest, AStreamThatBreaksIsAnError) {
   EXPECT_THAT(error_, HasSubstr("UNAVAILABLE: draining"));
 }
 
-TEST_F(GenerateTest, ResponsesThatDisagreeWithThemselvesEndIt) {
+TEST_F(GenerateTest, AResponseThatContradictsItselfEndsTheStream) {
   service_.script = {TextPiece("And "), TextPiece("God")};
   service_.script[1].mutable_infer_response()->mutable_raw_output_contents()->RemoveLast();
   service_.until_cancelled = true;
@@ -274,7 +274,7 @@ TEST_F(GenerateTest, ResponsesThatDisagreeWithThemselvesEndIt) {
   EXPECT_THAT(error_, HasSubstr("4 outputs with 3 contents"));
 }
 
-TEST_F(GenerateTest, AnInterruptCancelsAndKeepsWhatCame) {
+TEST_F(GenerateTest, AnInterruptCancelsAndKeepsTheTextBeforeIt) {
   service_.script = {TextPiece("And "), TextPiece("God")};
   service_.until_cancelled = true;
   InterruptAt("And God");
@@ -291,7 +291,7 @@ TEST_F(GenerateTest, AnInterruptAfterTheLastPieceChangesNothing) {
   EXPECT_THAT(error_, Not(HasSubstr("interrupted")));
 }
 
-TEST_F(GenerateTest, TheDeadlineIsTheCalls) {
+TEST_F(GenerateTest, TheDeadlineCoversTheWholeCall) {
   service_.script = {TextPiece("And ")};
   service_.until_cancelled = true;
   EXPECT_EQ(RunWith({"generate", "--text", "x", "--deadline", "50ms"}), kExitFailed);
@@ -299,7 +299,7 @@ TEST_F(GenerateTest, TheDeadlineIsTheCalls) {
   EXPECT_THAT(error_, HasSubstr("hint: "));
 }
 
-TEST_F(GenerateTest, NoServerIsSaidSo) {
+TEST_F(GenerateTest, AMissingServerIsReported) {
   server_->Shutdown();
   EXPECT_EQ(RunWith({"generate", "--text", "x", "--model", "demo"}), kExitUnavailable);
   EXPECT_THAT(error_, HasSubstr("hint: no server answers at "));

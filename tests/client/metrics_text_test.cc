@@ -40,7 +40,7 @@ TEST(ParseMetrics, NamesTheBadLine) {
   }
 }
 
-TEST(SumOf, AddsWhatMatchesAllLabels) {
+TEST(SumOf, AddsTheSamplesThatMatchAllLabels) {
   const std::vector<Sample> samples = {{"t", {{"model", "a"}, {"kind", "x"}}, 1},
                                        {"t", {{"model", "a"}, {"kind", "y"}}, 2},
                                        {"t", {{"model", "b"}, {"kind", "x"}}, 4},

@@ -10,7 +10,7 @@ namespace {
 
 class OrderedRunTest : public testing::Test {
  protected:
-  // Items 0 to count - 1.
+  // Returns a source of the items 0 to count - 1.
   std::function<std::optional<int>()> Source(int count) {
     return [this, count]() -> std::optional<int> {
       absl::MutexLock lock(&mu_);
@@ -52,7 +52,7 @@ TEST_F(OrderedRunTest, ResultsComeInOrderForEveryConcurrency) {
   }
 }
 
-// Item 0 ends only when the window is full; then no further item may have begun.
+// Item 0 ends only when the window is full; by then no further item may have begun.
 TEST_F(OrderedRunTest, OthersGoOnBesideASlowOneUpToTheWindow) {
   static constexpr int kConcurrency = 2, kWindow = 16 * kConcurrency;
   OrderedRun<int, int> run(
@@ -78,7 +78,7 @@ TEST_F(OrderedRunTest, OthersGoOnBesideASlowOneUpToTheWindow) {
   EXPECT_TRUE(std::is_sorted(results_.begin(), results_.end()));
 }
 
-TEST_F(OrderedRunTest, NothingToDo) {
+TEST_F(OrderedRunTest, AnEmptySourceEndsAtOnce) {
   OrderedRun<int, int> run(
       Source(0), [](int item) { return item; }, [](int) { ADD_FAILURE(); });
   run.Run(4);

@@ -18,7 +18,7 @@ const ParameterInfo& Named(absl::string_view name) {
   return *Parameters()[0];
 }
 
-// What goes over the wire for a string parameter; the error otherwise.
+// Returns the form in which a string parameter is sent, or the error.
 std::string Sent(absl::string_view name, const std::vector<std::string>& values) {
   ModelInferRequest request;
   const absl::Status status = SetParameter(Named(name), values, &request);

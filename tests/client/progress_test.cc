@@ -13,7 +13,7 @@ TEST(ProgressLine, ShowsABarWhereTheShareIsKnown) {
             "[########################] 100%  0 requests");
 }
 
-TEST(SummaryText, CountsAndPercentiles) {
+TEST(SummaryText, ShowsCountsAndPercentiles) {
   EXPECT_EQ(SummaryText({4, 1, 300}, {0.001, 0.003, 0.002}, absl::Seconds(2)),
             "requests  4 in 2.00 s, 1 failed\n"
             "tokens    300 generated, 150.0/s\n"

@@ -17,7 +17,7 @@ namespace {
 using inference::ModelInferRequest;
 using testing::HasSubstr;
 
-TEST(SetText, IsOneRowOfBytes) {
+TEST(SetText, SetsOneRowOfBytes) {
   ModelInferRequest request;
   SetText("h\xc3\xa9", &request);
   ASSERT_EQ(request.inputs_size(), 1);
@@ -27,7 +27,7 @@ TEST(SetText, IsOneRowOfBytes) {
   EXPECT_EQ(request.raw_input_contents(0), BytesElement("h\xc3\xa9"));
 }
 
-TEST(SetIds, IsOneRowOfInt32) {
+TEST(SetIds, SetsOneRowOfInt32) {
   ModelInferRequest request;
   SetIds({1, -2}, &request);
   EXPECT_EQ(request.inputs(0).name(), "input_ids");
@@ -36,7 +36,7 @@ TEST(SetIds, IsOneRowOfInt32) {
   EXPECT_EQ(request.raw_input_contents(0), std::string("\1\0\0\0\xfe\xff\xff\xff", 8));
 }
 
-TEST(SetItems, TakesThePlaceOfThoseBefore) {
+TEST(SetItems, ReplacesEarlierItems) {
   ModelInferRequest request;
   SetIds({1}, &request);
   SetItems("exclude_ids", {4, 5}, &request);
@@ -47,7 +47,7 @@ TEST(SetItems, TakesThePlaceOfThoseBefore) {
   EXPECT_EQ(request.raw_input_contents(1), std::string("\6\0\0\0", 4));
 }
 
-TEST(SetVectors, AreRowsOfEqualWidth) {
+TEST(SetVectors, SetsRowsOfEqualWidth) {
   ModelInferRequest request;
   ASSERT_TRUE(SetVectors("[[1, 0.5], [-2, 0]]", &request).ok());
   EXPECT_EQ(request.inputs(0).name(), "inputs_embeds");
@@ -61,7 +61,7 @@ TEST(SetVectors, AreRowsOfEqualWidth) {
   }
 }
 
-TEST(ParseRequestLine, ItemsOfTheLineWinOverThoseOfTheFlags) {
+TEST(ParseRequestLine, ItemsOfTheLineOverrideThoseOfTheFlags) {
   ModelInferRequest defaults;
   SetItems("candidate_ids", {1, 2}, &defaults);
   const auto line = ParseRequestLine(
@@ -79,7 +79,7 @@ TEST(ParseIds, NeedsIntegersWithCommas) {
   }
 }
 
-TEST(ParseRequestLine, TakesWhatTheLineHasAndTheRestFromDefaults) {
+TEST(ParseRequestLine, TakesMissingKeysFromDefaults) {
   ModelInferRequest defaults;
   defaults.set_model_name("m");
   AddOutput("logits", &defaults);
@@ -224,7 +224,7 @@ const BadRequestLineRow kBadRequestLineRows[] = {
 };
 SLUICE_TABLE(BadRequestLineTable, kBadRequestLineRows);
 
-TEST(RequestLines, NumbersLinesAndLeavesOutBlankOnes) {
+TEST(RequestLines, NumbersLinesAndSkipsBlankOnes) {
   std::istringstream in("a\n\n  \r\nb\r\nlast");
   RequestLines lines(&in, "f");
   const auto a = lines.Next();
@@ -240,7 +240,7 @@ TEST(RequestLines, NumbersLinesAndLeavesOutBlankOnes) {
   EXPECT_FALSE(lines.Next().has_value());
 }
 
-TEST(RequestLines, ALineThatIsTooLongIsAnErrorAndIsReadOver) {
+TEST(RequestLines, ALineThatIsTooLongIsAnErrorAndIsSkipped) {
   std::istringstream in(absl::StrCat(std::string(RequestLines::kMaxLineBytes, 'x'), "\n",
                                      std::string(RequestLines::kMaxLineBytes + 1, 'x'),
                                      "\nnext\n"));

@@ -47,7 +47,7 @@ ModelInferResponse Answer() {
   return response;
 }
 
-TEST(Response, AsJson) {
+TEST(Response, IsShownAsJson) {
   const ModelInferResponse response = Answer();
   const auto tensors = DecodeOutputs(response);
   ASSERT_TRUE(tensors.ok()) << tensors.status();
@@ -81,7 +81,7 @@ TEST(Response, JsonSurvivesBytesThatAreNotUtf8) {
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
 }
 
-TEST(Response, AsText) {
+TEST(Response, IsShownAsText) {
   ModelInferResponse response = Answer();
   EXPECT_EQ(ResponseText(*DecodeOutputs(response), /*all=*/false), "hi\n");
   EXPECT_EQ(ResponseText(*DecodeOutputs(response), /*all=*/true),
@@ -100,7 +100,7 @@ TEST(Response, AsText) {
   EXPECT_THAT(ResponseText(*DecodeOutputs(response), /*all=*/true), Not(HasSubstr("top_ids")));
 }
 
-TEST(Response, AsTextWithoutATokenizer) {
+TEST(Response, IsShownAsIdsWithoutATokenizer) {
   ModelInferResponse response;
   Add("output_ids", "INT32", {1, 3}, Bytes<int32_t>({1, 2, 3}), &response);
   EXPECT_EQ(ResponseText(*DecodeOutputs(response), false), "1 2 3\n");

@@ -15,14 +15,14 @@ TEST(Table, AlignsColumnsAndNumbers) {
             "longer  1234.5\n");
 }
 
-TEST(Table, AColumnWithATextStandsLeft) {
+TEST(Table, AColumnWithATextIsAlignedToTheLeft) {
   Table table({"A", "B"});
   table.AddRow({"1", "22"});
   table.AddRow({"x", "3"});
   EXPECT_EQ(table.Render(), "A   B\n1  22\nx   3\n");
 }
 
-TEST(Table, HeadingsAlone) { EXPECT_EQ(Table({"A", "B"}).Render(), "A  B\n"); }
+TEST(Table, ShowsHeadingsWithoutRows) { EXPECT_EQ(Table({"A", "B"}).Render(), "A  B\n"); }
 
 TEST(Table, EscapesControlCharacters) {
   Table table({"A"});

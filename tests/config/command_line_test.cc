@@ -72,7 +72,7 @@ TEST_F(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   EXPECT_EQ(line->config.engine.ladder.min_tokens, 40);
 }
 
-TEST_F(CommandLineTest, ModelsOfFlagsReplaceThoseBelow) {
+TEST_F(CommandLineTest, ModelsOfFlagsReplaceThoseOfEnvironmentAndFile) {
   WriteFile("models: [{name: file, path: d}]\n");
   const Variables variables = {{"SLUICE_CONFIG", file_}};
   Variables more = variables;

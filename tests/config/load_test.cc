@@ -19,7 +19,7 @@ absl::Status Load(const std::string& text, Config* config, const std::string& fi
   return LoadYaml(text, file, config, &origins);
 }
 
-TEST(LoadYaml, SetsWhatIsNamedAndLeavesTheRest) {
+TEST(LoadYaml, SetsNamedOptionsAndKeepsTheRest) {
   Config config;
   config.engine.queue.max_requests = 5;
   ASSERT_EQ(Load("engine:\n"
@@ -217,7 +217,7 @@ TEST(LoadYamlFile, ReadsAFileAndBoundsItsSize) {
   std::ofstream(path) << std::string(300'000, '#');
   EXPECT_THAT(std::string(LoadYamlFile(path, &config, &origins).message()),
               HasSubstr("larger than 262144 bytes"));
-  // Endless input is not waited for.
+  // Endless input does not block.
   EXPECT_FALSE(LoadYamlFile("/dev/zero", &config, &origins).ok());
   std::filesystem::remove(path);
 }

@@ -53,7 +53,7 @@ TEST(Options, EachReadsBackItsDefault) {
   }
 }
 
-// Guards against two options that fill one member.
+// Finds two options that fill the same member.
 TEST(Options, EachChangesOnlyItself) {
   const std::vector<std::string> others = {
       "77",      "17,99", "1.25",   "0.5",    "true",        "fixed", "debug",
@@ -88,7 +88,7 @@ TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
   EXPECT_THAT(KeysUnder("eng"), IsEmpty());
 }
 
-TEST(DefaultFile, IsWhatTheTableSays) {
+TEST(DefaultFile, IsGeneratedFromTheOptions) {
   EXPECT_EQ(DefaultFile(), RenderDefaultConfig())
       << "renew it with: sluiced --print-default-config > config/sluice.yaml";
 }

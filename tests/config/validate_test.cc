@@ -28,7 +28,7 @@ TEST(ValidateConfig, ARepositoryMayBeEmpty) {
   EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
 }
 
-TEST(ValidateConfig, AcceptsWhatOnlyLooksLikeAClash) {
+TEST(ValidateConfig, AcceptsValuesThatOnlyLookLikeAClash) {
   Config config = Valid();
   config.models.push_back({"m", "dir", 2});
   config.engine.ladder.fixed_tokens = {5, 3};  // ignored by other strategies

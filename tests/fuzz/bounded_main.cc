@@ -1,5 +1,6 @@
 // Runs a fuzz target without libFuzzer, so that every build can: on each file of its corpus, then
-// on altered ones that a seed decides. What libFuzzer adds is to see which inputs reach more code.
+// on altered ones that a fixed seed determines. Unlike libFuzzer, it does not see which inputs
+// reach more code.
 //
 // usage: bounded_TARGET RUNS CORPUS...
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr unsigned kSeed = 20261121;
 
-// What the handler of a failure tells; the corpus counts first, in the order of names.
+// The number that the handler of a failure reports. The corpus counts first, in the order of names.
 volatile std::sig_atomic_t input_number = 0;
 
 void TellInput(int) {
@@ -86,7 +87,7 @@ class Mutator {
     }
   }
 
-  // A piece of another input in the place of what follows `at`, or before it.
+  // Replaces the bytes after `at` by a piece of another input, or inserts it there.
   void Splice(size_t at, std::string* input) {
     const std::string& other = Any();
     const size_t from = Below(other.size() + 1);
@@ -98,7 +99,7 @@ class Mutator {
 };
 
 void Run(const std::string& input) {
-  // Of exactly the input's size, so that the address sanitizer sees a read beyond it.
+  // The array has exactly the input's size, so that the address sanitizer sees a read beyond it.
   const std::vector<uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
   input_number = input_number + 1;

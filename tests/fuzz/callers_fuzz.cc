@@ -1,4 +1,4 @@
-// The file of callers.
+// Parses a file of callers.
 #include "server/security/callers_file.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -19,7 +19,7 @@ void CheckCallers(const CallersFile& file) {
     CheckRate(entry.rates.tokens_per_second);
     CheckRate(entry.rates.tokens_burst);
   }
-  // Nobody is anonymous by a credential.
+  // No credential belongs to the anonymous caller.
   for (const auto& [digest, caller] : file.tokens) {
     SLUICE_CHECK(caller > 0 && caller < file.callers.size());
   }

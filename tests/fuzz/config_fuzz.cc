@@ -1,4 +1,4 @@
-// A YAML configuration file.
+// Parses a YAML configuration file.
 #include "config/load.h"
 #include "config/render.h"
 #include "config/validate.h"
@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// What was read is written as YAML that reads as the same again.
+// Checks that the configuration is written as YAML that reads back as the same.
 void CheckStable(const Config& config) {
   const std::string text = RenderEffectiveConfig(config, {});
   Config again;
@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   sluice::CheckStable(config);
-  // Options that contradict each other are an error, or none: whichever, it returns.
+  // Options may contradict each other or not; validation must return in either case.
   const absl::Status valid = sluice::ValidateConfig(config, origins);
   if (!valid.ok()) sluice::fuzz::CheckRefusal(valid);
   return 0;

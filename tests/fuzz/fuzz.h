@@ -1,5 +1,5 @@
-// What the fuzz targets share. Each defines LLVMFuzzerTestOneInput, which must survive any bytes
-// under the sanitizers and uphold, by SLUICE_CHECK, what the code promises of the input that it
+// Shared by the fuzz targets. Each defines LLVMFuzzerTestOneInput, which must survive any bytes
+// under the sanitizers. It checks with SLUICE_CHECK what the code promises about input that it
 // accepts.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "base/check.h"
 
-// libFuzzer's entry; the result is always 0.
+// The entry point of libFuzzer. It always returns 0.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace sluice::fuzz {
@@ -19,8 +19,7 @@ inline std::string_view AsText(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// What was refused was refused as the caller's fault, in words that do no harm to a terminal or a
-// log.
+// Checks that a refusal blames the caller, in a message that does no harm to a terminal or a log.
 inline void CheckRefusal(const absl::Status& status) {
   SLUICE_CHECK(status.code() == absl::StatusCode::kInvalidArgument);
   SLUICE_CHECK(!status.message().empty() && status.message().size() < 8192);

@@ -1,4 +1,4 @@
-// A journal, read and replayed. It is read from a file, which is one in memory here.
+// Reads and replays a journal, from a file in memory.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// The file, refilled for each input.
+// Returns the file, which is refilled for each input.
 int File() {
   static const int file = memfd_create("journal", 0);
   return file;

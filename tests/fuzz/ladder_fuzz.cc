@@ -1,4 +1,4 @@
-// What of a ladder file, or of a journal's lines, becomes a ladder and costs.
+// Parses the ladder and the costs of a ladder file or of a journal's lines.
 #include <cmath>
 
 #include "base/json_reader.h"
@@ -8,7 +8,8 @@
 namespace sluice {
 namespace {
 
-// Each bucket is the one that is chosen for what just fits it, and the ladder is written as it was.
+// Checks that the ladder chooses each bucket for a batch that just fits it, and that it is written
+// as it was read.
 void CheckLadder(const Ladder& ladder) {
   for (const Bucket& bucket : ladder.buckets()) {
     const Bucket* chosen = ladder.Choose({.tokens = bucket.tokens,

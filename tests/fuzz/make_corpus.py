@@ -26,7 +26,7 @@ YEARS = 365 * 50
 
 
 def safetensors(tensors, metadata=None, pad=0):
-    """A file of {name: (dtype, shape, bytes)}."""
+    """Returns a file of {name: (dtype, shape, bytes)}."""
     header, at = {}, 0
     if metadata:
         header["__metadata__"] = metadata
@@ -69,7 +69,9 @@ def model_config_seeds():
 
 
 def config_seeds():
-    """The default file without its comments, by section, and some other ways to write YAML."""
+    """Yields the default file without its comments, by section, and some other ways to write
+    YAML.
+    """
     lines = [line for line in (ROOT / "config" / "sluice.yaml").read_text().splitlines()
              if line.strip() and not line.lstrip().startswith("#")]
     sections = [at for at, line in enumerate(lines) if not line.startswith(" ")]
@@ -157,7 +159,7 @@ def callers_seeds():
 
 
 def certificate_seeds():
-    """Valid for long enough to be renewed by nobody."""
+    """Yields certificates that are valid long enough never to need renewal."""
     authority = Authority(YEARS)
     certificate, key = authority.pair(days=YEARS)
     yield "pair", certificate + key
@@ -265,12 +267,12 @@ def tokenizer_seeds():
     for name in (
         "unigram_bare",
         "bpe_suffix",
-    ):  # beyond what libFuzzer takes whole, but it starts from the rest
+    ):  # libFuzzer takes only the beginning of files this long
         yield name, (folder / f"{name}.model").read_bytes()
 
 
 def daemon_seeds():
-    """What one short run left: (target, name, bytes)."""
+    """Yields (target, name, bytes) from the files of one short run of the daemon."""
     with tempfile.TemporaryDirectory() as folder:
         journal, ladder = (pathlib.Path(folder) / name for name in ("journal", "ladder"))
         daemon = Daemon(

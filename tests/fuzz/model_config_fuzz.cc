@@ -1,4 +1,4 @@
-// A model's config.json.
+// Parses a model's config.json and builds its graph.
 #include <cmath>
 #include <variant>
 
@@ -27,7 +27,8 @@ void CheckTokens(const ModelConfig& config) {
   for (const int32_t id : config.eos_token_ids) SLUICE_CHECK(id >= 0 && id < config.vocab_size);
 }
 
-// What is read of a tensor lies within the shape that it must have.
+// Checks that the part that an op reads of a tensor lies within the shape that the tensor must
+// have.
 struct PartsFit {
   const Graph& graph;
 
@@ -66,7 +67,8 @@ struct PartsFit {
   void operator()(const HeadOp& op) const { Check(op.weight, Width(op.in)); }
 };
 
-// What the backends allocate and index by: every op's buffers exist and have a width.
+// Checks the sizes that the backends allocate and index by: every op's buffers exist and have a
+// width.
 void CheckGraph(const ModelConfig& config) {
   const Graph graph = BuildGraph(config);
   for (const GraphBuffer& buffer : graph.buffers) {

@@ -1,4 +1,5 @@
-// The bytes of a ModelInferRequest, as they come from the network, for the demo model.
+// Parses and validates the bytes of a ModelInferRequest for the demo model, as they come from the
+// network.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -52,7 +53,7 @@ void CheckSampling(const Request& request) {
   SLUICE_CHECK(request.spec->priority >= 1 && request.spec->priority <= kPriorityLevels);
 }
 
-// Both ways through Parse see the same message.
+// Checks that both ways through Parse give the same verdict.
 bool ParseBothWays(std::string_view bytes, inference::ModelInferRequest* message) {
   const bool whole = ParseSlices({bytes}, message);
   inference::ModelInferRequest cut;
@@ -65,7 +66,7 @@ bool ParseBothWays(std::string_view bytes, inference::ModelInferRequest* message
 }  // namespace sluice
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  google::protobuf::SetLogHandler(nullptr);  // as the daemon does: it would tell of every bad text
+  google::protobuf::SetLogHandler(nullptr);  // as in the daemon; it would log every bad text
   return 0;
 }
 

@@ -1,11 +1,11 @@
-// Bytes of a whole file.
+// Parses the bytes of a whole safetensors file.
 #include "engine/model/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {
 namespace {
 
-// Tensors lie in the file one behind the other, each as large as it says.
+// Checks that the tensors follow each other in the file without gaps, each of its stated size.
 void CheckEntries(const std::vector<SafetensorsEntry>& entries, std::string_view file) {
   const char* next = entries.empty() ? nullptr : entries.front().data.data();
   for (const SafetensorsEntry& entry : entries) {

@@ -23,7 +23,7 @@ int64_t Product(const std::vector<int64_t>& shape) {
   return product;
 }
 
-TEST(NpzTest, ReadsWhatNumpyWrote) {
+TEST(NpzTest, ReadsAFileOfNumpy) {
   const auto arrays = ReadNpz(Golden());
   ASSERT_TRUE(arrays.ok()) << arrays.status();
   const Array& ids = arrays->at("input_ids");
@@ -33,10 +33,11 @@ TEST(NpzTest, ReadsWhatNumpyWrote) {
   EXPECT_EQ(arrays->at("logits").shape, (std::vector<int64_t>{3, 12, 97}));
 }
 
-// Whatever the bytes, it is refused or its arrays are as large as their shapes say.
-TEST(NpzTest, AlteredFiles) {
+// Altered bytes are refused or give arrays that are as large as their shapes say.
+TEST(NpzTest, AlteredFilesAreRefusedOrConsistent) {
   const std::string golden = Golden();
-  // What matters most: the directory at the end, and the headers, of which each entry has two.
+  // Alters the most important bytes: the directory at the end, and the headers, of which each entry
+  // has two.
   int accepted = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);

@@ -37,7 +37,7 @@ absl::Status ServeBare(const std::string& address, int response_bytes) {
   sigset_t end;
   sigemptyset(&end);
   sigaddset(&end, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &end, nullptr);  // before gRPC starts its threads
+  pthread_sigmask(SIG_BLOCK, &end, nullptr);  // blocked before gRPC starts its threads
 
   BareService service(response_bytes);
   grpc::ServerBuilder builder;

@@ -1,4 +1,4 @@
-// The yardstick of the daemon's own overhead: a gRPC server that does nothing with a call.
+// A gRPC server that does nothing with a call, as the yardstick of the daemon's own overhead.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace sluice::loadtest {
 
-// Serves ModelInfer through the raw callback API on `address`, answering `response_bytes` bytes,
-// until SIGTERM.
+// Serves ModelInfer through the raw callback API on `address` until SIGTERM. Each answer has
+// `response_bytes` bytes.
 absl::Status ServeBare(const std::string& address, int response_bytes);
 
 }  // namespace sluice::loadtest

@@ -1,4 +1,4 @@
-// sluice-bench: the benchmarks that need a running daemon.
+// sluice-bench runs the benchmarks that need a running daemon.
 #include <fstream>
 #include <iostream>
 
@@ -27,7 +27,7 @@ int Report(const absl::StatusOr<nlohmann::json>& report, const std::string& out)
   return 0;
 }
 
-// Each command adds its flags, and runs with `out` when it was chosen.
+// Each command adds its flags, and runs with `out` if it was chosen.
 struct Edge {
   EdgeOptions options;
   double seconds = 3;

@@ -1,5 +1,5 @@
-// The benchmarks of sluice-bench. Each starts its servers itself, interleaves what it compares, and
-// reports medians over rounds; only ratios of one run mean anything.
+// The benchmarks of sluice-bench. Each starts its servers itself, interleaves the contenders and
+// reports medians over rounds. Only ratios within one run are meaningful.
 #pragma once
 
 #include <cstdint>
@@ -16,50 +16,50 @@ struct EdgeOptions {
   std::string sluiced;  // path of the daemon
   std::string self;     // path of this binary, for the bare server
   std::string model;    // a tiny model directory, so that compute hardly counts
-  int tokens = 8;       // of each request
+  int tokens = 8;       // the tokens of each request
   int outstanding = 16;
   int rounds = 5;
   absl::Duration round = absl::Seconds(3);
 };
 
-// Server CPU per small ModelInfer request: sluiced against a bare raw-callback gRPC server that
-// answers as many bytes.
+// Measures the server's CPU time per small ModelInfer request: sluiced against a bare raw-callback
+// gRPC server that answers as many bytes.
 absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options);
 
 struct GenerateOptions {
   std::string sluiced;
   std::string model;
-  int outstanding = 32;                           // of the comparison's closed loop
-  std::vector<int> concurrency = {1, 4, 16, 64};  // of the series
+  int outstanding = 32;                           // the comparison's closed loop
+  std::vector<int> concurrency = {1, 4, 16, 64};  // the series
   int rounds = 5;
   absl::Duration phase = absl::Seconds(8);
   absl::Duration warm_up = absl::Seconds(2);  // of each phase, before `phase`
   uint64_t seed = 1;
-  std::string table;  // file for the figures as Markdown; empty: none
+  std::string table;  // file for the figures as Markdown; empty means none
 };
 
-// Streamed answers of mixed lengths: continuous batching against waiting for a batch to end, in a
-// closed and in an open loop, tokens per second and time to first token; and continuous batching at
-// each concurrency.
+// Measures streamed answers of mixed lengths: continuous batching against waiting for a batch to
+// end, in a closed and in an open loop, by tokens per second and time to first token; and
+// continuous batching at each concurrency.
 absl::StatusOr<nlohmann::json> RunGenerate(const GenerateOptions& options);
 
 struct BucketsOptions {
   std::string sluiced;
   std::string model;
   std::string trace;  // CSV, see trace/trace_file.h
-  int32_t cap =
-      8192;  // inputs of the trace are cut to it, then shrunk by the model's positions / it
+  // Inputs of the trace are reduced to `cap`, then shrunk by the model's positions / `cap`.
+  int32_t cap = 8192;
   int outstanding = 256;
   int rounds = 3;
   absl::Duration phase = absl::Seconds(4);
   absl::Duration warm_up = absl::Milliseconds(500);  // of each phase, before `phase`
   uint64_t seed = 1;
-  std::string table;  // file for the figures as Markdown; empty: none
+  std::string table;  // file for the figures as Markdown; empty means none
 };
 
-// Padded and packed policies, and ladders, on requests with the lengths of a trace: throughput at
-// the peak, latency at shares of the peaks, efficiency, captures, and answers compared with those
-// given one by one and with the reference.
+// Measures padded and packed policies, and ladders, on requests with the lengths of a trace:
+// throughput at the peak, latency at shares of the peaks, efficiency and captures. Compares the
+// answers with those given one by one and with the reference.
 absl::StatusOr<nlohmann::json> RunBuckets(const BucketsOptions& options);
 
 }  // namespace sluice::loadtest

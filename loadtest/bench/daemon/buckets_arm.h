@@ -1,4 +1,4 @@
-// One of the daemons that `sluice-bench buckets` compares.
+// Runs one of the daemons that `sluice-bench buckets` compares.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,27 @@ namespace sluice::loadtest {
 
 struct ArmOptions {
   std::string name;
-  std::string group;  // arms of one group are settings of one contestant: its best one counts
+  std::string group;  // arms of one group are settings of one contestant; the best counts
   PolicyKind policy;
   StrategyKind strategy;
   int64_t max_queue_delay_us = 0;
 };
 
-// The contestants: each baseline with and without a delay, and cut and fill on either ladder.
+// Returns the contestants: each baseline with and without a delay, and cut and fill on either
+// ladder.
 std::vector<ArmOptions> BucketArms();
 
-// What one phase of traffic came to.
+// The figures of one phase of traffic.
 struct Measurement {
-  bool ran = false;  // false: the load is beyond what the arm bears
+  bool ran = false;  // false if the arm does not bear the load
   double sequences_per_s = 0;
-  double tokens_per_s = 0;  // useful ones: of the prompts that were answered
+  double tokens_per_s = 0;  // useful tokens: those of the prompts that were answered
   double p50_ms = 0, p99_ms = 0;
   int64_t calls = 0;
-  int64_t failed = 0;          // not answered well, wrong ones included
-  int64_t wrong = 0;           // answered otherwise than one by one
+  int64_t failed = 0;          // not answered well, including wrong ones
+  int64_t wrong = 0;           // answered differently than one by one
   double lateness_p99_ms = 0;  // of the client
-  // By the daemon's account.
+  // These are by the daemon's account.
   double batches = 0, useful_tokens = 0, computed_tokens = 0, bucket_tokens = 0;
   double captures = 0;
   double cpu_s = 0;
@@ -44,14 +45,14 @@ struct Measurement {
 
 class Arm {
  public:
-  // Starts `sluiced` with the model in directory `model`. Reviews of the ladder happen only when
-  // asked for, so that none runs while another arm is measured.
+  // Starts `sluiced` with the model in directory `model`. The ladder is reviewed only on request,
+  // so that no review runs while another arm is measured.
   static absl::StatusOr<std::unique_ptr<Arm>> Start(const ArmOptions& options,
                                                     const std::string& sluiced,
                                                     const std::string& model);
 
-  // Figures are of what was due after `warm_up`; the daemon's account is of the whole phase.
-  // `answers` knows the pool's payloads.
+  // Runs a phase. Figures are of the calls due after `warm_up`; the daemon's account is of the
+  // whole phase. Requires that `answers` knows the pool's payloads.
   absl::StatusOr<Measurement> Measure(const load::PayloadPool& pool, const Traffic& traffic,
                                       load::nanoseconds warm_up, load::AnswerBook* answers);
 

@@ -24,13 +24,13 @@ using nlohmann::json;
 
 load::nanoseconds ToChrono(absl::Duration duration) { return absl::ToChronoNanoseconds(duration); }
 
-// Shares of a peak that the open loop offers. The slowest arm's as well as the best one's count, so
-// that the padded arms are seen where they work, and the packed ones where they do.
+// The shares of a peak that the open loop offers. They are taken of the slowest arm's and of the
+// best arm's peak, so that there are loads that the padded arms bear and loads for the packed ones.
 constexpr double kShares[] = {0.4, 0.8};
-// An arm is not sent more than this share of its own peak: its queue would only grow. Above 1, as
-// the peaks were measured once, on a machine that may have had other work just then.
+// The largest share of its own peak that an arm is sent; beyond it, its queue would only grow. It
+// is above 1 because a peak is measured once, possibly while the machine had other work.
 constexpr double kMostShare = 1.25;
-// Reviews until the adaptive ladder must have settled.
+// The number of reviews within which the adaptive ladder must settle.
 constexpr int kMostReviews = 8;
 
 class BucketsBench {
@@ -48,9 +48,9 @@ class BucketsBench {
 
  private:
   absl::Status StartArms();
-  // Fills the book with the answers to requests sent one by one.
+  // Fills the book with the answers to requests that are sent one by one.
   absl::Status LearnAnswers();
-  // Reviews the adaptive ladder under the traffic of a round until it stays.
+  // Reviews the adaptive ladder under the traffic of a round until it no longer changes.
   absl::Status Settle();
   absl::Status FindLoads();
   absl::Status RunRound(int round);
@@ -92,7 +92,7 @@ absl::Status BucketsBench::StartArms() {
 }
 
 absl::Status BucketsBench::LearnAnswers() {
-  // As many requests as it takes to meet every length of the trace.
+  // There are enough requests to meet every length of the trace.
   SLUICE_RETURN_IF_ERROR(workload_.Open(20'000, std::chrono::seconds(1)).status());
   answers_.Prepare(workload_.pool().payloads());
   return arms_.back()->RunOneByOne(workload_.pool(), &answers_);
@@ -155,7 +155,7 @@ absl::Status BucketsBench::RunRound(int round) {
   for (LoadResult& load : result_.loads) {
     SLUICE_ASSIGN_OR_RETURN(const Traffic traffic, MakeTraffic(load.rate));
     for (size_t i = 0; i < arms_.size(); ++i) {
-      // Every arm has other neighbours in time from round to round.
+      // The neighbours of every arm in time change from round to round.
       const size_t arm = (i + static_cast<size_t>(round)) % arms_.size();
       load.arms[arm].emplace_back();
       if (load.rate > kMostShare * peaks_[arm]) continue;

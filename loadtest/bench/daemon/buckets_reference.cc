@@ -15,7 +15,7 @@ namespace sluice::loadtest {
 namespace {
 
 struct Scores {
-  std::vector<float> prompt;  // [length]; 0 at the first
+  std::vector<float> prompt;  // [length]; the first is 0
   float next = 0;
   int32_t next_token = 0;
 };

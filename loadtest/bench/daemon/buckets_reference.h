@@ -1,4 +1,4 @@
-// Answers of a daemon against the reference implementation of its model.
+// Compares answers of a daemon with the reference implementation of its model.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct ReferenceError {
   double relative = 0;  // the largest |answer - reference| / max(1, |reference|)
 };
 
-// The log-probabilities of random prompts of these lengths and of the token that follows, against
-// the model computed in double from the same weights. Errors are those of the call; InvalidArgument
-// for an answer that lacks an output.
+// Compares the log-probabilities of random prompts of these lengths and of the next token with the
+// model computed in double from the same weights. Returns the errors of the calls, and
+// InvalidArgument for an answer that lacks an output.
 absl::StatusOr<ReferenceError> CompareWithReference(const client::Connection& connection,
                                                     const Model& model,
                                                     const std::vector<int32_t>& lengths,

@@ -32,7 +32,7 @@ double Sum(const std::vector<Measurement>& rounds, const Figure& figure) {
 
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-// Over the rounds of a load.
+// The efficiency over the rounds of a load.
 struct Efficiency {
   explicit Efficiency(const std::vector<Measurement>& rounds)
       : useful(Sum(rounds, [](const auto& each) { return each.useful_tokens; })),
@@ -67,7 +67,7 @@ json LoadJson(const LoadResult& load, const std::vector<Measurement>& rounds) {
   return result;
 }
 
-// In order, each once, but for that of the last arm.
+// Returns the groups in order, each once, without that of the last arm.
 std::vector<std::string> OtherGroups(const BucketsResult& result) {
   std::vector<std::string> groups;
   for (const ArmOptions& arm : result.arms) {

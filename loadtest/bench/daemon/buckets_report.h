@@ -1,4 +1,4 @@
-// From the measurements of `sluice-bench buckets` to its report. Pure.
+// Makes the report of `sluice-bench buckets` from its measurements. The functions are pure.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace sluice::loadtest {
 
-// What was measured at one load.
+// The measurements at one load.
 struct LoadResult {
-  double rate = 0;                             // requests per second; 0: closed loop
+  double rate = 0;                             // requests per second; 0 for a closed loop
   std::vector<std::vector<Measurement>> arms;  // [arm][round]
 };
 
@@ -21,21 +21,22 @@ struct BucketsResult {
   std::vector<LoadResult> loads;
 };
 
-// Tokens per second of the last arm / those of the best arm of `group`, round by round.
+// Returns the tokens per second of the last arm relative to the best arm of `group`, round by
+// round.
 Spread ThroughputRatio(const BucketsResult& result, const LoadResult& load,
                        const std::string& group);
 
-// The 99th percentile of the best arm of `group`, each arm's median over the rounds. 0 when none of
-// them bears the load.
+// Returns the 99th percentile of the best arm of `group`, each arm by its median over the rounds,
+// or 0 if none of them bears the load.
 double BestP99(const BucketsResult& result, const LoadResult& load, const std::string& group);
 
-// Over all loads and rounds of an arm.
+// Returns the figures of an arm over all loads and rounds.
 nlohmann::json ArmJson(const BucketsResult& result, size_t arm);
 
-// The last arm against each group.
+// Returns the comparison of the last arm with each group.
 nlohmann::json ComparisonJson(const BucketsResult& result);
 
-// Markdown: throughput and efficiency at the peak, latency at each rate.
+// Returns Markdown tables: throughput and efficiency at the peak, and latency at each rate.
 std::string BucketsTables(const BucketsResult& result);
 
 }  // namespace sluice::loadtest

@@ -13,7 +13,7 @@ load::PayloadOptions LengthRequests(int32_t vocab, uint64_t seed) {
   load::PayloadOptions options;
   options.model = kModel;
   options.vocab = vocab;
-  // Each length has two contents, so that a row in a neighbour's place would be noticed.
+  // Each length has two contents, so that a row in the place of its neighbour is noticed.
   options.variants = 2;
   options.outputs = {"output_ids", "logprobs", "prompt_logprobs"};
   options.seed = seed;

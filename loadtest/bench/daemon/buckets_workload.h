@@ -1,5 +1,5 @@
-// The requests of `sluice-bench buckets`: the lengths of a trace, in its order, for a model of
-// fewer positions than the traced one had.
+// Makes the requests of `sluice-bench buckets`: the lengths of a trace, in its order, for a model
+// with fewer positions than the traced one.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace sluice::loadtest {
 
-// Inputs cut to `cap` tokens and shrunk by positions / cap, rounded up: at least 1, at most
-// `positions`. Requires 1 <= positions <= cap.
+// Returns the trace with inputs reduced to `cap` tokens and then shrunk by positions / cap, rounded
+// up: at least 1, at most `positions`. Requires 1 <= positions <= cap.
 std::vector<load::TraceRow> ScaleTrace(std::vector<load::TraceRow> trace, int32_t cap,
                                        int32_t positions);
 
-// Makes phases from a scaled trace; each takes the lengths up where the one before left off. Every
-// request scores its prompt and generates one token.
+// Makes phases from a scaled trace. Each phase continues the lengths where the one before stopped.
+// Every request scores its prompt and generates one token.
 class BucketsWorkload : public Workload {
  public:
   BucketsWorkload(std::vector<load::TraceRow> trace, int32_t positions, int32_t vocab,
                   uint64_t seed);
 
-  int32_t DistinctLengths() const;  // of the whole trace
+  int32_t DistinctLengths() const;  // in the whole trace
   double MeanLength() const;
 
  private:

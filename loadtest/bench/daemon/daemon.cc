@@ -22,7 +22,7 @@ client::Connection ConnectTo(const std::string& address, int64_t deadline_us) {
   return client::Connection(arguments, grpc::InsecureChannelCredentials());
 }
 
-// Loading and warming up included.
+// Waits until the daemon is ready; its time limit covers loading and warm-up.
 absl::Status WaitUntilReady(const std::string& address) {
   constexpr absl::Duration kLimit = absl::Minutes(2);
   const absl::Time deadline = absl::Now() + kLimit;

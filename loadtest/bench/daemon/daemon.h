@@ -1,4 +1,4 @@
-// A daemon under measurement, on ports of its own.
+// Runs a daemon under measurement on ports of its own.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace sluice::loadtest {
 
 class Daemon {
  public:
-  // Starts `sluiced` with the model in directory `model`, named kModel, and further `flags`;
-  // returns when it is ready.
+  // Starts `sluiced` with the model in directory `model`, named kModel, and further `flags`.
+  // Returns when it is ready.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const std::string& sluiced,
                                                        const std::string& model,
                                                        const std::vector<std::string>& flags);

@@ -16,9 +16,9 @@
 namespace sluice::loadtest {
 namespace {
 
-constexpr int32_t kVocab = 33;  // that of the tiny model, or fewer
+constexpr int32_t kVocab = 33;  // at most that of the tiny model
 
-// One of the two servers compared, with what its rounds measured.
+// One of the two servers that are compared, with the measurements of its rounds.
 struct Contestant {
   explicit Contestant(std::string contestant_name) : name(std::move(contestant_name)) {}
 
@@ -78,7 +78,7 @@ class SizeOfAnswer final : public load::CallSink {
 
 absl::StatusOr<size_t> ResponseBytes(const load::Channels& channels, const grpc::Slice& request) {
   SizeOfAnswer answer;
-  // Its end waits for the answer.
+  // The destructor of the transport waits for the answer.
   load::MakeUnaryTransport(channels, &answer)
       ->Send(/*call=*/0, request, std::chrono::system_clock::now() + std::chrono::seconds(30));
   return answer.size();

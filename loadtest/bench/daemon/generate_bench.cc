@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-// The open loop offers this share of what static batches can bear, so that both arms bear it.
+// The share of the static batches' capacity that the open loop offers, so that both arms bear it.
 constexpr double kOpenShare = 0.7;
 
 class GenerateBench {
@@ -65,7 +65,8 @@ absl::Status GenerateBench::Run() {
 absl::Status GenerateBench::StartArms() {
   for (const auto& [arm, continuous] :
        {std::pair(&fixed_, "false"), std::pair(&continuous_, "true")}) {
-    // Reviews of the ladder would fall into one arm's phases and not into the other's.
+    // There are no reviews of the ladder, which could fall into one arm's phases and not into the
+    // other's.
     SLUICE_ASSIGN_OR_RETURN(*arm, Daemon::Start(options_.sluiced, options_.model,
                                                 {"--engine.batch.continuous", continuous,
                                                  "--engine.ladder.review.interval-us", "0"}));

@@ -32,7 +32,7 @@ std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed) {
   std::vector<load::TraceRow> rows(count);
   for (load::TraceRow& row : rows) {
     row.input_tokens = prompt(random);
-    // What is too long is drawn again: a cut would heap answers up at the limit.
+    // A number that is too long is drawn again; reducing it would accumulate answers at the limit.
     do {
       row.output_tokens = kLeastAnswer + more(random);
     } while (row.output_tokens > kMostAnswer);

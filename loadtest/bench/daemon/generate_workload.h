@@ -1,4 +1,5 @@
-// The requests of `sluice-bench generate`: short prompts, answers of very different lengths.
+// Makes the requests of `sluice-bench generate`: short prompts and answers of very different
+// lengths.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +9,18 @@
 
 namespace sluice::loadtest {
 
-// `count` prompts of 8 to 48 tokens, each length alike, and answers of 8 to 200: 8 and a geometric
-// number, so that most are short and a few are long.
+// Returns `count` conversations. Prompts have 8 to 48 tokens, each length alike. Answers have 8 to
+// 200: 8 and a geometric number, so that most are short and a few are long.
 std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed);
 
-// Every request generates exactly its tokens, greedily, and streams them. Each phase has others.
+// Makes requests that generate exactly their tokens, greedily, and stream them. Each phase has
+// different requests.
 class GenerateWorkload : public Workload {
  public:
-  // The model has at least 248 positions.
+  // Requires a model of at least 248 positions.
   GenerateWorkload(int32_t positions, int32_t vocab, uint64_t seed);
 
-  // Tokens that each payload of the pool generates.
+  // Returns the number of tokens that each payload of the pool generates.
   const std::vector<int32_t>& answer_tokens() const { return answer_tokens_; }
 
  private:

@@ -1,4 +1,4 @@
-// A child process under measurement.
+// Runs a child process under measurement.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@ namespace sluice::loadtest {
 
 class ChildProcess {
  public:
-  // Starts argv[0] (a path) with its standard output discarded; its errors stay visible.
+  // Starts argv[0] (a path). Its standard output is discarded, its errors stay visible.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv);
 
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;
-  // Ends it with SIGTERM and waits.
+  // Ends the process with SIGTERM and waits for it.
   ~ChildProcess();
 
-  // User and system time of all its threads since it started, in steps of a clock tick.
+  // Returns the user and system time of all its threads since it started, in steps of a clock tick.
   absl::StatusOr<absl::Duration> CpuTime() const;
 
  private:
@@ -29,7 +29,7 @@ class ChildProcess {
   pid_t pid_;
 };
 
-// A TCP port of the loopback interface that was free a moment ago.
+// Returns a TCP port of the loopback interface that was just free.
 absl::StatusOr<int> FreePort();
 
 }  // namespace sluice::loadtest

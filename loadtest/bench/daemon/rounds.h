@@ -1,4 +1,4 @@
-// Figures over the rounds of a benchmark.
+// Summarises figures over the rounds of a benchmark.
 #pragma once
 
 #include <vector>
@@ -10,9 +10,9 @@ namespace sluice::loadtest {
 struct Spread {
   double median = 0, min = 0, max = 0;
 };
-// All 0 for no values.
+// Returns the spread of the values, all 0 if there are none.
 Spread SpreadOf(const std::vector<double>& values);
-// {"median", "min", "max"}.
+// Returns {"median", "min", "max"}.
 nlohmann::json SpreadJson(const Spread& spread);
 
 }  // namespace sluice::loadtest

@@ -1,4 +1,4 @@
-// What arms have in common.
+// The traffic that all arms share.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace sluice::loadtest {
 
-// The name that each arm serves its one model by.
+// The name of the one model that each arm serves.
 inline constexpr char kModel[] = "model";
 
-// One phase: the same for every arm that runs it.
+// One phase, the same for every arm that runs it.
 struct Traffic {
-  int outstanding = 0;  // closed loop; 0: open loop
-  double rate = 0;      // open loop: Poisson arrivals per second
+  int outstanding = 0;  // of a closed loop; 0 for an open loop
+  double rate = 0;      // Poisson arrivals per second of an open loop
   load::nanoseconds duration{0};
   std::vector<load::Arrival> arrivals;
-  std::vector<uint32_t> payloads;  // of each arrival, into the pool of its workload
+  std::vector<uint32_t> payloads;  // the index of each arrival into the workload's pool
 };
 
 }  // namespace sluice::loadtest

@@ -1,4 +1,5 @@
-// Makes the phases of a benchmark: requests drawn beforehand, sent in a closed or in an open loop.
+// Makes the phases of a benchmark: requests that are drawn beforehand and sent in a closed or in an
+// open loop.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace sluice::loadtest {
 
-// Requests of traced lengths for a model of `positions`. Each phase has a seed of its own; one seed
-// repeats all phases.
+// Draws requests of traced lengths for a model of `positions`. Each phase has its own seed; the
+// first seed determines all phases.
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -26,13 +27,13 @@ class Workload {
   const load::PayloadPool& pool() const { return pool_; }
 
  protected:
-  // `requests` says model, vocabulary, outputs, parameters and seed.
+  // `requests` sets the model, vocabulary, outputs, parameters and first seed.
   Workload(int32_t positions, const load::PayloadOptions& requests)
       : positions_(positions), seed_(requests.seed), pool_(requests) {}
 
-  // The lengths of a phase, whose other options it may change.
+  // Returns the lengths of a phase. May change the other options of the phase.
   virtual std::vector<load::TraceRow> Lengths(load::WorkloadOptions* options) = 0;
-  // The requests of a phase, and the payload of each.
+  // Called with the requests of a phase and the payload of each.
   virtual void OnPhase(const std::vector<load::Arrival>& arrivals,
                        const std::vector<uint32_t>& payloads) = 0;
 

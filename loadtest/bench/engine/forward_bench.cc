@@ -1,11 +1,12 @@
-// A whole forward pass of a model on the CPU, without queue or server, beside the peaks of the
-// machine.
+// Times a whole forward pass of a model on the CPU, without queue or server, beside the peaks of
+// the machine.
 //
 //   forward_bench MODEL_DIRECTORY [PROFILE] [Google Benchmark's flags]
 //
-// Score: whole prompts of mixed lengths in one step, every next token's log-probability. Next:  the
-// same prompts, one token drawn behind each. Decode: one token behind a context that is in the KV
-// pages. Arguments: threads, and how often the prompts' lengths come (Decode: tokens of context).
+// Score computes whole prompts of mixed lengths in one step, with every next token's
+// log-probability. Next draws one token after each of the same prompts. Decode computes one token
+// after a context that is in the KV pages. Arguments: threads, and how often the prompts' lengths
+// are repeated (for Decode, the tokens of context).
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -29,10 +30,11 @@ namespace {
 using kernels::kPageTokens;
 
 constexpr int kRounds = 5;
-// 512 tokens in all; padded they would be 1152. The peers compute the same prompts.
+// The lengths of the prompts, 512 tokens in all; padded they would be 1152. The peers compute the
+// same prompts.
 constexpr int32_t kLengths[] = {16, 24, 32, 48, 64, 72, 112, 144};
 
-// What is run, and how.
+// The model, and how it runs.
 struct Subject {
   std::shared_ptr<const Model> model;
   std::string profile;  // as in cpu.profile
@@ -60,7 +62,7 @@ class Forward {
     std::iota(pages_.begin(), pages_.end(), 0);
   }
 
-  // Prompts from position 0 on. Every row is scored, or the last of each draws.
+  // Assigns prompts from position 0 on. Scores every row, or draws from the last of each.
   void AssignPrompts(const std::vector<int32_t>& lengths, bool score) {
     std::vector<StepSequence> steps;
     steps.reserve(lengths.size());
@@ -78,7 +80,7 @@ class Forward {
     Assign(steps, rows, score);
   }
 
-  // One token at `position`, whose sequence an earlier step has brought there.
+  // Assigns one token at `position` of a sequence that an earlier step has brought there.
   void AssignToken(int32_t position) {
     const std::vector<StepSequence> steps = {{position, 1, DrawTokens(1), pages_.data()}};
     Assign(steps, {{0, position}}, false);
@@ -89,7 +91,8 @@ class Forward {
     for (const kernels::SampleResult& result : results_) SLUICE_CHECK(result.token >= 0);
   }
 
-  // Multiply-adds count twice: the layers' matrices, scores and sums of visible keys, the head.
+  // Returns the operations, two per multiply-add: the layers' matrices, scores and sums of visible
+  // keys, the head.
   double Flops() const {
     double keys = 0;
     for (const StepBatch::Sequence& s : batch_.sequences()) {
@@ -102,7 +105,7 @@ class Forward {
            2.0 * static_cast<double>(results_.size()) * head;
   }
 
-  // Weights, as packed, and the keys and values of the contexts, each read once.
+  // Returns the bytes of the packed weights and of the contexts' keys and values, each read once.
   double Bytes() const {
     const Tensor embedding = Embedding();
     double tokens = 0;

@@ -1,6 +1,6 @@
-// Attention with the best profile of the machine, head size 64. Decode: one query row per sequence
-// over long contexts that exceed the caches, whose keys and values are read once. Prefill: whole
-// sequences, causal, alternating without and with XSA.
+// Times attention with the best profile of the machine and head size 64. Decode has one query row
+// per sequence over long contexts that exceed the caches, whose keys and values are read once.
+// Prefill has whole causal sequences, alternating without and with XSA.
 #include <benchmark/benchmark.h>
 
 #include <numeric>

@@ -1,7 +1,7 @@
-// GEMM over bf16 panels and over f32 panels of the same values, alternating. Arguments: profile,
-// threads, rows of each group, k, n, matrices (one group for each). With one matrix it is a dense
-// layer; with enough matrices to exceed the caches it is a position-wise projection or a decode
-// step through many layers.
+// Times GEMM over bf16 panels and over f32 panels of the same values, alternating. Arguments:
+// profile, threads, rows of each group, k, n, matrices (one group for each). With one matrix it is
+// a dense layer; with enough matrices to exceed the caches it is a position-wise projection or a
+// decode step through many layers.
 #include <benchmark/benchmark.h>
 
 #include <string>

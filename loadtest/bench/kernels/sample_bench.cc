@@ -1,5 +1,5 @@
-// The cost that edits add to the choice of a token. Arguments: edits (see EditsOf), draw (see
-// ParamsOf). Runs with the best profile of the machine, on 32768 logits.
+// Measures the cost that edits add to the choice of a token. Arguments: edits (see EditsOf), draw
+// (see ParamsOf). Runs with the best profile of the machine, on 32768 logits.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Top-k of one row and std::partial_sort over the same values with their indices, alternating on
-// one thread. Arguments: order of the values (0 random, 1 ascending, 2 descending), n, k. Runs with
-// the best profile of the machine.
+// Compares top-k of one row with std::partial_sort over the same values with their indices,
+// alternating on one thread. Arguments: order of the values (0 random, 1 ascending, 2 descending),
+// n, k. Runs with the best profile of the machine.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

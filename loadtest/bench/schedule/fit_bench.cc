@@ -1,5 +1,5 @@
-// FitCapacities over histograms of n distinct sizes. The counter, time per n and per bucket, should
-// grow as log n.
+// Times FitCapacities over histograms of n distinct sizes. The counter, time per n and per bucket,
+// should grow as log n.
 #include <random>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// What a decision costs by the length of the queue.
+// Times a decision by the length of the queue.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -27,8 +27,9 @@ Ladder LadderOf(PolicyKind policy, Workload workload) {
   return *BuildLadder({.strategy = StrategyKind::kGeometric}, limits);
 }
 
-// A queue of `count` sequences of the workload; packed, the ladder of ratio sqrt(2) to 16,384
-// tokens. kRunning: the first kMostRunning decode, the others are prompts in chunks that will.
+// A queue of `count` sequences of the workload, packed, with the ladder of ratio sqrt(2) to 16,384
+// tokens. With kRunning, the first kMostRunning sequences decode and the others are prompts in
+// chunks that will decode.
 class Fixture {
  public:
   Fixture(size_t count, Workload workload, PolicyKind policy)
@@ -67,7 +68,7 @@ class Fixture {
     return former->Form(queue_, {.ladder = &ladder_, .costs = &costs_}, kNow, batch);
   }
 
-  // A decision whose batch is taken, and comes back.
+  // Decides once; the batch is taken and then returns to the queue.
   void Cycle(BatchFormer* former, std::vector<WaitingSequence*>* batch) {
     Form(former, batch);
     queue_.Take(*batch);

@@ -1,4 +1,4 @@
-"""Static batches for engines that have none of their own."""
+"""Makes static batches for engines without batching."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 @dataclass(frozen=True)
 class Answer:
     tokens: list[int]
-    logprobs: list[float]  # of the tokens, or empty where the engine does not tell
+    logprobs: list[float]  # of the tokens, or empty if the engine does not report them
 
 
 @dataclass(eq=False)
@@ -21,8 +21,10 @@ class Waiting:
 
 
 def choose(lengths: Sequence[int], max_rows: int, max_padding: float) -> list[int]:
-    """Indices of the next batch: the head of the queue, then in order whoever keeps the share of
-    padding in the rectangle of rows by the longest row at or below `max_padding`."""
+    """Returns the indices of the next batch: the head of the queue, then in order each prompt that
+    keeps the share of padding, in the rectangle of rows by the longest row, at or below
+    `max_padding`.
+    """
     chosen: list[int] = []
     tokens = longest = 0
     for index, length in enumerate(lengths):
@@ -36,7 +38,7 @@ def choose(lengths: Sequence[int], max_rows: int, max_padding: float) -> list[in
 
 
 def partition(lengths: Sequence[int], max_rows: int, max_padding: float) -> list[list[int]]:
-    """All indices, in batches that are chosen one after the other."""
+    """Returns all indices, in batches that are chosen one after the other."""
     left, batches = list(range(len(lengths))), []
     while left:
         chosen = choose([lengths[index] for index in left], max_rows, max_padding)
@@ -46,7 +48,9 @@ def partition(lengths: Sequence[int], max_rows: int, max_padding: float) -> list
 
 
 def padded(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """int64 [rows, longest], zeros on the right, and the true lengths, int32 [rows]."""
+    """Returns the prompts as int64 [rows, longest] with zeros on the right, and their lengths as
+    int32 [rows].
+    """
     lengths = np.array([len(prompt) for prompt in prompts], np.int32)
     rows = np.zeros((len(prompts), lengths.max()), np.int64)
     for row, prompt in zip(rows, prompts):
@@ -55,9 +59,9 @@ def padded(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Batcher:
-    """Runs whatever waits when the engine is free, one batch at a time in a thread of its own. Who
-    has
-    been given up by then is left out."""
+    """Runs the waiting prompts whenever the engine is free, one batch at a time in its own thread.
+    Prompts that their clients have given up by then are skipped.
+    """
 
     def __init__(self, run: Callable[[list[Waiting]], list[Answer]], max_rows: int,
                  max_padding: float):
@@ -93,7 +97,7 @@ class Batcher:
     async def _compute(self, batch: list[Waiting]) -> None:
         try:
             answers = await asyncio.to_thread(self._run, batch)
-        except Exception as error:  # the callers learn of it, the next batch may do better
+        except Exception as error:  # it is passed to the callers; the next batch may succeed
             for each in batch:
                 if not each.answered.done():
                     each.answered.set_exception(error)

@@ -1,4 +1,4 @@
-"""The checkpoint in CTranslate2's format."""
+"""Converts the checkpoint to CTranslate2's format."""
 
 import pathlib
 import sys
@@ -13,7 +13,7 @@ from checkpoint import EOS, read  # noqa: E402
 
 
 def token(number: int) -> str:
-    """The vocabulary's text of a token: the engine wants one for each."""
+    """Returns the vocabulary's text of a token; the engine requires one for each."""
     return str(number)
 
 
@@ -49,7 +49,7 @@ class Decoder:
 
 
 def export(checkpoint: pathlib.Path) -> pathlib.Path:
-    """Writes the folder `ctranslate2` beside the checkpoint where it is missing."""
+    """Writes the folder `ctranslate2` beside the checkpoint if it is missing."""
     folder = checkpoint / "ctranslate2"
     if (folder / "model.bin").exists():
         return folder

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""CTranslate2 behind the thin server: static batches, from which rows drop out when they are
-done."""
+"""Serves CTranslate2 behind the thin server: static batches, from which rows are removed when they
+are done.
+"""
 
 import asyncio
 import pathlib
@@ -14,14 +15,16 @@ from ctranslate2_model import export, token
 
 
 class Generation:
-    """Of one batch: the callers get their answers when their rows are done, not when all are."""
+    """The generation of one batch. Callers get their answers when their rows are done, not when all
+    are.
+    """
 
     def __init__(self, batch: list[Waiting], loop: asyncio.AbstractEventLoop):
         self._batch, self._loop = batch, loop
         self._tokens: list[list[int]] = [[] for _ in batch]
 
     def on_step(self, step: ctranslate2.GenerationStepResult) -> bool:
-        """True ends the row."""
+        """Handles one token of a row. Returns True to end the row."""
         tokens, waiting = self._tokens[step.batch_id], self._batch[step.batch_id]
         tokens.append(step.token_id)
         if len(tokens) < waiting.max_tokens:

@@ -1,4 +1,4 @@
-"""The checkpoint in llama.cpp's format, all of it F32."""
+"""Converts the checkpoint to llama.cpp's format, all of it in F32."""
 
 import pathlib
 import re
@@ -20,7 +20,9 @@ OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", 
 
 
 def name_of(name: str) -> str:
-    """`model.layers.3.mlp.up_proj.weight` is `blk.3.ffn_up.weight`."""
+    """Returns the name in this format: `model.layers.3.mlp.up_proj.weight` becomes
+    `blk.3.ffn_up.weight`.
+    """
     stem = name.removesuffix(".weight")
     if stem in OTHER_NAMES:
         return f"{OTHER_NAMES[stem]}.weight"
@@ -29,7 +31,9 @@ def name_of(name: str) -> str:
 
 
 def interleaved(matrix: np.ndarray, heads: int) -> np.ndarray:
-    """Rotary pairs (i, i + half) of each head become neighbours, as this format has them."""
+    """Returns the matrix with the rotary pairs (i, i + half) of each head next to each other, as
+    this format requires.
+    """
     halves = matrix.reshape(heads, 2, -1, matrix.shape[1])
     return halves.swapaxes(1, 2).reshape(matrix.shape)
 
@@ -49,7 +53,7 @@ def describe(writer: gguf.GGUFWriter, shape: Shape) -> None:
 
 
 def tokens_of(text: str) -> list[int]:
-    """The engine answers with texts: that of a token is its number."""
+    """Returns the token ids of an answer, in which the text of a token is its number."""
     return [int(number) for number in re.findall(r"<(\d+)>", text)]
 
 
@@ -65,7 +69,7 @@ def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
 
 
 def export(checkpoint: pathlib.Path) -> pathlib.Path:
-    """Writes model.gguf into the checkpoint's folder where it is missing."""
+    """Writes model.gguf into the checkpoint's folder if it is missing."""
     path = checkpoint / "model.gguf"
     if path.exists():
         return path

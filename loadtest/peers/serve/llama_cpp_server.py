@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""llama.cpp's own server, in this process, behind the thin one: continuous batches in its slots.
+"""Serves llama.cpp's own server, in this process, behind the thin one: continuous batches in its
+slots.
 
-Weights, keys and values are F32, and flash attention is off, since it rounds to F16. Prompts are
-computed afresh: no slot keeps an earlier one's.
+Weights, keys and values are F32, and flash attention is off because it rounds to F16. Every prompt
+is computed anew: no slot keeps an earlier one.
 """
 
 import pathlib
@@ -45,7 +46,7 @@ class Completions:
         errors: list[str] = []
 
         def on_part(part) -> bool:
-            """True ends the generation."""
+            """Handles a part of the answer. Returns True to end the generation."""
             for each in part if isinstance(part, list) else [part]:
                 if "choices" in each:
                     tokens.extend(tokens_of(each["choices"][0]["text"]))

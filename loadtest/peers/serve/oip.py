@@ -1,8 +1,8 @@
-"""The thinnest server of the Open Inference Protocol: token ids in, token ids out.
+"""A minimal server of the Open Inference Protocol: token ids in, token ids out.
 
-Input `input_ids` (INT32 [1, n], raw), parameter `max_tokens`; outputs `output_ids` (INT32 [1, t])
-and,
-where the engine tells them, `logprobs` (FP32 [1, t]). A call that its client gives up is cancelled.
+The input is `input_ids` (INT32 [1, n], raw) with the parameter `max_tokens`. The outputs are
+`output_ids` (INT32 [1, t]) and, if the engine reports them, `logprobs` (FP32 [1, t]). A call that
+its client gives up is cancelled.
 """
 
 import argparse
@@ -21,7 +21,7 @@ Answering = Callable[[np.ndarray, int], Awaitable[Answer]]
 
 
 def prompt_of(request: pb.ModelInferRequest) -> np.ndarray:
-    """ValueError names what is wrong."""
+    """Returns the prompt of a request. Raises ValueError that names the problem."""
     if len(request.inputs) != 1 or request.inputs[0].name != "input_ids":
         raise ValueError("the only input is input_ids")
     if request.inputs[0].datatype != "INT32" or len(request.raw_input_contents) != 1:
@@ -80,12 +80,12 @@ async def _serve(answer: Answering, address: str) -> None:
 
 
 def serve(answer: Answering, address: str) -> None:
-    """Until SIGTERM."""
+    """Serves until SIGTERM."""
     asyncio.run(_serve(answer, address))
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """Those that all servers have."""
+    """Returns a parser with the arguments that all servers have."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--checkpoint", required=True, help="folder that checkpoint.py has written")
     parser.add_argument("--address", required=True, help="HOST:PORT to serve at")

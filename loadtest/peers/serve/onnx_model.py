@@ -1,10 +1,10 @@
-"""The checkpoint as an ONNX graph for onnxruntime, with its fused operators and dynamic axes.
+"""Exports the checkpoint as an ONNX graph for onnxruntime, with its fused operators and dynamic
+axes.
 
-Inputs: `input_ids` int64 [rows, longest], `lengths` int32 [rows]. Outputs, for the token that
-follows
-each prompt: `token` int64 [rows], `logprob` float [rows]. The head sees the last position of each
-row
-alone. GroupQueryAttention takes prompts padded on the right and applies the rotary embedding.
+The inputs are `input_ids` int64 [rows, longest] and `lengths` int32 [rows]. The outputs, for the
+token after each prompt, are `token` int64 [rows] and `logprob` float [rows]. The head is applied to
+the last position of each row only. GroupQueryAttention takes prompts padded on the right and
+applies the rotary embedding.
 """
 
 import pathlib
@@ -58,12 +58,12 @@ class Builder:
         return self.graph.weight(name, np.array(values, dtype))
 
     def linear(self, x: str, *names: str) -> str:
-        """One product for several matrices that read the same."""
+        """Adds one product for several matrices with the same input."""
         stacked = np.concatenate([self.tensors[f"{name}.weight"] for name in names])
         return self.graph.op("MatMul", x, self.graph.weight("+".join(names), stacked.T))
 
     def norm(self, x: str, skip: str | None, name: str) -> tuple[str, str]:
-        """The norm of x + skip, and x + skip itself."""
+        """Adds the norm of x + skip. Returns it and x + skip."""
         weight = self.graph.weight(name, self.tensors[f"{name}.weight"])
         if skip is None:
             made = self.graph.op("SimplifiedLayerNormalization", x, weight, axis=-1,
@@ -88,7 +88,7 @@ class Builder:
         return self.linear(self.graph.op("Mul", gate, up), f"{prefix}mlp.down_proj")
 
     def head(self, x: str, skip: str, last: str) -> None:
-        """The residual stream's last positions, normed, times the head."""
+        """Adds the head on the normed last positions of the residual stream."""
         rows = self.graph.op("GatherND", self.graph.op("Add", x, skip), last, batch_dims=1)
         h, _ = self.norm(rows, None, "model.norm")
         logits = self.linear(h, "lm_head")
@@ -121,7 +121,7 @@ class Builder:
 
 
 def export(checkpoint: pathlib.Path) -> pathlib.Path:
-    """Writes model.onnx into the checkpoint's folder where it is missing."""
+    """Writes model.onnx into the checkpoint's folder if it is missing."""
     path = checkpoint / "model.onnx"
     if path.exists():
         return path

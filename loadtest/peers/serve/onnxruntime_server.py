@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""onnxruntime behind the thin server: prompts in padded batches, the next token of each."""
+"""Serves onnxruntime behind the thin server: prompts in padded batches, and the next token of
+each.
+"""
 
 import pathlib
 from collections.abc import Callable
@@ -13,11 +15,11 @@ from onnx_model import export
 
 
 def load(checkpoint: pathlib.Path, threads: int) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """A function from prompts to the arrays `token` and `logprob`."""
+    """Returns a function from prompts to the arrays `token` and `logprob`."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Threads that spin for work would take the processor from those who bring it.
+    # Threads that spin while idle would take the processor from the threads that bring work.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(export(checkpoint), options,
                                            providers=["CPUExecutionProvider"])

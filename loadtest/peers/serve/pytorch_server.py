@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""PyTorch (Hugging Face's model) behind the thin server: prompts in padded batches, the next
-token."""
+"""Serves PyTorch (Hugging Face's model) behind the thin server: prompts in padded batches, and the
+next token of each.
+"""
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ class NextTokens:
     @torch.inference_mode()
     def __call__(self, batch: list[Waiting]) -> list[Answer]:
         rows, lengths = padded([each.prompt for each in batch])
-        # Padding is on the right and attention looks back, so that no row needs a mask.
+        # Padding is on the right and attention is causal, so no row needs a mask.
         states = self._model.model(torch.from_numpy(rows), use_cache=False).last_hidden_state
         last = states[torch.arange(len(batch)), torch.from_numpy(lengths - 1).long()]
         best = torch.log_softmax(self._model.lm_head(last), -1).max(-1)

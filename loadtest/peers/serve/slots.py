@@ -1,5 +1,4 @@
-"""Calls into an engine that batches by itself: each blocks a thread of its own until it is
-answered."""
+"""Calls an engine that batches by itself. Each call blocks its own thread until it is answered."""
 
 import asyncio
 import threading
@@ -10,7 +9,7 @@ import numpy as np
 
 from batcher import Answer
 
-# Prompt, tokens to generate, and what says that nobody waits for them any more.
+# Takes the prompt, the number of tokens to generate and the event that the client has given up.
 Generate = Callable[[np.ndarray, int, threading.Event], Answer]
 
 

@@ -1,6 +1,6 @@
-"""Triton's Python backend: onnxruntime on what the dynamic batcher has put together."""
+"""The model of Triton's Python backend: runs onnxruntime on the batches of the dynamic batcher."""
 
-# The backend fills its module after this one is imported, so that annotations must wait.
+# The backend fills its module after this one is imported, so annotations are evaluated late.
 from __future__ import annotations
 
 import json
@@ -31,7 +31,7 @@ class TritonPythonModel:
         self._next_tokens = load(pathlib.Path(parameters["checkpoint"]), int(parameters["threads"]))
 
     def _answer(self, prompts: list[np.ndarray]) -> list[triton.InferenceResponse]:
-        """Triton batches by arrival alone; rows of like lengths are then computed together."""
+        """Computes rows of similar lengths together, because Triton batches by arrival alone."""
         made: dict[int, triton.InferenceResponse] = {}
         lengths = [len(prompt) for prompt in prompts]
         for rows in partition(lengths, len(prompts), self._max_padding):

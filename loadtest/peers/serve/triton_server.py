@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Triton (the server in PyTriton's wheel): dynamic, ragged batches into its Python backend."""
+"""Runs Triton, the server in PyTriton's wheel: dynamic, ragged batches into its Python backend."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ import oip
 from onnx_model import export
 
 MODEL = "llama"
-# The backend's interpreter heeds no PYTHONPATH.
+# The backend's interpreter ignores PYTHONPATH.
 MODULE = """
 import sys
 sys.path.insert(0, "{folder}")
@@ -53,7 +53,7 @@ def write_model(folder: pathlib.Path, options) -> None:
 
 
 def write_backend(folder: pathlib.Path) -> None:
-    """The backend with the stub of this Python: the wheel has one for each version."""
+    """Writes the backend with the stub of this Python; the wheel has one for each version."""
     backend = folder / "python"
     shutil.copytree(get_root_module_path() / "tritonserver" / "backends" / "python", backend)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -24,7 +24,7 @@ Measurement At(double tokens_per_s, double p99_ms) {
   return measured;
 }
 
-// Two settings of one contestant, and the arm that they are compared with.
+// Returns two settings of one contestant, and the arm that they are compared with.
 BucketsResult TwoRounds() {
   BucketsResult result;
   result.arms = {
@@ -39,7 +39,7 @@ BucketsResult TwoRounds() {
   return result;
 }
 
-TEST(SpreadTest, OfNoneOneAndMany) {
+TEST(SpreadTest, HandlesNoneOneAndManyValues) {
   EXPECT_EQ(SpreadOf({}).median, 0);
   EXPECT_EQ(SpreadOf({3}).min, 3);
   const Spread spread = SpreadOf({4, 1, 3, 2});

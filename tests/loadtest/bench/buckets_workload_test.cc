@@ -37,7 +37,7 @@ TEST(BucketsWorkloadTest, CountsLengths) {
   EXPECT_DOUBLE_EQ(workload.MeanLength(), 50.5);
 }
 
-TEST(BucketsWorkloadTest, APhaseTakesTheLengthsUpWhereTheOneBeforeLeftOff) {
+TEST(BucketsWorkloadTest, APhaseContinuesTheLengthsOfTheOneBefore) {
   BucketsWorkload workload = Workload();
   int32_t next = 1;
   for (int phase = 0; phase < 3; ++phase) {

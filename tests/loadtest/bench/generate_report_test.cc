@@ -29,10 +29,10 @@ GenerateFigures Figures(double tokens_per_s, double first_p50_ms) {
   return figures;
 }
 
-TEST(FiguresOfTest, ThroughputIsOfWhatEndedInThePhase) {
+TEST(FiguresOfTest, ThroughputCountsAnswersThatEndInThePhase) {
   load::PhaseData data;
   data.duration = milliseconds(3000);
-  // Ends in the warm-up; begins in it; lies within; ends after the phase.
+  // The calls end in the warm-up, begin in it, lie within the phase and end after it.
   data.calls = {Call(0, 100, 900), Call(500, 1200, 1400, 1), Call(1500, 1600, 2000),
                 Call(2900, 2950, 3000, 1)};
   const GenerateFigures figures = FiguresOf(data, {11, 21}, milliseconds(1000), 0.5);
@@ -43,7 +43,7 @@ TEST(FiguresOfTest, ThroughputIsOfWhatEndedInThePhase) {
   EXPECT_EQ(figures.failed, 0);
 }
 
-TEST(FiguresOfTest, LatencyIsOfWhatWasSentInThePhase) {
+TEST(FiguresOfTest, LatencyIsOfRequestsSentInThePhase) {
   load::PhaseData data;
   data.duration = milliseconds(3000);
   data.calls = {Call(900, 2900, 2901), Call(1500, 1600, 2100), Call(2900, 3200, 4000, 1)};
@@ -63,7 +63,7 @@ TEST(FiguresOfTest, AnAnswerInOnePieceHasItsFirstTokenAtItsEnd) {
   EXPECT_EQ(figures.between_p50_ms, 0);
 }
 
-TEST(FiguresOfTest, WhatFailedCountsForNothingElse) {
+TEST(FiguresOfTest, AFailedCallCountsAsFailedOnly) {
   load::PhaseData data;
   data.duration = milliseconds(1000);
   data.calls = {Call(100, 200, 300)};

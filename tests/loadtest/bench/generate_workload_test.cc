@@ -24,7 +24,7 @@ TEST(DrawConversationsTest, MostAnswersAreShortAndAFewAreLong) {
   EXPECT_EQ(answers.back(), 200);
   EXPECT_LT(answers[answers.size() / 2], 60);
   EXPECT_GT(answers[answers.size() * 9 / 10], 110);
-  // No heap at the limit.
+  // Answers do not accumulate at the limit.
   EXPECT_LT(std::count(answers.begin(), answers.end(), 200), 30);
 }
 

@@ -27,7 +27,7 @@ std::vector<int64_t> PerSecond(const std::vector<Arrival>& arrivals, size_t leng
   return counts;
 }
 
-// Variance / mean of the counts: 1 for a Poisson process.
+// Returns variance / mean of the counts, which is 1 for a Poisson process.
 double Dispersion(const std::vector<int64_t>& counts) {
   const auto n = static_cast<double>(counts.size());
   double sum = 0;
@@ -53,7 +53,7 @@ TEST(MakeSchedule, ArrivesInOrderAtTheMeanRate) {
   }
 }
 
-TEST(MakeSchedule, OnlyTheSeedDecides) {
+TEST(MakeSchedule, TheSameSeedGivesTheSameSchedule) {
   const auto one = MakeSchedule(Options(ArrivalKind::kExponential, 7), {}, 50, seconds(10));
   const auto same = MakeSchedule(Options(ArrivalKind::kExponential, 7), {}, 50, seconds(10));
   const auto other = MakeSchedule(Options(ArrivalKind::kExponential, 8), {}, 50, seconds(10));

@@ -45,7 +45,7 @@ TEST(ParseReading, RefusesOtherPages) {
   EXPECT_FALSE(ParseReading("<html>", "m").ok());
 }
 
-TEST(ServerJson, ShowsWhatHappenedBetweenReadings) {
+TEST(ServerJson, ShowsTheDifferenceBetweenReadings) {
   const auto page = ParseReading(kPage, "m");
   ASSERT_TRUE(page.ok());
   Reading later = *page;

@@ -59,7 +59,7 @@ TEST(MakeLengths, DrawsFromAHistogram) {
   EXPECT_NEAR(static_cast<double>(counts[9]) / counts[5], 3, 0.3);
 }
 
-TEST(MakeLengths, RefusesWhatItDoesNotKnow) {
+TEST(MakeLengths, RefusesAnUnknownSpecification) {
   for (const char* spec :
        {"", "fixed", "fixed:", "fixed:x", "fixed:0", "fixed:-1", "fixed:nan", "fixed:inf",
         "fixed:1:2", "uniform:5:4", "uniform:0.5:4", "lognormal:64", "lognormal:64:11", "zipf:-1",

@@ -25,7 +25,7 @@ Answer Error(grpc::StatusCode code, const std::string& message) {
 
 struct JudgeRow {
   const char* name;
-  milliseconds deadline{0};  // 0: there is none
+  milliseconds deadline{0};  // 0 means none
   int took_ms;
   grpc::StatusCode code;
   Outcome outcome;

@@ -82,7 +82,7 @@ TEST(PayloadPool, WritesTypedContentsForModelsWithoutRows) {
   EXPECT_EQ(request.raw_input_contents_size(), 0);
 }
 
-TEST(PayloadPool, OnlyOptionsDecideTheKey) {
+TEST(PayloadPool, TheKeyDependsOnTheOptionsAlone) {
   PayloadOptions options;
   options.parameters = {{"a", "1"}, {"b", "2"}, {"c", "3"}};
   PayloadPool one(options);

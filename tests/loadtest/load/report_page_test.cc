@@ -35,7 +35,7 @@ TEST(RenderPage, NoReportCanLeaveItsScript) {
 
 TEST(RenderPage, NeedsNothingFromOutside) {
   std::string page = RenderPage(json::array());
-  // The name of the SVG namespace looks like an address and is none.
+  // The name of the SVG namespace looks like an address but is none.
   page = absl::StrReplaceAll(page, {{"http://www.w3.org/2000/svg", ""}});
   for (const char* outside : {"http://", "https://", "src=", "href=", "@import", "url("}) {
     EXPECT_THAT(page, Not(HasSubstr(outside)));
@@ -50,7 +50,7 @@ TEST(MakePage, ShowsSeveralReports) {
   EXPECT_THAT(*page, HasSubstr("\"label\":\"two\""));
 }
 
-TEST(MakePage, NamesTheFileThatIsNoReport) {
+TEST(MakePage, NamesAFileThatIsNotAReport) {
   for (const char* text : {"", "[]", "{", "{\"tool\":\"other\"}",
                            "{\"tool\":\"sluice-load\",\"format\":2,\"phases\":[]}",
                            "{\"tool\":\"sluice-load\",\"format\":1,\"phases\":7}"}) {

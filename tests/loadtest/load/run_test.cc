@@ -1,5 +1,5 @@
-// The generator against servers whose behaviour is known, over real sockets. Nothing here depends
-// on how fast the machine is: servers are never early, and what is asserted follows from that.
+// Tests the generator against servers of known behaviour over real sockets. No test depends on the
+// speed of the machine: servers are never early, and every assertion follows from that.
 #include "loadtest/load/run.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ class RunTest : public testing::Test {
   std::unique_ptr<TestServer> server_;
 };
 
-// The cases that hold for both methods.
+// The tests that hold for both methods.
 class BothMethodsTest : public RunTest, public testing::WithParamInterface<bool> {
  protected:
   BothMethodsTest() { options_.streaming = GetParam(); }
@@ -94,15 +94,15 @@ TEST_P(BothMethodsTest, NoLatencyIsBelowTheDelayOfTheServer) {
   EXPECT_GE(stats.service.min, milliseconds(40));
 }
 
-TEST_P(BothMethodsTest, AStallIsSeenByAllWhoWouldHaveWaited) {
+TEST_P(BothMethodsTest, AStallDelaysEveryCallThatArrivesInIt) {
   TestServerOptions server;
   server.stall_after = milliseconds(500);
   server.stall = seconds(1);
   Serve(server);
   const PhaseData data = Run(200, seconds(3));
   const PhaseStats stats = Analyse(data, nanoseconds{0}, {});
-  // A third of the arrivals fall into the stall. A client that waits for answers before it sends
-  // would have had a few of them only.
+  // A third of the arrivals are in the stall. A client that waits for answers before it sends would
+  // have had only a few of them.
   int64_t waited = 0;
   for (const CallRecord& call : data.calls) {
     waited += call.done - call.scheduled >= milliseconds(500) ? 1 : 0;
@@ -119,7 +119,8 @@ TEST_P(BothMethodsTest, AnswersThatDifferAreFound) {
   Serve(server);
   answers_ = std::make_unique<AnswerBook>();
   const PhaseData data = Run(200, seconds(1));
-  // The first answer to each of the 4 requests is taken for the right one; none of them is a tenth.
+  // The first answer to each of the 4 requests counts as the right one; none of them is a tenth
+  // answer.
   EXPECT_EQ(Count(data, Outcome::kWrong), 20);
   EXPECT_EQ(Count(data, Outcome::kOk), 180);
 }
@@ -134,7 +135,7 @@ TEST_P(BothMethodsTest, LateAnswersMissTheDeadline) {
   EXPECT_EQ(live_.missed, 50);
 }
 
-TEST_P(BothMethodsTest, WhatDoesNotEndIsCutOff) {
+TEST_P(BothMethodsTest, CallsThatDoNotEndAreCutOff) {
   TestServerOptions server;
   server.delay = seconds(20);
   Serve(server);

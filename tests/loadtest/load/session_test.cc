@@ -23,7 +23,7 @@ std::unique_ptr<TestServer> Serve(const TestServerOptions& options) {
   return *std::move(server);
 }
 
-// Short and small, so that only what a test is about makes a phase INVALID.
+// Options of a short and small session, so that only the subject of a test makes a phase INVALID.
 SessionOptions Short(const TestServer& server) {
   SessionOptions options;
   options.address = server.address();
@@ -74,10 +74,10 @@ TEST(RunSession, TooShortAPhaseIsInvalid) {
   EXPECT_THAT(report["phases"][0]["reasons"][0].get<std::string>(), HasSubstr("measured for"));
 }
 
-TEST(RunSession, AHarnessAtItsLimitIsFoundOut) {
+TEST(RunSession, AClientAtItsLimitMakesThePhaseInvalid) {
   const auto server = Serve({});
   SessionOptions options = Short(*server);
-  // More than one thread can send in that time on any machine.
+  // No machine can send this many from one thread in that time.
   options.rates = {2'000'000};
   options.warm_up = nanoseconds{0};
   options.duration = milliseconds(50);
@@ -133,7 +133,7 @@ TEST(RunSession, AnswersAreComparedWithARecord) {
   EXPECT_THAT(report["phases"][0]["reasons"].dump(), HasSubstr("answers differ"));
 }
 
-TEST(RunSession, SaysWhatIsWrongBeforeItSends) {
+TEST(RunSession, ReportsWrongOptionsBeforeItSends) {
   const auto server = Serve({});
   SessionOptions options = Short(*server);
   options.rates = {10};
@@ -170,7 +170,7 @@ TEST(ParseArguments, SetsTheOptions) {
                   .arguments.session.workload.max_tokens_from_trace);
 }
 
-TEST(ParseArguments, RefusesWhatMakesNoSense) {
+TEST(ParseArguments, RefusesWrongArguments) {
   for (const std::vector<const char*>& words :
        std::vector<std::vector<const char*>>{{},
                                              {"run"},

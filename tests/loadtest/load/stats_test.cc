@@ -21,7 +21,7 @@ CallRecord Call(nanoseconds scheduled, nanoseconds latency, Outcome outcome = Ou
   return call;
 }
 
-TEST(Analyse, WhateverIsNotGoodMissesTheObjective) {
+TEST(Analyse, EveryOutcomeButOkMissesTheObjective) {
   PhaseData data;
   data.duration = seconds(2);
   for (int i = 0; i < 8; ++i) data.calls.push_back(Call(milliseconds(1000 + i), milliseconds(20)));
@@ -44,7 +44,7 @@ TEST(Analyse, WhateverIsNotGoodMissesTheObjective) {
   EXPECT_EQ(stats.lateness.max, milliseconds(1));
 }
 
-TEST(Analyse, ThroughputIsWhatCameWhileRequestsArrived) {
+TEST(Analyse, ThroughputCountsAnswersWhileRequestsArrive) {
   PhaseData data;
   data.duration = seconds(3);
   data.calls = {Call(milliseconds(500), milliseconds(100)),  // came in the warm-up
@@ -58,7 +58,7 @@ TEST(Analyse, ThroughputIsWhatCameWhileRequestsArrived) {
   EXPECT_EQ(stats.latency.count, 2);
 }
 
-TEST(Analyse, LeavesTheWarmUpOut) {
+TEST(Analyse, ExcludesTheWarmUp) {
   PhaseData data;
   data.duration = seconds(2);
   data.calls = {Call(milliseconds(998), milliseconds(1), Outcome::kWrong),
@@ -69,7 +69,7 @@ TEST(Analyse, LeavesTheWarmUpOut) {
   EXPECT_EQ(stats.latency.max, milliseconds(5));
 }
 
-TEST(Analyse, TellsArrivalsFromAnswersBySecond) {
+TEST(Analyse, CountsArrivalsAndAnswersBySecond) {
   PhaseData data;
   data.duration = milliseconds(2500);
   data.calls = {Call(milliseconds(100), milliseconds(1000)),
@@ -99,7 +99,7 @@ TEST(Analyse, TheCdfAscendsToTheMaximum) {
   EXPECT_EQ(stats.cdf.back().second, static_cast<double>(stats.latency.max.count()) / 1e6);
 }
 
-TEST(Analyse, NothingMeetsNoObjective) {
+TEST(Analyse, APhaseWithoutCallsMissesTheObjective) {
   PhaseData data;
   data.duration = seconds(1);
   const PhaseStats stats = Analyse(data, nanoseconds{0}, {});

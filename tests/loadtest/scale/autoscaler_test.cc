@@ -67,7 +67,7 @@ TEST(Autoscaler, DoublesOncePerPeriod) {
   EXPECT_EQ(autoscaler.Decide(30, 4, {50, 0}), 8);
 }
 
-TEST(Autoscaler, StaysWhereItBeganForAWindow) {
+TEST(Autoscaler, KeepsTheFirstCountForAWindow) {
   Autoscaler autoscaler(Rule());
   EXPECT_EQ(autoscaler.Decide(0, 5, {0, 0}), 5);
   EXPECT_EQ(autoscaler.Decide(599, 5, {0, 0}), 5);
@@ -88,16 +88,16 @@ TEST(Autoscaler, GoesDownOneByOneAfterTheWindow) {
   EXPECT_EQ(removed, (std::vector<double>{600, 720, 840, 960, 1080}));
 }
 
-TEST(Samples, AreAveragedAndRated) {
+TEST(Samples, GiveAveragesAndRates) {
   Samples samples;
   for (int i = 0; i <= 8; ++i) samples.Add(15 * i, i, 6 * i);
   const ScalingTarget drain{.signal = Signal::kDrain, .per_replica = 1, .window_seconds = 60};
   const ScalingTarget busy{.signal = Signal::kBusy, .per_replica = 1, .window_seconds = 60};
-  // Those after 60 s: 5 to 8.
+  // The samples after 60 s are 5 to 8.
   EXPECT_DOUBLE_EQ(samples.Over(120, drain), 6.5);
   EXPECT_DOUBLE_EQ(samples.Over(120, busy), 0.4);
   EXPECT_DOUBLE_EQ(samples.Over(170, drain), 8);
-  EXPECT_DOUBLE_EQ(samples.Over(170, busy), 0);  // a rate needs two
+  EXPECT_DOUBLE_EQ(samples.Over(170, busy), 0);  // a rate needs two samples
   samples.Keep(170, 60);
   EXPECT_DOUBLE_EQ(samples.Over(120, drain), 8);
   EXPECT_DOUBLE_EQ(samples.Over(180, drain), 0);
@@ -135,7 +135,7 @@ TEST(ReadScalingRule, BothAutoscalersShipTheSameRule) {
   EXPECT_GT(keda->down.stabilization_seconds, keda->up.stabilization_seconds);
 }
 
-TEST(ReadScalingRule, NamesWhatItDoesNotUnderstand) {
+TEST(ReadScalingRule, NamesThePartThatItDoesNotUnderstand) {
   const std::string manifest = Deploy("kubernetes/overlays/hpa/autoscaler.yaml");
   const std::string other = Deploy("kubernetes/base/deployment.yaml");
   for (const auto& rule : {ReadScalingRule(manifest, other), ReadScalingRule(other, ""),

@@ -33,8 +33,8 @@ AutoscalerRule ByWork() {
           .down = {.stabilization_seconds = 60, .policies = {{.value = 1, .period_seconds = 30}}}};
 }
 
-// A short day that needs three replicas of 10,000 tokens/s at its height, and half as many more in
-// a surge.
+// Returns a short day that needs three replicas of 10,000 tokens/s at its peak, and half as many
+// more in a surge.
 std::vector<Arrival> ShortDay(uint64_t seed) {
   std::mt19937_64 random(seed);
   return MakeDay(
@@ -58,7 +58,7 @@ TEST(MakeDay, FollowsItsShape) {
   }
 }
 
-TEST(Replica, DrainIsWhatItTakes) {
+TEST(Replica, DrainIsTheTimeUntilAllSequencesEnd) {
   std::vector<double> ends;
   const FleetOptions options = FleetOf(1);
   ReplicaModel model{.batch = options.batch, .costs = options.costs};
@@ -117,12 +117,12 @@ TEST(RunFleet, EverySequenceEndsWhateverTheAutoscalerDoes) {
       EXPECT_LE(bin.busy_share, 1.001);
     }
     EXPECT_NEAR(hours, result.replica_hours, 0.2);
-    // Cheaper than as many as it has at most.
+    // This is cheaper than the largest number of replicas for the whole day.
     EXPECT_LT(result.replica_hours, 0.85 * 0.5 * result.most);
   }
 }
 
-TEST(RunFleet, AQuickStartIsWorthLatency) {
+TEST(RunFleet, AQuickerStartLowersLatency) {
   const std::vector<Arrival> arrivals = ShortDay(5);
   FleetOptions options = FleetOf(1);
   options.rule = ByWork();
@@ -133,7 +133,7 @@ TEST(RunFleet, AQuickStartIsWorthLatency) {
   EXPECT_LT(quick.p99_seconds, slow.p99_seconds);
 }
 
-TEST(RunFleet, SaysWhatIsWrong) {
+TEST(RunFleet, NamesTheProblem) {
   EXPECT_EQ(RunFleet({}, FleetOf(1)).status().code(), absl::StatusCode::kInvalidArgument);
   const std::vector<Arrival> large = {{.at = MonoTime(), .tokens = 8193}};
   EXPECT_EQ(RunFleet(large, FleetOf(1)).status().message(),
@@ -142,7 +142,7 @@ TEST(RunFleet, SaysWhatIsWrong) {
   EXPECT_EQ(RunFleet(one, FleetOf(0)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ScaleReport, HasEveryRun) {
+TEST(ScaleReport, ShowsEveryRun) {
   const std::vector<Arrival> arrivals = ShortDay(1);
   FleetOptions options = FleetOf(8);
   options.bin_seconds = 120;

@@ -55,7 +55,7 @@ TEST(Compare, TheSameSeedGivesTheSameNumbers) {
   EXPECT_NE(*first, *Compare(options));
 }
 
-TEST(Compare, NamesWhatItDoesNotKnow) {
+TEST(Compare, NamesAWrongValue) {
   const auto error = [](ComparisonOptions options) {
     return std::string(Compare(options).status().message());
   };

@@ -34,8 +34,8 @@ TEST(RunDrift, AdaptiveFollowsWithFewCaptures) {
   EXPECT_GE((*rows)[1]["changes"].get<double>(), 1);
 }
 
-// Traffic that does not change, once the ladder has settled to it.
-TEST(RunPhases, StationaryTrafficChangesNothing) {
+// The traffic does not change once the ladder has settled to it.
+TEST(RunPhases, StationaryTrafficDoesNotChangeTheLadder) {
   for (const uint64_t seed : {1, 2}) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);

@@ -24,7 +24,7 @@ std::string FileOf(const std::string& text) {
   return path;
 }
 
-TEST(ReadTraceLengths, CapsThem) {
+TEST(ReadTraceLengths, CapsLengths) {
   const auto lengths = ReadTraceLengths(FileOf("arrival_s,input_tokens\n0.5,10\n0.5,9000\n"), 8192);
   ASSERT_TRUE(lengths.ok()) << lengths.status();
   EXPECT_THAT(*lengths, ::testing::ElementsAre(10, 8192));

@@ -25,7 +25,7 @@ SizingOptions Options() {
   return options;
 }
 
-// Four times what one replica's full batches bear.
+// Returns four times the load that one replica's full batches bear.
 std::vector<Arrival> FourfoldLoad() {
   std::mt19937_64 random(1);
   const std::vector<int32_t> lengths = MakeLengths(Lengths::kLogNormal, 6000, 4096, &random);
@@ -56,7 +56,7 @@ TEST(SizeReplicas, FindsTheFewestThatBearTheLoad) {
   EXPECT_GT(SizeReplicas(arrivals, grown)->replicas, sizing->replicas);
 }
 
-TEST(SizeReplicas, GivesUpWhatNoReplicaCanKeep) {
+TEST(SizeReplicas, ReportsAnObjectiveThatNoReplicaCanMeet) {
   SizingOptions options = Options();
   options.objective_seconds = 1e-6;
   options.max_replicas = 2;
@@ -75,7 +75,7 @@ TEST(SizeReplicas, SequencesPastTheirDeadlineAreNotWithinTheObjective) {
   EXPECT_EQ(SizeReplicas(arrivals, options)->rows[0].share_within, 0);
 }
 
-TEST(SizeReplicas, SaysWhatIsWrong) {
+TEST(SizeReplicas, NamesTheProblem) {
   const Arrival large[] = {{.tokens = 16380, .steps = 6}};
   SizingOptions options = Options();
   EXPECT_TRUE(SizeReplicas(large, options).ok());
@@ -99,7 +99,7 @@ TEST(ReadTraceArrivals, TakesOutputsAsSteps) {
   EXPECT_EQ((*generated)[1].steps, 11) << "cut to the cap";
 }
 
-TEST(ReadJournalRun, NamesWhatIsMissing) {
+TEST(ReadJournalRun, NamesTheMissingPart) {
   EXPECT_EQ(ReadJournalRun("/nonexistent").status().code(), absl::StatusCode::kNotFound);
   const std::string path = ::testing::TempDir() + "/size_sizing_test.journal";
   std::ofstream(path).flush();

@@ -22,7 +22,7 @@ TEST(ParseTrace, FindsItsColumnsByName) {
   EXPECT_EQ((*rows)[1].arrival_s, 0.5);
 }
 
-TEST(ParseTrace, NeedsNoOutputTokens) {
+TEST(ParseTrace, OutputTokensAreOptional) {
   const auto rows = ParseTrace("arrival_s,input_tokens\n0,8");
   ASSERT_TRUE(rows.ok()) << rows.status();
   EXPECT_EQ((*rows)[0].output_tokens, 0);
