@@ -1,6 +1,7 @@
 """Generated pages are up to date, links lead to files, and examples and commands run."""
 
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -9,7 +10,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT, SLUICE, SLUICED, Daemon, free_port
+from conftest import BUILD, ROOT, SLUICE, SLUICED, Daemon, free_port
 from waiting import PATIENCE_S
 
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -38,6 +39,27 @@ def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_filters_of_a_developers_day_match_tests_and_benchmarks():
+    commands = re.findall(
+        r"`(build/release/\S+) --(gtest|benchmark)_filter=(\S+)`",
+        (ROOT / "CONTRIBUTING.md").read_text(),
+    )
+    assert len(commands) >= 3
+    for program, kind, pattern in commands:
+        listed = subprocess.run(
+            [
+                BUILD / pathlib.Path(program).relative_to("build/release"),
+                f"--{kind}_filter={shlex.split(pattern)[0]}",
+                f"--{kind}_list_tests",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        names = re.findall(r"^  \w" if kind == "gtest" else r"^\w+/", listed.stdout, re.M)
+        assert listed.returncode == 0 and names, (program, pattern)
 
 
 def test_the_tests_that_the_page_of_faults_names_exist():
