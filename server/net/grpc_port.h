@@ -24,7 +24,8 @@ class GrpcPort {
     int64_t max_connections;
     bool reflection;
     std::shared_ptr<grpc::ServerCredentials> credentials;
-    std::vector<grpc::Service*> services;  // not owned; they outlive the port; several ports may share one
+    // Not owned; they outlive the port. Several ports may share a service.
+    std::vector<grpc::Service*> services;
   };
   // Listens and serves. Returns the errors of GrpcListener::Bind.
   static absl::StatusOr<std::unique_ptr<GrpcPort>> Start(const Options& options);

@@ -82,7 +82,7 @@ class GrpcListener {
   std::thread thread_;
 
   mutable Mutex mu_;
-  mutable absl::flat_hash_map<int, ino_t> connections_ ABSL_GUARDED_BY(mu_);  // inodes by descriptor
+  mutable absl::flat_hash_map<int, ino_t> connections_ ABSL_GUARDED_BY(mu_);  // fd -> inode
   MonoTime forgot_ ABSL_GUARDED_BY(mu_){};
 };
 

@@ -73,8 +73,9 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
   TransferWatch::Wait wait_;
   Bytes request_;
   Bytes response_;
-  grpc::ServerUnaryReactor* unary_ = nullptr;     // written by OnReadDone
-  std::atomic<bool> bound_or_cancelled_ = false;  // set by the first of the two; the second notifies unary_
+  grpc::ServerUnaryReactor* unary_ = nullptr;  // written by OnReadDone
+  // Set by the first of the two events; the second one notifies unary_.
+  std::atomic<bool> bound_or_cancelled_ = false;
 };
 
 }  // namespace
