@@ -41,8 +41,8 @@ class EngineHealth final : public Observer {
 
   Mutex mu_;  // taken before the mutex of Health
   Health* health_ ABSL_GUARDED_BY(mu_) = nullptr;
-  std::set<std::pair<std::string, int64_t>> failing_
-      ABSL_GUARDED_BY(mu_);  // names and versions of models
+  // The names and versions of the models whose steps fail.
+  std::set<std::pair<std::string, int64_t>> failing_ ABSL_GUARDED_BY(mu_);
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
 };
 

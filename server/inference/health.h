@@ -56,8 +56,7 @@ class Health final : public grpc::health::v1::Health::CallbackService {
   bool failing_ ABSL_GUARDED_BY(mu_) = false;
   bool hung_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_set<Watcher*> watchers_
-      ABSL_GUARDED_BY(mu_);  // the watchers that have not finished
+  absl::flat_hash_set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // not finished yet
 };
 
 }  // namespace sluice

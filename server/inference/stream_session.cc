@@ -37,8 +37,8 @@ void StreamSession::OnRead(bool ok) {
         ->OnDone(status, {}, {});
   }
   MutexLock lock(&mu_);
-  reading_ =
-      false;  // only now that incoming_ is parsed: a response that ends earlier would read on
+  // Set only after incoming_ was parsed, because a response that ends may read the next message.
+  reading_ = false;
   ReadMore();
 }
 

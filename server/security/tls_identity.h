@@ -15,8 +15,8 @@ struct TlsIdentity {
   std::string certificate;  // the chain, the daemon's own first
   std::string key;
   std::string client_ca;  // if empty, callers need no certificate
-  std::chrono::system_clock::time_point
-      expires{};  // of the daemon's own certificate; set by CheckTlsIdentity
+  // When the daemon's own certificate expires; set by CheckTlsIdentity.
+  std::chrono::system_clock::time_point expires{};
 
   bool SameFiles(const TlsIdentity& other) const {
     return certificate == other.certificate && key == other.key && client_ca == other.client_ca;

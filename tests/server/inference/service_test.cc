@@ -113,8 +113,8 @@ TEST_F(ServiceTest, ListsLoadsAndUnloadsModels) {
   request.clear_repository_name();
   inference::RepositoryModelUnloadRequest unload;
   unload.set_model_name("text");
-  (*unload.mutable_parameters())["unload_dependents"].set_bool_param(
-      true);  // as Triton's client does
+  // Triton's client sets this parameter.
+  (*unload.mutable_parameters())["unload_dependents"].set_bool_param(true);
   inference::RepositoryModelUnloadResponse unloaded;
   EXPECT_TRUE(Call(&Stub::RepositoryModelUnload, unload, &unloaded).ok());
   ASSERT_TRUE(Call(&Stub::RepositoryIndex, request, &index).ok());

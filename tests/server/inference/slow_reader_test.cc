@@ -180,8 +180,8 @@ TEST_F(SlowReaderTest, AReaderThatKeepsReadingNeverTimesOut) {
     tokens.Tell(a, index);
     ModelStreamInferResponse response;
     ASSERT_TRUE(stream->Read(&response));
-    clock_.Advance(
-        std::chrono::seconds(29));  // the timeout applies to each response, not to their sum
+    // The timeout applies to each response, not to their sum.
+    clock_.Advance(std::chrono::seconds(29));
   }
   EXPECT_EQ(engine_.cancelled(), 0u);
   a.sink->OnDone(absl::OkStatus(), Finished(1), {});

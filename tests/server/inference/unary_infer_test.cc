@@ -229,8 +229,7 @@ TEST_F(BusyDaemonTest, ARequestThatExpiresInTheQueueNeverRuns) {
   daemon_.AwaitMetric("sluice_admitted_total", 2);
   ASSERT_EQ(second.wait_for(std::chrono::seconds(0)), std::future_status::timeout)
       << "expired before it was looked at";
-  second.wait_for(kTimeout + std::chrono::milliseconds(
-                                 5));  // it may end before the gate opens: its deadline has passed
+  second.wait_for(kTimeout + std::chrono::milliseconds(5));  // it may end before the gate opens
   ExpectFirstSucceeds();
   EXPECT_EQ(second.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_FALSE(Ran(77));
