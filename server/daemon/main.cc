@@ -1,4 +1,5 @@
-// The composition root of sluiced: the only place that knows every part.
+// The main program of sluiced. It puts the daemon together and is the only place that knows every
+// part.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

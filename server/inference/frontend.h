@@ -46,8 +46,8 @@ class InferenceFrontend {
   // Returns the context of a request that arrives now: its time, gRPC deadline, trace and a seed.
   CallContext Arrive(const grpc::CallbackServerContext& context) const;
 
-  // Identifies the caller of a request; nullptr where callers are not identified. Returns the
-  // errors of Callers::Identify, and counts them.
+  // Identifies the caller of a request. Returns nullptr where callers are not identified, and the
+  // errors of Callers::Identify, which it counts.
   absl::StatusOr<std::shared_ptr<const Caller>> Identify(
       const grpc::CallbackServerContext& context);
 

@@ -26,7 +26,7 @@ class Health final : public grpc::health::v1::Health::CallbackService {
   // Sets whether steps of the engine fail; while they do, the server is not ready. It begins as not
   // failing.
   void SetFailing(bool failing);
-  // Makes the server neither live nor ready, for good.
+  // Makes the server neither live nor ready, permanently.
   void SetHung();
   bool live() const;
 

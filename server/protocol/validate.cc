@@ -151,7 +151,8 @@ double OutputBytes(Output output, const ReplyExtents& of) {
 
 absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& limits,
                             ReplySpec* reply) {
-  // Beside the tensors: model name, id and parameters, and of each output name, type and shape.
+  // The bytes beside the tensors: the model name, the id and the parameters, and the name, type and
+  // shape of each output.
   constexpr double kHead = 1024, kOutputHead = 256;
   double bytes = kHead;
   for (Output output : reply->outputs) bytes += kOutputHead + OutputBytes(output, extents);
