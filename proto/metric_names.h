@@ -1,6 +1,8 @@
-// The name and meaning of every metric. Base units; counters end in _total.
+// The name and the meaning of every metric. Units are base units; the names of counters end in
+// _total.
 //
-// Labels: model, version and device where a metric is about a served model, and those given here.
+// Metrics of a served model have the labels model, version and device, and those named in their
+// texts.
 #pragma once
 
 namespace sluice::metric {
@@ -10,8 +12,8 @@ struct Metric {
   const char* help;
 };
 
-// Requests. admitted_total = sum of requests_total over all codes + requests_waiting +
-// requests_running; a caller sees requests_total + rejected_total answers.
+// Requests. admitted_total is the sum of requests_total over all codes, requests_waiting and
+// requests_running. The answers that callers get are requests_total + rejected_total.
 inline constexpr Metric kAdmitted{"sluice_admitted_total", "Requests that the engine accepted."};
 inline constexpr Metric kRequests{"sluice_requests_total",
                                   "Accepted requests that ended, by status code."};
@@ -23,7 +25,7 @@ inline constexpr Metric kCancelled{"sluice_cancelled_total",
 inline constexpr Metric kDeadlineMissed{"sluice_deadline_missed_total",
                                         "Expired requests, by stage: queue (never ran) or run."};
 
-// Durations of requests that succeeded.
+// The durations of requests that succeeded.
 inline constexpr Metric kRequestDuration{"sluice_request_duration_seconds",
                                          "From arrival to the end."};
 inline constexpr Metric kQueueDuration{"sluice_queue_duration_seconds",
@@ -59,9 +61,9 @@ inline constexpr Metric kPlanCaptures{"sluice_plan_captures_total",
 inline constexpr Metric kPlanCaptureSeconds{"sluice_plan_capture_seconds",
                                             "Time to prepare a plan."};
 
-// Per bucket that is in the ladder or that there is still a history of. The label bucket is
-// TOKENSxROWS of a packed bucket and ROWSxPOSITIONSp of a padded one. Ratios and cost are absent
-// until the bucket was used.
+// Metrics of each bucket that is in the ladder or whose history is kept. The label bucket is
+// TOKENSxROWS for a packed bucket and ROWSxPOSITIONSp for a padded one. Ratios and cost are absent
+// until the bucket has been used.
 inline constexpr Metric kBucketTokens{"sluice_bucket_capacity_tokens", "Tokens that fit."};
 inline constexpr Metric kBucketRows{"sluice_bucket_capacity_rows", "Sequences that fit."};
 inline constexpr Metric kBucketPadding{"sluice_bucket_padding_efficiency",
@@ -78,7 +80,7 @@ inline constexpr Metric kBucketMemory{"sluice_bucket_memory_bytes", "Memory of i
 inline constexpr Metric kBucketReady{"sluice_bucket_ready",
                                      "1 when its plan is prepared and published, else 0."};
 
-// The ladder, and what its reviews see.
+// The ladder and the traffic that its reviews see.
 inline constexpr Metric kLadderChanges{"sluice_ladder_changes_total",
                                        "Buckets that a review changed, by kind: added, removed, "
                                        "merged (of the ladder before) or split "
@@ -120,7 +122,7 @@ inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all p
 inline constexpr Metric kDeviceMemory{"sluice_device_memory_bytes",
                                       "By state: weights, plans, slots."};
 
-// KV pages. Where none are kept between steps, all of these are 0.
+// KV pages. All of these are 0 if no pages are kept between steps.
 inline constexpr Metric kKvPages{
     "sluice_kv_pages",
     "By state: held (by sequences), idle (kept for sequences that begin alike), free."};
@@ -150,7 +152,7 @@ inline constexpr Metric kSecretReads{
     "Looks that found other files, or something else wrong with them, by kind: certificate or "
     "callers, and result: ok, or error (the last good ones stay in use)."};
 
-// The edge of the network.
+// Connections and calls.
 inline constexpr Metric kConnectionsOpen{"sluice_connections_open",
                                          "Open connections, by listener: grpc, admin, health."};
 inline constexpr Metric kConnectionsRefused{

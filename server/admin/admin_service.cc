@@ -22,7 +22,8 @@ using admin::v1::OptimizeBucketsResponse;
 using admin::v1::ReloadRequest;
 using admin::v1::ReloadResponse;
 
-// Reviews take turns, so that more would only wait; callers try again.
+// The number of reviews that may wait. They run one at a time, so a longer queue would only mean
+// longer waits; callers should try again later.
 constexpr size_t kMaxWaitingReviews = 8;
 
 }  // namespace

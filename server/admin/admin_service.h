@@ -1,5 +1,5 @@
-// sluice.admin.v1.Admin: insight into the engine's buckets and decisions, and reloads of the
-// configuration. Methods are raw, as the inference service's are.
+// The gRPC service sluice.admin.v1.Admin, which describes the engine's buckets and decisions and
+// reloads the configuration. Its methods are raw, as those of the inference service are.
 #pragma once
 
 #include <functional>
@@ -23,24 +23,25 @@ using RawAdmin = AdminGrpc::WithRawCallbackMethod_GetBuckets<
         AdminGrpc::WithRawCallbackMethod_Reload<AdminGrpc::Service>>>>;
 }  // namespace internal
 
-// The result of a reload: paths of changed options, as messages and logs name them.
+// The result of a reload: the paths of the changed options, as messages and logs name them.
 struct ReloadReport {
   std::vector<std::string> applied;
   std::vector<std::string> needs_restart;
 };
-using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // blocks
+using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // it blocks
 
-// Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time;
-// few may wait, more are RESOURCE_EXHAUSTED. Its arguments outlive it, and gRPC has finished all
-// its calls before it is destroyed.
+// Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time. A
+// few further calls may wait; any beyond those get RESOURCE_EXHAUSTED. The constructor's arguments
+// outlive the service, and gRPC has finished all its calls before it is destroyed.
 class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
-  // Reloads run on `loads`. `watch` bounds how long the messages of its calls may take.
-  // `callers`: see MakeStreamedUnary.
+  // Reloads run on `loads`. `watch` bounds how long the messages of the service's calls may take.
+  // MakeStreamedUnary describes `callers`.
   AdminService(EngineOptions options, Engine* engine, Clock* clock, const Health* health,
                JobQueue* loads, TransferWatch* watch, const Callers* callers = nullptr);
 
-  // To be called before the server is ready; without it reloads are UNAVAILABLE.
+  // Sets what the method Reload does. Must be called before the server is ready; without it, the
+  // method returns UNAVAILABLE.
   void SetReload(sluice::Reload reload) { reload_ = std::move(reload); }
 
   using Context = grpc::CallbackServerContext;
@@ -57,7 +58,7 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
                            admin::v1::GetBucketsResponse* response) const;
   absl::Status Ready() const;
 
-  const EngineOptions options_;  // of the engine
+  const EngineOptions options_;  // the options of the engine
   Engine* const engine_;
   Clock* const clock_;
   const Health* const health_;

@@ -1,4 +1,4 @@
-// Unary methods that answer at once, of services whose methods are raw (see wire.h).
+// Unary methods that answer at once. For services whose methods are raw (see wire.h).
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,7 +9,8 @@
 
 namespace sluice {
 
-// Parses, calls handle(request, &response), which returns absl::Status, serialises and finishes.
+// Parses the request, calls handle(request, &response), which returns absl::Status, serialises the
+// response and finishes the call.
 template <typename Request, typename Response, typename Handle>
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
                                  const grpc::ByteBuffer& request, grpc::ByteBuffer* response,

@@ -1,5 +1,5 @@
-// Unary methods whose answers take long: they are worked out on a thread of ours, so that no gRPC
-// thread waits. For services whose methods are raw (see wire.h).
+// Unary methods whose answers take long. The work runs on a thread of its own, so that no thread of
+// gRPC waits. For services whose methods are raw (see wire.h).
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@
 
 namespace sluice {
 
-// The time after which a caller should come back if too many calls wait already.
+// The push-back for a caller that is refused because too many calls wait already.
 inline constexpr absl::Duration kBusyPushback = absl::Seconds(1);
 
-// A call that waits for its work. The thread that claims the ticket finishes the call: the one that
-// ends the work, or the one on which the caller gives up.
+// A call that waits for its work. Whichever thread claims the ticket finishes the call: the one
+// that completes the work, or the one on which the caller cancels.
 template <typename Request, typename Response>
 class LateAnswer final : public grpc::ServerUnaryReactor {
  public:
@@ -30,11 +30,11 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
       : context_(context), bytes_(bytes) {}
 
   void Start(Request request, JobQueue* thread, Work work) {
-    // From here on the call may end, and this object with it, at any time.
+    // The call, and this object with it, may end at any time from here on.
     const std::shared_ptr<Ticket> ticket = ticket_;
     const bool posted =
         thread->Post([ticket, request = std::move(request), work = std::move(work)] {
-          if (ticket->load() == nullptr) return;  // the caller gave up while it waited
+          if (ticket->load() == nullptr) return;  // the caller cancelled while the call waited
           Response response;
           const absl::Status status = work(request, &response);
           if (LateAnswer* call = ticket->exchange(nullptr)) call->Succeed(status, response);
@@ -66,8 +66,8 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
 };
 
 // Parses the message and makes `thread` call work(request, &response), which returns absl::Status.
-// Answers at once if `admitted` is an error, or with ResourceExhausted if the thread has too much
-// to do. A caller that gives up does not end work that has begun.
+// Answers at once if `admitted` is an error, or with ResourceExhausted if too much work waits for
+// the thread. A cancellation does not end work that has begun.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer& request, grpc::ByteBuffer* response,

@@ -1,11 +1,12 @@
-// Sends replies off the engine's threads.
+// Sends replies from a thread that is not one of the engine's.
 //
-// The engine's sinks hold up every request of a model, while serialising and sending a reply costs
-// tens of microseconds and, with logits, milliseconds. So a sink only posts itself here.
+// While a sink of the engine runs, all requests of its model wait, and serialising and sending a
+// reply takes tens of microseconds or, with logits, milliseconds. A sink therefore only posts
+// itself here.
 //
 // Thread-safe. Deliveries run one at a time, in the order of their posting, on one thread. The
-// destructor delivers what was posted before, without waiting for later times; nothing may be
-// posted from then on. The thread outlives the engine.
+// destructor runs all deliveries posted so far, without waiting for those that are due later;
+// nothing may be posted from then on. The thread outlives the engine.
 #pragma once
 
 #include <memory>
@@ -28,11 +29,11 @@ class ReplyThread {
 
   void Post(std::shared_ptr<Delivery> delivery);
 
-  // Delivers at `time` or soon after it, if the delivery still exists then.
+  // Runs the delivery at `time` or soon after it, if it still exists then.
   void PostAt(MonoTime time, std::weak_ptr<Delivery> delivery);
 
  private:
-  // One of the two is set.
+  // Exactly one of the two is set.
   struct Entry {
     std::shared_ptr<Delivery> delivery;
     std::weak_ptr<Delivery> delivery_if_alive;

@@ -16,7 +16,7 @@ bool ParseSlices(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* m
     if (slice.size() > INT_MAX) return false;
     return message->ParseFromArray(slice.begin(), static_cast<int>(slice.size()));
   }
-  grpc::ByteBuffer copy = bytes;  // of references: the reader wants a mutable buffer
+  grpc::ByteBuffer copy = bytes;  // copies references only: the reader needs a mutable buffer
   grpc::ProtoBufferReader reader(&copy);
   return reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
 }
@@ -36,7 +36,7 @@ absl::Status Serialize(const google::protobuf::MessageLite& message, grpc::ByteB
     return absl::InternalError(absl::StrCat("the response of ", size, " bytes exceeds 2 GiB"));
   }
   grpc::Slice slice(size);
-  // A slice without other references may be written to.
+  // A slice to which nothing else refers may be written to.
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
   grpc::ByteBuffer written(&slice, 1);
   bytes->Swap(&written);

@@ -1,4 +1,4 @@
-// Protobuf messages from and to gRPC's byte buffers.
+// Conversion between Protobuf messages and the byte buffers of gRPC.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,11 +7,13 @@
 
 namespace sluice {
 
-// Returns InvalidArgument ("malformed") if the bytes are not such a message. gRPC's own parsing in
-// the typed callback API would answer UNIMPLEMENTED with an empty message instead.
+// Parses `bytes` into `message`. Returns InvalidArgument ("malformed") if the bytes are not such a
+// message; the parsing in gRPC's typed callback API would answer UNIMPLEMENTED with an empty text
+// instead.
 absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);
 
-// Returns Internal if the message exceeds 2 GiB, Protobuf's limit.
+// Serialises `message` into `bytes`. Returns Internal if the message exceeds 2 GiB, Protobuf's
+// limit.
 absl::Status Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* bytes);
 
 }  // namespace sluice

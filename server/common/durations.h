@@ -1,4 +1,4 @@
-// Times of traces, as metrics, admin API and status page show them.
+// Durations that metrics, the admin API and the status page derive from traces.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// Mean time between the generated tokens of a request that succeeded; none when no row has two.
-// Rows advance together, so steps, not tokens, are what it divides by.
+// Returns the mean time between the generated tokens of a request that succeeded, or nullopt if no
+// row has two. Rows advance together, so the time is divided by the number of steps, not of tokens.
 inline std::optional<double> InterTokenSeconds(const Request& request, const RequestTrace& trace) {
   const int64_t per_row = trace.generated_tokens / request.rows();
   if (trace.first_token == MonoTime{} || per_row < 2) return std::nullopt;

@@ -30,11 +30,11 @@ bool IsPlain(std::string_view text) {
   });
 }
 
-// Read by gRPC's threads.
+// The log for gRPC's messages; gRPC's threads read it.
 std::atomic<Log*> grpc_log{nullptr};
 
-// gRPC has a line for each handshake that fails: peers could push everybody else's out of the
-// queue.
+// The limit on gRPC's messages. gRPC writes one for each handshake that fails, so without a limit
+// peers could push all other records out of the queue.
 constexpr BucketRate kGrpcLines{.per_second = 10, .burst = 100};
 TokenBucket grpc_lines;
 std::atomic<int64_t> grpc_suppressed{0};
@@ -138,8 +138,8 @@ int64_t Log::dropped() const { return static_cast<int64_t>(pool_->overrun_counte
 void Log::CaptureGrpc() {
   grpc_log.store(this, std::memory_order_release);
   gpr_set_log_function(&OnGrpcLog);
-  // Protobuf writes a line to standard error for each string of a caller that is not UTF-8; the
-  // caller is told by a status.
+  // Protobuf writes a line to standard error for each string of a caller that is not UTF-8,
+  // although the caller gets an error anyway.
   google::protobuf::SetLogHandler(nullptr);
 }
 

@@ -1,8 +1,8 @@
-// The daemon's log: records with fields, as text or JSON lines on standard error, written by a
+// The daemon's log: records with fields, written as text or JSON lines to standard error by a
 // thread of its own.
 //
-// A record that finds the queue full displaces the oldest one, and that is counted: logging never
-// blocks a serving thread.
+// Logging never blocks a serving thread: if the queue is full, a new record displaces the oldest
+// one, which is counted as dropped.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +37,12 @@ struct LogField {
   bool quoted;
 };
 
-// `message key=value key="other value"`. Control characters are escaped, so that no caller can
-// forge a line.
+// Returns `message key=value key="other value"`. Control characters are escaped, so that no caller
+// can forge a line.
 std::string RenderText(std::string_view message, const std::vector<LogField>& fields);
 
-// `"message":"...","key":value`, the inside of a JSON object. Bytes that are no UTF-8 are replaced.
+// Returns `"message":"...","key":value`, the inside of a JSON object. Bytes that are not UTF-8 are
+// replaced.
 std::string RenderJson(std::string_view message, const std::vector<LogField>& fields);
 
 // Thread-safe.
@@ -50,21 +51,21 @@ class Log {
   // Writes to standard error, or appends to the file `path`.
   static absl::StatusOr<std::unique_ptr<Log>> Create(const LogOptions& options,
                                                      const std::string& path = "");
-  ~Log();  // writes what is queued
+  ~Log();  // writes the queued records
 
   void Debug(std::string_view message, const std::vector<LogField>& fields = {});
   void Info(std::string_view message, const std::vector<LogField>& fields = {});
   void Warn(std::string_view message, const std::vector<LogField>& fields = {});
   void Error(std::string_view message, const std::vector<LogField>& fields = {});
 
-  // As LogOptions::level.
+  // Sets the lowest level that is written; LogOptions::level lists the words.
   void SetLevel(const std::string& level);
 
   int64_t dropped() const;
 
-  // Sends gRPC's own messages to this log until it is destroyed; at most one log at a time. At most
-  // 10 a second of them after 100 at once; the next says how many were left out. Silences
-  // Protobuf's.
+  // Sends gRPC's own messages to this log until it is destroyed; at most one log at a time may do
+  // so. They are limited to 100 at once and 10 per second; the message after a gap says how many
+  // were left out. Silences the messages of Protobuf.
   void CaptureGrpc();
 
  private:

@@ -1,4 +1,4 @@
-// Metrics that are read at a scrape rather than counted as they happen.
+// Metrics that are read at each scrape instead of being counted as events happen.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// Families in the order of their first sample.
+// Collects samples. Take returns their families in the order of their first samples.
 class MetricSnapshot {
  public:
   using Labels = std::vector<prometheus::ClientMetric::Label>;

@@ -1,5 +1,5 @@
-// Options of the server. The effect, the unit and the range of each are said in
-// server/common/option_specs.cc; a plain number counts what the end of the name says.
+// The options of the server. server/common/option_specs.cc states the effect, the unit and the
+// range of each. A name ends in its unit, or in what the number counts.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace sluice {
 
-// A model to serve. Name and version together are unique.
+// A model to serve. Each pair of name and version is unique.
 struct ModelSpec {
   std::string name;
   std::string path;
   int64_t version = 1;
 };
 
-// Of the gRPC service. All peers share what the daemon has, so no peer keeps a connection for
-// nothing.
+// The connections to the gRPC service. All peers share the daemon's resources, so no peer may keep
+// a connection without using it.
 struct ConnectionOptions {
   int32_t max = 10'000;
   int64_t handshake_timeout_us = 10'000'000;
@@ -38,17 +38,18 @@ struct GrpcOptions {
   int32_t max_streams = 1024;
   int64_t transfer_timeout_us = 60'000'000;
   int32_t max_rows = 1024;
-  // What waits for a stalled caller is bounded by the tokens that its requests may generate.
+  // The results that wait for a stalled caller are bounded by the tokens that its requests may
+  // generate.
   int64_t stream_stall_timeout_us = 30'000'000;
-  // gRPC does not tell a stream that rests from a message that stopped half-way, which is kept in
+  // gRPC does not distinguish an idle stream from a message that stopped half-way and is kept in
   // memory.
   int64_t stream_idle_timeout_us = 600'000'000;
   std::string health_address{};
   ConnectionOptions connection;
 };
 
-// Calls that change the daemon rather than ask it for an answer: sluice.admin.v1, loading and
-// unloading of models.
+// The calls that change the daemon: those of sluice.admin.v1, and the loading and unloading of
+// models.
 struct AdminOptions {
   std::string address = "127.0.0.1:8003";
   bool on_grpc_address = false;
@@ -56,21 +57,21 @@ struct AdminOptions {
   bool secured = false;
 };
 
-// TLS of gRPC. While the daemon runs, the files are read again when they change; if they are wrong
-// then, the last good ones stay in use.
+// TLS of the gRPC servers. While the daemon runs, the files are read again when they change; if
+// they are invalid then, the last valid ones stay in use.
 struct TlsOptions {
   std::string certificate_file{};
   std::string key_file{};
   std::string client_ca_file{};
 };
 
-// Which callers are served. Health and reflection are for everybody.
+// The callers that are served. Health and reflection are open to everybody.
 struct AuthOptions {
   std::string callers_file{};  // see security/callers_file.h
   bool anonymous = true;
 };
 
-// What one caller may ask for, where callers_file does not say otherwise.
+// The limits of each caller, unless callers_file gives it others.
 struct RateOptions {
   double requests_per_second = 0;
   double requests_burst = 0;

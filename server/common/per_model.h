@@ -1,4 +1,4 @@
-// Something kept for each model that was ever seen, by name and version.
+// A value for each model that was ever seen, by name and version.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@
 
 namespace sluice {
 
-// Thread-safe. Entries stay where they are and are never removed, so that what was counted for a
+// Thread-safe. Entries keep their addresses and are never removed, so that what was counted for a
 // model survives its reload. Models are few and trusted: they come from the configuration.
 template <typename T>
 class PerModel {
  public:
-  // The model's entry; the first call for it makes it with `make()`, a unique_ptr<T>.
+  // Returns the value of the model. The first call for a model creates it with `make()`, which
+  // returns unique_ptr<T>.
   template <typename Make>
   T& Get(const Model& model, Make make) {
     const Key key{model.name, model.version};
@@ -34,7 +35,7 @@ class PerModel {
 
  private:
   struct Key {
-    std::string_view name;  // of the entry
+    std::string_view name;  // refers to the name in the entry
     int64_t version;
 
     bool operator==(const Key&) const = default;

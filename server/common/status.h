@@ -1,4 +1,4 @@
-// The one place where statuses become gRPC statuses.
+// The conversion of statuses to gRPC statuses; no other place does it.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +14,40 @@
 
 namespace sluice {
 
-// Trailers. The pushback is what gRPC clients with a retry policy wait for; the reason is a fixed
-// word for programs, where the message is for people.
+// The names of the trailers. Clients of gRPC with a retry policy wait for the push-back. The reason
+// is a fixed word for programs, whereas the message is for people.
 inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 inline constexpr char kReasonTrailer[] = "sluice-reason";
 
-// The attached reason (see WithReason), or one that follows from the code: "queue_full" for
-// ResourceExhausted, "unavailable", "deadline", ... Empty for ok.
+// Returns the attached reason (see WithReason), or else one that follows from the code:
+// "queue_full" for ResourceExhausted, "unavailable", "deadline", ... Empty for OK.
 std::string ReasonOf(const absl::Status& status);
 
-// "INVALID_ARGUMENT" and so on, as gRPC spells them.
+// Returns the name of a code as gRPC spells it, for instance "INVALID_ARGUMENT".
 std::string_view CodeName(absl::StatusCode code);
 
-// Codes map by name; messages are cut at 4 KiB, so that no peer's metadata limit is met.
+// Codes map by name. Messages are cut at 4 KiB, which is below any limit that peers have for
+// metadata.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// Attaches after how long a refused call may succeed, where that is known of this very call.
+// Attaches the time after which this refused call may succeed, where it is known for the individual
+// call.
 absl::Status WithPushback(absl::Status status, absl::Duration pushback);
 
-// The attached one, else `otherwise`.
+// Returns the attached push-back, or else `otherwise`.
 absl::Duration PushbackOf(const absl::Status& status, absl::Duration otherwise);
 
-// As it is announced: at least 1.
+// Returns the push-back in the milliseconds that are announced: at least 1.
 int64_t PushbackMs(absl::Duration pushback);
 
-// ToGrpc with the trailers of an error added to `context`, which must not have finished. `pushback`
-// is announced with ResourceExhausted only, where none is attached.
+// Calls ToGrpc and adds the trailers of an error to `context`, whose call must not have finished.
+// `pushback` is announced only with ResourceExhausted, and only if `status` has no push-back
+// attached.
 grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
                           grpc::CallbackServerContext* context);
 
-// `text` from a caller, fit for a message or a log: in double quotes, other than printable ASCII
-// escaped, cut after 64 bytes.
+// Returns `text`, which came from a caller, in a form fit for a message or a log: in double quotes,
+// with everything but printable ASCII escaped, and cut after 64 bytes.
 std::string Printable(absl::string_view text);
 
 }  // namespace sluice

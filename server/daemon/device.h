@@ -1,4 +1,4 @@
-// Which backend serves, as the option `device` asks.
+// The choice of the backend, by the option `device`.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@
 
 namespace sluice {
 
-// The index of the GPU that serves; nullopt: the CPU does. `count_gpus` is as CountGpus
-// (engine/cuda/gpus.h), and is asked only where the answer matters. FailedPrecondition when a GPU
-// is asked for that this process cannot use; says why.
+// Returns the index of the GPU to use, or nullopt for the CPU. `count_gpus` has the contract of
+// CountGpus (engine/cuda/gpus.h) and is called only where its result matters. Returns
+// FailedPrecondition, with the reason, if `choice` demands a GPU that this process cannot use.
 absl::StatusOr<std::optional<int>> ChooseGpu(
     const DeviceChoice& choice, const std::function<absl::StatusOr<int>()>& count_gpus);
 
-// The backend that serves.
+// Makes the backend that `choice` asks for.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const DeviceChoice& choice,
                                                      const CpuOptions& cpu,
                                                      const CudaOptions& cuda);

@@ -1,4 +1,4 @@
-// What becomes of the daemon when its engine fails.
+// The effect of failures of the engine on the daemon.
 #pragma once
 
 #include <functional>
@@ -13,16 +13,18 @@
 
 namespace sluice {
 
-// A model whose steps fail, one after the other, makes the daemon not ready until one succeeds; one
-// that hangs, or whose device is lost, makes it neither ready nor live, and calls `on_end` once,
-// which ends the process soon. Thread-safe. Owns nothing.
+// Observes failures of the engine. A model whose steps fail one after the other makes the daemon
+// not ready until one of its steps succeeds. A model that hangs, or whose device is lost, makes the
+// daemon neither ready nor live, and calls `on_end` once, which ends the process soon. Thread-safe.
+// Owns nothing.
 class EngineHealth final : public Observer {
  public:
-  // `failed_steps`: see WatchdogOptions.
+  // `failed_steps` is described in WatchdogOptions.
   EngineHealth(int64_t failed_steps, Log* log, std::function<void()> on_end)
       : failed_steps_(failed_steps), log_(log), on_end_(std::move(on_end)) {}
 
-  // Reports to `health` from now on, beginning with what happened before. nullptr ends that.
+  // Reports to `health` from now on, beginning with what has happened already. nullptr ends the
+  // reports.
   void Attach(Health* health);
 
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
@@ -37,9 +39,10 @@ class EngineHealth final : public Observer {
   Log* const log_;
   const std::function<void()> on_end_;
 
-  Mutex mu_;  // taken before the health's
+  Mutex mu_;  // taken before the mutex of Health
   Health* health_ ABSL_GUARDED_BY(mu_) = nullptr;
-  std::set<std::pair<std::string, int64_t>> failing_ ABSL_GUARDED_BY(mu_);  // names and versions
+  // The names and versions of the models whose steps fail.
+  std::set<std::pair<std::string, int64_t>> failing_ ABSL_GUARDED_BY(mu_);
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
 };
 

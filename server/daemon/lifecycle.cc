@@ -39,8 +39,8 @@ int WaitForTermination(const std::function<void()>& on_hangup) {
   while (sigwait(&awaited, &received) != 0 || received == SIGHUP) {
     if (received == SIGHUP) on_hangup();
   }
-  // A handler and not the default action: the kernel spares process 1, which a container's daemon
-  // is, from default actions.
+  // A handler is installed instead of the default action because the kernel exempts process 1,
+  // which the daemon is in a container, from default actions.
   struct sigaction action {};
   action.sa_handler = &ExitAtOnce;
   SLUICE_CHECK(sigaction(SIGTERM, &action, nullptr) == 0);

@@ -1,5 +1,5 @@
-// How the process ends. SIGTERM and SIGINT drain; a second one ends the process at once, and what
-// hangs does not hold its end up. SIGHUP reloads.
+// The end of the process. SIGTERM and SIGINT drain; a second such signal ends the process at once,
+// and a part that hangs does not keep it from ending. SIGHUP reloads.
 #pragma once
 
 #include <functional>
@@ -8,20 +8,20 @@
 
 namespace sluice {
 
-// Blocks these signals in this thread and in those it starts from now on, and ignores SIGPIPE. To
-// be called while there is no other thread.
+// Blocks SIGTERM, SIGINT and SIGHUP in this thread and in the threads that it starts from now on,
+// and ignores SIGPIPE. Must be called before any other thread exists.
 void BlockSignals();
 
-// Waits for SIGTERM or SIGINT and returns it; each SIGHUP until then is a call of `on_hangup`,
-// which returns quickly. From then on the next of the two ends the process with the status 128 +
-// signal, whatever the drain is doing.
+// Waits for SIGTERM or SIGINT and returns it. Until then, calls `on_hangup`, which must return
+// quickly, for each SIGHUP. After the return, the next SIGTERM or SIGINT ends the process with the
+// status 128 + signal, whatever the drain is doing.
 int WaitForTermination(const std::function<void()>& on_hangup);
 
-// Its status when something hung.
+// The exit status of the process when a part of it hung.
 inline constexpr int kHungStatus = 70;
 
-// Ends the process with kHungStatus after `delay`, unless it has ended by then: as it is, without
-// any destructor, so that no thread is waited for.
+// Ends the process with kHungStatus after `delay`, unless it has ended by then. Runs no
+// destructors, so that no thread is waited for.
 void ExitAfter(nanoseconds delay);
 
 }  // namespace sluice

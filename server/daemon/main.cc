@@ -1,4 +1,5 @@
-// The composition root of sluiced: the only place that knows every part.
+// The main program of sluiced. It puts the daemon together and is the only place that knows every
+// part.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -34,7 +35,8 @@ namespace {
 
 constexpr std::chrono::seconds kTrimInterval{10};
 
-// From the signal: after the drain come the last answers and what else goes with the process.
+// Returns the longest time from the signal to the end of the process: the drain, then the last
+// answers and the destruction of the other parts.
 nanoseconds LongestEnd(const LifecycleOptions& lifecycle) {
   return std::chrono::microseconds(lifecycle.drain_delay_us + lifecycle.drain_timeout_us) +
          std::chrono::seconds(5);
@@ -45,8 +47,8 @@ absl::Status ReadFaults() {
   return faults == nullptr ? absl::OkStatus() : SetFaults(faults);
 }
 
-// Destruction in reverse order is what the contracts ask for: server, engine, then what they use.
-// `read` gives the configuration as it is on disk.
+// Runs the daemon. The parts are destroyed in reverse order, as their contracts require: the
+// server, the engine, then what they use. `read` returns the configuration as it is on disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Log> log, Log::Create(config.server.log));
   log->CaptureGrpc();
@@ -71,7 +73,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   const std::unique_ptr<Engine> engine =
       Engine::Create(config.engine, backend.get(), Clock::Real(), &observers);
 
-  std::optional<Reloader> reloader;  // outlives the server, one of whose calls it serves
+  std::optional<Reloader> reloader;  // outlives the server, whose Reload method uses it
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
                           Server::Start(config.server, version, config.engine,
                                         {engine.get(), Clock::Real(), &metrics, &statistics,
@@ -79,7 +81,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   reloader.emplace(config, read, server.get(), &metrics, log.get());
   SLUICE_RETURN_IF_ERROR(reloader->LoadModels());
   const PeriodicThread trims(Clock::Real(), kTrimInterval, TrimHeaps);
-  JobQueue hangups(/*max_waiting=*/1);  // one more hangup while one waits asks for nothing else
+  JobQueue hangups(/*max_waiting=*/1);  // one waiting reload covers all further hangups
   const Reload reload = [&reloader] { return reloader->Reload(); };
   server->SetReload(reload);
   server->SetReady();

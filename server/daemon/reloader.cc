@@ -58,7 +58,7 @@ absl::StatusOr<ReloadReport> Reloader::TryReload() {
   }
   next.models = loaded.models;
   if (!SameModels(next.models, running_.models)) report.applied.emplace_back("models");
-  // All that can fail comes before anything that changes what others see.
+  // All steps that can fail come before any change that is visible from outside.
   SLUICE_ASSIGN_OR_RETURN(const std::function<void()> apply, server_->Prepare(next.server));
   SLUICE_RETURN_IF_ERROR(server_->models().Apply(next.models, next.model_repository));
   apply();

@@ -14,19 +14,20 @@
 
 namespace sluice {
 
-// Thread-safe; a reload waits for the one before it, and lasts as long as its models take to load.
+// Reloads the configuration. Thread-safe; a reload waits for the one before it, and takes as long
+// as its models take to load.
 //
-// The whole configuration is read and validated, files that it names are, and models are loaded and
-// warmed up; only then is anything changed. After an error everything is as it was. Options that
-// need a restart keep their values and are named; each reload names them again.
+// Nothing is changed until the whole configuration and the files that it names have been read and
+// validated, and the models have been loaded and warmed up. After an error everything is as it was
+// before. Options that need a restart keep their values and are named in the report of each reload.
 class Reloader {
  public:
-  // Reads the configuration from where the running one came from.
+  // Reads the configuration from the place where the running one came from.
   using Read = std::function<absl::StatusOr<Config>()>;
-  // What is not owned outlives it.
+  // The objects that are not owned outlive the reloader.
   Reloader(Config running, Read read, Server* server, Metrics* metrics, Log* log);
 
-  // Serves the running configuration's models, as reloads do later.
+  // Loads the models of the running configuration, in the same way as reloads do.
   absl::Status LoadModels();
 
   absl::StatusOr<ReloadReport> Reload();

@@ -12,10 +12,11 @@
 namespace sluice {
 namespace {
 
-// After the engine has drained, only replies on the wire are left.
+// The time that replies still on the wire get after the engine has drained.
 constexpr std::chrono::seconds kReplyGrace{1};
 
-// Both take turns, so that more would only wait; callers try again.
+// The numbers of loads and of lookups that may wait. Each kind runs one at a time, so longer queues
+// would only mean longer waits; callers should try again later.
 constexpr size_t kMaxWaitingLoads = 8;
 constexpr size_t kMaxWaitingLookups = 64;
 
@@ -85,7 +86,8 @@ Server::Server(const ServerOptions& options, const std::string& version,
   if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
 }
 
-// Whoever may infer there may not manage for being at the right address alone.
+// Permission to infer does not imply permission to manage, even if the admin API shares the address
+// of inference.
 const Callers* Server::admin_callers() const {
   return options_.admin.secured || options_.admin.on_grpc_address ? callers() : nullptr;
 }

@@ -1,12 +1,12 @@
-// The listening daemon: gRPC and HTTP on an engine.
+// The listening daemon: the gRPC and HTTP servers on top of an engine.
 //
-// Order of life: main creates Log, Metrics, Statistics, RecentActivity and ReplyThread, then the
-// Engine on them, then a Server. The server is destroyed first, then the engine, then the rest.
+// Lifetimes: main creates Log, Metrics, Statistics, RecentActivity and ReplyThread, then the Engine
+// that uses them, then a Server. The server is destroyed first, then the engine, then the others.
 //
-// Order of drain (Drain): not ready -> drain_delay, while requests are still accepted -> the engine
-// stops admission and finishes what it has accepted -> health watches end -> gRPC stops. gRPC's
-// shutdown returns when every call has finished; those that have not by its deadline are cancelled,
-// which finishes them.
+// Order of Drain: the daemon becomes not ready; requests are still accepted for drain_delay; the
+// engine stops admission and finishes the requests that it has accepted; health watches end; gRPC
+// stops. gRPC's shutdown returns when every call has finished. Calls that have not finished by its
+// deadline are cancelled, which finishes them.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,7 @@
 
 namespace sluice {
 
-// The parts that a server uses. Not owned; they outlive it.
+// The parts that a server uses. They are not owned and outlive it.
 struct ServerParts {
   Engine* engine;
   Clock* clock;
@@ -48,38 +48,39 @@ struct ServerParts {
   RecentActivity* activity;
   ReplyThread* replies;
   Log* log;
-  EngineHealth* engine_health = nullptr;  // told of the server's health while it lives
+  EngineHealth* engine_health = nullptr;  // attached to the server's health while the server lives
 };
 
 class Server {
  public:
-  // Returns a server that listens and is not ready yet. Returns Unavailable if a port is taken,
-  // naming the address; errors of files as of Security::Open. `version` is the daemon's;
+  // Returns a server that listens and is not ready yet. Returns Unavailable, naming the address, if
+  // a port is taken, and the errors of Security::Open for files. `version` is the daemon's version;
   // `engine_options` are shown to clients.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::string& version,
                                                        const EngineOptions& engine_options,
                                                        const ServerParts& parts);
-  ~Server();  // without drain: what is left is cancelled
+  ~Server();  // does not drain: calls in progress are cancelled
 
   void SetReady() { health_.SetReady(true); }
 
   ModelManager& models() { return models_; }
 
-  // Sets what Admin.Reload does; before, it is UNAVAILABLE. To be called before SetReady.
+  // Sets what Admin.Reload does. Must be called before SetReady; until then, Admin.Reload returns
+  // UNAVAILABLE.
   void SetReload(Reload reload) { admin_.SetReload(std::move(reload)); }
 
   // Returns the options as they are configured now.
   LifecycleOptions lifecycle();
 
-  // Validates changed options, those that a reload applies, and returns what applies them. The
-  // files of TLS and of callers are read again, which is an error when they are wrong.
+  // Validates changed options and returns a function that applies those that a reload can change.
+  // Reads the files of TLS and of callers again, and returns an error if they are invalid.
   absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
 
-  // Drains in the order above. Blocks for up to drain_delay + drain_timeout and a second.
+  // Drains in the order above. Blocks for at most drain_delay + drain_timeout + 1 s.
   void Drain();
 
-  // Each 0 if there is no such port.
+  // Each returns 0 if there is no such port.
   int grpc_port() const { return ports_.inference(); }
   int admin_port() const { return ports_.admin(); }
   int health_port() const { return ports_.health(); }
@@ -90,7 +91,8 @@ class Server {
          const EngineOptions& engine_options, const ServerParts& parts,
          std::unique_ptr<Security> security);
 
-  // The callers that are identified, at the address of inference and at that of the admin API.
+  // Returns the callers that are identified at the address of inference and at that of the admin
+  // API.
   const Callers* callers() const { return security_->callers(); }
   const Callers* admin_callers() const;
   InferenceParts Parts(InferenceFrontend* frontend, const Callers* callers);
@@ -99,7 +101,7 @@ class Server {
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
 
-  const ServerOptions options_;  // but for what Prepare changes
+  const ServerOptions options_;  // the options at the start; reloads do not change them
   const ServerParts parts_;
   const std::unique_ptr<Security> security_;
   EngineCollector collector_;
@@ -107,12 +109,12 @@ class Server {
   InferenceFrontend frontend_;
   InferenceFrontend admin_frontend_;
   ModelManager models_;
-  JobQueue loads_;    // models and configuration
-  JobQueue lookups_;  // on disk
+  JobQueue loads_;    // loads models and configurations
+  JobQueue lookups_;  // reads the repository on disk
   TransferWatch transfers_;
   TransferWatch idle_streams_;
   InferenceService service_;
-  InferenceService admin_service_;  // the same, with loading and unloading of models
+  InferenceService admin_service_;  // like service_, with loading and unloading of models
   AdminService admin_;
   StatusSource status_;
   Mutex mu_;

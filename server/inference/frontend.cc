@@ -15,14 +15,16 @@ namespace {
 constexpr absl::Duration kMinPushback = absl::Milliseconds(10);
 constexpr absl::Duration kMaxPushback = absl::Seconds(10);
 constexpr std::chrono::milliseconds kPushbackAge{50};
-// The deadline travels as a duration: the daemon's copy lies later by the way and by rounding.
+// How long before the daemon's copy of a deadline the deadline counts as passed. The deadline is
+// sent as a duration, so the copy is later than the caller's own by the time on the way and by
+// rounding.
 constexpr std::chrono::milliseconds kDeadlineSlack{20};
 
-// gRPC tells the deadline on the wall clock. It is read at once, so that only a step of that clock
-// within these few instructions could falsify it.
+// Converts a deadline, which gRPC gives on the wall clock, to the monotonic clock. It does so at
+// once, so that only a step of the wall clock within these few instructions could falsify it.
 MonoTime ToMonotonic(std::chrono::system_clock::time_point deadline, MonoTime now) {
   const auto wall = std::chrono::system_clock::now();
-  // Beyond a year it is no deadline; this also keeps the sum from overflowing.
+  // More than a year away counts as no deadline, which also keeps the sum from overflowing.
   if (deadline - wall > std::chrono::hours(24 * 365)) return MonoTime::max();
   return now + std::chrono::duration_cast<nanoseconds>(std::max(deadline - wall, {}));
 }
@@ -32,7 +34,7 @@ int64_t DrawSeed() {
   return absl::Uniform<int64_t>(absl::IntervalClosed, generator, 0, INT64_MAX);
 }
 
-// Returns the tokens of its prompts and the most that its rows may generate.
+// Returns the number of tokens in the request's prompts plus the most that its rows may generate.
 int64_t TokensOf(const Request& request) {
   const int64_t prompts =
       std::accumulate(request.spec->lengths.begin(), request.spec->lengths.end(), int64_t{0});
@@ -92,7 +94,7 @@ absl::Status InferenceFrontend::Enter(const CallContext& call) {
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
   const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
-  int64_t taken = 0;  // tokens, from the caller's limit
+  int64_t taken = 0;  // the tokens taken from the caller's limit
   const auto make =
       [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {
     call.model = model;

@@ -1,4 +1,4 @@
-// The way from a message to an admitted request, for unary and streamed calls.
+// Turns messages of unary and streamed calls into admitted requests.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ namespace sluice {
 // Thread-safe. Owns nothing.
 class InferenceFrontend {
  public:
-  // `stream_stall_timeout`: see GrpcOptions. `callers`: nullptr where callers are not identified.
+  // `stream_stall_timeout` is described in GrpcOptions. `callers` is nullptr where callers are not
+  // identified.
   InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
                     Clock* clock, ReplyThread* replies, RefusalObserver* refusals,
                     const Health* health, const Callers* callers = nullptr)
@@ -36,41 +37,43 @@ class InferenceFrontend {
         health_(health),
         callers_(callers) {}
 
-  // Sets the limits of requests and streams that begin from now on; `max_reply_bytes` stays.
+  // Sets the limits of requests and streams that begin from now on, except `max_reply_bytes`.
   void SetLimits(const RequestLimits& limits, nanoseconds stream_stall_timeout) {
     max_rows_ = limits.max_rows;
     stream_stall_timeout_ = stream_stall_timeout;
   }
 
-  // Returns the context of a request that arrives now: time, gRPC deadline, trace and a seed.
+  // Returns the context of a request that arrives now: its time, gRPC deadline, trace and a seed.
   CallContext Arrive(const grpc::CallbackServerContext& context) const;
 
-  // Identifies the caller of a request; nullptr where callers are not identified. Returns the
-  // errors of Callers::Identify, and counts them.
+  // Identifies the caller of a request. Returns nullptr where callers are not identified, and the
+  // errors of Callers::Identify, which it counts.
   absl::StatusOr<std::shared_ptr<const Caller>> Identify(
       const grpc::CallbackServerContext& context);
 
-  // Counts one more request of the call's caller. Returns the errors of Caller::TakeRequest, and
-  // counts them. To be called before the message is looked at, where that is possible.
+  // Counts a request of the call's caller against its limit. Returns the errors of
+  // Caller::TakeRequest, and counts them. Should be called before the message is read, where that
+  // is possible.
   absl::Status Enter(const CallContext& call);
 
   // Resolves the model, validates, counts the tokens against the caller's limit and submits. While
-  // models are still being loaded, one that is not there yet is Unavailable and not NotFound. On
-  // error the sink that `make_sink` may have made is never called.
+  // models are still being loaded, a model that is not there yet is Unavailable rather than
+  // NotFound. After an error, the sink that `make_sink` may have made is never called.
   using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec)>;
   absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message, CallContext call,
                                    MakeSink make_sink);
 
-  // Counts a call whose bytes are not a message.
+  // Counts a call as refused because its bytes are not a message.
   void Refuse(const absl::Status& status);
 
-  // Cancels a request that its caller gave up, and returns the status with which its call ends. A
-  // request whose deadline passed is left to the engine, which ends it as expired: gRPC reports
-  // both in one way, but the counts tell them apart.
+  // Cancels a request that its caller has given up, and returns the status with which its call
+  // ends. gRPC reports a cancellation and an expired deadline in the same way, but the counts
+  // distinguish them: a request whose deadline has passed is left to the engine, which ends it as
+  // expired.
   absl::Status GiveUp(RequestId id, MonoTime deadline);
 
-  // Returns how long a refused caller should wait: the engine's estimate of when its queue is
-  // worked off.
+  // Returns how long a refused caller should wait: the engine's estimate of the time until its
+  // queue is empty.
   absl::Duration Pushback();
 
   ReplyThread* replies() const { return replies_; }
@@ -80,7 +83,7 @@ class InferenceFrontend {
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:
-  // Takes a request's tokens from its caller's limit. Errors are counted.
+  // Takes a request's tokens from its caller's limit. Counts errors.
   absl::Status TakeTokens(int64_t tokens, const CallContext& call);
 
   std::atomic<int32_t> max_rows_;
@@ -93,13 +96,14 @@ class InferenceFrontend {
   const Health* const health_;
   const Callers* const callers_;
 
-  // The estimate is kept for a while: refusals come in floods, and Stats takes the engine's locks.
+  // The estimate is kept for a while, because refusals come in floods and Stats takes the engine's
+  // locks.
   Mutex mu_;
   MonoTime estimated_ ABSL_GUARDED_BY(mu_){};
   absl::Duration pushback_ ABSL_GUARDED_BY(mu_);
 };
 
-// Parses a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>"; all zero when it is malformed.
+// Parses a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>". Returns all zeros if it is malformed.
 TraceContext ParseTraceparent(std::string_view header);
 
 }  // namespace sluice

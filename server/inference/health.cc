@@ -10,8 +10,8 @@ namespace sluice {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-// Everything is guarded by health->mu_. A watcher is in watchers_ until Finish is called; it
-// deletes itself in OnDone, which gRPC calls after that.
+// One watch. health->mu_ guards all its members. A watcher is in watchers_ until Finish is called.
+// It deletes itself in OnDone, which gRPC calls after that.
 class Health::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
   Watcher(Health* health, std::string service) : health_(health), service_(std::move(service)) {
@@ -24,7 +24,7 @@ class Health::Watcher final : public grpc::ServerWriteReactor<HealthCheckRespons
     }
   }
 
-  // Writes the present status unless it was told last or a write is in progress.
+  // Writes the present status, unless that was the last status told or a write is in progress.
   void NotifyLocked() {
     const Health::Status now = health_->StatusOf(service_);
     if (writing_ || told_ == now) return;

@@ -1,7 +1,7 @@
-// Readiness of the server, and grpc.health.v1.Health, which tells it.
+// The readiness of the server, and grpc.health.v1.Health, which reports it.
 //
-// Thread-safe. gRPC's own health service is not used, because its watches would hold up a graceful
-// shutdown until the deadline: they have to be ended first.
+// Thread-safe. gRPC's own health service is not used, because its watches would delay a graceful
+// shutdown until the deadline: they must be ended first.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@ inline constexpr std::string_view kLivenessService = "sluice.liveness";
 
 class Health final : public grpc::health::v1::Health::CallbackService {
  public:
-  // Starts as not ready. Watchers hear of each change that lasts.
+  // Sets the readiness, which begins as not ready. Watchers hear of each change that lasts.
   void SetReady(bool ready);
-  // Returns whether SetReady was called and nothing is wrong with the engine.
+  // Returns whether SetReady(true) was called and nothing is wrong with the engine.
   bool ready() const;
 
-  // Makes the server not ready until the failure is over. It starts as not failing.
+  // Sets whether steps of the engine fail; while they do, the server is not ready. It begins as not
+  // failing.
   void SetFailing(bool failing);
-  // Makes the server neither live nor ready, for good.
+  // Makes the server neither live nor ready, permanently.
   void SetHung();
   bool live() const;
 
@@ -43,7 +44,7 @@ class Health final : public grpc::health::v1::Health::CallbackService {
   class Watcher;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // SERVICE_UNKNOWN for a name that is not served.
+  // Returns SERVICE_UNKNOWN for a name that is not served.
   Status StatusOf(std::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Set(bool* flag, bool value);
   bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -55,7 +56,7 @@ class Health final : public grpc::health::v1::Health::CallbackService {
   bool failing_ ABSL_GUARDED_BY(mu_) = false;
   bool hung_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // those not finished
+  absl::flat_hash_set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // not finished yet
 };
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kExtensions[] = {"model_configuration", "model_repository", "parameters",
                                        "schedule_policy", "statistics"};
 
-// Ends before anything is read.
+// A stream that is refused: it ends before anything is read.
 class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit RefusedStream(grpc::Status status) { Finish(std::move(status)); }

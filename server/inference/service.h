@@ -1,5 +1,5 @@
-// The inference service: every method raw, so that malformed Protobuf gets INVALID_ARGUMENT (see
-// wire.h). Inference is in unary_infer and stream_infer; the other methods answer at once.
+// The inference service. All its methods are raw, so that malformed Protobuf gets INVALID_ARGUMENT
+// (see wire.h). Inference is in unary_infer and stream_infer; the other methods answer at once.
 #pragma once
 
 #include <string>
@@ -38,18 +38,18 @@ using RawService = RawServer<RawModel<RawRepository<RawInfer<Grpc::Service>>>>;
 // Whether models may be loaded and unloaded through a service.
 enum class Management { kDenied, kAllowed };
 
-// The parts that a service uses. Not owned; they outlive it.
+// The parts that a service uses. They are not owned and outlive it.
 struct InferenceParts {
   Engine* engine;
   InferenceFrontend* frontend;
   Health* health;
   Statistics* statistics;
   ModelManager* models;
-  JobQueue* loads;    // of models
-  JobQueue* lookups;  // of the repository's index
+  JobQueue* loads;    // loads models
+  JobQueue* lookups;  // reads the repository's index
   TransferWatch* transfers;
   TransferWatch* idle_streams;
-  const Callers* callers = nullptr;  // nullptr: everybody may call
+  const Callers* callers = nullptr;  // if nullptr, everybody may call
 };
 
 // Thread-safe; no method blocks. Owns nothing.

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// Owned by gRPC until its OnDone.
+// The reactor of a stream. gRPC owns it until its OnDone.
 class StreamInfer final : public StreamSession::Reactor {
  public:
   StreamInfer(InferenceFrontend* frontend, TransferWatch* idle,

@@ -1,4 +1,5 @@
-// ModelStreamInfer: one reactor per stream, any number of requests on it. See stream_session.h.
+// Handles ModelStreamInfer with one reactor per stream, which carries any number of requests. See
+// stream_session.h.
 #pragma once
 
 #include "grpcpp/server_context.h"

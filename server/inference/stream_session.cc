@@ -37,7 +37,8 @@ void StreamSession::OnRead(bool ok) {
         ->OnDone(status, {}, {});
   }
   MutexLock lock(&mu_);
-  reading_ = false;  // not before incoming_ was parsed: a response that ends meanwhile reads on
+  // Set only after incoming_ was parsed, because a response that ends may read the next message.
+  reading_ = false;
   ReadMore();
 }
 
@@ -67,7 +68,7 @@ void StreamSession::Admitted(Ticket ticket, RequestId id) {
   const auto running = running_.find(ticket);
   if (running == running_.end()) return;  // answered already
   running->second.id = id;
-  // The caller left while Submit ran, when GiveUp could not know the id.
+  // The caller left while Submit ran, when GiveUp did not know the id yet.
   if (reactor_ == nullptr) frontend_->GiveUp(id, deadline_).IgnoreError();
 }
 
@@ -97,7 +98,8 @@ void StreamSession::WatchUntil(MonoTime time) {
 
 void StreamSession::Watch() {
   MutexLock lock(&mu_);
-  // Without a reactor there may be no frontend, but gRPC waits for a call that is not done.
+  // Without a reactor the frontend may be gone, unless the call is not done: gRPC waits for such
+  // calls.
   if (done_ || !watch_until_ || frontend_->Now() < *watch_until_) return;
   watch_until_.reset();
   if (stalled_) return context_->TryCancel();
@@ -125,7 +127,7 @@ void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
                                const StreamSink::Response& response) {
   MutexLock lock(&mu_);
   if (reactor_ == nullptr) return;
-  outgoing_ = response.bytes;  // shares the slices; a ByteBuffer has no move
+  outgoing_ = response.bytes;  // copies references to the slices; ByteBuffer has no move
   if (response.more_at_once) ready_.push_back(sink);
   if (response.last) Answered(sink->ticket());
   writing_since_ = frontend_->Now();
@@ -147,7 +149,7 @@ void StreamSession::OnWritten(bool ok) {
   RestIfIdle();
 }
 
-// Its reply may be so large.
+// Adds the size that the reply of a request may have.
 void StreamSession::Expect(Ticket ticket, int64_t reply_bytes) {
   MutexLock lock(&mu_);
   running_[ticket].reply_bytes = reply_bytes;

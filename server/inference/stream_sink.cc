@@ -97,7 +97,7 @@ StreamSink::Response StreamSink::Next() {
   SetFinal(response.last, &message);
   const absl::Status serialized = Serialize(message, &response.bytes);
   if (serialized.ok()) return response;
-  // Only too large a response fails, and its error is small.
+  // Serialisation fails only for a response that is too large, and the error is small.
   message = Error(serialized);
   SetFinal(true, &message);
   Serialize(message, &response.bytes).IgnoreError();

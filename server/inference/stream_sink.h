@@ -1,5 +1,5 @@
-// Collects one request's results on the engine's thread and makes its responses on the reply
-// thread.
+// The sink of one request of a stream: collects results on the engine's thread and makes responses
+// of them on the reply thread.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace sluice {
 class StreamSession;
 
 // A sink with results is posted to the reply thread, which offers it to the session; the session
-// asks for the next response when it can write one. That response has all results that came until
-// then, so the tokens that wait are bounded by those that the request may generate.
+// asks for the next response when it can write one. The response contains all results that have
+// come until then, so the waiting tokens are bounded by those that the request may generate.
 //
 // The engine calls OnTokens and OnDone; everything else runs on the reply thread. The lock is held
-// for copies of tokens only.
+// only while tokens are copied.
 class StreamSink final : public Sink,
                          public Delivery,
                          public std::enable_shared_from_this<StreamSink> {
  public:
-  using Ticket = uint64_t;  // of a request within its stream
+  using Ticket = uint64_t;  // identifies a request within its stream
 
-  // A refused request is done at once; its spec needs no more than the id.
+  // Makes the sink. For a request that is refused, and thus done at once, `spec` needs only the id.
   StreamSink(ReplySpec spec, ReplyThread* replies, std::shared_ptr<StreamSession> session,
              Ticket ticket);
 
@@ -42,14 +42,14 @@ class StreamSink final : public Sink,
 
   struct Response {
     grpc::ByteBuffer bytes;
-    bool last = false;          // of this request
+    bool last = false;          // no further response of this request follows
     bool more_at_once = false;  // another response can be made without further results
   };
-  // Makes the next response. To be called once for each offer, and for each more_at_once.
+  // Makes the next response. Must be called once for each offer, and once for each more_at_once.
   Response Next();
 
  private:
-  // The results that came since the last call.
+  // The results that have come since the last call.
   struct Arrived {
     bool done = false;
     absl::Status status;
@@ -63,19 +63,19 @@ class StreamSink final : public Sink,
   ReplyThread* const replies_;
   const std::shared_ptr<StreamSession> session_;
   const Ticket ticket_;
-  const bool streams_;  // responses have each step's tokens, not all of them at the end
+  const bool streams_;  // responses carry the tokens of each step, not all of them at the end
 
   Mutex mu_;
   TokenBuffer arriving_ ABSL_GUARDED_BY(mu_);
-  bool posted_ ABSL_GUARDED_BY(mu_) = false;  // to the reply thread, and not yet taken
+  bool posted_ ABSL_GUARDED_BY(mu_) = false;  // posted to the reply thread and not yet taken
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   Reply reply_ ABSL_GUARDED_BY(mu_);
 
-  // Used by the reply thread only.
+  // The following are used by the reply thread only.
   TokenBuffer taken_;
   Reply taken_reply_;
-  bool answered_ = false;  // only the empty final response is left
+  bool answered_ = false;  // only the empty final response remains
 };
 
 }  // namespace sluice

@@ -14,7 +14,7 @@ namespace {
 
 class UnaryInfer;
 
-// Collects on the engine's thread, answers on the reply thread.
+// The sink of a call: collects results on the engine's thread and answers on the reply thread.
 class UnarySink final : public Sink,
                         public Delivery,
                         public std::enable_shared_from_this<UnarySink> {
@@ -34,7 +34,7 @@ class UnarySink final : public Sink,
 
   void Deliver() override;
 
-  // Takes the right to call Finish; returns nullptr if it is taken already.
+  // Claims the right to call Finish. Returns nullptr if it has been claimed already.
   UnaryInfer* Claim() { return call_.exchange(nullptr); }
 
  private:
@@ -52,7 +52,8 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
              grpc::ByteBuffer* response)
       : frontend_(frontend), context_(context), response_(response) {}
 
-  // gRPC calls OnCancel only after the handler returned, so nothing here races with it.
+  // Parses, validates and submits the request. gRPC calls OnCancel only after the handler has
+  // returned, so nothing here races with it.
   void Start(const grpc::ByteBuffer& bytes, std::shared_ptr<const Caller> caller) {
     CallContext call = frontend_->Arrive(*context_);
     call.caller = std::move(caller);
@@ -75,7 +76,8 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
     id_ = *id;
   }
 
-  // Ends the call. Requires the right that the sink's Claim gives, or that there is no sink.
+  // Ends the call. Requires that the sink's Claim granted the right to do so, or that there is no
+  // sink.
   void End(const absl::Status& status) {
     const bool refused = status.code() == absl::StatusCode::kResourceExhausted;
     const absl::Duration pushback = refused ? frontend_->Pushback() : absl::ZeroDuration();
@@ -85,7 +87,7 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
   grpc::ByteBuffer* response() { return response_; }
 
   void OnCancel() override {
-    if (sink_ == nullptr) return;  // refused: finished in Start
+    if (sink_ == nullptr) return;  // the call was refused and finished in Start
     const absl::Status status = frontend_->GiveUp(id_, deadline_);
     if (UnaryInfer* call = sink_->Claim()) call->End(status);
   }
@@ -96,7 +98,7 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
   InferenceFrontend* const frontend_;
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
-  // Written by Start only.
+  // Only Start writes these.
   std::shared_ptr<UnarySink> sink_;
   RequestId id_ = 0;
   MonoTime deadline_ = MonoTime::max();

@@ -1,18 +1,18 @@
-// ModelInfer: one reactor per call.
+// Handles ModelInfer with one reactor per call.
 //
-// A call has three actors: the reactor (owned by gRPC until its OnDone), the engine with the call's
-// sink, and the caller, who may cancel. Its states:
+// Three parties act on a call: the reactor (owned by gRPC until its OnDone), the engine with the
+// call's sink, and the caller, who may cancel. The states of a call:
 //
 //     reading --refused--> finished          Finish in the handler, with the error
-//     reading --admitted-> running           the sink is with the engine
+//     reading --admitted-> running           the engine has the sink
 //     running --done-----> finished          Finish by the sink, on the reply thread
 //     running --cancelled> finished          Finish in OnCancel; the engine ends the request later,
 //                                            and its sink finds the call gone
 //
-// The sink holds the only pointer to the reactor that leads to Finish. The thread that exchanges it
-// for null calls Finish: exactly once, and never on a deleted reactor, because gRPC calls OnDone
-// only after Finish and after OnCancel returned. OnCancel has to call Finish itself, or else
-// Server::Shutdown would hang until the engine ended the request.
+// Only the sink has a pointer through which Finish is called. The thread that exchanges this
+// pointer for null calls Finish: exactly once, and never on a deleted reactor, because gRPC calls
+// OnDone only after Finish and after OnCancel has returned. OnCancel must call Finish itself, or
+// else Server::Shutdown would hang until the engine ended the request.
 #pragma once
 
 #include "grpcpp/server_context.h"

@@ -1,5 +1,5 @@
-// Which models are served: those of the configuration and of the model repository, and what callers
-// load and unload by name while the daemon runs.
+// The models that are served: those of the configuration and of the model repository, and those
+// that callers load and unload by name while the daemon runs.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +20,31 @@
 
 namespace sluice {
 
-// Thread-safe. Apply, Load and Unload take turns and last as long as models take to load and to
-// warm up; what serves goes on serving meanwhile, and after an error everything is served as
-// before. Index reads the disk, but waits for none of them.
+// Thread-safe. Apply, Load and Unload run one at a time and take as long as models need to load and
+// to warm up. Meanwhile the models that are served stay in service, and after an error everything
+// is served as before. Index reads the disk, but does not wait for the other three.
 class ModelManager {
  public:
-  // Not owned; both outlive it.
+  // Neither is owned; both outlive the manager.
   ModelManager(Engine* engine, Log* log) : engine_(engine), log_(log) {}
 
-  // Serves `models` and the highest version of each model below `repository` (empty: there is
-  // none), and nothing else. What is served already and has not changed on disk is left alone.
+  // Serves `models` and the highest version of each model in `repository`, and nothing else. There
+  // is no repository if `repository` is empty. A model that is served already and has not changed
+  // on disk stays as it is.
   absl::Status Apply(const std::vector<ModelSpec>& models, const std::string& repository);
 
-  // Loads what the configuration or the repository has under the name, again if it is served;
-  // without a version the highest, which then takes the place of the name's other versions.
-  // NotFound; else what loading says.
+  // Loads the model of this name from the configuration or the repository, again if it is served
+  // already. Without a version, loads the highest, which then replaces all other versions of the
+  // name. Returns NotFound if there is no such model, and the errors of loading.
   absl::Status Load(const std::string& name, std::optional<int64_t> version);
 
-  // Withdraws the version, or without one all of the name. NotFound.
+  // Withdraws the version, or all versions of the name if none is given. Returns NotFound if there
+  // is no such model.
   absl::Status Unload(const std::string& name, std::optional<int64_t> version);
 
   struct Entry {
     std::string name;
-    int64_t version;  // 0: it has none that could be loaded
+    int64_t version;  // 0 if no version can be loaded
     bool ready;
     std::string reason;  // why it is not ready, or why its last load failed
   };
@@ -52,7 +54,7 @@ class ModelManager {
   using Key = std::pair<std::string, int64_t>;
   struct Target {
     Key key;
-    std::string place;  // for messages
+    std::string place;  // where the model is, for messages
     Directory folder;
     std::string fingerprint;
   };
@@ -71,17 +73,17 @@ class ModelManager {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   static absl::Status LoadAll(const std::vector<Target>& targets, ModelChange* change);
   void LogChange(const ModelChange& change);
-  void Note(const Key& key, const std::string& reason);  // empty: none
+  void Note(const Key& key, const std::string& reason);  // an empty reason removes the note
   std::optional<ModelRepository> repository() const;
 
   Engine* const engine_;
   Log* const log_;
 
-  Mutex turn_mu_;  // held for a whole operation
+  Mutex turn_mu_;  // held during a whole operation
   std::vector<ModelSpec> models_ ABSL_GUARDED_BY(turn_mu_);
-  std::map<Key, std::string> fingerprints_ ABSL_GUARDED_BY(turn_mu_);  // of what was loaded last
+  std::map<Key, std::string> fingerprints_ ABSL_GUARDED_BY(turn_mu_);  // of the files loaded last
 
-  mutable Mutex mu_;  // a leaf
+  mutable Mutex mu_;  // no other lock is taken under it
   std::optional<ModelRepository> repository_ ABSL_GUARDED_BY(mu_);
   std::map<Key, std::string> notes_ ABSL_GUARDED_BY(mu_);
 };

@@ -44,7 +44,7 @@ absl::StatusOr<std::optional<int64_t>> VersionIn(const Parameters& parameters) {
   return version;
 }
 
-// `request` is a load or an unload; `act` is called with the name and the version.
+// Calls `act` with the name and the version in `request`, which is a load or an unload.
 template <typename Request, typename Act>
 absl::Status WithModelOf(const Request& request, const Act& act) {
   SLUICE_RETURN_IF_ERROR(CheckRepository(request.repository_name()));

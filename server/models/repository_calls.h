@@ -1,4 +1,4 @@
-// The protocol's repository methods, from their messages to the model manager.
+// The protocol's repository methods: they pass messages on to the model manager.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,15 +7,17 @@
 
 namespace sluice {
 
-// Both know the parameter `version`, a decimal number as int64 or string; of Triton's others,
-// unload_dependents means nothing here, and what would change a model's configuration or files is
-// InvalidArgument. Errors are the manager's.
+// LoadModelOf and UnloadModelOf load and unload a model. Both accept the parameter `version`, a
+// decimal number as int64 or string. Of Triton's other parameters, unload_dependents has no effect,
+// and those that would change a model's configuration or files are InvalidArgument. Other errors
+// are those of the manager.
 absl::Status LoadModelOf(const inference::RepositoryModelLoadRequest& request,
                          ModelManager* models);
 absl::Status UnloadModelOf(const inference::RepositoryModelUnloadRequest& request,
                            ModelManager* models);
 
-// Models that are not served are UNAVAILABLE with a reason; `ready` leaves them out.
+// Lists the models. Those that are not served are UNAVAILABLE with a reason; `ready` leaves them
+// out.
 absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelManager* models,
                         inference::RepositoryIndexResponse* response);
 

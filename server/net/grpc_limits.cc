@@ -12,13 +12,14 @@
 namespace sluice {
 namespace {
 
-// Pings beyond the permitted ones before a connection is closed: a late packet makes one early.
+// The number of pings beyond the permitted ones after which a connection is closed. It is not 0
+// because a late packet makes the next ping look early.
 constexpr int kPingStrikes = 2;
 
-// What gRPC counts of the memory that it takes: the rest is overhead of allocation.
+// The share of its memory that gRPC counts; the rest is overhead of allocation.
 constexpr int64_t kCountedPercent = 80;
 
-// Rounded up; 0 is gRPC's "never".
+// Rounds up to milliseconds. 0 becomes the value that means "never" to gRPC.
 int Milliseconds(int64_t us) {
   if (us == 0) return INT_MAX;
   return static_cast<int>(std::min<int64_t>((us + 999) / 1000, INT_MAX - 1));
@@ -50,7 +51,8 @@ void LimitConnections(const ConnectionOptions& options, grpc::ServerBuilder* bui
   set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, Milliseconds(options.age_grace_us));
   set(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time_us));
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout_us));
-  // Without calls too: otherwise gRPC counts any second ping within two hours as a strike.
+  // Pings are permitted without calls too; otherwise gRPC counts any second ping within two hours
+  // as a strike.
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
       Milliseconds(options.min_ping_interval_us));
@@ -62,7 +64,7 @@ void LimitConnections(const ConnectionOptions& options, grpc::ServerBuilder* bui
 void ApplyLimits(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   LimitMemory(options, builder);
   LimitConnections(options.connection, builder);
-  // Otherwise two daemons share a port in silence.
+  // Otherwise two daemons could share a port without an error.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 

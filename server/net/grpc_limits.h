@@ -1,4 +1,4 @@
-// What every gRPC server of the daemon is held to.
+// The limits that apply to every gRPC server of the daemon.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace sluice {
 
-// Bounds memory, messages, metadata, streams, pings, idle and old connections, as `options` say;
-// refuses compressed messages, whose size in memory only the caller knows; and never shares a port.
+// Bounds memory, messages, metadata, streams, pings, and idle and old connections, as `options`
+// say. Refuses compressed messages, because only the caller knows how large they are in memory.
+// Never lets two servers share a port.
 void ApplyLimits(const GrpcOptions& options, grpc::ServerBuilder* builder);
 
-// A quarter of what the cgroup, or else the machine, has.
+// Returns a quarter of the memory of the cgroup or, without a limit there, of the machine.
 int64_t DefaultMemoryQuota();
 
 }  // namespace sluice

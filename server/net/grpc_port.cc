@@ -11,8 +11,9 @@
 namespace sluice {
 namespace {
 
-// A peer's streams end before the daemon is done with their calls, by far when it resets many: only
-// one that has so many times its streams is hostile.
+// The number of calls per permitted stream from which a peer counts as hostile. It is more than one
+// because streams end before the daemon has finished their calls, long before if the peer resets
+// many.
 constexpr int64_t kLiveCallsPerStream = 2;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A gRPC server at one address, held to the daemon's limits.
+// A gRPC server at one address, subject to the daemon's limits.
 #pragma once
 
 #include <chrono>
@@ -24,9 +24,10 @@ class GrpcPort {
     int64_t max_connections;
     bool reflection;
     std::shared_ptr<grpc::ServerCredentials> credentials;
-    std::vector<grpc::Service*> services;  // not owned; outlive it; may be at several ports
+    // Not owned; they outlive the port. Several ports may share a service.
+    std::vector<grpc::Service*> services;
   };
-  // Listens and serves. Errors as of GrpcListener::Bind.
+  // Listens and serves. Returns the errors of GrpcListener::Bind.
   static absl::StatusOr<std::unique_ptr<GrpcPort>> Start(const Options& options);
   ~GrpcPort() { Shutdown(std::chrono::system_clock::now()); }
 
@@ -35,17 +36,17 @@ class GrpcPort {
 
   void StopAccepting() { listener_->Stop(); }
 
-  // Returns when all calls have ended; those that are left at `deadline` are cancelled.
+  // Returns when all calls have ended. Calls that are still running at `deadline` are cancelled.
   void Shutdown(std::chrono::system_clock::time_point deadline);
 
  private:
   GrpcPort(std::unique_ptr<GrpcListener> listener,
            std::shared_ptr<grpc::ServerCredentials> credentials)
       : listener_(std::move(listener)), credentials_(std::move(credentials)) {}
-  // Has the listener break off the connections of peers that keep to no limit.
+  // Makes the listener break off the connections of peers that exceed their limits.
   void GuardCalls(const GrpcOptions& limits, grpc::ServerBuilder* builder);
 
-  // The server uses both.
+  // The server uses the listener and the credentials.
   const std::unique_ptr<GrpcListener> listener_;
   const std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> server_;

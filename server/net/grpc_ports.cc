@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kMaxAdminConnections = 256;
 constexpr int64_t kMaxProbeConnections = 64;
 
-// As many as are configured, or as descriptors allow.
+// Returns the configured number of connections, or fewer if the process cannot open so many
+// descriptors.
 int64_t ConnectionsFor(const ConnectionOptions& options, Log* log) {
   const int64_t connections = ReserveDescriptors(options.max);
   if (connections < options.max) {

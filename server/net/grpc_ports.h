@@ -1,4 +1,4 @@
-// The daemon's gRPC addresses: inference, admin API, and health for probes.
+// The daemon's gRPC addresses: one for inference, one for the admin API, and one for health probes.
 #pragma once
 
 #include <functional>
@@ -18,31 +18,32 @@ namespace sluice {
 
 struct ListenerStats {
   const char* listener;  // "grpc", "admin" or "health"
-  int64_t open = 0;      // connections
-  int64_t refused = 0;   // that were too many
+  int64_t open = 0;      // connections that are open
+  int64_t refused = 0;   // connections closed because there were too many
   int64_t failed_accepts = 0;
   int64_t broken_off = 0;
 };
 
-// Start and Stop are called once each, by one thread; Stats by any.
+// Start and Stop are called once each, by one thread. Stats is thread-safe.
 class GrpcPorts {
  public:
-  // Not owned; outlive the ports.
+  // The services at each address. They are not owned and outlive the ports.
   struct Services {
     std::vector<grpc::Service*> inference;
     std::vector<grpc::Service*> admin;
     std::vector<grpc::Service*> health;
   };
 
-  // Listens where the options say. Unavailable when an address is taken, naming it.
+  // Listens at the addresses in the options. Returns Unavailable, naming the address, if one is
+  // taken.
   absl::Status Start(const ServerOptions& options, const Services& services,
                      const Security& security, Log* log);
 
-  // Accepts no more, calls `end_watches`, and returns when all calls have ended; those that are
-  // left after `grace` are cancelled.
+  // Stops accepting, calls `end_watches`, and returns when all calls have ended. Calls that are
+  // still running after `grace` are cancelled.
   void Stop(nanoseconds grace, const std::function<void()>& end_watches);
 
-  // 0: there is none.
+  // Each returns 0 if there is no such port.
   int inference() const { return PortOf(inference_); }
   int admin() const { return PortOf(admin_); }
   int health() const { return PortOf(health_); }

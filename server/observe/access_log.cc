@@ -14,7 +14,8 @@
 namespace sluice {
 namespace {
 
-// FNV-1a, then the finalizer of SplitMix64, because FNV's high bits are poor for short ids.
+// Returns the FNV-1a hash, mixed by the finalizer of SplitMix64 because the high bits of FNV are
+// poor for short ids.
 uint64_t StableHash(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;

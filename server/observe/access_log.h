@@ -1,4 +1,4 @@
-// A line for a sample of the requests, as an observer of traces.
+// The access log: an observer of traces that logs a line for each request of a sample.
 #pragma once
 
 #include <string_view>
@@ -8,12 +8,12 @@
 
 namespace sluice {
 
-// Whether the request with this id is in the sample: the same for the same id everywhere and
-// always, so that the lines of one request are found in every log or in none.
+// Returns whether the request with this id is in the sample. The answer for an id is always the
+// same on every daemon, so either every log or none has the lines of one request.
 bool InSample(std::string_view id, double share);
 
-// Thread-safe. Requests that failed through a fault of ours (Internal) are always written. Requests
-// without id are sampled by their time of arrival.
+// Thread-safe. Requests that failed through a fault of the daemon (Internal) are always logged.
+// Requests without an id are sampled by their time of arrival.
 class AccessLog final : public Observer {
  public:
   AccessLog(double share, Log* log) : share_(share), log_(log) {}

@@ -37,7 +37,7 @@ BucketSummary Summarize(std::span<const BucketStats> buckets) {
 
 std::vector<TokenWeight> Coarsen(std::span<const TokenWeight> entries, size_t count) {
   std::vector<TokenWeight> coarse;
-  size_t group = 0;  // of the last entry of `coarse`
+  size_t group = 0;  // the group of the last entry of `coarse`
   for (size_t i = 0; i < entries.size(); ++i) {
     const size_t next = entries.size() <= count ? i : i * count / entries.size();
     if (coarse.empty() || next != group) {

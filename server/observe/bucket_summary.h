@@ -1,5 +1,5 @@
-// What counts of batches say about buckets: the one place where the ratios of metrics and of the
-// admin API are computed. Pure.
+// Ratios that describe buckets, from counts of batches. The metrics and the admin API compute them
+// nowhere else. The functions are pure.
 #pragma once
 
 #include <span>
@@ -10,25 +10,25 @@
 
 namespace sluice {
 
-// "TOKENSxROWS" of a packed bucket, "ROWSxPOSITIONSp" of a padded one.
+// Returns "TOKENSxROWS" for a packed bucket, "ROWSxPOSITIONSp" for a padded one.
 std::string BucketLabel(const Bucket& bucket);
 
-// All are 0 while no batch was served.
+// The ratios. All are 0 until a batch has been served.
 struct BucketSummary {
   int64_t batches = 0;
   double hit_rate = 0;             // batches served by the ladder's own choice / batches
   double padding_efficiency = 0;   // useful / bucket tokens
   double executed_efficiency = 0;  // useful / computed tokens
   double row_efficiency = 0;       // sequences / bucket sequences
-  // Activations grow with the tokens that a plan is laid out for, so that a batch in a bucket takes
-  // bucket tokens / useful tokens as much as in a plan of its exact size: this ratio over all
-  // batches, - 1.
+  // Sum over all batches of bucket tokens / sum of useful tokens, - 1. Activations grow with the
+  // tokens that a plan is laid out for, so this is the share of memory that batches in buckets take
+  // beyond plans of their exact sizes.
   double memory_overhead = 0;
 };
 BucketSummary Summarize(std::span<const BucketStats> buckets);
 
-// At most `count` (>= 1) entries of about equal ranks: neighbours are merged, their weights added,
-// under the largest of them.
+// Returns at most `count` (>= 1) entries of about equal ranks: neighbours are merged under the
+// largest of them, with the sum of their weights.
 std::vector<TokenWeight> Coarsen(std::span<const TokenWeight> entries, size_t count);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// What the edge of the network counts by itself, as metrics.
+// Metrics of connections, calls and callers, which those parts of the server count by themselves.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace sluice {
 
-// Thread-safe. Read at each scrape; what it is given outlives it.
+// Thread-safe. Reads the counts at each scrape. The objects that the constructor gets outlive the
+// collector.
 class EdgeCollector {
  public:
   EdgeCollector(const GrpcPorts* ports, const Callers* callers, const TransferWatch* transfers,

@@ -1,7 +1,7 @@
 // The engine's present state and its buckets as metrics, from one snapshot per scrape.
 //
-// Buckets come and go, and removing a series from a prometheus::Family destroys what a cached
-// handle points to; a snapshot has no handles.
+// The snapshot needs no cached handles to series. Buckets come and go, and removing a series from a
+// prometheus::Family would destroy what a cached handle points to.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace sluice {
 
 class EngineCollector {
  public:
-  // `engine` outlives it. `log_dropped` is read at each scrape.
+  // `engine` outlives the collector. `log_dropped` is called at each scrape.
   EngineCollector(const Engine* engine, std::function<int64_t()> log_dropped)
       : engine_(engine), log_dropped_(std::move(log_dropped)) {}
 

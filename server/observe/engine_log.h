@@ -1,4 +1,4 @@
-// A line for each thing that the engine does of its own accord, as an observer of traces.
+// An observer of traces that logs a line for each thing that the engine does without a request.
 #pragma once
 
 #include "engine/observer.h"
@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// Thread-safe. A review that changed the ladder is information, one that did not is for debugging;
-// a plan that could not be prepared and a notice are warnings.
+// Thread-safe. Reviews that changed the ladder are logged at level info, others at debug. Plans
+// that could not be prepared and notices are warnings.
 class EngineLog final : public Observer {
  public:
   explicit EngineLog(Log* log) : log_(log) {}

@@ -29,7 +29,8 @@ constexpr int kCodes = 17;
 constexpr int kTriggers = CountEnumerators<Trigger>();
 constexpr int kLookups = CountEnumerators<Lookup>();
 
-// 1-2.5-5 steps from 0.1 ms; generation may take minutes.
+// The bounds of histograms of durations, in steps of 1-2.5-5 from 0.1 ms. Generation may take
+// minutes.
 const Histogram::BucketBoundaries kShort = {1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2,
                                             5e-2, 0.1,    0.25, 0.5,  1,      2.5,  5,    10};
 const Histogram::BucketBoundaries kLong = [] {
@@ -108,7 +109,8 @@ struct Metrics::Series {
     requests[0] = &families.requests.Add(With(base, "code", "OK"));
   }
 
-  // Most codes never occur, so their series are made when they do.
+  // Returns the counter of requests that ended with `code`. It is created at the first such
+  // request, because most codes never occur.
   Counter& Requests(absl::StatusCode code) {
     std::atomic<Counter*>& cached = requests[static_cast<int>(code) % kCodes];
     Counter* counter = cached.load(std::memory_order_acquire);
@@ -196,7 +198,7 @@ std::string Metrics::Render(std::vector<prometheus::MetricFamily> more) const {
 void Metrics::OnAdmitted(const Request& request) { For(*request.spec->model).admitted.Increment(); }
 
 void Metrics::OnRejected(std::string_view model, Rejection reason) {
-  // An unknown model's name is the caller's invention and no label.
+  // The name of an unknown model is made up by the caller and must not become a label.
   OnRefused(reason == Rejection::kUnknownModel ? "" : model, NameOf(reason));
 }
 

@@ -1,4 +1,5 @@
-// Prometheus metrics: an observer of traces, and the text of /metrics. Names: metric_names.h.
+// Prometheus metrics: an observer of traces, and the text of /metrics. metric_names.h has the
+// names.
 #pragma once
 
 #include <chrono>
@@ -15,15 +16,15 @@
 
 namespace sluice {
 
-// Thread-safe. Handles to a model's series are cached when the model is first
-// seen, because Family::Add costs more than counting does.
+// Thread-safe. Handles to a model's series are cached when the model is first seen, because
+// Family::Add costs more than counting.
 class Metrics final : public Observer, public RefusalObserver {
  public:
-  // `device` labels everything about models; `version` is the daemon's.
+  // `device` is a label of all metrics of models; `version` is the version of the daemon.
   Metrics(const std::string& device, const std::string& version);
   ~Metrics() override;
 
-  // Everything counted here and `more`, in the Prometheus text format, version 0.0.4.
+  // Returns all that is counted here, and `more`, in the Prometheus text format, version 0.0.4.
   std::string Render(std::vector<prometheus::MetricFamily> more) const;
 
   void OnAdmitted(const Request& request) override;
@@ -37,7 +38,7 @@ class Metrics final : public Observer, public RefusalObserver {
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnHang(const Model& model, const Hang& hang) override;
   void OnReload(bool ok);
-  // `kind`: certificate or callers.
+  // Counts a read of a secret file. `kind` is "certificate" or "callers".
   void OnSecretRead(std::string_view kind, bool ok);
   void SetCertificateExpiry(std::chrono::system_clock::time_point expires);
 

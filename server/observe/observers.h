@@ -1,4 +1,4 @@
-// One observer for the engine that passes everything on to several.
+// An observer for the engine that passes all events on to several others.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// The observers are not owned and outlive it.
+// The observers are not owned and outlive this object.
 class Observers final : public Observer {
  public:
   explicit Observers(std::vector<Observer*> observers) : observers_(std::move(observers)) {}

@@ -34,7 +34,7 @@ void RecentActivity::OnRequestDone(const Request& request, const absl::Status& s
 
 void RecentActivity::OnBatch(const BatchTrace& trace) {
   BatchTrace kept = trace;
-  kept.model = nullptr;  // which may end before what is kept here
+  kept.model = nullptr;  // the model may be destroyed before this copy
   OfModel& recent = For(*trace.model);
   MutexLock lock(&recent.mu);
   recent.batches.Add(kept);

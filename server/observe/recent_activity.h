@@ -1,5 +1,5 @@
-// What happened lately, for the status page: metrics have sums since the start, this has the latest
-// events one by one.
+// The latest events of each model, for the status page. Metrics, in contrast, hold sums since the
+// start.
 #pragma once
 
 #include <array>
@@ -14,12 +14,12 @@
 
 namespace sluice {
 
-// The latest values that were added, in a fixed place.
+// The latest values that were added, in an array of fixed size.
 template <typename T, size_t kCapacity>
 class Ring {
  public:
   void Add(const T& value) { values_[count_++ % kCapacity] = value; }
-  // Latest first.
+  // Returns the values, the latest first.
   std::vector<T> Latest() const {
     std::vector<T> latest;
     const size_t size = count_ < kCapacity ? count_ : kCapacity;
@@ -33,14 +33,14 @@ class Ring {
   size_t count_ = 0;
 };
 
-// Thread-safe. The observing methods do not allocate once a model has been seen. Of copies some
-// 60 KB under the same lock, so its callers limit how often they call it.
+// Thread-safe. The observing methods do not allocate for a model that was seen before. Of copies
+// some 60 KB under the lock that they take, so its callers must limit how often they call it.
 class RecentActivity final : public Observer {
  public:
   static constexpr size_t kBatches = 64;
   static constexpr size_t kRequests = 1024;
 
-  // Of a request that succeeded, in seconds.
+  // The durations of a request that succeeded, in seconds.
   struct Latency {
     double total = 0;                     // from arrival to the end
     double queue = 0;                     // from acceptance to the first batch
@@ -52,9 +52,9 @@ class RecentActivity final : public Observer {
     OptimizeReport report{};
   };
   struct View {
-    std::vector<BatchTrace> batches{};  // latest first; their model is not set
+    std::vector<BatchTrace> batches{};  // latest first; their `model` is nullptr
     std::vector<Latency> requests{};    // latest first
-    std::optional<Review> review{};     // the latest that ended
+    std::optional<Review> review{};     // the latest review that has ended
   };
 
   // `clock` is not owned.

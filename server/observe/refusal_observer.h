@@ -1,4 +1,4 @@
-// The observer of requests that never reached the engine.
+// The observer of requests that are refused before they reach the engine.
 #pragma once
 
 #include <string_view>

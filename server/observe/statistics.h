@@ -1,4 +1,4 @@
-// Counts and durations for ModelStatistics, as an observer of traces.
+// The counts and durations of the method ModelStatistics: an observer of traces.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace sluice {
 // Thread-safe.
 class Statistics final : public Observer {
  public:
-  // What was counted for the model of `stats`, and its memory. All zero for a model never seen.
+  // Returns what was counted for the model of `stats`, and the memory that it takes. All counts are
+  // zero for a model that was never seen.
   inference::ModelStatistics Describe(const ModelStats& stats);
 
   void OnRequestDone(const Request& request, const absl::Status& status,

@@ -1,4 +1,4 @@
-// The engine's statistics as messages of sluice.admin.v1. Pure.
+// The engine's statistics as messages of sluice.admin.v1. The functions are pure.
 #pragma once
 
 #include "engine/backend.h"
@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// The histograms are coarsened to this many sizes each.
+// The largest number of sizes in a histogram; larger ones are coarsened.
 inline constexpr size_t kMaxReportedSizes = 1024;
 
 admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& backend,
@@ -16,7 +16,7 @@ admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendIn
 
 admin::v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report);
 
-// Times are after the request's arrival.
+// Describes a request. Times are relative to its arrival.
 admin::v1::ExplainResponse DescribeRequest(const Explanation& explanation);
 
 }  // namespace sluice

@@ -25,7 +25,7 @@ absl::string_view Name(Input input) {
   return {name.data(), name.size()};
 }
 
-// Of those that the model takes, exactly one.
+// Checks that the message has exactly one of the prompt inputs that the model takes.
 absl::Status CheckPrompt(const InputTensors& inputs, const Model& model) {
   std::vector<absl::string_view> possible, given;
   for (const Input input : {Input::kInputIds, Input::kTextInput, Input::kInputsEmbeds}) {

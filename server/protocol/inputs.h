@@ -1,4 +1,4 @@
-// The table of a request's inputs: what validation accepts and metadata lists.
+// The table of the inputs of a request: validation accepts them, and metadata lists them.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@ inline constexpr size_t kInputs = 6;
 struct InputInfo {
   Input input;
   std::string_view name;
-  std::string_view datatype;   // that metadata names
-  std::string_view datatypes;  // as documented, with
-  std::string_view shape;      // this
-  bool of_prompt;              // listed by metadata; the others belong to outputs
+  std::string_view datatype;   // the one that metadata lists
+  std::string_view datatypes;  // all that are accepted, as documented
+  std::string_view shape;      // as documented
+  bool of_prompt;              // metadata lists it; other inputs belong to outputs
 };
 
-// In the order of Input.
+// Returns the table, in the order of Input.
 std::span<const InputInfo> Inputs();
 
 bool Takes(const Model& model, const InputInfo& info);
 
-// Returns the tensors of a message, by Input; absent ones have a null header.
+// The tensors of a message, indexed by Input. Absent ones have a null header.
 struct InputTensors {
   InputTensor tensors[kInputs];
 
@@ -44,8 +44,8 @@ struct InputTensors {
   bool has(Input input) const { return of(input).header != nullptr; }
 };
 
-// Calls FindInputs, and checks that exactly one of the inputs that are prompts is present. Returns
-// InvalidArgument ("input").
+// Calls FindInputs, and checks that exactly one of the inputs that may be prompts is present.
+// Returns InvalidArgument ("input") otherwise.
 absl::StatusOr<InputTensors> ReadInputs(const inference::ModelInferRequest& message,
                                         const Model& model);
 

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Every element in [-1, vocab).
+// Checks that every element is in [-1, vocab).
 absl::Status CheckItems(absl::string_view name, const IntMatrix& items, int64_t vocab) {
   for (int64_t row = 0; row < items.rows; ++row) {
     for (int64_t i = 0; i < items.columns; ++i) {
@@ -46,7 +46,8 @@ absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, int64_t voc
   return absl::OkStatus();
 }
 
-// `banned` and `excluded` are ascending and distinct.
+// Checks that the row has enough tokens to choose from. Requires `banned` and `excluded` to be
+// ascending and distinct.
 absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
                          const std::vector<int32_t>& banned, const RequestSpec& spec,
                          int64_t vocab) {

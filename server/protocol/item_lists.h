@@ -1,4 +1,4 @@
-// The inputs that name tokens row by row: candidates to score, and excluded tokens.
+// The inputs that list tokens for each row: candidates to score, and excluded tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@
 
 namespace sluice {
 
-inline constexpr int64_t kMaxCandidates = 4096;  // of a row
-inline constexpr int64_t kMaxExcluded = 4096;    // likewise
+inline constexpr int64_t kMaxCandidates = 4096;  // per row
+inline constexpr int64_t kMaxExcluded = 4096;    // per row
 
-// Fills the request's `candidates` and `excluded`; -1 is left out of the excluded tokens, and a
-// token that appears twice is there once. Returns InvalidArgument ("input") that names the element,
-// or the row for which exclusions leave too little: no token to draw, or fewer than spec.num_top.
+// Fills the `candidates` and `excluded` tokens of the request. -1 is not an excluded token but
+// padding, and repeated tokens are kept once. Returns InvalidArgument ("input") that names the
+// element, or the row if its exclusions leave too few tokens: none to draw, or fewer than
+// spec.num_top.
 absl::Status ReadItemLists(const InputTensors& inputs, int64_t rows, const ModelConfig& config,
                            const RequestSpec& spec, Request* request);
 

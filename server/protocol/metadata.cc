@@ -13,8 +13,8 @@ namespace {
 constexpr char kPlatform[] = "sluice_safetensors";
 constexpr char kBackend[] = "sluice";
 
-// Inputs of a prompt, all of them optional in ModelConfig: a request has one of several. Shapes are
-// without the row dimension.
+// Whether ModelConfig lists an input. It lists the inputs that may be a prompt, all of them as
+// optional, because a request has one of several.
 bool Lists(const Model& model, const InputInfo& info) {
   return info.of_prompt && Takes(model, info);
 }
@@ -71,7 +71,7 @@ inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
   config.set_backend(kBackend);
   config.set_max_batch_size(max_rows);
   config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(max_queue_delay_us);
-  // Streams do give several responses, but perf_analyzer refuses unary requests to a decoupled
+  // Streams do return several responses, but perf_analyzer refuses unary requests to a decoupled
   // model.
   config.mutable_model_transaction_policy()->set_decoupled(false);
   const auto configure = [](auto* tensor, std::string_view name, std::string_view datatype,

@@ -1,4 +1,4 @@
-// The protocol's descriptions of a served model. Pure.
+// The protocol's descriptions of a served model. The functions are pure.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,15 @@
 
 namespace sluice {
 
-// Lists only the outputs that are returned by default: clients such as perf_analyzer request every
-// listed one. Shapes begin with the row dimension. `versions` are all that are served of the name.
+// Describes a model for ModelMetadata. Lists only the outputs that are returned by default, because
+// clients such as perf_analyzer request every output listed. Shapes begin with the row dimension.
+// `versions` are all versions of the name that are served.
 inference::ModelMetadataResponse DescribeModel(const Model& model,
                                                const std::vector<int64_t>& versions);
 
-// Shapes are without the row dimension, as Triton has it where max_batch_size > 0. `max_rows` are
-// those of one request; the delay is BatchOptions::max_queue_delay_us.
+// Describes a model for ModelConfig. Shapes lack the row dimension, as Triton's do where
+// max_batch_size > 0. `max_rows` is the limit of one request; `max_queue_delay_us` is
+// BatchOptions::max_queue_delay_us.
 inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
                                       int64_t max_queue_delay_us);
 

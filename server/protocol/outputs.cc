@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// Which candidates belong to which row follows from the tokens.
+// The candidates need the tokens, which tell which row each candidate belongs to.
 constexpr uint32_t kTop = kOutputTopCandidates | kOutputTokens;
 
 constexpr OutputInfo kOutputs[] = {

@@ -1,4 +1,5 @@
-// The table of a request's outputs: what validation accepts, replies carry and metadata lists.
+// The table of the outputs of a request: validation accepts them, replies carry them, and metadata
+// lists them.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +28,10 @@ enum class Output {
   kTopScores,
 };
 
-// What a model needs for an output.
+// What a model must have to provide an output.
 enum class Provider {
-  kTokens,    // it generates
-  kText,      // and has a tokenizer
+  kTokens,    // the model generates
+  kText,      // it generates and has a tokenizer
   kTokenIds,  // it generates, and its prompts may be token ids
   kHead,      // logits
   kXsa,
@@ -43,25 +44,27 @@ struct OutputInfo {
   std::string_view name;
   std::string_view datatype;
   std::string_view shape;  // as documented
-  uint32_t mask;           // what the engine must be asked for; see OutputMask
+  uint32_t mask;           // the results needed from the engine; see OutputMask
   Provider provider;
 };
 
-// The outputs in the order in which they are returned; defaults of some model come first.
+// Returns the table, in the order in which outputs are returned. Outputs that are a default of some
+// model come first.
 std::span<const OutputInfo> Outputs();
 
 const OutputInfo& InfoOf(Output output);
 
 bool Has(const Model& model, const OutputInfo& info);
 
-// Returns nullptr if there is no such output, or the model has not got it.
+// Returns the output of this name, or nullptr if there is none or the model does not provide it.
 const OutputInfo* FindOutput(std::string_view name, const Model& model);
 
-// Returns the outputs of a request that names none: the scores of a model with a classifier, the
-// generated tokens of a model that generates, the embedding of any other.
+// Whether the output is returned for a request that names none. The default outputs are the scores
+// of a model with a classifier, the generated tokens of a model that generates, and the embedding
+// of any other model.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);
 
-// Of a default output [n, columns]; -1: any number.
+// Returns the number of columns of a default output [n, columns], or -1 if it varies.
 int64_t ColumnsOf(const OutputInfo& info, const Model& model);
 
 }  // namespace sluice

@@ -21,10 +21,11 @@ namespace {
 
 using nlohmann::json;
 
-// nullptr_t: null; a string; a number, exact where it is an integer below 2^53.
+// One item of a list: null, a string, or a number, which is exact if it is an integer below 2^53.
 using Item = std::variant<std::nullptr_t, std::string, double>;
 
-// Takes the items of one array, or the members of one object, in their order. False refuses one.
+// Passes on the items of one array, or the members of one object, in their order. If the function
+// that takes them returns false, reading stops.
 struct FlatReader final : nlohmann::json_sax<json> {
   enum class Kind { kArray, kObject };
   using Take = std::function<bool(const std::string& key, const Item& item)>;
@@ -59,7 +60,7 @@ struct FlatReader final : nlohmann::json_sax<json> {
   bool opened = false;
 };
 
-// An error of `take` wins over that of the text.
+// Reads a flat array or object. An error of `take` takes precedence over an error of the text.
 absl::Status ReadFlat(absl::string_view name, const inference::InferParameter& value,
                       FlatReader::Kind kind, absl::string_view expected,
                       const std::function<absl::Status(const std::string&, const Item&)>& take) {
@@ -84,7 +85,7 @@ absl::Status CheckId(absl::string_view name, double id, int64_t vocab) {
   return ParameterError(name, absl::StrCat("token ", id, " is no integer in [0, ", vocab - 1, "]"));
 }
 
-// As JSON keys and comma-separated lists have it: digits only.
+// Parses an id that is a JSON key or an entry of a comma-separated list: digits only.
 absl::Status ParseId(absl::string_view name, absl::string_view text, int64_t vocab, int32_t* id) {
   int64_t parsed = 0;
   if (!absl::SimpleAtoi(text, &parsed) || parsed < 0 || parsed >= vocab ||

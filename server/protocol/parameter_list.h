@@ -1,9 +1,9 @@
-// Request parameters that are lists, which the protocol can only carry as text: JSON, one level
+// Request parameters that are lists. The protocol can carry them only as text: JSON, one level
 // deep.
 //
-// Nothing beyond the limits is ever held: the text is read event by event. Errors are
-// InvalidArgument ("parameter") and name the parameter, the entry and the limit; `out` is then
-// unspecified.
+// Memory stays within the limits, because the text is read event by event. Errors are
+// InvalidArgument ("parameter") and name the parameter, the entry and the limit; `out` is
+// unspecified then.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,16 @@
 namespace sluice {
 
 // Reads {"17": -1.5, "4": null}: distinct ids in [0, vocab), each with a bias in [-kMaxBias,
-// kMaxBias], or null or "-inf" for a ban.
+// kMaxBias], or with null or "-inf" for a ban.
 absl::Status ReadTokenBias(absl::string_view name, const inference::InferParameter& value,
                            int64_t vocab, std::vector<kernels::TokenBias>* out);
 
-// Reads "[1, 2]" or "1,2": at most `most` distinct ids in [0, vocab); ascending in `out`.
+// Reads "[1, 2]" or "1,2": at most `most` distinct ids in [0, vocab), which are ascending in `out`.
 absl::Status ReadTokenIds(absl::string_view name, const inference::InferParameter& value,
                           int64_t vocab, size_t most, std::vector<int32_t>* out);
 
-// Reads one text as it is or, beginning with '[', an array of texts: not empty, within the limits.
-// Protobuf has seen to it that they are UTF-8.
+// Reads an array of texts if the value begins with '[', or else the value as one text. Texts must
+// not be empty and must be within the limits. Protobuf has already checked that they are UTF-8.
 absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& value,
                        std::vector<std::string>* out);
 

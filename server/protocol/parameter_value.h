@@ -1,7 +1,8 @@
-// One request parameter's value: numbers and flags in whatever form a client could send them.
+// The value of one request parameter: numbers and flags in every form in which a client may send
+// them.
 //
-// On error each function that reads leaves `out` alone and returns InvalidArgument ("parameter")
-// that names parameter, value and range.
+// On error, each function that reads leaves `out` unchanged and returns InvalidArgument
+// ("parameter") that names the parameter, the value and the range.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +17,34 @@ namespace sluice {
 
 struct Number {
   double real;                          // finite
-  std::optional<absl::int128> integer;  // when it is one
+  std::optional<absl::int128> integer;  // set if the number is an integer
 };
 
-// Reads an int64, uint64, double or decimal string; nullopt if that is not a finite number.
+// Reads an int64, uint64, double or decimal string. Returns nullopt if the value is not a finite
+// number.
 std::optional<Number> ReadNumber(const inference::InferParameter& value);
 
 absl::Status ReadInteger(absl::string_view name, const inference::InferParameter& value,
                          int64_t min, int64_t max, int64_t* out);
 absl::Status ReadInteger(absl::string_view name, const inference::InferParameter& value,
-                         uint64_t* out);  // every number of 64 bits
+                         uint64_t* out);  // accepts every number of 64 bits
 
 struct RealRange {
   double min;
   double max;
-  bool above_min = false;  // min itself is out of range, and so is what rounds to it as a float
-  bool zero_too = false;   // 0 is in range as well
+  bool above_min = false;  // excludes min, and values that round to it as a float
+  bool zero_too = false;   // includes 0 as well
 };
 absl::Status ReadReal(absl::string_view name, const inference::InferParameter& value,
                       const RealRange& range, float* out);
 
-// Reads a bool, 0 or 1.
+// Reads a bool, or the number 0 or 1.
 absl::Status ReadFlag(absl::string_view name, const inference::InferParameter& value, bool* out);
 
-// "parameter NAME is VALUE; expected EXPECTED"
+// Returns the error "parameter NAME is VALUE; expected EXPECTED".
 absl::Status Expected(absl::string_view name, const inference::InferParameter& value,
                       absl::string_view expected);
-// "parameter NAME: PROBLEM"
+// Returns the error "parameter NAME: PROBLEM".
 absl::Status ParameterError(absl::string_view name, absl::string_view problem);
 
 }  // namespace sluice

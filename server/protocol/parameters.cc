@@ -22,7 +22,7 @@ absl::Status Unknown(absl::string_view name) {
                     "parameter");
 }
 
-// Returns the index of the word.
+// Returns the index of the value in the parameter's words.
 absl::StatusOr<size_t> ReadWord(const ParameterInfo& info, const inference::InferParameter& value) {
   const auto found = std::find(info.words.begin(), info.words.end(), value.string_param());
   const bool text = value.parameter_choice_case() == inference::InferParameter::kStringParam;
@@ -34,7 +34,7 @@ absl::StatusOr<size_t> ReadWord(const ParameterInfo& info, const inference::Infe
   return Expected(View(info.name), value, expected);
 }
 
-// Reads one parameter's value into its field, by the type of that.
+// Reads one parameter's value into its field, according to the type of the field.
 struct Reading {
   const ParameterInfo& info;
   const inference::InferParameter& value;
@@ -90,7 +90,7 @@ struct Reading {
   }
 };
 
-// A draw among no tokens would have no answer.
+// Returns an error if the parameters leave no token to draw.
 absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
   const std::vector<int32_t> forbidden = ForbiddenTokens(spec, config);
   const std::vector<int32_t>& allowed = spec.edits.allowed;

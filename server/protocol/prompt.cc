@@ -10,10 +10,12 @@
 namespace sluice {
 namespace {
 
-// No tokenizer makes tokens longer than this, so that longer texts are refused before encoding.
+// An upper bound of the bytes in a token, by which overlong texts are refused before they are
+// encoded.
 constexpr int64_t kMaxBytesPerToken = 256;
 
-// Longer rows than the model has positions may be cut; beyond this no message reaches.
+// The limit on the length of a row before it is cut, which may exceed the model's positions. No
+// message is large enough to reach it.
 constexpr int64_t kMaxColumns = int64_t{1} << 28;
 
 absl::Status TokenError(int64_t row, int64_t position, int64_t id, int64_t vocab) {

@@ -1,7 +1,7 @@
-// The rows of a request, from tensors or texts to tokens or vectors.
+// The prompt rows of a request, from tensors or texts to tokens or vectors.
 //
-// Read checks shapes and sizes and does not look at the values. Encode and Cut determine how long
-// each row is. Copy checks each value that is left while it copies it into the request, once.
+// Read checks shapes and sizes but not values. Encode and Cut determine how long each row is. Copy
+// checks each remaining value once, while it copies it into the request.
 #pragma once
 
 #include <algorithm>
@@ -28,15 +28,15 @@ class Prompt {
 
   // Encodes texts as tokens; has no effect on other prompts.
   absl::Status Encode(const Model& model);
-  // Cuts rows longer than `most` as `truncation` says, or refuses them.
+  // Cuts rows longer than `most` as `truncation` says, or returns an error for them.
   absl::Status Cut(Truncation truncation, int64_t most);
   // Fills the request's tokens or inputs.
   absl::Status Copy(const Model& model, Request* request) const;
 
-  // After Cut.
+  // These require that Cut has been called.
   int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
-  int64_t cut_tokens() const { return cut_tokens_; }  // of all rows
-  // Returns the lengths of the rows; to be called last.
+  int64_t cut_tokens() const { return cut_tokens_; }  // over all rows
+  // Returns the lengths of the rows. Must be called last.
   std::vector<int32_t> TakeLengths() { return std::move(lengths_); }
 
  private:
@@ -49,10 +49,10 @@ class Prompt {
   IntMatrix ids_;
   FloatRows floats_;
   std::vector<std::string_view> texts_;
-  std::vector<int32_t> encoded_;  // of all texts
+  std::vector<int32_t> encoded_;  // the tokens of all texts
   std::vector<int32_t> lengths_;  // per row
-  std::vector<int32_t> skipped_;  // per row, the tokens cut at its beginning; empty: none
-  std::vector<int32_t> whole_;    // lengths before the cut; empty: as they are
+  std::vector<int32_t> skipped_;  // per row, the tokens cut at its beginning; empty if none are
+  std::vector<int32_t> whole_;    // lengths before the cut; empty if nothing was cut
   int64_t cut_tokens_ = 0;
 };
 

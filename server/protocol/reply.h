@@ -1,4 +1,4 @@
-// Makes protocol messages of the engine's results.
+// Turns the results of the engine into messages of the protocol.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,32 @@
 
 namespace sluice {
 
-// Makes the responses of one request: one, or several that together say the same. Each has the
-// tokens since the response before and the text that they complete; the last one has the other
-// outputs too. Every output comes as raw contents, empty ones too, padded as proto/inference.proto
-// says.
+// Makes the responses of one request: one, or several that together say the same. Each contains the
+// tokens since the previous response and the text that they complete; the last also contains the
+// other outputs. Every output comes as raw contents, even if it is empty, padded as
+// proto/inference.proto says.
 class ReplyBuilder {
  public:
   explicit ReplyBuilder(ReplySpec spec);
-  ReplyBuilder(const ReplyBuilder&) = delete;  // the texts refer to the spec
+  ReplyBuilder(const ReplyBuilder&) = delete;  // texts_ refers to the spec
   ReplyBuilder& operator=(const ReplyBuilder&) = delete;
 
   const ReplySpec& spec() const { return spec_; }
 
-  // Sets what every response of the request has: model, id and a seed that was drawn.
+  // Sets the fields that every response of the request has: the model, the id and a seed that was
+  // drawn.
   void Identify(inference::ModelInferResponse* response) const;
 
-  // Makes a response of the tokens that came since the last call, in the order in which they came.
-  // The last call gets the reply that the engine completed for the outputs of the spec; others get
-  // nullptr.
+  // Makes a response from the tokens that have come since the last call, in the order of their
+  // arrival. In the last call, `reply` is the reply that the engine completed for the outputs of
+  // the spec; in all others it is nullptr.
   void Build(const TokenBuffer& tokens, const Reply* reply,
              inference::ModelInferResponse* response);
 
  private:
   const ReplySpec spec_;
-  std::vector<int32_t> sent_;      // per row: tokens that earlier responses had
-  std::vector<TextStream> texts_;  // per row, where text is asked for
+  std::vector<int32_t> sent_;      // per row, the tokens in earlier responses
+  std::vector<TextStream> texts_;  // per row, if text is requested
 };
 
 }  // namespace sluice

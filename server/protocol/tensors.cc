@@ -15,7 +15,8 @@ static_assert(std::endian::native == std::endian::little, "raw contents are litt
 
 using InputHeader = inference::ModelInferRequest::InferInputTensor;
 
-// `typed` elements came in the field of the tensor's datatype; there may be no others.
+// Checks that typed contents came only in the field of the tensor's datatype, which holds `typed`
+// elements.
 absl::Status CheckOnlyKind(const InputHeader& header, int64_t typed) {
   const inference::InferTensorContents& contents = header.contents();
   const int64_t all = int64_t{contents.bool_contents_size()} + contents.int_contents_size() +
@@ -69,7 +70,7 @@ absl::Status WrongSize(const InputHeader& header, int64_t found, int64_t expecte
                                  absl::StrJoin(header.shape(), ", "), "] needs ", expected));
 }
 
-// One BYTES element from the front of `rest`: a 4-byte length, then as many bytes.
+// Takes one BYTES element, a 4-byte length followed by as many bytes, from the front of `rest`.
 bool TakeString(std::string_view* rest, std::string_view* element) {
   uint32_t size;
   if (rest->size() < sizeof(size)) return false;
@@ -172,7 +173,8 @@ absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Ext
   SLUICE_RETURN_IF_ERROR(CheckDimension(header, 2, "values a position", {width, width}));
   floats.rows = header.shape(0);
   floats.columns = header.shape(1);
-  // At most 2^16 rows of 2^28 columns of 2^16 values of 4 bytes.
+  // The size cannot overflow: there are at most 2^16 rows of 2^28 columns of 2^16 values of 4
+  // bytes.
   const int64_t elements = floats.rows * floats.columns * width;
   if (tensor.raw != nullptr) {
     const int64_t bytes = static_cast<int64_t>(tensor.raw->size());

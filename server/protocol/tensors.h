@@ -1,4 +1,4 @@
-// Reading input tensors, which may come as raw bytes or as typed contents. Nothing is allocated or
+// Reads input tensors, which may come as raw bytes or as typed contents. Nothing is allocated or
 // copied before datatype, shape and size are known to agree.
 #pragma once
 
@@ -16,16 +16,16 @@
 
 namespace sluice {
 
-// One input of a request. `raw` is nullptr when it came as typed contents.
+// One input of a request. `raw` is nullptr if the input came as typed contents.
 struct InputTensor {
   const inference::ModelInferRequest::InferInputTensor* header = nullptr;
   const std::string* raw = nullptr;
 };
 
-// Returns the inputs of `message` in the order of `names`, absent ones with a null header. Returns
-// InvalidArgument ("input") for a name that is not in `names`, a duplicate, tensor parameters,
-// typed contents beside raw_input_contents, or a raw_input_contents with another number of entries
-// than inputs.
+// Returns the inputs of `message` in the order of `names`; absent inputs have a null header.
+// Returns InvalidArgument ("input") for a name that is not in `names`, a duplicate, tensor
+// parameters, typed contents beside raw_input_contents, or a number of raw_input_contents that is
+// not the number of inputs.
 absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferRequest& message,
                                                     std::span<const absl::string_view> names);
 
@@ -54,7 +54,9 @@ struct Extent {
   int64_t max;
 };
 
-// Both limits are at most 2^31, so that no product of theirs with an element's size overflows.
+// Reads an INT32 tensor or, if `int64_allowed`, an INT64 one, whose shape is within the extents.
+// Requires both maxima to be at most 2^31, so that their product with the size of an element does
+// not overflow. Returns InvalidArgument ("input") if the tensor is anything else.
 absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed, Extent rows,
                                    Extent columns);
 
@@ -70,14 +72,15 @@ struct FloatRows {
   void Read(int64_t row, int64_t column, float* out) const;
 };
 
-// As ReadInts; BF16 comes as raw contents only. `width` is at most 2^16.
+// Reads an FP32 or BF16 tensor as ReadInts does; BF16 is accepted as raw contents only. Requires
+// `width` to be at most 2^16.
 absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Extent columns,
                                      int64_t width);
 
-// A [rows, 1] tensor of BYTES; the views point into the message.
+// Reads a BYTES tensor of shape [rows, 1]. The views refer to the message.
 absl::StatusOr<std::vector<std::string_view>> ReadStrings(const InputTensor& tensor, Extent rows);
 
-// InvalidArgument with the reason "input".
+// Returns InvalidArgument with the reason "input".
 absl::Status InputError(absl::string_view name, absl::string_view problem);
 
 }  // namespace sluice

@@ -31,7 +31,7 @@ std::string NamesOf(const Model& model) {
   return names;
 }
 
-// The parts of a request, beside its prompt, that outputs depend on.
+// The properties of a request, other than its prompt, that its outputs depend on.
 struct RequestedExtras {
   bool top = false;         // num_top_logprobs
   bool candidates = false;  // candidate_ids
@@ -99,7 +99,7 @@ uint32_t MaskOf(const std::vector<Output>& outputs) {
 struct ReplyExtents {
   const ModelConfig& config;
   double rows;
-  double longest;  // prompt
+  double longest;  // the longest prompt
   double generated;
   double top;
   double candidates;
@@ -151,7 +151,8 @@ double OutputBytes(Output output, const ReplyExtents& of) {
 
 absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& limits,
                             ReplySpec* reply) {
-  // Beside the tensors: model name, id and parameters, and of each output name, type and shape.
+  // The bytes beside the tensors: the model name, the id and the parameters, and the name, type and
+  // shape of each output.
   constexpr double kHead = 1024, kOutputHead = 256;
   double bytes = kHead;
   for (Output output : reply->outputs) bytes += kOutputHead + OutputBytes(output, extents);
@@ -171,8 +172,9 @@ absl::Status CheckStop(const StopRules& stop, const Model& model) {
   return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
 }
 
-// Returns an error if a row is to generate more tokens than one and they cannot be computed as the
-// prompt's are.
+// Returns an error if `max_tokens` is more than 1 but the model can generate only one token from
+// this prompt: because its windows end at its last position, or because it takes only vectors and
+// so cannot continue with a token.
 absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t max_tokens) {
   if (max_tokens <= 1) return absl::OkStatus();
   if (model.config.serving.alignment == PositionAlignment::kEnd) {
@@ -197,7 +199,7 @@ absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
                         absl::StrCat("is ", max_tokens, "; the model generates no tokens: ", why));
 }
 
-// Checks how many tokens a row may generate, and cuts rows so that there is room for them.
+// Checks how many tokens a row may generate, and cuts rows to make room for them.
 absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t outputs,
                        Prompt* prompt) {
   const int64_t max_tokens = spec.max_tokens;
@@ -210,7 +212,7 @@ absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t out
   const int64_t positions = model.config.max_positions;
   const int64_t limit = positions + 1;
   const bool cuts = spec.truncate != Truncation::kError;
-  // The last token is drawn at the last position, and is not computed any more.
+  // The last generated token needs no position of its own, because it is not computed any more.
   status =
       prompt->Cut(spec.truncate,
                   cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions);
@@ -224,10 +226,10 @@ absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t out
       "parameter");
 }
 
-// Replaces the values that stand for a default, once it is known what the defaults depend on.
+// Replaces the values that stand for a default, once all that the defaults depend on is known.
 void ApplyDefaults(const inference::ModelInferRequest& message, const CallContext& call,
                    RequestSpec* spec, ReplySpec* reply) {
-  // Where no output is of tokens there may be none, whatever their parameters say.
+  // Without outputs of tokens there may be no tokens at all, whatever their parameters say.
   spec->stop.min_tokens = std::min(spec->stop.min_tokens, spec->max_tokens);
   if ((MaskOf(reply->outputs) & kOutputTopCandidates) == 0) spec->num_top = 0;
   if (spec->priority == 0) spec->priority = kDefaultPriority;

@@ -1,8 +1,8 @@
-// Makes a request of the engine of a protocol message, or a precise error.
+// Turns a message of the protocol into a request of the engine, or returns a precise error.
 //
-// Everything in the message is hostile until it has passed here. The checks run from cheap to dear:
-// inputs, shapes and sizes, parameters, outputs, size of the reply, and token values last, which
-// are checked while they are copied. docs/api.md states the rules.
+// Everything in the message is untrusted until it has passed here. Cheap checks come first: inputs,
+// shapes and sizes, parameters, outputs and the size of the reply. Token values come last; they are
+// checked while they are copied. docs/api.md states the rules.
 #pragma once
 
 #include <cstdint>
@@ -27,24 +27,24 @@ struct RequestLimits {
   int64_t max_reply_bytes = 64 << 20;  // GrpcOptions::max_message_bytes
 };
 
-// What is known of one request's call beside its message. Caller and model are looked up once, and
-// found here from then on.
+// What is known about a request beside its message. Caller and model are looked up once and kept
+// here.
 struct CallContext {
   MonoTime received{};
   MonoTime rpc_deadline = MonoTime::max();
   TraceContext trace{};
-  int64_t fresh_seed = 0;  // >= 0, from entropy; used where the request needs one and gives none
-  std::shared_ptr<const Caller> caller{};  // nullptr: callers are not identified
-  std::shared_ptr<const Model> model{};    // the snapshot that the message's name and version name
+  int64_t fresh_seed = 0;  // >= 0, from entropy; used if the request needs a seed and has none
+  std::shared_ptr<const Caller> caller{};  // nullptr where callers are not identified
+  std::shared_ptr<const Model> model{};    // the model that the message names
 };
 
-// The part of a request that its reply needs.
+// The part of a request that the reply needs.
 struct ReplySpec {
   std::shared_ptr<const RequestSpec> request;
   std::vector<Output> outputs = {};                  // in the order of the response
-  std::optional<int64_t> drawn_seed = std::nullopt;  // to be returned
-  int64_t cut_tokens = 0;                            // of all rows; returned unless it is 0
-  int64_t max_bytes = 0;                             // that the whole reply may have
+  std::optional<int64_t> drawn_seed = std::nullopt;  // the seed to return, if one was drawn
+  int64_t cut_tokens = 0;                            // over all rows; returned unless 0
+  int64_t max_bytes = 0;                             // the limit on the whole reply
 };
 
 struct ValidRequest {
@@ -52,8 +52,8 @@ struct ValidRequest {
   ReplySpec reply;
 };
 
-// Requires call.model. Returns InvalidArgument that names the field and the limit, with the reason
-// "input", "parameter", "output" or "request".
+// Validates a message. Requires call.model. Returns InvalidArgument that names the field and the
+// limit, with the reason "input", "parameter", "output" or "request".
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
                                       const RequestLimits& limits, const CallContext& call);
 

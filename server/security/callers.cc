@@ -18,7 +18,8 @@
 namespace sluice {
 namespace {
 
-// An unset burst is what comes in a second, and one at least.
+// Returns the limit as a rate. If the burst is not set, it is what comes in a second, and at least
+// 1.
 BucketRate RateOf(double per_second, double burst) {
   return {per_second, burst > 0 ? burst : std::max(per_second, 1.0)};
 }
@@ -30,7 +31,8 @@ RateOptions Merge(const RateOptions& defaults, const RateOverrides& own) {
           .tokens_burst = own.tokens_burst.value_or(defaults.tokens_burst)};
 }
 
-// What follows "Bearer " in the call's authorization; nothing when there is no such header.
+// Returns the text after "Bearer " in the call's authorization, or nullopt if there is no such
+// header.
 std::optional<absl::string_view> BearerToken(const grpc::ServerContextBase& context) {
   constexpr absl::string_view kScheme = "bearer ";
   const auto& metadata = context.client_metadata();
@@ -41,7 +43,7 @@ std::optional<absl::string_view> BearerToken(const grpc::ServerContextBase& cont
   return absl::StripAsciiWhitespace(value.substr(kScheme.size()));
 }
 
-// Index of the caller that one of the certificate's names belongs to.
+// Returns the index of the caller to which one of the certificate's names belongs.
 std::optional<size_t> CertificateOwner(const grpc::ServerContextBase& context,
                                        const CallersFile& file) {
   if (file.certificates.empty()) return std::nullopt;

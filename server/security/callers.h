@@ -1,4 +1,4 @@
-// Who calls, and how much each caller may ask for.
+// The callers of the daemon, and how much each may ask for.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,8 @@
 
 namespace sluice {
 
-// What one caller has asked for and may still ask for. Outlives changes of its limits.
+// What one caller has asked for, and what it may still ask for. Survives changes of the caller's
+// limits.
 struct CallerAccount {
   TokenBucket requests;
   TokenBucket tokens;
@@ -25,7 +26,7 @@ struct CallerAccount {
   std::atomic<int64_t> refused{0};
 };
 
-// A name with its limits. Thread-safe.
+// A caller: a name with its limits. Thread-safe.
 class Caller {
  public:
   Caller(std::string name, const RateOptions& rates, std::shared_ptr<CallerAccount> account);
@@ -33,12 +34,13 @@ class Caller {
   const std::string& name() const { return name_; }
   const std::shared_ptr<CallerAccount>& account() const { return account_; }
 
-  // For one request at `now`: ResourceExhausted with the reason rate_limited and a push-back, after
-  // which one will be admitted if nobody else takes its place.
+  // Takes one request from the limit at `now`. Returns ResourceExhausted with the reason
+  // rate_limited and a push-back, after which a request will be admitted if no other comes first.
   absl::Status TakeRequest(MonoTime now) const;
-  // Likewise, for its tokens. One that has more than tokens_burst is admitted when nothing is owed.
+  // Likewise takes the tokens of a request. A request with more than tokens_burst tokens is
+  // admitted when nothing is owed.
   absl::Status TakeTokens(int64_t tokens, MonoTime now) const;
-  // The engine took no request of them after all.
+  // Returns the tokens of a request that the engine did not accept.
   void ReturnTokens(int64_t tokens) const;
 
  private:
@@ -52,48 +54,51 @@ class Caller {
 
 struct CallerStats {
   std::string caller;
-  int64_t requests = 0;  // that passed the limits
+  int64_t requests = 0;  // the requests and tokens that were within the limits
   int64_t tokens = 0;
-  int64_t refused = 0;  // by the limits
+  int64_t refused = 0;  // the requests that exceeded a limit
 };
 
-// Thread-safe. Reads the file as often as it is told to look, and keeps what was last good.
+// Identifies callers by the file of callers. Reads the file again at each look, and keeps its last
+// valid contents. Thread-safe.
 class Callers {
  public:
-  // Called on the thread of a look whose outcome is another than before, or that found another good
-  // file.
+  // Called with the outcome of a look, on the thread of the look, if the outcome changed or the
+  // look found another valid file.
   using OnChange = std::function<void(const absl::Status& outcome)>;
 
-  // Errors as of ReadSecretFile and ParseCallers. Without a file everybody is anonymous.
+  // Reads the file. Without a file, everybody is anonymous. Returns the errors of ReadSecretFile
+  // and ParseCallers.
   static absl::StatusOr<std::unique_ptr<Callers>> Open(const AuthOptions& auth,
                                                        const RateOptions& rates,
                                                        OnChange on_change);
 
-  // Looks again, and returns what is wrong with the file as it is.
+  // Looks at the file again, and returns what is wrong with its present contents.
   absl::Status Look();
 
-  // For those whose lines give none; from now on.
+  // Sets the default limits, for callers whose lines give none, from now on.
   void SetRates(const RateOptions& rates);
 
-  // By the bearer token, else by a name in the certificate. Unauthenticated with the reason
-  // token_unknown for a token that is nobody's, and with credential_missing for a caller without
-  // any, or with a certificate that is not listed, where anonymous callers are not served.
+  // Identifies the caller by its bearer token, or else by a name in its certificate. Returns
+  // Unauthenticated with the reason token_unknown for a token that belongs to no caller. Where
+  // anonymous callers are not served, returns it with the reason credential_missing for a caller
+  // without a credential or with a certificate that is not listed.
   absl::StatusOr<std::shared_ptr<const Caller>> Identify(
       const grpc::ServerContextBase& context) const;
 
-  // Calls that Identify refused so far.
+  // The numbers of calls that Identify has refused for either reason.
   int64_t unknown_tokens() const { return unknown_tokens_.load(std::memory_order_relaxed); }
   int64_t missing_credentials() const {
     return missing_credentials_.load(std::memory_order_relaxed);
   }
 
-  // In the order of the file, kAnonymous first.
+  // Returns the counts, in the order of the file; kAnonymous is first.
   std::vector<CallerStats> Stats() const;
 
  private:
   struct Table {
     CallersFile file;
-    std::vector<std::shared_ptr<const Caller>> callers;  // as file.callers
+    std::vector<std::shared_ptr<const Caller>> callers;  // in the order of file.callers
   };
 
   Callers(const AuthOptions& auth, const RateOptions& rates, OnChange on_change)
@@ -108,10 +113,10 @@ class Callers {
   mutable std::atomic<int64_t> unknown_tokens_ = 0;
   mutable std::atomic<int64_t> missing_credentials_ = 0;
 
-  Mutex look_mu_;  // held for a whole look; before mu_
+  Mutex look_mu_;  // held during a whole look; taken before mu_
   RateOptions rates_ ABSL_GUARDED_BY(look_mu_);
-  bool read_ ABSL_GUARDED_BY(look_mu_) = false;  // once, at least
-  std::string text_ ABSL_GUARDED_BY(look_mu_);   // that table_ was made of
+  bool read_ ABSL_GUARDED_BY(look_mu_) = false;  // the file has been read at least once
+  std::string text_ ABSL_GUARDED_BY(look_mu_);   // the text that table_ was made from
   absl::Status outcome_ ABSL_GUARDED_BY(look_mu_);
 
   mutable Mutex mu_;  // held for a few instructions

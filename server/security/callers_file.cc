@@ -41,7 +41,7 @@ class Parser {
     }
     std::vector<absl::string_view> words =
         absl::StrSplit(line.substr(colon + 1), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
-    // A comment begins with a word of its own: tokens may have a # in them.
+    // A comment begins with a # at the start of a word, because tokens may contain one.
     words.erase(std::find_if(words.begin(), words.end(), [](auto word) { return word[0] == '#'; }),
                 words.end());
     if (words.empty()) return Problem("no credential after the name");

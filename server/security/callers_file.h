@@ -1,13 +1,13 @@
-// The file that names who may call:
+// The file that lists who may call:
 //
 //   alice: token:5f0c1e...       # a bearer token, as the caller sends it
-//   alice: sha256:9f86d081...    # another one, as the hex of its SHA-256
-//   # a name in the caller's certificate, its subject alternative ones first
+//   alice: sha256:9f86d081...    # another token, as the hex form of its SHA-256
+//   # a name in the caller's certificate; its subject alternative names come first
 //   batch: certificate:batch.example.org tokens_per_second=1e5
-//   anonymous: none requests_per_second=5  # who shows none of these
+//   anonymous: none requests_per_second=5  # callers without any of these
 //
-// A name may have several credentials, so that they can be exchanged one after the other, and
-// limits of its own on any of its lines.
+// A name may have several credentials, so that they can be replaced one at a time. Each of its
+// lines may set limits for the name.
 #pragma once
 
 #include <openssl/crypto.h>
@@ -24,13 +24,13 @@
 
 namespace sluice {
 
-inline constexpr size_t kMaxCallers = 1000;  // kAnonymous among them
+inline constexpr size_t kMaxCallers = 1000;  // including kAnonymous
 inline constexpr size_t kMinTokenBytes = 16;
 inline constexpr size_t kMaxTokenBytes = 512;
 inline constexpr absl::string_view kAnonymous = "anonymous";
 
-// SHA-256 of a token. What is looked up and compared is this and not the token, and it is compared
-// in constant time.
+// The SHA-256 of a token. Lookups and comparisons use it instead of the token, and compare it in
+// constant time.
 using TokenDigest = std::array<uint8_t, 32>;
 TokenDigest DigestOf(absl::string_view token);
 struct SameDigest {
@@ -39,7 +39,7 @@ struct SameDigest {
   }
 };
 
-// What a caller's lines say of its RateOptions; the rest is the default.
+// The limits that a caller's lines set; for the others, the default applies.
 struct RateOverrides {
   std::optional<double> requests_per_second;
   std::optional<double> requests_burst;
@@ -53,15 +53,15 @@ struct CallersFile {
     RateOverrides rates;
   };
   std::vector<Entry> callers;  // distinct names; the first is kAnonymous
-  // Credential -> index of its caller.
+  // Maps each credential to the index of its caller.
   absl::flat_hash_map<TokenDigest, size_t, absl::Hash<TokenDigest>, SameDigest> tokens;
   absl::flat_hash_map<std::string, size_t> certificates;
 
   CallersFile() : callers{{std::string(kAnonymous), {}}} {}
 };
 
-// Returns InvalidArgument "FILE:LINE: PROBLEM", which never shows a credential. The numbers of
-// limits have the ranges of RateOptions.
+// Parses the text of `file`. Returns InvalidArgument "FILE:LINE: PROBLEM", which never shows a
+// credential. The limits have the ranges of RateOptions.
 absl::StatusOr<CallersFile> ParseCallers(absl::string_view text, const std::string& file);
 
 }  // namespace sluice

@@ -19,7 +19,7 @@ absl::Status SystemError(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
-  // Non-blocking, so that a pipe in its place does not block.
+  // O_NONBLOCK keeps a pipe in place of the file from blocking.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
   if (file.get() < 0 || fstat(file.get(), &facts) != 0) return SystemError(path);

@@ -9,8 +9,8 @@ namespace sluice {
 
 inline constexpr size_t kMaxSecretFileBytes = size_t{1} << 20;
 
-// The whole of a regular file, at most kMaxSecretFileBytes. Errors name `path` and the system's
-// reason.
+// Returns the contents of a regular file of at most kMaxSecretFileBytes. Errors name `path` and the
+// system's reason.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// TLS and callers of a daemon, whose files are looked at again and again.
+// TLS and the callers of a daemon, whose files are looked at regularly.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// What is called when files have changed, or something else is wrong with them; on any thread.
+// The functions that are called, on any thread, when files have changed or the error in them has.
 struct SecurityEvents {
   TlsFiles::OnChange certificate;
   Callers::OnChange callers;
@@ -22,26 +22,27 @@ struct SecurityEvents {
 // Thread-safe.
 class Security {
  public:
-  // Reads the files. Errors name them and begin with the section of the options. `clock`
-  // outlives it.
+  // Reads the files. Errors name the file and begin with the section of the options. `clock`
+  // outlives this object.
   static absl::StatusOr<std::unique_ptr<Security>> Open(const ServerOptions& options, Clock* clock,
                                                         SecurityEvents events);
 
-  // Looks at all files now; the first that is wrong. What is good is used from then on.
+  // Looks at all files now, and returns the first error. Valid files are used from then on.
   absl::Status Look();
 
   Callers* callers() { return callers_.get(); }
 
-  // For one port; see TlsFiles::Credentials. Without TLS: those of plain text.
+  // Returns the credentials for one port; see TlsFiles::Credentials. Without TLS, they are
+  // insecure.
   std::shared_ptr<grpc::ServerCredentials> Credentials() const;
 
  private:
   Security(std::unique_ptr<TlsFiles> tls, std::unique_ptr<Callers> callers)
       : tls_(std::move(tls)), callers_(std::move(callers)) {}
 
-  const std::unique_ptr<TlsFiles> tls_;  // nullptr: no TLS
+  const std::unique_ptr<TlsFiles> tls_;  // nullptr without TLS
   const std::unique_ptr<Callers> callers_;
-  std::unique_ptr<PeriodicThread> polls_;  // nullptr: no files
+  std::unique_ptr<PeriodicThread> polls_;  // nullptr if there are no files
 };
 
 }  // namespace sluice

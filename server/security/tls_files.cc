@@ -13,9 +13,9 @@
 namespace sluice {
 namespace {
 
-// gRPC's C++ credentials are fixed once made. Its C ones ask at each handshake, and when they are
-// told nothing new they go on with what they have. Each object tells its one port what that has not
-// seen.
+// gRPC's C++ credentials cannot change once they are made. Its C credentials fetch a configuration
+// at each handshake, and keep the present one if they get none. Each object of this class serves
+// one port, and hands over only what that port has not seen yet.
 class FetchingCredentials final : public grpc::ServerCredentials {
  public:
   explicit FetchingCredentials(const TlsFiles* files) : files_(files) {
@@ -47,7 +47,7 @@ class FetchingCredentials final : public grpc::ServerCredentials {
     MutexLock lock(&mu_);
     if (shown == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {shown->key.c_str(), shown->certificate.c_str()};
-    // gRPC 1.51 aborts without authorities, though it looks at them only when it asks for a
+    // gRPC 1.51 aborts without authorities, although it uses them only if it asks for a client
     // certificate.
     const std::string& authorities =
         shown->client_ca.empty() ? shown->certificate : shown->client_ca;

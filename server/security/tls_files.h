@@ -1,4 +1,4 @@
-// Keeps the last good certificate while its files are replaced.
+// The TLS files: the last valid certificate stays in use while its files are replaced.
 #pragma once
 
 #include <functional>
@@ -11,26 +11,26 @@
 
 namespace sluice {
 
-// Thread-safe. What a look finds is checked as a whole before it is shown to callers; until then,
-// and when it is wrong, new connections get what was last good. Connections that are there stay as
-// they are.
+// Thread-safe. The files are validated as a whole before new connections use them. Until then, and
+// if they are invalid, new connections use the last valid files. Existing connections are not
+// affected.
 class TlsFiles {
  public:
-  // Called on the thread of a look whose outcome is another than before, or that found other good
-  // files, with the outcome and what is shown from then on.
+  // Called with the outcome of a look and the identity that is shown from then on, on the thread of
+  // the look, if the outcome changed or the look found other valid files.
   using OnChange = std::function<void(const absl::Status& outcome, const TlsIdentity& shown)>;
 
-  // Looks for the first time. Errors as of ReadTlsFiles and CheckTlsIdentity.
+  // Looks at the files for the first time. Returns the errors of ReadTlsFiles and CheckTlsIdentity.
   static absl::StatusOr<std::unique_ptr<TlsFiles>> Open(const TlsOptions& options,
                                                         OnChange on_change);
 
-  // Looks again, and returns what is wrong with the files as they are.
+  // Looks at the files again, and returns what is wrong with their present contents.
   absl::Status Look();
 
   std::shared_ptr<const TlsIdentity> shown() const;
 
-  // For one port of a server; TLS 1.2 at least. This outlives the server, and so does the caller's
-  // reference to them.
+  // Returns credentials for one port of a server, with at least TLS 1.2. This object outlives the
+  // server, as does the caller's reference to the credentials.
   std::shared_ptr<grpc::ServerCredentials> Credentials() const;
 
  private:
@@ -40,7 +40,7 @@ class TlsFiles {
   const TlsOptions options_;
   const OnChange on_change_;
 
-  Mutex look_mu_;  // held for a whole look; before mu_
+  Mutex look_mu_;  // held during a whole look; taken before mu_
   absl::Status outcome_ ABSL_GUARDED_BY(look_mu_);
 
   mutable Mutex mu_;

@@ -36,7 +36,7 @@ Bio Open(const std::string& pem) {
   return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 
-// Instead of OpenSSL's, which asks at the terminal.
+// Provides no passphrase. It replaces OpenSSL's callback, which asks at the terminal.
 int NoPassphrase(char*, int, int, void*) { return -1; }
 
 absl::Status Wrong(const std::string& path, absl::string_view problem) {
@@ -44,7 +44,7 @@ absl::Status Wrong(const std::string& path, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
 }
 
-// All of a file, at least one.
+// Returns all certificates of a file, which must have at least one.
 absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& path,
                                                            const std::string& pem) {
   const Bio bio = Open(pem);
@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& pa
     if (next == nullptr) break;
     all.push_back(std::move(next));
   }
-  // The end is where no further one begins; anything else is damage.
+  // The text ends properly if no further certificate begins; any other error means damage.
   if (!all.empty() && ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE) {
     return Wrong(path, absl::StrCat("the certificate after the first ", all.size(),
                                     " is damaged or cut off"));
@@ -71,7 +71,7 @@ absl::StatusOr<WallTime> TimeOf(const ASN1_TIME* time, const std::string& path) 
   return std::chrono::system_clock::from_time_t(timegm(&broken));
 }
 
-// `what` names the certificate. Returns when it expires.
+// Checks the dates of a certificate, which `what` names, and returns when it expires.
 absl::StatusOr<WallTime> CheckDates(X509* certificate, const std::string& what, WallTime now) {
   SLUICE_ASSIGN_OR_RETURN(const WallTime begins, TimeOf(X509_get0_notBefore(certificate), what));
   SLUICE_ASSIGN_OR_RETURN(const WallTime expires, TimeOf(X509_get0_notAfter(certificate), what));
@@ -93,7 +93,8 @@ absl::Status CheckChain(const std::vector<Certificate>& chain, const std::string
   return absl::OkStatus();
 }
 
-// What gRPC will ask of OpenSSL, so that it is refused here and not at the next handshake.
+// Checks what gRPC will require of OpenSSL, so that bad files are refused here and not at the next
+// handshake.
 absl::Status CheckServable(X509* own, EVP_PKEY* key, const TlsOptions& options) {
   if (X509_check_private_key(own, key) != 1) {
     return Wrong(options.key_file, absl::StrCat("is not the key of ", options.certificate_file));

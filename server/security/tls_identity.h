@@ -1,4 +1,5 @@
-// The certificate that the daemon shows, its key, and the authorities whose callers it believes.
+// The certificate that the daemon shows, its key, and the authorities whose client certificates it
+// accepts.
 #pragma once
 
 #include <chrono>
@@ -9,27 +10,29 @@
 
 namespace sluice {
 
-// PEM texts.
+// The identity, as PEM texts.
 struct TlsIdentity {
   std::string certificate;  // the chain, the daemon's own first
   std::string key;
-  std::string client_ca;                            // empty: callers need no certificate
-  std::chrono::system_clock::time_point expires{};  // the daemon's own; set by CheckTlsIdentity
+  std::string client_ca;  // if empty, callers need no certificate
+  // When the daemon's own certificate expires; set by CheckTlsIdentity.
+  std::chrono::system_clock::time_point expires{};
 
   bool SameFiles(const TlsIdentity& other) const {
     return certificate == other.certificate && key == other.key && client_ca == other.client_ca;
   }
 };
 
-// The files as they are, unchecked. Errors as of ReadSecretFile.
+// Reads the files without checking their contents. Returns the errors of ReadSecretFile.
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsOptions& options);
 
-// Whether the files can be served together, from `now` on; fills in `expires`. InvalidArgument
-// names the file of `options` and what is wrong with it:
-//   * PEM that does not parse or is cut off, a key with a passphrase;
+// Checks that the files can be served together from `now` on, and sets `expires`. Returns
+// InvalidArgument that names the file of `options` and what is wrong with it:
+//   * PEM that does not parse or is cut off, or a key with a passphrase;
 //   * a certificate, of the daemon or of its chain, that has expired or is not valid yet at `now`;
-//   * a chain in which one is not signed by the next;
-//   * a key that is not the certificate's, or a pair that OpenSSL refuses to serve (too weak, say);
+//   * a chain in which a certificate is not signed by the next;
+//   * a key that is not the certificate's, or a pair that OpenSSL refuses to serve (for instance
+//     because it is too weak);
 //   * an authority file without certificates.
 absl::Status CheckTlsIdentity(const TlsOptions& options, std::chrono::system_clock::time_point now,
                               TlsIdentity* identity);

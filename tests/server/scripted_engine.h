@@ -1,4 +1,5 @@
-// An engine without scheduler or model: the test answers the requests that the server submits.
+// An engine without a scheduler or model: the test itself answers the requests that the server
+// submits.
 #pragma once
 
 #include <map>
@@ -21,14 +22,15 @@ class ScriptedEngine final : public Engine {
 
   ScriptedEngine();
 
-  // Blocks until the request with this caller's id was submitted. The test is its engine thread.
+  // Waits until the request with this caller's id was submitted. The test acts as the engine's
+  // thread.
   Submitted Await(const std::string& id);
-  // Blocks until that many requests were cancelled.
+  // Waits until `count` requests have been cancelled.
   void AwaitCancelled(size_t count);
   size_t cancelled() const;
-  // Requests from now on are refused.
+  // Refuses all requests from now on.
   void RefuseAll(absl::Status status);
-  // What Stats says of the model.
+  // Sets the statistics of the model that Stats returns.
   void SetStats(ModelStats stats);
 
   absl::Status Exchange(const ModelChange& change) override;

@@ -10,8 +10,9 @@
 namespace sluice {
 namespace {
 
-// A peer that says nothing holds a thread for the timeout: so many for so short that thousands of
-// them delay a probe by a minute at most.
+// The number of threads, and the time that a request may take. A peer that sends nothing holds a
+// thread until its time is up; with these values, thousands of such peers delay a probe by at most
+// a minute.
 constexpr char kThreads[] = "16";
 constexpr char kRequestTimeoutMs[] = "1000";
 
@@ -20,7 +21,7 @@ constexpr char kPageType[] = "text/html; charset=utf-8";
 constexpr char kJsonType[] = "application/json";
 constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-// `more` are header lines, each with its end.
+// Sends an answer. `more` holds further header lines, each with its line end.
 int Answer(mg_connection* connection, int status, const char* type, std::string_view body,
            const std::string& more = "") {
   const bool head = std::string_view(mg_get_request_info(connection)->request_method) == "HEAD";
@@ -33,7 +34,7 @@ int Answer(mg_connection* connection, int status, const char* type, std::string_
   return status;
 }
 
-// Answers and returns true when the method is neither GET nor HEAD.
+// If the method is neither GET nor HEAD, answers with an error and returns true.
 bool RefuseMethod(mg_connection* connection) {
   const std::string_view method = mg_get_request_info(connection)->request_method;
   if (method == "GET" || method == "HEAD") return false;
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
       "listening_ports", address.c_str(),     "num_threads", kThreads, "request_timeout_ms",
       kRequestTimeoutMs, "enable_keep_alive", "no",          nullptr};
   mg_callbacks callbacks{};
-  callbacks.log_message = &IgnoreMessage;  // what callers do wrong is no news
+  callbacks.log_message = &IgnoreMessage;  // callers' errors are not logged
   mg_init_data init{&callbacks, nullptr, options};
   char text[256] = "";
   mg_error_data error{nullptr, text, sizeof(text)};

@@ -1,4 +1,4 @@
-// The HTTP side: /metrics, /livez, /readyz and the status page.
+// The daemon's HTTP server: /metrics, /livez, /readyz and the status page.
 #pragma once
 
 #include <functional>
@@ -12,21 +12,23 @@ struct mg_connection;
 
 namespace sluice {
 
-// Called on the HTTP threads.
+// The functions that produce the pages. They are called on the HTTP threads.
 struct HttpHandlers {
-  std::function<std::string()> metrics;  // the body of /metrics
-  std::function<bool()> ready;           // /readyz: 200 or 503
-  std::function<bool()> live;            // /livez: likewise
-  // The body of /status.json. Empty: neither that nor the page that reads it, /, is served.
+  std::function<std::string()> metrics;  // returns the body of /metrics
+  std::function<bool()> ready;           // whether /readyz answers 200 rather than 503
+  std::function<bool()> live;            // whether /livez answers 200 rather than 503
+  // Returns the body of /status.json. If empty, neither /status.json nor the page that reads it, /,
+  // is served.
   std::function<std::string()> status = nullptr;
 };
 
-// Serves until destroyed. A few threads, heads of at most 16 KiB and a second's time for each
-// request bound what slow or idle callers can hold; they can delay scrapes and probes, never
-// inference.
+// Serves until it is destroyed. The number of threads, a limit of 16 KiB for request headers and a
+// limit of one second per request bound what slow or idle callers can hold. Such callers can delay
+// scrapes and probes, but never inference.
 class HttpServer {
  public:
-  // `address` is HOST:PORT; port 0 picks one. Unavailable when the port is taken, naming it.
+  // Requires `address` to be HOST:PORT; port 0 picks a free one. Returns Unavailable, naming the
+  // port, if it is taken.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
                                                            HttpHandlers handlers);
   ~HttpServer();

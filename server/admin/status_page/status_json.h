@@ -1,8 +1,9 @@
-// The contents of the status page, as JSON. Pure.
+// The contents of the status page, as JSON. The functions are pure.
 //
-// One object: {"daemon": {...}, "models": [{...}]}, members as the functions below name them, which
-// is what status_page.js reads. Durations are in seconds, ages count back from the snapshot, ratios
-// are those of bucket_summary.h. Not a stable interface: programs use /metrics or the admin API.
+// The result is one object, {"daemon": {...}, "models": [{...}]}, whose members are named as in the
+// functions below; status_page.js reads it. Durations are in seconds, ages are counted back from
+// the snapshot, and ratios are those of bucket_summary.h. The format is not a stable interface:
+// programs should use /metrics or the admin API.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace sluice {
 
-// The daemon's phase as its health service tells it; kDraining is final.
+// The daemon's phase, as its health service reports it. kDraining is final.
 enum class Phase { kStarting, kServing, kDraining };
 constexpr auto EnumNamesOf(Phase) {
   using enum Phase;
@@ -37,14 +38,14 @@ struct DaemonStatus {
 struct ModelStatus {
   ModelStats stats;
   RecentActivity::View recent;
-  uint64_t ok = 0, failed = 0;  // requests that ended
+  uint64_t ok = 0, failed = 0;  // requests that have ended
 };
 
-// The most sizes that a histogram has.
+// The largest number of sizes in a histogram.
 inline constexpr size_t kMaxStatusSizes = 256;
 
-// Returns ASCII. Names and reasons are escaped as JSON wants it; bytes that are no UTF-8 become
-// U+FFFD.
+// Returns ASCII text. Names and reasons are escaped as JSON requires; bytes that are not valid
+// UTF-8 become U+FFFD.
 std::string StatusJson(const DaemonStatus& daemon, std::span<const ModelStatus> models,
                        MonoTime now);
 

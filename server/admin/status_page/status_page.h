@@ -1,5 +1,4 @@
-// The status page: one self-contained HTML page at /, and /status.json, from which it renews
-// itself.
+// The status page: one self-contained HTML page at /, which updates itself from /status.json.
 #pragma once
 
 #include <chrono>
@@ -15,19 +14,21 @@
 
 namespace sluice {
 
-// The text of status_page.{html,css,js}, made one page and part of the binary by the build.
+// The text of status_page.{html,css,js}, which the build joins into one page and compiles into the
+// binary.
 extern const char kStatusPage[];
-// Its Content-Security-Policy: nothing but its own script and style, by their hashes, and the
-// requests that it sends here.
+// The page's Content-Security-Policy: it allows only the page's own script and style, by their
+// hashes, and requests to the server that the page came from.
 extern const char kStatusPagePolicy[];
 
-// Thread-safe. Takes the snapshot that /metrics takes, on the thread of the caller, at most once in
-// kMaxAge however many callers there are. Its lock comes before all of the engine's.
+// Thread-safe. Takes the same snapshot as /metrics does, on the thread of the caller, and at most
+// once per kMaxAge however many callers there are. Its lock is taken before any of the engine's.
 class StatusSource {
  public:
   static constexpr std::chrono::milliseconds kMaxAge{500};
 
-  // Not owned; they outlive the source. `phase` is called at each snapshot.
+  // The parts that the source reads. They are not owned and outlive it. `phase` is called for each
+  // snapshot.
   struct Parts {
     const Engine* engine;
     const Clock* clock;
@@ -37,7 +38,7 @@ class StatusSource {
   };
   StatusSource(std::string version, const EngineOptions& options, Parts parts);
 
-  // Returns what status_json.h describes, not older than kMaxAge.
+  // Returns the JSON object that status_json.h describes, at most kMaxAge old.
   std::string Json();
 
  private:
@@ -50,7 +51,7 @@ class StatusSource {
   const MonoTime start_;
 
   Mutex mu_;
-  std::string json_ ABSL_GUARDED_BY(mu_);  // empty: none yet
+  std::string json_ ABSL_GUARDED_BY(mu_);  // empty until the first snapshot
   MonoTime described_ ABSL_GUARDED_BY(mu_){};
 };
 

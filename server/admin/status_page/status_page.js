@@ -2,7 +2,8 @@
 const kPeriodMs = 2000, kHistory = 90, kDecisions = 20;
 const byId = id => document.getElementById(id);
 
-// Text reaches the document as text nodes and attributes only, so that no name is ever markup.
+// Makes an element. Text enters the document only as text nodes and attributes, so a name is never
+// parsed as markup.
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -18,7 +19,7 @@ function shape(name, attributes, text) {
 
 const count = value => Math.round(value).toLocaleString('en');
 const percent = share => `${(100 * share).toFixed(1)} %`;
-// Three significant digits.
+// Formats a number with three significant digits.
 const short = value => value >= 1000 ? count(value) : String(Number(value.toPrecision(3)));
 function seconds(value) {
   if (value === null || value === undefined) return '–';
@@ -28,7 +29,7 @@ function seconds(value) {
   if (value < 100) return `${short(value)} s`;
   return age(value);
 }
-// In whole units, the largest two at most.
+// Formats an age in whole units, using at most the two largest.
 function age(value) {
   const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
   const first = units.findIndex(([, size]) => value >= size);
@@ -43,7 +44,7 @@ function bytes(value) {
   return `${short(value / 1024 ** power)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}`;
 }
 
-// A figure's name tells a test where to look.
+// Makes an element that shows a figure; tests find it by its name.
 const figure = (tag, name, text) => element(tag, {'data-figure': name}, text);
 function card(size, title, note, ...children) {
   const made = element('section', {class: `card ${size}`}, element('h2', {}, title));
@@ -74,7 +75,7 @@ function meter(share, style = '') {
   return element('div', {class: 'meter'}, track, element('span', {}, percent(share)));
 }
 
-// ---- what is kept between two snapshots ----
+// ---- the state that is kept from one snapshot to the next ----
 const history = new Map();  // model -> [{at, tokens, requests, waiting}]
 const keyOf = model => `${model.name} ${model.version}`;
 let chosen = null;
@@ -84,7 +85,7 @@ function remember(status) {
     const past = history.get(keyOf(model)) || [];
     const last = past[past.length - 1];
     const at = status.daemon.uptime;
-    if (last && at < last.at) past.length = 0;  // another process answers
+    if (last && at < last.at) past.length = 0;  // the daemon was restarted
     if (!last || at > last.at) {
       past.push({at, tokens: model.batches.useful_tokens, requests: model.ok + model.failed,
                  waiting: model.queue.sequences_waiting});
@@ -92,7 +93,7 @@ function remember(status) {
     history.set(keyOf(model), past.slice(-kHistory));
   }
 }
-// Per second between each two snapshots.
+// Returns the rates per second between successive snapshots.
 function rates(past, key) {
   return past.slice(1).map((now, i) => (now[key] - past[i][key]) / (now.at - past[i].at));
 }
@@ -161,7 +162,7 @@ function ladderCard(model) {
       `${percent(batches.row_efficiency)}, memory overhead ${percent(batches.memory_overhead)}.`;
   return card('whole', 'Ladder', note, element('table', {'aria-label': 'Buckets'}, head, ...rows));
 }
-// Weights of [size, weight] in bars of equal width.
+// Sums the weights of [size, weight] pairs into bars of equal width.
 function binned(sizes, bars) {
   const high = sizes.length ? sizes[sizes.length - 1][0] : 0;
   const width = Math.max(1, Math.ceil(high / bars));
@@ -171,7 +172,7 @@ function binned(sizes, bars) {
 }
 const kHeight = 190, kBottom = 24, kTop = 10;
 function histogram(sizes, label, marks = []) {
-  const kWidth = Math.min(540, innerWidth - 60);  // so that text keeps its size on a phone
+  const kWidth = Math.min(540, innerWidth - 60);  // keeps the size of the text on a phone
   const {width, weights} = binned(sizes, 48);
   const end = width * weights.length, all = weights.reduce((a, b) => a + b, 0), high = Math.max(...weights);
   const svg = shape('svg', {class: 'chart', viewBox: `0 0 ${kWidth} ${kHeight}`, role: 'img', 'aria-label': label});
@@ -247,7 +248,7 @@ function reasonOf(decision) {
   const miss = decision.lookup in kLookups ? kLookups[decision.lookup] : decision.lookup;
   return miss ? `${why}; ${miss}` : why;
 }
-// Neighbours that differ in time alone, as one.
+// Merges neighbouring decisions that differ only in time.
 function runsOf(decisions) {
   const runs = [];
   for (const decision of decisions) {

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kEntryOverhead = 32;  // as HTTP/2 counts
+constexpr int64_t kEntryOverhead = 32;  // per entry, as HTTP/2 counts
 
 int64_t MetadataBytes(const grpc::ServerContextBase& context) {
   int64_t bytes = 0;
@@ -38,7 +38,7 @@ grpc::experimental::Interceptor* CallGuard::CreateServerInterceptor(
     grpc::experimental::ServerRpcInfo* info) {
   const grpc::ServerContextBase& context = *info->server_context();
   Peer peer = context.peer();
-  // Once at the crossing: what comes after it is on its way out with the rest.
+  // Reports the connection once, when it exceeds the limit: its later calls end together with it.
   const bool crossing = Enter(peer) == limits_.max_calls + 1;
   if (crossing || MetadataBytes(context) > limits_.max_metadata_bytes) on_excess_(peer);
   return new Counted(this, std::move(peer));

@@ -1,10 +1,10 @@
-// Finds the connections that ask for more than HTTP/2 allows them, where gRPC 1.51 lets them.
+// Finds the connections that exceed what HTTP/2 allows them, in cases where gRPC 1.51 does not.
 //
-// gRPC's limits are those that the peer has acknowledged: one that never does is held to none, on
-// streams or metadata. And a stream that its caller resets counts no more, though its call is still
-// to be worked off (CVE-2023-44487). Such calls take some 10 KB each, and their metadata, which the
-// memory quota does not know of. So calls are counted by connection, from the moment that gRPC
-// shows one until it has forgotten it.
+// gRPC applies only limits that the peer has acknowledged, so a peer that never acknowledges them
+// has no limit on streams or metadata. Moreover, a stream that its caller resets no longer counts,
+// although the daemon has not finished its call (CVE-2023-44487). Each such call takes about 10 KB,
+// and its metadata, which the memory quota does not cover. The guard therefore counts calls per
+// connection, from the moment when gRPC reports a call until gRPC has forgotten it.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,36 @@
 
 namespace sluice {
 
-// To be given to a server, which owns it. Thread-safe.
+// Must be given to a server, which owns it. Thread-safe.
 class CallGuard final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   struct Limits {
-    int64_t max_calls;           // of one connection at a time
-    int64_t max_metadata_bytes;  // of one call: names, values and 32 bytes for each
+    int64_t max_calls;           // of one connection at any time
+    int64_t max_metadata_bytes;  // of one call: names and values, and 32 bytes per entry
   };
   // The other end of a connection, as gRPC writes it: "ipv4:192.0.2.1:54321".
   using Peer = std::string;
   using OnExcess = std::function<void(const Peer&)>;
 
-  // `on_excess` is called, under no lock, when a connection comes to have too many calls, and for
-  // each call with too much metadata.
+  // `on_excess` is called when a connection exceeds the number of calls, and for each call with too
+  // much metadata. No lock is held during the call.
   CallGuard(const Limits& limits, OnExcess on_excess)
       : limits_(limits), on_excess_(std::move(on_excess)) {}
 
-  // An interceptor that does nothing but live as long as the call.
+  // Returns an interceptor that does nothing; it only lives as long as the call.
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override;
 
  private:
   class Counted;
-  static constexpr size_t kShards = 16;  // so that calls of different connections rarely meet
+  static constexpr size_t kShards = 16;  // keeps calls of different connections from contending
   struct Shard {
     Mutex mu;
     absl::flat_hash_map<Peer, int64_t> calls ABSL_GUARDED_BY(mu);
   };
 
   Shard& ShardOf(const Peer& peer) { return shards_[std::hash<Peer>()(peer) % kShards]; }
-  // The calls of `peer`, this one among them.
+  // Counts a call of `peer` and returns how many calls it has, this one included.
   int64_t Enter(const Peer& peer);
   void Leave(const Peer& peer);
 

@@ -24,13 +24,14 @@ namespace sluice {
 namespace {
 
 constexpr std::chrono::milliseconds kRetry{100};
-// Looking through the connections takes about a microsecond for each: under a flood, not at every
-// one.
+// The least time between two passes over the connections to forget those that are closed. A pass
+// takes about a microsecond per connection, too much to repeat for every new one in a flood.
 constexpr std::chrono::milliseconds kForgetInterval{50};
-// Logs, model files, HTTP, epoll and what libraries open.
+// The number of descriptors for all but gRPC's connections: logs, model files, HTTP, epoll and what
+// libraries open.
 constexpr int64_t kOwnDescriptors = 256;
 
-// As accept4.
+// Calls accept4.
 int Accept(int listener) {
   if (FaultsOn() &&
       !InjectFault(FaultPoint::kAccept, [](std::string_view) { return false; }).ok()) {
@@ -40,7 +41,7 @@ int Accept(int listener) {
   return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
 }
 
-// 0: closed.
+// Returns the inode of a descriptor, or 0 if it is closed.
 ino_t InodeOf(int fd) {
   struct stat status {};
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
@@ -93,12 +94,12 @@ void GrpcListener::Stop() {
 void GrpcListener::Run() {
   std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
   for (const Descriptor& socket : sockets_.sockets) polled.push_back({socket.get(), POLLIN, 0});
-  bool resting = false;  // after a failure, so as not to spin on a socket that stays readable
+  bool resting = false;  // after a failure, to avoid spinning on a socket that stays readable
   for (;;) {
     const nfds_t count = resting ? 1 : polled.size();
     const int ready = poll(polled.data(), count, resting ? static_cast<int>(kRetry.count()) : -1);
     resting = false;
-    if (ready < 0) continue;  // a signal
+    if (ready < 0) continue;  // interrupted by a signal
     if (polled[0].revents != 0) return;
     for (size_t i = 1; i < count; ++i) {
       if (polled[i].revents != 0 && !AcceptAll(polled[i].fd)) resting = true;
@@ -123,7 +124,7 @@ bool GrpcListener::AcceptAll(int listener) {
 void GrpcListener::Take(int listener, Descriptor connection) {
   {
     MutexLock lock(&mu_);
-    // One that had this descriptor has ended.
+    // An earlier connection with this descriptor has ended.
     connections_.erase(connection.get());
     if (!HasRoom()) {
       refused_.fetch_add(1, std::memory_order_relaxed);

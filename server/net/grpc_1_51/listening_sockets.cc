@@ -18,7 +18,7 @@
 namespace sluice {
 namespace {
 
-// The kernel cuts it at net.core.somaxconn.
+// The number of connections that may wait; the kernel lowers it to net.core.somaxconn.
 constexpr int kBacklog = 4096;
 
 using Resolved = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
@@ -55,16 +55,17 @@ int PortOf(int fd) {
                                           : reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port);
 }
 
-// None, with errno set, when the address can't be had. `both_families`: an IPv6 wildcard takes IPv4
-// too.
+// Returns no descriptor, with errno set, if the address cannot be used. If `both_families`, an IPv6
+// wildcard accepts IPv4 connections too.
 Descriptor ListenOne(const addrinfo& wanted, int port, bool both_families) {
   sockaddr_storage address{};
   std::memcpy(&address, wanted.ai_addr, wanted.ai_addrlen);
   if (port != 0) SetPort(port, &address);
   Descriptor fd(socket(wanted.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return {};
-  // A restart need not wait for the connections of the last run; two listeners never share a port.
-  // The connections inherit that small messages are sent at once.
+  // SO_REUSEADDR: a restart need not wait for the connections of the last run, and still two
+  // listeners never share a port. TCP_NODELAY: connections inherit it, and small messages are sent
+  // at once.
   if (!SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1) ||
       !SetOption(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1) ||
       (wanted.ai_family == AF_INET6 &&
@@ -76,10 +77,11 @@ Descriptor ListenOne(const addrinfo& wanted, int port, bool both_families) {
   return fd;
 }
 
-// Where a family is not there, the other one has to do.
+// Whether an address cannot be used because the machine lacks its family; the other family then has
+// to suffice.
 bool IsMissingFamily(int error) { return error == EAFNOSUPPORT || error == EADDRNOTAVAIL; }
 
-// Empty, with errno set, when there is none or one of them is taken.
+// Returns no sockets, with errno set, if there is no address or if one of them is taken.
 ListeningSockets ListenAll(const addrinfo* wanted, bool both_families) {
   ListeningSockets result;
   for (; wanted != nullptr; wanted = wanted->ai_next) {

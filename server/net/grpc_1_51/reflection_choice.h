@@ -8,7 +8,7 @@
 namespace sluice {
 
 // Returns an option for a server builder. Linking gRPC's reflection library gives reflection to
-// every server of the process; the option takes it away, or leaves it.
+// every server of the process; the option removes it unless it is `wanted`.
 std::unique_ptr<grpc::ServerBuilderOption> ChooseReflection(bool wanted);
 
 }  // namespace sluice

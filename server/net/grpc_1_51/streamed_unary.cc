@@ -14,8 +14,8 @@ namespace {
 using Bytes = grpc::ByteBuffer;
 using Stream = grpc::ServerBidiReactor<Bytes, Bytes>;
 
-// Two faces: gRPC's stream sees a reactor, and the reactor of the handler sees its call. gRPC
-// deletes nothing here; the stream's OnDone, which comes after all other reactions, ends both.
+// Both a reactor, which gRPC's stream sees, and a unary call, which the handler's reactor sees.
+// gRPC deletes neither; the stream's OnDone, which comes after all other reactions, ends both.
 //
 // The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises.
 class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
@@ -62,7 +62,7 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
     StartWriteAndFinish(&response_, grpc::WriteOptions(), std::move(status));
   }
   void SendInitialMetadata() override { StartSendInitialMetadata(); }
-  // Nobody counts this call's conditions but the stream.
+  // Only the stream counts the conditions on which this call is done.
   grpc::internal::ServerReactor* reactor() override { return unary_; }
   void CallOnDone() override {}
 
@@ -73,8 +73,9 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
   TransferWatch::Wait wait_;
   Bytes request_;
   Bytes response_;
-  grpc::ServerUnaryReactor* unary_ = nullptr;     // written by OnReadDone
-  std::atomic<bool> bound_or_cancelled_ = false;  // the second of both tells unary_
+  grpc::ServerUnaryReactor* unary_ = nullptr;  // written by OnReadDone
+  // Set by the first of the two events; the second one notifies unary_.
+  std::atomic<bool> bound_or_cancelled_ = false;
 };
 
 }  // namespace

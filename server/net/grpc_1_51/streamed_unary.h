@@ -1,9 +1,10 @@
 // Unary methods, served so that the daemon knows of a call before its message has arrived.
 //
-// gRPC tells of a unary call when its message is there in whole. Until then, which may be for ever,
-// nothing can end it: a caller that sends a byte a second keeps what it has sent in memory. As a
-// stream of one message each way, which is the same on the wire, a call is known from its headers
-// on, and a TransferWatch bounds how long its message and its answer may take.
+// gRPC reports a unary call only when its whole message has arrived, which may be never. Until then
+// nothing can end the call: a caller that sends one byte per second makes the daemon keep in memory
+// all that it has sent. If the method is served as a stream of one message each way, which is the
+// same on the wire, a call is known as soon as its headers arrive, and a TransferWatch bounds how
+// long its message and its answer may take.
 #pragma once
 
 #include <functional>
@@ -20,20 +21,23 @@
 
 namespace sluice {
 
-// A handler as gRPC has it for raw unary methods, with the same contract: it is called once with
-// the whole message and returns a reactor whose Finish says how the call ends. The caller is the
-// one that was identified when the call began; nullptr where callers are not identified.
+// A handler with the signature and the contract of gRPC's handlers of raw unary methods: it is
+// called once with the whole message and returns a reactor whose Finish says how the call ends. In
+// addition it gets the caller that was identified when the call began, or nullptr where callers are
+// not identified.
 using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
     grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*,
     const std::shared_ptr<const Caller>& caller)>;
 
-// Returns what gRPC calls for such a method. `watch` and `callers` outlive it. A call that
-// `callers` do not know ends before its message is read; nullptr: everybody may call.
+// Returns the handler that gRPC calls for such a method. `watch` and `callers` outlive it. A call
+// that `callers` do not know ends before its message is read; if `callers` is nullptr, everybody
+// may call.
 std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(UnaryHandler handler,
                                                                  TransferWatch* watch,
                                                                  const Callers* callers);
 
-// `Base` is the generated class of the service `full_name`, with its unary methods raw.
+// A service whose unary methods are streamed. `Base` is the generated class of the service
+// `full_name`, with its unary methods raw.
 template <typename Base>
 class StreamedUnaryService : public Base {
  protected:
@@ -59,7 +63,7 @@ class StreamedUnaryService : public Base {
   void Stream(const char* method, UnaryHandler handler) {
     const google::protobuf::MethodDescriptor* const found = descriptor_->FindMethodByName(method);
     SLUICE_CHECK(found != nullptr);
-    this->MarkMethodStreamed(found->index(), nullptr);  // makes it a stream, for gRPC's server
+    this->MarkMethodStreamed(found->index(), nullptr);  // gRPC's server then treats it as a stream
     this->MarkMethodRawCallback(found->index(),
                                 MakeStreamedUnary(std::move(handler), watch_, callers_).release());
   }

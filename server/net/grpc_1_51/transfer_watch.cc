@@ -54,7 +54,7 @@ void TransferWatch::CancelFirst() {
       absl::StrCat(wait->what_, " within ", absl::FormatDuration(absl::FromChrono(patience_)), " (",
                    option_, ")");
   Unlink(wait);
-  grpc_call_ref(call);  // its owner may end it as soon as the lock is gone
+  grpc_call_ref(call);  // its owner may end it as soon as the lock is released
   mu_.Unlock();
   grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, message.c_str(), nullptr);
   grpc_call_unref(call);

@@ -1,7 +1,8 @@
 // Ends calls whose peer sends or takes a message too slowly, or not at all.
 //
-// All waits last equally long, so they stand in a queue in the order of their ends. To begin or to
-// end a wait takes a few instructions under a lock, and one thread looks at the head.
+// All waits last equally long, so they form a queue in the order in which they end. Beginning or
+// ending a wait takes a few instructions under a lock, and one thread looks at the head of the
+// queue.
 //
 // Thread-safe. The owner of a Wait ends it before its gRPC call is destroyed, and all calls are
 // destroyed before the watch.
@@ -21,7 +22,7 @@ namespace sluice {
 
 class TransferWatch {
  public:
-  // One call's place in the queue. Not thread-safe with itself.
+  // The place of one call in the queue. Its owner never uses it from two threads at once.
   class Wait {
    public:
     Wait() = default;
@@ -33,15 +34,16 @@ class TransferWatch {
     grpc_call* call_ = nullptr;
     const char* what_ = nullptr;
     MonoTime end_;
-    Wait* previous_ = nullptr;  // both null: not in the queue
+    Wait* previous_ = nullptr;  // both are null outside the queue
     Wait* next_ = nullptr;
   };
 
-  // `option` is a static text and names the option that sets the patience, for error messages.
+  // `patience` is how long a wait may last. `option` is a static text that names the option for it
+  // in error messages.
   TransferWatch(nanoseconds patience, const char* option, Clock* clock);
 
-  // Cancels `call`, with RESOURCE_EXHAUSTED and a message that begins with the static text `what`,
-  // unless End follows within the patience.
+  // Begins a wait: unless End follows within the patience, cancels `call` with RESOURCE_EXHAUSTED
+  // and a message that begins with the static text `what`.
   void Begin(grpc_call* call, const char* what, Wait* wait);
   // Ends a wait. Does nothing if it has not begun or has ended.
   void End(Wait* wait);
@@ -50,7 +52,8 @@ class TransferWatch {
   int64_t cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
-  // Returns when the first of the waits that are left ends. No wait that begins later ends before.
+  // Cancels the calls whose waits have run out. Returns the time at which the first of the
+  // remaining waits ends; no wait that begins later ends before it.
   MonoTime CancelExpired();
   void Unlink(Wait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CancelFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -60,8 +63,8 @@ class TransferWatch {
   Clock* const clock_;
   std::atomic<int64_t> cancelled_ = 0;
   Mutex mu_;
-  Wait queue_ ABSL_GUARDED_BY(mu_);       // its next is the head, its previous the tail
-  std::optional<PeriodicThread> thread_;  // last: ends before all else
+  Wait queue_ ABSL_GUARDED_BY(mu_);       // its next_ is the head, its previous_ the tail
+  std::optional<PeriodicThread> thread_;  // last, so that it ends before the other members
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The assertion that what is in this folder is still needed; see README.md beside it.
+// Asserts that the workarounds in this folder are still needed; see README.md beside it.
 #pragma once
 
 #include "grpcpp/version_info.h"

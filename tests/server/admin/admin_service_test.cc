@@ -1,5 +1,5 @@
-// The admin service, over a real engine where its answers matter and over a scripted one where the
-// call itself does.
+// Tests of the admin service: on a real engine where its answers matter, and on a scripted one
+// where the call itself does.
 #include "server/admin/admin_service.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ class AdminTest : public ::testing::Test {
   const std::unique_ptr<v1::Admin::Stub> stub_ = v1::Admin::NewStub(daemon_.Channel());
 };
 
-TEST_F(AdminTest, BucketsCountWhatWasServed) {
+TEST_F(AdminTest, CountsServedRequestsInTheirBuckets) {
   for (int i = 0; i < 5; ++i) Infer(absl::StrCat(i), {1, 2, 3});
   v1::GetBucketsResponse response;
   ASSERT_TRUE(Call(&v1::Admin::Stub::GetBuckets, v1::GetBucketsRequest(), &response).ok());
@@ -64,7 +64,7 @@ TEST_F(AdminTest, BucketsCountWhatWasServed) {
   EXPECT_EQ(model.lengths(0).tokens(), 3);
 }
 
-TEST_F(AdminTest, ErrorsNameTheField) {
+TEST_F(AdminTest, ErrorsNameTheFieldOrTheModel) {
   v1::GetBucketsRequest request;
   v1::GetBucketsResponse response;
   request.set_model_version("1");
@@ -103,7 +103,7 @@ TEST_F(AdminTest, ExplainsAFinishedRequest) {
   EXPECT_EQ(response.steps(0).lookup(), "hit");
 }
 
-TEST_F(AdminTest, OptimizesAndSaysWhy) {
+TEST_F(AdminTest, OptimizeBucketsGivesTheReason) {
   Infer("a", {1, 2, 3});
   v1::OptimizeBucketsRequest request;
   request.set_model_name("text");
@@ -117,7 +117,7 @@ TEST_F(AdminTest, OptimizesAndSaysWhy) {
             grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(AdminTest, MalformedProtobufIsInvalidEverywhere) {
+TEST_F(AdminTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   const auto channel = daemon_.Channel();
   for (const char* method : {"GetBuckets", "OptimizeBuckets", "Explain", "Reload"}) {
     grpc::ClientContext context;
@@ -183,7 +183,7 @@ class SlowReviewTest : public ::testing::Test {
     server_->Shutdown();
   }
 
-  // `refused` is passed when the call failed.
+  // Starts a review. `refused` is passed when the call fails.
   std::unique_ptr<PendingCall> Start(Gate* refused = nullptr) {
     auto call = std::make_unique<PendingCall>();
     stub_->async()->OptimizeBuckets(&call->context, &request_, &call->response,
@@ -205,10 +205,10 @@ class SlowReviewTest : public ::testing::Test {
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
 
-TEST_F(SlowReviewTest, FewWaitAndMoreAreRefusedAtOnce) {
+TEST_F(SlowReviewTest, ReviewsBeyondTheQueueAreRefusedAtOnce) {
   const auto running = Start();
   engine_.gate.AwaitArrivals(1);
-  // One runs; of twenty more eight wait and the others are told to come back, now.
+  // One review runs. Of twenty more, eight wait, and the others are refused at once.
   Gate refused;
   refused.Open();
   std::vector<std::unique_ptr<PendingCall>> calls;
@@ -236,7 +236,7 @@ TEST_F(SlowReviewTest, FewWaitAndMoreAreRefusedAtOnce) {
   EXPECT_TRUE(running->status.get().ok());
 }
 
-TEST_F(SlowReviewTest, ACallerThatGivesUpHoldsNothingUp) {
+TEST_F(SlowReviewTest, ACancelledCallEndsWhileItsReviewStillRuns) {
   const auto running = Start();
   engine_.gate.AwaitArrivals(1);
   const auto waiting = Start();
@@ -245,10 +245,10 @@ TEST_F(SlowReviewTest, ACallerThatGivesUpHoldsNothingUp) {
   EXPECT_EQ(running->status.get().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_EQ(waiting->status.get().error_code(), grpc::StatusCode::CANCELLED);
   server_->Shutdown(std::chrono::system_clock::now());
-  server_->Wait();  // though the review still runs
+  server_->Wait();  // returns while the review still runs
 }
 
-TEST_F(SlowReviewTest, NotReadyIsUnavailable) {
+TEST_F(SlowReviewTest, ReviewsAreUnavailableUntilTheServerIsReady) {
   health_.SetReady(false);
   EXPECT_EQ(Start()->status.get().error_code(), grpc::StatusCode::UNAVAILABLE);
 }

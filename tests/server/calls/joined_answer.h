@@ -1,4 +1,4 @@
-// What one or several responses of a request say together.
+// The contents of all responses of a request, joined.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace sluice::testing {
 
-// Holds of each row what its responses had. Fails the test where a response is malformed: a shape
-// that does not fit the contents, padding that is none, an output of the prompt that comes twice.
+// Joins the contents of responses by row. Fails the test on a malformed response: a shape that does
+// not fit its contents, wrong padding, or an output of the prompt that comes twice.
 class JoinedAnswer {
  public:
-  // Responses need the output sequence_length, by which the others are cut.
+  // Adds a response. Requires the output sequence_length, by which the other outputs are divided.
   void Add(const inference::ModelInferResponse& response);
 
-  // Per row the bytes of its tokens, in order: output_ids, logprobs, top_ids, top_logprobs.
+  // The bytes of each row's tokens, in order: output_ids, logprobs, top_ids, top_logprobs.
   std::map<std::string, std::vector<std::string>> tokens;
-  // Per row, joined: text_output, finish_reason.
+  // The joined texts of each row: text_output, finish_reason.
   std::map<std::string, std::vector<std::string>> texts;
-  // Whatever is not of tokens, as it came.
+  // All other outputs, unchanged.
   std::map<std::string, std::string> others;
 
   bool operator==(const JoinedAnswer&) const = default;

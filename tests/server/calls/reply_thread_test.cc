@@ -22,7 +22,7 @@ class Append : public Delivery {
   std::vector<int>* const to_;
 };
 
-TEST(ReplyThreadTest, DeliversInOrderAndEverythingBeforeItEnds) {
+TEST(ReplyThreadTest, DeliversEverythingInOrderBeforeItEnds) {
   std::vector<int> delivered;
   {
     ReplyThread thread;
@@ -41,7 +41,7 @@ class Count : public Delivery {
   std::atomic<int>* const count_;
 };
 
-TEST(ReplyThreadTest, DeliversAtATimeWhatStillExistsThen) {
+TEST(ReplyThreadTest, DeliversAtTheGivenTimeIfTheDeliveryStillExists) {
   using std::chrono::seconds;
   FakeClock clock;
   const MonoTime start = clock.Now();
@@ -63,13 +63,13 @@ TEST(ReplyThreadTest, DeliversAtATimeWhatStillExistsThen) {
     clock.Advance(seconds(10));
     clock.AwaitWaiter(start + seconds(15));
     EXPECT_EQ(delivered, std::vector<int>{1});
-    clock.Advance(seconds(25));  // past several at once
+    clock.Advance(seconds(25));  // beyond the times of several deliveries
     clock.AwaitWaiter(start + seconds(60));
   }
   EXPECT_EQ(delivered, (std::vector<int>{1, 2, 3}));
 }
 
-TEST(ReplyThreadTest, ManyMayPost) {
+TEST(ReplyThreadTest, ManyThreadsMayPost) {
   std::atomic<int> count = 0;
   {
     ReplyThread thread;

@@ -25,14 +25,14 @@ class LogTest : public ::testing::Test {
   const std::string path_ = directory_.File("log");
 };
 
-TEST(RenderTest, TextQuotesWhatIsNotPlain) {
+TEST(RenderTest, TextQuotesSpecialCharacters) {
   EXPECT_EQ(RenderText("request", {{"id", "a-1"}, {"n", 3}, {"empty", ""}, {"share", 0.5}}),
             "request id=a-1 n=3 empty=\"\" share=0.5");
   EXPECT_EQ(RenderText("m", {{"id", "x\nsluice error=1"}, {"q", "a\"b"}}),
             "m id=\"x\\nsluice error=1\" q=\"a\\\"b\"");
 }
 
-TEST(RenderTest, JsonSurvivesEveryByte) {
+TEST(RenderTest, JsonIsValidForEveryByte) {
   std::string bytes;
   for (int c = 0; c < 256; ++c) bytes.push_back(static_cast<char>(c));
   const auto parsed =
@@ -43,7 +43,7 @@ TEST(RenderTest, JsonSurvivesEveryByte) {
   EXPECT_EQ(parsed["message"].get<std::string>().substr(0, 128), ascii);
 }
 
-TEST_F(LogTest, TextLines) {
+TEST_F(LogTest, WritesTextLines) {
   (*Log::Create({}, path_))->Warn("low\nmemory", {{"bytes", 12}});
   const std::vector<std::string> lines = Lines();
   ASSERT_THAT(lines, SizeIs(1));
@@ -53,11 +53,11 @@ TEST_F(LogTest, TextLines) {
       << lines[0];
 }
 
-TEST_F(LogTest, GrpcCannotFloodIt) {
+TEST_F(LogTest, MessagesOfGrpcCannotFloodTheLog) {
   {
     const auto log = *Log::Create({}, path_);
     log->CaptureGrpc();
-    gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);  // as gRPC does when a server starts
+    gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);  // gRPC does this when a server starts
     for (int i = 0; i < 1000; ++i) gpr_log(__FILE__, __LINE__, GPR_LOG_SEVERITY_ERROR, "flood");
     EXPECT_EQ(log->dropped(), 0);
   }
@@ -66,7 +66,7 @@ TEST_F(LogTest, GrpcCannotFloodIt) {
   EXPECT_LT(lines, 1000u) << "10 a second: all of them would take a minute and a half";
 }
 
-TEST_F(LogTest, JsonLines) {
+TEST_F(LogTest, WritesJsonLines) {
   LogOptions options;
   options.format = LogOptions::Format::kJson;
   (*Log::Create(options, path_))->Info("a \"b\" %v %%", {{"id", "x\ny"}});
@@ -79,7 +79,7 @@ TEST_F(LogTest, JsonLines) {
   EXPECT_TRUE(parsed.contains("time"));
 }
 
-TEST_F(LogTest, LevelsFilter) {
+TEST_F(LogTest, TheLevelFiltersRecords) {
   LogOptions options;
   options.level = "error";
   {

@@ -17,7 +17,7 @@ TEST(StatusTest, EveryCodeKeepsItsNumberAndName) {
   }
 }
 
-TEST(StatusTest, AnUnheardCodeIsUnknown) {
+TEST(StatusTest, AnInvalidCodeBecomesUnknown) {
   const absl::Status odd(static_cast<absl::StatusCode>(77), "odd");
   EXPECT_EQ(ToGrpc(odd).error_code(), grpc::StatusCode::UNKNOWN);
 }
@@ -26,13 +26,13 @@ TEST(StatusTest, LongMessagesAreCut) {
   EXPECT_EQ(ToGrpc(absl::InternalError(std::string(100'000, 'x'))).error_message().size(), 4096u);
 }
 
-TEST(StatusTest, TheAttachedReasonWins) {
+TEST(StatusTest, TheAttachedReasonTakesPrecedence) {
   EXPECT_EQ(ReasonOf(absl::ResourceExhaustedError("")), "queue_full");
   EXPECT_EQ(ReasonOf(WithReason(absl::InvalidArgumentError(""), "input")), "input");
   EXPECT_EQ(ReasonOf(WithReason(absl::OkStatus(), "input")), "");
 }
 
-TEST(StatusTest, TheAttachedPushbackWinsAndIsRoundedUp) {
+TEST(StatusTest, TheAttachedPushbackTakesPrecedenceAndIsRoundedUp) {
   const absl::Status refused = absl::ResourceExhaustedError("");
   EXPECT_EQ(PushbackOf(refused, absl::Seconds(3)), absl::Seconds(3));
   for (const auto& [given, told] : {std::pair(absl::Milliseconds(70), 70),
@@ -43,7 +43,7 @@ TEST(StatusTest, TheAttachedPushbackWinsAndIsRoundedUp) {
   EXPECT_EQ(WithPushback(absl::OkStatus(), absl::Seconds(1)), absl::OkStatus());
 }
 
-TEST(StatusTest, PrintableEscapesAndCuts) {
+TEST(StatusTest, PrintableEscapesAndTruncates) {
   EXPECT_EQ(Printable("top_k"), "\"top_k\"");
   EXPECT_EQ(Printable(std::string("a\n\0\"\x80", 5)), "\"a\\n\\x00\\\"\\x80\"");
   EXPECT_EQ(Printable(std::string(65, 'y')), "\"" + std::string(64, 'y') + "...\"");

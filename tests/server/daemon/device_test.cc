@@ -21,7 +21,7 @@ struct ChooseGpuRow {
 };
 class ChooseGpuTable : public TableTest<ChooseGpuRow> {};
 
-TEST_P(ChooseGpuTable, ServesOrNamesWhatIsMissing) {
+TEST_P(ChooseGpuTable, ChoosesADeviceOrExplainsTheError) {
   const auto chosen = ChooseGpu(row().choice, [] { return row().gpus; });
   EXPECT_EQ(chosen.ok(), std::string(row().error).empty());
   EXPECT_EQ(std::string(chosen.status().message()), row().error);
@@ -52,7 +52,7 @@ const ChooseGpuRow kChooseGpuRows[] = {
 };
 SLUICE_TABLE(ChooseGpuTable, kChooseGpuRows);
 
-TEST(ChooseGpu, AsksForNoGpuWhereTheCpuServes) {
+TEST(ChooseGpu, DoesNotCountGpusIfTheCpuIsChosen) {
   const auto never = []() -> absl::StatusOr<int> {
     ADD_FAILURE() << "asked";
     return 0;
@@ -60,14 +60,14 @@ TEST(ChooseGpu, AsksForNoGpuWhereTheCpuServes) {
   EXPECT_EQ(ChooseGpu({Kind::kCpu}, never).value(), std::nullopt);
 }
 
-TEST(MakeBackend, TheCpuServesWhereItIsAskedFor) {
+TEST(MakeBackend, MakesTheCpuBackendOnRequest) {
   const auto backend = MakeBackend({Kind::kCpu}, {.threads = 1}, {});
   ASSERT_TRUE(backend.ok()) << backend.status();
   EXPECT_EQ((*backend)->info().device, "cpu");
 }
 
-// Hosts of more GPUs than this are none that tests run on.
-TEST(MakeBackend, AGpuThatThereIsNotIsAnError) {
+// No host that runs the tests has more GPUs than this index.
+TEST(MakeBackend, AMissingGpuIsAnError) {
   const auto backend = MakeBackend({Kind::kCuda, 1000}, {}, {});
   EXPECT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(backend.status().message()),

@@ -1,4 +1,4 @@
-// How a daemon ends, with work in progress.
+// Tests of a daemon that ends while work is in progress.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class DrainTest : public ::testing::Test {
   TestDaemon daemon_;
 };
 
-TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreTurnedAway) {
+TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreRefused) {
   std::vector<std::future<grpc::Status>> accepted;
   for (int i = 0; i < 20; ++i) accepted.push_back(InferLater(daemon_, {i}));
   gate_.AwaitArrivals(1);
@@ -55,10 +55,10 @@ TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreTurnedAway) {
   EXPECT_THAT(HttpGet(daemon_.server().http_port(), "/status.json").body,
               HasSubstr("\"draining\""));
 
-  // The engine stops admission a moment after readiness is taken back.
+  // The engine stops admission a moment after the daemon becomes not ready.
   grpc::Status refused;
   do {
-    grpc::ClientContext context;  // if it is still admitted, it may not stay
+    grpc::ClientContext context;  // a request that is still admitted must end soon
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     ModelInferResponse response;
     refused = late->ModelInfer(&context, IdsRequest({1}), &response);
@@ -75,7 +75,7 @@ TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreTurnedAway) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(DrainTest, WatchesHearOfTheDrainAndDoNotHoldItUp) {
+TEST_F(DrainTest, WatchesReportTheDrainAndDoNotDelayIt) {
   const auto stub = grpc::health::v1::Health::NewStub(daemon_.Channel());
   grpc::ClientContext context;
   auto watch = stub->Watch(&context, {});
@@ -100,7 +100,7 @@ class ImpatientDrainTest : public DrainTest {
   ImpatientDrainTest() : DrainTest(Impatient()) {}
 };
 
-TEST_F(ImpatientDrainTest, AHungDeviceDoesNotHoldUpTheEnd) {
+TEST_F(ImpatientDrainTest, AHungDeviceDoesNotDelayTheEnd) {
   std::future<grpc::Status> hung = InferLater(daemon_, {1});
   gate_.AwaitArrivals(1);
   std::future<grpc::Status> waiting = InferLater(daemon_, {2});
@@ -113,7 +113,7 @@ TEST_F(ImpatientDrainTest, AHungDeviceDoesNotHoldUpTheEnd) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(DrainTest, AServerMayGoWithoutDrain) {
+TEST_F(DrainTest, AServerMayBeDestroyedWithoutADrain) {
   std::future<grpc::Status> running = InferLater(daemon_, {1});
   gate_.AwaitArrivals(1);
   grpc::ClientContext context;
@@ -124,7 +124,7 @@ TEST_F(DrainTest, AServerMayGoWithoutDrain) {
   daemon_.StopServer();
   EXPECT_FALSE(running.get().ok());
   EXPECT_FALSE(stream->Finish().ok());
-  gate_.Open();  // the engine's results find no call
+  gate_.Open();  // the results of the engine then find no call
 }
 
 }  // namespace

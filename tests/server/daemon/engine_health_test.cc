@@ -32,7 +32,7 @@ class EngineHealthTest : public ::testing::Test {
   std::unique_ptr<EngineHealth> observer_;
 };
 
-TEST_F(EngineHealthTest, SomeFailuresInARowAreNotReady) {
+TEST_F(EngineHealthTest, SeveralFailuresInARowMakeTheDaemonNotReady) {
   for (int64_t failed : {1, 2}) Fail(*one_, failed);
   EXPECT_TRUE(health_.ready());
   Fail(*one_, 3);
@@ -53,7 +53,7 @@ TEST_F(EngineHealthTest, FailuresDoNotUndoADrain) {
   EXPECT_FALSE(health_.ready());
 }
 
-TEST_F(EngineHealthTest, NobodyIsToldWithoutTheOption) {
+TEST_F(EngineHealthTest, WithoutTheOptionFailuresDoNotAffectReadiness) {
   EngineHealth never(0, log_.get(), [] {});
   never.Attach(&health_);
   for (int64_t failed = 0; failed < 100; ++failed) {
@@ -62,7 +62,7 @@ TEST_F(EngineHealthTest, NobodyIsToldWithoutTheOption) {
   EXPECT_TRUE(health_.ready());
 }
 
-TEST_F(EngineHealthTest, AHangIsForGoodAndEndsTheProcess) {
+TEST_F(EngineHealthTest, AHangIsFinalAndEndsTheProcess) {
   observer_->OnHang(*one_, Hang{});
   EXPECT_FALSE(health_.ready());
   EXPECT_FALSE(health_.live());
@@ -72,8 +72,8 @@ TEST_F(EngineHealthTest, AHangIsForGoodAndEndsTheProcess) {
   EXPECT_FALSE(health_.ready());
 }
 
-// Whatever else happens to other models meanwhile.
-TEST_F(EngineHealthTest, ALostDeviceIsForGoodAndEndsTheProcessOnce) {
+// The loss of the device is reported once, whatever happens to other models meanwhile.
+TEST_F(EngineHealthTest, ALostDeviceIsFinalAndEndsTheProcessOnce) {
   for (const auto& model : {one_, other_}) {
     observer_->OnStepFailed(*model, absl::UnavailableError("lost"), 1);
   }
@@ -84,7 +84,7 @@ TEST_F(EngineHealthTest, ALostDeviceIsForGoodAndEndsTheProcessOnce) {
   EXPECT_FALSE(health_.ready());
 }
 
-TEST_F(EngineHealthTest, WhatHappenedBeforeItWasAttachedCounts) {
+TEST_F(EngineHealthTest, FailuresBeforeAttachCount) {
   EngineHealth early(1, log_.get(), [] {});
   early.OnStepFailed(*one_, absl::InternalError("lost"), 1);
   Health health;

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A daemon of one model on disk; a reload finds `on_disk_`.
+// A daemon with one model on disk. A reload reads `on_disk_`.
 class ReloaderTest : public ::testing::Test {
  protected:
   ReloaderTest() {
@@ -42,7 +42,7 @@ class ReloaderTest : public ::testing::Test {
   std::optional<Reloader> reloader_;
 };
 
-TEST_F(ReloaderTest, AppliesWhatItCanAndNamesTheRest) {
+TEST_F(ReloaderTest, AppliesChangesAndNamesThoseThatNeedARestart) {
   EXPECT_THAT(reloader_->Reload()->applied, IsEmpty());
   on_disk_->server.lifecycle.drain_delay_us = 5;
   on_disk_->server.log.level = "warn";
@@ -64,7 +64,7 @@ TEST_F(ReloaderTest, AppliesWhatItCanAndNamesTheRest) {
   EXPECT_TRUE(Success());
 }
 
-TEST_F(ReloaderTest, AfterAnErrorEverythingIsAsItWas) {
+TEST_F(ReloaderTest, AnErrorChangesNothing) {
   on_disk_->server.lifecycle.drain_delay_us = 5;
   on_disk_->models.push_back({"absent", directory_.File("nowhere"), 1});
   const auto report = reloader_->Reload();
@@ -80,7 +80,7 @@ TEST_F(ReloaderTest, AfterAnErrorEverythingIsAsItWas) {
   EXPECT_TRUE(Success());
 }
 
-TEST_F(ReloaderTest, ModelsFollowTheConfiguration) {
+TEST_F(ReloaderTest, LoadsAndUnloadsModelsAsConfigured) {
   on_disk_->models.push_back({"n", directory_.path(), 2});
   EXPECT_THAT(reloader_->Reload()->applied, ElementsAre("models"));
   EXPECT_TRUE(daemon_.engine().Resolve("n", "2").ok());

@@ -48,7 +48,7 @@ std::string TestDaemon::address() const { return absl::StrCat("127.0.0.1:", serv
 
 std::shared_ptr<grpc::Channel> TestDaemon::Channel(const grpc::ChannelArguments& arguments) const {
   grpc::ChannelArguments own = arguments;
-  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // gives the channel a connection of its own
   own.SetMaxReceiveMessageSize(-1);
   return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), own);
 }
@@ -61,7 +61,7 @@ grpc::Status TestDaemon::Infer(const inference::ModelInferRequest& request,
                                inference::ModelInferResponse* response,
                                grpc::ClientContext* context) const {
   grpc::ClientContext own;
-  own.set_wait_for_ready(true);  // of many connections at a time gRPC 1.51 now and then fails one
+  own.set_wait_for_ready(true);  // gRPC 1.51 sometimes fails one of many connections
   return Stub()->ModelInfer(context == nullptr ? &own : context, request, response);
 }
 
@@ -85,7 +85,7 @@ void TestDaemon::AwaitMetric(const std::string& name, double value,
 }
 
 void TestDaemon::ExpectBalanced() const {
-  // An end is counted a little after the engine's own numbers show it.
+  // The metrics count the end of a request a little after the engine's own numbers show it.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(3);
   std::map<std::string, double> samples;
   double admitted = 0, ended = 0;

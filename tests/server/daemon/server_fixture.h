@@ -1,4 +1,4 @@
-// A whole daemon in the test's process: the real engine on the fake backend, real sockets.
+// A whole daemon in the process of the test: the real engine on the fake backend, and real sockets.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -28,7 +28,7 @@ class TestDaemon {
     EngineOptions engine;
     ServerOptions server;
     FakeBackend::Options backend;
-    Options();  // gRPC on a free port of the loopback, no HTTP, errors only in the log
+    Options();  // gRPC on a free loopback port, no HTTP, only errors are logged
     static Options WithHttp();
   };
   explicit TestDaemon(const Options& options = Options());
@@ -42,17 +42,18 @@ class TestDaemon {
   std::shared_ptr<grpc::Channel> Channel(const grpc::ChannelArguments& arguments = {}) const;
   std::unique_ptr<inference::GRPCInferenceService::Stub> Stub() const;
 
-  // A unary call with `request` as it is.
+  // Makes a unary call with `request` unchanged.
   grpc::Status Infer(const inference::ModelInferRequest& request,
                      inference::ModelInferResponse* response,
                      grpc::ClientContext* context = nullptr) const;
 
-  // All samples, as /metrics would show them; over HTTP where the daemon has it.
+  // Returns all samples of /metrics, by HTTP if the daemon serves it.
   std::map<std::string, double> Scrape() const;
   double Metric(const std::string& name, const std::string& label = "") const;
-  // Returns once the sum of `name` is `value`.
+  // Waits until the sum of `name` is `value`.
   void AwaitMetric(const std::string& name, double value, const std::string& label = "") const;
-  // admitted = the sum of all endings, and nothing is left in the engine.
+  // Expects that the number of admitted requests equals that of all ended ones, and that the engine
+  // has no request.
   void ExpectBalanced() const;
 
  private:
@@ -67,7 +68,7 @@ class TestDaemon {
   std::unique_ptr<Server> server_;
 };
 
-// Calls `path` with bytes as the message, so that they may be malformed.
+// Calls `path` with `bytes` as the message, which may be malformed.
 grpc::Status RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path,
                      const std::string& bytes, grpc::ClientContext* context);
 

@@ -1,4 +1,4 @@
-// What the daemon's edge refuses, and its ports.
+// Tests of the daemon's ports, and of what it refuses there.
 #include "server/daemon/server.h"
 
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ TEST(ServerTest, PortsAreNeverShared) {
   EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok()) << "the first one serves on";
 }
 
-// An admin API at an address of its own, with reflection.
+// A daemon with the admin API at an address of its own, with reflection.
 class AdminAddressTest : public ::testing::Test {
  protected:
   AdminAddressTest() {
@@ -75,7 +75,7 @@ class AdminAddressTest : public ::testing::Test {
   std::optional<TestDaemon> daemon_;
 };
 
-TEST_F(AdminAddressTest, TheInferencePortIsForInference) {
+TEST_F(AdminAddressTest, TheInferencePortRefusesAdminCalls) {
   const auto channel = daemon_->Channel();
   EXPECT_EQ(Call(channel, "/inference.GRPCInferenceService/ServerReady"), grpc::StatusCode::OK);
   EXPECT_EQ(Call(channel, "/inference.GRPCInferenceService/RepositoryIndex"), grpc::StatusCode::OK);
@@ -89,7 +89,7 @@ TEST_F(AdminAddressTest, TheInferencePortIsForInference) {
   }
 }
 
-TEST_F(AdminAddressTest, TheAdminPortHasAll) {
+TEST_F(AdminAddressTest, TheAdminPortServesAllServices) {
   const auto channel = AdminChannel();
   EXPECT_EQ(Call(channel, "/sluice.admin.v1.Admin/GetBuckets"), grpc::StatusCode::OK);
   EXPECT_EQ(Call(channel, "/inference.GRPCInferenceService/ServerReady"), grpc::StatusCode::OK);
@@ -100,7 +100,7 @@ TEST_F(AdminAddressTest, TheAdminPortHasAll) {
       << "health is on both";
 }
 
-TEST(ServerTest, NonsenseAddressesAreErrors) {
+TEST(ServerTest, InvalidAddressesAreErrors) {
   TestDaemon daemon;
   EXPECT_FALSE(StartSecond(&daemon, "256.1.1.1:0", "").ok());
   EXPECT_FALSE(StartSecond(&daemon, "127.0.0.1:0", "nowhere").ok());
@@ -120,7 +120,7 @@ TEST(ServerTest, CompressedRequestsAreUnimplemented) {
   EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 0);
 }
 
-TEST(ServerTest, TooLargeMessagesAreRefused) {
+TEST(ServerTest, OversizedMessagesAreRefused) {
   TestDaemon::Options options;
   options.server.grpc.max_message_bytes = 4096;
   TestDaemon daemon(options);
@@ -132,7 +132,7 @@ TEST(ServerTest, TooLargeMessagesAreRefused) {
   EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 1);
 }
 
-TEST(ServerTest, ReadinessIsToldAlikeOnBothPorts) {
+TEST(ServerTest, GrpcAndHttpReportTheSameReadiness) {
   TestDaemon daemon(TestDaemon::Options::WithHttp());
   const auto stub = grpc::health::v1::Health::NewStub(daemon.Channel());
   const auto serving = [&](const std::string& service) {
@@ -148,7 +148,7 @@ TEST(ServerTest, ReadinessIsToldAlikeOnBothPorts) {
   EXPECT_EQ(HttpGet(daemon.server().http_port(), "/readyz").status, 200);
 }
 
-TEST(ServerTest, MetricsTellTheBuckets) {
+TEST(ServerTest, MetricsDescribeTheBuckets) {
   TestDaemon daemon(TestDaemon::Options::WithHttp());
   ModelInferResponse response;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(daemon.Infer(IdsRequest({1, 2, 3}), &response).ok());
@@ -185,18 +185,18 @@ TEST(ServerTest, MetricsTellTheBuckets) {
   }
 }
 
-TEST(ServerTest, AHalfSentRequestHoldsUpNobody) {
+TEST(ServerTest, AnIdleStreamDoesNotDelayOtherCalls) {
   TestDaemon daemon;
   grpc::ClientContext context;
   const auto stub = daemon.Stub();
-  auto idle = stub->ModelStreamInfer(&context);  // opened, nothing sent
+  auto idle = stub->ModelStreamInfer(&context);  // it is open, but nothing is sent
   ModelInferResponse response;
   EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok());
   context.TryCancel();
   idle->Finish();
 }
 
-TEST(ServerTest, TheDefaultQuotaIsAPartOfTheMachine) {
+TEST(ServerTest, TheDefaultQuotaIsAPlausiblePartOfTheMemory) {
   EXPECT_GT(DefaultMemoryQuota(), int64_t{16} << 20);
   EXPECT_LT(DefaultMemoryQuota(), int64_t{1} << 44);
 }

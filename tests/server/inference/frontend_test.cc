@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::Each;
 
-TEST(TraceparentTest, IsTakenApart) {
+TEST(TraceparentTest, IsParsed) {
   const TraceContext trace =
       ParseTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
   EXPECT_EQ(trace.trace_id[0], 0x0a);
@@ -28,7 +28,7 @@ struct MalformedTraceparentRow {
 };
 class MalformedTraceparentTable : public TableTest<MalformedTraceparentRow> {};
 
-TEST_P(MalformedTraceparentTable, IsLikeNone) {
+TEST_P(MalformedTraceparentTable, IsIgnored) {
   const TraceContext trace = ParseTraceparent(row().header);
   EXPECT_THAT(trace.trace_id, Each(0));
   EXPECT_THAT(trace.parent_id, Each(0));

@@ -48,7 +48,7 @@ class HealthTest : public ::testing::Test {
   std::unique_ptr<grpc::health::v1::Health::Stub> stub_;
 };
 
-TEST_F(HealthTest, LivenessAndReadinessAreTwoNames) {
+TEST_F(HealthTest, LivenessAndReadinessAreSeparateNames) {
   EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(StatusOf("sluice.readiness"), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(StatusOf("sluice.liveness"), HealthCheckResponse::SERVING);
@@ -57,7 +57,7 @@ TEST_F(HealthTest, LivenessAndReadinessAreTwoNames) {
   EXPECT_EQ(StatusOf("sluice.readiness"), HealthCheckResponse::SERVING);
 }
 
-TEST_F(HealthTest, WhatFailsIsNotReadyAndWhatHangsIsNotLive) {
+TEST_F(HealthTest, FailingMeansNotReadyAndHungMeansNotLive) {
   health_.SetReady(true);
   health_.SetFailing(true);
   EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
@@ -76,7 +76,7 @@ TEST_F(HealthTest, WhatFailsIsNotReadyAndWhatHangsIsNotLive) {
   context.TryCancel();
 }
 
-TEST_F(HealthTest, UnknownNames) {
+TEST_F(HealthTest, UnknownNamesAreNotFound) {
   HealthCheckResponse response;
   EXPECT_EQ(Check("inference.GRPCInferenceService", &response).error_code(),
             grpc::StatusCode::NOT_FOUND);
@@ -88,7 +88,7 @@ TEST_F(HealthTest, UnknownNames) {
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_F(HealthTest, WatchersHearOfChanges) {
+TEST_F(HealthTest, WatchersReceiveChanges) {
   grpc::ClientContext context;
   auto watch = Watch(&context, "");
   HealthCheckResponse response;
@@ -103,7 +103,7 @@ TEST_F(HealthTest, WatchersHearOfChanges) {
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(HealthTest, WatchesDoNotHoldUpAShutdown) {
+TEST_F(HealthTest, WatchesDoNotDelayAShutdown) {
   grpc::ClientContext early, late;
   HealthCheckResponse response;
   auto first = Watch(&early, "");
@@ -111,7 +111,7 @@ TEST_F(HealthTest, WatchesDoNotHoldUpAShutdown) {
   health_.EndWatches();
   EXPECT_EQ(first->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Watch(&late, "")->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  server_->Shutdown();  // would hang for ever with a watch open
+  server_->Shutdown();  // would hang forever if a watch were open
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The methods beside inference.
+// Tests of the methods other than inference.
 #include "server/inference/service.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ class ServiceTest : public ::testing::Test {
 
 using Stub = inference::GRPCInferenceService::StubInterface;
 
-TEST_F(ServiceTest, Liveness) {
+TEST_F(ServiceTest, ServerLiveIsTrue) {
   inference::ServerLiveResponse live;
   ASSERT_TRUE(Call(&Stub::ServerLive, inference::ServerLiveRequest(), &live).ok());
   EXPECT_TRUE(live.live());
@@ -42,7 +42,7 @@ TEST_F(ServiceTest, Liveness) {
   EXPECT_TRUE(ready.ready());
 }
 
-TEST_F(ServiceTest, ModelReady) {
+TEST_F(ServiceTest, ModelReadyIsFalseForUnknownVersions) {
   inference::ModelReadyRequest request;
   inference::ModelReadyResponse response;
   request.set_name("text");
@@ -55,7 +55,7 @@ TEST_F(ServiceTest, ModelReady) {
   }
 }
 
-TEST_F(ServiceTest, ServerMetadata) {
+TEST_F(ServiceTest, ServerMetadataNamesVersionAndExtensions) {
   inference::ServerMetadataResponse response;
   ASSERT_TRUE(Call(&Stub::ServerMetadata, inference::ServerMetadataRequest(), &response).ok());
   EXPECT_EQ(response.name(), "sluice");
@@ -63,7 +63,7 @@ TEST_F(ServiceTest, ServerMetadata) {
   EXPECT_THAT(response.extensions(), Contains("statistics"));
 }
 
-TEST_F(ServiceTest, MetadataAndConfigOfAModel) {
+TEST_F(ServiceTest, DescribesMetadataAndConfigOfAModel) {
   inference::ModelMetadataRequest request;
   inference::ModelMetadataResponse metadata;
   request.set_name("text");
@@ -79,7 +79,7 @@ TEST_F(ServiceTest, MetadataAndConfigOfAModel) {
             grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(ServiceTest, StatisticsCount) {
+TEST_F(ServiceTest, StatisticsCountRequestsAndBatches) {
   inference::ModelInferResponse answer;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(daemon_.Infer(testing::IdsRequest({1, 2}), &answer).ok());
   inference::ModelStatisticsRequest request;
@@ -98,7 +98,7 @@ TEST_F(ServiceTest, StatisticsCount) {
             grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(ServiceTest, Repository) {
+TEST_F(ServiceTest, ListsLoadsAndUnloadsModels) {
   inference::RepositoryIndexRequest request;
   inference::RepositoryIndexResponse index;
   ASSERT_TRUE(Call(&Stub::RepositoryIndex, request, &index).ok());
@@ -113,7 +113,8 @@ TEST_F(ServiceTest, Repository) {
   request.clear_repository_name();
   inference::RepositoryModelUnloadRequest unload;
   unload.set_model_name("text");
-  (*unload.mutable_parameters())["unload_dependents"].set_bool_param(true);  // Triton's client does
+  // Triton's client sets this parameter.
+  (*unload.mutable_parameters())["unload_dependents"].set_bool_param(true);
   inference::RepositoryModelUnloadResponse unloaded;
   EXPECT_TRUE(Call(&Stub::RepositoryModelUnload, unload, &unloaded).ok());
   ASSERT_TRUE(Call(&Stub::RepositoryIndex, request, &index).ok());
@@ -122,7 +123,7 @@ TEST_F(ServiceTest, Repository) {
             grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(ServiceTest, LoadingNamesWhatIsWrong) {
+TEST_F(ServiceTest, LoadingErrorsSayWhatIsWrong) {
   inference::RepositoryModelLoadRequest request;
   inference::RepositoryModelLoadResponse response;
   const auto load = [&] { return Call(&Stub::RepositoryModelLoad, request, &response); };
@@ -144,7 +145,7 @@ TEST_F(ServiceTest, LoadingNamesWhatIsWrong) {
   EXPECT_THAT(load().error_message(), HasSubstr("unknown parameter \"config\""));
 }
 
-TEST_F(ServiceTest, MalformedProtobufIsInvalidEverywhere) {
+TEST_F(ServiceTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   const auto channel = daemon_.Channel();
   for (const char* method : {"ServerLive", "ServerReady", "ServerMetadata", "ModelReady",
                              "ModelMetadata", "ModelConfig", "ModelStatistics", "RepositoryIndex",

@@ -1,5 +1,5 @@
-// Readers that take responses late or never, over real sockets, with the test in the engine's
-// place.
+// Tests of readers that take responses late or never, over real sockets. The test acts as the
+// engine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class Reached : public Delivery {
 
 class SlowReaderTest : public testing::StreamTest {
  protected:
-  // Time passes until a request was cancelled whose response was not begun.
+  // Advances the clock until a request whose response was not begun is cancelled.
   void AdvanceUntilGivenUp() {
     while (engine_.cancelled() == 0) {
       clock_.Advance(kStallTimeout / 3);
@@ -46,9 +46,9 @@ class SlowReaderTest : public testing::StreamTest {
   }
 
  private:
-  // Returns when the reply thread has done what was due.
+  // Waits until the reply thread has made all deliveries that are due.
   void Settle() {
-    for (int i = 0; i < 2; ++i) {  // what is due comes behind what was posted
+    for (int i = 0; i < 2; ++i) {  // due deliveries come after posted ones
       const auto reached = std::make_shared<Reached>();
       replies_.Post(reached);
       reached->Await();
@@ -56,7 +56,8 @@ class SlowReaderTest : public testing::StreamTest {
   }
 };
 
-// A row of candidates is as wide as the vocabulary, so that some tokens fill any window.
+// A request whose tokens have candidates for the whole vocabulary, so that a few tokens fill any
+// window.
 ModelInferRequest Wide(const std::string& id) {
   ModelInferRequest request = Generating(id, 60);
   SetInt(&request, "num_top_logprobs", 258);
@@ -65,7 +66,7 @@ ModelInferRequest Wide(const std::string& id) {
 
 class WideTokens {
  public:
-  // Tokens `index` to `end` in one step.
+  // Generates the tokens in [index, end) in one step.
   void Tell(const ScriptedEngine::Submitted& to, int index, int end) {
     std::vector<GeneratedToken> tokens;
     for (; index < end; ++index) {
@@ -82,7 +83,7 @@ class WideTokens {
 
 class StalledReaderTest : public SlowReaderTest {
  protected:
-  // Returns when the server has given the reader up and the engine has ended its requests.
+  // Generates tokens until the reader times out. Returns when the engine has ended its requests.
   void Stall(Stream* stream) {
     constexpr int kRequests = 3;
     std::vector<ScriptedEngine::Submitted> requests;
@@ -90,7 +91,7 @@ class StalledReaderTest : public SlowReaderTest {
       stream->Write(Wide(absl::StrCat(i)));
       requests.push_back(engine_.Await(absl::StrCat(i)));
     }
-    // Tokens come until it was noticed, whatever number of them fits into the window.
+    // Generates tokens until the server notices, however many of them fit into the window.
     WideTokens tokens;
     for (int index = 0; engine_.cancelled() == 0; ++index) {
       for (const ScriptedEngine::Submitted& request : requests) tokens.Tell(request, index);
@@ -102,7 +103,7 @@ class StalledReaderTest : public SlowReaderTest {
     }
   }
 
-  // Returns when the server has given up a reader whose requests have all ended.
+  // Lets a reader time out whose requests have all ended.
   void StallAtTheEnd(Stream* stream) {
     for (const char* id : {"a", "b", "c", "d"}) {
       stream->Write(Wide(id));
@@ -114,7 +115,7 @@ class StalledReaderTest : public SlowReaderTest {
   }
 };
 
-TEST_F(StalledReaderTest, IsGivenUpAndToldSo) {
+TEST_F(StalledReaderTest, EndsWithResourceExhausted) {
   const auto stream = Open();
   Stall(stream.get());
   ModelStreamInferResponse response;
@@ -124,14 +125,14 @@ TEST_F(StalledReaderTest, IsGivenUpAndToldSo) {
   EXPECT_THAT(status.error_message(), HasSubstr("server.grpc.stream_stall_timeout_us"));
 }
 
-TEST_F(StalledReaderTest, HoldsNoShutdownUp) {
+TEST_F(StalledReaderTest, DoesNotDelayAShutdown) {
   const auto stream = Open();
   Stall(stream.get());
-  server_.reset();  // though the response in flight was never taken
+  server_.reset();  // returns although the response in flight was never taken
   EXPECT_EQ(engine_.cancelled(), 3u);
 }
 
-TEST_F(StalledReaderTest, IsGivenUpAfterTheLastTokenToo) {
+TEST_F(StalledReaderTest, EndsAfterTheLastTokenToo) {
   const auto stream = Open();
   StallAtTheEnd(stream.get());
   ModelStreamInferResponse response;
@@ -139,24 +140,24 @@ TEST_F(StalledReaderTest, IsGivenUpAfterTheLastTokenToo) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-TEST_F(StalledReaderTest, IsCutOffWhenItDoesNotTakeTheEnd) {
+TEST_F(StalledReaderTest, IsCutOffIfItDoesNotTakeTheEnd) {
   const auto stream = Open();
   StallAtTheEnd(stream.get());
   clock_.Advance(kStallTimeout);
-  clock_.AwaitWaiter(MonoTime::max());  // nothing is left to watch
+  clock_.AwaitWaiter(MonoTime::max());  // no timer runs any more
   ModelStreamInferResponse response;
   while (stream->Read(&response)) continue;
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_F(SlowReaderTest, IsGivenUpForAResponseThatFoundTheTimerRunning) {
+TEST_F(SlowReaderTest, TimesOutOnAResponseWrittenWhileTheTimerRan) {
   const auto stream = Open();
   stream->Write(Wide("first"));
   const ScriptedEngine::Submitted first = engine_.Await("first");
   WideTokens tokens;
   tokens.Tell(first, 0);
   ModelStreamInferResponse response;
-  ASSERT_TRUE(stream->Read(&response));  // the timer runs
+  ASSERT_TRUE(stream->Read(&response));  // the timer runs from here on
   clock_.Advance(kStallTimeout / 3);
   std::vector<ScriptedEngine::Submitted> requests;
   for (const char* id : {"a", "b", "c", "d"}) {
@@ -164,13 +165,13 @@ TEST_F(SlowReaderTest, IsGivenUpForAResponseThatFoundTheTimerRunning) {
     requests.push_back(engine_.Await(id));
     tokens.Tell(requests.back(), 0, 60);
   }
-  // Which of them does not fit, and when its writing begins, is up to gRPC.
+  // gRPC determines which of them does not fit, and when its writing begins.
   AdvanceUntilGivenUp();
   requests.push_back(first);
   for (const auto& request : requests) request.sink->OnDone(absl::CancelledError(""), {}, {});
 }
 
-TEST_F(SlowReaderTest, AReaderThatReadsIsNeverGivenUp) {
+TEST_F(SlowReaderTest, AReaderThatKeepsReadingNeverTimesOut) {
   const auto stream = Open();
   stream->Write(Wide("a"));
   const ScriptedEngine::Submitted a = engine_.Await("a");
@@ -179,7 +180,8 @@ TEST_F(SlowReaderTest, AReaderThatReadsIsNeverGivenUp) {
     tokens.Tell(a, index);
     ModelStreamInferResponse response;
     ASSERT_TRUE(stream->Read(&response));
-    clock_.Advance(std::chrono::seconds(29));  // per response, and not in all
+    // The timeout applies to each response, not to their sum.
+    clock_.Advance(std::chrono::seconds(29));
   }
   EXPECT_EQ(engine_.cancelled(), 0u);
   a.sink->OnDone(absl::OkStatus(), Finished(1), {});
@@ -193,7 +195,7 @@ TEST_F(SlowReaderTest, ASlowReaderGetsFewerAndLongerResponses) {
   for (int i = 0; i < kRequests; ++i) {
     stream->Write(Wide(absl::StrCat(i)));
     requests.push_back(engine_.Await(absl::StrCat(i)));
-    // More than a window in all, while the caller does not read.
+    // These are more than a window in total, and the caller does not read.
     for (int index = 0; index < 60; ++index) tokens.Tell(requests[i], index);
     requests[i].sink->OnDone(absl::OkStatus(), Finished(1), {});
   }
@@ -204,7 +206,7 @@ TEST_F(SlowReaderTest, ASlowReaderGetsFewerAndLongerResponses) {
     ++responses;
     last += IsFinal(response);
   }
-  // Those that could not be written while the window was full came whole.
+  // The tokens that could not be written while the window was full came in one response.
   EXPECT_LT(responses, kRequests * 60 / 2);
 }
 

@@ -1,5 +1,5 @@
-// A daemon whose engine is the test, and a stream to it whose window is the smallest that HTTP/2
-// has.
+// A daemon whose engine is the test, and a stream to it with the smallest window that HTTP/2
+// allows.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -53,14 +53,14 @@ class StreamTest : public ::testing::Test {
 
   std::unique_ptr<Stream> Open() { return stub_->ModelStreamInfer(&context_); }
 
-  // A step of the engine that brings `ids` for row 0.
+  // Acts as a step of the engine that generates `ids` for row 0.
   static void Tell(const ScriptedEngine::Submitted& to, int* index, std::vector<int32_t> ids) {
     std::vector<GeneratedToken> tokens;
     for (int32_t id : ids) tokens.push_back({0, (*index)++, id, -1.0f});
     to.sink->OnTokens(tokens.data(), static_cast<int>(tokens.size()));
   }
 
-  // Tells `ids` one by one, and after each reads the response that it makes.
+  // Generates `ids` one by one, and reads the response after each.
   void TellAndRead(const ScriptedEngine::Submitted& to, const std::vector<int32_t>& ids,
                    Stream* stream) {
     int index = 0;
@@ -98,7 +98,7 @@ class StreamTest : public ::testing::Test {
     return *std::move(server);
   }
 
-  // With the smallest window that HTTP/2 has, so that little is enough to fill it.
+  // Makes a stub with the smallest window that HTTP/2 allows, so that few bytes fill it.
   std::unique_ptr<inference::GRPCInferenceService::Stub> MakeStub() {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

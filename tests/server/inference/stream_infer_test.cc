@@ -1,4 +1,4 @@
-// ModelStreamInfer over real sockets.
+// Tests of ModelStreamInfer over real sockets.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -40,7 +40,7 @@ class StreamInferTest : public ::testing::Test {
   std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
 };
 
-TEST_F(StreamInferTest, EachRequestGetsOneResponseAndErrorsStayInside) {
+TEST_F(StreamInferTest, EachRequestGetsOneResponseAndErrorsDoNotEndTheStream) {
   grpc::ClientContext context;
   auto stream = stub_->ModelStreamInfer(&context);
   ModelInferRequest bad = Named("bad", {1});
@@ -68,7 +68,7 @@ TEST_F(StreamInferTest, EachRequestGetsOneResponseAndErrorsStayInside) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(StreamInferTest, ResponsesTogetherAreTheUnaryAnswer) {
+TEST_F(StreamInferTest, TheResponsesTogetherEqualTheUnaryAnswer) {
   grpc::ClientContext context;
   auto stream = stub_->ModelStreamInfer(&context);
   std::map<std::string, testing::JoinedAnswer> unary, streamed;
@@ -99,7 +99,7 @@ TEST_F(StreamInferTest, ResponsesTogetherAreTheUnaryAnswer) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(StreamInferTest, AnEmptyStreamEndsWell) {
+TEST_F(StreamInferTest, AnEmptyStreamEndsWithOk) {
   grpc::ClientContext context;
   auto stream = stub_->ModelStreamInfer(&context);
   stream->WritesDone();
@@ -108,9 +108,9 @@ TEST_F(StreamInferTest, AnEmptyStreamEndsWell) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-// Every other request is refused for its long id, whose parse takes long enough for writes to end
-// meanwhile.
-TEST_F(StreamInferTest, ManyMoreRequestsThanThePipelineHolds) {
+// Every second request is refused because its id is too long; parsing it takes long enough for
+// writes to end meanwhile.
+TEST_F(StreamInferTest, AnswersManyMoreRequestsThanThePipelineHolds) {
   constexpr int kRequests = 64 * kMaxPipelined;
   const auto id = [](int i) { return absl::StrCat(i, std::string(i % 2 * 30'000, 'x')); };
   grpc::ClientContext context;
@@ -132,7 +132,7 @@ TEST_F(StreamInferTest, ManyMoreRequestsThanThePipelineHolds) {
   EXPECT_EQ(refused, kRequests / 2);
 }
 
-TEST_F(StreamInferTest, ThePipelineIsBounded) {
+TEST_F(StreamInferTest, NoMoreRequestsAreReadThanThePipelineHolds) {
   Gate gate;
   daemon_.backend().OnReplay([&](const RecordedBatch&) {
     gate.Pass();
@@ -146,7 +146,8 @@ TEST_F(StreamInferTest, ThePipelineIsBounded) {
   });
   gate.AwaitArrivals(1);
   daemon_.AwaitMetric("sluice_admitted_total", kMaxPipelined);
-  // A further request would have been read by now, or will be within these round trips.
+  // If the daemon read a further request, it would have done so by now, or will within these round
+  // trips.
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(daemon_.Metric("sluice_admitted_total"), kMaxPipelined);
   }
@@ -169,7 +170,8 @@ TEST_F(StreamInferTest, CancellingTheStreamCancelsItsRequests) {
   auto stream = stub_->ModelStreamInfer(&context);
   stream->Write(Named("", {1}));
   gate.AwaitArrivals(1);
-  // These wait behind the first, so that the daemon has seen the cancellation when none waits.
+  // These requests wait behind the first, so that the daemon has seen the cancellation once none
+  // waits.
   for (int i = 1; i < 10; ++i) stream->Write(Named("", {1}));
   daemon_.AwaitMetric("sluice_admitted_total", 10);
   context.TryCancel();
@@ -180,7 +182,7 @@ TEST_F(StreamInferTest, CancellingTheStreamCancelsItsRequests) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(StreamInferTest, AStreamMayExpire) {
+TEST_F(StreamInferTest, AStreamEndsAtItsDeadline) {
   Gate gate;
   daemon_.backend().OnReplay([&](const RecordedBatch&) {
     gate.Pass();
@@ -197,7 +199,7 @@ TEST_F(StreamInferTest, AStreamMayExpire) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(StreamInferTest, MalformedMessagesAreAnsweredToo) {
+TEST_F(StreamInferTest, MalformedMessagesGetAnErrorResponse) {
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
   grpc::GenericStub generic(daemon_.Channel());

@@ -1,4 +1,4 @@
-// How streams answer, over real sockets, with the test in the engine's place.
+// Tests of the answers of streams, over real sockets. The test acts as the engine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ using testing::SetInt;
 
 class StreamReplyTest : public testing::StreamTest {};
 
-TEST_F(StreamReplyTest, EachStepIsAResponseForAPromptReader) {
+TEST_F(StreamReplyTest, APromptReaderGetsOneResponsePerStep) {
   const auto stream = Open();
   stream->Write(Generating("a", 5));
   const ScriptedEngine::Submitted a = engine_.Await("a");
@@ -48,7 +48,7 @@ TEST_F(StreamReplyTest, EachStepIsAResponseForAPromptReader) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-TEST_F(StreamReplyTest, AnEmptyFinalResponseOnRequest) {
+TEST_F(StreamReplyTest, SendsAnEmptyFinalResponseOnRequest) {
   const auto stream = Open();
   ModelInferRequest request = Generating("a", 5);
   (*request.mutable_parameters())["triton_enable_empty_final_response"].set_bool_param(true);
@@ -69,7 +69,7 @@ TEST_F(StreamReplyTest, AnEmptyFinalResponseOnRequest) {
   EXPECT_FALSE(stream->Read(&response));
 }
 
-TEST_F(StreamReplyTest, WhatGeneratesOneTokenHasOneResponse) {
+TEST_F(StreamReplyTest, ARequestForOneTokenGetsOneResponse) {
   const auto stream = Open();
   stream->Write(Generating("a", 1));
   const ScriptedEngine::Submitted a = engine_.Await("a");
@@ -82,7 +82,7 @@ TEST_F(StreamReplyTest, WhatGeneratesOneTokenHasOneResponse) {
   EXPECT_EQ(IdsOf(response), std::vector<int32_t>{'x'});
 }
 
-TEST_F(StreamReplyTest, AnErrorEndsTheRequestAndNotTheStream) {
+TEST_F(StreamReplyTest, AnErrorEndsTheRequestButNotTheStream) {
   const auto stream = Open();
   stream->Write(Generating("a", 5));
   const ScriptedEngine::Submitted a = engine_.Await("a");
@@ -109,9 +109,9 @@ TEST_F(StreamReplyTest, AnErrorEndsTheRequestAndNotTheStream) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-// Steps of several requests in random order and size, read or not at random: each request's
-// responses together are its unary answer.
-TEST_F(StreamReplyTest, AnyInterleavingSaysTheSameAsUnary) {
+// Runs steps of several requests in random order and size, and reads or does not read at random.
+// The responses of each request together equal its unary answer.
+TEST_F(StreamReplyTest, AnyInterleavingEqualsTheUnaryAnswers) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -129,7 +129,7 @@ TEST_F(StreamReplyTest, AnyInterleavingSaysTheSameAsUnary) {
     running[id].submitted = engine_.Await(id);
     left += 1;
   }
-  size_t unread = left;  // last responses
+  size_t unread = left;  // the number of last responses to read
   const auto read = [&] {
     ModelStreamInferResponse response;
     ASSERT_TRUE(stream->Read(&response));
@@ -173,7 +173,7 @@ TEST_F(StreamReplyTest, AnyInterleavingSaysTheSameAsUnary) {
   EXPECT_EQ(joined, expected);
 }
 
-TEST_F(StreamReplyTest, ACallerWhoLeavesCancelsWhatIsInProgress) {
+TEST_F(StreamReplyTest, ACancelledStreamCancelsItsRequestsInProgress) {
   const auto stream = Open();
   std::vector<ScriptedEngine::Submitted> requests;
   for (const char* id : {"a", "b"}) {
@@ -186,7 +186,7 @@ TEST_F(StreamReplyTest, ACallerWhoLeavesCancelsWhatIsInProgress) {
   ASSERT_TRUE(stream->Read(&response));
   context_.TryCancel();
   engine_.AwaitCancelled(1);
-  // Later results find no call.
+  // Results that come later find no call.
   int index = 0;
   Tell(requests[1], &index, {'y'});
   requests[1].sink->OnDone(absl::CancelledError("cancelled"), {}, {});

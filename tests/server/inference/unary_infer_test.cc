@@ -1,4 +1,4 @@
-// ModelInfer over real sockets.
+// Tests of ModelInfer over real sockets.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using testing::TestDaemon;
 using testing::Trailer;
 using testing::Values;
 
-// What the fake model answers to `prompt` by itself.
+// Returns the tokens that the fake model generates for `prompt`.
 std::vector<int32_t> GreedyTokens(std::vector<int32_t> prompt, int count) {
   std::vector<int32_t> tokens;
   for (int i = 0; i < count; ++i) {
@@ -38,7 +38,7 @@ std::vector<int32_t> GreedyTokens(std::vector<int32_t> prompt, int count) {
   return tokens;
 }
 
-TEST(UnaryInferTest, AnswersWhatTheModelSays) {
+TEST(UnaryInferTest, ReturnsTheModelsTokens) {
   TestDaemon daemon;
   ModelInferRequest request = IdsRequest({3, 1, 4, 1, 5});
   request.set_id("r1");
@@ -52,7 +52,7 @@ TEST(UnaryInferTest, AnswersWhatTheModelSays) {
   daemon.ExpectBalanced();
 }
 
-TEST(UnaryInferTest, EveryOutputArrivesAsTheEngineMadeIt) {
+TEST(UnaryInferTest, EveryOutputArrivesUnchanged) {
   TestDaemon daemon;
   ModelInferRequest request = IdsRequest({3, 1, 4});
   SetInt(&request, "num_top_logprobs", 2);
@@ -109,7 +109,7 @@ TEST(UnaryInferTest, MalformedProtobufIsInvalidAndNeverQueued) {
   EXPECT_EQ(daemon.Metric("sluice_rejected_total", "reason=\"malformed\""), 4);
 }
 
-TEST(UnaryInferTest, WrongRequestsAreToldWhatIsWrong) {
+TEST(UnaryInferTest, ErrorsSayWhatIsWrongWithTheRequest) {
   TestDaemon daemon;
   ModelInferRequest request = IdsRequest({1});
   SetInt(&request, "top_k", -1);
@@ -123,7 +123,7 @@ TEST(UnaryInferTest, WrongRequestsAreToldWhatIsWrong) {
   EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 0);
 }
 
-TEST(UnaryInferTest, UnknownModelsAndVersions) {
+TEST(UnaryInferTest, UnknownModelsAndVersionsAreNotFound) {
   TestDaemon daemon;
   const std::string nul("te\0xt", 5);
   for (const std::string& name :
@@ -143,7 +143,7 @@ TEST(UnaryInferTest, UnknownModelsAndVersions) {
   EXPECT_TRUE(daemon.Infer(request, &response).ok());
 }
 
-TEST(UnaryInferTest, APoisonedRequestFailsAlone) {
+TEST(UnaryInferTest, AFailingRequestDoesNotAffectOthers) {
   TestDaemon::Options options;
   options.backend.poison_token = 99;
   TestDaemon daemon(options);
@@ -170,7 +170,7 @@ class BusyDaemonTest : public ::testing::Test {
     gate_.AwaitArrivals(1);
   }
 
-  // The gate is open and what ran is done.
+  // Opens the gate and expects that the first request succeeds.
   void ExpectFirstSucceeds() {
     gate_.Open();
     EXPECT_TRUE(first_.get().ok());
@@ -190,7 +190,7 @@ class BusyDaemonTest : public ::testing::Test {
   std::future<grpc::Status> first_;
 };
 
-TEST_F(BusyDaemonTest, CancelledInTheQueueIsNeverRun) {
+TEST_F(BusyDaemonTest, ARequestCancelledInTheQueueNeverRuns) {
   grpc::ClientContext context;
   std::future<grpc::Status> second = std::async(std::launch::async, [&] {
     ModelInferResponse response;
@@ -207,7 +207,7 @@ TEST_F(BusyDaemonTest, CancelledInTheQueueIsNeverRun) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(BusyDaemonTest, CancelledWhileRunningEndsAtOnceForTheCaller) {
+TEST_F(BusyDaemonTest, CancellingARunningRequestEndsItsCallAtOnce) {
   grpc::ClientContext context;
   std::future<grpc::Status> second = std::async(std::launch::async, [&] {
     ModelInferResponse response;
@@ -219,7 +219,7 @@ TEST_F(BusyDaemonTest, CancelledWhileRunningEndsAtOnceForTheCaller) {
   ExpectFirstSucceeds();
 }
 
-TEST_F(BusyDaemonTest, ADeadlineInTheQueueIsNeverRun) {
+TEST_F(BusyDaemonTest, ARequestThatExpiresInTheQueueNeverRuns) {
   ModelInferRequest request = IdsRequest({77});
   constexpr std::chrono::microseconds kTimeout = std::chrono::seconds(1);
   SetInt(&request, "timeout", kTimeout.count());
@@ -238,13 +238,13 @@ TEST_F(BusyDaemonTest, ADeadlineInTheQueueIsNeverRun) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(BusyDaemonTest, AGrpcDeadlineCountsAsExpiredToo) {
+TEST_F(BusyDaemonTest, APassedGrpcDeadlineCountsAsExpired) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(900));
   ModelInferResponse response;
   EXPECT_EQ(daemon_.Infer(IdsRequest({77}), &response, &context).error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
-  // The daemon's copy of the deadline travelled as a rounded duration and lies a little later.
+  // The deadline was sent as a rounded duration, so the daemon's copy is a little later.
   const auto surely_passed = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
   while (std::chrono::steady_clock::now() < surely_passed) std::this_thread::yield();
   ExpectFirstSucceeds();
@@ -254,7 +254,7 @@ TEST_F(BusyDaemonTest, AGrpcDeadlineCountsAsExpiredToo) {
   daemon_.ExpectBalanced();
 }
 
-TEST_F(BusyDaemonTest, ALostConnectionCancels) {
+TEST_F(BusyDaemonTest, ALostConnectionCancelsItsRequests) {
   auto channel = daemon_.Channel();
   auto stub = inference::GRPCInferenceService::NewStub(channel);
   auto context = std::make_unique<grpc::ClientContext>();
@@ -283,7 +283,7 @@ class SmallQueueTest : public BusyDaemonTest {
   SmallQueueTest() : BusyDaemonTest(Small()) {}
 };
 
-TEST_F(SmallQueueTest, AFullQueueSaysWhenToComeBack) {
+TEST_F(SmallQueueTest, AFullQueueAnswersWithAPushback) {
   grpc::ClientContext context;
   ModelInferResponse response;
   const grpc::Status status = daemon_.Infer(IdsRequest({77}), &response, &context);
@@ -298,7 +298,7 @@ TEST_F(SmallQueueTest, AFullQueueSaysWhenToComeBack) {
   daemon_.ExpectBalanced();
 }
 
-TEST(UnaryInferTest, CountsAgreeOnBothSides) {
+TEST(UnaryInferTest, ClientAndServerCountTheSameEnds) {
   TestDaemon daemon;
   constexpr int kClients = 64;
   constexpr int kCalls = 20;
@@ -315,7 +315,7 @@ TEST(UnaryInferTest, CountsAgreeOnBothSides) {
     if (wrong) SetInt(&request, "top_k", 1000);
     ModelInferResponse response;
     grpc::ClientContext context;
-    context.set_wait_for_ready(true);  // 64 connections at once: a failed attempt is made again
+    context.set_wait_for_ready(true);  // one of 64 connections at once may fail; retry
     const grpc::Status status = stub->ModelInfer(&context, request, &response);
     if (status.ok()) {
       EXPECT_EQ(Values<int32_t>(RawOutput(response, "output_ids")), GreedyTokens(prompt, count));
@@ -361,7 +361,8 @@ TEST(UnaryInferTest, RandomCancellationsEndEveryCallOnce) {
         SetInt(&request, "max_tokens", 40);
         ModelInferResponse response;
         grpc::ClientContext context;
-        // gRPC 1.51 may read another call's errno as that of connect, and says then that it failed.
+        // gRPC 1.51 may take the errno of another call for that of connect, and then reports a
+        // failure.
         context.set_wait_for_ready(true);
         if (random() % 2 == 0) {
           context.set_deadline(std::chrono::system_clock::now() +
@@ -371,7 +372,8 @@ TEST(UnaryInferTest, RandomCancellationsEndEveryCallOnce) {
         stub->async()->ModelInfer(&context, &request, &response, [&done](grpc::Status status) {
           done.set_value(std::move(status));
         });
-        // From at once to long after the answer, on fast machines and on busy ones.
+        // The cancellation comes at any time from at once to long after the answer, on fast and on
+        // busy machines.
         for (uint64_t spin = (uint64_t{1} << random() % 9) - 1; spin > 0; --spin) {
           std::this_thread::yield();
         }
@@ -389,7 +391,7 @@ TEST(UnaryInferTest, RandomCancellationsEndEveryCallOnce) {
   EXPECT_EQ(ok + cancelled + expired + unreachable, kClients * kCalls);
   EXPECT_GT(cancelled, 0);
   EXPECT_GT(expired, 0);
-  // What the callers gave up ends in the engine a little later.
+  // The engine ends the cancelled requests a little later.
   daemon.AwaitMetric("sluice_requests_waiting", 0);
   daemon.AwaitMetric("sluice_requests_running", 0);
   daemon.ExpectBalanced();

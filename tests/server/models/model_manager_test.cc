@@ -33,7 +33,7 @@ class ModelManagerTest : public ::testing::Test {
     testing::WriteModel(config, seed, kernels::DType::kF32, root_.File(path));
   }
 
-  // "name:version" of what is served.
+  // Returns "name:version" of each served model.
   std::vector<std::string> Served() {
     std::vector<std::string> names;
     for (const auto& model : engine_->Models()) {
@@ -42,7 +42,7 @@ class ModelManagerTest : public ::testing::Test {
     std::sort(names.begin(), names.end());
     return names;
   }
-  // "name:version reason", with "ready" for those that are.
+  // Returns "name:version reason" of each model; for models that are ready, the reason is "ready".
   std::vector<std::string> Index() {
     std::vector<std::string> lines;
     const auto entries = *manager_.Index();
@@ -67,7 +67,7 @@ class ModelManagerTest : public ::testing::Test {
   ModelManager manager_{engine_.get(), log_.get()};
 };
 
-TEST_F(ModelManagerTest, ServesTheListAndTheHighestVersions) {
+TEST_F(ModelManagerTest, ServesTheListedModelsAndTheHighestVersions) {
   const TemporaryDirectory elsewhere;
   testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kF32, elsewhere.path());
   AddModel("a");
@@ -83,7 +83,7 @@ TEST_F(ModelManagerTest, ServesTheListAndTheHighestVersions) {
   EXPECT_THAT(Served(), IsEmpty());
 }
 
-TEST_F(ModelManagerTest, LeavesAloneWhatHasNotChanged) {
+TEST_F(ModelManagerTest, KeepsModelsThatHaveNotChanged) {
   AddModel("a");
   AddModel("b");
   ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
@@ -134,7 +134,7 @@ TEST_F(ModelManagerTest, LoadsAndUnloadsByName) {
   EXPECT_EQ(manager_.Load("../m", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ModelManagerTest, AFailedReloadKeepsWhatServes) {
+TEST_F(ModelManagerTest, AFailedReloadKeepsTheServedModel) {
   AddModel("m");
   ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
   const auto served = Find("m");

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-TEST(SampleTest, TheShareIsKeptAndNested) {
+TEST(SampleTest, TheShareIsKeptAndSmallerSamplesAreSubsets) {
   int few = 0, many = 0;
   for (int i = 0; i < 100'000; ++i) {
     const std::string id = absl::StrCat(i);
@@ -29,12 +29,12 @@ TEST(SampleTest, TheShareIsKeptAndNested) {
     many += in_many;
     EXPECT_TRUE(in_many || !in_few);
   }
-  // Five standard deviations.
+  // The tolerance is five standard deviations.
   EXPECT_NEAR(few, 1000, 160);
   EXPECT_NEAR(many, 30'000, 730);
 }
 
-TEST(SampleTest, TheEnds) {
+TEST(SampleTest, AShareOfZeroIsNoneAndOfOneIsAll) {
   for (const char* id : {"", "a", "b", "request-17"}) {
     EXPECT_FALSE(InSample(id, 0));
     EXPECT_TRUE(InSample(id, 1));
@@ -78,14 +78,14 @@ class AccessLogTest : public ::testing::Test {
   RequestTrace trace_;
 };
 
-TEST_F(AccessLogTest, TellsTheRequestsLife) {
+TEST_F(AccessLogTest, LogsTheLifeOfARequest) {
   EXPECT_THAT(Logged(1, absl::OkStatus()),
               HasSubstr("request id=\"req 7\" model=text version=1 code=OK rows=1 prompt_tokens=2 "
                         "reused_tokens=1 generated_tokens=5 bucket=64 steps=0 preemptions=3 "
                         "queue_us=100 compute_us=700 total_us=1000\n"));
 }
 
-TEST_F(AccessLogTest, NamesTheCallerWhereSomebodyAsked) {
+TEST_F(AccessLogTest, NamesTheCallerIfItIsIdentified) {
   EXPECT_THAT(Logged(1, absl::OkStatus()), Not(HasSubstr("caller=")));
   request_.caller = "alice";
   EXPECT_THAT(Logged(1, absl::OkStatus()), HasSubstr("total_us=1000 caller=alice\n"));
@@ -98,13 +98,13 @@ TEST_F(AccessLogTest, ARequestThatNeverRanWaitedUntilItsEnd) {
                                HasSubstr("error=gone")));
 }
 
-TEST_F(AccessLogTest, OnlyFaultsOfOursEscapeTheSample) {
+TEST_F(AccessLogTest, OnlyInternalErrorsAreLoggedOutsideTheSample) {
   EXPECT_THAT(Logged(0, absl::OkStatus()), IsEmpty());
   EXPECT_THAT(Logged(0, absl::CancelledError("")), IsEmpty());
   EXPECT_THAT(Logged(0, absl::InternalError("nan")), Not(IsEmpty()));
 }
 
-TEST_F(AccessLogTest, TheTraceIdIsToldWhereThereIsOne) {
+TEST_F(AccessLogTest, LogsTheTraceIdIfThereIsOne) {
   EXPECT_THAT(Logged(1, absl::OkStatus()), Not(HasSubstr("trace_id")));
   request_.trace.trace_id[15] = 0xab;
   EXPECT_THAT(Logged(1, absl::OkStatus()), HasSubstr("trace_id=000000000000000000000000000000ab"));

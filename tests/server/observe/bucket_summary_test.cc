@@ -20,12 +20,12 @@ BucketStats Used(Bucket bucket, int64_t batches, int64_t hits, int64_t useful, i
           .sequences = sequences};
 }
 
-TEST(BucketLabel, TellsTheLayoutsApart) {
+TEST(BucketLabel, DistinguishesTheLayouts) {
   EXPECT_EQ(BucketLabel({.tokens = 512, .sequences = 64}), "512x64");
   EXPECT_EQ(BucketLabel(Bucket::Padded(8, 64)), "8x64p");
 }
 
-TEST(Summarize, WeighsByTokensNotByBuckets) {
+TEST(Summarize, WeighsBucketsByTheirTokens) {
   const BucketStats buckets[] = {
       Used({.tokens = 10, .sequences = 4}, 10, 10, 90, 95, 20),
       Used({.tokens = 100, .sequences = 8}, 1, 0, 50, 50, 2),
@@ -39,7 +39,7 @@ TEST(Summarize, WeighsByTokensNotByBuckets) {
   EXPECT_DOUBLE_EQ(all.memory_overhead, 200.0 / 140 - 1);
 }
 
-TEST(Summarize, NothingServedIsZeroAndNotNan) {
+TEST(Summarize, WithoutBatchesAllRatiosAreZero) {
   const BucketStats unused = Used({.tokens = 10, .sequences = 4}, 0, 0, 0, 0, 0);
   for (const BucketSummary& none : {Summarize({}), Summarize({&unused, 1})}) {
     EXPECT_EQ(none.hit_rate, 0);
@@ -50,7 +50,7 @@ TEST(Summarize, NothingServedIsZeroAndNotNan) {
   }
 }
 
-TEST(Coarsen, KeepsFewAsTheyAreAndMergesMany) {
+TEST(Coarsen, KeepsFewEntriesUnchangedAndMergesMany) {
   const std::vector<Entry> entries = {{1, 1}, {2, 0.5}, {5, 4}, {9, 2}};
   const auto same = Coarsen(entries, 4);
   ASSERT_EQ(same.size(), 4u);
@@ -64,7 +64,7 @@ TEST(Coarsen, KeepsFewAsTheyAreAndMergesMany) {
   EXPECT_TRUE(Coarsen({}, 3).empty());
 }
 
-TEST(Coarsen, KeepsOrderWeightAndMaximum) {
+TEST(Coarsen, KeepsTheOrderTheTotalWeightAndTheMaximum) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);

@@ -14,7 +14,7 @@ namespace {
 
 using testing::SumOf;
 
-TEST(EngineCollectorTest, KvPagesAndSequences) {
+TEST(EngineCollectorTest, CollectsKvPagesAndSequences) {
   testing::ScriptedEngine engine;
   ModelStats stats;
   stats.waiting_sequences = 5;

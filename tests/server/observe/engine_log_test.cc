@@ -19,7 +19,7 @@ using ::testing::Not;
 
 class EngineLogTest : public ::testing::Test {
  protected:
-  // What is logged at `level`.
+  // Returns what is logged at `level`.
   std::string Logged(const std::string& level, const std::function<void(EngineLog*)>& events) {
     const std::string path =
         absl::StrCat(::testing::TempDir(), "/engine_log_test_", getpid(), ".log");
@@ -40,7 +40,7 @@ class EngineLogTest : public ::testing::Test {
   const std::shared_ptr<const Model> model_ = testing::TextModel();
 };
 
-TEST_F(EngineLogTest, AChangedLadderIsOneLineWithWhatAndWhy) {
+TEST_F(EngineLogTest, AChangedLadderIsOneLineWithTheChangesAndTheReason) {
   OptimizeReport report;
   report.changed = true;
   report.reason = "saves 10%";
@@ -57,7 +57,7 @@ TEST_F(EngineLogTest, AChangedLadderIsOneLineWithWhatAndWhy) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
 }
 
-TEST_F(EngineLogTest, AKeptLadderIsForDebuggingAlone) {
+TEST_F(EngineLogTest, AnUnchangedLadderIsLoggedAtDebugOnly) {
   OptimizeReport report;
   report.reason = "no gain";
   const auto events = [&](EngineLog* log) { log->OnReview(*model_, report); };
@@ -65,7 +65,7 @@ TEST_F(EngineLogTest, AKeptLadderIsForDebuggingAlone) {
   EXPECT_THAT(Logged("debug", events), HasSubstr("ladder kept model=text version=1"));
 }
 
-TEST_F(EngineLogTest, WarnsOfNoticesAndOfPlansThatFailed) {
+TEST_F(EngineLogTest, NoticesAndFailedPlansAreWarnings) {
   const std::string text = Logged("info", [&](EngineLog* log) {
     log->OnNotice(*model_, "the ladder file is of another model");
     PlanTrace plan{};

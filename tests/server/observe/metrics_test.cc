@@ -41,7 +41,7 @@ class MetricsTest : public ::testing::Test {
   RequestTrace trace_;
 };
 
-TEST_F(MetricsTest, EndingsAreCountedByCodeAndStage) {
+TEST_F(MetricsTest, EndedRequestsAreCountedByCodeAndStage) {
   for (int i = 0; i < 6; ++i) metrics_.OnAdmitted(request_);
   metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);
   metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);
@@ -63,7 +63,7 @@ TEST_F(MetricsTest, EndingsAreCountedByCodeAndStage) {
   EXPECT_EQ(SumOf(samples, "sluice_deadline_missed_total", "stage=\"queue\""), 1);
 }
 
-TEST_F(MetricsTest, DurationsAreThoseOfTheTraceOfSuccesses) {
+TEST_F(MetricsTest, DurationsEqualTheTracesOfSuccessfulRequests) {
   metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);
   metrics_.OnRequestDone(request_, absl::InternalError(""), trace_);
   EXPECT_EQ(Sum("sluice_request_duration_seconds_count"), 1);
@@ -71,7 +71,7 @@ TEST_F(MetricsTest, DurationsAreThoseOfTheTraceOfSuccesses) {
   EXPECT_DOUBLE_EQ(Sum("sluice_queue_duration_seconds_sum"), 0.002);
   EXPECT_DOUBLE_EQ(Sum("sluice_inference_duration_seconds_sum"), 0.009);
   EXPECT_DOUBLE_EQ(Sum("sluice_time_to_first_token_seconds_sum"), 0.007);
-  // Two rows of five tokens: four gaps in the eight milliseconds after the first.
+  // Two rows of five tokens have four gaps in the eight milliseconds after the first token.
   EXPECT_DOUBLE_EQ(Sum("sluice_inter_token_duration_seconds_sum"), 0.002);
   EXPECT_EQ(Sum("sluice_request_duration_seconds_bucket", "le=\"0.01\""), 0);
   EXPECT_EQ(Sum("sluice_request_duration_seconds_bucket", "le=\"0.025\""), 1);
@@ -86,7 +86,7 @@ TEST_F(MetricsTest, ScoringHasNoTokenTimes) {
   EXPECT_EQ(Sum("sluice_inter_token_duration_seconds_count"), 0);
 }
 
-TEST_F(MetricsTest, BatchesAndPlans) {
+TEST_F(MetricsTest, CountsBatchesAndPlans) {
   BatchTrace batch{.model = model_.get(),
                    .bucket = {64, 8},
                    .useful_tokens = 40,
@@ -124,7 +124,7 @@ TEST_F(MetricsTest, BatchesAndPlans) {
   EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_stage_duration_seconds_sum", "stage=\"deliver\""), 0.006);
 }
 
-TEST_F(MetricsTest, EveryTriggerAndLookupHasItsSeries) {
+TEST_F(MetricsTest, EveryTriggerAndLookupHasASeries) {
   BatchTrace batch{};
   batch.model = model_.get();
   for (Trigger trigger :
@@ -143,7 +143,7 @@ TEST_F(MetricsTest, EveryTriggerAndLookupHasItsSeries) {
   }
 }
 
-TEST_F(MetricsTest, RefusalsNeverGetALabelFromACaller) {
+TEST_F(MetricsTest, CallersCannotMakeUpLabelsByRefusals) {
   metrics_.OnRejected("text", Rejection::kQueueFull);
   metrics_.OnRejected("../../etc", Rejection::kUnknownModel);
   metrics_.OnRefused("", "malformed");
@@ -153,7 +153,7 @@ TEST_F(MetricsTest, RefusalsNeverGetALabelFromACaller) {
   EXPECT_EQ(SumOf(samples, "sluice_rejected_total", "etc"), 0);
 }
 
-TEST_F(MetricsTest, ModelsOfOneNameAreToldApartByVersion) {
+TEST_F(MetricsTest, VersionsOfOneModelHaveSeparateSeries) {
   metrics_.OnAdmitted(request_);
   Mutable(request_.spec).model = testing::TextModel("text", 2);
   metrics_.OnAdmitted(request_);
@@ -162,7 +162,7 @@ TEST_F(MetricsTest, ModelsOfOneNameAreToldApartByVersion) {
   EXPECT_EQ(Sum("sluice_admitted_total", "version=\"2\""), 2);
 }
 
-TEST_F(MetricsTest, BuildInfo) { EXPECT_EQ(Sum("sluice_build_info", "version=\"1.2.3\""), 1); }
+TEST_F(MetricsTest, HasBuildInfo) { EXPECT_EQ(Sum("sluice_build_info", "version=\"1.2.3\""), 1); }
 
 }  // namespace
 }  // namespace sluice

@@ -41,7 +41,7 @@ class RecentActivityTest : public ::testing::Test {
   RecentActivity recent_{&clock_};
 };
 
-TEST_F(RecentActivityTest, AModelNeverSeenHasNone) {
+TEST_F(RecentActivityTest, AnUnknownModelHasNoActivity) {
   const RecentActivity::View view = recent_.Of(*model_);
   EXPECT_TRUE(view.batches.empty());
   EXPECT_TRUE(view.requests.empty());
@@ -71,7 +71,7 @@ TEST_F(RecentActivityTest, OnlySuccessesHaveALatency) {
   EXPECT_DOUBLE_EQ(latency.inter_token.value(), 0.002) << "seven tokens a row: six pauses in 12 ms";
 }
 
-TEST_F(RecentActivityTest, WhatDidNotHappenHasNoLatency) {
+TEST_F(RecentActivityTest, LatenciesWithoutTheirEventAreAbsent) {
   EndRequest(absl::OkStatus(), {}, 0);
   EndRequest(absl::OkStatus(), milliseconds(8), 2);
   const RecentActivity::View view = recent_.Of(*model_);
@@ -81,7 +81,7 @@ TEST_F(RecentActivityTest, WhatDidNotHappenHasNoLatency) {
   EXPECT_FALSE(view.requests[1].first_token.has_value());
 }
 
-TEST_F(RecentActivityTest, TheLatestReviewCountsAndModelsAreApart) {
+TEST_F(RecentActivityTest, KeepsTheLatestReviewOfEachModel) {
   OptimizeReport report;
   report.reason = "first";
   recent_.OnReview(*model_, report);

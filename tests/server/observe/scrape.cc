@@ -14,7 +14,7 @@
 namespace sluice::testing {
 namespace {
 
-// Label values of ours contain no commas.
+// The daemon's label values contain no commas.
 std::string SortLabels(const std::string& series) {
   const size_t brace = series.find('{');
   if (brace == std::string::npos) return series;

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(StatisticsTest, PartsOfASuccessAddUp) {
+TEST(StatisticsTest, ThePartsOfASuccessfulRequestAddUp) {
   Statistics statistics;
   Request request;
   Mutable(request.spec).model = testing::TextModel();
@@ -48,7 +48,7 @@ TEST(StatisticsTest, PartsOfASuccessAddUp) {
   EXPECT_EQ(told.memory_usage(0).byte_size(), 11u);
 }
 
-TEST(StatisticsTest, BatchesBySize) {
+TEST(StatisticsTest, CountsBatchesBySize) {
   Statistics statistics;
   const auto model = testing::TextModel();
   BatchTrace batch{};

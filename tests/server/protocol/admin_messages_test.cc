@@ -14,7 +14,7 @@ using testing::ExampleStats;
 
 const MonoTime kStart{std::chrono::hours(1)};
 
-TEST(DescribeBuckets, TellsEachBucketAndTheWhole) {
+TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   const BackendInfo backend{.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4};
   EngineOptions options;
   options.ladder.strategy = StrategyKind::kMemoryOptimal;
@@ -53,7 +53,7 @@ TEST(DescribeBuckets, TellsEachBucketAndTheWhole) {
   EXPECT_EQ(model.ladder_changes().reviews(), 6);
 }
 
-TEST(DescribeBuckets, HistogramsAreBounded) {
+TEST(DescribeBuckets, HistogramsHaveAtMost1024Sizes) {
   ModelStats stats = ExampleStats(kStart);
   for (int i = 1; i <= 5000; ++i) stats.traffic.batch_tokens.push_back({i, 1});
   const auto model = DescribeBuckets(stats, {}, {}, kStart);
@@ -108,7 +108,7 @@ Explanation Explained() {
   return explanation;
 }
 
-TEST(DescribeRequest, TimesCountFromTheArrival) {
+TEST(DescribeRequest, TimesAreRelativeToTheArrival) {
   const auto response = DescribeRequest(Explained());
   EXPECT_EQ(response.model_version(), "3");
   EXPECT_EQ(response.status(), "OK");
@@ -130,7 +130,7 @@ TEST(DescribeRequest, TimesCountFromTheArrival) {
   EXPECT_EQ(step.lookup(), "guard");
 }
 
-TEST(DescribeRequest, OneThatNeverRanWaitedToItsEnd) {
+TEST(DescribeRequest, ARequestThatNeverRanWaitedUntilItsEnd) {
   Explanation explanation = Explained();
   explanation.status = absl::DeadlineExceededError("too late");
   explanation.trace.first_run = {};

@@ -1,4 +1,4 @@
-// docs/api.md has every tensor and every parameter that the code has.
+// Tests that docs/api.md has every tensor and every parameter that the code has.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -24,7 +24,7 @@ std::string Page() {
   return text.str();
 }
 
-TEST(ApiPageTest, HasEveryInputWithItsTypesAndShape) {
+TEST(ApiPageTest, PageHasEveryInputWithItsTypesAndShape) {
   const std::string page = Page();
   for (const InputInfo& info : Inputs()) {
     const std::string row = absl::StrCat("| `", View(info.name), "` | ", View(info.datatypes),
@@ -33,7 +33,7 @@ TEST(ApiPageTest, HasEveryInputWithItsTypesAndShape) {
   }
 }
 
-TEST(ApiPageTest, HasEveryOutputWithItsTypeAndShape) {
+TEST(ApiPageTest, PageHasEveryOutputWithItsTypeAndShape) {
   const std::string page = Page();
   for (const OutputInfo& info : Outputs()) {
     const std::string row = absl::StrCat("| `", View(info.name), "` | ", View(info.datatype),
@@ -42,7 +42,7 @@ TEST(ApiPageTest, HasEveryOutputWithItsTypeAndShape) {
   }
 }
 
-// Returns what a caller writes.
+// Returns the value as a caller would write it.
 std::string ValuesOf(const ParameterInfo& info) {
   const auto most = [&info] {
     return info.range.model_max == nullptr ? absl::StrCat("; at most ", info.range.max) : "";
@@ -73,7 +73,7 @@ std::string ValuesOf(const ParameterInfo& info) {
   return words;
 }
 
-TEST(ApiPageTest, TheTableOfParametersIsTheCodes) {
+TEST(ApiPageTest, TheTableOfParametersEqualsTheCode) {
   std::string table = "| name | values | default | |\n| --- | --- | --- | --- |\n";
   for (const ParameterInfo& info : RequestParameters()) {
     absl::StrAppend(&table, "| `", View(info.name), "` | ", ValuesOf(info), " | ",
@@ -82,7 +82,7 @@ TEST(ApiPageTest, TheTableOfParametersIsTheCodes) {
   EXPECT_TRUE(absl::StrContains(Page(), table + "\n")) << "docs/api.md should have\n" << table;
 }
 
-TEST(ApiPageTest, EveryParameterOfTheTableIsRead) {
+TEST(ApiPageTest, ValidationReadsEveryParameterOfTheTable) {
   const auto error_of = [](std::string_view name, absl::string_view text) {
     ParameterMap map;
     map[std::string(name)].set_string_param(std::string(text));

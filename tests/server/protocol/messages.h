@@ -1,4 +1,4 @@
-// Models and messages that tests of the edge start from.
+// Models and messages for tests of the server.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@ using sluice::Bytes;
 using sluice::BytesElement;
 using sluice::Values;
 
-// 258 tokens, 64 positions, 2 layers, 3 heads, byte tokenizer with bos 256.
+// Returns a model of 258 tokens, 64 positions, 2 layers and 3 heads, with a byte tokenizer whose
+// bos is 256.
 std::shared_ptr<const Model> TextModel(const std::string& name = "text", int64_t version = 1);
 
-// What the engine may say of such a model at the time `now`: one bucket was used 5 s before,
+// Returns possible statistics of such a model at the time `now`: one bucket was used 5 s before,
 // another was withdrawn.
 ModelStats ExampleStats(MonoTime now, const std::string& name = "text");
 
@@ -30,13 +31,13 @@ void AddInput(inference::ModelInferRequest* request, const std::string& name,
               const std::string& datatype, const std::vector<int64_t>& shape,
               const std::string& raw);
 
-// One row of INT32 ids for the model "text".
+// Returns a request with one row of INT32 ids for the model "text".
 inference::ModelInferRequest IdsRequest(const std::vector<int32_t>& ids);
 inference::ModelInferRequest TextRequest(const std::string& text);
 
 void SetInt(inference::ModelInferRequest* request, const std::string& name, int64_t value);
 
-// The raw contents of an output; fails the test and is empty when it is absent.
+// Returns the raw contents of an output. If it is absent, fails the test and returns "".
 std::string RawOutput(const inference::ModelInferResponse& response, const std::string& name);
 std::vector<int64_t> ShapeOf(const inference::ModelInferResponse& response,
                              const std::string& name);

@@ -18,7 +18,7 @@ std::vector<std::string> Names(const Tensors& tensors) {
   return names;
 }
 
-TEST(MetadataTest, OnlyDefaultsAreListed) {
+TEST(MetadataTest, OnlyDefaultOutputsAreListed) {
   const inference::ModelMetadataResponse text = DescribeModel(*testing::TextModel(), {1, 3});
   EXPECT_EQ(text.name(), "text");
   EXPECT_THAT(text.versions(), ElementsAre("1", "3"));
@@ -31,7 +31,7 @@ TEST(MetadataTest, OnlyDefaultsAreListed) {
               ElementsAre("output_ids", "sequence_length", "logprobs", "finish_reason"));
 }
 
-TEST(MetadataTest, ShapesBeginWithTheRow) {
+TEST(MetadataTest, ShapesBeginWithTheRowDimension) {
   const inference::ModelMetadataResponse response = DescribeModel(*testing::TextModel(), {1});
   EXPECT_THAT(response.inputs(0).shape(), ElementsAre(-1, -1));
   EXPECT_EQ(response.inputs(0).datatype(), "INT32");
@@ -40,7 +40,7 @@ TEST(MetadataTest, ShapesBeginWithTheRow) {
   EXPECT_THAT(response.outputs(1).shape(), ElementsAre(-1, 1));
 }
 
-TEST(MetadataTest, TheConfigAgreesWithTheMetadataButForTheRow) {
+TEST(MetadataTest, TheConfigEqualsTheMetadataWithoutTheRowDimension) {
   const auto model = testing::TextModel();
   const inference::ModelMetadataResponse metadata = DescribeModel(*model, {1});
   const inference::ModelConfig config =

@@ -26,7 +26,7 @@ inference::InferParameter Text(const std::string& text) {
   return value;
 }
 
-// "" when it is accepted.
+// Returns the error, or "" if the value is accepted.
 std::string ErrorOf(const absl::Status& status) {
   if (status.ok()) return "";
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -48,7 +48,7 @@ std::string TextsError(const std::string& text, std::vector<std::string>* out) {
   return ErrorOf(ReadTexts("p", Text(text), out));
 }
 
-TEST(TokenBiasTest, NumbersAndBans) {
+TEST(TokenBiasTest, ReadsNumbersAndBans) {
   std::vector<kernels::TokenBias> bias;
   ASSERT_EQ(BiasError(R"( {"0": 1, "96": -2.5, "5": null, "6": "-inf", "7": 1e2} )", &bias), "");
   ASSERT_EQ(bias.size(), 5u);
@@ -69,7 +69,7 @@ struct BadTokenBiasRow {
 };
 class BadTokenBiasTable : public TableTest<BadTokenBiasRow> {};
 
-TEST_P(BadTokenBiasTable, IsNamedWithItsEntryAndLimit) {
+TEST_P(BadTokenBiasTable, TheErrorNamesTheEntryAndTheLimit) {
   std::vector<kernels::TokenBias> out;
   EXPECT_THAT(BiasError(row().text, &out), HasSubstr(row().error));
 }
@@ -121,7 +121,7 @@ TEST(TokenBiasTest, TheNumberOfEntriesIsBounded) {
   EXPECT_EQ(bias.size(), kMaxBiasEntries);
 }
 
-TEST(TokenIdsTest, BothFormsGiveAscendingIds) {
+TEST(TokenIdsTest, BothFormsYieldAscendingIds) {
   std::vector<int32_t> ids;
   for (const char* text : {"[7, 3,96]", "7,3,96", " [7,3,96]"}) {
     SCOPED_TRACE(text);
@@ -144,7 +144,7 @@ struct BadTokenIdsRow {
 };
 class BadTokenIdsTable : public TableTest<BadTokenIdsRow> {};
 
-TEST_P(BadTokenIdsTable, AreNamedWithTheirEntryAndLimit) {
+TEST_P(BadTokenIdsTable, TheErrorNamesTheEntryAndTheLimit) {
   std::vector<int32_t> out;
   EXPECT_THAT(IdsError(row().text, &out), HasSubstr(row().error));
 }
@@ -179,14 +179,14 @@ const BadTokenIdsRow kBadTokenIdsRows[] = {
 };
 SLUICE_TABLE(BadTokenIdsTable, kBadTokenIdsRows);
 
-TEST(TokenIdsTest, ANumberIsNoList) {
+TEST(TokenIdsTest, ANumberIsNotAList) {
   inference::InferParameter number;
   number.set_int64_param(5);
   std::vector<int32_t> ids;
   EXPECT_NE(ErrorOf(ReadTokenIds("p", number, kVocab, 5, &ids)), "");
 }
 
-TEST(TextsTest, OneOrSeveral) {
+TEST(TextsTest, ReadsOneOrSeveralTexts) {
   std::vector<std::string> texts;
   EXPECT_EQ(TextsError("end\n", &texts), "");
   EXPECT_THAT(texts, ElementsAre("end\n"));
@@ -210,7 +210,7 @@ struct BadTextsRow {
 };
 class BadTextsTable : public TableTest<BadTextsRow> {};
 
-TEST_P(BadTextsTable, AreNamedWithTheirLimit) {
+TEST_P(BadTextsTable, TheErrorNamesTheLimit) {
   std::vector<std::string> out;
   EXPECT_THAT(TextsError(row().text, &out), HasSubstr(row().error));
 }
@@ -228,7 +228,7 @@ const BadTextsRow kBadTextsRows[] = {
     {.name = "AListThatIsNotClosed", .text = "[\"a\"", .error = "JSON array of texts"},
     {.name = "HalfASurrogatePair",
      .text = "[\"\\ud800\"]",
-     .error = "JSON array of texts"},  // half a surrogate pair is no UTF-8
+     .error = "JSON array of texts"},  // half a surrogate pair is not UTF-8
 };
 SLUICE_TABLE(BadTextsTable, kBadTextsRows);
 
@@ -237,9 +237,9 @@ TEST(TextsTest, AParameterWithoutValueIsRefused) {
   EXPECT_NE(ErrorOf(ReadTexts("p", inference::InferParameter(), &texts)), "");
 }
 
-// However deep or damaged the text is, it is read or refused, and what is read is within the
+// Texts are read or refused however deep or damaged they are, and whatever is read is within the
 // limits.
-TEST(ParameterListTest, HostileTexts) {
+TEST(ParameterListTest, HostileTextsAreRefusedOrWithinTheLimits) {
   std::vector<kernels::TokenBias> bias;
   std::vector<int32_t> ids;
   EXPECT_NE(IdsError(std::string(1'000'000, '['), &ids), "");

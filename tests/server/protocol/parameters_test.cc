@@ -16,7 +16,7 @@ namespace {
 
 using inference::InferParameter;
 
-// Of the model: vocab 97, 64 positions.
+// The model has a vocabulary of 97 tokens and 64 positions.
 absl::StatusOr<RequestSpec> Read(const ParameterMap& map,
                                  const ModelConfig& config = FakeConfig()) {
   RequestSpec spec;
@@ -56,7 +56,7 @@ InferParameter Bool(bool value) {
   return parameter;
 }
 
-TEST(ParametersTest, Defaults) {
+TEST(ParametersTest, AbsentParametersKeepTheirDefaults) {
   const absl::StatusOr<RequestSpec> read = Read(ParameterMap());
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->max_tokens, 1);
@@ -80,7 +80,7 @@ TEST(ParametersTest, Defaults) {
   EXPECT_FALSE(read->empty_final_response);
 }
 
-TEST(ParametersTest, ANumberMayComeInEveryForm) {
+TEST(ParametersTest, NumbersAreAcceptedInEveryForm) {
   for (const InferParameter& value : {Int(7), Unsigned(7), Real(7), Text("7"), Text("7.0")}) {
     const absl::StatusOr<RequestSpec> read = Read("top_k", value);
     ASSERT_TRUE(read.ok()) << value.ShortDebugString();
@@ -99,7 +99,7 @@ struct ParameterRangeRow {
 };
 class ParameterRangeTable : public TableTest<ParameterRangeRow> {};
 
-TEST_P(ParameterRangeTable, BothEndsOfEveryRange) {
+TEST_P(ParameterRangeTable, TheRangeIsEnforced) {
   EXPECT_EQ(Read(row().parameter, row().value).ok(), row().accepted);
 }
 
@@ -301,7 +301,7 @@ const ParameterRangeRow kParameterRangeRows[] = {
     {.name = "MinTokensAboveMaxTokensAreRefused",
      .parameter = "min_tokens",
      .value = Int(2),
-     .accepted = false},  // max_tokens is 1
+     .accepted = false},  // above max_tokens, which is 1
     {.name = "MinTokensBelowZeroAreRefused",
      .parameter = "min_tokens",
      .value = Int(-1),
@@ -325,7 +325,7 @@ const ParameterRangeRow kParameterRangeRows[] = {
 };
 SLUICE_TABLE(ParameterRangeTable, kParameterRangeRows);
 
-TEST(ParametersTest, ExtremeIntegersAreRefusedEverywhere) {
+TEST(ParametersTest, EveryParameterRefusesExtremeIntegers) {
   for (const char* name : {"max_tokens", "top_k", "num_top_logprobs", "priority", "timeout",
                            "min_tokens", "ignore_eos"}) {
     for (const InferParameter& value :
@@ -343,7 +343,7 @@ TEST(ParametersTest, LargeSeedsKeepEveryBit) {
   EXPECT_EQ(Read("seed", Unsigned(UINT64_MAX - 1))->sampling.seed, UINT64_MAX - 1);
 }
 
-TEST(ParametersTest, ErrorsNameParameterValueAndRange) {
+TEST(ParametersTest, ErrorsNameTheParameterTheValueAndTheRange) {
   const absl::Status status = Read("top_k", Int(98)).status();
   EXPECT_EQ(std::string(status.message()), "parameter top_k is 98; expected an integer in [0, 97]");
   EXPECT_EQ(ReasonOf(status), "parameter");
@@ -372,7 +372,7 @@ TEST(ParametersTest, EditsAndStopsAreRead) {
   EXPECT_TRUE(read->empty_final_response);
 }
 
-// A bias that bans the ids from 0 to below `end`, as JSON.
+// Returns a bias that bans the ids in [0, end), as JSON.
 std::string BanBelow(int end) {
   std::string bans = "{\"0\": null";
   for (int id = 1; id < end; ++id) bans += ", \"" + std::to_string(id) + "\": \"-inf\"";
@@ -386,7 +386,7 @@ struct RemainingTokensRow {
 };
 class RemainingTokensTable : public TableTest<RemainingTokensRow> {};
 
-TEST_P(RemainingTokensTable, SomeTokenCanBeDrawn) {
+TEST_P(RemainingTokensTable, IsAcceptedOnlyIfATokenCanBeDrawn) {
   ModelConfig config = FakeConfig();
   config.eos_token_ids = {96};
   ParameterMap map;

@@ -71,7 +71,7 @@ TEST(ReplyTest, RowsOfDifferentLengthsArePadded) {
   EXPECT_THAT(ShapeOf(response, "text_output"), ElementsAre(3, 1));
 }
 
-TEST(ReplyTest, ScoringOnlyHasEmptyOutputsAndStillOneEntryEach) {
+TEST(ReplyTest, ScoringReturnsAnEntryForEveryEmptyOutput) {
   Reply reply;
   reply.finish = {FinishReason::kNone};
   reply.prompt_logprobs = {0, -1, -2};
@@ -86,7 +86,7 @@ TEST(ReplyTest, ScoringOnlyHasEmptyOutputsAndStillOneEntryEach) {
   EXPECT_THAT(Values<float>(RawOutput(response, "prompt_logprobs")), ElementsAre(0, -1, -2));
 }
 
-TEST(ReplyTest, CandidatesOfRaggedRows) {
+TEST(ReplyTest, CandidatesOfRowsOfDifferentLengthsArePadded) {
   const int32_t ids[] = {5, 6, 7, 9, 8, 4};
   const float logprobs[] = {-5, -6, -7, -9, -8, -4};
   const std::vector<GeneratedToken> tokens = {{1, 0, 7, -1, ids + 2, logprobs + 2},
@@ -129,7 +129,7 @@ TEST(ReplyTest, DiagnosticsArePaddedPerLayer) {
   }
 }
 
-TEST(ReplyTest, LogitsAreCopiedAsTheyAre) {
+TEST(ReplyTest, LogitsAreCopiedUnchanged) {
   Reply reply;
   for (int i = 0; i < 2 * 258; ++i) reply.logits.push_back(static_cast<float>(i) / 3);
   const inference::ModelInferResponse response = Whole(Spec({1, 1}, {Output::kLogits}), {}, reply);
@@ -137,7 +137,7 @@ TEST(ReplyTest, LogitsAreCopiedAsTheyAre) {
   EXPECT_EQ(Values<float>(RawOutput(response, "logits")), reply.logits);
 }
 
-// What the engine would tell of a request, in an order that it might tell it in.
+// The results that an engine would deliver for a request, in an order that is possible.
 struct Told {
   std::vector<GeneratedToken> tokens;
   std::vector<int32_t> top_ids;
@@ -172,8 +172,8 @@ Told RandomTold(std::mt19937_64& random, int32_t rows, int32_t num_top) {
   return told;
 }
 
-// However the tokens fall into responses, these say together what one response says.
-TEST(ReplyTest, ResponsesTogetherSayWhatOneSays) {
+// However the tokens are divided among responses, these together equal the single response.
+TEST(ReplyTest, SeveralResponsesTogetherEqualOne) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -211,7 +211,7 @@ TEST(ReplyTest, ResponsesTogetherSayWhatOneSays) {
   }
 }
 
-TEST(ReplyTest, TextIsCutBeforeTheStopTextAndIdsAreNot) {
+TEST(ReplyTest, TextEndsBeforeTheStopTextButIdsIncludeIt) {
   ReplySpec spec = Spec({1}, kDefaults);
   Mutable(spec.request).stop.texts = {"cd"};
   Reply reply;
@@ -222,7 +222,7 @@ TEST(ReplyTest, TextIsCutBeforeTheStopTextAndIdsAreNot) {
   EXPECT_THAT(Values<int32_t>(RawOutput(response, "output_ids")), ElementsAre('a', 'b', 'c', 'd'));
 }
 
-TEST(ReplyTest, APartEndsWithinNoCharacterAndNoStopText) {
+TEST(ReplyTest, APartialTextNeverEndsWithinACharacterOrAStopText) {
   ReplySpec spec = Spec({1}, kDefaults);
   Mutable(spec.request).stop.texts = {"xyz"};
   ReplyBuilder builder(spec);

@@ -1,5 +1,5 @@
-// Random damage to good requests: whatever the bytes, validation returns, and what it accepts holds
-// the engine's invariants. Worth most under the address sanitizer.
+// Tests of validation on valid requests with random damage: it returns for all bytes, and what it
+// accepts has the invariants that the engine needs. Most useful under the address sanitizer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -120,7 +120,7 @@ void ExpectEngineInvariants(const ValidRequest& valid) {
   ExpectItemInvariants(request);
 }
 
-TEST(ValidateFuzzTest, DamagedBytesNeverPassAsWhatTheyAreNot) {
+TEST(ValidateFuzzTest, AcceptedDamagedMessagesKeepTheInvariants) {
   constexpr uint64_t kSeed = 20240611;
   SCOPED_TRACE(kSeed);
   std::mt19937_64 random(kSeed);
@@ -159,7 +159,7 @@ TEST(ValidateFuzzTest, DamagedBytesNeverPassAsWhatTheyAreNot) {
     ExpectEngineInvariants(*valid);
     if (HasFailure()) return;
   }
-  // Otherwise the damage was too heavy or too light to show anything.
+  // Otherwise the damage would be too heavy or too light to show anything.
   EXPECT_GT(accepted, 2'000);
   EXPECT_GT(parsed - accepted, 1'000);
   EXPECT_LT(parsed, 18'000);

@@ -1,4 +1,4 @@
-// What models beside those that generate from token ids take and give.
+// Tests of the inputs and outputs of models other than those that generate from token ids.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ ModelInferRequest Vectors(const std::vector<float>& values, std::vector<int64_t>
   return message;
 }
 
-TEST(ValidateOutputsTest, EachKindOfModelHasItsDefault) {
+TEST(ValidateOutputsTest, EachKindOfModelHasItsDefaultOutputs) {
   const ModelInferRequest message = IdsRequest({1, 2});
   EXPECT_EQ(Check(message)->request.spec->max_tokens, 1);
   for (const Change& change : {Change(Headless), Change(Bidirectional)}) {
@@ -78,7 +78,7 @@ TEST(ValidateOutputsTest, EachKindOfModelHasItsDefault) {
   EXPECT_EQ(scores->request.spec->max_tokens, 0);
 }
 
-TEST(ValidateOutputsTest, NoTokensAreDrawnWhereNoneAreReturned) {
+TEST(ValidateOutputsTest, NoTokensAreDrawnIfNoneAreReturned) {
   ModelInferRequest message = IdsRequest({1, 2});
   message.add_outputs()->set_name("embedding");
   EXPECT_EQ(Check(message)->request.spec->max_tokens, 0);
@@ -86,7 +86,7 @@ TEST(ValidateOutputsTest, NoTokensAreDrawnWhereNoneAreReturned) {
   EXPECT_EQ(Check(message)->request.spec->max_tokens, 1);
 }
 
-TEST(ValidateOutputsTest, AModelThatGeneratesNothingSaysWhy) {
+TEST(ValidateOutputsTest, TheErrorSaysWhyAModelGeneratesNothing) {
   ModelInferRequest message = IdsRequest({1, 2});
   SetInt(&message, "max_tokens", 1);
   EXPECT_THAT(ErrorOf(message, Headless), HasSubstr("it has no head"));
@@ -120,7 +120,7 @@ TEST(ValidateOutputsTest, ParametersOfStatesReachTheEngine) {
   EXPECT_THAT(ErrorOf(message), HasSubstr("pooling is \"max\"; expected one of mean, cls, last"));
 }
 
-TEST(ValidateOutputsTest, VectorsAreCopiedOnceAndOnlyWhatIsLive) {
+TEST(ValidateOutputsTest, OnlyVectorsWithinTheLengthsAreCopied) {
   const float nan = std::nanf("");
   ModelInferRequest message = Vectors({1, 2, 3, 4, 5, 6, nan, nan}, {2, 2, 2});
   AddInput(&message, "input_lengths", "INT32", {2, 1}, Bytes<int32_t>({2, 1}));
@@ -153,7 +153,7 @@ struct BrokenVectorsRow {
 };
 class BrokenVectorsTable : public TableTest<BrokenVectorsRow> {};
 
-TEST_P(BrokenVectorsTable, AreNamed) {
+TEST_P(BrokenVectorsTable, TheErrorNamesTheProblem) {
   EXPECT_THAT(ErrorOf(row().message, Both), HasSubstr(row().error));
 }
 
@@ -181,7 +181,7 @@ const BrokenVectorsRow kBrokenVectorsRows[] = {
 };
 SLUICE_TABLE(BrokenVectorsTable, kBrokenVectorsRows);
 
-TEST(ValidateOutputsTest, APromptIsOfTheKindsThatTheModelTakes) {
+TEST(ValidateOutputsTest, PromptsOfKindsThatTheModelDoesNotTakeAreRefused) {
   EXPECT_THAT(ErrorOf(Vectors({1, 2}, {1, 1, 2})), HasSubstr("inputs_embeds"));
   EXPECT_THAT(ErrorOf(IdsRequest({1}), Embedding),
               HasSubstr("is unknown; this model takes inputs_embeds"));
@@ -192,7 +192,7 @@ TEST(ValidateOutputsTest, APromptIsOfTheKindsThatTheModelTakes) {
               HasSubstr("input_ids is missing, and so is inputs_embeds"));
 }
 
-TEST(ValidateOutputsTest, MoreTokensNeedAModelThatCanGoOn) {
+TEST(ValidateOutputsTest, SeveralTokensNeedAModelThatCanContinue) {
   ModelInferRequest message = Vectors({1, 2}, {1, 1, 2});
   SetInt(&message, "max_tokens", 2);
   EXPECT_TRUE(Check(message, Both).ok());
@@ -210,12 +210,12 @@ TEST(ValidateOutputsTest, MoreTokensNeedAModelThatCanGoOn) {
   EXPECT_THAT(ErrorOf(scored, Both), HasSubstr("prompt_logprobs"));
 }
 
-TEST(ValidateOutputsTest, LongRowsAreCutAsTheRequestOrTheModelSays) {
+TEST(ValidateOutputsTest, LongRowsAreCutAsTheRequestOrTheModelSpecifies) {
   ModelInferRequest message;
   std::vector<int32_t> ids(2 * 70, 5);
-  ids[0] = 1;   // first of the first row, which has 70 tokens
-  ids[69] = 2;  // and its last
-  ids[70] = 3;  // of the second, which has 1
+  ids[0] = 1;   // the first token of the first row, which has 70
+  ids[69] = 2;  // the last token of the first row
+  ids[70] = 3;  // the only token of the second row
   AddInput(&message, "input_ids", "INT32", {2, 70}, Bytes(ids));
   AddInput(&message, "input_lengths", "INT32", {2, 1}, Bytes<int32_t>({70, 1}));
   EXPECT_THAT(ErrorOf(message), HasSubstr("input_ids [0] has 70 tokens; expected 1 to 64"));
@@ -262,7 +262,7 @@ TEST(ValidateOutputsTest, CandidatesAreScoredRowByRow) {
   EXPECT_THAT(ErrorOf(message), HasSubstr("expected 1 to 4096"));
 }
 
-TEST(ValidateOutputsTest, ExclusionsLeaveSomethingToChooseFrom) {
+TEST(ValidateOutputsTest, ExclusionsMustLeaveEnoughTokens) {
   ModelInferRequest message = IdsRequest({1});
   AddInput(&message, "exclude_ids", "INT32", {1, 4}, Bytes<int32_t>({9, -1, 3, 9}));
   EXPECT_THAT(Check(message)->request.excluded.Of(0), ElementsAre(3, 9));

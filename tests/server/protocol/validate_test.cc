@@ -32,14 +32,14 @@ absl::StatusOr<ValidRequest> Check(const ModelInferRequest& message, CallContext
   return Validate(message, kLimits, call);
 }
 
-// The message of the error, which must be InvalidArgument.
+// Returns the message of the error, which must be InvalidArgument.
 std::string ErrorOf(const ModelInferRequest& message) {
   const absl::Status status = Check(message).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   return std::string(status.message());
 }
 
-TEST(ValidateTest, RawIds) {
+TEST(ValidateTest, AcceptsRawIds) {
   const absl::StatusOr<ValidRequest> valid = Check(IdsRequest({1, 2, 257}));
   ASSERT_TRUE(valid.ok()) << valid.status();
   EXPECT_THAT(valid->request.tokens, ElementsAre(1, 2, 257));
@@ -75,7 +75,7 @@ TEST(ValidateTest, Int64AndTypedContentsMeanTheSame) {
   }
 }
 
-TEST(ValidateTest, PaddingIsNeverLookedAt) {
+TEST(ValidateTest, PaddingIsIgnored) {
   ModelInferRequest message;
   AddInput(&message, "input_ids", "INT32", {2, 3}, Bytes<int32_t>({5, -1, 9999, 6, 7, -100}));
   AddInput(&message, "input_lengths", "INT32", {2, 1}, Bytes<int32_t>({1, 2}));
@@ -104,7 +104,7 @@ TEST(ValidateTest, TextIsTokenized) {
   EXPECT_THAT(Check(typed)->request.tokens, ElementsAre(256, 'a', 'b'));
 }
 
-TEST(ValidateTest, AModelWithoutTokenizerTakesNoText) {
+TEST(ValidateTest, TextNeedsAModelWithATokenizer) {
   const auto model = FakeModel(FakeConfig());
   const absl::Status status = Validate(TextRequest("a"), kLimits, {.model = model}).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("text_input"));
@@ -114,7 +114,7 @@ TEST(ValidateTest, AModelWithoutTokenizerTakesNoText) {
   EXPECT_EQ(Validate(IdsRequest({1}), kLimits, {.model = model})->reply.outputs.size(), 4u);
 }
 
-// Breaks one rule of a good request.
+// A valid request, a change that breaks one of its rules, and the error that follows.
 struct BadInputRow {
   const char* name;
   ModelInferRequest good;
@@ -123,7 +123,7 @@ struct BadInputRow {
 };
 class BadInputTable : public TableTest<BadInputRow> {};
 
-TEST_P(BadInputTable, IsNamed) {
+TEST_P(BadInputTable, TheErrorNamesTheProblem) {
   ModelInferRequest message = row().good;
   row().spoil(&message);
   EXPECT_THAT(ErrorOf(message), HasSubstr(row().error));
@@ -305,7 +305,7 @@ TEST(ValidateTest, TypedContentsOfAnotherDatatypeAreRefused) {
   EXPECT_THAT(ErrorOf(message), HasSubstr("other datatypes"));
 }
 
-TEST(ValidateTest, Outputs) {
+TEST(ValidateTest, OutputsAreReturnedInTheOrderRequested) {
   ModelInferRequest message = IdsRequest({1});
   for (const char* name : {"logits", "output_ids", "xsa_cos_sim", "prompt_logprobs"}) {
     message.add_outputs()->set_name(name);
@@ -342,7 +342,7 @@ TEST(ValidateTest, DiagnosticsNeedAModelWithXsa) {
   }
 }
 
-TEST(ValidateTest, CandidatesNeedTheirNumber) {
+TEST(ValidateTest, TopIdsNeedNumTopLogprobs) {
   ModelInferRequest message = IdsRequest({1});
   message.add_outputs()->set_name("top_ids");
   EXPECT_THAT(ErrorOf(message), HasSubstr("num_top_logprobs"));
@@ -362,7 +362,7 @@ TEST(ValidateTest, CandidatesNeedTheirNumber) {
   EXPECT_EQ(Check(message)->request.spec->num_top, 0) << "nobody would see them";
 }
 
-TEST(ValidateTest, PromptAndGenerationShareThePositions) {
+TEST(ValidateTest, PromptAndGeneratedTokensShareThePositions) {
   ModelInferRequest message = IdsRequest(std::vector<int32_t>(60, 1));
   SetInt(&message, "max_tokens", 5);
   EXPECT_TRUE(Check(message).ok());
@@ -370,7 +370,7 @@ TEST(ValidateTest, PromptAndGenerationShareThePositions) {
   EXPECT_THAT(ErrorOf(message), HasSubstr("together they may be at most 65"));
 }
 
-TEST(ValidateTest, TheReplysSizeIsKnownBefore) {
+TEST(ValidateTest, ARequestWhoseReplyMayBeTooLargeIsRefused) {
   ModelInferRequest message;
   AddInput(&message, "input_ids", "INT32", {4, 1}, Bytes<int32_t>({1, 1, 1, 1}));
   message.add_outputs()->set_name("top_ids");
@@ -403,7 +403,7 @@ TEST(ValidateTest, SamplingParametersReachTheEngine) {
   EXPECT_FALSE(valid->reply.drawn_seed.has_value());
 }
 
-TEST(ValidateTest, EditsAndStopsReachEngineAndReply) {
+TEST(ValidateTest, EditsAndStopsReachTheEngineAndTheReply) {
   ModelInferRequest message = IdsRequest({1});
   SetInt(&message, "max_tokens", 9);
   SetInt(&message, "min_tokens", 3);
@@ -422,7 +422,7 @@ TEST(ValidateTest, EditsAndStopsReachEngineAndReply) {
   EXPECT_EQ(stop.min_tokens, 3);
   ASSERT_EQ(valid->request.spec->edits.bias.size(), 1u);
   EXPECT_EQ(valid->request.spec->edits.bias[0].token, 7);
-  // The reply cuts its text by the same rules.
+  // The reply cuts its text by the same stop rules.
   EXPECT_EQ(valid->reply.request, valid->request.spec) << "both share one";
   EXPECT_EQ(valid->request.spec->max_tokens, 9);
   EXPECT_TRUE(valid->request.spec->empty_final_response);
@@ -437,7 +437,7 @@ TEST(ValidateTest, StopTextsNeedATokenizer) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("parameter stop"));
 }
 
-TEST(ValidateTest, ASeedIsDrawnAndToldWhereOneIsNeeded) {
+TEST(ValidateTest, ASeedIsDrawnAndReturnedIfOneIsNeeded) {
   ModelInferRequest message = IdsRequest({1});
   EXPECT_FALSE(Check(message, {.fresh_seed = 9})->reply.drawn_seed.has_value()) << "greedy";
   (*message.mutable_parameters())["temperature"].set_double_param(1);
@@ -446,7 +446,7 @@ TEST(ValidateTest, ASeedIsDrawnAndToldWhereOneIsNeeded) {
   EXPECT_EQ(valid->reply.drawn_seed, 9);
 }
 
-TEST(ValidateTest, TheEarlierDeadlineCounts) {
+TEST(ValidateTest, TheEarlierDeadlineApplies) {
   using std::chrono::microseconds;
   const MonoTime now = MonoTime(std::chrono::hours(1));
   ModelInferRequest message = IdsRequest({1});

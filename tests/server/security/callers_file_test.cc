@@ -26,7 +26,7 @@ std::string ErrorOf(const std::string& text) {
   return std::string(ParseCallers(text, "f").status().message());
 }
 
-TEST(CallersFileTest, NamesCredentialsAndLimits) {
+TEST(CallersFileTest, ReadsCredentialsAndLimits) {
   const auto file =
       ParseCallers(absl::StrCat("# who may call\n\n  alice: token:", kToken,
                                 "  requests_per_second=2.5 # tokens_burst=1\r\n",
@@ -55,7 +55,7 @@ struct BadCallerRow {
 };
 class BadCallerTable : public TableTest<BadCallerRow> {};
 
-TEST_P(BadCallerTable, IsNamedWithItsLineAndShowsNoToken) {
+TEST_P(BadCallerTable, TheErrorNamesTheLineAndShowsNoToken) {
   const std::string error = ErrorOf("# first\n" + row().line);
   EXPECT_THAT(error, HasSubstr(row().error));
   EXPECT_EQ(error.substr(0, 5), "f:2: ");
@@ -116,7 +116,7 @@ const BadCallerRow kBadCallerRows[] = {
 };
 SLUICE_TABLE(BadCallerTable, kBadCallerRows);
 
-TEST(CallersFileTest, ACredentialIsGivenOnce) {
+TEST(CallersFileTest, ARepeatedCredentialIsRefused) {
   const std::string good = absl::StrCat("a: token:", kToken);
   EXPECT_THAT(ErrorOf(good + "\nb: token:" + kToken), HasSubstr("f:2: this token was given"));
   EXPECT_THAT(ErrorOf(good + "\nb: sha256:" + HexOf(kToken)), HasSubstr("f:2: this token"));
@@ -131,7 +131,7 @@ TEST(CallersFileTest, TheNumberOfNamesIsBounded) {
   EXPECT_THAT(ErrorOf(text + "one: certificate:more"), HasSubstr("more than 1000 names"));
 }
 
-// Whatever the file holds, there is an answer, and what is accepted is within its limits.
+// The parser returns for every file, and what it accepts is within the limits.
 TEST(CallersFileTest, AlteredTextIsRefusedOrWithinTheLimits) {
   const std::string good = absl::StrCat("alice: token:", kToken, " requests_per_second=2\n",
                                         "anonymous: none tokens_burst=1\n# c\nb: certificate:x\n");

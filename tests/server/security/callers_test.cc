@@ -49,7 +49,7 @@ class CallersTest : public ::testing::Test {
   std::unique_ptr<Callers> callers_;
 };
 
-TEST_F(CallersTest, ATokenIsSomebodyAndAWrongOneNobody) {
+TEST_F(CallersTest, ATokenIdentifiesItsCallerAndAWrongOneIsRefused) {
   ASSERT_EQ(Open(std::string("alice: ") + kAlice + "\nbob: " + kBob), absl::OkStatus());
   EXPECT_EQ(NameOf("Bearer alice-0123456789"), "alice");
   EXPECT_EQ(NameOf("bearer  alice-0123456789 "), "alice");
@@ -77,13 +77,13 @@ TEST_F(CallersTest, WithoutAFileTokensAreIgnored) {
   EXPECT_EQ(callers_->Look(), absl::OkStatus());
 }
 
-TEST_F(CallersTest, BadFilesAtFirstAreAnError) {
+TEST_F(CallersTest, AnInvalidFileAtTheStartIsAnError) {
   EXPECT_EQ(Open("nonsense").code(), absl::StatusCode::kInvalidArgument);
   std::filesystem::remove(auth_.callers_file);
   EXPECT_EQ(Callers::Open(auth_, rates_, nullptr).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(CallersTest, TheLastGoodFileStaysUntilThereIsAnother) {
+TEST_F(CallersTest, TheLastValidFileStaysInUseUntilTheNext) {
   ASSERT_EQ(Open(std::string("alice: ") + kAlice), absl::OkStatus());
   EXPECT_EQ(callers_->Look(), absl::OkStatus());
   EXPECT_EQ(good_looks_, 1) << "nothing has changed";
@@ -103,7 +103,7 @@ TEST_F(CallersTest, TheLastGoodFileStaysUntilThereIsAnother) {
   EXPECT_EQ(bad_looks_, 2);
 }
 
-TEST_F(CallersTest, LimitsAreEachCallersOwn) {
+TEST_F(CallersTest, EachCallerHasItsOwnLimits) {
   rates_.requests_per_second = 1;
   ASSERT_EQ(
       Open(std::string("alice: ") + kAlice +
@@ -141,7 +141,7 @@ TEST_F(CallersTest, TokensAreCountedAndReturned) {
   EXPECT_EQ(callers_->Stats()[1].tokens, 100);
 }
 
-TEST_F(CallersTest, WhatWasTakenIsRememberedAcrossFilesAndRates) {
+TEST_F(CallersTest, UsedLimitsSurviveNewFilesAndRates) {
   rates_.requests_per_second = 1;
   ASSERT_EQ(Open(std::string("alice: ") + kAlice), absl::OkStatus());
   EXPECT_TRUE((*Identify("Bearer alice-0123456789"))->TakeRequest(kNow).ok());

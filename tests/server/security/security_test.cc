@@ -41,7 +41,7 @@ class SecurityTest : public ::testing::Test {
     if (security.ok()) security_ = *std::move(security);
     return security.status();
   }
-  // Returns when the files were looked at.
+  // Waits until the files have been looked at.
   void Poll() {
     const MonoTime due = clock_.Now() + seconds(1);
     clock_.AwaitWaiter(due);
@@ -56,14 +56,14 @@ class SecurityTest : public ::testing::Test {
   std::unique_ptr<Security> security_;
 };
 
-TEST_F(SecurityTest, ErrorsBeginWithTheSection) {
+TEST_F(SecurityTest, ErrorsBeginWithTheSectionOfTheOptions) {
   WriteTestFile(options_.auth.callers_file, "nonsense");
   EXPECT_THAT(std::string(Open().message()), StartsWith("server.auth: "));
   WriteTestFile(options_.tls.key_file, "nonsense");
   EXPECT_THAT(std::string(Open().message()), StartsWith("server.tls: "));
 }
 
-TEST_F(SecurityTest, BothAreLookedAtAgainAndAgain) {
+TEST_F(SecurityTest, CertificatesAndCallersAreReadAgainRegularly) {
   ASSERT_EQ(Open(), absl::OkStatus());
   Poll();
   EXPECT_EQ(certificate_, 1);
@@ -76,7 +76,7 @@ TEST_F(SecurityTest, BothAreLookedAtAgainAndAgain) {
   EXPECT_EQ(security_->callers()->Stats()[1].caller, "b");
 }
 
-TEST_F(SecurityTest, ABadCertificateHoldsNoCallersUp) {
+TEST_F(SecurityTest, AnInvalidCertificateDoesNotDelayNewCallers) {
   ASSERT_EQ(Open(), absl::OkStatus());
   WriteTestFile(options_.tls.key_file, "nonsense");
   WriteTestFile(options_.auth.callers_file, "b: certificate:second\n");
@@ -84,7 +84,7 @@ TEST_F(SecurityTest, ABadCertificateHoldsNoCallersUp) {
   EXPECT_EQ(security_->callers()->Stats()[1].caller, "b");
 }
 
-TEST_F(SecurityTest, WithoutFilesThereIsNothingToLookAt) {
+TEST_F(SecurityTest, WithoutFilesALookSucceeds) {
   options_ = {};
   ASSERT_EQ(Open(), absl::OkStatus());
   EXPECT_EQ(security_->Look(), absl::OkStatus());

@@ -1,4 +1,4 @@
-// Certificates: what is refused, and that the last good one stays.
+// Tests of certificates: which files are refused, and that the last valid ones stay in use.
 #include "server/security/tls_files.h"
 
 #include <grpcpp/grpcpp.h>
@@ -38,7 +38,7 @@ class TlsTest : public ::testing::Test {
   TlsOptions options_;
 };
 
-// What CheckTlsIdentity says of the files.
+// Returns the error of CheckTlsIdentity for the files.
 class TlsIdentityTest : public TlsTest {
  protected:
   std::string Problem() {
@@ -49,7 +49,7 @@ class TlsIdentityTest : public TlsTest {
   }
 };
 
-TEST_F(TlsIdentityTest, AcceptsAPairAndKnowsWhenItExpires) {
+TEST_F(TlsIdentityTest, AcceptsAPairAndReadsWhenItExpires) {
   TlsIdentity identity = *ReadTlsFiles(options_);
   const auto now = std::chrono::system_clock::now();
   ASSERT_EQ(CheckTlsIdentity(options_, now, &identity), absl::OkStatus());
@@ -57,7 +57,7 @@ TEST_F(TlsIdentityTest, AcceptsAPairAndKnowsWhenItExpires) {
   EXPECT_LT(identity.expires, now + hours(25));
 }
 
-TEST_F(TlsIdentityTest, NamesTheFileAndTheProblem) {
+TEST_F(TlsIdentityTest, ErrorsNameTheFileAndTheProblem) {
   const CertificatePem other = MakeCertificate();
   Put({good_.certificate, other.key});
   EXPECT_THAT(Problem(), HasSubstr("tls.key: is not the key of"));
@@ -77,7 +77,7 @@ TEST_F(TlsIdentityTest, NamesTheFileAndTheProblem) {
   EXPECT_THAT(Problem(), HasSubstr("tls.key has more than 1048576 bytes"));
 }
 
-TEST_F(TlsIdentityTest, AChainIsSignedOneByTheNext) {
+TEST_F(TlsIdentityTest, EachCertificateOfAChainMustBeSignedByTheNext) {
   const CertificatePem root = MakeCertificate({.name = "root"});
   const CertificatePem middle = MakeCertificate({.issuer = &root, .name = "middle"});
   const CertificatePem own = MakeCertificate({.issuer = &middle});
@@ -98,7 +98,7 @@ TEST_F(TlsIdentityTest, AChainIsSignedOneByTheNext) {
   EXPECT_THAT(Problem(), HasSubstr("tls.crt: the certificate after the first 1 is damaged"));
 }
 
-TEST_F(TlsIdentityTest, AuthoritiesAreCertificates) {
+TEST_F(TlsIdentityTest, TheAuthorityFileMustHaveCertificates) {
   options_.client_ca_file = directory_.File("ca.pem");
   EXPECT_THAT(Problem(), HasSubstr("cannot read " + options_.client_ca_file));
   WriteTestFile(options_.client_ca_file, good_.key);
@@ -131,20 +131,20 @@ class TlsFilesTest : public TlsTest {
   std::unique_ptr<TlsFiles> files_;
 };
 
-TEST_F(TlsFilesTest, BadFilesAtFirstAreAnError) {
+TEST_F(TlsFilesTest, InvalidFilesAtTheStartAreAnError) {
   Put({good_.certificate, ""});
   EXPECT_EQ(Open().code(), absl::StatusCode::kInvalidArgument);
   std::filesystem::remove(options_.key_file);
   EXPECT_EQ(Open().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(TlsFilesTest, TheLastGoodPairStaysUntilThereIsAnother) {
+TEST_F(TlsFilesTest, TheLastValidPairStaysInUseUntilTheNext) {
   ASSERT_EQ(Open(), absl::OkStatus());
   EXPECT_EQ(files_->shown()->certificate, good_.certificate);
   EXPECT_EQ(files_->Look(), absl::OkStatus());
   EXPECT_EQ(good_looks_, 1) << "nothing has changed";
   const CertificatePem other = MakeCertificate({.expires = hours(48)});
-  Put({other.certificate, good_.key});  // half of it is there
+  Put({other.certificate, good_.key});  // only the certificate has been replaced so far
   EXPECT_FALSE(files_->Look().ok());
   EXPECT_FALSE(files_->Look().ok());
   EXPECT_EQ(bad_looks_, 1) << "told once";
@@ -162,8 +162,8 @@ TEST_F(TlsFilesTest, TheLastGoodPairStaysUntilThereIsAnother) {
   EXPECT_EQ(good_looks_, 3);
 }
 
-// New connections are shown what is good by then, over a real handshake.
-TEST_F(TlsFilesTest, HandshakesShowTheLatest) {
+// New connections get the certificate that is valid by then, over a real handshake.
+TEST_F(TlsFilesTest, HandshakesShowTheLatestCertificate) {
   ASSERT_EQ(Open(), absl::OkStatus());
   Health health;
   grpc::ServerBuilder builder;

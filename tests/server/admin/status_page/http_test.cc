@@ -27,14 +27,14 @@ class HttpTest : public ::testing::Test {
   std::unique_ptr<HttpServer> http_;
 };
 
-TEST_F(HttpTest, Metrics) {
+TEST_F(HttpTest, ServesMetrics) {
   const testing::HttpAnswer answer = HttpGet(http_->port(), "/metrics");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.body, "m 1\n");
   EXPECT_THAT(answer.type, HasSubstr("version=0.0.4"));
 }
 
-TEST_F(HttpTest, ReadinessIsNotLiveness) {
+TEST_F(HttpTest, ReadinessAndLivenessAreSeparate) {
   EXPECT_EQ(HttpGet(http_->port(), "/livez").status, 200);
   EXPECT_EQ(HttpGet(http_->port(), "/readyz").status, 503);
   ready_ = true;
@@ -43,7 +43,7 @@ TEST_F(HttpTest, ReadinessIsNotLiveness) {
   EXPECT_EQ(HttpGet(http_->port(), "/livez").status, 503);
 }
 
-TEST_F(HttpTest, NothingElseIsServed) {
+TEST_F(HttpTest, OtherPathsAndMethodsAreRefused) {
   for (const char* path :
        {"/", "/metrics/x", "/metricsx", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {
     EXPECT_GE(HttpGet(http_->port(), path).status, 400) << path;
@@ -54,7 +54,7 @@ TEST_F(HttpTest, NothingElseIsServed) {
   EXPECT_EQ(head.body, "");
 }
 
-TEST_F(HttpTest, ATakenPortIsNamed) {
+TEST_F(HttpTest, TheErrorOfATakenPortNamesIt) {
   const std::string address = absl::StrCat("127.0.0.1:", http_->port());
   const auto second = HttpServer::Start(address, {});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);

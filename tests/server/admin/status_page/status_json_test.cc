@@ -25,7 +25,7 @@ json Parsed(const ModelStatus& model, const DaemonStatus& daemon = {}) {
 }
 json ParsedModel(const ModelStatus& model) { return Parsed(model)["models"][0]; }
 
-TEST(StatusJson, TheDaemon) {
+TEST(StatusJson, DescribesTheDaemon) {
   const json daemon = json::parse(
       StatusJson({.version = "1.2",
                   .phase = Phase::kDraining,
@@ -43,7 +43,7 @@ TEST(StatusJson, TheDaemon) {
                           {"strategy", "hardware_aware"}}));
 }
 
-TEST(StatusJson, QueueAndTotalsAreThoseOfTheEngine) {
+TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {
   const json model =
       ParsedModel({.stats = ExampleStats(kNow), .recent = {}, .ok = 30, .failed = 31});
   EXPECT_EQ(model["queue"], json({{"requests_waiting", 11},
@@ -69,7 +69,7 @@ TEST(StatusJson, QueueAndTotalsAreThoseOfTheEngine) {
   EXPECT_EQ(model["tokens_per_second"], 70);
 }
 
-TEST(StatusJson, BucketRatiosAreThoseOfTheSummary) {
+TEST(StatusJson, BucketRatiosEqualTheBucketSummary) {
   const ModelStats stats = ExampleStats(kNow);
   const json model = ParsedModel({.stats = stats, .recent = {}});
   const BucketSummary all = Summarize(stats.buckets);
@@ -92,7 +92,7 @@ TEST(StatusJson, BucketRatiosAreThoseOfTheSummary) {
   EXPECT_TRUE(withdrawn["last_used_age"].is_null());
 }
 
-TEST(StatusJson, KvPagesAddUpAndAreAbsentWhereNoneAreKept) {
+TEST(StatusJson, KvPagesAddUpAndAreAbsentIfNoneAreKept) {
   ModelStats stats = ExampleStats(kNow);
   EXPECT_TRUE(ParsedModel({.stats = stats, .recent = {}})["kv"].is_null());
   stats.kv = {.pages = 100,
@@ -114,7 +114,7 @@ TEST(StatusJson, KvPagesAddUpAndAreAbsentWhereNoneAreKept) {
                                                                      {"reused_tokens", 40}}));
 }
 
-TEST(StatusJson, DecisionsTellBucketTokensAndReasons) {
+TEST(StatusJson, DecisionsHaveBucketTokensAndReasons) {
   BatchTrace batch{};
   batch.bucket = {.tokens = 64, .sequences = 32};
   batch.useful_tokens = 50;
@@ -135,7 +135,7 @@ TEST(StatusJson, DecisionsTellBucketTokensAndReasons) {
                                          {"replay", 0.25}}));
 }
 
-TEST(StatusJson, LatencyQuantilesOfWhatThereIs) {
+TEST(StatusJson, LatencyQuantilesAreNullWithoutSamples) {
   RecentActivity::View recent;
   EXPECT_TRUE(
       ParsedModel({.stats = ExampleStats(kNow), .recent = recent})["latency"]["total"].is_null());
@@ -151,7 +151,7 @@ TEST(StatusJson, LatencyQuantilesOfWhatThereIs) {
   EXPECT_TRUE(latency["inter_token"].is_null());
 }
 
-TEST(StatusJson, TheLatestReview) {
+TEST(StatusJson, DescribesTheLatestReview) {
   EXPECT_TRUE(ParsedModel({.stats = ExampleStats(kNow), .recent = {}})["review"].is_null());
   RecentActivity::Review review;
   review.at = kNow - seconds(9);
@@ -170,7 +170,7 @@ TEST(StatusJson, TheLatestReview) {
   EXPECT_EQ(told["efficiency_after"], 0.9);
 }
 
-TEST(StatusJson, HostileNamesStayText) {
+TEST(StatusJson, HostileNamesAreEscaped) {
   for (const char* name : {"</script><script>alert(1)</script>", "\"},{\"a\":\"", "\\\n\x01",
                            "caf\xc3\xa9", "\xff\xfe", "\xe2\x80\xa8"}) {
     const ModelStatus model{.stats = ExampleStats(kNow, name), .recent = {}};
@@ -186,7 +186,7 @@ TEST(StatusJson, HostileNamesStayText) {
   }
 }
 
-TEST(StatusJson, HistogramsAreBounded) {
+TEST(StatusJson, HistogramsHaveAtMost256Sizes) {
   ModelStats stats = ExampleStats(kNow);
   for (int i = 1; i <= 5000; ++i) stats.traffic.batch_tokens.push_back({i, 1});
   const json model = ParsedModel({.stats = stats, .recent = {}});

@@ -22,9 +22,9 @@ using testing::HttpGet;
 using ::testing::Not;
 using testing::TestDaemon;
 
-TEST(StatusPage, NeedsNothingFromOutside) {
+TEST(StatusPage, PageLoadsNothingFromOtherHosts) {
   std::string page = kStatusPage;
-  // The name of the SVG namespace looks like an address and is none.
+  // The name of the SVG namespace looks like an address but is not one.
   page = absl::StrReplaceAll(page, {{"http://www.w3.org/2000/svg", ""}});
   for (const char* outside : {"http://", "https://", "src=", "@import", "url(", "innerHTML"}) {
     EXPECT_THAT(page, Not(HasSubstr(outside)));
@@ -32,7 +32,7 @@ TEST(StatusPage, NeedsNothingFromOutside) {
   EXPECT_THAT(page, Not(HasSubstr(" style=\""))) << "which the policy would forbid";
 }
 
-TEST(StatusPage, IsServedWithAPolicyThatAllowsItsOwnScriptAlone) {
+TEST(StatusPage, IsServedWithAPolicyThatAllowsOnlyItsOwnScript) {
   TestDaemon daemon(TestDaemon::Options::WithHttp());
   const HttpAnswer page = HttpGet(daemon.server().http_port(), "/");
   EXPECT_EQ(page.status, 200);
@@ -51,7 +51,7 @@ TEST(StatusPage, JsonAgreesWithMetrics) {
     const std::vector<int32_t> ids(static_cast<size_t>(length), 65);
     ASSERT_TRUE(daemon.Infer(testing::IdsRequest(ids), &response).ok());
   }
-  daemon.AwaitMetric("sluice_engine_steps_total", 20);  // counted after the answer
+  daemon.AwaitMetric("sluice_engine_steps_total", 20);  // a step is counted after its answer
   const HttpAnswer answer = HttpGet(daemon.server().http_port(), "/status.json");
   EXPECT_EQ(answer.status, 200);
   EXPECT_THAT(answer.type, HasSubstr("application/json"));
@@ -79,7 +79,7 @@ TEST(StatusPage, CanBeSwitchedOff) {
   EXPECT_EQ(HttpGet(daemon.server().http_port(), "/metrics").status, 200);
 }
 
-TEST(StatusSource, ManyCallersShareASnapshotAndThePhaseFollows) {
+TEST(StatusSource, ManyCallersShareOneSnapshotWithTheCurrentPhase) {
   TestDaemon daemon;
   FakeClock clock;
   Statistics statistics;

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Stands for a gRPC server: holds what it is given.
+// Takes the place of a gRPC server: holds the connections that it is given.
 class Holder {
  public:
   std::unique_ptr<GrpcListener::Acceptor> MakeAcceptor() {
@@ -66,13 +66,13 @@ Descriptor Connect(int family, int port) {
   return connected ? std::move(fd) : Descriptor();
 }
 
-// Waits until the other end closes.
+// Waits until the other end closes the connection.
 bool IsClosed(const Descriptor& connection) {
   char byte = 0;
   return recv(connection.get(), &byte, 1, 0) <= 0;
 }
 
-// As gRPC writes the near end of `connection`, which is the listener's peer.
+// Returns the near end of `connection`, which is the listener's peer, as gRPC writes it.
 std::string NameOf(const Descriptor& connection) {
   sockaddr_in near{};
   socklen_t size = sizeof near;
@@ -91,7 +91,7 @@ class GrpcListenerTest : public ::testing::Test {
   std::unique_ptr<GrpcListener> listener_;
 };
 
-TEST_F(GrpcListenerTest, HandsOverWhatConnects) {
+TEST_F(GrpcListenerTest, HandsOverEveryConnection) {
   const Descriptor client = Connect();
   const Descriptor taken = holder_.Next();
   ASSERT_EQ(send(client.get(), "x", 1, 0), 1);
@@ -101,7 +101,7 @@ TEST_F(GrpcListenerTest, HandsOverWhatConnects) {
   EXPECT_EQ(listener_->open(), 1);
 }
 
-TEST_F(GrpcListenerTest, ClosesWhatIsTooMuchAndTakesAgainWhatEnded) {
+TEST_F(GrpcListenerTest, ClosesConnectionsBeyondTheLimitUntilOthersEnd) {
   std::vector<Descriptor> clients, taken;
   for (int i = 0; i < 3; ++i) {
     clients.push_back(Connect());
@@ -112,14 +112,14 @@ TEST_F(GrpcListenerTest, ClosesWhatIsTooMuchAndTakesAgainWhatEnded) {
   EXPECT_EQ(listener_->open(), 3);
   taken.pop_back();
   EXPECT_EQ(listener_->open(), 2);
-  // Its descriptor may be that of a connection that ended, or a free one.
+  // The descriptor of the new connection may be that of one that ended, or a free one.
   clients.push_back(Connect());
   taken.push_back(holder_.Next());
   EXPECT_TRUE(IsClosed(Connect()));
   EXPECT_EQ(listener_->refused(), 2);
 }
 
-TEST_F(GrpcListenerTest, ADescriptorThatBecameSomethingElseIsNoConnection) {
+TEST_F(GrpcListenerTest, AReusedDescriptorDoesNotCountAsAConnection) {
   const Descriptor client = Connect();
   Descriptor taken = holder_.Next();
   const Descriptor other(dup2(STDIN_FILENO, taken.get()));
@@ -141,7 +141,7 @@ TEST_F(GrpcListenerTest, BreaksOffAConnectionByItsPeer) {
   EXPECT_FALSE(IsClosed(other));
 }
 
-TEST_F(GrpcListenerTest, GoesOnAfterFailuresAndDoesNotSpin) {
+TEST_F(GrpcListenerTest, AcceptsAgainAfterFailuresWithoutSpinning) {
   constexpr int kFailures = 3;
   const auto begin = Clock::Real()->Now();
   ASSERT_TRUE(SetFaults(absl::StrCat("accept:fail=internal*", kFailures)).ok());
@@ -150,11 +150,11 @@ TEST_F(GrpcListenerTest, GoesOnAfterFailuresAndDoesNotSpin) {
   EXPECT_TRUE(SetFaults("").ok());
   EXPECT_EQ(listener_->failed_accepts(), kFailures);
   EXPECT_EQ(listener_->open(), 1);
-  // A rest followed each.
+  // The listener paused after each failure.
   EXPECT_GE(Clock::Real()->Now() - begin, kFailures * std::chrono::milliseconds(100));
 }
 
-TEST_F(GrpcListenerTest, AfterStopNobodyListens) {
+TEST_F(GrpcListenerTest, AfterStopConnectionsAreRefused) {
   const int port = listener_->port();
   const Descriptor client = Connect();
   const Descriptor taken = holder_.Next();
@@ -164,7 +164,7 @@ TEST_F(GrpcListenerTest, AfterStopNobodyListens) {
   EXPECT_FALSE(IsClosed(client)) << "what was handed over stays";
 }
 
-TEST(GrpcListenerBindTest, AWildcardIsBothFamilies) {
+TEST(GrpcListenerBindTest, AWildcardListensOnBothFamilies) {
   for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
     Holder holder;
     auto listener = *GrpcListener::Bind(address, 10);
@@ -192,7 +192,7 @@ TEST(GrpcListenerBindTest, ErrorsNameTheAddress) {
   EXPECT_EQ(GrpcListener::Bind(taken, 1).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(ReserveDescriptorsTest, IsWhatTheHardLimitAllows) {
+TEST(ReserveDescriptorsTest, ReservesAsManyAsTheHardLimitAllows) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(ReserveDescriptors(10), 10);

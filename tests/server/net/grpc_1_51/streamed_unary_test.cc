@@ -1,4 +1,4 @@
-// Unary calls whose message or answer is slow.
+// Tests of unary calls whose message or answer is slow.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -26,14 +26,14 @@ TestDaemon::Options Impatient() {
   return options;
 }
 
-// A call whose message is not sent until it is told to.
+// A call that does not send its message until it is told to.
 class SlowCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   SlowCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path)
       : stub_(channel) {
     stub_.PrepareBidiStreamingCall(&context_, path, grpc::StubOptions(), this);
     StartRead(&answer_);
-    AddHold();  // or else it would be over when the read is
+    AddHold();  // without it the call would end with the read
     StartCall();
   }
 
@@ -60,7 +60,7 @@ class SlowCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
   std::promise<grpc::Status> done_;
 };
 
-TEST(StreamedUnaryTest, AMessageThatDoesNotComeEndsTheCall) {
+TEST(StreamedUnaryTest, ACallWhoseMessageDoesNotArriveEnds) {
   TestDaemon daemon(Impatient());
   for (const char* path : {kInfer, "/inference.GRPCInferenceService/ServerLive",
                            "/sluice.admin.v1.Admin/GetBuckets"}) {
@@ -78,7 +78,7 @@ TEST(StreamedUnaryTest, ACallWithoutAMessageIsInvalid) {
   EXPECT_EQ(call.Wait().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST(StreamedUnaryTest, ALateMessageIsAnswered) {
+TEST(StreamedUnaryTest, ALateMessageIsAnsweredAndDelaysNoOtherCall) {
   TestDaemon daemon;
   SlowCall call(daemon.Channel(), kInfer);
   ModelInferResponse response;
@@ -88,7 +88,7 @@ TEST(StreamedUnaryTest, ALateMessageIsAnswered) {
   daemon.ExpectBalanced();
 }
 
-TEST(StreamedUnaryTest, CancelledBeforeItsMessageItNeverWas) {
+TEST(StreamedUnaryTest, ACallCancelledBeforeItsMessageIsNotAdmitted) {
   TestDaemon daemon;
   SlowCall call(daemon.Channel(), kInfer);
   call.Cancel();
@@ -96,7 +96,7 @@ TEST(StreamedUnaryTest, CancelledBeforeItsMessageItNeverWas) {
   EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 0);
 }
 
-TEST(StreamedUnaryTest, TheTimeOfTheModelIsNotTheCallers) {
+TEST(StreamedUnaryTest, TheTransferTimeoutExcludesTheModelsTime) {
   Gate gate;
   TestDaemon daemon(Impatient());
   daemon.backend().OnReplay([&gate](const RecordedBatch&) {
@@ -108,7 +108,7 @@ TEST(StreamedUnaryTest, TheTimeOfTheModelIsNotTheCallers) {
     return daemon.Infer(IdsRequest({1}), &response);
   });
   gate.AwaitArrivals(1);
-  // As long as this one's message is waited for, the other one runs.
+  // The other call runs as long as this call's message is awaited.
   EXPECT_FALSE(SlowCall(daemon.Channel(), kInfer).Wait().ok());
   gate.Open();
   EXPECT_TRUE(running.get().ok());
