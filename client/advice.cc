@@ -73,7 +73,7 @@ std::optional<Advice> AdviseOnHits(const ModelBuckets& model) {
 std::optional<Advice> AdviseOnEfficiency(const ModelBuckets& model) {
   if (Padded(model) || model.padding_efficiency() >= kLowPaddingEfficiency) return std::nullopt;
   return Advice{absl::StrCat("Low efficiency: ", Percent(1 - model.padding_efficiency()),
-                             " of the bucket tokens were used by nobody."),
+                             " of the bucket tokens were not used."),
                 EnumOf<StrategyKind>(model.strategy()) == StrategyKind::kAdaptive
                     ? "Fit the ladder to the traffic now: sluice optimize --force. If that changes "
                       "nothing, allow more buckets: engine.ladder.max_buckets."

@@ -32,7 +32,7 @@ std::string HintFor(const absl::Status& status, const std::string& server) {
                           ", or it is shutting down, or one side speaks TLS and the other does "
                           "not (--tls, --ca); give --server HOST:PORT or set SLUICE_SERVER");
     case absl::StatusCode::kUnauthenticated:
-      return "the server wants to know who calls: SLUICE_TOKEN or --token, or --cert and --key";
+      return "the server requires a credential: SLUICE_TOKEN or --token, or --cert and --key";
     case absl::StatusCode::kDeadlineExceeded:
       return "more time: --deadline for the whole call, --timeout for the server's queue";
     case absl::StatusCode::kResourceExhausted:

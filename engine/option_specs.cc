@@ -23,7 +23,7 @@ const std::vector<OptionSpec<ReviewOptions>>& OptionSpecs<ReviewOptions>() {
                     "The time between reviews of the ladder, which adapt it to the traffic. 0: "
                     "only when asked for (sluice optimize)."),
       SLUICE_OPTION(half_life_us, (Integer{kSecondUs, 30 * kDayUs, Unit::kMicroseconds}),
-                    "How fast the traffic is forgotten: a sequence that arrived this long ago "
+                    "How soon traffic is forgotten: a sequence that arrived this long ago "
                     "counts half."),
       SLUICE_OPTION(min_gain, (Real{0.0, 1.0}),
                     "A changed ladder is adopted when its gain on the recent traffic is more than "
@@ -85,7 +85,7 @@ const std::vector<OptionSpec<BatchOptions>>& OptionSpecs<BatchOptions>() {
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(policy, Choice<PolicyKind>{},
                     "How batches are formed. cut_and_fill: packed, the most useful tokens per "
-                    "measured time. The others are there to be compared with it: fifo_packed: "
+                    "measured time. The others exist for comparisons: fifo_packed: "
                     "packed, the longest prefix of the queue; padded_buckets: rectangles whose "
                     "rows and positions are powers of two, of the first sequence and those whose "
                     "length rounds up alike; static_padded: rectangles as wide as the model's "
@@ -95,8 +95,8 @@ const std::vector<OptionSpec<BatchOptions>>& OptionSpecs<BatchOptions>() {
                     "fit. 0: 4096, or the model's longest sequence if that is larger."),
       SLUICE_OPTION(max_batch_sequences, Count(1, 65536), "The most sequences in a step batch."),
       SLUICE_OPTION(max_queue_delay_us, Duration(10 * kSecondUs),
-                    "How long the oldest waiting request may be held back for company while the "
-                    "device is free. 0: not at all."),
+                    "How long the oldest waiting request may be held back, while the device is "
+                    "free, so that others can join its batch. 0: not at all."),
       SLUICE_OPTION(max_overtakes, Count(0, 1'000'000),
                     "The most sequences that may run before one that stood ahead of them in the "
                     "queue. 0: sequences run strictly in order."),
@@ -106,11 +106,11 @@ const std::vector<OptionSpec<BatchOptions>>& OptionSpecs<BatchOptions>() {
                     "running ones do not wait longer for their next token. With a smaller value "
                     "the tokens of running sequences come more evenly; a larger one takes fewer "
                     "steps for long prompts, so that their first tokens and the throughput gain. "
-                    "0: whole prompts. Only cut_and_fill heeds it."),
+                    "0: whole prompts. Only cut_and_fill uses it."),
       SLUICE_OPTION(continuous, Boolean{},
                     "Let new sequences join running ones between two steps. Off, they wait until "
                     "all of a batch have ended, which costs throughput and time to first token; it "
-                    "is there to be compared with. Only cut_and_fill heeds it."),
+                    "exists for comparisons. Only cut_and_fill uses it."),
       SLUICE_OPTION(priority_step_us, Duration(kHourUs),
                     "Each priority level below the most urgent queues as if it had arrived this "
                     "much later, so that urgent requests go first and no request starves. 0: "
@@ -137,10 +137,11 @@ const std::vector<OptionSpec<KvOptions>>& OptionSpecs<KvOptions>() {
                     "the memory that the device has free when the model is loaded, at most as much "
                     "as max_batch_sequences of the model's longest sequences take. Too little for "
                     "the largest step is an error at start."),
-      SLUICE_OPTION(prefix_reuse, Boolean{},
-                    "A sequence that begins like an earlier one begins with its pages, so that "
-                    "shared prompts are computed once: less time to first token, and more "
-                    "throughput. No result depends on it."),
+      SLUICE_OPTION(
+          prefix_reuse, Boolean{},
+          "A sequence whose first tokens are those of an earlier one uses its pages, so that "
+          "shared prompts are computed once: less time to first token, and more "
+          "throughput. No result depends on it."),
   }));
   return specs;
 }
@@ -188,12 +189,13 @@ template <>
 const std::vector<OptionSpec<WatchdogOptions>>& OptionSpecs<WatchdogOptions>() {
   using S = WatchdogOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      SLUICE_OPTION(hang_us, Duration(kHourUs),
-                    "A step that has taken longer than this and than factor times its estimate "
-                    "hangs: its model's requests end with UNAVAILABLE, the daemon is neither ready "
-                    "nor live, and the process ends with status 70, to be started again. The same "
-                    "goes for anything else that holds up a model's scheduling for this long. Time "
-                    "in which the process was stopped does not count. 0: no watchdog."),
+      SLUICE_OPTION(
+          hang_us, Duration(kHourUs),
+          "A step that has taken longer than this and than factor times its estimate "
+          "hangs: its model's requests end with UNAVAILABLE, the daemon is neither ready "
+          "nor live, and the process ends with status 70, to be started again. The same applies to "
+          "anything else that holds up a model's scheduling for this long. Time "
+          "in which the process was stopped does not count. 0: no watchdog."),
       SLUICE_OPTION(factor, (Real{1.0, 1e6}),
                     "How many times its estimated cost a step may take, where that is more than "
                     "hang_us."),

@@ -50,7 +50,7 @@ inline constexpr Metric kBackendErrors{
 // Batches and plans.
 inline constexpr Metric kTokens{
     "sluice_tokens_total",
-    "By kind: useful (somebody's), computed (worked on), bucket (capacity of the buckets used)."};
+    "By kind: useful (of requests), computed (worked on), bucket (capacity of the buckets used)."};
 inline constexpr Metric kBatches{"sluice_batches_total", "Step batches, by what launched them."};
 inline constexpr Metric kBatchRows{"sluice_batch_rows", "Sequences of a step batch."};
 inline constexpr Metric kBatchTokens{"sluice_batch_tokens", "Useful tokens of a step batch."};
@@ -159,10 +159,10 @@ inline constexpr Metric kConnectionsRefused{
     "sluice_connections_refused_total",
     "Connections that were not taken, by reason: limit (server.grpc.connection.max, closed at "
     "once) "
-    "or accept_failed (tries of the system that failed, for want of descriptors as a rule)."};
+    "or accept_failed (accepting failed in the system, usually for lack of descriptors)."};
 inline constexpr Metric kConnectionsBrokenOff{
     "sluice_connections_broken_off_total",
-    "Connections broken off because their peer kept to no limit of calls or metadata."};
+    "Connections broken off because their peer ignored the limits on calls or metadata."};
 inline constexpr Metric kTransfersCancelled{"sluice_transfers_cancelled_total",
                                             "Calls ended because their message or answer took "
                                             "longer than server.grpc.transfer_timeout_us."};

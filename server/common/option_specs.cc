@@ -46,8 +46,8 @@ const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>
       SLUICE_OPTION(keepalive_timeout_us, Timeout(10 * kMinuteUs),
                     "The connection of a pinged peer that does not answer for so long is closed."),
       SLUICE_OPTION(min_ping_interval_us, Duration(kHourUs),
-                    "A peer that pings more often while no calls are answered is sent away (GOAWAY "
-                    "too_many_pings). 0: pings are free."),
+                    "A peer that pings more often while no calls are answered is disconnected "
+                    "(GOAWAY too_many_pings). 0: pings are free."),
   }));
   return specs;
 }
@@ -99,17 +99,19 @@ template <>
 const std::vector<OptionSpec<AdminOptions>>& OptionSpecs<AdminOptions>() {
   using S = AdminOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      SLUICE_OPTION(address, Address{.may_be_empty = true},
-                    "Address of the admin API: buckets, explanations, reloads, loading and "
-                    "unloading of models, beside the whole inference protocol. Whoever reaches it "
-                    "may change what is served. Port 0 picks a free one; empty: there is none."),
-      SLUICE_OPTION(on_grpc_address, Boolean{},
-                    "Offer the admin API at server.grpc.address too, to all who may infer there."),
+      SLUICE_OPTION(
+          address, Address{.may_be_empty = true},
+          "Address of the admin API: buckets, explanations, reloads, loading and "
+          "unloading of models, beside the whole inference protocol. Every client that reaches it "
+          "can change what is served. Port 0 picks a free one; empty: there is none."),
+      SLUICE_OPTION(
+          on_grpc_address, Boolean{},
+          "Offer the admin API at server.grpc.address too, to every caller that may infer there."),
       SLUICE_OPTION(reflection, Boolean{},
                     "Offer gRPC server reflection wherever the admin API is."),
       SLUICE_OPTION(secured, Boolean{},
-                    "server.tls and server.auth hold at server.admin.address too. Wanted where "
-                    "that is not the loopback's."),
+                    "server.tls and server.auth hold at server.admin.address too. Set it if that "
+                    "is not a loopback address."),
   }));
   return specs;
 }
@@ -138,7 +140,7 @@ const std::vector<OptionSpec<AuthOptions>>& OptionSpecs<AuthOptions>() {
                     "File of callers, a line each: NAME: token:TEXT, NAME: sha256:HEX (of a token) "
                     "or NAME: certificate:NAME, then limits of its own, such as "
                     "tokens_per_second=1000. Read again as certificates are. Health and reflection "
-                    "need no credential. Empty: everybody is anonymous."),
+                    "need no credential. Empty: every caller is anonymous."),
       SLUICE_OPTION(anonymous, Boolean{},
                     "Serve callers without credentials, too: all of them share one key of "
                     "server.rate. False: they are UNAUTHENTICATED, as unknown tokens always are."),
@@ -173,7 +175,8 @@ const std::vector<OptionSpec<SecretsOptions>>& OptionSpecs<SecretsOptions>() {
   using S = SecretsOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(poll_interval_us, Timeout(kDayUs),
-                    "Time between looks at the files of server.tls and server.auth."),
+                    "The interval at which the files of server.tls and server.auth are checked for "
+                    "changes."),
   }));
   return specs;
 }
@@ -194,8 +197,8 @@ const std::vector<OptionSpec<HttpOptions>>& OptionSpecs<HttpOptions>() {
   using S = HttpOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(status_page, Boolean{},
-                    "Serve the status page (/ and /status.json) beside /metrics. It tells names of "
-                    "models, buckets and traffic, no content of requests."),
+                    "Serve the status page (/ and /status.json) beside /metrics. It shows names of "
+                    "models, buckets and traffic, but no content of requests."),
   }));
   return specs;
 }

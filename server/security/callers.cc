@@ -162,7 +162,7 @@ absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
     const auto found = known->file.tokens.find(DigestOf(*token));
     if (found != known->file.tokens.end()) return known->callers[found->second];
     unknown_tokens_.fetch_add(1, std::memory_order_relaxed);
-    return WithReason(absl::UnauthenticatedError("the bearer token is nobody's"), "token_unknown");
+    return WithReason(absl::UnauthenticatedError("the bearer token is unknown"), "token_unknown");
   }
   if (const std::optional<size_t> owner = CertificateOwner(context, known->file)) {
     return known->callers[*owner];
