@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/option_value.h"
+#include "base/status_macros.h"
 #include "base/text_wrap.h"
 #include "client/parameter.h"
 
@@ -110,9 +111,8 @@ absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRe
   if (key == "inputs_embeds") return SetVectorsFromJson(value, request);
   const bool items = key == "candidate_ids" || key == "exclude_ids";
   if (items || key == "ids") {
-    absl::StatusOr<std::vector<int32_t>> ids = IdsFromJson(key, value);
-    if (!ids.ok()) return ids.status();
-    items ? SetItems(key, *ids, request) : SetIds(*ids, request);
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, IdsFromJson(key, value));
+    items ? SetItems(key, ids, request) : SetIds(ids, request);
     return absl::OkStatus();
   }
   const bool known = key == "text" || key == "id" || key == "model" || key == "version";
@@ -205,7 +205,7 @@ absl::StatusOr<ModelInferRequest> ParseRequestLine(const std::string& line,
   if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
   ModelInferRequest request = defaults;
   for (const auto& [key, value] : object.items()) {
-    if (absl::Status status = SetFromJson(key, value, &request); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(SetFromJson(key, value, &request));
   }
   if (Prompts(request) != 1) {
     return absl::InvalidArgumentError(
