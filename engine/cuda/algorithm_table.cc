@@ -88,7 +88,7 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
   if (layers == nullptr || !layers->is_array() || layers->size() > kMostLayers) {
     root.Fail("layers", absl::StrCat("must be a list of at most ", kMostLayers));
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   for (size_t i = 0; i < layers->size() && status.ok(); ++i) {
     const std::string name = absl::StrCat("layers[", i, "]");
     if (!(*layers)[i].is_object()) {
@@ -105,7 +105,7 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
       root.Fail(name, "is of the same shape as one before it");
     }
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return table;
 }
 

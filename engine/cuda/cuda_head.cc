@@ -109,8 +109,7 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   head->Launch(stream);
   auto graph = stream.EndCapture();
   if (absl::IsResourceExhausted(graph.status())) return head;
-  if (!graph.ok()) return graph.status();
-  head->graph_ = *std::move(graph);
+  SLUICE_ASSIGN_OR_RETURN(head->graph_, std::move(graph));
   stream.Upload(*head->graph_);
   SLUICE_RETURN_IF_ERROR(stream.Synchronize());
   return head;

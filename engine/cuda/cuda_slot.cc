@@ -144,7 +144,7 @@ absl::Status CudaSlot<T>::Finish() {
   const absl::Status status = AwaitAnswers(&staged);
   if (--under_way_ > 0 && !Behind().queued) Queue(&Behind());
   oldest_ = (oldest_ + 1) % staged_.size();
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   DeliverDiagnostics(staged);
   DeliverStates(staged);
   return absl::OkStatus();

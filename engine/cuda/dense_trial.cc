@@ -207,20 +207,19 @@ absl::Status DenseTrial::Check(const DenseLayer& layer, DeviceStream& stream) co
   constexpr size_t kAlignment = 256;
   const auto aligned = static_cast<int32_t>(kAlignment / std::gcd(kAlignment, x_row_bytes()));
   const int32_t most = MostRows(shape_);
-  absl::Status status = Run(layer, 0, most, kNaNByte, whole_.get(), stream);
-  if (status.ok()) status = CheckValues();
+  SLUICE_RETURN_IF_ERROR(Run(layer, 0, most, kNaNByte, whole_.get(), stream));
+  SLUICE_RETURN_IF_ERROR(CheckValues());
   for (const int32_t rows : RowCounts(most)) {
-    if (!status.ok()) return status;
     // These are the last rows, so that each is at another place than in the run of all rows.
     const int32_t first = (most - rows) / aligned * aligned;
-    status = Run(layer, first, rows, /*garbage=*/0, part_.get(), stream);
+    SLUICE_RETURN_IF_ERROR(Run(layer, first, rows, /*garbage=*/0, part_.get(), stream));
     const char* const expected =
         static_cast<const char*>(whole_.get()) + static_cast<size_t>(first) * out_row_bytes();
     const bool same =
         std::memcmp(part_.get(), expected, static_cast<size_t>(rows) * out_row_bytes()) == 0;
-    if (status.ok() && !same) return absl::FailedPreconditionError("rows depend on their number");
+    if (!same) return absl::FailedPreconditionError("rows depend on their number");
   }
-  return status;
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

@@ -302,7 +302,7 @@ class Lowering {
     absl::StatusOr<const DenseLayer*> layer = nullptr;
     if (const auto whole = WithActivation(*shape, ActivationOf(next_, op.out))) {
       layer = dense_->Find(*whole, weight, bias);
-      if (!layer.ok()) return layer;
+      SLUICE_RETURN_IF_ERROR(layer.status());
       next_is_done_ = *layer != nullptr;
     }
     if (*layer == nullptr) layer = dense_->Find(*shape, weight, bias);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 #include "engine/journal/schedule_json.h"
 
 namespace sluice {
@@ -54,21 +55,15 @@ absl::StatusOr<JournalEntry> ReadStart(const json& line, ObjectReader* reader) {
   for (const auto& [key, text] :
        {std::pair("model", &start.model), std::pair("device", &start.device),
         std::pair("profile", &start.profile)}) {
-    absl::StatusOr<std::string> value = StringFromJson(line, key);
-    if (!value.ok()) return value.status();
-    *text = *std::move(value);
+    SLUICE_ASSIGN_OR_RETURN(*text, StringFromJson(line, key));
   }
   const auto batch = line.find("batch");
   const auto costs = line.find("costs");
   if (batch == line.end() || !batch->is_object() || costs == line.end() || !costs->is_object()) {
     return absl::InvalidArgumentError("batch or costs is not an object");
   }
-  absl::StatusOr<BatchOptions> options = BatchOptionsFromJson(*batch);
-  if (!options.ok()) return options.status();
-  start.batch = *options;
-  absl::StatusOr<CostState> state = CostsFromJson(*costs);
-  if (!state.ok()) return state.status();
-  start.costs = *std::move(state);
+  SLUICE_ASSIGN_OR_RETURN(start.batch, BatchOptionsFromJson(*batch));
+  SLUICE_ASSIGN_OR_RETURN(start.costs, CostsFromJson(*costs));
   return start;
 }
 
@@ -141,31 +136,29 @@ JournalEntry ReadObserve(ObjectReader* reader) {
 
 absl::StatusOr<JournalEntry> ReadLine(const json& line) {
   if (!line.is_object()) return absl::InvalidArgumentError("it is no object");
-  const absl::StatusOr<std::string> op = StringFromJson(line, "op");
-  if (!op.ok()) return op.status();
+  SLUICE_ASSIGN_OR_RETURN(const std::string op, StringFromJson(line, "op"));
   absl::Status status;
   ObjectReader reader(line, "", &status);
   absl::StatusOr<JournalEntry> entry = absl::InvalidArgumentError("op is not a known one");
-  if (*op == "start") {
+  if (op == "start") {
     entry = ReadStart(line, &reader);
-  } else if (*op == "ladder") {
-    absl::StatusOr<Ladder> ladder = LadderFromJson(line);
-    if (!ladder.ok()) return ladder.status();
-    entry = JournalLadder{*std::move(ladder)};
-  } else if (*op == "push") {
+  } else if (op == "ladder") {
+    SLUICE_ASSIGN_OR_RETURN(Ladder ladder, LadderFromJson(line));
+    entry = JournalLadder{std::move(ladder)};
+  } else if (op == "push") {
     entry = ReadPush(&reader);
-  } else if (*op == "remove") {
+  } else if (op == "remove") {
     entry = JournalRemove{static_cast<uint64_t>(reader.Integer("ticket", 0, kMostTime))};
-  } else if (*op == "revise") {
+  } else if (op == "revise") {
     entry = ReadRevise(&reader);
-  } else if (*op == "decide") {
+  } else if (op == "decide") {
     entry = ReadDecide(&reader);
-  } else if (*op == "observe") {
+  } else if (op == "observe") {
     entry = ReadObserve(&reader);
-  } else if (*op == "dropped") {
+  } else if (op == "dropped") {
     entry = JournalDropped{reader.Integer("lines", 1, kMostTime)};
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return entry;
 }
 

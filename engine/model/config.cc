@@ -272,7 +272,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ReadExtensions(root, extensions, config);
   CheckRotations(root, config);
   config.serving = ReadServing(root, extensions, config);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return config;
 }
 

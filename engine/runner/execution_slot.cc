@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/rows/padding.h"
 
 namespace sluice {
@@ -35,10 +36,10 @@ absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
     const Options& options) {
   const Bucket capacity = CapacityOf(ladder);
   SLUICE_CHECK(options.pages >= MostPages(capacity, options.page_tokens));
-  absl::StatusOr<std::unique_ptr<Slot>> slot = executable->CreateSlot(capacity, options.pages);
-  if (!slot.ok()) return slot.status();
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot,
+                          executable->CreateSlot(capacity, options.pages));
   return std::unique_ptr<ExecutionSlot>(
-      new ExecutionSlot(executable, model, capacity, options, *std::move(slot)));
+      new ExecutionSlot(executable, model, capacity, options, std::move(slot)));
 }
 
 std::unique_ptr<ExecutionSlot> ExecutionSlot::Beside() const {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
+#include "base/status_macros.h"
 #include "engine/option_specs.h"
 #include "engine/schedule/scheduler.h"
 
@@ -46,7 +47,7 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, c
                                            status.message()));
     status = plans->PublishEager(wanted.largest());
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   std::vector<Bucket> kept;
   for (const Bucket& bucket : wanted.buckets().first(wanted.buckets().size() - 1)) {
     status = plans->Prepare(bucket);
@@ -55,7 +56,7 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, c
                                              " tokens, but for the maximum: ", status.message()));
       break;
     }
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(status);
     if (limit_bytes > 0 && plans->memory_bytes() > limit_bytes) {
       plans->Withdraw(bucket);
       break;
@@ -105,11 +106,9 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
   const Plan& plan = reader.Find(bucket, {}).plan->plan();
 
   // The first run touches memory for the first time; the second one is timed.
-  absl::Status status = slot.Replay(plan);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
   const MonoTime start = clock->Now();
-  status = slot.Replay(plan);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
   const std::chrono::duration<double> seconds = clock->Now() - start;
   prepared->costs.Observe(ShapeOf(batch, bucket), seconds.count());
   return absl::OkStatus();
@@ -122,9 +121,9 @@ absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& 
   const auto longest = static_cast<int32_t>(
       bucket.padded() ? bucket.positions
                       : std::min<int64_t>(bucket.tokens, model->config.max_positions));
-  absl::Status status =
-      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, prepared);
-  if (!status.ok() || bucket.tokens < 2) return status;
+  SLUICE_RETURN_IF_ERROR(
+      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, prepared));
+  if (bucket.tokens < 2) return absl::OkStatus();
   const int32_t half = bucket.tokens / 2;
   const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
   return TimeStep(Rows(half, even, bucket, model), bucket, clock, prepared);
@@ -208,50 +207,43 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer) {
   const BackendInfo& info = backend->info();
-  const absl::StatusOr<int32_t> max_tokens = MaxBatchTokens(options.batch, model->config);
-  if (!max_tokens.ok()) return max_tokens.status();
+  SLUICE_ASSIGN_OR_RETURN(const int32_t max_tokens, MaxBatchTokens(options.batch, model->config));
   PreparedModel prepared;
-  prepared.limits = {.max_tokens = *max_tokens,
+  prepared.limits = {.max_tokens = max_tokens,
                      .max_sequences = options.batch.max_batch_sequences,
                      .tile_tokens = info.tile_tokens};
-  absl::StatusOr<Ladder> wanted = ChooseLadder(options, prepared.limits, model->config);
-  if (!wanted.ok()) return wanted.status();
+  SLUICE_ASSIGN_OR_RETURN(Ladder wanted, ChooseLadder(options, prepared.limits, model->config));
   if (!options.ladder.file.empty()) {
     prepared.file.emplace(options.ladder.file, *model, info, prepared.limits, options.batch.policy);
-    ReadFile(*prepared.file, options, *model, observer, &*wanted, &prepared.costs);
+    ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
   }
 
-  if (absl::Status fault = MeetStartFault(FaultPoint::kLoad); !fault.ok()) return fault;
-  absl::StatusOr<std::unique_ptr<ExecutableModel>> executable = backend->Load(model);
-  if (!executable.ok()) return executable.status();
-  prepared.executable = *std::move(executable);
+  SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
+  SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
   for (const std::string& notice : prepared.executable->notices()) {
     observer->OnNotice(*model, notice);
   }
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
-  const absl::StatusOr<PagedScheduler::Options> kv =
-      PlanPages(options, model->config, *wanted, info, backend->FreeMemory(),
-                prepared.executable->page_bytes());
-  if (!kv.ok()) return kv.status();
-  prepared.kv = *kv;
-  if (absl::Status fault = MeetStartFault(FaultPoint::kAllocate); !fault.ok()) return fault;
+  SLUICE_ASSIGN_OR_RETURN(prepared.kv,
+                          PlanPages(options, model->config, wanted, info, backend->FreeMemory(),
+                                    prepared.executable->page_bytes()));
+  SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
   // Before the plans: a device prepares them for the slots that there are.
-  absl::StatusOr<std::unique_ptr<ExecutionSlot>> slot = ExecutionSlot::Create(
-      prepared.executable.get(), model.get(), *wanted,
-      {.padding = options.batch.padding, .page_tokens = kv->page_tokens, .pages = kv->pages});
-  if (!slot.ok()) return slot.status();
-  prepared.slots.push_back(*std::move(slot));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,
+                          ExecutionSlot::Create(prepared.executable.get(), model.get(), wanted,
+                                                {.padding = options.batch.padding,
+                                                 .page_tokens = prepared.kv.page_tokens,
+                                                 .pages = prepared.kv.pages}));
+  prepared.slots.push_back(std::move(slot));
   for (int32_t i = 0; i < info.steps_ahead; ++i) {
     prepared.slots.push_back(prepared.slots.front()->Beside());
   }
-  absl::StatusOr<Ladder> ladder = PreparePlans(*wanted, options.ladder.memory_limit_bytes, *model,
-                                               prepared.plans.get(), observer);
-  if (!ladder.ok()) return ladder.status();
-  prepared.ladder = std::make_shared<const Ladder>(*std::move(ladder));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, PreparePlans(wanted, options.ladder.memory_limit_bytes,
+                                                      *model, prepared.plans.get(), observer));
+  prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
   for (const Bucket& bucket : prepared.ladder->buckets()) {
-    const absl::Status status = TimePlan(bucket, model, clock, &prepared);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(TimePlan(bucket, model, clock, &prepared));
   }
   return prepared;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/unicode.h"
 #include "engine/model/tokenizer/vocabulary.h"
@@ -92,7 +93,7 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
     }
     added.tokens_.push_back(std::move(token));
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return added;
 }
 
