@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/parameter_table.h"
 #include "server/common/status.h"
 #include "server/protocol/parameter_list.h"
@@ -140,8 +141,7 @@ absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, 
   for (const auto& [name, value] : map) {
     const ParameterInfo* const info = FindParameter(name);
     if (info == nullptr) return Unknown(name);
-    const absl::Status status = std::visit(Reading{*info, value, config, *spec}, info->field);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(std::visit(Reading{*info, value, config, *spec}, info->field));
   }
   return CheckTogether(*spec, config);
 }
