@@ -22,8 +22,10 @@ constexpr int64_t kMostJournalTokens = 1 << 20;
 constexpr int64_t kMostTime = int64_t{1} << 61;
 
 int32_t Int32(ObjectReader* reader, const std::string& key, int64_t min, int64_t max = kMost32) {
-  return static_cast<int32_t>(reader->Integer(key, min, max));
+  return reader->Integer(key, min, max);
 }
+
+uint64_t Ticket(ObjectReader* reader) { return reader->Integer("ticket", 0, kMostTime); }
 
 // Returns MonoTime::max() if the key is absent.
 MonoTime Time(ObjectReader* reader, const std::string& key) {
@@ -71,7 +73,7 @@ JournalEntry ReadPush(ObjectReader* reader) {
   JournalPush push;
   push.arrival = reader->Boolean("arrival", false);
   push.sequence = {
-      .ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
+      .ticket = Ticket(reader),
       .priority = Int32(reader, "priority", 1, kPriorityLevels),
       .first_position = Int32(reader, "first", 0, kMostJournalTokens),
       .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
@@ -90,7 +92,7 @@ JournalEntry ReadPush(ObjectReader* reader) {
 }
 
 JournalEntry ReadRevise(ObjectReader* reader) {
-  return JournalRevise{.ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
+  return JournalRevise{.ticket = Ticket(reader),
                        .next = {.first_position = Int32(reader, "first", 0, kMostJournalTokens),
                                 .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
                                 .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
@@ -118,7 +120,7 @@ JournalEntry ReadDecide(ObjectReader* reader) {
           reader->Integer("reason", 0, std::ssize(kNamesOf<WaitReason>) - 1)),
   };
   for (const int64_t ticket : reader->Integers("batch", 0, kMostTime)) {
-    decide.tickets.push_back(static_cast<uint64_t>(ticket));
+    decide.tickets.push_back(ticket);
   }
   return decide;
 }
@@ -148,7 +150,7 @@ absl::StatusOr<JournalEntry> ReadLine(const json& line) {
   } else if (op == "push") {
     entry = ReadPush(&reader);
   } else if (op == "remove") {
-    entry = JournalRemove{static_cast<uint64_t>(reader.Integer("ticket", 0, kMostTime))};
+    entry = JournalRemove{Ticket(&reader)};
   } else if (op == "revise") {
     entry = ReadRevise(&reader);
   } else if (op == "decide") {
@@ -179,7 +181,7 @@ absl::StatusOr<std::optional<JournalEntry>> JournalReader::Next() {
         absl::StrCat("line ", line_, ": ", absl::string_view(what.data(), what.size())));
   };
   if (file_.fail()) return fail(absl::StrCat("is longer than ", kMostLineBytes, " bytes"));
-  const auto length = static_cast<size_t>(file_.gcount()) - 1;  // without the newline
+  const size_t length = file_.gcount() - 1;  // without the newline
   const absl::StatusOr<json> line = ParseJson({text_.data(), length}, kMostDepth);
   if (!line.ok()) return fail({line.status().message().data(), line.status().message().size()});
   absl::StatusOr<JournalEntry> entry = ReadLine(*line);

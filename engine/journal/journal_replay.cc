@@ -83,7 +83,7 @@ class Replayer {
       return absl::InvalidArgumentError("fewer pages than the running sequences take");
     }
     const RunLimits limits = RunLimitsOf(start_->batch, scheduler_->ladder()->largest());
-    if (scheduler_->queue().running() > static_cast<size_t>(limits.sequences)) {
+    if (scheduler_->queue().running() > limits.sequences) {
       return absl::InvalidArgumentError("more sequences run than a step holds");
     }
     const BatchDecision decision = scheduler_->Decide(line.at, &batch_);

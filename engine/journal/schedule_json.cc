@@ -85,7 +85,7 @@ OptionValue ReadOption(const OptionSpec<BatchOptions>& spec, const BatchOptions&
     *on = reader->Boolean(spec.path, *on);
   } else if (reader->Has(spec.path)) {
     const std::vector<std::string_view> words(spec.words.begin(), spec.words.end());
-    value = spec.words[static_cast<size_t>(reader->Choice(spec.path, words))];
+    value = spec.words[reader->Choice(spec.path, words)];
   }
   return value;
 }

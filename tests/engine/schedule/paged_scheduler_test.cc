@@ -354,7 +354,7 @@ TEST_F(OldEstimateTest, DoesNotHoldTheOthersUp) {
   EXPECT_EQ(decision_.bucket.tokens, 4);  // not what both would have taken
   EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
   EXPECT_THAT(last->kv.ids, IsEmpty());
-  EXPECT_EQ(scheduler_->scheduler().queue().size(), 1u);
+  EXPECT_EQ(scheduler_->scheduler().queue().size(), 1);
 }
 
 TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {
