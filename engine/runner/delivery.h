@@ -28,7 +28,7 @@ class StepDelivery {
  private:
   struct Part {
     ActiveRequest* request;
-    size_t count;  // of tokens_, after those of the parts before
+    int64_t count;  // of tokens_, after those of the parts before
   };
 
   void CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);

@@ -161,11 +161,9 @@ class EngineImpl : public Engine {
   // Does a later one have its name and version?
   static bool HasSuccessor(const std::vector<ModelTable::Lease>& all, size_t index) {
     const Model& model = *all[index]->model();
-    return std::any_of(all.begin() + static_cast<std::ptrdiff_t>(index) + 1, all.end(),
-                       [&](const ModelTable::Lease& later) {
-                         return later->model()->name == model.name &&
-                                later->model()->version == model.version;
-                       });
+    return std::any_of(all.begin() + index + 1, all.end(), [&](const ModelTable::Lease& later) {
+      return later->model()->name == model.name && later->model()->version == model.version;
+    });
   }
 
   // As Resolve.

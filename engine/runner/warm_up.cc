@@ -81,9 +81,9 @@ Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
   }
   Request request;
   request.spec = std::move(spec);
-  request.tokens.resize(static_cast<size_t>(tokens - left));
-  for (size_t i = 0; i < request.tokens.size(); ++i) {
-    request.tokens[i] = static_cast<int32_t>(static_cast<int64_t>(i) % model->config.vocab_size);
+  request.tokens.resize(tokens - left);
+  for (int64_t i = 0; i < std::ssize(request.tokens); ++i) {
+    request.tokens[i] = i % model->config.vocab_size;
   }
   return request;
 }
@@ -118,9 +118,9 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
 // many as it holds, which sample the most: so that the terms of the cost law can be told apart.
 absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& model, Clock* clock,
                       PreparedModel* prepared) {
-  const auto longest = static_cast<int32_t>(
-      bucket.padded() ? bucket.positions
-                      : std::min<int64_t>(bucket.tokens, model->config.max_positions));
+  const int32_t longest = bucket.padded()
+                              ? bucket.positions
+                              : std::min<int64_t>(bucket.tokens, model->config.max_positions);
   SLUICE_RETURN_IF_ERROR(
       TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, prepared));
   if (bucket.tokens < 2) return absl::OkStatus();
@@ -136,8 +136,7 @@ absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLi
     return absl::InvalidArgumentError(
         "a padded batch.policy needs a causal model: padding is masked by causality alone");
   }
-  return BuildPaddedLadder(options.batch.policy, limits,
-                           static_cast<int32_t>(config.max_positions));
+  return BuildPaddedLadder(options.batch.policy, limits, config.max_positions);
 }
 
 // How many KV pages there are, and whether sequences keep them from one step to the next: attention
@@ -147,18 +146,19 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                                                   const BackendInfo& info, int64_t free_memory,
                                                   int64_t page_bytes) {
   const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
-  const int64_t least = MostPages(capacity, info.page_tokens);
+  const int32_t least = MostPages(capacity, info.page_tokens);
   PagedScheduler::Options kv{
       .keeps_pages = options.batch.policy == PolicyKind::kCutAndFill && config.causal,
-      .pages = static_cast<int32_t>(least),
-      .step_pages = static_cast<int32_t>(least),
+      .pages = least,
+      .step_pages = least,
       .page_tokens = info.page_tokens,
       .prefix_reuse = options.kv.prefix_reuse};
   if (!kv.keeps_pages) return kv;
   const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
   int64_t pages = options.kv.memory_bytes / page_bytes;
   if (options.kv.memory_bytes == 0) {
-    pages = std::max(std::min(free_memory / 4 / page_bytes, capacity.sequences * sequence), least);
+    pages = std::max<int64_t>(std::min(free_memory / 4 / page_bytes, capacity.sequences * sequence),
+                              least);
   }
   if (pages < least) {
     return absl::InvalidArgumentError(
@@ -166,7 +166,7 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                      page_bytes, " bytes; the largest step of ", capacity.tokens, " tokens takes ",
                      least, ", ", least * page_bytes, " bytes"));
   }
-  kv.pages = static_cast<int32_t>(std::min<int64_t>(pages, kMostPages));
+  kv.pages = std::min<int64_t>(pages, kMostPages);
   return kv;
 }
 
@@ -174,8 +174,8 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
 void ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
               Observer* observer, Ladder* ladder, CostModel* costs) {
   absl::StatusOr<LadderFile::Content> content = file.Read();
-  const auto most_buckets = static_cast<size_t>(options.ladder.max_buckets);
-  if (content.ok() && content->ladder.buckets().size() > most_buckets) {
+  const int64_t most_buckets = options.ladder.max_buckets;
+  if (content.ok() && std::ssize(content->ladder.buckets()) > most_buckets) {
     content = absl::FailedPreconditionError(
         absl::StrCat("it has more than ladder.max_buckets of ", most_buckets, " buckets"));
   }
