@@ -80,7 +80,7 @@ absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
   }
   const int at = ClearedInput("inputs_embeds", "FP32", request);
   for (const size_t size : {size_t{1}, value.size(), value[0].size()}) {
-    request->mutable_inputs(at)->add_shape(static_cast<int64_t>(size));
+    request->mutable_inputs(at)->add_shape(size);
   }
   request->set_raw_input_contents(at, values.data(), values.size() * sizeof(float));
   return absl::OkStatus();
@@ -88,10 +88,9 @@ absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
 
 // Of what a row is made.
 int Prompts(const ModelInferRequest& request) {
-  return static_cast<int>(
-      std::count_if(request.inputs().begin(), request.inputs().end(), [](const auto& input) {
-        return input.name() != "candidate_ids" && input.name() != "exclude_ids";
-      }));
+  return std::count_if(request.inputs().begin(), request.inputs().end(), [](const auto& input) {
+    return input.name() != "candidate_ids" && input.name() != "exclude_ids";
+  });
 }
 
 absl::Status UnknownKey(const std::string& key) {
@@ -148,7 +147,7 @@ absl::Status ReadText(std::istream& in, ModelInferRequest* request) {
   constexpr size_t kMaxBytes = 16 << 20;
   std::string text(kMaxBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
+  text.resize(in.gcount());
   if (in.bad()) return absl::InvalidArgumentError("cannot be read");
   if (text.size() > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("longer than ", kMaxBytes, " bytes"));
@@ -162,14 +161,14 @@ void SetIds(absl::Span<const int32_t> ids, ModelInferRequest* request) {
   input->set_name("input_ids");
   input->set_datatype("INT32");
   input->add_shape(1);
-  input->add_shape(static_cast<int64_t>(ids.size()));
+  input->add_shape(std::ssize(ids));
   request->add_raw_input_contents(ids.data(), ids.size() * sizeof(int32_t));
 }
 
 void SetItems(const std::string& name, absl::Span<const int32_t> ids, ModelInferRequest* request) {
   const int at = ClearedInput(name, "INT32", request);
   request->mutable_inputs(at)->add_shape(1);
-  request->mutable_inputs(at)->add_shape(static_cast<int64_t>(ids.size()));
+  request->mutable_inputs(at)->add_shape(std::ssize(ids));
   request->set_raw_input_contents(at, ids.data(), ids.size() * sizeof(int32_t));
 }
 

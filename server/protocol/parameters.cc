@@ -58,7 +58,7 @@ struct Reading {
     int64_t number = 0;
     absl::Status status = ReadInteger(name(), value, static_cast<int64_t>(info.range.min),
                                       static_cast<int64_t>(info.range.MaxFor(config)), &number);
-    if (status.ok()) field(spec) = static_cast<int32_t>(number);
+    if (status.ok()) field(spec) = number;
     return status;
   }
   absl::Status operator()(FieldOf<float> field) const {
@@ -98,7 +98,7 @@ absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
   const auto free = [&](int32_t token) {
     return !std::binary_search(forbidden.begin(), forbidden.end(), token);
   };
-  const bool any = allowed.empty() ? static_cast<int64_t>(forbidden.size()) < config.vocab_size
+  const bool any = allowed.empty() ? std::ssize(forbidden) < config.vocab_size
                                    : std::any_of(allowed.begin(), allowed.end(), free);
   if (any) return absl::OkStatus();
   return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",

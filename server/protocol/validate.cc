@@ -230,7 +230,7 @@ void ApplyDefaults(const inference::ModelInferRequest& message, const CallContex
   if ((MaskOf(reply->outputs) & kOutputTopCandidates) == 0) spec->num_top = 0;
   if (spec->priority == 0) spec->priority = kDefaultPriority;
   if (spec->sampling.temperature > 0 && !message.parameters().contains("seed")) {
-    spec->sampling.seed = static_cast<uint64_t>(call.fresh_seed);
+    spec->sampling.seed = call.fresh_seed;
     reply->drawn_seed = call.fresh_seed;
   }
 }
