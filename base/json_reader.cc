@@ -164,7 +164,7 @@ int ObjectReader::Choice(const std::string& key, std::span<const std::string_vie
   const auto found = value->is_string() ? std::find(names.begin(), names.end(),
                                                     value->get_ref<const std::string&>())
                                         : names.end();
-  if (found != names.end()) return static_cast<int>(found - names.begin());
+  if (found != names.end()) return found - names.begin();
   std::string known;
   for (const std::string_view name : names) known.append(known.empty() ? "" : ", ").append(name);
   Fail(key, absl::StrCat("is not supported, must be one of: ", known));

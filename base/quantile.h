@@ -29,7 +29,7 @@ Value QuantileOfSorted(std::span<const Value> values, double share) {
 template <typename Value>
 Value Quantile(std::span<Value> values, double share) {
   if (values.empty()) return Value{};
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(QuantileIndex(values.size(), share));
+  const auto at = values.begin() + QuantileIndex(values.size(), share);
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }

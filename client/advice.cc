@@ -35,8 +35,8 @@ bool Padded(const ModelBuckets& model) {
 }
 
 int LadderSize(const ModelBuckets& model) {
-  return static_cast<int>(std::count_if(model.buckets().begin(), model.buckets().end(),
-                                        [](const BucketUse& use) { return use.in_ladder(); }));
+  return std::count_if(model.buckets().begin(), model.buckets().end(),
+                       [](const BucketUse& use) { return use.in_ladder(); });
 }
 
 std::optional<Advice> AdviseOnPaddedLayout(const ModelBuckets& model) {

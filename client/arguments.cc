@@ -119,13 +119,11 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
   const std::string& command = app.get_name();
   Arguments arguments;
   arguments.connection = flags.connection;
-  absl::Status status =
-      ReadFlag("--server", Address{}, ServerFor(command, flags), &arguments.server);
-  if (status.ok()) {
-    const char* by_default = WaitsLong(command) ? "0" : "60s";
-    status = ReadFlag("--deadline", kDeadline, flags.deadline.value_or(by_default),
-                      &arguments.deadline_us);
-  }
+  SLUICE_RETURN_IF_ERROR(
+      ReadFlag("--server", Address{}, ServerFor(command, flags), &arguments.server));
+  const char* by_default = WaitsLong(command) ? "0" : "60s";
+  SLUICE_RETURN_IF_ERROR(ReadFlag("--deadline", kDeadline, flags.deadline.value_or(by_default),
+                                  &arguments.deadline_us));
   if (command == "models") {
     arguments.command = Arguments::Command::kModels;
   } else if (command == "health") {
@@ -134,15 +132,13 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
   } else if (command == "stats") {
     arguments.command = Arguments::Command::kStats;
     arguments.stats = flags.stats;
-    if (status.ok())
-      status = ReadMetricsAddress(arguments.server, &arguments.stats.metrics_address);
+    SLUICE_RETURN_IF_ERROR(ReadMetricsAddress(arguments.server, &arguments.stats.metrics_address));
   } else {
-    if (status.ok()) status = ReadRequestCommand(flags.requests, app, &arguments);
-    if (status.ok()) status = ReadBucketCommand(flags.buckets, app, &arguments);
-    if (status.ok()) status = ReadManageCommand(flags.manage, app, &arguments);
-    if (status.ok()) status = ReadVerifyCommand(flags.verify, app, &arguments);
+    SLUICE_RETURN_IF_ERROR(ReadRequestCommand(flags.requests, app, &arguments));
+    SLUICE_RETURN_IF_ERROR(ReadBucketCommand(flags.buckets, app, &arguments));
+    SLUICE_RETURN_IF_ERROR(ReadManageCommand(flags.manage, app, &arguments));
+    SLUICE_RETURN_IF_ERROR(ReadVerifyCommand(flags.verify, app, &arguments));
   }
-  if (!status.ok()) return status;
   return arguments;
 }
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/status_macros.h"
 #include "client/flag_values.h"
 #include "engine/option_specs.h"
 
@@ -107,7 +108,7 @@ absl::Status ReadFit(const BucketFlags& flags, FitArguments* fit) {
         ReadFlag("--step-us", kMicroseconds, flags.step_us, &fit->step_us),
         ReadFlag("--token-us", kMicroseconds, flags.token_us, &fit->token_us),
         ReadFlag("--load", kLoad, flags.load, &fit->load)}) {
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(status);
   }
   const int32_t min_tokens = fit->ladder.min_tokens, max_tokens = fit->batch.max_batch_tokens;
   if (min_tokens > max_tokens) {

@@ -63,7 +63,7 @@ std::vector<Arrival> PoissonArrivals(std::span<const int32_t> lengths,
 Ladder Geometric(size_t count, const LadderOptions& base, const LadderLimits& limits) {
   LadderOptions options = base;
   options.strategy = StrategyKind::kGeometric;
-  options.max_buckets = static_cast<int32_t>(count);
+  options.max_buckets = count;
   const double span = static_cast<double>(limits.max_tokens) / options.min_tokens;
   const double steps = std::max<double>(1, static_cast<double>(count) - 1);
   options.ratio =
@@ -112,7 +112,7 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
   LadderOptions ladder = arguments.ladder;
   ladder.strategy = StrategyKind::kFixed;
   ladder.fixed_tokens = report.fitted;
-  ladder.max_buckets = static_cast<int32_t>(std::max<size_t>(report.fitted.size(), 1));
+  ladder.max_buckets = std::max<size_t>(report.fitted.size(), 1);
   absl::StrAppend(
       &text, "engine:\n  ladder:\n",
       FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets", "min_tokens"},

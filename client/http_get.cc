@@ -71,7 +71,7 @@ absl::Status SendAll(int descriptor, absl::string_view data, const std::string& 
   while (!data.empty()) {
     const ssize_t sent = send(descriptor, data.data(), data.size(), MSG_NOSIGNAL);
     if (sent <= 0) return Failed(address, strerror(errno));
-    data.remove_prefix(static_cast<size_t>(sent));
+    data.remove_prefix(sent);
   }
   return absl::OkStatus();
 }
@@ -93,7 +93,7 @@ absl::StatusOr<std::string> HttpGet(const std::string& address, const std::strin
     const ssize_t received = recv(descriptor, buffer, sizeof buffer, 0);
     if (received == 0) break;
     if (received < 0) return Failed(address, strerror(errno));
-    response.append(buffer, static_cast<size_t>(received));
+    response.append(buffer, received);
     if (response.size() > kMaxResponseBytes) return Failed(address, "answers with over 16 MiB");
     if (absl::Now() > deadline) return Failed(address, "takes too long");
   }

@@ -74,7 +74,7 @@ class FileRun {
     const absl::Time start = absl::Now();
     const auto response = connection_.Infer(*request);
     result->seconds = absl::ToDoubleSeconds(absl::Now() - start);
-    if (!response.ok()) return response.status();
+    SLUICE_RETURN_IF_ERROR(response.status());
     SLUICE_ASSIGN_OR_RETURN(const auto tensors, DecodeOutputs(*response));
     nlohmann::json json = ResponseJson(*response, tensors);
     json["line"] = line.number;

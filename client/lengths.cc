@@ -73,7 +73,7 @@ class Reader {
       number = found - names.begin() + 1;
     }
     if (number < 1) return Error("columns count from 1");
-    column_ = static_cast<size_t>(number - 1);
+    column_ = number - 1;
     int64_t ignored;
     heading_ = !absl::SimpleAtoi(Cell(first, column_), &ignored);
     return absl::OkStatus();

@@ -17,7 +17,7 @@ std::string TakeName(absl::string_view* text) {
   const auto end = std::find_if_not(text->begin(), text->end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '_' || c == ':';
   });
-  const size_t length = static_cast<size_t>(end - text->begin());
+  const size_t length = end - text->begin();
   std::string name(text->substr(0, length));
   text->remove_prefix(length);
   return name;

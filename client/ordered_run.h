@@ -27,7 +27,7 @@ class OrderedRun {
 
   // Returns after the last result has been delivered.
   void Run(int concurrency) {
-    window_ = 16 * static_cast<int64_t>(concurrency);
+    window_ = int64_t{16} * concurrency;
     std::vector<std::thread> threads;
     threads.reserve(concurrency);
     for (int i = 0; i < concurrency; ++i) threads.emplace_back([this] { Work(); });

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/option_value.h"
+#include "base/status_macros.h"
 #include "base/text_wrap.h"
 #include "client/parameter.h"
 
@@ -80,7 +81,7 @@ absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
   }
   const int at = ClearedInput("inputs_embeds", "FP32", request);
   for (const size_t size : {size_t{1}, value.size(), value[0].size()}) {
-    request->mutable_inputs(at)->add_shape(static_cast<int64_t>(size));
+    request->mutable_inputs(at)->add_shape(size);
   }
   request->set_raw_input_contents(at, values.data(), values.size() * sizeof(float));
   return absl::OkStatus();
@@ -88,10 +89,9 @@ absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
 
 // Returns the number of inputs that give a prompt.
 int Prompts(const ModelInferRequest& request) {
-  return static_cast<int>(
-      std::count_if(request.inputs().begin(), request.inputs().end(), [](const auto& input) {
-        return input.name() != "candidate_ids" && input.name() != "exclude_ids";
-      }));
+  return std::count_if(request.inputs().begin(), request.inputs().end(), [](const auto& input) {
+    return input.name() != "candidate_ids" && input.name() != "exclude_ids";
+  });
 }
 
 absl::Status UnknownKey(const std::string& key) {
@@ -111,9 +111,8 @@ absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRe
   if (key == "inputs_embeds") return SetVectorsFromJson(value, request);
   const bool items = key == "candidate_ids" || key == "exclude_ids";
   if (items || key == "ids") {
-    absl::StatusOr<std::vector<int32_t>> ids = IdsFromJson(key, value);
-    if (!ids.ok()) return ids.status();
-    items ? SetItems(key, *ids, request) : SetIds(*ids, request);
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, IdsFromJson(key, value));
+    items ? SetItems(key, ids, request) : SetIds(ids, request);
     return absl::OkStatus();
   }
   const bool known = key == "text" || key == "id" || key == "model" || key == "version";
@@ -149,7 +148,7 @@ absl::Status ReadText(std::istream& in, ModelInferRequest* request) {
   constexpr size_t kMaxBytes = 16 << 20;
   std::string text(kMaxBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
+  text.resize(in.gcount());
   if (in.bad()) return absl::InvalidArgumentError("cannot be read");
   if (text.size() > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("longer than ", kMaxBytes, " bytes"));
@@ -163,14 +162,14 @@ void SetIds(absl::Span<const int32_t> ids, ModelInferRequest* request) {
   input->set_name("input_ids");
   input->set_datatype("INT32");
   input->add_shape(1);
-  input->add_shape(static_cast<int64_t>(ids.size()));
+  input->add_shape(std::ssize(ids));
   request->add_raw_input_contents(ids.data(), ids.size() * sizeof(int32_t));
 }
 
 void SetItems(const std::string& name, absl::Span<const int32_t> ids, ModelInferRequest* request) {
   const int at = ClearedInput(name, "INT32", request);
   request->mutable_inputs(at)->add_shape(1);
-  request->mutable_inputs(at)->add_shape(static_cast<int64_t>(ids.size()));
+  request->mutable_inputs(at)->add_shape(std::ssize(ids));
   request->set_raw_input_contents(at, ids.data(), ids.size() * sizeof(int32_t));
 }
 
@@ -206,7 +205,7 @@ absl::StatusOr<ModelInferRequest> ParseRequestLine(const std::string& line,
   if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
   ModelInferRequest request = defaults;
   for (const auto& [key, value] : object.items()) {
-    if (absl::Status status = SetFromJson(key, value, &request); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(SetFromJson(key, value, &request));
   }
   if (Prompts(request) != 1) {
     return absl::InvalidArgumentError(

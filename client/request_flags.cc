@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "client/flag_values.h"
 #include "client/parameter.h"
 #include "client/request.h"
@@ -82,8 +83,7 @@ absl::Status SetIdFlag(const char* flag, const char* name, const std::optional<s
 }
 
 absl::Status SetItemLists(const RequestFlags& flags, inference::ModelInferRequest* request) {
-  absl::Status status = SetIdFlag("--candidate-ids", "candidate_ids", flags.candidates, request);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(SetIdFlag("--candidate-ids", "candidate_ids", flags.candidates, request));
   return SetIdFlag("--exclude-ids", "exclude_ids", flags.excluded, request);
 }
 
@@ -105,9 +105,9 @@ absl::Status SetPrompt(const RequestFlags& flags, RequestArguments* arguments) {
 }
 
 absl::Status ReadRequest(const RequestFlags& flags, RequestArguments* arguments) {
-  if (absl::Status status = SetPrompt(flags, arguments); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(SetPrompt(flags, arguments));
   inference::ModelInferRequest* request = &arguments->request;
-  if (absl::Status status = SetItemLists(flags, request); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(SetItemLists(flags, request));
   request->set_model_name(flags.model);
   request->set_model_version(flags.model_version);
   request->set_id(flags.id);
@@ -135,7 +135,7 @@ absl::Status ReadInfer(const RequestFlags& flags, InferArguments* infer) {
   }
   infer->file = flags.file;
   infer->json = flags.json;
-  if (absl::Status status = ReadRequest(flags, infer); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(ReadRequest(flags, infer));
   return ReadFlag("--concurrency", kConcurrency, flags.concurrency, &infer->concurrency);
 }
 
@@ -161,7 +161,7 @@ absl::Status ReadGenerate(const RequestFlags& flags, GenerateArguments* generate
   }
   generate->json = flags.json;
   generate->verbose = flags.verbose;
-  if (absl::Status status = ReadRequest(flags, generate); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(ReadRequest(flags, generate));
   auto* parameters = generate->request.mutable_parameters();
   if (!parameters->contains("max_tokens")) {
     (*parameters)["max_tokens"].set_int64_param(kGenerateTokens);
@@ -198,9 +198,8 @@ absl::Status ReadRequestCommand(const RequestFlags& flags, const CLI::App& comma
   }
   if (command.get_name() == "generate") {
     arguments->command = Arguments::Command::kGenerate;
-    const absl::StatusOr<RequestFlags> prompted = WithPromptAsText(flags);
-    if (!prompted.ok()) return prompted.status();
-    return ReadGenerate(*prompted, &arguments->generate);
+    SLUICE_ASSIGN_OR_RETURN(const RequestFlags prompted, WithPromptAsText(flags));
+    return ReadGenerate(prompted, &arguments->generate);
   }
   return absl::OkStatus();
 }

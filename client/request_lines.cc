@@ -17,7 +17,7 @@ int64_t SizeOf(std::istream& in) {
   }
   const auto end = in.tellg();
   in.seekg(start);
-  return static_cast<int64_t>(end - start);
+  return end - start;
 }
 
 }  // namespace

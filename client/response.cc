@@ -27,7 +27,7 @@ absl::Status TensorError(const Tensor& tensor, absl::string_view problem) {
 
 absl::StatusOr<size_t> CountElements(const Tensor& tensor, size_t raw_bytes) {
   if (tensor.shape.size() > kMaxDimensions) return TensorError(tensor, "has too many dimensions");
-  const int64_t limit = static_cast<int64_t>(std::max(raw_bytes, kMinElementLimit));
+  const int64_t limit = std::max(raw_bytes, kMinElementLimit);
   int64_t extent = 1;  // the product of the dimensions that are not 0
   bool empty = false;
   for (const int64_t dimension : tensor.shape) {
@@ -165,7 +165,7 @@ std::string CandidateTable(const Tensors& tensors) {
   const auto* logprob_values = std::get_if<std::vector<float>>(&logprobs->values);
   if (id_values == nullptr || logprob_values == nullptr) return "";
   if (id_values->size() != logprob_values->size() || id_values->empty()) return "";
-  const auto per_token = static_cast<size_t>(ids->shape[2]);
+  const size_t per_token = ids->shape[2];
   Table table({"token", "candidates (id: log-probability)"});
   for (size_t begin = 0; begin < id_values->size(); begin += per_token) {
     std::string candidates;
@@ -184,8 +184,7 @@ std::string TensorText(const Tensor& tensor) {
   std::string text = absl::StrCat(tensor.name, " ", tensor.datatype, " [",
                                   absl::StrJoin(tensor.shape, ", "), "]\n");
   const size_t size = Size(tensor);
-  const size_t columns =
-      size == 0 || tensor.shape.empty() ? 1 : static_cast<size_t>(tensor.shape.back());
+  const size_t columns = size == 0 || tensor.shape.empty() ? 1 : tensor.shape.back();
   for (size_t begin = 0; begin < size; begin += columns) {
     if (begin / columns == kMaxLines) return absl::StrCat(text, "  ...\n");
     const size_t shown = std::min(columns, kMaxColumns);
@@ -230,7 +229,7 @@ int64_t GeneratedTokens(const Tensors& tensors) {
     }
   }
   const Tensor* ids = FindTensor(tensors, "output_ids");
-  return ids == nullptr ? 0 : static_cast<int64_t>(Size(*ids));
+  return ids == nullptr ? 0 : Size(*ids);
 }
 
 std::string FinishReason(const Tensors& tensors) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "base/text_wrap.h"
 #include "base/version.h"
 #include "config/load.h"
@@ -124,9 +125,8 @@ absl::Status SetModels(const std::vector<std::string>& texts, const std::string&
                        Config* config, Origins* origins) {
   std::vector<ModelSpec> models;
   for (const std::string& text : texts) {
-    absl::StatusOr<ModelSpec> model = ParseModelSpec(text, origin);
-    if (!model.ok()) return model.status();
-    models.push_back(*std::move(model));
+    SLUICE_ASSIGN_OR_RETURN(ModelSpec model, ParseModelSpec(text, origin));
+    models.push_back(std::move(model));
   }
   config->models = std::move(models);
   (*origins)["models"] = origin;
@@ -139,9 +139,7 @@ absl::Status ApplyEnvironment(const GetEnv& getenv, Config* config, Origins* ori
     const char* value = getenv(name.c_str());
     if (value == nullptr) continue;
     const std::string origin = absl::StrCat("environment ", name);
-    if (absl::Status status = SetOption(option, value, origin, config, origins); !status.ok()) {
-      return status;
-    }
+    SLUICE_RETURN_IF_ERROR(SetOption(option, value, origin, config, origins));
   }
   const char* models = getenv("SLUICE_MODELS");
   if (models == nullptr) return absl::OkStatus();
@@ -155,9 +153,8 @@ absl::Status ApplyFlags(const Flags& flags, Config* config, Origins* origins) {
     const Option& option = Options()[i];
     const std::string origin = absl::StrCat("flag ", option.Flag());
     const bool bare = option.shape == Shape::kSwitch && flags.values[i]->empty();
-    absl::Status status =
-        SetOption(option, bare ? "true" : *flags.values[i], origin, config, origins);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(
+        SetOption(option, bare ? "true" : *flags.values[i], origin, config, origins));
   }
   if (flags.models.empty()) return absl::OkStatus();
   return SetModels(flags.models, "flag --model", config, origins);
@@ -185,23 +182,20 @@ CommandLine Print(std::string text) {
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
                                              const GetEnv& getenv) {
   Flags flags;
-  absl::StatusOr<std::optional<std::string>> help = ParseFlags(argc, argv, &flags);
-  if (!help.ok()) return help.status();
-  if (help->has_value()) return Print(**help);
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<std::string> help, ParseFlags(argc, argv, &flags));
+  if (help) return Print(*help);
   if (flags.version) return Print(absl::StrCat("sluiced ", Version(), "\n"));
   if (flags.print_default_config) return Print(RenderDefaultConfig());
 
   CommandLine line;
   Origins origins;
-  absl::Status status = LoadAll(flags, getenv, &line.config, &origins);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(LoadAll(flags, getenv, &line.config, &origins));
   // The configuration is printed before the rules across options are checked, so that it helps to
   // find the option that breaks one.
   if (flags.print_config) return Print(RenderEffectiveConfig(line.config, origins));
-  status = ValidateConfig(line.config, origins);
-  if (status.ok() && flags.check) status = CheckModelDirectories(line.config, origins);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(ValidateConfig(line.config, origins));
   if (flags.check) {
+    SLUICE_RETURN_IF_ERROR(CheckModelDirectories(line.config, origins));
     return Print(
         absl::StrFormat("The configuration is valid; models: %d.\n", line.config.models.size()));
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "base/text_wrap.h"
 #include "config/yaml_document.h"
 #include "server/common/option_specs.h"
@@ -42,7 +43,7 @@ class Loader {
       return ErrorAt(node, path.empty() ? "the document" : path, Expected("a map of keys", node));
     }
     for (const YamlNode& child : node.children) {
-      if (absl::Status status = LoadKey(child, path); !status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(LoadKey(child, path));
     }
     return absl::OkStatus();
   }
@@ -68,9 +69,7 @@ class Loader {
   absl::Status LoadOption(const Option& option, const YamlNode& node) {
     std::string text = node.scalar;
     if (node.kind == YamlNode::Kind::kList && option.shape == Shape::kList) {
-      absl::StatusOr<std::string> items = LoadItems(option, node);
-      if (!items.ok()) return items.status();
-      text = *std::move(items);
+      SLUICE_ASSIGN_OR_RETURN(text, LoadItems(option, node));
     } else if (node.kind != YamlNode::Kind::kScalar) {
       return ErrorAt(node, option.path, Expected(option.expected, node));
     }
@@ -103,7 +102,7 @@ class Loader {
       }
       ModelSpec& model = models.emplace_back();
       for (const YamlNode& field : item.children) {
-        if (absl::Status status = LoadModelField(field, path, &model); !status.ok()) return status;
+        SLUICE_RETURN_IF_ERROR(LoadModelField(field, path, &model));
       }
       if (model.name.empty()) return ErrorAt(item, path, "has no name");
       if (model.path.empty()) return ErrorAt(item, path, "has no path");
@@ -137,9 +136,8 @@ class Loader {
 
 absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* config,
                       Origins* origins) {
-  absl::StatusOr<YamlNode> root = ParseYaml(text, file);
-  if (!root.ok()) return root.status();
-  return Loader(file, config, origins).LoadSection(*root, "");
+  SLUICE_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text, file));
+  return Loader(file, config, origins).LoadSection(root, "");
 }
 
 absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins) {
@@ -174,10 +172,9 @@ absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::stri
                        absl::StrCat("expected NAME=DIR or NAME:VERSION=DIR with ", heading,
                                     spec.expected, ", got ", Quote(text.substr(0, 80))));
   };
-  absl::Status status = set("name", name.first, "");
-  if (status.ok() && versioned) status = set("version", name.second, "VERSION ");
-  if (status.ok()) status = set("path", halves.second, "");
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(set("name", name.first, ""));
+  if (versioned) SLUICE_RETURN_IF_ERROR(set("version", name.second, "VERSION "));
+  SLUICE_RETURN_IF_ERROR(set("path", halves.second, ""));
   return model;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -120,7 +121,7 @@ absl::Status ValidateServer(const Config& config, const Origins& origins) {
 absl::Status ValidateConfig(const Config& config, const Origins& origins) {
   for (const auto& validate :
        {ValidateModels, ValidateLadder, ValidateFiles, ValidateTls, ValidateServer}) {
-    if (absl::Status status = validate(config, origins); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(validate(config, origins));
   }
   return absl::OkStatus();
 }

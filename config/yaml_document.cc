@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/option_value.h"
+#include "base/status_macros.h"
 #include "base/utf8.h"
 
 namespace sluice {
@@ -144,7 +145,7 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& fi
   if (text.size() > kMaxYamlBytes) {
     return ErrorAt(file, 1, absl::StrCat("larger than ", kMaxYamlBytes, " bytes"));
   }
-  if (absl::Status status = CheckText(text, file); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckText(text, file));
   TreeBuilder builder(file);
   try {
     // yaml-cpp accepts an open quote at the end of the text when a line break precedes it.

@@ -73,9 +73,7 @@ struct TokenLists {
 
   std::span<const int32_t> Of(int32_t row) const {
     if (begin.empty()) return {};
-    const auto at = static_cast<size_t>(row);
-    return std::span(tokens).subspan(static_cast<size_t>(begin[at]),
-                                     static_cast<size_t>(begin[at + 1] - begin[at]));
+    return std::span(tokens).subspan(begin[row], begin[row + 1] - begin[row]);
   }
 };
 
@@ -120,7 +118,7 @@ struct Request {
   MonoTime deadline = MonoTime::max();
   TraceContext trace;
 
-  int32_t rows() const { return static_cast<int32_t>(spec->lengths.size()); }
+  int32_t rows() const { return std::ssize(spec->lengths); }
 };
 
 struct GeneratedToken {

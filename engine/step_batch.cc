@@ -1,6 +1,7 @@
 #include "engine/step_batch.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -41,7 +42,7 @@ StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_posi
 
 void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
                        RowOrder order, std::span<const StateRow> states) {
-  SLUICE_CHECK(sequences.size() <= static_cast<size_t>(max_sequences_));
+  SLUICE_CHECK(std::ssize(sequences) <= max_sequences_);
   SLUICE_CHECK(sampled.size() <= sampled_.capacity() && states.size() <= states_.capacity());
   xsa_cos_sim = nullptr;
   xsa_proj_frac = nullptr;
@@ -76,8 +77,8 @@ void StepBatch::Place(const StepSequence& sequence) {
   const int32_t context = sequence.first_position + sequence.count;
   const int32_t pages = CeilDiv(context, page_tokens_);
   SLUICE_CHECK(pages_.size() + pages <= pages_.capacity());
-  sequences_.push_back(
-      {sequence.first_position, sequence.count, tokens_, static_cast<int32_t>(pages_.size())});
+  const int32_t pages_offset = std::ssize(pages_);
+  sequences_.push_back({sequence.first_position, sequence.count, tokens_, pages_offset});
   offsets_.push_back(sequence.position_offset);
   pages_.insert(pages_.end(), sequence.pages, sequence.pages + pages);
   tokens_ += sequence.count;
@@ -111,11 +112,7 @@ void StepBatch::NumberByPosition() {
   }
 }
 
-void StepBatch::NumberBySequence() {
-  for (size_t row = 0; row < sequence_rows_.size(); ++row) {
-    sequence_rows_[row] = static_cast<int32_t>(row);
-  }
-}
+void StepBatch::NumberBySequence() { std::iota(sequence_rows_.begin(), sequence_rows_.end(), 0); }
 
 void StepBatch::FillRows(std::span<const StepSequence> sequences) {
   for (size_t s = 0; s < sequences_.size(); ++s) {
@@ -132,14 +129,14 @@ void StepBatch::FillRows(std::span<const StepSequence> sequences) {
 }
 
 void StepBatch::FillInputs(std::span<const StepSequence> sequences) {
-  const auto width = static_cast<size_t>(input_width_);
-  inputs_.resize(static_cast<size_t>(tokens_) * width);
+  const int64_t width = input_width_;
+  inputs_.resize(tokens_ * width);
   for (size_t s = 0; s < sequences_.size(); ++s) {
     for (int32_t i = 0; i < sequences_[s].count; ++i) {
       const int32_t row = sequence_rows_[sequences_[s].rows_offset + i];
-      float* const to = inputs_.data() + static_cast<size_t>(row) * width;
+      float* const to = inputs_.data() + row * width;
       if (i < sequences[s].input_count) {
-        std::copy_n(sequences[s].inputs + static_cast<size_t>(i) * width, width, to);
+        std::copy_n(sequences[s].inputs + i * width, width, to);
       } else {
         std::fill_n(to, width, 0.0f);
       }
@@ -158,7 +155,7 @@ void StepBatch::FillGroups() {
 }
 
 int32_t StepBatch::RowOf(int32_t sequence, int32_t position) const {
-  SLUICE_CHECK(sequence >= 0 && sequence < static_cast<int32_t>(sequences_.size()));
+  SLUICE_CHECK(sequence >= 0 && sequence < std::ssize(sequences_));
   const Sequence& place = sequences_[sequence];
   const int32_t i = position - place.first_position;
   SLUICE_CHECK(i >= 0 && i < place.count);

@@ -88,7 +88,7 @@ class StepBatch {
   void Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
               RowOrder order, std::span<const StateRow> states = {});
 
-  int32_t tokens() const { return static_cast<int32_t>(token_ids_.size()); }
+  int32_t tokens() const { return std::ssize(token_ids_); }
   // Returns the size of the batch; padding counts like any other token here.
   BatchSize size() const { return {tokens(), static_cast<int32_t>(sequences_.size()), longest_}; }
   int32_t max_context() const { return max_context_; }

@@ -41,11 +41,10 @@ float LoadAsFloat(const void* data, DType dtype, int64_t i) {
 
 void ConvertToFloat(const void* data, DType dtype, int64_t first, int64_t n, float* out) {
   if (n <= 0) return;
-  const char* begin =
-      static_cast<const char*>(data) + first * static_cast<int64_t>(DTypeBytes(dtype));
+  const char* begin = static_cast<const char*>(data) + first * DTypeBytes(dtype);
   switch (dtype) {
     case DType::kF32:
-      std::memcpy(out, begin, static_cast<size_t>(n) * sizeof(float));
+      std::memcpy(out, begin, n * sizeof(float));
       break;
     case DType::kF16:
       Convert16<FromHalf>(begin, n, out);

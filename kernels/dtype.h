@@ -8,7 +8,7 @@ namespace sluice::kernels {
 
 enum class DType { kF32, kF16, kBF16 };
 
-constexpr size_t DTypeBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+constexpr int64_t DTypeBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
 // Returns element `i` of a little-endian array of `dtype`, widened; exact for all three types.
 // `data` need not be aligned.

@@ -367,9 +367,9 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
     step.position_offset = static_cast<int32_t>(model.config.max_positions) - length;
   }
   batch.Assign({&step, 1}, sampled, executable.row_order());
-  absl::Status status = executable.Trace(
-      plan, slot, batch, [&](size_t op, const StepRun& run) { comparer->Look(sequence, op, run); });
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(executable.Trace(plan, slot, batch, [&](size_t op, const StepRun& run) {
+    comparer->Look(sequence, op, run);
+  }));
   comparer->LookAtLogits(sequence, logits);
   comparer->LookAtClassifier(sequence);
   return absl::OkStatus();

@@ -90,7 +90,7 @@ absl::StatusOr<Golden> ParseGolden(std::map<std::string, Array> arrays, const Mo
   const std::vector<int64_t> shape = arrays["input_ids"].shape;
   for (auto& [name, array] : arrays) {
     if (name == "input_ids" || name == "input_lengths") continue;
-    if (absl::Status status = CheckShape(name, array, shape); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(CheckShape(name, array, shape));
     auto& outputs = IsOfSequences(name, array) ? golden.sequence_outputs : golden.outputs;
     outputs[name] = std::move(array);
   }

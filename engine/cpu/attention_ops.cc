@@ -16,7 +16,7 @@ class CpuRopeStore final : public CpuOp {
   CpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
                std::shared_ptr<const RopeTables> tables)
       : op_(op),
-        heads_(static_cast<int32_t>(config.heads)),
+        heads_(config.heads),
         tables_(std::move(tables)),
         table_{tables_->cos.data(), tables_->sin.data(),
                static_cast<int32_t>(config.rotary_dim())} {}

@@ -16,7 +16,7 @@ struct RopeTables {
   std::vector<float> cos, sin;  // [max_positions, head_dim / 2]
 
   static std::shared_ptr<const RopeTables> Make(const ModelConfig& config);
-  int64_t bytes() const { return static_cast<int64_t>(2 * cos.size() * sizeof(float)); }
+  int64_t bytes() const { return 2 * cos.size() * sizeof(float); }
 };
 
 std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,

@@ -22,7 +22,7 @@ class CpuPlan final : public Plan {
 
   const Bucket& bucket() const override { return bucket_; }
   int64_t memory_bytes() const override {
-    return static_cast<int64_t>(sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t));
+    return sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t);
   }
   bool Accepts(const StepNeeds& needs) const override { return needs.num_top <= vocab_size_; }
   const CpuModel* model() const { return model_; }

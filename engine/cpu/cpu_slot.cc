@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/size_of.h"
 #include "base/status_macros.h"
 #include "engine/cpu/layout.h"
 
@@ -18,15 +19,14 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 }  // namespace
 
 int64_t CpuSlot::PageBytes(const ModelConfig& config) {
-  return 2 * config.layers * config.kv_heads * config.head_dim * kPageTokens *
-         static_cast<int64_t>(sizeof(float));
+  return 2 * config.layers * config.kv_heads * config.head_dim * kPageTokens * kSizeOf<float>;
 }
 
 absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& config,
                                                          const Bucket& largest, int32_t pages,
                                                          int64_t arena_floats) {
   SLUICE_ASSIGN_OR_RETURN(auto arena, FloatBuffer::Allocate(arena_floats, "activations"));
-  const int64_t page_floats = PageBytes(config) / static_cast<int64_t>(sizeof(float));
+  const int64_t page_floats = PageBytes(config) / kSizeOf<float>;
   SLUICE_ASSIGN_OR_RETURN(auto kv, FloatBuffer::Allocate(pages * page_floats, "KV pages"));
   return std::unique_ptr<CpuSlot>(
       new CpuSlot(config, largest, pages, std::move(arena), std::move(kv)));
@@ -35,9 +35,9 @@ absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& conf
 CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages, FloatBuffer arena,
                  FloatBuffer kv)
     : largest_(largest),
-      layers_(static_cast<int32_t>(config.layers)),
-      kv_heads_(static_cast<int32_t>(config.kv_heads)),
-      head_dim_(static_cast<int32_t>(config.head_dim)),
+      layers_(config.layers),
+      kv_heads_(config.kv_heads),
+      head_dim_(config.head_dim),
       pages_(pages),
       arena_(std::move(arena)),
       kv_(std::move(kv)) {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "base/size_of.h"
 #include "kernels/cpu/memory.h"
 
 namespace sluice {
@@ -11,7 +12,7 @@ void FloatBuffer::Free::operator()(float* data) const { std::free(data); }
 
 absl::StatusOr<FloatBuffer> FloatBuffer::Allocate(int64_t floats, const char* what) {
   const int64_t rounded = (floats + kCacheLineFloats - 1) / kCacheLineFloats * kCacheLineFloats;
-  void* data = kernels::AllocateMemory(rounded * static_cast<int64_t>(sizeof(float)));
+  void* data = kernels::AllocateMemory(rounded * kSizeOf<float>);
   if (data == nullptr && rounded > 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for ", rounded * sizeof(float), " bytes of ", what));

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/size_of.h"
 
 namespace sluice {
 
@@ -17,7 +18,7 @@ class FloatBuffer {
 
   float* data() const { return data_.get(); }
   int64_t floats() const { return floats_; }
-  int64_t bytes() const { return floats_ * static_cast<int64_t>(sizeof(float)); }
+  int64_t bytes() const { return floats_ * kSizeOf<float>; }
 
  private:
   struct Free {

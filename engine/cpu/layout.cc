@@ -1,5 +1,6 @@
 #include "engine/cpu/layout.h"
 
+#include "base/size_of.h"
 #include "engine/cpu/float_buffer.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/head.h"
@@ -25,13 +26,12 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads) {
   for (const GraphBuffer& buffer : model.graph.buffers) {
     layout.buffers.push_back(take(bucket.tokens * buffer.width));
   }
-  const auto head_dim = static_cast<int32_t>(config.head_dim);
+  const int32_t head_dim = config.head_dim;
   layout.attention_scratch =
       take(threads * kernels::AttentionScratchFloats(config.max_positions, head_dim));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
   layout.head_logits = take(kLogitRows * config.vocab_size);
-  layout.head_scratch =
-      take(kernels::HeadScratch(config.vocab_size, threads) / static_cast<int64_t>(sizeof(float)));
+  layout.head_scratch = take(kernels::HeadScratch(config.vocab_size, threads) / kSizeOf<float>);
   constexpr int64_t kFloatsPerWord = sizeof(uint64_t) / sizeof(float);
   layout.sample_stride =
       RoundUp(kernels::SampleScratch(config.vocab_size) * kFloatsPerWord, kCacheLineFloats);

@@ -13,13 +13,13 @@ absl::StatusOr<std::vector<float>> WeightLoader::Floats(const TensorPart& part, 
   SLUICE_CHECK(part.first + count <= tensor.elements());
   std::vector<float> values(count);
   kernels::ConvertToFloat(tensor.data, tensor.dtype, part.first, count, values.data());
-  bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
+  bytes_ += values.size() * sizeof(float);
   return values;
 }
 
 absl::StatusOr<StoredTensor> WeightLoader::AsStored(const TensorPart& part) {
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
-  const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor.dtype));
+  const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const auto* begin = static_cast<const std::byte*>(tensor.data);
   StoredTensor stored{.bytes = {begin + part.first * element, begin + tensor.elements() * element},
                       .dtype = tensor.dtype};
@@ -31,7 +31,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
                                                            MatrixLayout layout, int64_t k,
                                                            int64_t n) {
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
-  const auto element = static_cast<int64_t>(kernels::DTypeBytes(tensor.dtype));
+  const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const auto* data = static_cast<const std::byte*>(tensor.data) + part.first * element;
   std::vector<std::byte> columns;  // the columns of one part of a fused [in, out]
   if (layout == MatrixLayout::kInOut && part.shape[1] != n) {

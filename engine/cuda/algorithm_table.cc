@@ -27,8 +27,8 @@ constexpr size_t kWordDigits = 16;
 
 DenseShape ReadShape(ObjectReader* layer) {
   DenseShape shape = {};
-  shape.k = static_cast<int32_t>(layer->Integer("k", 1, kMostWidth));
-  shape.n = static_cast<int32_t>(layer->Integer("n", 1, kMostWidth));
+  shape.k = layer->Integer("k", 1, kMostWidth);
+  shape.n = layer->Integer("n", 1, kMostWidth);
   shape.half = layer->Choice("dtype", {"bf16", "f32"}) == 0;
   shape.bias = layer->Boolean("bias", false);
   shape.accumulate = layer->Boolean("accumulate", false);
@@ -65,7 +65,7 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   if (!file) return absl::NotFoundError(std::strerror(errno));
   std::string text(AlgorithmTable::kMostBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  const auto bytes = static_cast<size_t>(file.gcount());
+  const size_t bytes = file.gcount();
   if (file.bad() || bytes > AlgorithmTable::kMostBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("unreadable, or over ", AlgorithmTable::kMostBytes, " bytes"));
@@ -88,7 +88,7 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
   if (layers == nullptr || !layers->is_array() || layers->size() > kMostLayers) {
     root.Fail("layers", absl::StrCat("must be a list of at most ", kMostLayers));
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   for (size_t i = 0; i < layers->size() && status.ok(); ++i) {
     const std::string name = absl::StrCat("layers[", i, "]");
     if (!(*layers)[i].is_object()) {
@@ -105,7 +105,7 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
       root.Fail(name, "is of the same shape as one before it");
     }
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return table;
 }
 

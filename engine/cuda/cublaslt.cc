@@ -104,7 +104,7 @@ class Product {
   Product(const Functions& functions, const DenseShape& shape, uint64_t rows) : f_(functions) {
     const cudaDataType_t type = shape.half ? CUDA_R_16BF : CUDA_R_32F;
     const cudaDataType_t out_type = shape.half_out() ? CUDA_R_16BF : CUDA_R_32F;
-    const auto k = static_cast<uint64_t>(shape.k), n = static_cast<uint64_t>(shape.n);
+    const uint64_t k = shape.k, n = shape.n;
     RecordError(f_.create_product(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                 "cublasLtMatmulDescCreate");
     RecordError(f_.create_matrix(&weight_, type, n, k, shape.n), "cublasLtMatrixLayoutCreate");
@@ -194,7 +194,7 @@ std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) c
                             product.out(), preference, kMostAlgorithms, found.data(),
                             &count) == CUBLAS_STATUS_SUCCESS) {
     for (int i = 0; i < count; ++i) {
-      const cublasLtMatmulHeuristicResult_t& result = found[static_cast<size_t>(i)];
+      const cublasLtMatmulHeuristicResult_t& result = found[i];
       if (result.state != CUBLAS_STATUS_SUCCESS) continue;
       const absl::StatusOr<Algorithm> algorithm = Check(shape, result.algo);
       if (algorithm.ok()) algorithms.push_back(*algorithm);
@@ -215,7 +215,7 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
   Algorithm algorithm = {opaque, 0};
   const int32_t most = shape.head ? MostRows(shape) : kMostCheckedRows;
   for (int32_t rows = 1; rows <= most; rows *= 2) {
-    const Product product(*functions_, shape, static_cast<uint64_t>(rows));
+    const Product product(*functions_, shape, rows);
     if (!product.status().ok()) return product.status();
     cublasLtMatmulHeuristicResult_t result{};
     const auto checked = functions_->check(handle_, product.get(), product.weight(), product.x(),
@@ -242,7 +242,7 @@ std::string CublasLt::Describe(const cublasLtMatmulAlgo_t& opaque) const {
 
 absl::Status CublasLt::Run(const DenseShape& shape, const Algorithm& algorithm,
                            const DenseArgs& args, cudaStream_t stream) const {
-  Product product(*functions_, shape, static_cast<uint64_t>(args.rows));
+  Product product(*functions_, shape, args.rows);
   if (shape.bias) product.SetBias(args.bias);
   if (!product.status().ok()) return product.status();
   const float one = 1, kept = shape.accumulate ? 1 : 0;

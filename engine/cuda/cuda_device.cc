@@ -141,11 +141,11 @@ absl::StatusOr<cudaMemPool_t> CreatePool(int index) {
   properties.location.type = cudaMemLocationTypeDevice;
   properties.location.id = index;
   cudaMemPool_t pool = nullptr;
-  absl::Status status = ToStatus(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(ToStatus(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate"));
   uint64_t keep = std::numeric_limits<uint64_t>::max();
-  status = ToStatus(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
-                    "cudaMemPoolSetAttribute");
+  absl::Status status =
+      ToStatus(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+               "cudaMemPoolSetAttribute");
   if (status.ok()) return pool;
   (void)cudaMemPoolDestroy(pool);
   return status;
@@ -171,10 +171,9 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
         absl::StrCat("GPU ", index, " does not exist; there are ", count));
   }
   cudaDeviceProp properties;
-  absl::Status status =
-      ToStatus(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  if (status.ok()) status = ToStatus(cudaSetDevice(index), "cudaSetDevice");
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(
+      ToStatus(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties"));
+  SLUICE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), "cudaSetDevice"));
   if (properties.major < 8 || properties.memoryPoolsSupported == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("GPU ", index, " (", properties.name, ", sm_", properties.major,
@@ -182,8 +181,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
   }
   SLUICE_ASSIGN_OR_RETURN(const cudaMemPool_t pool, CreatePool(index));
   cudaStream_t stream = nullptr;
-  status = ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                    "cudaStreamCreateWithFlags");
+  absl::Status status = ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                 "cudaStreamCreateWithFlags");
   if (!status.ok()) {
     (void)cudaMemPoolDestroy(pool);
     return status;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/size_of.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/logits.h"
@@ -23,7 +24,7 @@ class Cutter {
   template <typename U>
   U* Take(int64_t count) {
     U* place = reinterpret_cast<U*>(memory_ + end_);
-    end_ += (count * static_cast<int64_t>(sizeof(U)) + 255) / 256 * 256;
+    end_ += (count * kSizeOf<U> + 255) / 256 * 256;
     return place;
   }
   int64_t end() const { return end_; }
@@ -43,7 +44,7 @@ class ListWriter {
     static_assert(sizeof(U) % sizeof(int32_t) == 0 && alignof(U) == alignof(int32_t));
     const int64_t place = end_;
     if (!list.empty()) std::memcpy(pinned_ + place, list.data(), list.size_bytes());
-    end_ += static_cast<int64_t>(list.size_bytes() / sizeof(int32_t));
+    end_ += list.size_bytes() / sizeof(int32_t);
     return reinterpret_cast<const U*>(device_ + place);
   }
   int64_t end() const { return end_; }  // in words, like all sizes here
@@ -62,9 +63,9 @@ const kernels::LogitEdits* EditsOf(const SampledRow& row) {
 // The most words for a token in the lists of a row, each of which has distinct tokens.
 constexpr int64_t kMostWordsAToken = 7;
 int64_t ListWords(const SampledRow& row, int32_t vocab) {
-  const auto words = [vocab](auto list) {
-    SLUICE_CHECK(list.size() <= static_cast<size_t>(vocab));
-    return static_cast<int64_t>(list.size_bytes() / sizeof(int32_t));
+  const auto words = [vocab](auto list) -> int64_t {
+    SLUICE_CHECK(std::ssize(list) <= vocab);
+    return list.size_bytes() / sizeof(int32_t);
   };
   const kernels::LogitEdits* const edits = EditsOf(row);
   if (edits == nullptr) return words(row.excluded);
@@ -73,7 +74,7 @@ int64_t ListWords(const SampledRow& row, int32_t vocab) {
 }
 
 cuda::DrawEdits Write(const kernels::LogitEdits& edits, ListWriter* lists) {
-  const auto count = [](auto list) { return static_cast<int32_t>(list.size()); };
+  const auto count = [](auto list) -> int32_t { return std::ssize(list); };
   return {.seen = lists->Write(edits.seen),
           .bias = lists->Write(edits.bias),
           .banned = lists->Write(edits.banned),
@@ -102,15 +103,14 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   std::unique_ptr<CudaHead> head(new CudaHead);
   head->hidden_ = hidden;
   head->weights_ = weights;
-  head->width_ = static_cast<int32_t>(config.hidden_size);
-  head->vocab_ = static_cast<int32_t>(config.vocab_size);
+  head->width_ = config.hidden_size;
+  head->vocab_ = config.vocab_size;
   SLUICE_RETURN_IF_ERROR(head->Allocate(device));
   stream.BeginCapture();
   head->Launch(stream);
   auto graph = stream.EndCapture();
   if (absl::IsResourceExhausted(graph.status())) return head;
-  if (!graph.ok()) return graph.status();
-  head->graph_ = *std::move(graph);
+  SLUICE_ASSIGN_OR_RETURN(head->graph_, std::move(graph));
   stream.Upload(*head->graph_);
   SLUICE_RETURN_IF_ERROR(stream.Synchronize());
   return head;
@@ -131,12 +131,12 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
     return cutter.end();
   };
   bytes_ = cut(nullptr);
-  SLUICE_ASSIGN_OR_RETURN(memory_, device.Allocate(static_cast<size_t>(bytes_)));
+  SLUICE_ASSIGN_OR_RETURN(memory_, device.Allocate(bytes_));
   cut(memory_.get());
   const size_t workspace = weights_.layer == nullptr ? 0 : weights_.layer->workspace_bytes();
   if (workspace == 0) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(workspace_, device.Allocate(workspace));
-  bytes_ += static_cast<int64_t>(workspace);
+  bytes_ += workspace;
   return absl::OkStatus();
 }
 
@@ -161,8 +161,7 @@ absl::StatusOr<std::unique_ptr<typename CudaHead<T>::HeadStaging>> CudaHead<T>::
     CutOutput(cutter, &staging->output_);
     return cutter.end();
   };
-  SLUICE_ASSIGN_OR_RETURN(staging->pinned_,
-                          device.AllocatePinned(static_cast<size_t>(cut(nullptr))));
+  SLUICE_ASSIGN_OR_RETURN(staging->pinned_, device.AllocatePinned(cut(nullptr)));
   cut(staging->pinned_.get());
   return staging;
 }
@@ -253,7 +252,7 @@ int32_t CudaHead<T>::RowsOfRun(const StepBatch& batch, int64_t first) const {
   static_assert(kMostWordsAToken <= kHeadRows);
   int64_t words = 0;
   int32_t rows = 0;
-  for (const SampledRow& row : batch.sampled().subspan(static_cast<size_t>(first))) {
+  for (const SampledRow& row : batch.sampled().subspan(first)) {
     words += ListWords(row, vocab_);
     if (rows == kHeadRows || words > int64_t{kHeadRows} * vocab_) break;
     ++rows;
@@ -269,7 +268,7 @@ void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
   sent.excluded_begin[0] = 0;
   for (int32_t i = 0; i < rows; ++i) {
     lists.Write(batch.sampled()[first + i].excluded);
-    sent.excluded_begin[i + 1] = static_cast<int32_t>(lists.end());
+    sent.excluded_begin[i + 1] = lists.end();
   }
   for (int32_t i = 0; i < rows; ++i) {
     const kernels::LogitEdits* const edits = EditsOf(batch.sampled()[first + i]);
@@ -278,7 +277,7 @@ void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
     sent.requests[i].edits = input_->edits + i;
   }
   if (lists.end() > 0) {
-    stream.CopyToDevice(lists_, staging.lists_, static_cast<size_t>(lists.end()) * sizeof(int32_t));
+    stream.CopyToDevice(lists_, staging.lists_, lists.end() * sizeof(int32_t));
   }
 }
 

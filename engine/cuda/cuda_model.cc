@@ -26,7 +26,7 @@ class CudaPlan final : public Plan {
   const Bucket& bucket() const override { return bucket_; }
   // Returns the host memory of the plan. The size of a graph on the device is unknown.
   int64_t memory_bytes() const override {
-    return static_cast<int64_t>(sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t));
+    return sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t);
   }
   bool Accepts(const StepNeeds& needs) const override { return needs.num_top <= vocab_size_; }
   bool eager() const override { return eager_; }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/size_of.h"
 #include "base/status_macros.h"
 
 namespace sluice {
@@ -20,15 +21,15 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
                       std::shared_ptr<SlotRegistry<T>> registry)
     : owner_(owner),
       largest_(largest),
-      layers_(static_cast<int32_t>(owner.model.config.layers)),
-      kv_heads_(static_cast<int32_t>(owner.model.config.kv_heads)),
-      head_dim_(static_cast<int32_t>(owner.model.config.head_dim)),
-      heads_(static_cast<int32_t>(owner.model.config.heads)),
+      layers_(owner.model.config.layers),
+      kv_heads_(owner.model.config.kv_heads),
+      head_dim_(owner.model.config.head_dim),
+      heads_(owner.model.config.heads),
       pages_(pages),
       xsa_layers_(owner.model.config.xsa.layers),
       registry_(std::move(registry)),
       output_(owner.model.graph.output),
-      width_(owner.model.graph.buffers[static_cast<size_t>(output_)].width) {}
+      width_(owner.model.graph.buffers[output_].width) {}
 
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
@@ -62,8 +63,7 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
 
 template <typename T>
 int64_t CudaSlot<T>::PageBytes(const ModelConfig& config) {
-  return 2 * config.layers * config.kv_heads * config.head_dim * kPageTokens *
-         static_cast<int64_t>(sizeof(T));
+  return 2 * config.layers * config.kv_heads * config.head_dim * kPageTokens * kSizeOf<T>;
 }
 
 template <typename T>
@@ -73,8 +73,8 @@ absl::Status CudaSlot<T>::Allocate(const StepLayout& layout) {
   for (std::unique_ptr<DeviceStream>* made : {&stream_, &copies_}) {
     SLUICE_ASSIGN_OR_RETURN(*made, owner_.device.CreateStream());
   }
-  SLUICE_ASSIGN_OR_RETURN(arena_, owner_.device.Allocate(static_cast<size_t>(arena_bytes_)));
-  SLUICE_ASSIGN_OR_RETURN(kv_, owner_.device.Allocate(static_cast<size_t>(kv_bytes_)));
+  SLUICE_ASSIGN_OR_RETURN(arena_, owner_.device.Allocate(arena_bytes_));
+  SLUICE_ASSIGN_OR_RETURN(kv_, owner_.device.Allocate(kv_bytes_));
   return absl::OkStatus();
 }
 
@@ -85,17 +85,15 @@ absl::Status CudaSlot<T>::AllocateStagedStep(const StepLayout& layout, StagedSte
     SLUICE_ASSIGN_OR_RETURN(*memory, device.AllocatePinned(bytes));
     return absl::OkStatus();
   };
-  const auto input_bytes = static_cast<size_t>(layout.input_bytes);
-  SLUICE_RETURN_IF_ERROR(pin(input_bytes, &staged->input));
-  std::memset(staged->input.get(), 0, input_bytes);
-  const auto most_states = static_cast<size_t>(largest_.tokens + largest_.sequences);
-  SLUICE_RETURN_IF_ERROR(
-      pin(most_states * static_cast<size_t>(width_) * sizeof(T), &staged->states));
+  SLUICE_RETURN_IF_ERROR(pin(layout.input_bytes, &staged->input));
+  std::memset(staged->input.get(), 0, layout.input_bytes);
+  const int64_t most_states = largest_.tokens + largest_.sequences;
+  SLUICE_RETURN_IF_ERROR(pin(most_states * width_ * sizeof(T), &staged->states));
   if (owner_.model.config.xsa.Any()) {
     SLUICE_RETURN_IF_ERROR(
         pin(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float), &staged->diagnostics));
   }
-  SLUICE_ASSIGN_OR_RETURN(staged->ahead, device.Allocate(input_bytes));
+  SLUICE_ASSIGN_OR_RETURN(staged->ahead, device.Allocate(layout.input_bytes));
   ahead_bytes_ += layout.input_bytes;
   for (std::unique_ptr<DeviceEvent>* made : {&staged->sent, &staged->done}) {
     SLUICE_ASSIGN_OR_RETURN(*made, device.CreateEvent());
@@ -144,7 +142,7 @@ absl::Status CudaSlot<T>::Finish() {
   const absl::Status status = AwaitAnswers(&staged);
   if (--under_way_ > 0 && !Behind().queued) Queue(&Behind());
   oldest_ = (oldest_ + 1) % staged_.size();
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   DeliverDiagnostics(staged);
   DeliverStates(staged);
   return absl::OkStatus();
@@ -153,8 +151,7 @@ absl::Status CudaSlot<T>::Finish() {
 // Returns the length of the input up to the last page that the step refers to.
 template <typename T>
 size_t CudaSlot<T>::InputBytes(const Step& step) const {
-  return static_cast<size_t>(step.layout->pages - step.layout->input) +
-         step.batch->pages().size_bytes();
+  return step.layout->pages - step.layout->input + step.batch->pages().size_bytes();
 }
 
 template <typename T>
@@ -222,13 +219,12 @@ absl::Status CudaSlot<T>::AwaitAnswers(StagedStep* staged) {
 template <typename T>
 void CudaSlot<T>::FetchStates(StagedStep* staged) {
   const std::span<const int32_t> rows = staged->step.batch->state_rows();
-  const auto bytes = static_cast<size_t>(width_) * sizeof(T);
-  const char* from =
-      static_cast<char*>(arena_.get()) + staged->step.layout->buffers[static_cast<size_t>(output_)];
+  const size_t bytes = width_ * sizeof(T);
+  const char* from = static_cast<char*>(arena_.get()) + staged->step.layout->buffers[output_];
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
     stream_->CopyToHost(static_cast<char*>(staged->states.get()) + begin * bytes,
-                        from + static_cast<size_t>(rows[begin]) * bytes, (end - begin) * bytes);
+                        from + rows[begin] * bytes, (end - begin) * bytes);
   }
 }
 
@@ -280,14 +276,14 @@ void CudaSlot<T>::DeliverDiagnostics(const StagedStep& staged) const {
 template <typename T>
 void CudaSlot<T>::Poison(const StepBatch& batch) {
   constexpr uint8_t kNaNBytes = 0xFF;
-  stream_->Fill(arena_.get(), kNaNBytes, static_cast<size_t>(arena_bytes_));
+  stream_->Fill(arena_.get(), kNaNBytes, arena_bytes_);
   T* kv = static_cast<T*>(kv_.get());  // [layers, 2, pages, kv_heads] of [kPageTokens, head_dim]
   const auto fill = [&](int32_t page, int32_t live) {
     for (int64_t half = 0; half < int64_t{2} * layers_; ++half) {
       for (int64_t head = 0; head < kv_heads_; ++head) {
         T* tokens = kv + ((half * pages_ + page) * kv_heads_ + head) * kPageTokens * head_dim_;
         stream_->Fill(tokens + int64_t{live} * head_dim_, kNaNBytes,
-                      static_cast<size_t>(kPageTokens - live) * head_dim_ * sizeof(T));
+                      kSizeOf<T> * (kPageTokens - live) * head_dim_);
       }
     }
   };

@@ -92,9 +92,7 @@ class CudaSlot final : public Slot {
     int64_t first = 0;     // the first of these rows
     absl::Status status;   // the error if something was not queued
 
-    bool complete() const {
-      return first + answered == static_cast<int64_t>(step.batch->sampled().size());
-    }
+    bool complete() const { return first + answered == std::ssize(step.batch->sampled()); }
   };
 
   CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,

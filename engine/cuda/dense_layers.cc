@@ -19,11 +19,10 @@ absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> DenseLayers::Passing(
   for (const auto& layer : candidates) workspace = std::max(workspace, layer->workspace_bytes());
 
   DenseTrial trial(shape, weight, bias);
-  absl::Status status = trial.Prepare(device_, stream_, workspace);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(trial.Prepare(device_, stream_, workspace));
   for (std::unique_ptr<DenseLayer>& layer : candidates) {
     if (passing.size() == most) break;
-    status = trial.Check(*layer, stream_);
+    const absl::Status status = trial.Check(*layer, stream_);
     if (absl::IsUnavailable(status)) return status;
     if (status.ok()) {
       passing.push_back(std::move(layer));

@@ -5,9 +5,7 @@
 namespace sluice {
 namespace {
 
-int32_t Width(const Graph& graph, BufferId id) {
-  return static_cast<int32_t>(graph.buffers[static_cast<size_t>(id)].width);
-}
+int32_t Width(const Graph& graph, BufferId id) { return graph.buffers[id].width; }
 
 }  // namespace
 

@@ -85,7 +85,7 @@ absl::Status DenseTrial::Prepare(Device& device, DeviceStream& stream, size_t wo
 }
 
 absl::Status DenseTrial::Allocate(Device& device) {
-  const auto rows = static_cast<size_t>(MostRows(shape_));
+  const int32_t rows = MostRows(shape_);
   const std::pair<DeviceMemory*, size_t> wanted[] = {{&x_, rows * x_row_bytes()},
                                                      {&out_, rows * out_row_bytes()},
                                                      {&workspace_, workspace_bytes_}};
@@ -100,10 +100,10 @@ absl::Status DenseTrial::Allocate(Device& device) {
 }
 
 absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
-  const auto k = static_cast<size_t>(shape_.k);
-  const size_t values = static_cast<size_t>(MostRows(shape_)) * k;
+  const int64_t k = shape_.k;
+  const int64_t values = MostRows(shape_) * k;
   SLUICE_ASSIGN_OR_RETURN(auto staging, device.AllocatePinned(values * element_bytes()));
-  const auto put = [&](size_t i, float value) {
+  const auto put = [&](int64_t i, float value) {
     if (shape_.half) {
       static_cast<BFloat16*>(staging.get())[i] = Narrow<BFloat16>(value);
     } else {
@@ -112,8 +112,8 @@ absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
   };
   std::mt19937_64 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
-  for (size_t i = 0; i < values; ++i) put(i, uniform(random));
-  for (const auto& [row, value] : kBroken) put(static_cast<size_t>(row) * k + k / 2, value);
+  for (int64_t i = 0; i < values; ++i) put(i, uniform(random));
+  for (const auto& [row, value] : kBroken) put(row * k + k / 2, value);
   first_x_.resize(kComparedRows * k);
   for (size_t i = 0; i < first_x_.size(); ++i) {
     first_x_[i] = static_cast<float>(ValueAt(staging.get(), i, shape_.half));
@@ -125,13 +125,12 @@ absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
 // The weight is copied a few rows at a time, since it may be large.
 absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
   constexpr size_t kStagingBytes = 4 << 20;
-  const auto n = static_cast<size_t>(shape_.n);
+  const int64_t n = shape_.n;
   const size_t row_bytes = n * element_bytes();
-  const auto most = static_cast<int32_t>(std::max<size_t>(1, kStagingBytes / row_bytes));
-  SLUICE_ASSIGN_OR_RETURN(auto staging,
-                          device.AllocatePinned(static_cast<size_t>(most) * row_bytes));
+  const int32_t most = std::max<size_t>(1, kStagingBytes / row_bytes);
+  SLUICE_ASSIGN_OR_RETURN(auto staging, device.AllocatePinned(most * row_bytes));
   const auto fetch = [&](const void* from, int32_t rows) {
-    stream.CopyToHost(staging.get(), from, static_cast<size_t>(rows) * row_bytes);
+    stream.CopyToHost(staging.get(), from, rows * row_bytes);
     return stream.Synchronize();
   };
   absolute_.assign(n, 0);
@@ -139,12 +138,10 @@ absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
                shape_.accumulate ? ValueOfBytes(kKeptByte, shape_.half_out()) : 0);
   for (int32_t first = 0; first < shape_.k; first += most) {
     const int32_t rows = std::min(most, shape_.k - first);
-    const auto* const from =
-        static_cast<const char*>(weight_) + static_cast<size_t>(first) * row_bytes;
+    const auto* const from = static_cast<const char*>(weight_) + first * row_bytes;
     SLUICE_RETURN_IF_ERROR(fetch(from, rows));
     for (int32_t i = 0; i < rows; ++i) {
-      AddProducts(first + i,
-                  static_cast<const char*>(staging.get()) + static_cast<size_t>(i) * row_bytes);
+      AddProducts(first + i, static_cast<const char*>(staging.get()) + i * row_bytes);
     }
   }
   if (!shape_.bias) return absl::OkStatus();
@@ -156,25 +153,25 @@ absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
 }
 
 void DenseTrial::AddProducts(int32_t k, const void* weights) {
-  const auto n = static_cast<size_t>(shape_.n);
+  const int64_t n = shape_.n;
   std::vector<double> row(n);
-  for (size_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     row[i] = ValueAt(weights, i, shape_.half);
     absolute_[i] += std::abs(row[i]);
   }
   for (int32_t r = 0; r < kComparedRows; ++r) {
-    const double x = first_x_[static_cast<size_t>(r * shape_.k + k)];
-    double* const sums = sums_.data() + static_cast<size_t>(r) * n;
-    for (size_t i = 0; i < n; ++i) sums[i] += x * row[i];
+    const double x = first_x_[r * shape_.k + k];
+    double* const sums = sums_.data() + r * n;
+    for (int64_t i = 0; i < n; ++i) sums[i] += x * row[i];
   }
 }
 
 absl::Status DenseTrial::Run(const DenseLayer& layer, int32_t first, int32_t rows, uint8_t garbage,
                              void* result, DeviceStream& stream) const {
-  const auto bytes = static_cast<size_t>(rows) * out_row_bytes();
+  const size_t bytes = rows * out_row_bytes();
   stream.Fill(out_.get(), shape_.accumulate ? kKeptByte : kNaNByte, bytes);
   if (workspace_bytes_ > 0) stream.Fill(workspace_.get(), garbage, workspace_bytes_);
-  layer.Run({.x = static_cast<const char*>(x_.get()) + static_cast<size_t>(first) * x_row_bytes(),
+  layer.Run({.x = static_cast<const char*>(x_.get()) + first * x_row_bytes(),
              .weight = weight_,
              .bias = bias_,
              .rows = rows,
@@ -186,9 +183,9 @@ absl::Status DenseTrial::Run(const DenseLayer& layer, int32_t first, int32_t row
 }
 
 absl::Status DenseTrial::CheckValues() const {
-  const auto n = static_cast<size_t>(shape_.n);
+  const int64_t n = shape_.n;
   const double rounding = shape_.half_out() ? 0x1p-7 : 0x1p-16;
-  for (size_t i = 0; i < sums_.size(); ++i) {
+  for (int64_t i = 0; i < std::ssize(sums_); ++i) {
     const double expected = Apply(shape_.activation, sums_[i]);
     const double value = ValueAt(whole_.get(), i, shape_.half_out());
     if (!std::isfinite(expected)) {
@@ -205,22 +202,19 @@ absl::Status DenseTrial::CheckValues() const {
 
 absl::Status DenseTrial::Check(const DenseLayer& layer, DeviceStream& stream) const {
   constexpr size_t kAlignment = 256;
-  const auto aligned = static_cast<int32_t>(kAlignment / std::gcd(kAlignment, x_row_bytes()));
+  const int32_t aligned = kAlignment / std::gcd(kAlignment, x_row_bytes());
   const int32_t most = MostRows(shape_);
-  absl::Status status = Run(layer, 0, most, kNaNByte, whole_.get(), stream);
-  if (status.ok()) status = CheckValues();
+  SLUICE_RETURN_IF_ERROR(Run(layer, 0, most, kNaNByte, whole_.get(), stream));
+  SLUICE_RETURN_IF_ERROR(CheckValues());
   for (const int32_t rows : RowCounts(most)) {
-    if (!status.ok()) return status;
     // These are the last rows, so that each is at another place than in the run of all rows.
     const int32_t first = (most - rows) / aligned * aligned;
-    status = Run(layer, first, rows, /*garbage=*/0, part_.get(), stream);
-    const char* const expected =
-        static_cast<const char*>(whole_.get()) + static_cast<size_t>(first) * out_row_bytes();
-    const bool same =
-        std::memcmp(part_.get(), expected, static_cast<size_t>(rows) * out_row_bytes()) == 0;
-    if (status.ok() && !same) return absl::FailedPreconditionError("rows depend on their number");
+    SLUICE_RETURN_IF_ERROR(Run(layer, first, rows, /*garbage=*/0, part_.get(), stream));
+    const char* const expected = static_cast<const char*>(whole_.get()) + first * out_row_bytes();
+    const bool same = std::memcmp(part_.get(), expected, rows * out_row_bytes()) == 0;
+    if (!same) return absl::FailedPreconditionError("rows depend on their number");
   }
-  return status;
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

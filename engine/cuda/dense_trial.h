@@ -32,8 +32,8 @@ class DenseTrial {
  private:
   size_t element_bytes() const;
   size_t out_bytes() const;  // of an element
-  size_t x_row_bytes() const { return static_cast<size_t>(shape_.k) * element_bytes(); }
-  size_t out_row_bytes() const { return static_cast<size_t>(shape_.n) * out_bytes(); }
+  size_t x_row_bytes() const { return shape_.k * element_bytes(); }
+  size_t out_row_bytes() const { return shape_.n * out_bytes(); }
 
   absl::Status Allocate(Device& device);
   absl::Status FillX(Device& device, DeviceStream& stream);

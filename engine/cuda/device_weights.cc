@@ -21,7 +21,7 @@ absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint& checkpoint, const
   if (!part.present()) return nullptr;
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
   SLUICE_CHECK(part.first + count <= tensor.elements());
-  std::vector<T> values(static_cast<size_t>(count));
+  std::vector<T> values(count);
   for (int64_t i = 0; i < count; ++i) {
     values[i] = Narrow<T>(kernels::LoadAsFloat(tensor.data, tensor.dtype, part.first + i));
   }
@@ -33,7 +33,7 @@ absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
                                                   const TensorPart& part, MatrixLayout layout,
                                                   int64_t in, int64_t out) {
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
-  std::vector<T> values(static_cast<size_t>(in * out));
+  std::vector<T> values(in * out);
   if (layout == MatrixLayout::kInOut) {
     for (int64_t k = 0; k < in; ++k) {
       for (int64_t n = 0; n < out; ++n) {
@@ -43,7 +43,7 @@ absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
     }
     return Put(values);
   }
-  std::vector<float> row(static_cast<size_t>(in));
+  std::vector<float> row(in);
   for (int64_t n = 0; n < out; ++n) {
     kernels::ConvertToFloat(tensor.data, tensor.dtype, n * in, in, row.data());
     for (int64_t k = 0; k < in; ++k) values[k * out + n] = Narrow<T>(row[k]);
@@ -63,7 +63,7 @@ absl::StatusOr<const void*> DeviceWeights::PutBytes(const void* data, size_t byt
   std::memcpy(staging.get(), data, bytes);
   stream_->CopyToDevice(memory.get(), staging.get(), bytes);
   SLUICE_RETURN_IF_ERROR(stream_->Synchronize());
-  bytes_ += static_cast<int64_t>(bytes);
+  bytes_ += bytes;
   memory_.push_back(std::move(memory));
   return memory_.back().get();
 }

@@ -102,14 +102,14 @@ class Lowering {
   CudaOpOr operator()(const NormOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const T* const weight, weights_.Load<T>(source_, op.weight, op.width));
     SLUICE_ASSIGN_OR_RETURN(const T* const bias, weights_.Load<T>(source_, op.bias, op.width));
-    const int32_t groups = Width32(op.in) / static_cast<int32_t>(op.width);
-    return [op, weight, bias, groups](const StepPlace<T>& place, Stream& stream) {
+    const int32_t dim = op.width, groups = Width32(op.in) / dim;
+    return [op, weight, bias, dim, groups](const StepPlace<T>& place, Stream& stream) {
       const cuda::NormArgs<T> args = {.x = place.buffer(op.in),
                                       .weight = weight,
                                       .bias = bias,
                                       .eps = op.eps,
                                       .scale = op.scale,
-                                      .dim = static_cast<int32_t>(op.width),
+                                      .dim = dim,
                                       .groups = groups,
                                       .rows = place.rows(),
                                       .out = place.buffer(op.out)};
@@ -123,7 +123,7 @@ class Lowering {
   }
 
   CudaOpOr operator()(const LinearOp& op) {
-    const int64_t k = Width(op.in), n = Width(op.out);
+    const int32_t k = Width32(op.in), n = Width32(op.out);
     SLUICE_ASSIGN_OR_RETURN(const T* const weight,
                             op.position_wise()
                                 ? weights_.Load<T>(source_, op.weight, Elements(op.weight))
@@ -155,8 +155,8 @@ class Lowering {
                            .weight = weight,
                            .bias = bias,
                            .bias_stride = op.position_bias ? n : 0,
-                           .k = static_cast<int32_t>(k),
-                           .n = static_cast<int32_t>(n),
+                           .k = k,
+                           .n = n,
                            .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
                            .accumulate = op.accumulate,
                            .out = place.buffer(op.out),
@@ -168,22 +168,21 @@ class Lowering {
 
   CudaOpOr operator()(const RopeStoreOp& op) {
     SLUICE_RETURN_IF_ERROR(MakeRopeTables());
-    return
-        [op, cos = cos_, sin = sin_, dim = static_cast<int32_t>(config_.rotary_dim()),
-         heads = static_cast<int32_t>(config_.heads)](const StepPlace<T>& place, Stream& stream) {
-          cuda::RopeAndStore<T>(
-              stream, {.cos = cos,
-                       .sin = sin,
-                       .rotary_dim = dim,
-                       .positions = place.template at<const int32_t>(place.layout.positions),
-                       .kv_slots = place.template at<const int32_t>(place.layout.kv_slots),
-                       .q_heads = heads,
-                       .q = place.buffer(op.q),
-                       .k = place.buffer(op.k),
-                       .v = place.buffer(op.v),
-                       .kv = place.kv[op.layer],
-                       .rows = place.rows()});
-        };
+    const int32_t dim = config_.rotary_dim(), heads = config_.heads;
+    return [op, cos = cos_, sin = sin_, dim, heads](const StepPlace<T>& place, Stream& stream) {
+      cuda::RopeAndStore<T>(stream,
+                            {.cos = cos,
+                             .sin = sin,
+                             .rotary_dim = dim,
+                             .positions = place.template at<const int32_t>(place.layout.positions),
+                             .kv_slots = place.template at<const int32_t>(place.layout.kv_slots),
+                             .q_heads = heads,
+                             .q = place.buffer(op.q),
+                             .k = place.buffer(op.k),
+                             .v = place.buffer(op.v),
+                             .kv = place.kv[op.layer],
+                             .rows = place.rows()});
+    };
   }
 
   CudaOpOr operator()(const AttentionOp& op) {
@@ -196,7 +195,7 @@ class Lowering {
       SLUICE_ASSIGN_OR_RETURN(xsa.gate, LoadGate(op.xsa_gate));
     }
     const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
-    const auto heads = static_cast<int32_t>(config_.heads);
+    const int32_t heads = config_.heads;
     return [op, xsa, scale, heads](const StepPlace<T>& place, Stream& stream) {
       cuda::AttentionArgs<T> args = {
           .q = place.buffer(op.q),
@@ -288,7 +287,7 @@ class Lowering {
            part.first;
   }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
-  int32_t Width32(BufferId id) const { return static_cast<int32_t>(Width(id)); }
+  int32_t Width32(BufferId id) const { return Width(id); }
 
   kernels::XsaForm XsaFormOf(const AttentionOp& op) const {
     if (!op.xsa) return kernels::XsaForm::kOff;
@@ -306,7 +305,7 @@ class Lowering {
     absl::StatusOr<const DenseLayer*> layer = nullptr;
     if (const auto whole = WithActivation(*shape, ActivationOf(next_, op.out))) {
       layer = dense_->Find(*whole, weight, bias);
-      if (!layer.ok()) return layer;
+      SLUICE_RETURN_IF_ERROR(layer.status());
       next_is_done_ = *layer != nullptr;
     }
     if (*layer == nullptr) layer = dense_->Find(*shape, weight, bias);
@@ -364,8 +363,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
                                                 DenseLayers* dense) {
   Lowering<T> lowering(model, weights, dense);
   LoweredCudaModel<T> lowered;
-  lowered.ops.push_back(
-      TileOp<T>(static_cast<int32_t>(model.config.heads / model.config.kv_heads)));
+  lowered.ops.push_back(TileOp<T>(model.config.heads / model.config.kv_heads));
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
   lowered.head = lowering.head();
   lowered.workspace_bytes = lowering.workspace_bytes();

@@ -59,7 +59,7 @@ struct LoweredCudaModel {
   size_t workspace_bytes = 0;  // of the library's layers
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
-    return LayOutStep(model, bucket, sizeof(T), static_cast<int64_t>(workspace_bytes));
+    return LayOutStep(model, bucket, sizeof(T), workspace_bytes);
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);

@@ -42,7 +42,7 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
     end += (count * bytes + kAlignment - 1) / kAlignment * kAlignment;
     return offset;
   };
-  constexpr auto kInt = static_cast<int64_t>(sizeof(int32_t));
+  constexpr int64_t kInt = sizeof(int32_t);
   const ModelConfig& config = model.config;
   const int64_t tokens = bucket.tokens;
   StepLayout layout;
@@ -71,8 +71,8 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
   layout.tile_counts = take(3, kInt);
   layout.dense_tiles = take(tokens, sizeof(kernels::RowGroup));
   layout.group_tiles = take(tokens, sizeof(kernels::RowGroup));
-  layout.max_attention_tiles = static_cast<int32_t>(
-      kernels::cuda::MaxAttentionTiles(tokens, bucket.sequences, config.heads / config.kv_heads));
+  layout.max_attention_tiles =
+      kernels::cuda::MaxAttentionTiles(tokens, bucket.sequences, config.heads / config.kv_heads);
   layout.attention_tiles = take(layout.max_attention_tiles, sizeof(AttentionTile));
   const int64_t diagnostics = config.xsa.Any() ? config.layers * tokens * config.heads : 0;
   layout.cos_sim = take(diagnostics, sizeof(float));

@@ -249,7 +249,7 @@ bool Journal::WriteAll(std::string_view bytes) const {
     const ssize_t written = write(file_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(written));
+    bytes.remove_prefix(written);
   }
   return true;
 }

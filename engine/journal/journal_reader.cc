@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 #include "engine/journal/schedule_json.h"
 
 namespace sluice {
@@ -21,8 +22,10 @@ constexpr int64_t kMostJournalTokens = 1 << 20;
 constexpr int64_t kMostTime = int64_t{1} << 61;
 
 int32_t Int32(ObjectReader* reader, const std::string& key, int64_t min, int64_t max = kMost32) {
-  return static_cast<int32_t>(reader->Integer(key, min, max));
+  return reader->Integer(key, min, max);
 }
+
+uint64_t Ticket(ObjectReader* reader) { return reader->Integer("ticket", 0, kMostTime); }
 
 // Returns MonoTime::max() if the key is absent.
 MonoTime Time(ObjectReader* reader, const std::string& key) {
@@ -54,21 +57,15 @@ absl::StatusOr<JournalEntry> ReadStart(const json& line, ObjectReader* reader) {
   for (const auto& [key, text] :
        {std::pair("model", &start.model), std::pair("device", &start.device),
         std::pair("profile", &start.profile)}) {
-    absl::StatusOr<std::string> value = StringFromJson(line, key);
-    if (!value.ok()) return value.status();
-    *text = *std::move(value);
+    SLUICE_ASSIGN_OR_RETURN(*text, StringFromJson(line, key));
   }
   const auto batch = line.find("batch");
   const auto costs = line.find("costs");
   if (batch == line.end() || !batch->is_object() || costs == line.end() || !costs->is_object()) {
     return absl::InvalidArgumentError("batch or costs is not an object");
   }
-  absl::StatusOr<BatchOptions> options = BatchOptionsFromJson(*batch);
-  if (!options.ok()) return options.status();
-  start.batch = *options;
-  absl::StatusOr<CostState> state = CostsFromJson(*costs);
-  if (!state.ok()) return state.status();
-  start.costs = *std::move(state);
+  SLUICE_ASSIGN_OR_RETURN(start.batch, BatchOptionsFromJson(*batch));
+  SLUICE_ASSIGN_OR_RETURN(start.costs, CostsFromJson(*costs));
   return start;
 }
 
@@ -76,7 +73,7 @@ JournalEntry ReadPush(ObjectReader* reader) {
   JournalPush push;
   push.arrival = reader->Boolean("arrival", false);
   push.sequence = {
-      .ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
+      .ticket = Ticket(reader),
       .priority = Int32(reader, "priority", 1, kPriorityLevels),
       .first_position = Int32(reader, "first", 0, kMostJournalTokens),
       .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
@@ -95,7 +92,7 @@ JournalEntry ReadPush(ObjectReader* reader) {
 }
 
 JournalEntry ReadRevise(ObjectReader* reader) {
-  return JournalRevise{.ticket = static_cast<uint64_t>(reader->Integer("ticket", 0, kMostTime)),
+  return JournalRevise{.ticket = Ticket(reader),
                        .next = {.first_position = Int32(reader, "first", 0, kMostJournalTokens),
                                 .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
                                 .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
@@ -123,7 +120,7 @@ JournalEntry ReadDecide(ObjectReader* reader) {
           reader->Integer("reason", 0, std::ssize(kNamesOf<WaitReason>) - 1)),
   };
   for (const int64_t ticket : reader->Integers("batch", 0, kMostTime)) {
-    decide.tickets.push_back(static_cast<uint64_t>(ticket));
+    decide.tickets.push_back(ticket);
   }
   return decide;
 }
@@ -141,31 +138,29 @@ JournalEntry ReadObserve(ObjectReader* reader) {
 
 absl::StatusOr<JournalEntry> ReadLine(const json& line) {
   if (!line.is_object()) return absl::InvalidArgumentError("it is no object");
-  const absl::StatusOr<std::string> op = StringFromJson(line, "op");
-  if (!op.ok()) return op.status();
+  SLUICE_ASSIGN_OR_RETURN(const std::string op, StringFromJson(line, "op"));
   absl::Status status;
   ObjectReader reader(line, "", &status);
   absl::StatusOr<JournalEntry> entry = absl::InvalidArgumentError("op is not a known one");
-  if (*op == "start") {
+  if (op == "start") {
     entry = ReadStart(line, &reader);
-  } else if (*op == "ladder") {
-    absl::StatusOr<Ladder> ladder = LadderFromJson(line);
-    if (!ladder.ok()) return ladder.status();
-    entry = JournalLadder{*std::move(ladder)};
-  } else if (*op == "push") {
+  } else if (op == "ladder") {
+    SLUICE_ASSIGN_OR_RETURN(Ladder ladder, LadderFromJson(line));
+    entry = JournalLadder{std::move(ladder)};
+  } else if (op == "push") {
     entry = ReadPush(&reader);
-  } else if (*op == "remove") {
-    entry = JournalRemove{static_cast<uint64_t>(reader.Integer("ticket", 0, kMostTime))};
-  } else if (*op == "revise") {
+  } else if (op == "remove") {
+    entry = JournalRemove{Ticket(&reader)};
+  } else if (op == "revise") {
     entry = ReadRevise(&reader);
-  } else if (*op == "decide") {
+  } else if (op == "decide") {
     entry = ReadDecide(&reader);
-  } else if (*op == "observe") {
+  } else if (op == "observe") {
     entry = ReadObserve(&reader);
-  } else if (*op == "dropped") {
+  } else if (op == "dropped") {
     entry = JournalDropped{reader.Integer("lines", 1, kMostTime)};
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return entry;
 }
 
@@ -186,7 +181,7 @@ absl::StatusOr<std::optional<JournalEntry>> JournalReader::Next() {
         absl::StrCat("line ", line_, ": ", absl::string_view(what.data(), what.size())));
   };
   if (file_.fail()) return fail(absl::StrCat("is longer than ", kMostLineBytes, " bytes"));
-  const auto length = static_cast<size_t>(file_.gcount()) - 1;  // without the newline
+  const size_t length = file_.gcount() - 1;  // without the newline
   const absl::StatusOr<json> line = ParseJson({text_.data(), length}, kMostDepth);
   if (!line.ok()) return fail({line.status().message().data(), line.status().message().size()});
   absl::StatusOr<JournalEntry> entry = ReadLine(*line);

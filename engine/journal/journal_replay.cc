@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/schedule/step_budget.h"
 
 namespace sluice {
@@ -44,7 +45,7 @@ class Replayer {
   }
 
   absl::Status operator()(const JournalPush& push) {
-    if (absl::Status status = RequireScheduler(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(RequireScheduler());
     if (!FitsAlone(push.sequence.tokens)) return TooLarge();
     auto [it, added] = waiting_.try_emplace(push.sequence.ticket);
     if (!added) return absl::InvalidArgumentError("a ticket that waits already");
@@ -59,7 +60,7 @@ class Replayer {
   }
 
   absl::Status operator()(const JournalRemove& remove) {
-    if (absl::Status status = RequireScheduler(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(RequireScheduler());
     const auto it = waiting_.find(remove.ticket);
     if (it == waiting_.end()) return absl::InvalidArgumentError("a ticket that does not wait");
     scheduler_->Remove(it->second.get());
@@ -68,7 +69,7 @@ class Replayer {
   }
 
   absl::Status operator()(const JournalRevise& revise) {
-    if (absl::Status status = RequireScheduler(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(RequireScheduler());
     const auto it = waiting_.find(revise.ticket);
     if (it == waiting_.end()) return absl::InvalidArgumentError("a ticket that does not wait");
     if (!FitsAlone(revise.next.tokens)) return TooLarge();
@@ -77,12 +78,12 @@ class Replayer {
   }
 
   absl::Status operator()(const JournalDecide& line) {
-    if (absl::Status status = RequireScheduler(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(RequireScheduler());
     if (scheduler_->MustYield(line.at.available_pages) != nullptr) {
       return absl::InvalidArgumentError("fewer pages than the running sequences take");
     }
     const RunLimits limits = RunLimitsOf(start_->batch, scheduler_->ladder()->largest());
-    if (scheduler_->queue().running() > static_cast<size_t>(limits.sequences)) {
+    if (scheduler_->queue().running() > limits.sequences) {
       return absl::InvalidArgumentError("more sequences run than a step holds");
     }
     const BatchDecision decision = scheduler_->Decide(line.at, &batch_);
@@ -101,7 +102,7 @@ class Replayer {
   }
 
   absl::Status operator()(const JournalObserve& line) {
-    if (absl::Status status = RequireScheduler(); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(RequireScheduler());
     scheduler_->Observe(line.step, line.seconds);
     return absl::OkStatus();
   }
@@ -142,10 +143,9 @@ absl::StatusOr<JournalReplay> ReplayJournal(JournalReader* journal) {
   JournalReplay result;
   Replayer replayer(&result);
   while (true) {
-    const absl::StatusOr<std::optional<JournalEntry>> entry = journal->Next();
-    if (!entry.ok()) return entry.status();
-    if (!*entry) return result;
-    const absl::Status status = std::visit(replayer, **entry);
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<JournalEntry> entry, journal->Next());
+    if (!entry) return result;
+    const absl::Status status = std::visit(replayer, *entry);
     if (!status.ok()) {
       return absl::Status(status.code(),
                           absl::StrCat("line ", journal->line(), ": ", status.message()));

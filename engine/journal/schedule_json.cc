@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 #include "engine/option_specs.h"
 
 namespace sluice {
@@ -84,7 +85,7 @@ OptionValue ReadOption(const OptionSpec<BatchOptions>& spec, const BatchOptions&
     *on = reader->Boolean(spec.path, *on);
   } else if (reader->Has(spec.path)) {
     const std::vector<std::string_view> words(spec.words.begin(), spec.words.end());
-    value = spec.words[static_cast<size_t>(reader->Choice(spec.path, words))];
+    value = spec.words[reader->Choice(spec.path, words)];
   }
   return value;
 }
@@ -106,7 +107,7 @@ absl::StatusOr<Ladder> LadderFromJson(const json& object) {
   absl::Status status;
   std::vector<Bucket> buckets = ReadBuckets(object, &status);
   if (status.ok() && buckets.empty()) status = absl::InvalidArgumentError("a ladder is empty");
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   if (const std::optional<size_t> misplaced = FirstOutOfOrder(buckets)) {
     return absl::InvalidArgumentError(absl::StrCat("bucket ", *misplaced, " does not ascend"));
   }
@@ -147,7 +148,7 @@ absl::StatusOr<CostState> CostsFromJson(const json& object) {
   const std::vector<double> correction = Numbers(object, "correction", buckets.size(), &status);
   const std::vector<double> weight = Numbers(object, "weight", buckets.size(), &status);
   const std::vector<double> seconds = Numbers(object, "seconds", buckets.size(), &status);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   CostState costs;
   std::copy(law.begin(), law.end(), costs.law);
   std::copy(products.begin(), products.end(), costs.products);
@@ -181,7 +182,7 @@ absl::StatusOr<BatchOptions> BatchOptionsFromJson(const json& object) {
       reader.Fail(spec.path, absl::StrCat("is not ", spec.expected));
     }
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return options;
 }
 

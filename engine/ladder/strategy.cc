@@ -17,7 +17,7 @@ constexpr double kMemoryOptimalRatio = 1.5;
 constexpr int32_t kMaxStepsPerOctave = 64;
 
 int32_t RoundUp(int64_t value, int32_t multiple) {
-  return static_cast<int32_t>((value + multiple - 1) / multiple * multiple);
+  return (value + multiple - 1) / multiple * multiple;
 }
 
 class FixedStrategy : public LadderStrategy {
@@ -100,7 +100,7 @@ class HardwareAwareStrategy : public LadderStrategy {
     std::vector<int32_t> capacities;
     int64_t tokens = RoundUp(std::min(floor_, limits.max_tokens), limits.tile_tokens);
     while (tokens < limits.max_tokens) {
-      capacities.push_back(static_cast<int32_t>(tokens));
+      capacities.push_back(tokens);
       const int64_t octave = std::bit_floor(static_cast<uint64_t>(tokens));
       tokens += RoundUp(std::max<int64_t>(octave / steps_per_octave, 1), limits.tile_tokens);
     }
@@ -114,8 +114,8 @@ class HardwareAwareStrategy : public LadderStrategy {
 }  // namespace
 
 int32_t PowerOfTwoCapacity(int32_t tokens, int32_t floor, int32_t cap) {
-  const uint32_t power = std::bit_ceil(static_cast<uint32_t>(tokens));
-  return std::clamp(static_cast<int32_t>(power), floor, cap);
+  const int32_t power = std::bit_ceil(static_cast<uint32_t>(tokens));
+  return std::clamp(power, floor, cap);
 }
 
 std::unique_ptr<LadderStrategy> MakeLadderStrategy(const LadderOptions& options) {

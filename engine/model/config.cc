@@ -106,7 +106,7 @@ void RefuseUnsupported(const json& document, const Architecture& architecture, O
 void ReadTokens(ObjectReader& root, ModelConfig& config) {
   const int64_t last = config.vocab_size - 1;
   if (root.Has("bos_token_id")) {
-    config.bos_token_id = static_cast<int32_t>(root.Integer("bos_token_id", 0, last));
+    config.bos_token_id = root.Integer("bos_token_id", 0, last);
   }
   const std::vector<int64_t> eos = root.Integers("eos_token_id", 0, last);
   if (eos.size() > kMaxEosTokens) {
@@ -114,7 +114,7 @@ void ReadTokens(ObjectReader& root, ModelConfig& config) {
               absl::StrCat("names ", eos.size(), " tokens, the limit is ", kMaxEosTokens));
   }
   for (int64_t id : eos) {
-    config.eos_token_ids.push_back(static_cast<int32_t>(id));
+    config.eos_token_ids.push_back(id);
   }
 }
 
@@ -272,7 +272,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ReadExtensions(root, extensions, config);
   CheckRotations(root, config);
   config.serving = ReadServing(root, extensions, config);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return config;
 }
 

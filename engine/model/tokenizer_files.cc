@@ -33,9 +33,8 @@ class BoundedTokenizer final : public Tokenizer {
       : tokenizer_(std::move(tokenizer)), vocab_size_(vocab_size) {}
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
-    absl::StatusOr<std::vector<int32_t>> ids = tokenizer_->Encode(text);
-    if (!ids.ok()) return ids;
-    for (const int32_t id : *ids) {
+    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer_->Encode(text));
+    for (const int32_t id : ids) {
       if (id < vocab_size_) continue;
       return absl::OutOfRangeError(
           absl::StrCat("token ", id, " of it is not among the model's ", vocab_size_));
@@ -135,7 +134,7 @@ absl::StatusOr<std::vector<int32_t>> LoadEndTokens(const Directory& directory, i
   if (ends.size() > kMaxEndTokens) {
     root.Fail("eos_token_id", absl::StrCat("names more than ", kMaxEndTokens, " tokens"));
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return std::vector<int32_t>(ends.begin(), ends.end());
 }
 

@@ -42,7 +42,7 @@ std::string Fingerprint(const Model& model) {
     hash.Add(static_cast<int64_t>(tensor->dtype));
     for (const int64_t extent : tensor->shape) hash.Add(extent);
     // An element has at least two bytes.
-    const size_t bytes = std::min(kBytesOfTensor, 2 * static_cast<size_t>(tensor->elements()));
+    const size_t bytes = std::min<size_t>(kBytesOfTensor, 2 * tensor->elements());
     hash.Add(std::string_view(static_cast<const char*>(tensor->data), bytes));
   }
   return absl::StrCat(absl::Hex(hash.value(), absl::kZeroPad16));
@@ -51,12 +51,12 @@ std::string Fingerprint(const Model& model) {
 absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  std::string text(static_cast<size_t>(kMostBytes) + 1, '\0');
+  std::string text(kMostBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || file.gcount() > kMostBytes) {
     return absl::InvalidArgumentError(absl::StrCat("unreadable, or over ", kMostBytes, " bytes"));
   }
-  text.resize(static_cast<size_t>(file.gcount()));
+  text.resize(file.gcount());
   return text;
 }
 

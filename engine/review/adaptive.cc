@@ -24,7 +24,7 @@ constexpr int kRounds = 3;
 // Arrivals older than this many half-lives are not replayed.
 constexpr int kHalfLives = 4;
 // Arrivals are replayed up to this many steps in all, since each is replayed several times.
-constexpr int64_t kMostSteps = 4 * static_cast<int64_t>(Traffic::kRecentArrivals);
+constexpr int64_t kMostSteps = 4 * Traffic::kRecentArrivals;
 
 // Boundaries suit the arrivals that they were fitted to better than those to come. On stationary
 // traffic that alone seemed to gain, in most reviews, less than this over the root of the number of
@@ -143,7 +143,7 @@ std::vector<Arrival> FreshArrivals(const Traffic& traffic, const ReviewOptions& 
   auto first = arrivals.end();
   for (; first != arrivals.begin() && steps < kMostSteps; --first) {
     Arrival& arrival = *std::prev(first);
-    arrival.steps = static_cast<int32_t>(std::min<int64_t>(arrival.steps, kMostSteps - steps));
+    arrival.steps = std::min<int64_t>(arrival.steps, kMostSteps - steps);
     steps += arrival.steps + (arrival.tokens - 1) / chunk_tokens;
   }
   arrivals.erase(arrivals.begin(), first);

@@ -23,7 +23,7 @@ class Fitter {
   }
 
   std::vector<int32_t> Fit(int count) {
-    const auto n = static_cast<int32_t>(tokens_.size()) - 1;
+    const int32_t n = std::ssize(tokens_) - 1;
     best_.assign(tokens_.size(), std::numeric_limits<double>::infinity());
     best_[0] = 0;
     double least = std::numeric_limits<double>::infinity();
@@ -56,18 +56,17 @@ class Fitter {
   void Extend(int32_t first, int32_t last, int32_t low, int32_t high) {
     if (first > last) return;
     const int32_t middle = first + (last - first) / 2;
-    const auto m = static_cast<size_t>(middle);
     double least = std::numeric_limits<double>::infinity();
     int32_t argument = low;
     for (int32_t i = low; i <= std::min(high, middle - 1); ++i) {
-      const double total = best_[i] + (cumulated_[m] - cumulated_[i]) * cost_[m];
+      const double total = best_[i] + (cumulated_[middle] - cumulated_[i]) * cost_[middle];
       if (total < least) {
         least = total;
         argument = i;
       }
     }
-    next_[m] = least + price_[m];
-    before_.back()[m] = argument;
+    next_[middle] = least + price_[middle];
+    before_.back()[middle] = argument;
     Extend(first, middle - 1, low, argument);
     Extend(middle + 1, last, argument, high);
   }

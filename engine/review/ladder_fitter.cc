@@ -19,7 +19,7 @@ constexpr double kEvidence = 4;
 template <typename Rung>
 void Drop(std::vector<Rung>* rungs, size_t index) {
   (*rungs)[index + 1].weight += (*rungs)[index].weight;
-  rungs->erase(rungs->begin() + static_cast<ptrdiff_t>(index));
+  rungs->erase(rungs->begin() + index);
 }
 
 }  // namespace

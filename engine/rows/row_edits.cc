@@ -45,18 +45,18 @@ RowEdits::RowEdits(const RequestSpec& spec, std::span<const int32_t> prompt, int
     for (const int32_t token : prompt) See(token, 0);
   }
   if (PenalisesGenerated(rules)) {
-    const size_t room = seen_.size() + static_cast<size_t>(max_generated);
+    const size_t room = seen_.size() + max_generated;
     seen_.reserve(room);
     places_.reserve(room);
   }
 }
 
 void RowEdits::See(int32_t token, int32_t generated) {
-  const auto [place, fresh] = places_.try_emplace(token, static_cast<int32_t>(seen_.size()));
+  const auto [place, fresh] = places_.try_emplace(token, std::ssize(seen_));
   if (fresh) {
     seen_.push_back({.token = token, .generated = generated});
   } else {
-    seen_[static_cast<size_t>(place->second)].generated += generated;
+    seen_[place->second].generated += generated;
   }
 }
 

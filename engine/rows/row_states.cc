@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/size_of.h"
 #include "engine/model/output_heads.h"
 
 namespace sluice {
@@ -43,7 +44,7 @@ bool Write(std::span<const double> values, float* out) {
 StatePool::StatePool(Pooling pooling, int32_t length, int64_t width)
     : first_(pooling == Pooling::kLast ? length - 1 : 0),
       count_(pooling == Pooling::kMean ? length : 1),
-      sum_(static_cast<size_t>(width)) {}
+      sum_(width) {}
 
 bool StatePool::Wants(int32_t position) const {
   return position >= first_ + added_ && position < first_ + count_;
@@ -67,10 +68,8 @@ bool RowStates::Wanted(const Request& request) { return (request.outputs & kOfSt
 int64_t RowStates::Bytes(const Request& request) {
   constexpr int64_t kPools = 3;
   const ModelConfig& config = request.spec->model->config;
-  return static_cast<int64_t>(sizeof(RowStates)) +
-         kPools * config.hidden_size * static_cast<int64_t>(sizeof(double)) +
-         (config.hidden_size + config.serving.classifier.labels) *
-             static_cast<int64_t>(sizeof(float));
+  return kSizeOf<RowStates> + kPools * config.hidden_size * kSizeOf<double> +
+         (config.hidden_size + config.serving.classifier.labels) * kSizeOf<float>;
 }
 
 RowStates::RowStates(const Request& request, int32_t length) : request_(request) {
@@ -118,14 +117,14 @@ bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
     const double length = std::max(std::sqrt(squares), kLeastLength);
     for (double& value : state) value /= length;
   }
-  return Write(state, reply->embedding.data() + static_cast<size_t>(row) * state.size());
+  return Write(state, reply->embedding.data() + row * state.size());
 }
 
 bool RowStates::WriteScores(int32_t row, Reply* reply) {
   std::vector<double> scores;
   request_.spec->model->classifier->Score(classified_->Mean(), &scores);
   Rescale(request_.spec->states.scores, scores);
-  return Write(scores, reply->scores.data() + static_cast<size_t>(row) * scores.size());
+  return Write(scores, reply->scores.data() + row * scores.size());
 }
 
 bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
@@ -136,8 +135,7 @@ bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
                             : request_.spec->model->items->Score(id, state));
   }
   Rescale(request_.spec->states.candidates, scores);
-  return Write(
-      scores, reply->candidate_scores.data() + request_.candidates.begin[static_cast<size_t>(row)]);
+  return Write(scores, reply->candidate_scores.data() + request_.candidates.begin[row]);
 }
 
 }  // namespace sluice

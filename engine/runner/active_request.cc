@@ -5,43 +5,45 @@
 #include <utility>
 #include <vector>
 
+#include "base/size_of.h"
+
 namespace sluice {
 namespace {
 
 template <typename T>
 int64_t BytesOf(const std::vector<T>& vector) {
-  return static_cast<int64_t>(vector.size() * sizeof(T));
+  return std::ssize(vector) * kSizeOf<T>;
 }
 
 bool Generates(const Request& request) { return request.spec->max_tokens > 1; }
 
 int64_t FixedBytes(const Request& request) {
-  auto bytes = static_cast<int64_t>(sizeof(ActiveRequest) + sizeof(RequestSpec));
+  int64_t bytes = sizeof(ActiveRequest) + sizeof(RequestSpec);
   const RequestSpec& spec = *request.spec;
   bytes += BytesOf(spec.edits.bias) + BytesOf(spec.edits.allowed) + BytesOf(spec.stop.ids);
-  for (const std::string& text : spec.stop.texts) bytes += static_cast<int64_t>(text.size());
+  for (const std::string& text : spec.stop.texts) bytes += std::ssize(text);
   bytes += BytesOf(request.inputs);
   for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
     bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
   }
   if ((request.outputs & kOutputCandidates) != 0) bytes += BytesOf(request.candidates.tokens);
-  return bytes + static_cast<int64_t>(RequestHistory::kSteps * sizeof(ExplainedStep));
+  return bytes + RequestHistory::kSteps * kSizeOf<ExplainedStep>;
 }
 
 // Returns the bytes of one candidate.
 int64_t TopBytes(const Request& request) {
-  const size_t scores = (request.outputs & kOutputTopScores) != 0 ? 1 : 0;
-  return static_cast<int64_t>(sizeof(int32_t) + (1 + scores) * sizeof(float));
+  const int64_t scores = (request.outputs & kOutputTopScores) != 0 ? 1 : 0;
+  return kSizeOf<int32_t> + (1 + scores) * kSizeOf<float>;
 }
 
 int64_t RowBytes(const Request& request) {
-  auto bytes = static_cast<int64_t>(sizeof(RequestRow) + sizeof(int32_t));
-  if (RowEdits::Wanted(*request.spec)) bytes += static_cast<int64_t>(sizeof(RowEdits));
-  if (!request.spec->stop.texts.empty()) bytes += static_cast<int64_t>(sizeof(TextStream));
+  int64_t bytes = sizeof(RequestRow) + sizeof(int32_t);
+  if (RowEdits::Wanted(*request.spec)) bytes += kSizeOf<RowEdits>;
+  if (!request.spec->stop.texts.empty()) bytes += kSizeOf<TextStream>;
   bytes += request.spec->num_top * TopBytes(request);
   if (RowStates::Wanted(request)) bytes += RowStates::Bytes(request);
   if ((request.outputs & kOutputLogits) != 0) {
-    bytes += request.spec->model->config.vocab_size * static_cast<int64_t>(sizeof(float));
+    bytes += request.spec->model->config.vocab_size * kSizeOf<float>;
   }
   return bytes;
 }
@@ -56,7 +58,7 @@ int64_t PromptTokenBytes(const Request& request) {
   if ((request.outputs & kOutputPromptLogprobs) != 0) bytes += sizeof(float);
   const ModelConfig& config = request.spec->model->config;
   if ((request.outputs & kOutputDiagnostics) != 0 && config.xsa.Any()) {
-    bytes += 2 * config.layers * config.heads * static_cast<int64_t>(sizeof(float));
+    bytes += 2 * config.layers * config.heads * kSizeOf<float>;
   }
   return bytes;
 }
@@ -72,9 +74,8 @@ int64_t GeneratedTokenBytes(const Request& request) {
 // Makes only rows of equal offset share pages: at other positions the contents of a page differ.
 void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
-  row->sequence.waiting.position_offset =
-      static_cast<int32_t>(config.max_positions) - row->prompt.length;
-  row->sequence.kv.root = static_cast<uint64_t>(row->sequence.waiting.position_offset);
+  row->sequence.waiting.position_offset = config.max_positions - row->prompt.length;
+  row->sequence.kv.root = row->sequence.waiting.position_offset;
 }
 
 }  // namespace
@@ -95,31 +96,29 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
       load(LoadOf(request)),
       sink(std::move(receiver)),
       rows_left(request.rows()),
-      rows(static_cast<size_t>(request.rows())) {
+      rows(request.rows()) {
   trace.received = received;
   trace.queued = queued;
-  trace.prompt_tokens = static_cast<int64_t>(request.tokens.size());
-  const auto max_positions = static_cast<int32_t>(request.spec->model->config.max_positions);
+  trace.prompt_tokens = std::ssize(request.tokens);
+  const int32_t max_positions = request.spec->model->config.max_positions;
   if (!request.spec->stop.texts.empty()) {
     stop_texts_ = std::make_shared<const StopTexts>(request.spec->stop.texts);
   }
   int32_t offset = 0;
   for (int32_t i = 0; i < request.rows(); ++i) {
-    RequestRow& row = rows[static_cast<size_t>(i)];
+    RequestRow& row = rows[i];
     row.owner = this;
     row.sequence.row = &row;
     row.index = i;
     row.prompt.offset = offset;
-    row.prompt.length = request.spec->lengths[static_cast<size_t>(i)];
+    row.prompt.length = request.spec->lengths[i];
     // The last token may be drawn at the last position; it is never computed.
     row.generation.limit =
         std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
     row.sequence.waiting.priority = request.spec->priority;
     row.sequence.waiting.queued = queued;
     row.sequence.waiting.deadline = request.deadline;
-    row.sequence.history =
-        std::span(request.tokens)
-            .subspan(static_cast<size_t>(offset), static_cast<size_t>(row.prompt.length));
+    row.sequence.history = std::span(request.tokens).subspan(offset, row.prompt.length);
     AlignRow(request.spec->model->config, &row);
     row.sequence.waiting.generates = row.generation.limit > 1;
     row.sequence.scored = Wants(kOutputPromptLogprobs);
@@ -134,15 +133,14 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     PrepareGeneration(&row);
     offset += row.prompt.length;
   }
-  const size_t steps = rows.size() * static_cast<size_t>(std::max(request.spec->max_tokens, 1));
+  const size_t steps = rows.size() * std::max(request.spec->max_tokens, 1);
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
 }
 
 void ActiveRequest::PrepareGeneration(RequestRow* row) {
   if (row->generation.limit == 0) return;
   if (row->sequence.waiting.generates) {
-    row->generation.tokens.reserve(row->sequence.history.size() +
-                                   static_cast<size_t>(row->generation.limit) - 1);
+    row->generation.tokens.reserve(row->sequence.history.size() + row->generation.limit - 1);
     row->generation.tokens.assign(row->sequence.history.begin(), row->sequence.history.end());
     row->sequence.history = row->generation.tokens;
   }
@@ -157,7 +155,7 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
                                                         stop_texts_, request.spec->stop.min_tokens);
   }
   if (Wants(kOutputTopCandidates)) {
-    row->candidates.ids.resize(static_cast<size_t>(request.spec->num_top));
+    row->candidates.ids.resize(request.spec->num_top);
     row->candidates.logprobs.resize(row->candidates.ids.size());
     if (Wants(kOutputTopScores)) row->candidates.scores.resize(row->candidates.ids.size());
   }
@@ -168,24 +166,24 @@ void ActiveRequest::AllocateReply() {
   const ModelConfig& config = request.spec->model->config;
   reply.finish.assign(rows.size(), FinishReason::kNone);
   if (Wants(kOutputLogits)) {
-    reply.logits.resize(rows.size() * static_cast<size_t>(config.vocab_size));
+    reply.logits.resize(rows.size() * config.vocab_size);
   }
   const auto numbers = [this](OutputMask output, int64_t per_row) {
-    return Wants(output) ? rows.size() * static_cast<size_t>(per_row) : 0;
+    return Wants(output) ? rows.size() * per_row : 0;
   };
   reply.embedding.resize(numbers(kOutputEmbedding, config.hidden_size));
   reply.scores.resize(numbers(kOutputScores, config.serving.classifier.labels));
   if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
   if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);
   if (Wants(kOutputDiagnostics) && config.xsa.Any()) {
-    const size_t per_token = static_cast<size_t>(config.layers * config.heads);
+    const int64_t per_token = config.layers * config.heads;
     reply.xsa_cos_sim.resize(request.tokens.size() * per_token);
     reply.xsa_proj_frac.resize(request.tokens.size() * per_token);
   }
 }
 
 RequestLoad LoadOf(const Request& request) {
-  const auto tokens = static_cast<int64_t>(request.tokens.size());
+  const auto tokens = std::ssize(request.tokens);
   const int64_t rows = request.rows();
   const int64_t generated = rows * request.spec->max_tokens;
   return {.tokens = tokens + generated,

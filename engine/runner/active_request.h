@@ -58,7 +58,7 @@ struct RequestRow {
   PagedSequence sequence;
 
   std::span<const int32_t> history() const { return sequence.history; }
-  int32_t length() const { return static_cast<int32_t>(sequence.history.size()); }
+  int32_t length() const { return std::ssize(sequence.history); }
   MonoTime deadline() const { return sequence.waiting.deadline; }
   // The positions that the next or current step computes.
   int32_t first_position() const { return sequence.waiting.first_position; }

@@ -14,7 +14,7 @@ namespace {
 // Every row must fit the model's positions, and so the largest bucket.
 absl::Status CheckLengths(const Request& request, int64_t max_positions) {
   for (int32_t row = 0; row < request.rows(); ++row) {
-    const int32_t length = request.spec->lengths[static_cast<size_t>(row)];
+    const int32_t length = request.spec->lengths[row];
     if (length > max_positions) {
       return absl::InvalidArgumentError(absl::StrCat(
           "row ", row, " has ", length, " tokens, more than the model's limit of ", max_positions));
@@ -66,8 +66,8 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
 
 bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& scheduler,
                                   int64_t running, MonoTime now, nanoseconds* needed) const {
-  const auto rows = static_cast<int64_t>(request.spec->lengths.size());
-  const auto tokens = static_cast<int64_t>(request.tokens.size());
+  const auto rows = std::ssize(request.spec->lengths);
+  const auto tokens = std::ssize(request.tokens);
   const int64_t steps = LaterSteps(request.spec->max_tokens);
   const Due due{.deadline = request.deadline,
                 .priority = request.spec->priority,

@@ -7,7 +7,7 @@ namespace {
 
 void Finish(RequestRow* row, FinishReason reason) {
   row->outcome = RequestRow::Outcome::kFinished;
-  row->owner->reply.finish[static_cast<size_t>(row->index)] = reason;
+  row->owner->reply.finish[row->index] = reason;
 }
 
 // Returns whether a text that ends the row is complete with this token.
@@ -60,16 +60,16 @@ void StepDelivery::Collect(std::span<RequestRow* const> rows, MonoTime now, Exec
   parts_.clear();
   for (size_t i = 0; i < rows.size();) {
     ActiveRequest* const request = rows[i]->owner;
-    const size_t before = tokens_.size();
+    const int64_t before = std::ssize(tokens_);
     for (; i < rows.size() && rows[i]->owner == request; ++i) {
       if (rows[i]->outcome != RequestRow::Outcome::kDropped) CollectRow(i, rows[i], slot);
     }
-    const size_t count = tokens_.size() - before;
+    const int64_t count = std::ssize(tokens_) - before;
     if (count == 0) continue;
     parts_.push_back({request, count});
     RequestTrace& trace = request->trace;
     if (trace.generated_tokens == 0) trace.first_token = now;
-    trace.generated_tokens += static_cast<int64_t>(count);
+    trace.generated_tokens += count;
   }
 }
 
@@ -77,7 +77,7 @@ void StepDelivery::Send() {
   const GeneratedToken* tokens = tokens_.data();
   for (const Part& part : parts_) {
     if ((part.request->request.outputs & (kOutputTokens | kOutputTopCandidates)) != 0) {
-      part.request->sink->OnTokens(tokens, static_cast<int>(part.count));
+      part.request->sink->OnTokens(tokens, part.count);
     }
     tokens += part.count;
   }

@@ -29,7 +29,7 @@ class StepDelivery {
  private:
   struct Part {
     ActiveRequest* request;
-    size_t count;  // the number of its tokens in tokens_, behind those of the parts before
+    int64_t count;  // the number of its tokens in tokens_, behind those of the parts before
   };
 
   void CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);

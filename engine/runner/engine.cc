@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "engine/runner/model_table.h"
 
 namespace sluice {
@@ -68,9 +69,8 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                        std::string_view version) const override {
-    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
-    if (!served.ok()) return served.status();
-    return (*served)->model();
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->model();
   }
 
   std::vector<std::shared_ptr<const Model>> Models() const override {
@@ -92,11 +92,9 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<RequestId> ResolveAndSubmit(std::string_view name, std::string_view version,
                                              MakeSubmission make, MonoTime received) override {
-    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
-    if (!served.ok()) return served.status();
-    absl::StatusOr<Submission> made = make((*served)->model());
-    if (!made.ok()) return made.status();
-    return (*served)->runner().Submit(std::move(made->request), std::move(made->sink), received);
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    SLUICE_ASSIGN_OR_RETURN(Submission made, make(served->model()));
+    return served->runner().Submit(std::move(made.request), std::move(made.sink), received);
   }
 
   void Cancel(RequestId id) override {
@@ -120,9 +118,8 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                           bool force) override {
-    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
-    if (!served.ok()) return served.status();
-    return (*served)->reviewer().Review(force);
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->reviewer().Review(force);
   }
 
   absl::StatusOr<Explanation> Explain(std::string_view request_id) const override {
@@ -164,11 +161,9 @@ class EngineImpl : public Engine {
   // Does a later one have its name and version?
   static bool HasSuccessor(const std::vector<ModelTable::Lease>& all, size_t index) {
     const Model& model = *all[index]->model();
-    return std::any_of(all.begin() + static_cast<std::ptrdiff_t>(index) + 1, all.end(),
-                       [&](const ModelTable::Lease& later) {
-                         return later->model()->name == model.name &&
-                                later->model()->version == model.version;
-                       });
+    return std::any_of(all.begin() + index + 1, all.end(), [&](const ModelTable::Lease& later) {
+      return later->model()->name == model.name && later->model()->version == model.version;
+    });
   }
 
   // As Resolve.
@@ -177,12 +172,11 @@ class EngineImpl : public Engine {
     if (version.empty()) {
       served = table_.FindHighest(name);
     } else {
-      const absl::StatusOr<int64_t> number = ParseVersion(version);
-      if (!number.ok()) return number.status();
-      served = table_.Find(name, *number);
+      SLUICE_ASSIGN_OR_RETURN(const int64_t number, ParseVersion(version));
+      served = table_.Find(name, number);
       if (served == nullptr && table_.FindHighest(name) != nullptr) {
         return absl::NotFoundError(
-            absl::StrCat("model ", Quoted(name), " has no version ", *number));
+            absl::StrCat("model ", Quoted(name), " has no version ", number));
       }
     }
     if (served == nullptr) return absl::NotFoundError(absl::StrCat("no model ", Quoted(name)));
@@ -203,11 +197,9 @@ class EngineImpl : public Engine {
 
 absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::string_view version,
                                                    MakeSubmission make, MonoTime received) {
-  const absl::StatusOr<std::shared_ptr<const Model>> model = Resolve(name, version);
-  if (!model.ok()) return model.status();
-  absl::StatusOr<Submission> made = make(*model);
-  if (!made.ok()) return made.status();
-  return Submit(std::move(made->request), std::move(made->sink), received);
+  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Resolve(name, version));
+  SLUICE_ASSIGN_OR_RETURN(Submission made, make(model));
+  return Submit(std::move(made.request), std::move(made.sink), received);
 }
 
 std::unique_ptr<Engine> Engine::Create(const EngineOptions& options, Backend* backend, Clock* clock,

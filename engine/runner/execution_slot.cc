@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/rows/padding.h"
 
 namespace sluice {
@@ -35,10 +36,10 @@ absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
     const Options& options) {
   const Bucket capacity = CapacityOf(ladder);
   SLUICE_CHECK(options.pages >= MostPages(capacity, options.page_tokens));
-  absl::StatusOr<std::unique_ptr<Slot>> slot = executable->CreateSlot(capacity, options.pages);
-  if (!slot.ok()) return slot.status();
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot,
+                          executable->CreateSlot(capacity, options.pages));
   return std::unique_ptr<ExecutionSlot>(
-      new ExecutionSlot(executable, model, capacity, options, *std::move(slot)));
+      new ExecutionSlot(executable, model, capacity, options, std::move(slot)));
 }
 
 std::unique_ptr<ExecutionSlot> ExecutionSlot::Beside() const {
@@ -54,12 +55,12 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
       capacity_(capacity),
       options_(options),
       slot_(std::move(slot)),
-      batch_(capacity.tokens, capacity.sequences, static_cast<int32_t>(model->config.max_positions),
-             options.page_tokens, static_cast<int32_t>(model->config.input_width)) {
-  const auto sequences = static_cast<size_t>(capacity.sequences);
-  const auto tokens = static_cast<size_t>(capacity.tokens);
+      batch_(capacity.tokens, capacity.sequences, model->config.max_positions, options.page_tokens,
+             model->config.input_width) {
+  const int64_t sequences = capacity.sequences;
+  const int64_t tokens = capacity.tokens;
   padded_.reserve(tokens);
-  step_pages_.resize(static_cast<size_t>(MostPages(capacity, options.page_tokens)));
+  step_pages_.resize(MostPages(capacity, options.page_tokens));
   std::iota(step_pages_.begin(), step_pages_.end(), 0);
   sequences_.reserve(sequences);
   sampled_.reserve(sequences + tokens);
@@ -80,21 +81,21 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
   rows_ = rows;
   useful_tokens_ = 0;
   diagnostics_wanted_ = false;
-  for (size_t i = 0; i < rows.size(); ++i) {
+  for (int32_t i = 0; i < std::ssize(rows); ++i) {
     RequestRow* const row = rows[i];
     AddRow(*row, bucket);
-    AppendSampledRows(row, static_cast<int32_t>(i));
+    AppendSampledRows(row, i);
     sampled_begin_.push_back(sampled_.size());
-    AppendStates(*row, static_cast<int32_t>(i));
+    AppendStates(*row, i);
     states_begin_.push_back(states_.size());
     useful_tokens_ += row->step_tokens();
     diagnostics_wanted_ |= row->generation.count == 0 && !row->owner->reply.xsa_cos_sim.empty();
   }
-  while (bucket.padded() && sequences_.size() < static_cast<size_t>(bucket.sequences)) {
+  while (bucket.padded() && std::ssize(sequences_) < bucket.sequences) {
     Place(Padded(nullptr, bucket.positions), bucket.positions);
   }
-  const auto width = static_cast<size_t>(model_->config.hidden_size);
-  if (state_values_.size() < states_.size() * width)
+  const int64_t width = model_->config.hidden_size;
+  if (std::ssize(state_values_) < std::ssize(states_) * width)
     state_values_.resize(states_.capacity() * width);
   for (size_t s = 0; s < states_.size(); ++s) states_[s].out = state_values_.data() + s * width;
   batch_.Assign(sequences_, sampled_, executable_->row_order(), states_);
@@ -123,15 +124,14 @@ void ExecutionSlot::Describe(const RequestRow& row) {
   const int32_t live = std::min(row.step_end(), row.prompt.length) - sequence.first_position;
   sequence.input_count = std::max(live, 0);
   sequence.inputs =
-      inputs.data() + static_cast<size_t>(row.prompt.offset + sequence.first_position) *
-                          static_cast<size_t>(model_->config.input_width);
+      inputs.data() + (row.prompt.offset + sequence.first_position) * model_->config.input_width;
 }
 
 const int32_t* ExecutionSlot::Padded(const RequestRow* row, int32_t positions) {
   const size_t begin = padded_.size();
-  const auto size = static_cast<size_t>(positions);
-  SLUICE_CHECK(begin + size <= padded_.capacity());  // pointers to earlier sequences stay valid
-  padded_.resize(begin + size);                      // with zeros
+  const size_t end = begin + positions;
+  SLUICE_CHECK(end <= padded_.capacity());  // pointers to earlier sequences stay valid
+  padded_.resize(end);                      // with zeros
   const std::span<int32_t> tokens = std::span(padded_).subspan(begin);
   if (row != nullptr) {
     std::copy(row->sequence.history.begin(), row->sequence.history.end(), tokens.begin());
@@ -142,8 +142,8 @@ const int32_t* ExecutionSlot::Padded(const RequestRow* row, int32_t positions) {
 
 void ExecutionSlot::Place(const int32_t* tokens, int32_t count) {
   const int32_t* const pages = step_pages_.data() + pages_given_;
-  pages_given_ += static_cast<size_t>((count + options_.page_tokens - 1) / options_.page_tokens);
-  SLUICE_CHECK(pages_given_ <= step_pages_.size());
+  pages_given_ += (count + options_.page_tokens - 1) / options_.page_tokens;
+  SLUICE_CHECK(pages_given_ <= std::ssize(step_pages_));
   sequences_.push_back({.first_position = 0, .count = count, .tokens = tokens, .pages = pages});
 }
 
@@ -158,7 +158,7 @@ void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
     const int32_t end = std::min(row->step_end(), row->prompt.length - 1);
     for (int32_t position = row->first_position(); position < end; ++position) {
       SampledRow scored = SampledAt(sequence, position);
-      scored.target = row->sequence.history[static_cast<size_t>(position) + 1];
+      scored.target = row->sequence.history[position + 1];
       AppendSampledRow(scored);
     }
   }
@@ -173,8 +173,8 @@ void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
   if (row->generation.limit == 0 && !logits) return;
   SampledRow last = SampledAt(sequence, row->length() - 1);
   last.params = request.spec->sampling;
-  last.params.token_index = static_cast<uint64_t>(row->generation.count);
-  last.params.sample = static_cast<uint32_t>(row->index);
+  last.params.token_index = row->generation.count;
+  last.params.sample = row->index;
   if (row->generation.edits != nullptr)
     last.edits = row->generation.edits->At(row->generation.count);
   if (logits) {
@@ -200,8 +200,8 @@ void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
 
 void ExecutionSlot::AttachDiagnostics() {
   const ModelConfig& config = model_->config;
-  const size_t most = static_cast<size_t>(config.layers * capacity_.tokens * config.heads);
-  const size_t live = static_cast<size_t>(config.layers * batch_.tokens() * config.heads);
+  const int64_t most = config.layers * capacity_.tokens * config.heads;
+  const int64_t live = config.layers * batch_.tokens() * config.heads;
   for (std::vector<float>* buffer : {&xsa_cos_sim_, &xsa_proj_frac_}) {
     buffer->reserve(most);
     buffer->assign(live, 0.0f);  // layers without XSA leave theirs as they are
@@ -222,8 +222,7 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
   Result result{.at_end = row->step_end() == row->length()};
   for (size_t s = begin; s < end; ++s) {
     if (sampled_[s].target >= 0) {
-      reply.prompt_logprobs[static_cast<size_t>(row->prompt.offset + sampled_[s].position + 1)] =
-          results_[s].logprob;
+      reply.prompt_logprobs[row->prompt.offset + sampled_[s].position + 1] = results_[s].logprob;
     } else if (row->generation.limit > 0) {
       result.drawn = &results_[s];
     }
@@ -237,7 +236,7 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
 
 bool ExecutionSlot::CollectStates(size_t i) {
   RequestRow* const row = rows_[i];
-  const auto width = static_cast<size_t>(model_->config.hidden_size);
+  const int64_t width = model_->config.hidden_size;
   for (size_t s = states_begin_[i]; s < states_begin_[i + 1]; ++s) {
     if (!row->states->Take(states_[s].position, std::span(states_[s].out, width))) return false;
   }
@@ -252,8 +251,7 @@ void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
   const ModelConfig& config = model_->config;
   const RequestRow& row = *rows_[i];
   const auto steps =
-      batch_.sequence_rows().subspan(static_cast<size_t>(batch_.sequences()[i].rows_offset),
-                                     static_cast<size_t>(row.step_tokens()));
+      batch_.sequence_rows().subspan(batch_.sequences()[i].rows_offset, row.step_tokens());
   // [layers, length, heads] of the row
   float* const of_row = reply->data() + config.layers * config.heads * row.prompt.offset;
   for (int64_t layer = 0; layer < config.layers; ++layer) {

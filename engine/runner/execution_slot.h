@@ -97,7 +97,7 @@ class ExecutionSlot {
   int32_t useful_tokens_ = 0;
   std::vector<int32_t> padded_;      // tokens of padded sequences, one after another
   std::vector<int32_t> step_pages_;  // 0, 1, ..; a sequence without pages gets the next of these
-  size_t pages_given_ = 0;
+  int64_t pages_given_ = 0;
   std::vector<StepSequence> sequences_;
   std::vector<SampledRow> sampled_;
   std::vector<size_t> sampled_begin_;  // [rows + 1], into sampled_ and results_

@@ -157,11 +157,11 @@ void LadderReviewer::Withdraw(const Ladder& former, const Ladder& ladder) {
 void LadderReviewer::Count(const OptimizeReport& report, bool over_memory_limit) {
   MutexLock lock(&mu_);
   ++changes_.reviews;
-  changes_.added += static_cast<int64_t>(report.diff.added.size());
-  changes_.removed += static_cast<int64_t>(report.diff.removed.size());
-  changes_.merged += static_cast<int64_t>(report.diff.merged.size());
-  changes_.split += static_cast<int64_t>(report.diff.split.size());
-  if (over_memory_limit) changes_.evicted += static_cast<int64_t>(report.diff.removed.size());
+  changes_.added += std::ssize(report.diff.added);
+  changes_.removed += std::ssize(report.diff.removed);
+  changes_.merged += std::ssize(report.diff.merged);
+  changes_.split += std::ssize(report.diff.split);
+  if (over_memory_limit) changes_.evicted += std::ssize(report.diff.removed);
 }
 
 LadderChanges LadderReviewer::changes() const {

@@ -21,16 +21,15 @@ void CheckInvariants(const Request& request) {
     SLUICE_CHECK(length >= 1);
     tokens += length;
   }
-  SLUICE_CHECK(tokens == static_cast<int64_t>(request.tokens.size()));
+  SLUICE_CHECK(tokens == std::ssize(request.tokens));
   const int64_t width = request.spec->model->config.input_width;
-  SLUICE_CHECK(request.inputs.empty() ||
-               static_cast<int64_t>(request.inputs.size()) == tokens * width);
+  SLUICE_CHECK(request.inputs.empty() || std::ssize(request.inputs) == tokens * width);
 }
 
 // Returns the pages of a row's last step. The last token that it may generate is never computed.
-size_t MostPagesOf(const RequestRow& row, int32_t page_tokens) {
+int32_t MostPagesOf(const RequestRow& row, int32_t page_tokens) {
   const int32_t positions = row.prompt.length + std::max(row.generation.limit - 1, 0);
-  return static_cast<size_t>((positions + page_tokens - 1) / page_tokens);
+  return (positions + page_tokens - 1) / page_tokens;
 }
 
 absl::Status InjectRequestFault(FaultPoint point, const std::string& id) {
@@ -52,7 +51,7 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
              first_id, prepared_.kv.keeps_pages, options.batch, prepared_.kv,
              std::chrono::microseconds(options.ladder.review.half_life_us), prepared_.ladder,
              prepared_.costs, journal, clock),
-      history_(static_cast<size_t>(options.history.requests)),
+      history_(options.history.requests),
       loop_(model_.get(), &prepared_, info.row_multiple, options, clock, observer, &state_,
             &heartbeat_, &history_) {}
 

@@ -10,7 +10,7 @@ RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) {
   for (RequestRow& row : request->rows) {
     WaitingSequence& waiting = row.sequence.waiting;
     waiting.ticket = ++last_ticket_;
-    waiting.expected_steps = 1 + static_cast<int32_t>(admission_->LaterSteps(row.generation.limit));
+    waiting.expected_steps = 1 + admission_->LaterSteps(row.generation.limit);
     scheduler_->Arrive(&row.sequence);
     UpdateRemaining(&row);
   }
@@ -45,12 +45,12 @@ void RequestTable::BeginStep(std::span<RequestRow* const> rows) {
     row->state = RequestRow::State::kRunning;
     if (!std::exchange(row->owner->began, true)) ++running_requests_;
   }
-  stepping_sequences_ += static_cast<int64_t>(rows.size());
+  stepping_sequences_ += std::ssize(rows);
 }
 
 void RequestTable::EndStep(std::span<RequestRow* const> rows) {
   ++steps_;
-  stepping_sequences_ -= static_cast<int64_t>(rows.size());
+  stepping_sequences_ -= std::ssize(rows);
 }
 
 void RequestTable::Requeue(RequestRow* row) {
@@ -124,7 +124,7 @@ RequestTable::Requests RequestTable::TakeAll(const absl::Status& status) {
 }
 
 int64_t RequestTable::running_sequences() const {
-  return stepping_sequences_ + static_cast<int64_t>(scheduler_->scheduler().queue().running());
+  return stepping_sequences_ + scheduler_->scheduler().queue().running();
 }
 
 }  // namespace sluice

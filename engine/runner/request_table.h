@@ -62,9 +62,7 @@ class RequestTable {
   int64_t running_requests() const {
     return running_requests_;
   }  // a step carried one of their rows
-  int64_t waiting_requests() const {
-    return static_cast<int64_t>(requests_.size()) - running_requests_;
-  }
+  int64_t waiting_requests() const { return std::ssize(requests_) - running_requests_; }
   // The number of sequences in steps, and of those that wait for their next step with KV pages.
   int64_t running_sequences() const;
   int64_t remaining_tokens() const { return remaining_tokens_; }  // that steps may still compute

@@ -49,7 +49,7 @@ void DescribeRequests(const RequestTable& requests, ModelStats* stats) {
 }
 
 void DescribeQueue(const SequenceQueue& queue, MonoTime now, ModelStats* stats) {
-  stats->waiting_sequences = static_cast<int64_t>(queue.size() - queue.running());
+  stats->waiting_sequences = queue.size() - queue.running();
   stats->queued_tokens = queue.tokens();
   if (!queue.empty()) stats->oldest_age = std::max(now - queue.OldestArrival(), nanoseconds(0));
 }

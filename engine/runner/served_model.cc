@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace sluice {
 namespace {
 
@@ -29,15 +31,13 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(RequestId first
                                                                  const EngineOptions& options,
                                                                  Backend* backend, Clock* clock,
                                                                  Observer* observer) {
-  absl::StatusOr<PreparedModel> prepared = WarmUp(model, options, backend, clock, observer);
-  if (!prepared.ok()) return prepared.status();
-  absl::StatusOr<std::unique_ptr<Journal>> journal =
-      OpenJournal(model, options, backend->info(), *prepared, observer);
-  if (!journal.ok()) return journal.status();
-  std::optional<LadderFile> file = std::move(prepared->file);
+  SLUICE_ASSIGN_OR_RETURN(PreparedModel prepared, WarmUp(model, options, backend, clock, observer));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
+                          OpenJournal(model, options, backend->info(), prepared, observer));
+  std::optional<LadderFile> file = std::move(prepared.file);
   return std::unique_ptr<ServedModel>(
-      new ServedModel(first_id, std::move(model), *std::move(prepared), std::move(file),
-                      *std::move(journal), options, backend->info(), clock, observer));
+      new ServedModel(first_id, std::move(model), std::move(prepared), std::move(file),
+                      std::move(journal), options, backend->info(), clock, observer));
 }
 
 ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,

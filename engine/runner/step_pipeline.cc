@@ -57,7 +57,7 @@ StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, in
       waits_(waits),
       state_(state),
       heartbeat_(heartbeat) {
-  const auto sequences = static_cast<size_t>(prepared_.ladder->max_sequences());
+  const size_t sequences = prepared_.ladder->max_sequences();
   steps_.reserve(prepared_.slots.size());  // pointers to them stay valid
   for (const std::unique_ptr<ExecutionSlot>& slot : prepared_.slots) {
     steps_.emplace_back(slot.get(), prepared_.plans.get(), sequences);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
+#include "base/status_macros.h"
 #include "engine/option_specs.h"
 #include "engine/schedule/scheduler.h"
 
@@ -46,7 +47,7 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, c
                                            status.message()));
     status = plans->PublishEager(wanted.largest());
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   std::vector<Bucket> kept;
   for (const Bucket& bucket : wanted.buckets().first(wanted.buckets().size() - 1)) {
     status = plans->Prepare(bucket);
@@ -55,7 +56,7 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, c
                                              " tokens, but for the maximum: ", status.message()));
       break;
     }
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(status);
     if (limit_bytes > 0 && plans->memory_bytes() > limit_bytes) {
       plans->Withdraw(bucket);
       break;
@@ -80,9 +81,9 @@ Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
   }
   Request request;
   request.spec = std::move(spec);
-  request.tokens.resize(static_cast<size_t>(tokens - left));
-  for (size_t i = 0; i < request.tokens.size(); ++i) {
-    request.tokens[i] = static_cast<int32_t>(static_cast<int64_t>(i) % model->config.vocab_size);
+  request.tokens.resize(tokens - left);
+  for (int64_t i = 0; i < std::ssize(request.tokens); ++i) {
+    request.tokens[i] = i % model->config.vocab_size;
   }
   return request;
 }
@@ -105,11 +106,9 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
   const Plan& plan = reader.Find(bucket, {}).plan->plan();
 
   // The first run touches memory for the first time; the second one is timed.
-  absl::Status status = slot.Replay(plan);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
   const MonoTime start = clock->Now();
-  status = slot.Replay(plan);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
   const std::chrono::duration<double> seconds = clock->Now() - start;
   prepared->costs.Observe(ShapeOf(batch, bucket), seconds.count());
   return absl::OkStatus();
@@ -119,12 +118,12 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
 // many as it holds, which sample the most: so that the terms of the cost law can be told apart.
 absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& model, Clock* clock,
                       PreparedModel* prepared) {
-  const auto longest = static_cast<int32_t>(
-      bucket.padded() ? bucket.positions
-                      : std::min<int64_t>(bucket.tokens, model->config.max_positions));
-  absl::Status status =
-      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, prepared);
-  if (!status.ok() || bucket.tokens < 2) return status;
+  const int32_t longest = bucket.padded()
+                              ? bucket.positions
+                              : std::min<int64_t>(bucket.tokens, model->config.max_positions);
+  SLUICE_RETURN_IF_ERROR(
+      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, prepared));
+  if (bucket.tokens < 2) return absl::OkStatus();
   const int32_t half = bucket.tokens / 2;
   const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
   return TimeStep(Rows(half, even, bucket, model), bucket, clock, prepared);
@@ -137,8 +136,7 @@ absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLi
     return absl::InvalidArgumentError(
         "a padded batch.policy needs a causal model: padding is masked by causality alone");
   }
-  return BuildPaddedLadder(options.batch.policy, limits,
-                           static_cast<int32_t>(config.max_positions));
+  return BuildPaddedLadder(options.batch.policy, limits, config.max_positions);
 }
 
 // How many KV pages there are, and whether sequences keep them from one step to the next: attention
@@ -148,18 +146,19 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                                                   const BackendInfo& info, int64_t free_memory,
                                                   int64_t page_bytes) {
   const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
-  const int64_t least = MostPages(capacity, info.page_tokens);
+  const int32_t least = MostPages(capacity, info.page_tokens);
   PagedScheduler::Options kv{
       .keeps_pages = options.batch.policy == PolicyKind::kCutAndFill && config.causal,
-      .pages = static_cast<int32_t>(least),
-      .step_pages = static_cast<int32_t>(least),
+      .pages = least,
+      .step_pages = least,
       .page_tokens = info.page_tokens,
       .prefix_reuse = options.kv.prefix_reuse};
   if (!kv.keeps_pages) return kv;
   const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
   int64_t pages = options.kv.memory_bytes / page_bytes;
   if (options.kv.memory_bytes == 0) {
-    pages = std::max(std::min(free_memory / 4 / page_bytes, capacity.sequences * sequence), least);
+    pages = std::max<int64_t>(std::min(free_memory / 4 / page_bytes, capacity.sequences * sequence),
+                              least);
   }
   if (pages < least) {
     return absl::InvalidArgumentError(
@@ -167,7 +166,7 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                      page_bytes, " bytes; the largest step of ", capacity.tokens, " tokens takes ",
                      least, ", ", least * page_bytes, " bytes"));
   }
-  kv.pages = static_cast<int32_t>(std::min<int64_t>(pages, kMostPages));
+  kv.pages = std::min<int64_t>(pages, kMostPages);
   return kv;
 }
 
@@ -175,8 +174,8 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
 void ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
               Observer* observer, Ladder* ladder, CostModel* costs) {
   absl::StatusOr<LadderFile::Content> content = file.Read();
-  const auto most_buckets = static_cast<size_t>(options.ladder.max_buckets);
-  if (content.ok() && content->ladder.buckets().size() > most_buckets) {
+  const int64_t most_buckets = options.ladder.max_buckets;
+  if (content.ok() && std::ssize(content->ladder.buckets()) > most_buckets) {
     content = absl::FailedPreconditionError(
         absl::StrCat("it has more than ladder.max_buckets of ", most_buckets, " buckets"));
   }
@@ -208,50 +207,43 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer) {
   const BackendInfo& info = backend->info();
-  const absl::StatusOr<int32_t> max_tokens = MaxBatchTokens(options.batch, model->config);
-  if (!max_tokens.ok()) return max_tokens.status();
+  SLUICE_ASSIGN_OR_RETURN(const int32_t max_tokens, MaxBatchTokens(options.batch, model->config));
   PreparedModel prepared;
-  prepared.limits = {.max_tokens = *max_tokens,
+  prepared.limits = {.max_tokens = max_tokens,
                      .max_sequences = options.batch.max_batch_sequences,
                      .tile_tokens = info.tile_tokens};
-  absl::StatusOr<Ladder> wanted = ChooseLadder(options, prepared.limits, model->config);
-  if (!wanted.ok()) return wanted.status();
+  SLUICE_ASSIGN_OR_RETURN(Ladder wanted, ChooseLadder(options, prepared.limits, model->config));
   if (!options.ladder.file.empty()) {
     prepared.file.emplace(options.ladder.file, *model, info, prepared.limits, options.batch.policy);
-    ReadFile(*prepared.file, options, *model, observer, &*wanted, &prepared.costs);
+    ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
   }
 
-  if (absl::Status fault = MeetStartFault(FaultPoint::kLoad); !fault.ok()) return fault;
-  absl::StatusOr<std::unique_ptr<ExecutableModel>> executable = backend->Load(model);
-  if (!executable.ok()) return executable.status();
-  prepared.executable = *std::move(executable);
+  SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
+  SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
   for (const std::string& notice : prepared.executable->notices()) {
     observer->OnNotice(*model, notice);
   }
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
-  const absl::StatusOr<PagedScheduler::Options> kv =
-      PlanPages(options, model->config, *wanted, info, backend->FreeMemory(),
-                prepared.executable->page_bytes());
-  if (!kv.ok()) return kv.status();
-  prepared.kv = *kv;
-  if (absl::Status fault = MeetStartFault(FaultPoint::kAllocate); !fault.ok()) return fault;
+  SLUICE_ASSIGN_OR_RETURN(prepared.kv,
+                          PlanPages(options, model->config, wanted, info, backend->FreeMemory(),
+                                    prepared.executable->page_bytes()));
+  SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
   // Before the plans: a device prepares them for the slots that there are.
-  absl::StatusOr<std::unique_ptr<ExecutionSlot>> slot = ExecutionSlot::Create(
-      prepared.executable.get(), model.get(), *wanted,
-      {.padding = options.batch.padding, .page_tokens = kv->page_tokens, .pages = kv->pages});
-  if (!slot.ok()) return slot.status();
-  prepared.slots.push_back(*std::move(slot));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,
+                          ExecutionSlot::Create(prepared.executable.get(), model.get(), wanted,
+                                                {.padding = options.batch.padding,
+                                                 .page_tokens = prepared.kv.page_tokens,
+                                                 .pages = prepared.kv.pages}));
+  prepared.slots.push_back(std::move(slot));
   for (int32_t i = 0; i < info.steps_ahead; ++i) {
     prepared.slots.push_back(prepared.slots.front()->Beside());
   }
-  absl::StatusOr<Ladder> ladder = PreparePlans(*wanted, options.ladder.memory_limit_bytes, *model,
-                                               prepared.plans.get(), observer);
-  if (!ladder.ok()) return ladder.status();
-  prepared.ladder = std::make_shared<const Ladder>(*std::move(ladder));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, PreparePlans(wanted, options.ladder.memory_limit_bytes,
+                                                      *model, prepared.plans.get(), observer));
+  prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
   for (const Bucket& bucket : prepared.ladder->buckets()) {
-    const absl::Status status = TimePlan(bucket, model, clock, &prepared);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(TimePlan(bucket, model, clock, &prepared));
   }
   return prepared;
 }

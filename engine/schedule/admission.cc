@@ -36,7 +36,7 @@ absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit
 double StepSeconds(int64_t sequences, int64_t context, const Scheduler& scheduler) {
   const Bucket& largest = scheduler.ladder()->largest();
   const int64_t most = std::min(largest.tokens, largest.sequences);
-  const auto riding = static_cast<int32_t>(std::min(sequences, most));
+  const int32_t riding = std::min(sequences, most);
   const Bucket* bucket =
       scheduler.ladder()->Choose({.tokens = riding, .sequences = riding, .longest = 1});
   const double seconds =

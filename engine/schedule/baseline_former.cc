@@ -38,10 +38,10 @@ BatchSize CutToFit(const Ladder& ladder, std::vector<WaitingSequence*>* waiting)
 
 // Cuts `batch` to the most rows that fill a bucket which holds it.
 BatchSize CutToPreferred(const Ladder& ladder, std::vector<WaitingSequence*>* batch) {
-  size_t rows = 1;
+  int64_t rows = 1;
   for (const Bucket& bucket : ladder.buckets()) {
-    const auto preferred = static_cast<size_t>(bucket.sequences);
-    if (preferred <= batch->size()) rows = std::max(rows, preferred);
+    if (bucket.sequences > std::ssize(*batch)) continue;
+    rows = std::max<int64_t>(rows, bucket.sequences);
   }
   batch->resize(rows);
   BatchSize size{};
@@ -58,7 +58,7 @@ BatchDecision BaselineFormer::Form(const SequenceQueue& queue, const FormerInput
   const Ladder& ladder = *inputs.ladder;
   BatchSize size = Gather(queue, ladder, batch);
   Trigger trigger = Trigger::kIdle;
-  if (batch->size() < queue.size() || ladder.Choose(With(size, {.tokens = 1})) == nullptr) {
+  if (std::ssize(*batch) < queue.size() || ladder.Choose(With(size, {.tokens = 1})) == nullptr) {
     trigger = Trigger::kFull;
   } else if (inputs.draining) {
     trigger = Trigger::kDrain;
@@ -92,16 +92,15 @@ BatchSize BaselineFormer::Gather(const SequenceQueue& queue, const Ladder& ladde
 void BaselineFormer::KeepColumn(const Ladder& ladder,
                                 std::vector<WaitingSequence*>* waiting) const {
   const int32_t column = ColumnOf(ladder, *waiting->front());
-  size_t kept = 0;
+  int64_t kept = 0;
   // The number that may be kept before an excluded one has been passed over too often.
   auto most = std::numeric_limits<int64_t>::max();
   for (WaitingSequence* sequence : *waiting) {
-    const auto so_far = static_cast<int64_t>(kept);
-    if (so_far >= most) break;
+    if (kept >= most) break;
     if (ColumnOf(ladder, *sequence) == column) {
       (*waiting)[kept++] = sequence;
     } else {
-      most = std::min(most, so_far + max_overtakes_ - sequence->overtaken);
+      most = std::min(most, kept + max_overtakes_ - sequence->overtaken);
     }
   }
   waiting->resize(kept);

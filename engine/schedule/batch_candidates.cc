@@ -18,7 +18,7 @@ auto Before(const SequenceQueue& queue) {
 void BatchCandidates::Load(const SequenceQueue& queue, const FormerInputs& inputs,
                            MonoTime urgent_until) {
   SplitRunning(queue);
-  budget_ = StepBudget(options_, queue, inputs, static_cast<int32_t>(decodes_.size()));
+  budget_ = StepBudget(options_, queue, inputs, std::ssize(decodes_));
   const bool urgent = queue.EarliestDeadline() <= urgent_until;
   LoadFresh(queue, urgent ? kUrgentReach : 2 * kWindow);
   ordered_.clear();
@@ -45,7 +45,7 @@ void BatchCandidates::LoadFresh(const SequenceQueue& queue, size_t reach) {
   size_t prefix = 0;
   for (;; reach *= 2) {
     queue.Front(reach + queue.running(), &fresh_);
-    const bool all = fresh_.size() == queue.size();
+    const bool all = std::ssize(fresh_) == queue.size();
     std::erase_if(fresh_, [](const WaitingSequence* sequence) { return sequence->running; });
     while (prefix < fresh_.size() && budget.Fits(*fresh_[prefix])) budget.Take(*fresh_[prefix++]);
     if (all || prefix + kWindow <= fresh_.size()) break;
@@ -70,7 +70,7 @@ void BatchCandidates::PickUrgent(const SequenceQueue& queue, MonoTime until) {
     if (ordered_.size() == kMostUrgent) break;
     const auto it = std::lower_bound(others_.begin(), others_.end(), sequence, before);
     if (it == others_.end() || *it != sequence) continue;  // a decode, or too far back
-    if (allowance_[it - others_.begin()] > static_cast<int32_t>(ordered_.size())) {
+    if (allowance_[it - others_.begin()] > std::ssize(ordered_)) {
       ordered_.push_back(sequence);
     }
   }

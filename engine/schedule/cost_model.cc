@@ -116,7 +116,7 @@ double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
                      .sampled_rows = static_cast<int32_t>(share(kSampled, computed))});
   };
   const int64_t full = tokens / largest.tokens;
-  const auto rest = static_cast<int32_t>(tokens % largest.tokens);
+  const int32_t rest = tokens % largest.tokens;
   const double seconds =
       static_cast<double>(full) * batch(largest.tokens) + (rest > 0 ? batch(rest) : 0);
   return std::min(seconds, kMaxDrainSeconds);

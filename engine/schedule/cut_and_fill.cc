@@ -47,7 +47,7 @@ BatchDecision CutAndFill::Form(const SequenceQueue& queue, const FormerInputs& i
   BatchDecision launch{.launch = true, .size = best->size, .bucket = best->bucket};
   const bool full =
       best->size.tokens == largest.tokens || best->size.sequences == largest.sequences;
-  if (batch->size() < queue.size() || full) {
+  if (std::ssize(*batch) < queue.size() || full) {
     launch.trigger = Trigger::kFull;
   } else if (inputs.draining) {
     launch.trigger = Trigger::kDrain;
@@ -112,8 +112,8 @@ CutAndFill::TrialBatch* CutAndFill::Best(const FormerInputs& inputs, MonoTime no
 // Returns the size of the decodes and all other candidates together, as far as one step may take
 // them.
 BatchSize CutAndFill::SizeOfAll() const {
-  const auto decodes = static_cast<int32_t>(candidates_.decodes().size());
-  const auto ordered = static_cast<int32_t>(candidates_.ordered().size());
+  const int32_t decodes = std::ssize(candidates_.decodes());
+  const int32_t ordered = std::ssize(candidates_.ordered());
   int64_t tokens = 0;
   for (const WaitingSequence* sequence : candidates_.ordered()) tokens += sequence->tokens;
   tokens = std::min<int64_t>(tokens, candidates_.budget().tokens());
@@ -157,7 +157,7 @@ bool CutAndFill::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoT
 // Adds the longest prefix of the candidates and returns where it ends.
 size_t CutAndFill::Cut(MonoTime end) {
   const std::span<WaitingSequence* const> ordered = candidates_.ordered();
-  passing_ = static_cast<int32_t>(candidates_.urgent());
+  passing_ = candidates_.urgent();
   for (size_t i = 0; i < ordered.size(); ++i) {
     if (ordered[i]->deadline < end) continue;
     if (!budget_.CanTake(*ordered[i]) || passing_ >= candidates_.MayPass(i)) return i;

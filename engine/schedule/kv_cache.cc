@@ -18,7 +18,7 @@ constexpr size_t kSlotsPerPage = 2;
 KvCache::KvCache(int32_t pages, int32_t page_tokens, bool reuse)
     : page_tokens_(page_tokens),
       reuse_(reuse),
-      pages_(static_cast<size_t>(pages)),
+      pages_(pages),
       index_(0, KeyHash{this}, KeyEqual{this}) {
   SLUICE_CHECK(pages >= 0 && page_tokens >= 1);
   if (reuse_) {
@@ -29,8 +29,7 @@ KvCache::KvCache(int32_t pages, int32_t page_tokens, bool reuse)
 }
 
 size_t KvCache::Hash(const Key& key) const {
-  return absl::HashOf(key.parent,
-                      absl::MakeConstSpan(key.tokens, static_cast<size_t>(page_tokens_)));
+  return absl::HashOf(key.parent, absl::MakeConstSpan(key.tokens, page_tokens_));
 }
 
 bool KvCache::Equal(const Key& a, const Key& b) const {
@@ -55,13 +54,13 @@ KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
     prefix = before;
     prefix.idle = 0;
   }
-  size_t found = TokensBegin(prefix.pages);
-  for (; found + static_cast<size_t>(page_tokens_) < tokens.size(); ++prefix.pages) {
+  int64_t found = TokensBegin(prefix.pages);
+  for (; found + page_tokens_ < std::ssize(tokens); ++prefix.pages) {
     const int32_t page = Lookup({.parent = prefix.content, .tokens = &tokens[found]});
     if (page == kNone) break;
     prefix.last = page;
     prefix.content = At(page).content;
-    found += static_cast<size_t>(page_tokens_);
+    found += page_tokens_;
   }
   for (int32_t page = prefix.last; page != kNone && At(page).holders == 0; page = At(page).ahead) {
     ++prefix.idle;
@@ -72,7 +71,7 @@ KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
 void KvCache::Attach(const Prefix& found, SequencePages* pages) {
   SLUICE_CHECK(pages->ids.empty());
   SLUICE_CHECK(found.pages == 0 || At(found.last).content == found.content);
-  auto left = static_cast<size_t>(found.pages);
+  int32_t left = found.pages;
   pages->ids.resize(left);
   for (int32_t page = found.last; page != kNone; page = At(page).ahead) {
     Hold(page);
@@ -83,19 +82,19 @@ void KvCache::Attach(const Prefix& found, SequencePages* pages) {
 }
 
 bool KvCache::Extend(int32_t positions, SequencePages* pages) {
-  const auto wanted = static_cast<size_t>(PagesFor(positions));
-  if (wanted > pages->ids.size() + static_cast<size_t>(available())) return false;
-  while (pages->ids.size() < wanted) pages->ids.push_back(Take());
+  const int64_t wanted = PagesFor(positions);
+  if (wanted > std::ssize(pages->ids) + available()) return false;
+  while (std::ssize(pages->ids) < wanted) pages->ids.push_back(Take());
   return true;
 }
 
 void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages) {
   if (!reuse_) return;
-  SLUICE_CHECK(static_cast<size_t>(computed) <= tokens.size());
-  SLUICE_CHECK(static_cast<size_t>(PagesFor(computed)) <= pages->ids.size());
+  SLUICE_CHECK(computed >= 0 && computed <= std::ssize(tokens));
+  SLUICE_CHECK(PagesFor(computed) <= std::ssize(pages->ids));
   if (pages->published == 0) pages->content = pages->root;
   for (; pages->published < computed / page_tokens_; ++pages->published) {
-    const auto index = static_cast<size_t>(pages->published);
+    const int32_t index = pages->published;
     int32_t& id = pages->ids[index];
     const Key key{.parent = pages->content, .tokens = &tokens[TokensBegin(pages->published)]};
     const int32_t equal = Lookup(key);

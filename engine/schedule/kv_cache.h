@@ -75,7 +75,7 @@ class KvCache {
     return (positions + page_tokens_ - 1) / page_tokens_;
   }
   int32_t page_tokens() const { return page_tokens_; }
-  int32_t pages() const { return static_cast<int32_t>(pages_.size()); }
+  int32_t pages() const { return std::ssize(pages_); }
   int32_t available() const { return free_count_ + idle_count_; }
   int32_t idle() const { return idle_count_; }
   int64_t evicted() const { return evicted_; }  // the number of idle pages that were taken
@@ -116,11 +116,9 @@ class KvCache {
     }
   };
 
-  size_t TokensBegin(int32_t page) const {
-    return static_cast<size_t>(page) * static_cast<size_t>(page_tokens_);
-  }
-  Page& At(int32_t page) { return pages_[static_cast<size_t>(page)]; }
-  const Page& At(int32_t page) const { return pages_[static_cast<size_t>(page)]; }
+  int64_t TokensBegin(int32_t page) const { return int64_t{page} * page_tokens_; }
+  Page& At(int32_t page) { return pages_[page]; }
+  const Page& At(int32_t page) const { return pages_[page]; }
   int32_t Lookup(const Key& key) const;  // kNone if it is not published
   void Hold(int32_t page);
   void LetGo(int32_t page);

@@ -34,7 +34,7 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
                                         : std::numeric_limits<int32_t>::max()),
       whole_tokens_(options.keeps_pages ? ladder->largest().tokens : chunk_tokens_),
       step_pages_(options.step_pages),
-      window_(std::max(kLeastWindow, 2 * static_cast<size_t>(batch.max_batch_sequences))),
+      window_(std::max(kLeastWindow, size_t{2} * batch.max_batch_sequences)),
       kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_),
       scheduler_(batch, half_life, std::move(ladder), std::move(costs), observer) {
   front_.reserve(window_);
@@ -167,7 +167,7 @@ bool PagedScheduler::Attach(PagedSequence* sequence) {
   kv_.Attach(sequence->found, &sequence->kv);
   if (sequence->preemptions == 0 && prefix_reuse_) {
     sequence->reused_tokens = next.first_position;
-    counts_.prefix_tokens += static_cast<int64_t>(sequence->history.size());
+    counts_.prefix_tokens += std::ssize(sequence->history);
     counts_.reused_tokens += next.first_position;
   }
   return true;
@@ -199,7 +199,7 @@ PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
 // work is in vain.
 PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
                                                   const PagedSequence& sequence) const {
-  const auto length = static_cast<int32_t>(sequence.history.size());
+  const int32_t length = std::ssize(sequence.history);
   SLUICE_CHECK(first < length);
   const int32_t tokens = std::min(length - first, ChunkTokens());
   const int32_t end = first + tokens;

@@ -27,7 +27,7 @@ void SequenceQueue::Take(std::span<WaitingSequence* const> sequences) {
   for (auto it = order_.begin(); taken < sequences.size();) {
     SLUICE_CHECK(it != order_.end());
     if (it->second != sequences[taken]) {
-      it->second->overtaken += static_cast<int32_t>(sequences.size() - taken);
+      it->second->overtaken += sequences.size() - taken;
       ++it;
       continue;
     }

@@ -75,7 +75,7 @@ class SequenceQueue {
   void Running(std::vector<WaitingSequence*>* out) const;
   // Returns the last running sequence in order, or nullptr.
   WaitingSequence* LastRunning() const;
-  size_t running() const { return running_.size(); }
+  int64_t running() const { return std::ssize(running_); }
   int64_t running_pages() const { return running_pages_; }  // pages that their next steps need
 
   // Replaces `out` by the first sequences in order, at most `count`.
@@ -95,7 +95,7 @@ class SequenceQueue {
   MonoTime OldestArrival() const;
 
   bool empty() const { return order_.empty(); }
-  size_t size() const { return order_.size(); }
+  int64_t size() const { return std::ssize(order_); }
   int64_t tokens() const { return tokens_; }
 
   // Returns the total of queued prompts that have not begun, are due at or before `deadline` and

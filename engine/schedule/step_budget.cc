@@ -22,7 +22,7 @@ StepBudget::StepBudget(const BatchOptions& options, const SequenceQueue& queue,
                        const FormerInputs& inputs, int32_t decodes)
     : decodes_(decodes) {
   const Bucket& largest = inputs.ladder->largest();
-  const auto running = static_cast<int64_t>(queue.running());
+  const int64_t running = queue.running();
   const bool heeds_budget = decodes > 0 && options.prefill_tokens > 0;
   prompt_tokens_ = heeds_budget ? options.prefill_tokens : std::numeric_limits<int32_t>::max();
   free_places_ = RunLimitsOf(options, largest).sequences - running;

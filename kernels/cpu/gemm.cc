@@ -187,8 +187,7 @@ PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& so
   packed.panel_rows_ = WithPanelType(packed.dtype_, table,
                                      [&]<typename Panel>(Panel) { return Panel::Rows(source.k); });
   packed.stride_ = panels * width * packed.panel_rows_;
-  packed.bytes_ =
-      source.matrices * packed.stride_ * static_cast<int64_t>(DTypeBytes(packed.dtype_));
+  packed.bytes_ = source.matrices * packed.stride_ * DTypeBytes(packed.dtype_);
   packed.data_.reset(static_cast<std::byte*>(AllocateMemory(packed.bytes_)));
   SLUICE_CHECK(packed.data_ != nullptr);
   const auto pack =

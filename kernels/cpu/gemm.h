@@ -50,8 +50,7 @@ class PackedWeights {
   // Returns matrix `i` from column `col` on, which must be the first column of a panel. The layout
   // is private to the kernels of `profile`.
   const void* panels(int64_t i, int64_t col) const {
-    return data_.get() +
-           (i * stride_ + col * panel_rows_) * static_cast<int64_t>(DTypeBytes(dtype_));
+    return data_.get() + (i * stride_ + col * panel_rows_) * DTypeBytes(dtype_);
   }
 
  private:

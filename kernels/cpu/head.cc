@@ -6,6 +6,7 @@
 
 #include "base/ceil_div.h"
 #include "base/check.h"
+#include "base/size_of.h"
 #include "kernels/cpu/best.h"
 #include "kernels/cpu/log_sum.h"
 #include "kernels/cpu/simd/dispatch.h"
@@ -35,7 +36,7 @@ struct Places {
   template <typename T>
   T* Take(int64_t count) {
     auto* const taken = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(begin) + end);
-    end += CeilDiv(count * static_cast<int64_t>(sizeof(T)), kLineBytes) * kLineBytes;
+    end += CeilDiv(count * kSizeOf<T>, kLineBytes) * kLineBytes;
     return taken;
   }
 
@@ -64,7 +65,7 @@ class HeadRun {
       const int64_t k = rows[row].best;
       SLUICE_CHECK(k <= std::min(kMostBest, n) && rows[row].target < n);
       for (int worker = 0; k > 0 && worker < threads_; ++worker) {
-        const int64_t list = ListOf(worker, static_cast<int64_t>(row));
+        const int64_t list = ListOf(worker, row);
         new (places_.lists_of_best + list) Best(places_.keys + list * kBestRoom, k, kBestRoom);
       }
     }
@@ -74,7 +75,7 @@ class HeadRun {
 
   void Use(const GemmTile& tile) const {
     for (int64_t i = 0; i < tile.rows; ++i) {
-      const HeadRow& row = rows_[static_cast<size_t>(tile.row + i)];
+      const HeadRow& row = rows_[tile.row + i];
       float* const x = tile.out + i * kGemmTileStride;
       Finish(row, tile, x);
       if (row.logits != nullptr) {
@@ -90,7 +91,7 @@ class HeadRun {
 
   // Combines the tiles of a row into its result.
   void Summarise(int64_t row) const {
-    const HeadRow& wanted = rows_[static_cast<size_t>(row)];
+    const HeadRow& wanted = rows_[row];
     if (wanted.logits != nullptr) return;
     const BlockSum* const blocks = places_.sums + row * SumBlocks(n_);
     const auto above = [](const BlockSum& a, const BlockSum& b) { return a.largest < b.largest; };
@@ -160,7 +161,7 @@ int64_t HeadScratch(int64_t n, int threads) { return Places(n, threads, nullptr)
 
 void Head(const Context& context, const PackedWeights& weights, const HeadArgs& args,
           std::span<const HeadRow> rows, std::byte* scratch, HeadResult* results) {
-  const auto count = static_cast<int64_t>(rows.size());
+  const auto count = std::ssize(rows);
   SLUICE_CHECK(count <= kHeadRows);
   const HeadRun run(context, weights.n(), args.soft_cap, rows, scratch, results);
   GemmByTiles(context, weights, count,

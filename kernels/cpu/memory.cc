@@ -13,11 +13,10 @@ void* AllocateMemory(int64_t bytes) {
   constexpr int64_t kCacheLine = 64, kHugePage = int64_t{2} << 20;
   const bool large = bytes >= kHugePage;
   const int64_t alignment = large ? kHugePage : kCacheLine;
-  void* memory = std::aligned_alloc(static_cast<size_t>(alignment),
-                                    static_cast<size_t>(CeilDiv(bytes, alignment) * alignment));
+  void* memory = std::aligned_alloc(alignment, CeilDiv(bytes, alignment) * alignment);
   // The rest of the last page stays untouched.
   if (large && memory != nullptr) {
-    madvise(memory, static_cast<size_t>(bytes / kHugePage * kHugePage), MADV_HUGEPAGE);
+    madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   }
   return memory;
 }

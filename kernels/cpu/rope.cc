@@ -37,10 +37,10 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
       // The key is rotated at the place of the value, which is written next, so that no other
       // scratch is needed.
       float* value = kv.v + slab + offset * head_dim;
-      std::memcpy(value, k + in, static_cast<size_t>(head_dim) * sizeof(float));
+      std::memcpy(value, k + in, head_dim * sizeof(float));
       table.rotate(value, cos, sin, half, value);
       ScatterKey(value, kv.head_dim, kv.k + slab + offset);
-      std::memcpy(value, v + in, static_cast<size_t>(head_dim) * sizeof(float));
+      std::memcpy(value, v + in, head_dim * sizeof(float));
     }
   };
 

@@ -224,9 +224,9 @@ int32_t ChooseAllowed(Profile profile, const SampleRow& row, const SampleParams&
                       float* gathered, uint64_t* scratch) {
   const std::span<const int32_t> allowed = row.edits->allowed;
   for (size_t i = 0; i < allowed.size(); ++i) gathered[i] = row.logits[allowed[i]];
-  const Logits some = Prepare(profile, gathered, static_cast<int64_t>(allowed.size()));
+  const Logits some = Prepare(profile, gathered, std::ssize(allowed));
   const int32_t place = Choose(profile, some, row.n, params, scratch);
-  return place < 0 ? -1 : allowed[static_cast<size_t>(place)];
+  return place < 0 ? -1 : allowed[place];
 }
 
 // Restores the logits before it returns.

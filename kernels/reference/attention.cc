@@ -24,8 +24,8 @@ std::vector<double> Attention(const AttentionShape& shape, std::span<const doubl
                               std::span<const double> k, std::span<const double> v,
                               int64_t first_position, bool causal, double scale) {
   const int64_t head_dim = shape.head_dim, group = shape.q_heads / shape.kv_heads;
-  const int64_t rows = static_cast<int64_t>(q.size()) / (shape.q_heads * head_dim);
-  const int64_t context = static_cast<int64_t>(k.size()) / (shape.kv_heads * head_dim);
+  const int64_t rows = std::ssize(q) / (shape.q_heads * head_dim);
+  const int64_t context = std::ssize(k) / (shape.kv_heads * head_dim);
   std::vector<double> out(q.size(), 0.0);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t visible = causal ? first_position + r + 1 : context;
@@ -53,7 +53,7 @@ XsaResult ExcludeSelf(const AttentionShape& shape, const Xsa& xsa, std::span<con
                       std::span<const double> v) {
   constexpr double kDiagnosticEps = 1e-6;
   const int64_t head_dim = shape.head_dim, group = shape.q_heads / shape.kv_heads;
-  const int64_t rows = static_cast<int64_t>(y.size()) / (shape.q_heads * head_dim);
+  const int64_t rows = std::ssize(y) / (shape.q_heads * head_dim);
   XsaResult result = {.out = {y.begin(), y.end()}, .cos_sim = {}, .proj_frac = {}};
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t h = 0; h < shape.q_heads; ++h) {

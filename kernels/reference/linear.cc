@@ -4,7 +4,7 @@ namespace sluice::kernels::reference {
 
 std::vector<double> Linear(std::span<const double> x, std::span<const double> weight,
                            std::span<const double> bias, int64_t in, int64_t out) {
-  const int64_t rows = static_cast<int64_t>(x.size()) / in;
+  const int64_t rows = std::ssize(x) / in;
   std::vector<double> y(static_cast<size_t>(rows * out));
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t e = 0; e < out; ++e) {

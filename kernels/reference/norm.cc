@@ -6,7 +6,7 @@ namespace sluice::kernels::reference {
 
 std::vector<double> RmsNorm(std::span<const double> x, std::span<const double> weight, double eps,
                             int64_t dim) {
-  const int64_t rows = static_cast<int64_t>(x.size()) / dim;
+  const int64_t rows = std::ssize(x) / dim;
   std::vector<double> out(x.size());
   for (int64_t r = 0; r < rows; ++r) {
     double squares = 0;

@@ -67,7 +67,7 @@ void KeepTypical(double typical_p, Distribution* kept) {
 }  // namespace
 
 Distribution Filter(std::span<const double> logits, const SampleParams& params) {
-  const int64_t n = static_cast<int64_t>(logits.size());
+  const int64_t n = std::ssize(logits);
   const bool top_k = params.top_k > 0 && params.top_k < n;
   const bool sorted = top_k || params.top_p < 1 || params.typical_p < 1;
   const std::vector<int32_t> order = TopK(logits, n);

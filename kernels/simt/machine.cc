@@ -70,7 +70,7 @@ std::string Machine::Run(const LaunchRecord& launch) {
   ++launches_;
   launch_ = &launch;
   fault_.clear();
-  while (threads_.size() < static_cast<size_t>(shape.threads)) {
+  while (std::ssize(threads_) < shape.threads) {
     threads_.push_back(std::make_unique<Thread>());
   }
   shared_ = static_cast<std::byte*>(memory_.Recycle(shared_, shape.shared_bytes));

@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<Reading>> MetricsWatch::Stop() {
   thread_.reset();
   absl::Status status = first_;
   status.Update(Take());
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return std::move(readings_);
 }
 

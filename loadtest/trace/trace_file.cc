@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv) {
     if (rows.size() == kMaxRows) return reader.Wrong("a trace has at most 20000000 rows");
     rows.push_back(row);
   }
-  if (!more.ok()) return more.status();
+  SLUICE_RETURN_IF_ERROR(more.status());
   if (rows.empty()) return absl::InvalidArgumentError("the trace has no row");
   return rows;
 }
@@ -140,7 +140,7 @@ absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv
     sum += count;
     counts.push_back({static_cast<int32_t>(tokens), count});
   }
-  if (!more.ok()) return more.status();
+  SLUICE_RETURN_IF_ERROR(more.status());
   if (!(sum > 0)) return absl::InvalidArgumentError("the counts sum to 0");
   return counts;
 }

@@ -133,7 +133,7 @@ void Log::Error(std::string_view message, const std::vector<LogField>& fields) {
 
 void Log::SetLevel(const std::string& level) { logger_->set_level(spdlog::level::from_str(level)); }
 
-int64_t Log::dropped() const { return static_cast<int64_t>(pool_->overrun_counter()); }
+int64_t Log::dropped() const { return pool_->overrun_counter(); }
 
 void Log::CaptureGrpc() {
   grpc_log.store(this, std::memory_order_release);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "base/status_macros.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -105,7 +106,7 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     }
     if (call.caller != nullptr) {
       const int64_t tokens = TokensOf(valid->request);
-      if (absl::Status status = TakeTokens(tokens, call); !status.ok()) return status;
+      SLUICE_RETURN_IF_ERROR(TakeTokens(tokens, call));
       taken = tokens;
       valid->request.caller = call.caller->name();
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/calls/answer.h"
 #include "server/calls/answer_later.h"
 #include "server/common/status.h"
@@ -142,9 +143,7 @@ InferenceService::Unary* InferenceService::ModelStatistics(Context* context, con
       context, *request, response, [this](const auto& message, auto* answer) {
         std::shared_ptr<const Model> only;
         if (!message.name().empty()) {
-          auto model = engine_->Resolve(message.name(), message.version());
-          if (!model.ok()) return model.status();
-          only = *std::move(model);
+          SLUICE_ASSIGN_OR_RETURN(only, engine_->Resolve(message.name(), message.version()));
         }
         for (const ModelStats& stats : engine_->Stats()) {
           if (only != nullptr && only != stats.model) continue;

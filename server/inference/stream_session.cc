@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/calls/wire.h"
 #include "server/common/status.h"
 
@@ -49,10 +50,8 @@ absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string*
     return status;
   }
   *id = message.id();
-  absl::StatusOr<std::shared_ptr<const Caller>> caller = frontend_->Identify(*context_);
-  if (!caller.ok()) return caller.status();
-  call.caller = *std::move(caller);
-  if (absl::Status status = frontend_->Enter(call); !status.ok()) return status;
+  SLUICE_ASSIGN_OR_RETURN(call.caller, frontend_->Identify(*context_));
+  SLUICE_RETURN_IF_ERROR(frontend_->Enter(call));
   const auto make_sink = [&](ReplySpec spec) {
     Expect(ticket, spec.max_bytes);
     return std::make_shared<StreamSink>(std::move(spec), frontend_->replies(), shared_from_this(),

@@ -22,7 +22,7 @@ constexpr int64_t kCountedPercent = 80;
 // Rounds up to milliseconds. 0 becomes the value that means "never" to gRPC.
 int Milliseconds(int64_t us) {
   if (us == 0) return INT_MAX;
-  return static_cast<int>(std::min<int64_t>((us + 999) / 1000, INT_MAX - 1));
+  return std::min<int64_t>((us + 999) / 1000, INT_MAX - 1);
 }
 
 void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
@@ -32,8 +32,8 @@ void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
       options.memory_quota_bytes > 0 ? options.memory_quota_bytes : DefaultMemoryQuota();
   quota.Resize(bytes / 100 * kCountedPercent);
   builder->SetResourceQuota(quota);
-  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-  builder->SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
+  builder->SetMaxReceiveMessageSize(options.max_message_bytes);
+  builder->SetMaxSendMessageSize(options.max_message_bytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
                               static_cast<int>(options.max_metadata_bytes));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);

@@ -41,7 +41,7 @@ void EngineLog::OnReview(const Model& model, const OptimizeReport& report) {
   fields.push_back({"gain", report.gain});
   fields.push_back({"efficiency_before", report.efficiency_before});
   fields.push_back({"efficiency_after", report.efficiency_after});
-  fields.push_back({"buckets", static_cast<int64_t>(report.after.size())});
+  fields.push_back({"buckets", std::ssize(report.after)});
   log_->Info("ladder changed", fields);
 }
 

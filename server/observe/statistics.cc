@@ -14,7 +14,7 @@ void Statistics::Total::Add(nanoseconds duration) {
 
 void Statistics::Total::Write(inference::StatisticDuration* out) const {
   out->set_count(count);
-  out->set_ns(static_cast<uint64_t>(time.count()));
+  out->set_ns(time.count());
 }
 
 Statistics::OfModel& Statistics::For(const Model& model) {
@@ -29,7 +29,7 @@ void Statistics::OnRequestDone(const Request& request, const absl::Status& statu
     model.fail.Add(trace.done - trace.received);
     return;
   }
-  model.rows += static_cast<uint64_t>(request.rows());
+  model.rows += request.rows();
   model.success.Add(trace.done - trace.received);
   model.input.Add(trace.queued - trace.received);
   model.queue.Add(trace.first_run - trace.queued);
@@ -41,8 +41,7 @@ void Statistics::OnBatch(const BatchTrace& trace) {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   OfModel& model = For(*trace.model);
   MutexLock lock(&model.mu);
-  model.last_inference_ms =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(wall).count());
+  model.last_inference_ms = std::chrono::duration_cast<std::chrono::milliseconds>(wall).count();
   ++model.batches;
   OfBatchSize& totals = model.by_batch_size[trace.sequences];
   totals.input.Add(trace.form);
@@ -57,7 +56,7 @@ inference::ModelStatistics Statistics::Describe(const ModelStats& stats) {
   const auto memory = [&out](const char* type, int64_t bytes) {
     inference::MemoryUsage* usage = out.add_memory_usage();
     usage->set_type(type);
-    usage->set_byte_size(static_cast<uint64_t>(bytes));
+    usage->set_byte_size(bytes);
   };
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
@@ -77,7 +76,7 @@ inference::ModelStatistics Statistics::Describe(const ModelStats& stats) {
   model.output.Write(requests->mutable_compute_output());
   for (const auto& [size, totals] : model.by_batch_size) {
     inference::InferBatchStatistics* batch = out.add_batch_stats();
-    batch->set_batch_size(static_cast<uint64_t>(size));
+    batch->set_batch_size(size);
     totals.input.Write(batch->mutable_compute_input());
     totals.infer.Write(batch->mutable_compute_infer());
     totals.output.Write(batch->mutable_compute_output());

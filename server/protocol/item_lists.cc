@@ -37,12 +37,12 @@ absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, int64_t voc
   SLUICE_ASSIGN_OR_RETURN(const auto items, ReadItems(tensor, rows, kMaxCandidates, vocab));
   TokenLists& lists = request->candidates;
   for (int64_t row = 0; row < rows; ++row) {
-    lists.begin.push_back(static_cast<int32_t>(row * items.columns));
+    lists.begin.push_back(row * items.columns);
     for (int64_t i = 0; i < items.columns; ++i) {
-      lists.tokens.push_back(static_cast<int32_t>(items.At(row, i)));
+      lists.tokens.push_back(items.At(row, i));
     }
   }
-  lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
+  lists.begin.push_back(std::ssize(lists.tokens));
   return absl::OkStatus();
 }
 
@@ -51,7 +51,7 @@ absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, int64_t voc
 absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
                          const std::vector<int32_t>& banned, const RequestSpec& spec,
                          int64_t vocab) {
-  const auto count = static_cast<int64_t>(excluded.size());
+  const auto count = std::ssize(excluded);
   if (spec.num_top + count > vocab) {
     return InputError("exclude_ids", absl::StrCat("leaves row ", row, " ", vocab - count,
                                                   " tokens, fewer than num_top_logprobs, which is ",
@@ -83,15 +83,15 @@ absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const ModelCo
   for (int64_t row = 0; row < rows; ++row) {
     of_row.clear();
     for (int64_t i = 0; i < items.columns; ++i) {
-      if (items.At(row, i) >= 0) of_row.push_back(static_cast<int32_t>(items.At(row, i)));
+      if (items.At(row, i) >= 0) of_row.push_back(items.At(row, i));
     }
     std::sort(of_row.begin(), of_row.end());
     of_row.erase(std::unique(of_row.begin(), of_row.end()), of_row.end());
     SLUICE_RETURN_IF_ERROR(CheckChoice(row, of_row, banned, spec, config.vocab_size));
-    lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
+    lists.begin.push_back(std::ssize(lists.tokens));
     lists.tokens.insert(lists.tokens.end(), of_row.begin(), of_row.end());
   }
-  lists.begin.push_back(static_cast<int32_t>(lists.tokens.size()));
+  lists.begin.push_back(std::ssize(lists.tokens));
   return absl::OkStatus();
 }
 

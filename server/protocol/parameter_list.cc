@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "server/common/status.h"
 #include "server/protocol/parameter_value.h"
 
@@ -70,7 +71,7 @@ absl::Status ReadFlat(absl::string_view name, const inference::InferParameter& v
     return status.ok();
   });
   const bool whole = json::sax_parse(value.string_param(), &reader);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return whole ? absl::OkStatus() : Expected(name, value, expected);
 }
 
@@ -121,9 +122,7 @@ absl::Status ReadIdArray(absl::string_view name, const inference::InferParameter
                     if (id == nullptr) {
                       return ParameterError(name, "has an entry that is no token id");
                     }
-                    if (absl::Status status = CheckId(name, *id, vocab); !status.ok()) {
-                      return status;
-                    }
+                    SLUICE_RETURN_IF_ERROR(CheckId(name, *id, vocab));
                     out->push_back(static_cast<int32_t>(*id));
                     return absl::OkStatus();
                   });
@@ -134,7 +133,7 @@ absl::Status SplitIds(absl::string_view name, absl::string_view text, int64_t vo
   for (absl::string_view part : absl::StrSplit(text, ',')) {
     if (out->size() == most) return TooMany(name, most);
     int32_t id = 0;
-    if (absl::Status status = ParseId(name, part, vocab, &id); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(ParseId(name, part, vocab, &id));
     out->push_back(id);
   }
   return absl::OkStatus();
@@ -159,7 +158,7 @@ absl::Status ReadTokenBias(absl::string_view name, const inference::InferParamet
   const auto take = [&](const std::string& key, const Item& item) {
     if (out->size() == kMaxBiasEntries) return TooMany(name, kMaxBiasEntries);
     int32_t token = 0;
-    if (absl::Status status = ParseId(name, key, vocab, &token); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(ParseId(name, key, vocab, &token));
     if (!seen.insert(token).second) return Twice(name, token);
     const std::optional<float> bias = BiasOf(item);
     if (!bias) {
@@ -184,7 +183,7 @@ absl::Status ReadTokenIds(absl::string_view name, const inference::InferParamete
   } else {
     status = SplitIds(name, text, vocab, most, out);
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   std::sort(out->begin(), out->end());
   const auto twice = std::adjacent_find(out->begin(), out->end());
   return twice == out->end() ? absl::OkStatus() : Twice(name, *twice);

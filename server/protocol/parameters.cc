@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/parameter_table.h"
 #include "server/common/status.h"
 #include "server/protocol/parameter_list.h"
@@ -57,7 +58,7 @@ struct Reading {
     int64_t number = 0;
     absl::Status status = ReadInteger(name(), value, static_cast<int64_t>(info.range.min),
                                       static_cast<int64_t>(info.range.MaxFor(config)), &number);
-    if (status.ok()) field(spec) = static_cast<int32_t>(number);
+    if (status.ok()) field(spec) = number;
     return status;
   }
   absl::Status operator()(FieldOf<float> field) const {
@@ -97,7 +98,7 @@ absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
   const auto free = [&](int32_t token) {
     return !std::binary_search(forbidden.begin(), forbidden.end(), token);
   };
-  const bool any = allowed.empty() ? static_cast<int64_t>(forbidden.size()) < config.vocab_size
+  const bool any = allowed.empty() ? std::ssize(forbidden) < config.vocab_size
                                    : std::any_of(allowed.begin(), allowed.end(), free);
   if (any) return absl::OkStatus();
   return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
@@ -140,8 +141,7 @@ absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, 
   for (const auto& [name, value] : map) {
     const ParameterInfo* const info = FindParameter(name);
     if (info == nullptr) return Unknown(name);
-    const absl::Status status = std::visit(Reading{*info, value, config, *spec}, info->field);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(std::visit(Reading{*info, value, config, *spec}, info->field));
   }
   return CheckTogether(*spec, config);
 }

@@ -38,7 +38,7 @@ absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& mod
   Prompt prompt;
   if (inputs.has(Input::kTextInput)) {
     SLUICE_ASSIGN_OR_RETURN(prompt.texts_, ReadStrings(inputs.of(Input::kTextInput), rows));
-    prompt.rows_ = static_cast<int64_t>(prompt.texts_.size());
+    prompt.rows_ = std::ssize(prompt.texts_);
     return prompt;
   }
   int64_t length = 0;
@@ -70,7 +70,7 @@ absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_
       return InputError("input_lengths",
                         absl::StrCat("[", row, "] is ", length, "; expected 1 to ", columns));
     }
-    lengths_[row] = static_cast<int32_t>(length);
+    lengths_[row] = length;
   }
   return absl::OkStatus();
 }
@@ -78,7 +78,7 @@ absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_
 absl::Status Prompt::Encode(const Model& model) {
   const int64_t most_bytes = model.config.max_positions * kMaxBytesPerToken;
   for (size_t row = 0; row < texts_.size(); ++row) {
-    if (static_cast<int64_t>(texts_[row].size()) > most_bytes) {
+    if (std::ssize(texts_[row]) > most_bytes) {
       return InputError("text_input", absl::StrCat("[", row, "] has ", texts_[row].size(),
                                                    " bytes; the limit is ", most_bytes));
     }
@@ -93,7 +93,7 @@ absl::Status Prompt::Encode(const Model& model) {
                                      model.config.max_positions, " (the model's max_positions)"));
     }
     encoded_.insert(encoded_.end(), tokens->begin(), tokens->end());
-    lengths_.push_back(static_cast<int32_t>(tokens->size()));
+    lengths_.push_back(std::ssize(*tokens));
   }
   return absl::OkStatus();
 }
@@ -114,14 +114,14 @@ absl::Status Prompt::Cut(Truncation truncation, int64_t most) {
   for (size_t row = 0; row < lengths_.size(); ++row) {
     const int64_t cut = std::max<int64_t>(lengths_[row] - most, 0);
     cut_tokens_ += cut;
-    lengths_[row] -= static_cast<int32_t>(cut);
-    if (truncation == Truncation::kLeft) skipped_[row] = static_cast<int32_t>(cut);
+    lengths_[row] -= cut;
+    if (truncation == Truncation::kLeft) skipped_[row] = cut;
   }
   return absl::OkStatus();
 }
 
 absl::Status Prompt::Copy(const Model& model, Request* request) const {
-  request->tokens.reserve(static_cast<size_t>(Sum(lengths_)));
+  request->tokens.reserve(Sum(lengths_));
   if (embeds()) return CopyFloats(request);
   if (texts_.empty()) return CopyIds(model, request);
   CopyEncoded(request);
@@ -135,15 +135,15 @@ absl::Status Prompt::CopyIds(const Model& model, Request* request) const {
     for (int32_t position = first; position < first + lengths_[row]; ++position) {
       const int64_t id = ids_.At(row, position);
       if (id < 0 || id >= vocab) return TokenError(row, position, id, vocab);
-      request->tokens.push_back(static_cast<int32_t>(id));
+      request->tokens.push_back(id);
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status Prompt::CopyFloats(Request* request) const {
-  const auto width = static_cast<size_t>(floats_.width);
-  const auto total = static_cast<size_t>(Sum(lengths_));
+  const int64_t width = floats_.width;
+  const int64_t total = Sum(lengths_);
   request->tokens.assign(total, 0);
   request->inputs.resize(total * width);
   float* out = request->inputs.data();

@@ -73,7 +73,7 @@ class ResponseWriter {
       : spec_(spec),
         generated_(generated),
         reply_(reply),
-        rows_(static_cast<int64_t>(spec.request->lengths.size())),
+        rows_(std::ssize(spec.request->lengths)),
         longest_(*std::max_element(spec.request->lengths.begin(), spec.request->lengths.end())),
         texts_(texts),
         response_(response) {}
@@ -112,7 +112,7 @@ void AppendBytes(const T* values, int64_t count, std::string* raw) {
 
 // Appends an element of a BYTES tensor.
 void AppendElement(std::string_view text, std::string* raw) {
-  const uint32_t size = static_cast<uint32_t>(text.size());
+  const uint32_t size = text.size();
   AppendBytes(&size, 1, raw);
   raw->append(text);
 }
@@ -141,7 +141,7 @@ void ResponseWriter::Pad(const std::vector<T>& packed, const std::vector<int32_t
 }
 
 void ResponseWriter::AddFinishReasons(std::string* raw) {
-  SLUICE_CHECK(reply_ == nullptr || static_cast<int64_t>(reply_->finish.size()) == rows_);
+  SLUICE_CHECK(reply_ == nullptr || std::ssize(reply_->finish) == rows_);
   for (int64_t row = 0; row < rows_; ++row) {
     AppendElement(NameOf(reply_ == nullptr ? FinishReason::kNone : reply_->finish[row]), raw);
   }
@@ -205,7 +205,7 @@ void ResponseWriter::Add(const OutputInfo& info) {
 
 // Adds an output that has equally many values in each row.
 void ResponseWriter::AddRows(const OutputInfo& info, const std::vector<float>& values) {
-  const auto count = static_cast<int64_t>(values.size());
+  const auto count = std::ssize(values);
   SLUICE_CHECK(count % rows_ == 0);
   AppendBytes(values.data(), count, Declare(info, {rows_, count / rows_}));
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/size_of.h"
 #include "base/status_macros.h"
 #include "kernels/dtype.h"
 #include "server/common/status.h"
@@ -85,7 +86,7 @@ bool TakeString(std::string_view* rest, std::string_view* element) {
 absl::StatusOr<std::vector<std::string_view>> WalkStrings(const InputHeader& header,
                                                           std::string_view raw) {
   const int64_t count = header.shape(0);
-  if (static_cast<int64_t>(raw.size() / sizeof(uint32_t)) < count) {
+  if (std::ssize(raw) / kSizeOf<uint32_t> < count) {
     return InputError(header.name(), absl::StrCat("has ", raw.size(), " raw bytes, too few for ",
                                                   count, " elements"));
   }
@@ -147,7 +148,7 @@ absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed
       .element_bytes = wide ? 8 : 4, .rows = header.shape(0), .columns = header.shape(1)};
   const int64_t elements = matrix.rows * matrix.columns;
   if (tensor.raw != nullptr) {
-    const int64_t bytes = static_cast<int64_t>(tensor.raw->size());
+    const int64_t bytes = std::ssize(*tensor.raw);
     const int64_t expected = elements * matrix.element_bytes;
     if (bytes != expected) return WrongSize(header, bytes, expected, "raw bytes");
     matrix.data = tensor.raw->data();
@@ -177,7 +178,7 @@ absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Ext
   // bytes.
   const int64_t elements = floats.rows * floats.columns * width;
   if (tensor.raw != nullptr) {
-    const int64_t bytes = static_cast<int64_t>(tensor.raw->size());
+    const int64_t bytes = std::ssize(*tensor.raw);
     const int64_t expected = elements * (floats.bf16 ? 2 : 4);
     if (bytes != expected) return WrongSize(header, bytes, expected, "raw bytes");
     floats.data = tensor.raw->data();

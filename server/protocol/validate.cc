@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "server/common/status.h"
 #include "server/protocol/inputs.h"
 #include "server/protocol/item_lists.h"
@@ -75,8 +76,7 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Mode
     if (std::count(outputs->begin(), outputs->end(), info->output) != 0) {
       return OutputError(requested.name(), "appears twice");
     }
-    absl::Status status = CheckNeeds(*info, requested.name(), extras);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(CheckNeeds(*info, requested.name(), extras));
     outputs->push_back(info->output);
   }
   if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
@@ -203,20 +203,18 @@ absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
 absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t outputs,
                        Prompt* prompt) {
   const int64_t max_tokens = spec.max_tokens;
-  absl::Status status = CheckGenerates(model, max_tokens);
-  if (status.ok()) status = CheckMoreTokens(model, *prompt, max_tokens);
-  if (status.ok() && prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
-    status = OutputError("prompt_logprobs", "is of token ids; inputs_embeds have none");
+  SLUICE_RETURN_IF_ERROR(CheckGenerates(model, max_tokens));
+  SLUICE_RETURN_IF_ERROR(CheckMoreTokens(model, *prompt, max_tokens));
+  if (prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
+    return OutputError("prompt_logprobs", "is of token ids; inputs_embeds have none");
   }
-  if (!status.ok()) return status;
   const int64_t positions = model.config.max_positions;
   const int64_t limit = positions + 1;
   const bool cuts = spec.truncate != Truncation::kError;
   // The last generated token needs no position of its own, because it is not computed any more.
-  status =
-      prompt->Cut(spec.truncate,
-                  cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(prompt->Cut(
+      spec.truncate,
+      cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions));
   const int32_t longest = prompt->longest();
   if (longest + max_tokens <= limit) return absl::OkStatus();
   return WithReason(
@@ -234,7 +232,7 @@ void ApplyDefaults(const inference::ModelInferRequest& message, const CallContex
   if ((MaskOf(reply->outputs) & kOutputTopCandidates) == 0) spec->num_top = 0;
   if (spec->priority == 0) spec->priority = kDefaultPriority;
   if (spec->sampling.temperature > 0 && !message.parameters().contains("seed")) {
-    spec->sampling.seed = static_cast<uint64_t>(call.fresh_seed);
+    spec->sampling.seed = call.fresh_seed;
     reply->drawn_seed = call.fresh_seed;
   }
 }
@@ -255,40 +253,34 @@ absl::Status CheckId(const std::string& id) {
 
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
                                       const RequestLimits& limits, const CallContext& call) {
-  if (absl::Status status = CheckId(message.id()); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckId(message.id()));
   const Model& model = *call.model;
   const auto spec = std::make_shared<RequestSpec>();
   ValidRequest valid;
   Request& request = valid.request;
   ReplySpec& reply = valid.reply;
 
-  absl::StatusOr<InputTensors> inputs = ReadInputs(message, model);
-  if (!inputs.ok()) return inputs.status();
-  absl::StatusOr<Prompt> prompt = Prompt::Read(*inputs, model, limits.max_rows);
-  if (!prompt.ok()) return prompt.status();
-  absl::Status status = ReadParameters(message.parameters(), model.config, spec.get());
-  if (!status.ok()) return status;
+  SLUICE_ASSIGN_OR_RETURN(const InputTensors inputs, ReadInputs(message, model));
+  SLUICE_ASSIGN_OR_RETURN(Prompt prompt, Prompt::Read(inputs, model, limits.max_rows));
+  SLUICE_RETURN_IF_ERROR(ReadParameters(message.parameters(), model.config, spec.get()));
   const RequestedExtras extras{.top = spec->num_top > 0,
-                               .candidates = inputs->has(Input::kCandidateIds)};
-  status = ReadOutputs(message, model, extras, &reply.outputs);
-  if (status.ok()) status = prompt->Encode(model);
-  if (status.ok()) status = CheckStop(spec->stop, model);
-  if (!status.ok()) return status;
+                               .candidates = inputs.has(Input::kCandidateIds)};
+  SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
+  SLUICE_RETURN_IF_ERROR(prompt.Encode(model));
+  SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   request.outputs = MaskOf(reply.outputs);
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
     spec->max_tokens = 0;
   }
-  status = CheckRoom(*spec, model, request.outputs, &*prompt);
-  if (status.ok()) status = ReadItemLists(*inputs, prompt->rows(), model.config, *spec, &request);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckRoom(*spec, model, request.outputs, &prompt));
+  SLUICE_RETURN_IF_ERROR(ReadItemLists(inputs, prompt.rows(), model.config, *spec, &request));
   ApplyDefaults(message, call, spec.get(), &reply);
-  status = CheckReplySize(ExtentsOf(model, *prompt, *spec, request), limits, &reply);
-  if (status.ok()) status = prompt->Copy(model, &request);
-  if (!status.ok()) return status;
-  reply.cut_tokens = prompt->cut_tokens();
+  SLUICE_RETURN_IF_ERROR(CheckReplySize(ExtentsOf(model, prompt, *spec, request), limits, &reply));
+  SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));
+  reply.cut_tokens = prompt.cut_tokens();
   spec->id = message.id();
   spec->model = call.model;
-  spec->lengths = prompt->TakeLengths();
+  spec->lengths = prompt.TakeLengths();
   request.deadline = DeadlineOf(call, spec->timeout_us);
   request.trace = call.trace;
   request.spec = reply.request = spec;

@@ -33,7 +33,7 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return SystemError(path);
     if (count == 0) break;
-    size += static_cast<size_t>(count);
+    size += count;
   }
   if (size > kMaxSecretFileBytes) {
     return absl::InvalidArgumentError(

@@ -132,9 +132,9 @@ absl::Status CheckTlsIdentity(const TlsOptions& options, WallTime now, TlsIdenti
   }
   X509* const own = chain.front().get();
   SLUICE_ASSIGN_OR_RETURN(identity->expires, CheckDates(own, options.certificate_file, now));
-  absl::Status status = CheckServable(own, key.get(), options);
-  if (status.ok()) status = CheckChain(chain, options.certificate_file, now);
-  if (!status.ok() || options.client_ca_file.empty()) return status;
+  SLUICE_RETURN_IF_ERROR(CheckServable(own, key.get(), options));
+  SLUICE_RETURN_IF_ERROR(CheckChain(chain, options.certificate_file, now));
+  if (options.client_ca_file.empty()) return absl::OkStatus();
   return ParseCertificates(options.client_ca_file, identity->client_ca).status();
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "tests/server/protocol/messages.h"
 
 namespace sluice::testing {
@@ -53,7 +54,7 @@ absl::StatusOr<std::shared_ptr<const Model>> ScriptedEngine::Resolve(std::string
 absl::StatusOr<RequestId> ScriptedEngine::Submit(Request request, std::shared_ptr<Sink> sink,
                                                  MonoTime) {
   MutexLock lock(&mu_);
-  if (!refusal_.ok()) return refusal_;
+  SLUICE_RETURN_IF_ERROR(refusal_);
   const RequestId id = next_id_++;
   const std::string name = request.spec->id;
   submitted_[name] = {id, std::move(request), std::move(sink)};

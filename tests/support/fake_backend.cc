@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -142,8 +143,7 @@ class FakeBackend::Executable : public ExecutableModel {
   RowOrder row_order() const override { return backend_->options_.order; }
 
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
-    const absl::Status status = backend_->BeginPrepare(bucket);
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(backend_->BeginPrepare(bucket));
     return std::make_unique<FakePlan>(backend_, bucket);
   }
 
@@ -187,8 +187,7 @@ class FakeBackend::Executable : public ExecutableModel {
       recorded.sequences.push_back(
           ReadPages(cache, batch, sequence, sequence.first_position + sequence.count));
     }
-    const absl::Status status = backend_->BeginReplay(std::move(recorded));
-    if (!status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(backend_->BeginReplay(std::move(recorded)));
     for (const SampledRow& row : batch.sampled()) {
       const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(row.sequence)];
       Sample(row, ReadPages(cache, batch, sequence, row.position + 1));

@@ -42,7 +42,7 @@ void Compute(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
   const bool backwards =
       kind == SimtDense::kBackwards || (kind == SimtDense::kVaries && args.rows > kManyRows);
   const int32_t columns = kind == SimtDense::kUnfinished ? shape.n - 1 : shape.n;
-  std::vector<float> own(static_cast<size_t>(shape.n));
+  std::vector<float> own(shape.n);
   float* const sums =
       DenseWorkspaceBytes(shape, kind) > 0 ? static_cast<float*>(args.workspace) : own.data();
   for (int64_t r = 0; r < args.rows; ++r) {
@@ -67,12 +67,12 @@ void Compute(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
 
 size_t DenseWorkspaceBytes(const DenseShape& shape, SimtDense kind) {
   const bool uses = kind == SimtDense::kWorkspace || kind == SimtDense::kTrustsWorkspace;
-  return uses ? static_cast<size_t>(shape.n) * sizeof(float) : 0;
+  return uses ? shape.n * sizeof(float) : 0;
 }
 
 size_t DenseOutBytes(const DenseShape& shape, int32_t rows) {
   const size_t element = shape.half_out() ? sizeof(BFloat16) : sizeof(float);
-  return static_cast<size_t>(rows) * static_cast<size_t>(shape.n) * element;
+  return element * rows * shape.n;
 }
 
 void ComputeDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {

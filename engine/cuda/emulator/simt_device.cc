@@ -34,10 +34,9 @@ struct Core {
   // workspace that two of them use is a fault, although their work never interleaves here.
   std::map<uintptr_t, std::pair<size_t, const void*>> workspaces;
 
-  size_t Room() const {
-    const int64_t taken =
-        static_cast<int64_t>(memory.live_bytes()) + live_graphs * options.graph_bytes;
-    return static_cast<size_t>(std::max<int64_t>(options.memory_bytes - taken, 0));
+  int64_t Room() const {
+    const int64_t taken = memory.live_bytes() + live_graphs * options.graph_bytes;
+    return std::max<int64_t>(options.memory_bytes - taken, 0);
   }
 
   void RecordFault(const std::string& fault) {
@@ -83,7 +82,7 @@ struct SimtGraph final : DeviceGraph {
   Core& core;
   bool ended = false;  // whether it is captured, and on the device
   std::vector<Work> work;
-  int64_t nodes() const override { return static_cast<int64_t>(work.size()); }
+  int64_t nodes() const override { return std::ssize(work); }
 };
 
 class SimtStream;
@@ -166,7 +165,7 @@ class SimtStream final : public DeviceStream {
     const std::lock_guard lock(core_.mutex);
     std::unique_ptr<SimtGraph> graph = std::exchange(capture_, nullptr);
     if (!core_.error.ok()) return core_.error;
-    if (core_.Room() < static_cast<size_t>(core_.options.graph_bytes)) {
+    if (core_.Room() < core_.options.graph_bytes) {
       return absl::ResourceExhaustedError("no device memory for a captured graph");
     }
     graph->ended = true;
@@ -260,7 +259,7 @@ class EmulatedDevice final : public SimtDevice {
   int64_t captures() const override { return core_.captures; }
   int64_t FreeMemory() const override {
     const std::lock_guard lock(core_.mutex);
-    return core_.error.ok() ? static_cast<int64_t>(core_.Room()) : 0;
+    return core_.error.ok() ? core_.Room() : 0;
   }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/unicode.h"
 #include "engine/model/tokenizer/vocabulary.h"
@@ -16,7 +17,7 @@ constexpr size_t kMaxAddedTokens = 65536;
 
 AddedToken Read(ObjectReader& fields) {
   AddedToken token;
-  token.id = static_cast<int32_t>(fields.Integer("id", 0, kMaxTokens - 1));
+  token.id = fields.Integer("id", 0, kMaxTokens - 1);
   token.content = fields.String("content", kMaxAffixBytes);
   token.special = fields.Boolean("special", false);
   token.single_word = fields.Boolean("single_word", false);
@@ -88,11 +89,11 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
                                           : absl::StatusOr<std::string>(token.content);
     if (!content.ok()) fields.Fail("content", std::string(content.status().message()));
     if (content.ok() && !content->empty()) {
-      (token.normalized ? added.normalized_ : added.raw_).Add(*content, static_cast<int32_t>(i));
+      (token.normalized ? added.normalized_ : added.raw_).Add(*content, i);
     }
     added.tokens_.push_back(std::move(token));
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return added;
 }
 
@@ -102,7 +103,7 @@ const AddedToken* AddedTokens::Get(int32_t id) const {
 }
 
 void AddedTokens::AddSpecial(int32_t id, std::string content) {
-  const auto index = static_cast<int32_t>(tokens_.size());
+  const int32_t index = std::ssize(tokens_);
   if (content.empty() || !by_id_.try_emplace(id, tokens_.size()).second) return;
   raw_.Add(content, index);
   AddedToken& token = tokens_.emplace_back();

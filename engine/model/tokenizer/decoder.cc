@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/byte_level.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/unicode.h"
@@ -167,7 +168,7 @@ absl::StatusOr<Decoder> Decoder::Parse(const nlohmann::json* object) {
         decoder.transforms_.push_back(MakeDecodeTransform(type, fields));
       },
       &status);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return decoder;
 }
 

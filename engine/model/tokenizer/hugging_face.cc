@@ -79,11 +79,10 @@ class HuggingFaceTokenizer final : public Tokenizer {
       }
       std::vector<Piece> pieces;
       pieces.push_back({std::string(part.text), first && part.text.data() == normal.data()});
-      absl::Status status = parts_.pre_tokenizer.Apply(&pieces);
-      for (size_t i = 0; i < pieces.size() && status.ok(); ++i) {
-        if (!pieces[i].text.empty()) status = parts_.model->Encode(pieces[i].text, ids);
+      SLUICE_RETURN_IF_ERROR(parts_.pre_tokenizer.Apply(&pieces));
+      for (const Piece& piece : pieces) {
+        if (!piece.text.empty()) SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, ids));
       }
-      if (!status.ok()) return status;
     }
     return absl::OkStatus();
   }
@@ -133,7 +132,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_vi
   Take(ParseSubwordModel(FieldOf(document, "model")), &parts.model, &status);
   Take(ParsePostProcessor(FieldOf(document, "post_processor")), &parts.post_processor, &status);
   Take(Decoder::Parse(FieldOf(document, "decoder")), &parts.decoder, &status);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   AddSpecials(specials, &parts);
   return std::make_unique<HuggingFaceTokenizer>(std::move(parts));
 }

@@ -27,11 +27,12 @@ template <typename Find>
 class MergeLoop {
  public:
   MergeLoop(std::vector<Symbol>* symbols, Find find) : symbols_(*symbols), find_(find) {
-    for (size_t i = 0; i < symbols_.size(); ++i) {
-      symbols_[i].previous = static_cast<int32_t>(i) - 1;
-      symbols_[i].next = i + 1 < symbols_.size() ? static_cast<int32_t>(i + 1) : -1;
+    const int32_t count = std::ssize(symbols_);
+    for (int32_t i = 0; i < count; ++i) {
+      symbols_[i].previous = i - 1;
+      symbols_[i].next = i + 1 < count ? i + 1 : -1;
     }
-    for (size_t i = 0; i < symbols_.size(); ++i) Consider(static_cast<int32_t>(i));
+    for (int32_t i = 0; i < count; ++i) Consider(i);
   }
 
   void Run() {

@@ -141,7 +141,7 @@ absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
         normalizer.transforms_.push_back(MakeNormalizeTransform(type, fields));
       },
       &status);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return normalizer;
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/vocabulary.h"
 
@@ -103,7 +104,7 @@ absl::StatusOr<PostProcessor> ParsePostProcessor(const nlohmann::json* object) {
                                      outer.suffix.end());
       },
       &status);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return post_processor;
 }
 

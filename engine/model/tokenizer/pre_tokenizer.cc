@@ -157,7 +157,7 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
         MakeSplitTransforms(type, fields, &pre_tokenizer.transforms_);
       },
       &status);
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return pre_tokenizer;
 }
 

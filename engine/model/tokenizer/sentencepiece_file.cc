@@ -16,7 +16,7 @@ absl::Status Broken(absl::string_view what) {
 }
 
 absl::Status AddPiece(std::string_view message, SentencePieceFile* file) {
-  const auto id = static_cast<int32_t>(file->scores.size());
+  const int32_t id = std::ssize(file->scores);
   std::string text;
   float score = 0;
   uint64_t type = 1;

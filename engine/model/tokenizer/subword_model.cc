@@ -2,6 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/steps.h"
 
 namespace sluice::tokenize {
@@ -36,7 +37,7 @@ absl::StatusOr<std::unique_ptr<const SubwordModel>> ParseSubwordModel(
   } else {
     fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
   }
-  if (!status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(status);
   return model;
 }
 

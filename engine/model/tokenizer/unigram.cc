@@ -105,7 +105,7 @@ bool AddPiece(const nlohmann::json& entry, size_t id, UnigramPieces* pieces) {
   }
   pieces->scores.push_back(entry[1].get<double>());
   pieces->unknown_score = std::min(pieces->unknown_score, pieces->scores.back());
-  return pieces->vocabulary.Add(entry[0].get<std::string>(), static_cast<int32_t>(id));
+  return pieces->vocabulary.Add(entry[0].get<std::string>(), id);
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ std::unique_ptr<const SubwordModel> ReadUnigram(ObjectReader& fields) {
   pieces.unknown_score -= kUnknownPenalty;
   if (fields.Has("unk_id")) {
     const auto last = std::ssize(*list) - 1;
-    pieces.unknown = static_cast<int32_t>(fields.Integer("unk_id", 0, last));
+    pieces.unknown = fields.Integer("unk_id", 0, last);
   }
   pieces.byte_fallback = fields.Boolean("byte_fallback", false);
   return MakeUnigram(std::move(pieces));

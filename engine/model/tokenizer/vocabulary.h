@@ -30,7 +30,7 @@ class Vocabulary {
   const std::string& TextOf(int32_t id) const;
   bool Has(int32_t id) const;
   // Returns one more than the largest id.
-  int32_t end() const { return static_cast<int32_t>(texts_.size()); }
+  int32_t end() const { return std::ssize(texts_); }
   size_t longest_bytes() const { return longest_bytes_; }
 
   // Appends the tokens among <0x00> to <0xFF> that stand for the bytes of `text`. Returns false,

@@ -13,7 +13,7 @@ constexpr int64_t kEntryOverhead = 32;  // per entry, as HTTP/2 counts
 int64_t MetadataBytes(const grpc::ServerContextBase& context) {
   int64_t bytes = 0;
   for (const auto& [name, value] : context.client_metadata()) {
-    bytes += static_cast<int64_t>(name.size() + value.size()) + kEntryOverhead;
+    bytes += name.size() + value.size() + kEntryOverhead;
   }
   return bytes;
 }

@@ -97,7 +97,7 @@ void GrpcListener::Run() {
   bool resting = false;  // after a failure, to avoid spinning on a socket that stays readable
   for (;;) {
     const nfds_t count = resting ? 1 : polled.size();
-    const int ready = poll(polled.data(), count, resting ? static_cast<int>(kRetry.count()) : -1);
+    const int ready = poll(polled.data(), count, resting ? kRetry.count() : -1);
     resting = false;
     if (ready < 0) continue;  // interrupted by a signal
     if (polled[0].revents != 0) return;
@@ -140,7 +140,7 @@ void GrpcListener::Take(int listener, Descriptor connection) {
 
 bool GrpcListener::HasRoom() {
   const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return static_cast<int64_t>(connections_.size()) < max_connections_;
+    return std::ssize(connections_) < max_connections_;
   };
   if (has_room()) return true;
   const MonoTime now = Clock::Real()->Now();
@@ -167,7 +167,7 @@ void GrpcListener::Close(const std::string& peer) {
 int64_t GrpcListener::open() const {
   MutexLock lock(&mu_);
   Forget();
-  return static_cast<int64_t>(connections_.size());
+  return std::ssize(connections_);
 }
 
 int64_t ReserveDescriptors(int64_t connections) {

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/dense_shapes.h"
 #include "engine/cuda/emulator/simt_device.h"
@@ -52,7 +53,7 @@ class CudaModelTest : public ::testing::Test {
     const StepSequence step{0, length, tokens.data(), pages.data()};
     const SampledRow sampled{.position = length - 1, .logits = logits.data(), .result = &result};
     batch.Assign({&step, 1}, {&sampled, 1}, executable_->row_order());
-    if (absl::Status status = executable_->Replay(plan, slot, batch); !status.ok()) return status;
+    SLUICE_RETURN_IF_ERROR(executable_->Replay(plan, slot, batch));
     return logits;
   }
 

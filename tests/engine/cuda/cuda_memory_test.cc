@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/emulator/simt_device.h"
 #include "engine/engine.h"
@@ -77,9 +78,8 @@ class TimedBackend final : public Backend {
   int64_t FreeMemory() const override { return backend_->FreeMemory(); }
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    auto loaded = backend_->Load(std::move(model));
-    if (!loaded.ok()) return loaded.status();
-    return std::make_unique<TimedModel>(*std::move(loaded), clock_);
+    SLUICE_ASSIGN_OR_RETURN(auto loaded, backend_->Load(std::move(model)));
+    return std::make_unique<TimedModel>(std::move(loaded), clock_);
   }
 
  private:

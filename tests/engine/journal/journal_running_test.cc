@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "engine/journal/journal.h"
 #include "engine/journal/journal_reader.h"
 #include "engine/journal/journal_replay.h"
@@ -152,9 +153,8 @@ class JournalRunningTest : public ::testing::Test {
   absl::StatusOr<JournalReplay> Replay(const std::vector<std::string>& lines) {
     const std::string path = directory_.File("edited");
     WriteTestLines(path, lines);
-    absl::StatusOr<JournalReader> reader = JournalReader::Open(path);
-    if (!reader.ok()) return reader.status();
-    return ReplayJournal(&*reader);
+    SLUICE_ASSIGN_OR_RETURN(JournalReader reader, JournalReader::Open(path));
+    return ReplayJournal(&reader);
   }
 
   std::string Path() const { return directory_.File("journal"); }

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "base/status_macros.h"
 #include "engine/journal/journal_reader.h"
 #include "engine/journal/journal_replay.h"
 #include "gmock/gmock.h"
@@ -17,9 +18,8 @@ using std::chrono::microseconds;
 using ::testing::HasSubstr;
 
 absl::StatusOr<JournalReplay> Replay(const std::string& path) {
-  absl::StatusOr<JournalReader> reader = JournalReader::Open(path);
-  if (!reader.ok()) return reader.status();
-  return ReplayJournal(&*reader);
+  SLUICE_ASSIGN_OR_RETURN(JournalReader reader, JournalReader::Open(path));
+  return ReplayJournal(&reader);
 }
 
 // Serves random requests with a journal and changes of the ladder; some are cancelled or expire.

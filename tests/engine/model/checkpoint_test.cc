@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/table.h"
 #include "tests/support/temporary_directory.h"
@@ -20,9 +21,8 @@ using ::testing::HasSubstr;
 using testing::SafetensorsFile;
 
 absl::StatusOr<Checkpoint> Open(const TemporaryDirectory& directory) {
-  auto opened = Directory::Open(directory.path());
-  if (!opened.ok()) return opened.status();
-  return Checkpoint::Open(*opened);
+  SLUICE_ASSIGN_OR_RETURN(auto opened, Directory::Open(directory.path()));
+  return Checkpoint::Open(opened);
 }
 
 std::string OpenError(const TemporaryDirectory& directory) {

@@ -88,7 +88,7 @@ TEST(StepPipeline, ARowThatGeneratesReturnsAndAllowsNoStepAhead) {
   parts.pipeline.DeliverFinished();
   EXPECT_EQ(parts.sink->tokens().size(), 1u);
   MutexLock lock(&parts.state.mu);
-  EXPECT_EQ(parts.state.queue().size(), 1u);
+  EXPECT_EQ(parts.state.queue().size(), 1);
 }
 
 TEST(StepPipeline, AStepWhoseRowsEndAllowsOneAhead) {

@@ -356,7 +356,7 @@ TEST_F(OldEstimateTest, DoesNotDelayOtherSequences) {
   EXPECT_EQ(decision_.bucket.tokens, 4);  // smaller than the bucket of both
   EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
   EXPECT_THAT(last->kv.ids, IsEmpty());
-  EXPECT_EQ(scheduler_->scheduler().queue().size(), 1u);
+  EXPECT_EQ(scheduler_->scheduler().queue().size(), 1);
 }
 
 TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {

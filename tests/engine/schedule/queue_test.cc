@@ -79,7 +79,7 @@ void ExpectSame(const SequenceQueue& queue, const NaiveQueue& naive, size_t wind
   urgent.resize(std::min(urgent.size(), window));
   queue.Urgent(now + kStep, window, &front);
   EXPECT_EQ(front, urgent);
-  EXPECT_EQ(queue.size(), ordered.size());
+  EXPECT_EQ(queue.size(), std::ssize(ordered));
   EXPECT_EQ(queue.empty(), ordered.empty());
   EXPECT_EQ(queue.tokens(), naive.tokens());
   EXPECT_EQ(queue.EarliestDeadline(), naive.EarliestDeadline());
@@ -87,7 +87,7 @@ void ExpectSame(const SequenceQueue& queue, const NaiveQueue& naive, size_t wind
   const std::vector<WaitingSequence*> running = naive.Running();
   queue.Running(&front);
   EXPECT_EQ(front, running);
-  EXPECT_EQ(queue.running(), running.size());
+  EXPECT_EQ(queue.running(), std::ssize(running));
   EXPECT_EQ(queue.LastRunning(), running.empty() ? nullptr : running.back());
   int64_t pages = 0;
   for (const auto* sequence : running) pages += sequence->pages;

@@ -19,7 +19,7 @@ struct Weights {
 
 Weights MakeWeights(std::mt19937_64& random, DType dtype, int64_t matrices, int64_t k, int64_t n,
                     bool transposed) {
-  const int64_t count = matrices * k * n, size = static_cast<int64_t>(DTypeBytes(dtype));
+  const int64_t count = matrices * k * n, size = DTypeBytes(dtype);
   Weights weights;
   weights.stored.resize(static_cast<size_t>(1 + count * size));
   char* data = weights.stored.data() + 1;
@@ -307,7 +307,7 @@ TEST_P(GemmTest, PackedPanelsAreAlignedAndCounted) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const PackedWeights packed = PackedWeights::Pack(One(), {data.data(), dtype, 1, 3, 5, false});
     EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.panels(0, 0)) % 64, 0u);
-    EXPECT_GE(packed.bytes(), 3 * 5 * static_cast<int64_t>(DTypeBytes(packed.dtype())));
+    EXPECT_GE(packed.bytes(), 3 * 5 * DTypeBytes(packed.dtype()));
     EXPECT_EQ(packed.k(), 3);
     EXPECT_EQ(packed.n(), 5);
     EXPECT_EQ(packed.matrices(), 1);

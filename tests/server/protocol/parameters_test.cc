@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "base/status_macros.h"
 #include "server/common/status.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/table.h"
@@ -20,7 +21,7 @@ using inference::InferParameter;
 absl::StatusOr<RequestSpec> Read(const ParameterMap& map,
                                  const ModelConfig& config = FakeConfig()) {
   RequestSpec spec;
-  if (absl::Status status = ReadParameters(map, config, &spec); !status.ok()) return status;
+  SLUICE_RETURN_IF_ERROR(ReadParameters(map, config, &spec));
   return spec;
 }
 
