@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/cpu/cpu_op.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
-#include "engine/cpu/cpu_op.h"
 
 namespace sluice {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/check.h"
 #include "base/cgroup.h"
+#include "base/check.h"
 
 namespace sluice::kernels {
 namespace {
