@@ -5,6 +5,7 @@ import contextlib
 import random
 import subprocess
 import threading
+import time
 
 import grpc
 import pytest
@@ -35,18 +36,25 @@ def local_config(folder, daemon):
 
 
 def odd_calls(address):
-    """A call that is refused, and two that may come too late or be given up while they run."""
+    """Makes a call that is refused, one that is late and one that is given up while it runs.
+
+    The last two end after a quarter of the time of a whole call, so that they end amid their run on
+    a fast machine, too, unless it stalls just then.
+    """
     with grpc.insecure_channel(address) as channel:
         infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
         wrong = open_loop.request(random.Random(1))
         wrong.parameters["max_tokens"].int64_param = -1
         with pytest.raises(grpc.RpcError):
             infer(wrong, timeout=60)
+        began = time.monotonic()
+        infer(open_loop.request(random.Random(2), max_tokens=200), timeout=60)
+        quarter = (time.monotonic() - began) / 4
         with contextlib.suppress(grpc.RpcError):
-            infer(open_loop.request(random.Random(2), max_tokens=200), timeout=0.02)
+            infer(open_loop.request(random.Random(2), max_tokens=200), timeout=quarter)
         given_up = infer.future(open_loop.request(random.Random(3), max_tokens=200))
         with contextlib.suppress(grpc.FutureTimeoutError, grpc.RpcError):
-            given_up.result(timeout=0.02)
+            given_up.result(timeout=quarter)
         given_up.cancel()
 
 
@@ -70,7 +78,10 @@ def prometheus(tmp_path_factory):
                 "a call was cancelled and another late",
             )
             # Rates need two samples, the rules an evaluation after that.
-            wait_until(lambda: server.query("count_over_time(up[1m]) >= 5"), "five scrapes")
+            for late in ("up", "sluice_cancelled_total", "sluice_deadline_missed_total"):
+                wait_until(
+                    lambda: server.query(f"count_over_time({late}[1m]) >= 5"), f"scrapes of {late}"
+                )
             wait_until(
                 lambda: server.query("model:sluice_slow_ratio:rate3d"), "the rules are evaluated"
             )
