@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/dense_shapes.h"
+#include "engine/model/model.h"
 
 namespace sluice::gpu {
 namespace {
