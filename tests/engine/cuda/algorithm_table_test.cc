@@ -59,24 +59,35 @@ TEST(AlgorithmTableTest, ReadsBackWhatItWrites) {
 }
 
 // The digest is part of the profile's name, which is compared between builds.
-TEST(AlgorithmTableTest, ItsDigestCoversOnlyWhatDecidesBits) {
+TEST(AlgorithmTableTest, TheDigestIsTheSameInEveryBuild) {
   EXPECT_EQ(Table().Digest(), "75fe9aa3");
-  const auto digest = [](const std::string& from, const std::string& to) {
-    const std::string text = absl::StrReplaceAll(Table().Text(), {{from, to}});
-    EXPECT_NE(text, Table().Text()) << from;
-    return AlgorithmTable::Parse(text).value().Digest();
-  };
-  EXPECT_EQ(digest("the first", "the best"), Table().Digest());
-  EXPECT_EQ(digest("\n", ""), Table().Digest());
-  for (const auto& [from, to] : {std::pair<std::string, std::string>{"\"GPU\"", "\"GPU2\""},
-                                 {"library1", "library2"},
-                                 {"543210", "543211"},
-                                 {"\"n\": 5", "\"n\": 6"},
-                                 {"\"bf16\"", "\"f32\""},
-                                 {"\"relu\"", "\"none\""}}) {
-    EXPECT_NE(digest(from, to), Table().Digest()) << from;
-  }
 }
+
+struct DigestRow {
+  const char* name;
+  std::string from, to;  // an edit of the table's text
+  bool changes = true;   // the digest
+};
+class AlgorithmDigestTable : public TableTest<DigestRow> {};
+
+TEST_P(AlgorithmDigestTable, CoversWhatDecidesBits) {
+  const std::string text = absl::StrReplaceAll(Table().Text(), {{row().from, row().to}});
+  EXPECT_NE(text, Table().Text());
+  const std::string digest = AlgorithmTable::Parse(text).value().Digest();
+  EXPECT_EQ(digest != Table().Digest(), row().changes);
+}
+
+const DigestRow kDigestRows[] = {
+    {.name = "ACommentIsNotCovered", .from = "the first", .to = "the best", .changes = false},
+    {.name = "WhiteSpaceIsNotCovered", .from = "\n", .to = "", .changes = false},
+    {.name = "TheGpuIsCovered", .from = "\"GPU\"", .to = "\"GPU2\""},
+    {.name = "TheLibraryIsCovered", .from = "library1", .to = "library2"},
+    {.name = "TheAlgorithmIsCovered", .from = "543210", .to = "543211"},
+    {.name = "TheShapeIsCovered", .from = "\"n\": 5", .to = "\"n\": 6"},
+    {.name = "TheDtypeIsCovered", .from = "\"bf16\"", .to = "\"f32\""},
+    {.name = "TheEpilogueIsCovered", .from = "\"relu\"", .to = "\"none\""},
+};
+SLUICE_TABLE(AlgorithmDigestTable, kDigestRows);
 
 std::string FileOf(const std::string& layers, const std::string& rest = "") {
   return absl::StrCat(R"({"sluice_algorithms": 1, "gpu": "G", "library": "l", "layers": )", layers,

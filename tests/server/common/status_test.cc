@@ -1,4 +1,5 @@
 #include "server/common/status.h"
+#include "tests/support/table.h"
 
 #include <gtest/gtest.h>
 
@@ -32,16 +33,31 @@ TEST(StatusTest, TheAttachedReasonTakesPrecedence) {
   EXPECT_EQ(ReasonOf(WithReason(absl::OkStatus(), "input")), "");
 }
 
-TEST(StatusTest, TheAttachedPushbackTakesPrecedenceAndIsRoundedUp) {
-  const absl::Status refused = absl::ResourceExhaustedError("");
-  EXPECT_EQ(PushbackOf(refused, absl::Seconds(3)), absl::Seconds(3));
-  for (const auto& [given, told] : {std::pair(absl::Milliseconds(70), 70),
-                                    {absl::Microseconds(70'001), 71},
-                                    {absl::ZeroDuration(), 1}}) {
-    EXPECT_EQ(PushbackOf(WithPushback(refused, given), absl::Seconds(3)), absl::Milliseconds(told));
-  }
+TEST(StatusTest, WithoutAnAttachedPushbackTheGivenOneHolds) {
+  EXPECT_EQ(PushbackOf(absl::ResourceExhaustedError(""), absl::Seconds(3)), absl::Seconds(3));
   EXPECT_EQ(WithPushback(absl::OkStatus(), absl::Seconds(1)), absl::OkStatus());
 }
+
+struct PushbackRow {
+  const char* name;
+  absl::Duration attached;
+  int returned_ms;
+};
+class AttachedPushbackTable : public TableTest<PushbackRow> {};
+
+TEST_P(AttachedPushbackTable, TakesPrecedenceAndIsRoundedUp) {
+  const absl::Status refused = WithPushback(absl::ResourceExhaustedError(""), row().attached);
+  EXPECT_EQ(PushbackOf(refused, absl::Seconds(3)), absl::Milliseconds(row().returned_ms));
+}
+
+const PushbackRow kPushbackRows[] = {
+    {.name = "WholeMillisecondsStay", .attached = absl::Milliseconds(70), .returned_ms = 70},
+    {.name = "APartOfAMillisecondCountsAsAWhole",
+     .attached = absl::Microseconds(70'001),
+     .returned_ms = 71},
+    {.name = "NoTimeIsOneMillisecond", .attached = absl::ZeroDuration(), .returned_ms = 1},
+};
+SLUICE_TABLE(AttachedPushbackTable, kPushbackRows);
 
 TEST(StatusTest, PrintableEscapesAndTruncates) {
   EXPECT_EQ(Printable("top_k"), "\"top_k\"");
