@@ -1,4 +1,4 @@
-"""How the daemon starts, stops and refuses to start."""
+"""Tests how the daemon starts, stops and refuses to start."""
 
 import concurrent.futures
 import subprocess
@@ -32,7 +32,7 @@ def test_a_taken_port_is_a_clear_error(demo):
     assert demo.grpc in second.stdout + second.stderr
 
 
-def test_a_gpu_that_is_not_there_is_a_clear_error():
+def test_a_missing_gpu_is_a_clear_error():
     ended = subprocess.run([SLUICED, "--model", f"demo={DEMO}", "--device", "cuda:1000"],
                            capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 1
