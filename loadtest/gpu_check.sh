@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks and times the CUDA engine on a GPU, within nine minutes; its table is the last that it
-# prints.
+# Checks and times the CUDA engine on a GPU within nine minutes. The table of results is the last
+# output.
 set -uo pipefail
 
 usage() {
@@ -28,11 +28,10 @@ USAGE
 }
 
 cd "$(dirname "$0")/.." || exit 1
-readonly budget=530 # seconds, of nine minutes
-# In the order in which they matter, each with its share of the time.
+readonly budget=530 # In seconds; the rest of the nine minutes is reserve.
+# The programs in the order of their importance.
 readonly targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
-# The Debian packages whose headers and libraries these need, and those that hold the libraries
-# themselves.
+# The Debian packages with the headers and libraries that the programs are built with.
 readonly packages=(libabsl-dev libgmock-dev libgtest-dev libicu-dev nlohmann-json3-dev)
 programs='' libraries='' out=loadtest/results rehearse=false pack='' pack_libraries='' architectures=''
 while [ $# -gt 0 ]; do
@@ -55,14 +54,14 @@ trap 'rm -rf "$work"' EXIT
 : >"$work/parts.tsv"
 failed=0
 
-# record NAME OUTCOME SECONDS
+# record NAME OUTCOME SECONDS notes and prints the outcome of a part.
 record() {
   printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$work/parts.tsv"
   printf -- '-- %s: %s (%s s)\n' "$1" "$2" "$3"
 }
 
-# part NAME SECONDS FILE COMMAND...: runs a part, its output in FILE of the work folder, for at most
-# so long and never beyond the budget.
+# part NAME SECONDS FILE COMMAND... runs a part, with its output in FILE of the work folder, for at
+# most SECONDS and never beyond the budget.
 part() {
   local name=$1 limit=$2 file=$3 left=$((budget - SECONDS)) start=$SECONDS status
   shift 3
@@ -83,33 +82,33 @@ part() {
   return 1
 }
 
-# build ARCHITECTURES: the programs for a GPU, below build/cuda. The daemon is no part of them.
+# build ARCHITECTURES builds the programs for GPUs into build/cuda, without the daemon.
 build() {
   local prefix=()
   command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
   if [ -n "$libraries" ]; then
-    # Not in the work folder: CMake remembers where they are.
+    # They are not unpacked into the work folder because CMake remembers their place.
     mkdir -p build/gpu-libraries && tar -xzf "$libraries" -C build/gpu-libraries || return 1
     prefix=("-DCMAKE_PREFIX_PATH=$PWD/build/gpu-libraries/usr")
-    export CPLUS_INCLUDE_PATH=$PWD/build/gpu-libraries/usr/include # as /usr/include would be
+    export CPLUS_INCLUDE_PATH=$PWD/build/gpu-libraries/usr/include # GCC treats it like /usr/include.
   fi
   cmake --preset cuda -DSLUICE_SERVER=OFF -DSLUICE_BENCHMARKS=OFF "-DSLUICE_CUDA_ARCHITECTURES=$1" \
     "${prefix[@]}" && cmake --build build/cuda --target "${targets[@]}"
 }
 
-# pack_libraries FILE: with the shared libraries that the packages' links point to.
+# pack_libraries FILE packs the packages' files and the shared libraries that their links point to.
 pack_libraries() {
   local runtime
   runtime=$(dpkg-query -W -f '${Depends}\n' "${packages[@]}" | tr ',' '\n' |
     sed -nE 's/^ *((libabsl|libicu)[0-9]+) .*/\1/p' | sort -u) || return 1
-  # shellcheck disable=SC2086 # a name each
+  # shellcheck disable=SC2086 # Each word is the name of a package.
   dpkg -L "${packages[@]}" $runtime | sort -u |
     grep -E '^/usr/(include|lib|share/cmake|src/googletest)' | grep -v '/libicu[a-z0-9]*\.a$' |
     while read -r file; do if [ ! -d "$file" ] || [ -L "$file" ]; then echo "$file"; fi; done |
     tar -czf "$1" -C / --transform 's,^/,,' -P -T - && ls -l "$1"
 }
 
-# pack FILE: the programs of build/cuda with their libraries, but for those of the C and C++
+# pack FILE packs the programs of build/cuda with their libraries, except those of the C and C++
 # runtimes.
 pack() {
   local folder=$work/programs program
@@ -155,10 +154,10 @@ else
   done
 fi
 [ -x "$folder/$bench" ] || { echo "gpu_check: there is no $bench" >&2; exit 1; }
-# cuBLASLt comes with the toolkit or with PyTorch.
+# cuBLASLt comes with the CUDA toolkit or with PyTorch.
 torch_lib=$(python3 -c 'import nvidia; print(next(iter(nvidia.__path__)) + "/cu13/lib")' 2>/dev/null)
 taken_along=$([ -z "$libraries" ] || echo "$PWD"/build/gpu-libraries/usr/lib/*-linux-gnu)
-# For our programs alone: others have libraries of their own.
+# Only the programs of Sluice run with these libraries. Others have libraries of their own.
 ours=(env "LD_LIBRARY_PATH=$folder/lib:$taken_along:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:$torch_lib")
 
 "${ours[@]}" "$folder/$bench" device >"$work/device.json" 2>"$work/device.log"
@@ -169,12 +168,13 @@ case $? in
 esac
 machine=$(nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader 2>/dev/null | head -n 1)
 
-# Of the emulator's tests, those that say whether programs and script work; ./test runs all.
+# A rehearsal runs only the emulator's tests that show whether programs and script work. ./test runs
+# all of them.
 filter='*'
 $rehearse && filter='TopKTest.*:RowReduceTest.*:CudaModelTest.One*'
 part "kernel tests" 120 kernel_tests.txt "${ours[@]}" "$folder/${tests[0]}" --gtest_brief=1 "--gtest_filter=$filter"
 part "plans" 80 plans.json "${ours[@]}" "$folder/$bench" plans "${scale[@]}"
-# Of cuBLASLt's algorithms, a table to be committed.
+# This part writes a table of cuBLASLt's algorithms, which is to be committed.
 if grep -q '"library": "[^"]' "$work/device.json"; then
   part "algorithms" 60 algorithms.json "${ours[@]}" "$folder/$bench" tune "${tuning[@]}"
 else
@@ -183,7 +183,7 @@ fi
 for kernels in rows products draws; do
   part "kernels, $kernels" 50 "$kernels.json" "${ours[@]}" "$folder/$bench" "$kernels" "${scale[@]}"
 done
-# Invariance over bucket sizes among them.
+# These tests include the invariance over bucket sizes.
 part "engine tests" 150 engine_tests.txt "${ours[@]}" "$folder/${tests[1]}" --gtest_brief=1 "--gtest_filter=$filter"
 if ! $rehearse && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   part "PyTorch" 110 torch.json python3 loadtest/gpu/torch_peers.py --seconds 100

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets with clang and runs each of them, as many at a time as there are
-# processors.
+# Builds the fuzz targets with clang and runs them, as many at a time as there are processors.
 set -uo pipefail
 . "$(dirname "$0")/../../tools/common.sh"
 
@@ -39,16 +38,17 @@ fi
 install_packages tools/packages-build.txt tools/packages-fuzz.txt
 build fuzz "${targets[@]/#/fuzz_}"
 
-# Inputs of a target beside those of the others, by what one costs.
+# The relative number of inputs of each target (1 by default), by what an input costs.
 declare -A shares=([callers]=50 [parameters]=26 [request]=14 [safetensors]=3 [config]=2 [certificate]=1.1 [ladder]=1.1
   [model_config]=1.1 [tokenizer]=1.1 [journal]=1.1)
 all=$(for target in "${targets[@]}"; do echo "${shares[$target]:-1}"; done | awk '{ sum += $1 } END { print sum }')
 
-# fuzz TARGET INPUTS. One input may take 10 s and 1 GiB: both are far beyond what any should.
+# fuzz TARGET INPUTS runs a target. An input may take 10 s and 1 GiB, both far more than any should
+# need.
 fuzz() {
   local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had
   mkdir -p "$grown" "build/fuzz/findings/$target"
-  known=$(find "$grown" "$seeds" -type f | wc -l)  # these count as inputs too
+  known=$(find "$grown" "$seeds" -type f | wc -l)  # libFuzzer counts these, too.
   "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=4096 -timeout=10 \
     -rss_limit_mb=1024 -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$target/" \
     "$grown" "$seeds" >"$log" 2>&1
