@@ -1,4 +1,5 @@
-# Run at every build: writes OUT, which defines kCommit, where the commit of SOURCE has changed.
+# This script runs at every build. It writes OUT, which defines kCommit, if the commit of SOURCE has
+# changed.
 execute_process(COMMAND git describe --always --dirty --abbrev=12
   WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT commit)
