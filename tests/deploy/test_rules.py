@@ -66,7 +66,7 @@ def test_every_alert_has_a_test_in_which_it_fires_and_one_in_which_it_is_silent(
     assert silent == {alert["alert"] for alert in alerts}
 
 
-def test_every_alert_has_a_runbook_that_says_what_to_do():
+def test_every_alert_has_a_runbook_with_instructions():
     entries = runbooks()
     alerts = expressions.rules(expressions.ALERTS)
     assert {alert["annotations"]["runbook"] for alert in alerts} == set(entries)

@@ -102,7 +102,7 @@ def test_a_reload_applies_options_or_names_those_that_need_a_restart(configured)
         assert "engine.batch.max_batch_sequences" in reload(server).stdout
 
 
-def test_a_hangup_logs_what_was_applied_and_what_needs_a_restart(configured):
+def test_a_hangup_logs_applied_options_and_those_that_need_a_restart(configured):
     server, write, _ = configured
     write(
         "server:\n  grpc: {max_rows: 7, max_streams: 9}\n"

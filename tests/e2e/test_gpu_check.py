@@ -90,7 +90,7 @@ def test_a_failed_part_is_named_and_the_other_parts_run(pack, tmp_path):
     assert "| copy (mix) | 1 x 1 bf16 | 2.0 | 2000 | 100 % |" in table
 
 
-def test_the_packed_libraries_include_what_a_build_needs(tmp_path):
+def test_the_packed_libraries_suffice_for_a_build(tmp_path):
     ended = check("--pack-libraries", tmp_path / "libraries.tar.gz")
     assert ended.returncode == 0, ended.stderr
     with tarfile.open(tmp_path / "libraries.tar.gz") as archive:

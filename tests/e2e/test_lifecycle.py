@@ -13,7 +13,7 @@ def run(*arguments):
     return subprocess.run([SLUICED, *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
-def test_sigterm_finishes_what_was_accepted_and_exits_0(daemon):
+def test_after_sigterm_accepted_requests_finish_and_the_exit_status_is_0(daemon):
     server = daemon()
     with concurrent.futures.ThreadPoolExecutor(8) as pool, server.client() as client:
         before = server.metric("sluice_admitted_total")
@@ -47,7 +47,7 @@ def test_a_missing_gpu_is_a_clear_error():
     ("engine:\n  batch:\n    max_batch_sequences: 0\n", "max_batch_sequences"),
     ("engine: [\n", "sluice.yaml"),
 ])
-def test_check_names_what_is_wrong(tmp_path, yaml, message):
+def test_check_names_the_invalid_option(tmp_path, yaml, message):
     path = tmp_path / "sluice.yaml"
     path.write_text(yaml)
     checked = run("--config", path, "--check")

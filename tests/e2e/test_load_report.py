@@ -57,7 +57,7 @@ def browser(tmp_path_factory):
 
 
 @pytest.mark.parametrize("device, screen", [("desktop", DESKTOP), ("phone", PHONE)])
-def test_the_report_page_draws_what_was_measured(page, browser, device, screen):
+def test_the_report_page_draws_the_measurements(page, browser, device, screen):
     path, reports = page
     browser.show(path.as_uri(), screen)
     headings = browser.value("[...document.querySelectorAll('figure h2')].map(h => h.textContent)")

@@ -97,7 +97,7 @@ def request(**changes):
     return made
 
 
-def test_the_thin_server_reads_what_sluice_load_writes():
+def test_the_thin_server_reads_the_requests_of_sluice_load():
     assert oip.prompt_of(request()).tolist() == [5, 6]
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the seeds of the fuzz targets from valid inputs: corpus/TARGET/seed_*.
 
-Needs the release build and its Python environment: journal and ladder come from a short run of the
-daemon. Findings (corpus/TARGET/finding_*) are kept.
+Needs the release build and its Python environment, because journal and ladder come from a short run
+of the daemon. Findings (corpus/TARGET/finding_*) are kept.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ YEARS = 365 * 50
 
 
 def safetensors(tensors, metadata=None, pad=0):
-    """A file of {name: (dtype, shape, bytes)}."""
+    """Returns a safetensors file of {name: (dtype, shape, bytes)}."""
     header, at = {}, 0
     if metadata:
         header["__metadata__"] = metadata
@@ -69,7 +69,7 @@ def model_config_seeds():
 
 
 def config_seeds():
-    """The default file without its comments, by section, and some other ways to write YAML."""
+    """Yields the default file without comments, its sections, and other forms of YAML."""
     lines = [line for line in (ROOT / "config" / "sluice.yaml").read_text().splitlines()
              if line.strip() and not line.lstrip().startswith("#")]
     sections = [at for at, line in enumerate(lines) if not line.startswith(" ")]
@@ -157,7 +157,7 @@ def callers_seeds():
 
 
 def certificate_seeds():
-    """Valid for long enough to be renewed by nobody."""
+    """Yields certificates and keys that stay valid for YEARS, so that they need no renewal."""
     authority = Authority(YEARS)
     certificate, key = authority.pair(days=YEARS)
     yield "pair", certificate + key
@@ -265,12 +265,12 @@ def tokenizer_seeds():
     for name in (
         "unigram_bare",
         "bpe_suffix",
-    ):  # beyond what libFuzzer takes whole, but it starts from the rest
+    ):  # libFuzzer cuts these to its largest input.
         yield name, (folder / f"{name}.model").read_bytes()
 
 
 def daemon_seeds():
-    """What one short run left: (target, name, bytes)."""
+    """Yields (target, name, bytes) from the files that one short run writes."""
     with tempfile.TemporaryDirectory() as folder:
         journal, ladder = (pathlib.Path(folder) / name for name in ("journal", "ladder"))
         daemon = Daemon(
