@@ -47,7 +47,7 @@ def test_a_missing_gpu_is_a_clear_error():
     ("engine:\n  batch:\n    max_batch_sequences: 0\n", "max_batch_sequences"),
     ("engine: [\n", "sluice.yaml"),
 ])
-def test_check_names_the_invalid_option(tmp_path, yaml, message):
+def test_check_reports_the_mistake(tmp_path, yaml, message):
     path = tmp_path / "sluice.yaml"
     path.write_text(yaml)
     checked = run("--config", path, "--check")
