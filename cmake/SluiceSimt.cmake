@@ -1,6 +1,6 @@
-# sluice_simt_kernels(name SOURCES *.cu ...): device code compiled for the emulator of kernels/simt,
-# with a call before every load and store. An object library, so that every kernel is linked into
-# what uses it and none escapes the check that each was launched.
+# sluice_simt_kernels(name SOURCES *.cu ...) compiles device code for the emulator of kernels/simt,
+# with a call before every load and store. The result is an object library, so that every kernel is
+# linked into its users and the check that each was launched covers all of them.
 function(sluice_simt_kernels name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   set_source_files_properties(${ARG_SOURCES} PROPERTIES LANGUAGE CXX)

@@ -1,4 +1,5 @@
-# Settings shared by all targets of the project, applied by sluice_library/executable/test.
+# The settings shared by all targets of the project. sluice_library, sluice_executable and
+# sluice_test apply them.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -16,7 +17,7 @@ endif()
 function(sluice_target_settings target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter -Werror)
-  # Results must not depend on how the compiler contracts a*b+c: kernels ask for FMA by name.
+  # Results must not depend on how the compiler contracts a*b+c. Kernels request FMA explicitly.
   target_compile_options(${target} PRIVATE -ffp-contract=off)
   if(SLUICE_SANITIZER STREQUAL "address")
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-omit-frame-pointer
@@ -32,9 +33,9 @@ function(sluice_target_settings target)
   endif()
 endfunction()
 
-# Sources of a target are compiled sixteen at a time: most of the time goes to headers and templates
-# that they share. Names in their unnamed namespaces must then differ, but for those of the further
-# sources given, which are compiled alone.
+# Compiles the sources of a target sixteen at a time, because most of the time goes to headers and
+# templates that they share. Names in the unnamed namespaces of a target's sources must then differ.
+# The further sources given are compiled alone.
 function(sluice_unite target)
   if(SLUICE_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
@@ -42,18 +43,19 @@ function(sluice_unite target)
   endif()
 endfunction()
 
-# Has the target's sources read cmake/precompiled/HEADER.h before all else: more than half of the
-# time to compile most of them goes to headers of others. None of our own is in it, whose change
-# would compile everything again, and a source still includes what it uses: clang-tidy reads it
-# without. It is compiled once for all targets with the same further OPTIONS.
+# Makes the target's sources read cmake/precompiled/HEADER.h first, because more than half of the
+# time to compile most of them goes to headers of other projects. It includes no header of this
+# project, whose change would recompile everything. A source still includes what it uses, because
+# clang-tidy reads it without the precompiled header. The header is compiled once for all targets
+# with the same further OPTIONS.
 function(sluice_precompile target header)
   if(SLUICE_SANITIZER STREQUAL "fuzzer")
-    return()  # few sources, and clang's compiler cache takes other conditions
+    return()  # Clang has few sources here, and other conditions for ccache.
   endif()
-  # Precompiled, GCC 12's <string> is no system header to it, and it sees overruns there that are
-  # none.
+  # GCC 12 does not treat a precompiled <string> as a system header and warns falsely of overruns in
+  # it.
   set(options -pthread -Wno-array-bounds -Wno-stringop-overread ${ARGN})
-  if(SLUICE_CCACHE)  # its conditions for compilations that read a precompiled header
+  if(SLUICE_CCACHE)  # ccache's conditions for caching compilations with a precompiled header.
     list(APPEND options -fpch-preprocess)
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
       "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${SLUICE_CCACHE}")
@@ -86,8 +88,8 @@ function(sluice_cold target)
 endfunction()
 
 # sluice_library(name SOURCES ... [ALONE sources ...] [DEPS public dependencies ...] [PRECOMPILED
-# header] [COLD]) COLD: what runs once or waits for others is compiled with -O1, in three quarters
-# of the time of -O2.
+# header] [COLD]) makes a static library. COLD is for code that runs once or waits for other code.
+# It is compiled with -O1, in three quarters of the time of -O2.
 function(sluice_library name)
   cmake_parse_arguments(ARG "COLD" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES} ${ARG_ALONE})
@@ -102,7 +104,8 @@ function(sluice_library name)
   endif()
 endfunction()
 
-# sluice_executable(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [COLD])
+# sluice_executable(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [COLD]) makes an
+# executable.
 function(sluice_executable name)
   cmake_parse_arguments(ARG "COLD" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES} ${ARG_ALONE})
@@ -117,14 +120,15 @@ function(sluice_executable name)
   endif()
 endfunction()
 
-# All that ctest runs.
+# Builds all programs that ctest runs.
 add_custom_target(sluice_tests)
 
-# sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED]): a
-# GoogleTest binary, one test to ctest: a process for each of its tests would take longer than most
-# of them. It tells of them one by one in gtest/NAME.xml of the build folder. Its own code, most of
-# which runs once, is not optimised unless it is OPTIMIZED; what it tests is. Sanitizers slow it
-# down enough as it is.
+# sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED]) makes a
+# GoogleTest binary that is one test to ctest: a process for each of its tests would take longer
+# than most of them. The binary reports them one by one in gtest/NAME.xml of the build folder. Its
+# own code is not optimised unless it is OPTIMIZED, because most of it runs once. The code under
+# test is optimised. With a sanitizer the tests are optimised too, because they are slow enough as
+# it is.
 function(sluice_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
   sluice_executable(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS}

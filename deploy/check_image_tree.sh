@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that every program and library of an image's tree finds the libraries that it loads within
-# the tree, as its own loader sees them.
+# Checks that the loader of an image's tree finds the libraries of every program and library within
+# the tree.
 set -euo pipefail
 tree=$(realpath "${1:?usage: deploy/check_image_tree.sh TREE}")
 directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
@@ -8,7 +8,7 @@ loader=$(echo "$tree"/lib64/ld-linux-*.so.*)
 
 missing=0
 while read -r file; do
-  # "libz.so.1 => /lib/..": beside the tree's own folder the loader looks into the host's.
+  # The loader also looks into the host's folders, as in "libz.so.1 => /lib/..".
   while read -r library; do
     echo "${file#"$tree"} loads $library, which the image does not have" >&2
     missing=1

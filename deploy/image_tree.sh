@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the image's whole file tree, without Docker: the two programs, stripped, the Debian
-# packages of tools/packages-runtime.txt with all that they depend on, the configuration, the demo
-# model, a user. The Dockerfile runs this too, so that what the tests try is what the image holds.
-# Nothing else is in it: no shell, no package manager.
+# Builds the image's whole file tree without Docker: the two stripped programs, the Debian packages
+# of tools/packages-runtime.txt with their dependencies, the configuration, the demo model and a
+# user. The tree has no shell and no package manager. The Dockerfile runs this script too, so the
+# tests check what the image holds.
 #
-# Needs no root. File times are at most SOURCE_DATE_EPOCH (0 by default): same inputs, same tree.
+# The script needs no root. File times are at most SOURCE_DATE_EPOCH (0 by default), so the same
+# inputs give the same tree.
 set -euo pipefail
 usage="usage: deploy/image_tree.sh BUILD_DIRECTORY TREE [LIBRARY...]
   LIBRARY  a shared library beside Debian's, such as CUDA's, under the name that the programs ask for"
@@ -20,14 +21,14 @@ user=10001
 packages=build/image-packages
 library_directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 
-# apt's answer for an empty system: what the host has installed does not count.
+# Downloads the packages that an empty system would need, whatever the host has installed.
 download_for_empty_system() {
   sed 's/#.*//' tools/packages-runtime.txt | xargs apt-get -qq -y --no-install-recommends --download-only \
     -o Dir::State::status=/dev/null -o Dir::Cache::archives="$PWD/$packages" \
     -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1 install >"$packages/apt.log" 2>&1
 }
 
-# download: fills the folder with exactly those packages; what is there is not asked for again.
+# download fills the folder with exactly these packages, unless it has them already.
 download() {
   local list=$packages/packages.txt
   cmp -s tools/packages-runtime.txt "$list" && return
@@ -39,7 +40,8 @@ download() {
   cp tools/packages-runtime.txt "$list"
 }
 
-# unpack FILE: its files without documentation, and its control data where scanners of images look.
+# unpack FILE extracts a package without its documentation, and writes its control data where
+# scanners of images look for it.
 unpack() {
   dpkg-deb --fsys-tarfile "$1" |
     tar -x -C "$tree" --keep-directory-symlink --exclude=./usr/share/{man,locale,lintian,gdb,gcc,doc-base}
@@ -57,7 +59,7 @@ lay_out() {
   printf 'hosts: files dns\n' >"$tree/etc/nsswitch.conf"
 }
 
-# The licences stay.
+# Deletes all documentation but the licences.
 drop_documentation() {
   find "$tree/usr/share/doc" -type f ! -name copyright -delete
   find "$tree" -type d -empty -path "$tree/usr/share/*" -delete

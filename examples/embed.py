@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Embeds texts, and prints how alike they are (the cosine of each with the first).
+"""Embeds texts and prints the cosine similarity of each to the first.
 
   python examples/embed.py localhost:8001 demo "And God said" "And the LORD said" "Jerusalem"
 """

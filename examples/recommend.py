@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Recommends ten items after a history, none that is in it.
+"""Recommends ten items that follow a history and are not in it.
 
   python examples/recommend.py localhost:8001 recommender 5 80 8 83 11
 """
@@ -21,7 +21,7 @@ def main():
     server, model, *history = sys.argv[1:]
     items = [int(item) for item in history]
     client = grpcclient.InferenceServerClient(server)
-    # Item 0 is the padding of training.
+    # Item 0 is excluded because it is the padding of training.
     answer = client.infer(
         model,
         [tensor("input_ids", items), tensor("exclude_ids", [0, *sorted(set(items))])],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Scores texts: how probable a language model thinks each of them is.
+"""Prints the log-probability that a language model gives to each text.
 
   python examples/score.py localhost:8001 demo "In the beginning" "Beginning in the"
 """
@@ -15,7 +15,7 @@ def main():
     client = grpcclient.InferenceServerClient(server)
     prompts = grpcclient.InferInput("text_input", [len(texts), 1], "BYTES")
     prompts.set_data_from_numpy(np.array([[text.encode()] for text in texts], np.object_))
-    # Nothing is generated; each token of a prompt gets its log-probability, 0 the first.
+    # Nothing is generated. Each token of a prompt has its log-probability; the first one has 0.
     answer = client.infer(model, [prompts], parameters={"max_tokens": 0},
                           outputs=[grpcclient.InferRequestedOutput("prompt_logprobs")])
     for text, row in zip(texts, answer.as_numpy("prompt_logprobs")):

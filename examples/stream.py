@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Streams what a model generates, as it is generated.
+"""Prints the text that a model generates while it is generated.
 
   python examples/stream.py localhost:8001 demo "In the beginning" 60
 """

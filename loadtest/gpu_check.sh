@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks and times the CUDA engine on a GPU, within nine minutes; its table is the last that it
-# prints.
+# Checks and times the CUDA engine on a GPU within nine minutes. The table of results is the last
+# output.
 set -uo pipefail
 
 usage() {
@@ -31,8 +31,7 @@ cd "$(dirname "$0")/.." || exit 1
 readonly budget=530 # in seconds, out of nine minutes
 # The build targets: the benchmark, and the tests that run on a device.
 readonly targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
-# The Debian packages whose headers and libraries these need, and those that hold the libraries
-# themselves.
+# The Debian packages with the headers and libraries that the programs are built with.
 readonly packages=(libabsl-dev libgmock-dev libgtest-dev libicu-dev nlohmann-json3-dev)
 programs='' libraries='' out=loadtest/results rehearse=false pack='' pack_libraries='' architectures=''
 while [ $# -gt 0 ]; do
@@ -155,7 +154,7 @@ else
   done
 fi
 [ -x "$folder/$bench" ] || { echo "gpu_check: there is no $bench" >&2; exit 1; }
-# cuBLASLt comes with the toolkit or with PyTorch.
+# cuBLASLt comes with the CUDA toolkit or with PyTorch.
 torch_lib=$(python3 -c 'import nvidia; print(next(iter(nvidia.__path__)) + "/cu13/lib")' 2>/dev/null)
 taken_along=$([ -z "$libraries" ] || echo "$PWD"/build/gpu-libraries/usr/lib/*-linux-gnu)
 # The path is set for our programs only; other programs have their own libraries.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails when clang-format would change a C++ or CUDA file, or a line is too long.
+# Fails if clang-format would change a C++ or CUDA file, or if a line is too long.
 cd "$(dirname "$0")/.." || exit 1
 find base client config engine kernels loadtest server tests verify \
   \( -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' \) -print0 |

@@ -2,8 +2,8 @@
 """Fails on an #include that the layout of the tree forbids.
 
 FOLDERS names, for each folder, the folders whose headers it may include beside its own. A folder
-covers its subfolders unless they have an entry of their own. Arrows run one way: the table is
-checked to have no cycle.
+covers its subfolders unless they have an entry of their own. The table
+is checked to have no cycle.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 ENGINE_VALUES = ["base", "kernels", "engine/model", "engine"]
 PURE = [*ENGINE_VALUES, "engine/ladder", "engine/schedule", "engine/review"]
 SERVER = ["base", "engine/model", "engine"]
-EVERYTHING = None  # Benchmarks and tests may include any header.
+EVERYTHING = None  # The entry of folders that may include any header: benchmarks and tests.
 
 FOLDERS = {
     "base": [],
@@ -124,9 +124,10 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def folder_of(path):
-    """The entry of FOLDERS that covers a file, or None for a header of another project.
+    """Returns the entry of FOLDERS that covers a file, or None for a header of another project.
 
-    A file of this project that no entry covers belongs to its own folder, which nobody may include.
+    A file of this project that no entry covers belongs to its own folder, which no other folder may
+    include.
     """
     parents = [str(parent) for parent in pathlib.PurePosixPath(path).parents]
     for parent in parents:
@@ -136,7 +137,7 @@ def folder_of(path):
 
 
 def find_cycle():
-    """A path of folders that leads back to its beginning by the table, or None."""
+    """Returns a path of folders along FOLDERS that leads back to its beginning, or None."""
     done, path = set(), []
 
     def visit(folder):

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Fails on a line of more than 100 columns in a text file of the project that is written by hand.
 
-Left out are generated files, data, and lines that cannot be broken: rows of tables in Markdown,
-links,
-and lines of a single word.
+Generated files and data are not checked, nor are lines that cannot be broken: rows of tables in
+Markdown, links, and lines of a single word.
 """
 
 import argparse
@@ -16,7 +15,7 @@ COLUMNS = 100
 WHOLE = {".cc", ".cmake", ".cu", ".h", ".in", ".inc", ".md", ".proto", ".py"}
 COMMENTS = {"", ".css", ".html", ".js", ".service", ".sh", ".txt", ".yaml", ".yml"}
 COMMENT = re.compile(r"^\s*(#|//|/?\*)")
-# Data, output of programs, and texts of others.
+# Matches data, the output of programs, and texts of others.
 LEFT_OUT = re.compile(r"^(LICENSE|config/sluice\.yaml|docs/(options|metrics)\.md|loadtest/results/"
                       r"|models/[^/]+/(?!.*\.(py|md)$)|tests/fuzz/corpus/"
                       r"|tests/goldens/(?!.*\.py$))")
@@ -30,7 +29,7 @@ def tracked(root):
 
 
 def too_long(root):
-    """Yields (file, line, columns)."""
+    """Yields (file, line, columns) for each line that is too long."""
     for name in tracked(root):
         path = root / name
         whole = path.suffix in WHOLE or path.name == "CMakeLists.txt"
@@ -40,7 +39,7 @@ def too_long(root):
             lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
             continue
-        code = False  # of a document
+        code = False  # Whether the line lies in a code block of a document.
         for number, line in enumerate(lines, 1):
             if path.suffix == ".md" and line.lstrip().startswith("```"):
                 code = not code

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the sources (not the tests) of a build directory.
 
-Most of the time goes to system headers, so many sources are read together. A unit that fails, be it
-that two of its sources give the same name to different things, is halved until single sources fail:
-only those count, with their own messages. A source that passed is not read again until it, a
-header or the checks change.
+Most of the time goes to system headers, so many sources are checked together as one unit. A unit
+that fails, perhaps only because two of its sources give the same name to different things, is
+halved until single sources fail. Only those count, with their own messages. A source that passed is
+not checked again until the source, a header or the checks change.
 """
 
 import argparse
@@ -21,14 +21,15 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("base", "client", "config", "engine", "kernels", "server")
-TOGETHER = 20  # sources of a unit
+TOGETHER = 20  # The number of sources in a unit.
 INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 
 
 def is_checked(source):
-    """The inner kernels are left out: they use flags and vector types of GCC that clang does not
-    know. So are the sources that only headers of the CUDA toolkit or of a sanitizer make
-    readable."""
+    """Returns whether clang-tidy can read `source`.
+
+    It cannot read the inner kernels, which use flags and vector types of GCC that clang does not
+    know, nor the sources that need headers of the CUDA toolkit or of a sanitizer."""
     return (source.parts[0] in FOLDERS and source.suffix == ".cc"
             and source.parent != pathlib.Path("kernels/cpu/simd")
             and source not in (pathlib.Path("engine/cuda/cuda_device.cc"),
@@ -36,7 +37,7 @@ def is_checked(source):
 
 
 def flags_of(command):
-    """What of a compile command decides how a source is read: macros, folders, the language."""
+    """Returns the parts of a compile command that affect parsing: macros, folders, the language."""
     words = iter(shlex.split(command)[1:])
     flags = []
     for word in words:
@@ -44,20 +45,20 @@ def flags_of(command):
             flags.append((word, next(words)))
         elif word.startswith(("-D", "-I", "-f", "-std=")) and word != "-fpch-preprocess":  # GCC's
             flags.append((word,))
-        elif word in ("-o", "-c", "-include"):  # a precompiled header is no part of the source
+        elif word in ("-o", "-c", "-include"):  # The checks need no precompiled header.
             next(words)
     return flags
 
 
 def sources_of(path):
-    """The file that a command compiles, or those that CMake has it include: a unity build's."""
+    """Returns the sources that a command compiles: the file, or those of CMake's unity build."""
     if path.parent.name != "Unity":
         return [path]
     return [pathlib.Path(name) for name in INCLUDE.findall(path.read_text())]
 
 
 def read_build(build):
-    """The sources to check, and the flags of all of them: no two targets have flags that clash."""
+    """Returns the sources to check and all their flags, since no two targets' flags clash."""
     sources, flags = set(), {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         found = [path.relative_to(ROOT) for path in sources_of(pathlib.Path(entry["file"]))
@@ -83,10 +84,10 @@ def headers():
 
 
 def tidy(tool, sources, flags, state):
-    """Whether clang-tidy finds nothing in the sources, and what it says."""
+    """Returns whether the sources have no finding, and clang-tidy's output."""
     unit = ROOT / sources[0]
     if len(sources) > 1:
-        # Copied, not included: some checks and warnings are for the main file only.
+        # The sources are copied, not included: some checks and warnings look at the main file only.
         unit = state / f"unit-{digest(ROOT / source for source in sources)}.cc"
         unit.write_text("\n".join((ROOT / source).read_text() for source in sources))
     command = [tool, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", str(unit), "--", *flags]
@@ -97,7 +98,7 @@ def tidy(tool, sources, flags, state):
 
 
 def check(tool, sources, flags, state, passed):
-    """What is to be said of the sources; nothing if all is well."""
+    """Returns the messages about the sources, an empty string if there is no finding."""
     clean, messages = tidy(tool, sources, flags, state)
     if clean:
         for source in sources:

@@ -1,4 +1,4 @@
-# Shared by ./run and ./test: install what is missing, build. Sourced, not run.
+# Functions that scripts source to install missing packages and to build.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -12,10 +12,10 @@ as_root() {
   fi
 }
 
-# apt_get ARGUMENT...: apt-get as root. While another process holds one of apt's or dpkg's locks, it
-# tries again, for SLUICE_APT_WAIT_S seconds at most. (apt's own option DPkg::Lock::Timeout is of no
-# use for the locks of the package lists and of the downloaded archives, at which apt 2.6 fails at
-# once.)
+# apt_get ARGUMENT... runs apt-get as root. While another process holds one of apt's or dpkg's
+# locks, it tries again for SLUICE_APT_WAIT_S seconds at most. apt's own option DPkg::Lock::Timeout
+# does not cover the locks of the package lists and of the downloaded archives, at which apt 2.6
+# fails at once.
 apt_get() {
   local bound=${SLUICE_APT_WAIT_S:-900} began=$SECONDS told=false errors status locked
   as_root true || return 1
@@ -32,7 +32,7 @@ apt_get() {
   return "$status"
 }
 
-# install_packages LIST...: the Debian packages named in the files that are not installed yet.
+# install_packages LIST... installs the Debian packages named in the files LIST that are missing.
 install_packages() {
   local wanted missing=() package
   wanted=$(sed 's/#.*//' "$@")
@@ -46,7 +46,7 @@ install_packages() {
   apt_get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || fail "apt-get install failed"
 }
 
-# build PRESET TARGET... [-- CMAKE-OPTION...]
+# build PRESET TARGET... [-- CMAKE-OPTION...] configures the preset and builds the targets.
 build() {
   local preset=$1 targets=() log
   shift
@@ -55,8 +55,8 @@ build() {
   mkdir -p build
   log=build/configure-$preset.log
   cmake --preset "$preset" "$@" >"$log" 2>&1 || { cat "$log"; fail "configuring $preset failed"; }
-  # ccache goes by the compiler's list of headers, without a preprocessor's run, and hashes each of
-  # them once.
+  # With these settings ccache takes the compiler's list of headers instead of running the
+  # preprocessor, and hashes each header once.
   CCACHE_DEPEND=1 CCACHE_INODECACHE=1 cmake --build "build/$preset" --parallel "$(nproc)" --target "${targets[@]}" ||
     fail "building $preset failed"
 }

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Counts the tests of JUnit reports and prints: total, failed, skipped.
 
-A program that ctest ran (its report given by --ctest) counts as the tests of its own report, if it
-left
-one among --reports, and as one more that failed if it failed though none of these did.
+A program that ctest ran (see --ctest) counts as the tests of its own report, if there is one among
+--reports. If the program failed although none of these did, it counts as one more failed test.
 """
 
 import argparse
@@ -13,7 +12,7 @@ import xml.etree.ElementTree
 
 
 def outcomes(report):
-    """(name, outcome) of each test of a report."""
+    """Yields (name, outcome) for each test of a report."""
     for case in xml.etree.ElementTree.parse(report).iter("testcase"):
         children = {child.tag for child in case}
         if children & {"failure", "error"} or case.get("status") == "fail":
@@ -25,7 +24,7 @@ def outcomes(report):
 
 
 def of_program(report, outcome):
-    """Outcomes of its tests."""
+    """Returns the outcomes of the tests of a program that itself ended with `outcome`."""
     if not report.exists():
         return [outcome]
     tests = [each for _, each in outcomes(report)]

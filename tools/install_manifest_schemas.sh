@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Puts the models of KServe's, KEDA's and the Prometheus operator's resources into VENV/schemas,
-# where tests/deploy looks for them: beside the environment, because cloudcoil brings a pytest
-# plugin along. KServe's are read as text, so the many packages that it depends on are left out.
+# Installs the models of the resources of KServe, KEDA and the Prometheus operator into
+# VENV/schemas, where tests/deploy looks for them. They are kept out of the environment itself
+# because cloudcoil comes with a pytest plugin. KServe's models are read as text, so the many
+# packages that KServe depends on are not installed.
 set -euo pipefail
 venv=${1:?usage: tools/install_manifest_schemas.sh VENV}
 install() { "$venv/bin/pip" install -q --upgrade --target "$venv/schemas" "$@"; }

@@ -1,6 +1,6 @@
-"""Makes the pages that are tables of the code: docs/options.md of config/sluice.yaml,
-docs/metrics.md of
-proto/metric_names.h. `--check` says which page is not what it would make. A test runs that.
+"""Makes docs/options.md from config/sluice.yaml and docs/metrics.md from proto/metric_names.h.
+
+`--check` writes nothing and names the pages that are out of date. A test runs it.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ def cell(text):
 
 
 def options(text):
-    """(section, key, text) of each option, in order: a key with comment lines above it."""
+    """Yields (section, key, comment lines) for each option, in order."""
     path, comment = [], []
     for line in text.splitlines():
         stripped = line.strip()
@@ -85,7 +85,7 @@ def options_page():
 
 
 def metrics(text):
-    """(heading, [(name, help)]) of the header's groups."""
+    """Returns [(heading, [(name, help)])] for the groups of metrics in the header."""
     text = text.split("struct Metric", 1)[1].split("};", 1)[1]
     groups = []
     pattern = re.compile(

@@ -4,12 +4,13 @@
   python tools/save_golden.py MODEL_DIR golden.npz --text "A text." --text "Another."
 
 Needs torch and transformers. Each sequence runs alone, in float64 unless --dtype says otherwise;
-what is
-saved is float32: logits, the residual stream before the first layer (state_0) and behind each layer
-(state_1, ...), the state behind the last norm (final), and the output of each module with weights
-(module:NAME). Of a classifier it is the scores (scores) and the outputs of its own modules, [n,
-width] each.
-For a model of your own call `record` with it and the list of its layers.
+the
+results are saved as float32. They are the logits, the residual stream before the first layer
+(state_0) and after each layer (state_1, ...), the state after the last norm (final), and the output
+of each module with weights (module:NAME). A classifier has its scores (scores) and the outputs of
+its own modules, [n, width] each, instead of logits.
+
+For a model of your own, call `record` with the model and the list of its layers.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import torch
 
 
 def layers_of(model):
-    """The longest list of modules: the layers."""
+    """Returns the longest list of modules, which holds the layers."""
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     return max(lists, key=len)
 
@@ -29,8 +30,7 @@ def tensor_of(value):
 
 
 def record_one(model, ids, layers, final):
-    """Outputs by name of one sequence: [length, width] each, or [width] where positions were
-    pooled."""
+    """Returns {name: output} for one sequence: [length, width] each, or [width] if pooled."""
     seen, handles = {}, []
 
     def keep(name):
@@ -63,8 +63,7 @@ def record_one(model, ids, layers, final):
 
 
 def record(model, sequences, layers=None, final=None):
-    """Arrays for numpy.savez. `final`: the module whose output is the state behind the last
-    norm."""
+    """Returns arrays for numpy.savez. `final` is the module that computes the last norm."""
     layers = layers_of(model) if layers is None else layers
     rows = [record_one(model, ids, layers, final) for ids in sequences]
     longest = max(map(len, sequences))
@@ -85,7 +84,7 @@ def record(model, sequences, layers=None, final=None):
 
 
 def final_norm(model):
-    """The norm behind the layers, by the names that it has in the known families."""
+    """Returns the norm after the layers, found by its name in the known families, or None."""
     for name, module in model.named_modules():
         if name.split(".")[-1] in ("norm", "ln_f") and "layers" not in name and ".h." not in name:
             return module

@@ -1,4 +1,4 @@
-# The CUDA kernels: one list for nvcc and for the emulator (tests/kernels/cuda), so that the tests
+# The CUDA kernels. nvcc and the emulator (tests/kernels/cuda) compile the same list, so the tests
 # cover all of them.
 set(SLUICE_CUDA_KERNELS
   activation.cu

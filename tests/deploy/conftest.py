@@ -7,5 +7,5 @@ import sys
 
 from processes import DEPLOY
 
-# The dashboards' generator is imported as it is run: from its own folder.
+# The dashboards' generator imports its modules from its own folder.
 sys.path.insert(0, str(DEPLOY / "grafana"))

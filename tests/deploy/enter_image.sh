@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# enter_image.sh TREE MODELS USER COMMAND...: as Docker would run the tree with --read-only, --user
-# and MODELS mounted on /models; empty: the tree's own. Called in a mount namespace of its own.
+# enter_image.sh TREE MODELS USER COMMAND... runs COMMAND in the image's TREE as Docker would with
+# --read-only, --user USER and MODELS mounted on /models. With an empty MODELS the tree's own models
+# stay. Requires a mount namespace of its own.
 set -euo pipefail
 tree=$1 models=$2 user=$3
 shift 3

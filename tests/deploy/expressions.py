@@ -1,4 +1,4 @@
-"""Every PromQL expression of deploy/, with where it stands."""
+"""Collects every PromQL expression of deploy/, with the place where it is used."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def rules(path):
 
 
 def recorded():
-    """[(where, expression)] of the recording rules."""
+    """Returns [(where, expression)] for the recording rules."""
     return [(f"rule {rule['record']}", rule["expr"]) for rule in rules(RULES)]
 
 
@@ -26,7 +26,7 @@ def of_alerts():
 
 
 def of_dashboards(rate_interval="15s"):
-    """The panels' queries, as Grafana sends them with every variable at "All"."""
+    """Returns the panels' queries as Grafana sends them with every variable at "All"."""
     found = []
     for path in DASHBOARDS:
         for panel in json.loads(path.read_text())["panels"]:
@@ -41,7 +41,7 @@ def of_dashboards(rate_interval="15s"):
 
 
 def of_variables():
-    """[(where, selector, label)] of the dashboards' variables label_values(selector, label)."""
+    """Returns [(where, selector, label)] for each variable label_values(selector, label)."""
     found = []
     for path in DASHBOARDS:
         for variable in json.loads(path.read_text())["templating"]["list"]:
@@ -57,7 +57,7 @@ def of_variables():
 
 
 def of_autoscalers():
-    """What KEDA asks, and what prometheus-adapter asks for the HPA."""
+    """Returns the queries of KEDA, and those of prometheus-adapter for the HPA."""
     keda = yaml.safe_load(
         (DEPLOY / "kubernetes" / "overlays" / "keda" / "scaled_object.yaml").read_text()
     )
@@ -76,7 +76,7 @@ def of_autoscalers():
 
 
 def names(expression):
-    """The metrics and recorded series that an expression selects."""
+    """Returns the names of the metrics and recorded series that an expression selects."""
     without_labels = re.sub(r"\{[^}]*\}", "", expression)
     return set(re.findall(r"\b(?:model:)?sluice_\w+(?::\w+)?|\bup\b", without_labels))
 

@@ -1,4 +1,4 @@
-"""Open-loop load: calls start at scheduled times, whatever became of those before them."""
+"""Open-loop load: calls start at scheduled times, whether earlier calls have ended or not."""
 
 import asyncio
 import collections
@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 
 def request(rng, max_tokens=0):
-    """Scores a random prompt, with max_tokens generated tokens."""
+    """Returns a request with a random prompt and `max_tokens` tokens to generate."""
     length = rng.randint(4, 48)
     tokens = np.array([rng.randrange(256) for _ in range(length)], np.int32)
     message = service_pb2.ModelInferRequest(model_name="demo")
@@ -23,8 +23,9 @@ def request(rng, max_tokens=0):
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of the calls; `codes` counts statuses, `failures` has the details of the
-    others."""
+    """The outcome of the calls.
+
+    `codes` counts the statuses, and `failures` has the details of each status other than OK."""
 
     codes: collections.Counter
     failures: list
@@ -40,7 +41,9 @@ class Outcome:
 
 
 async def run(address, per_second, count=None, seed=1, until=None, max_tokens=0):
-    """Sends `count` calls, or calls until the event `until` is set, at exponential distances."""
+    """Sends calls at exponentially distributed intervals and returns their outcome.
+
+    It sends `count` calls, or goes on until the event `until` is set."""
     rng = random.Random(seed)
     outcome = Outcome(collections.Counter(), [], 0)
     tasks = set()

@@ -1,4 +1,4 @@
-"""Real daemons, Envoy and Prometheus on free ports of this machine."""
+"""Starts real daemons, Envoy and Prometheus on free ports of this machine."""
 
 import json
 import os
@@ -20,14 +20,15 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
-# The bound of every wait for something that happens on any machine, however slow, and whatever else
-# runs on it.
+# The bound in seconds of every wait for an event that must happen on any machine, however slow or
+# busy.
 PATIENCE_S = 180
 
 
 def tool(name):
-    """Path of a program: of this Python's environment, else of the system. A missing one is a
-    failure."""
+    """Returns the path of a program in this Python's environment or else in the system.
+
+    A missing program is a failure."""
     path = shutil.which(name, path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
     assert (
         path
@@ -42,7 +43,7 @@ def free_port():
 
 
 def wait_until(condition, what, within_s=PATIENCE_S):
-    """Polls; the pause leaves the processor to whoever makes the condition true."""
+    """Polls until `condition()` holds, with pauses that free the processor."""
     give_up = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < give_up, f"not within {within_s} s: {what}"
@@ -50,7 +51,7 @@ def wait_until(condition, what, within_s=PATIENCE_S):
 
 
 def get(address, path, **query):
-    """Body of an HTTP answer of status 200, else None."""
+    """Returns the body of an HTTP answer of status 200, else None."""
     try:
         encoded = urllib.parse.urlencode(query)
         with urllib.request.urlopen(
@@ -62,7 +63,7 @@ def get(address, path, **query):
 
 
 class Process:
-    """A started program that ends with the test; its output goes to `log`."""
+    """A running program that ends with the test. Its output goes to `log`."""
 
     def __init__(self, command, log):
         self.log = log
@@ -83,7 +84,7 @@ class Process:
         self.process.wait()
 
     def stop(self):
-        """SIGTERM; the exit status."""
+        """Sends SIGTERM and returns the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_S)
@@ -97,7 +98,7 @@ class Process:
 
 
 class Daemon(Process):
-    """sluiced with the demo model. A successor may take its ports: pass them as `ports`."""
+    """sluiced with the demo model. `ports` lets a successor take the ports of a predecessor."""
 
     def __init__(self, folder, *options, ports=None, wait=True):
         self.ports = ports or (free_port(), free_port())
@@ -113,7 +114,7 @@ class Daemon(Process):
         return get(self.http, "/readyz") is not None
 
     def metric(self, name, **labels):
-        """Sum of the samples of `name` that carry all of `labels`."""
+        """Returns the sum of the samples of `name` that carry all of `labels`."""
         total = 0.0
         for pairs, value in re.findall(
             rf"^{name}(?:\{{(.*)\}})? (\S+)$", get(self.http, "/metrics"), re.M
@@ -124,7 +125,7 @@ class Daemon(Process):
 
 
 class Prometheus(Process):
-    """Prometheus with the configuration file `config`, its data in `folder`."""
+    """Prometheus with the configuration file `config` and its data in `folder`."""
 
     def __init__(self, folder, config):
         self.address = f"127.0.0.1:{free_port()}"
@@ -139,8 +140,9 @@ class Prometheus(Process):
         self.wait_ready(lambda: get(self.address, "/-/ready") is not None)
 
     def query(self, expression):
-        """Samples of an instant query: [(labels, value)]; an expression that does not parse
-        fails."""
+        """Returns the samples of an instant query as [(labels, value)].
+
+        An expression that does not parse is a failure."""
         body = get(self.address, "/api/v1/query", query=expression)
         assert body is not None, f"Prometheus refuses: {expression}"
         return [
@@ -171,14 +173,14 @@ class Envoy(Process):
         self.wait_ready(lambda: get(admin, "/ready") is not None)
 
     def healthy(self):
-        """Number of replicas that take calls."""
+        """Returns the number of replicas that take calls."""
         found = re.findall(
             r"^sluice::\S+::health_flags::(\S+)$", get(self.admin, "/clusters") or "", re.M
         )
         return found.count("healthy")
 
     def in_flight(self, replica):
-        """Calls that the replica at this address was sent and has not answered."""
+        """Returns the number of calls that Envoy has sent to `replica` and that are unanswered."""
         found = re.search(
             rf"^sluice::{re.escape(replica)}::rq_active::(\d+)$", get(self.admin, "/clusters"), re.M
         )

@@ -1,4 +1,4 @@
-"""Strict validation of manifests, offline: an unknown field or a wrong type is Invalid.
+"""Validates manifests strictly and offline: an unknown field or a wrong type is Invalid.
 
 | resource | schema |
 |---|---|
@@ -7,9 +7,8 @@
 | KEDA, PodMonitor | models generated from their CRDs (PyPI, cloudcoil-models-...) |
 | GRPCRoute | the table below |
 
-No package has the schema of GRPCRoute. The table was compared with the published CRD of Gateway
-API 1.3.0,
-standard channel; it is a part of that: what the table takes, the CRD takes.
+No package has the schema of GRPCRoute. The table follows the published CRD of Gateway API 1.3.0,
+standard channel, and is a part of it: the CRD accepts whatever the table accepts.
 """
 
 import ast
@@ -22,7 +21,7 @@ import jsonschema
 import kubernetes_validate
 
 KUBERNETES = "1.37"
-_INSTALLED = pathlib.Path(sys.prefix) / "schemas"  # by tools/install_manifest_schemas.sh
+_INSTALLED = pathlib.Path(sys.prefix) / "schemas"  # From tools/install_manifest_schemas.sh.
 _KSERVE = _INSTALLED / "kserve" / "models"
 _GENERATED = {
     "ScaledObject": "cloudcoil.models.keda.v1alpha1",
@@ -40,7 +39,7 @@ def validate(manifest):
     ), f"schemas are missing: tools/install_manifest_schemas.sh {sys.prefix}"
     try:
         _validate(manifest)
-    except (jsonschema.ValidationError, ValueError) as error:  # pydantic's is a ValueError
+    except (jsonschema.ValidationError, ValueError) as error:  # pydantic raises a ValueError.
         raise Invalid(f"{manifest['kind']} {manifest['metadata'].get('name')}: {error}") from error
 
 
@@ -58,7 +57,7 @@ def _validate(manifest):
 
 
 def _check_generated(manifest):
-    """The models drop fields that they do not know: what comes back must be what went in."""
+    """Checks that `manifest` survives a round trip: the models drop unknown fields."""
     if str(_INSTALLED) not in sys.path:
         sys.path.append(str(_INSTALLED))
     model = getattr(importlib.import_module(_GENERATED[manifest["kind"]]), manifest["kind"])
@@ -72,7 +71,7 @@ _PLAIN = {"str": str, "int": int, "bool": bool, "object": object}
 
 
 def _kserve_fields(name):
-    """{JSON field: type} of a KServe model, or None for a type that is Kubernetes' own."""
+    """Returns {JSON field: type} of a KServe model, or None for a type of Kubernetes."""
     path = _KSERVE / (
         re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower() + ".py"
     )
@@ -88,7 +87,7 @@ def _kserve_fields(name):
 
 
 def _check_kserve(kind, value, where):
-    """Checks `value` against the type `kind` as KServe's models write it: list[V1Container]."""
+    """Checks `value` against the type `kind`, as KServe's models write it: list[V1Container]."""
     if match := re.fullmatch(r"list\[(.*)\]", kind):
         _require(list, value, where)
         for index, item in enumerate(value):
@@ -115,7 +114,7 @@ def _require(kind, value, where):
         raise Invalid(f"{where} is no {kind.__name__}")
 
 
-# Where Kubernetes' own schemas have the parts that KServe takes from pods.
+# For each part of a pod that KServe takes over, a manifest of Kubernetes with the part in it.
 _PARTS = {
     "V1Container": lambda value: {
         "apiVersion": "v1",
@@ -178,7 +177,7 @@ GRPC_ROUTE = _object(
                     "type": "array",
                     "maxItems": 64,
                     "items": _object(
-                        # Of the type Exact, which is the default.
+                        # The type of a match is Exact, the default.
                         method=_object(
                             service=_text(
                                 1024, r"^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"

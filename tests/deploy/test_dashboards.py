@@ -1,4 +1,4 @@
-"""The dashboards are what their generator makes, and can be laid out and told apart."""
+"""Tests that the dashboards are current, fit Grafana's grid and are distinct."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ import expressions
 import generate
 
 
-def test_committed_json_is_what_the_generator_makes():
+def test_the_committed_json_equals_the_generated_json():
     for each in generate.ALL:
         path = generate.path_of(each)
         assert (
@@ -18,7 +18,7 @@ def test_committed_json_is_what_the_generator_makes():
     assert {generate.path_of(each) for each in generate.ALL} == set(expressions.DASHBOARDS)
 
 
-def test_dashboards_can_be_told_apart():
+def test_the_four_dashboards_have_distinct_titles_and_ids():
     assert (
         len({each.uid for each in generate.ALL}) == len({each.title for each in generate.ALL}) == 4
     )
@@ -52,6 +52,6 @@ def test_panels_have_ids_titles_and_the_chosen_datasource(model):
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
 
 
-def test_variables_are_those_promised(model):
+def test_every_dashboard_has_the_same_variables(model):
     names = [variable["name"] for variable in model["templating"]["list"]]
     assert names == ["datasource", "model", "version", "pod"]

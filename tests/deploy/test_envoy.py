@@ -1,4 +1,4 @@
-"""The committed Envoy configuration in a real Envoy, before three real daemons."""
+"""Tests the committed Envoy configuration in a real Envoy in front of three real daemons."""
 
 import asyncio
 import concurrent.futures
@@ -17,12 +17,12 @@ from processes import DEPLOY, Daemon, Envoy, free_port, tool, wait_until
 
 CONFIG = DEPLOY / "envoy" / "envoy.yaml"
 PER_SECOND = 60
-# Two health checks, one second apart, take a draining replica out of use; see the configuration.
+# Two failed health checks, one second apart, take a draining replica out of use (see CONFIG).
 DRAIN = ("--server.lifecycle.drain-delay-us", "2500ms")
 
 
 def local_config(replicas, port, admin_port):
-    """The committed configuration with ports of this machine in it."""
+    """Returns the committed configuration with the given ports of this machine."""
     config = yaml.safe_load(CONFIG.read_text())
     resources = config["static_resources"]
     address = {"address": "127.0.0.1", "port_value": port}
@@ -55,7 +55,7 @@ class Fleet:
         wait_until(lambda: self.envoy.healthy() == count, f"{count} healthy replicas")
 
     def restart(self, index):
-        """A successor on the same ports, as a pod's replacement behind the same name."""
+        """Starts a successor on the same ports, like a pod's replacement behind the same name."""
         self.replicas[index] = Daemon(self.folder, *DRAIN, ports=self.replicas[index].ports)
 
     def answered(self):
@@ -103,14 +103,14 @@ def test_load_spreads_over_all_replicas(fleet):
     shares = [(now - then) / 300 for then, now in zip(before, fleet.answered())]
     print(f"spread: {outcome.total} calls, shares {[f'{share:.2f}' for share in shares]}")
     assert outcome.codes == {"OK": 300}
-    # One connection's calls on one replica, which a connection balancer gives, would be 1, 0, 0.
+    # A balancer of connections would send all calls of the one connection to one replica: 1, 0, 0.
     assert min(shares) > 0.15
 
 
 def test_a_killed_replica_costs_no_call(fleet):
     def kill_and_replace():
         victim = fleet.replicas[1]
-        # Stopped first, it answers nothing of what it is sent: the kill cuts calls for certain.
+        # A stopped replica answers nothing, so calls are certainly in flight when it is killed.
         victim.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: fleet.envoy.in_flight(victim.grpc) > 0, "a call is in flight")
         victim.kill()
@@ -151,7 +151,7 @@ class DeadlineTeller(grpc.GenericRpcHandler):
     def service(self, details):
         def answer(_, context):
             if details.method == "/grpc.health.v1.Health/Check":
-                return b"\x08\x01"  # SERVING
+                return b"\x08\x01"  # The message says SERVING.
             return repr(context.time_remaining()).encode()
 
         return grpc.unary_unary_rpc_method_handler(answer)
@@ -169,12 +169,12 @@ def test_deadlines_are_passed_on(tmp_path):
         wait_until(lambda: envoy.healthy() == 1, "the replica is healthy")
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         assert 200 < float(call(b"", timeout=250)) <= 250
-        # A call without one gets the route's bound.
+        # A call without a deadline gets the bound of the route.
         assert 250 < float(call(b"")) <= 300
     server.stop(None)
 
 
-def test_streams_pass(fleet):
+def test_streams_are_answered_through_envoy(fleet):
     with grpc.insecure_channel(fleet.address) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         message = open_loop.request(random.Random(2), max_tokens=2)
@@ -190,7 +190,7 @@ def test_streams_pass(fleet):
             "inference.GRPCInferenceService/RepositoryModelUnload",
             {grpc.StatusCode.PERMISSION_DENIED},
         ),
-        # An answer of the daemon, for the contrast: what is routed gets there.
+        # For contrast, the daemon answers a method that is routed.
         (
             "inference.GRPCInferenceService/ModelReady",
             {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND},
@@ -211,7 +211,7 @@ def test_only_inference_is_routed(fleet, method, codes):
 
 
 def test_the_drain_delay_covers_the_health_checks():
-    """A replica that says NOT_SERVING must outlast the checks that take it out of use."""
+    """A replica that says NOT_SERVING must go on until the checks have taken it out of use."""
     check = yaml.safe_load(CONFIG.read_text())["static_resources"]["clusters"][0]["health_checks"][
         0
     ]

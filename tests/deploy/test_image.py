@@ -1,6 +1,7 @@
-"""The image's file tree, built without Docker and run in namespaces as the Dockerfile says: root
-read-only, a
-user without rights, process 1. Needs root, or sudo without a password."""
+"""Tests the image's file tree, which is built without Docker.
+
+Its programs run in namespaces as the Dockerfile says: on a read-only root, as a user without
+rights, as process 1. The tests need root, or sudo without a password."""
 
 import json
 import os
@@ -17,7 +18,7 @@ AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "--non-interactive", "--preserve
 
 
 def instruction(name):
-    """The words of an instruction of the image's last stages, such as ENTRYPOINT or CMD."""
+    """Returns the words of an instruction of the image's last stages, such as CMD."""
     stage = DOCKERFILE[DOCKERFILE.index("FROM scratch") :]
     found = re.findall(rf"^{name} (.*)$", stage, re.M)
     assert len(found) == 1, f"{name}: {found}"
@@ -39,7 +40,7 @@ def tree():
 
 
 def inside(tree, *command, models="", own_processes=True):
-    """The command line that runs `command` in the image."""
+    """Returns the command line that runs `command` in the image."""
     namespaces = [
         "unshare",
         "--mount",
@@ -50,7 +51,7 @@ def inside(tree, *command, models="", own_processes=True):
 
 
 class Container(Process):
-    """The daemon of the image on free ports."""
+    """The image's daemon on free ports."""
 
     def __init__(self, tree, folder, models="", arguments=None):
         self.tree = tree
@@ -64,7 +65,7 @@ class Container(Process):
         self.wait_ready(lambda: get(self.http, "/readyz") is not None)
 
     def daemon(self):
-        """Process 1 of the container, as numbered outside."""
+        """Returns the process id of the container's process 1, as numbered outside."""
         return max(self._descendants(self.process.pid))
 
     def _descendants(self, pid):
@@ -73,7 +74,7 @@ class Container(Process):
         return children + [below for each in children for below in self._descendants(each)]
 
     def healthy(self):
-        """What Docker's health check says."""
+        """Returns whether Docker's health check succeeds."""
         command = inside(self.tree, *instruction("HEALTHCHECK"))
         environment = os.environ | {"SLUICE_SERVER": self.grpc}
         return subprocess.run(command, env=environment, capture_output=True).returncode == 0
@@ -105,13 +106,13 @@ def test_the_image_serves_its_model_without_rights_or_a_writable_file(tree, tmp_
         with open(f"/proc/{container.daemon()}/mountinfo") as file:
             root = next(line.split() for line in file if line.split()[4] == "/")
         assert root[5].split(",")[0] == "ro"
-        # Process 1 has no default handling of signals: a daemon that relied on it would not end.
+        # Signals have no default action for process 1, so the daemon must handle SIGTERM itself.
         subprocess.run([*AS_ROOT, "kill", "-TERM", str(container.daemon())], check=True)
         assert container.process.wait(PATIENCE_S) == 0, container.log.read_text()
         assert not container.healthy()
 
 
-def test_the_image_serves_what_is_mounted_on_models(tree, tmp_path):
+def test_the_image_serves_the_models_mounted_on_models(tree, tmp_path):
     models = tmp_path / "models"
     shutil.copytree(DEMO, models / "mine", ignore=shutil.ignore_patterns("training", "*.py"))
     for folder in (tmp_path, models):
@@ -129,7 +130,7 @@ def test_two_builds_of_the_tree_are_equal(tree, tmp_path):
     assert archive(build_tree(tmp_path / "again")) == archive(tree)
 
 
-def test_a_library_that_is_missing_is_found(tree, tmp_path):
+def test_a_missing_library_is_reported(tree, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(tree, broken, symlinks=True)
     (library,) = broken.glob("usr/lib/*/libspdlog.so.1.10")
@@ -138,8 +139,8 @@ def test_a_library_that_is_missing_is_found(tree, tmp_path):
     assert check.returncode == 1 and "libspdlog.so.1.10" in check.stderr
 
 
-def test_nothing_beside_the_programs_can_be_run(tree):
-    """No shell, no interpreter; the loader itself is a library."""
+def test_the_image_has_no_other_programs(tree):
+    """The image has no shell and no interpreter, and its loader lies among the libraries."""
     assert sorted(each.name for each in (tree / "usr" / "local" / "bin").iterdir()) == [
         "sluice",
         "sluiced",
@@ -151,6 +152,6 @@ def test_nothing_beside_the_programs_can_be_run(tree):
     assert not set_user
 
 
-def test_the_dockerfile_has_no_finding():
+def test_hadolint_accepts_the_dockerfile():
     result = subprocess.run([tool("hadolint"), ROOT / "Dockerfile"], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

@@ -1,5 +1,4 @@
-"""The manifests: rendered by kubectl's Kustomize, validated strictly, and held to what must add
-up."""
+"""Renders the manifests with kubectl's Kustomize, validates them and checks their consistency."""
 
 import copy
 import functools
@@ -14,7 +13,7 @@ from processes import DEMO, DEPLOY, SLUICE, SLUICED, Daemon, tool
 
 KUBERNETES = DEPLOY / "kubernetes"
 OVERLAYS = ["cpu", "gpu", "keda", "hpa", "kserve"]
-SCALED = ["cpu", "gpu", "keda", "hpa"]  # those with our own Deployment
+SCALED = ["cpu", "gpu", "keda", "hpa"]  # The overlays with a Deployment of ours.
 MODEL_VOLUMES = ["model_claim", "model_init", "model_image"]
 POD_LABELS = {"app.kubernetes.io/name": "sluice"}
 
@@ -28,7 +27,7 @@ def _render(folder):
 
 
 def render(folder):
-    """The manifests of a kustomization, a copy for each caller."""
+    """Returns the manifests of a kustomization, a fresh copy for each caller."""
     return copy.deepcopy(_render(folder))
 
 
@@ -47,7 +46,7 @@ def the(kind, manifests, name=None):
 
 
 def container_and_pod(name):
-    """The daemon's container, and the pod's spec, of an overlay."""
+    """Returns the daemon's container and the pod's spec of an overlay."""
     if name == "kserve":
         runtime, service = the("ServingRuntime", overlay(name)), the(
             "InferenceService", overlay(name)
@@ -62,7 +61,7 @@ def seconds(text):
 
 
 def drain_seconds(name):
-    """drain_delay and drain_timeout that an overlay's daemon runs with."""
+    """Returns the drain delay and the drain timeout of an overlay's daemon in seconds."""
     if name == "kserve":
         args = container_and_pod(name)[0]["args"]
         return [
@@ -85,7 +84,7 @@ def variant(tmp_path):
     def make(*components):
         folder = tmp_path / "variant"
         folder.mkdir()
-        # Kustomize reads files below a link's target, but takes relative paths only.
+        # Kustomize takes relative paths only, but follows links.
         (tmp_path / "kubernetes").symlink_to(KUBERNETES)
         text = {
             "resources": ["../kubernetes/base"],
@@ -154,7 +153,7 @@ def test_probes_reach_a_daemon_with_tls(variant):
         ("kserve", "InferenceService", ("spec", "predictor", "minReplicas"), "two"),
     ],
 )
-def test_the_validators_see_planted_faults(name, kind, path, value):
+def test_the_validators_find_planted_faults(name, kind, path, value):
     manifest = next(each for each in overlay(name) if each["kind"] == kind)
     schemas.validate(manifest)
     place = manifest
@@ -177,7 +176,7 @@ def test_the_validators_see_planted_faults(name, kind, path, value):
         (("hostnames", 0), "SLUICE.example.com"),
     ],
 )
-def test_the_route_validator_sees_planted_faults(variant, path, value):
+def test_the_route_validator_finds_planted_faults(variant, path, value):
     route = the("GRPCRoute", variant("grpc_route"))
     place = route["spec"]
     for key in path[:-1]:
@@ -192,7 +191,7 @@ def test_grace_period_covers_the_drain(name):
     _, pod = container_and_pod(name)
     delay, timeout = drain_seconds(name)
     assert delay + timeout < pod["terminationGracePeriodSeconds"]
-    # Endpoints are told of a pod that goes only after its readiness or deletion was seen.
+    # The endpoints change only some time after a pod has become unready or was deleted.
     assert delay >= 5
 
 
@@ -207,7 +206,7 @@ def test_probes_ask_for_services_that_the_daemon_knows(name, served):
         )
         check = [SLUICE, "--server", served.grpc, "health", "--service", asked[probe]]
         assert subprocess.run(check, capture_output=True).returncode == 0, asked[probe]
-    # A liveness probe that asked for readiness would kill a replica that drains or waits.
+    # A liveness probe for readiness would kill a replica that is draining or starting.
     assert asked["livenessProbe"] == "sluice.liveness"
     assert asked["startupProbe"] == asked["readinessProbe"] == "sluice.readiness"
 
@@ -219,7 +218,7 @@ def served(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", SCALED)
-def test_options_are_the_daemons(name, tmp_path):
+def test_the_daemon_accepts_the_options_of_an_overlay(name, tmp_path):
     text = options(name)
     assert text["models"][0]["path"].startswith("/models/")
     text["models"][0]["path"] = str(DEMO)
@@ -229,7 +228,7 @@ def test_options_are_the_daemons(name, tmp_path):
     assert check.returncode == 0, check.stderr
 
 
-def test_kserve_arguments_are_the_daemons():
+def test_the_daemon_accepts_the_arguments_for_kserve():
     args = container_and_pod("kserve")[0]["args"]
     filled = [each.replace("{{.Name}}", "demo").replace("/mnt/models", str(DEMO)) for each in args]
     assert filled != args
@@ -238,10 +237,10 @@ def test_kserve_arguments_are_the_daemons():
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_container_has_no_rights_and_bounded_resources(name):
+def test_a_container_has_no_privileges_and_bounded_resources(name):
     container, pod = container_and_pod(name)
     context = container["securityContext"] | pod.get("securityContext", {})
-    assert context["runAsNonRoot"] and context["runAsUser"] == 10001  # the Dockerfile's user
+    assert context["runAsNonRoot"] and context["runAsUser"] == 10001  # The Dockerfile's USER.
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert not container["securityContext"]["allowPrivilegeEscalation"]
@@ -252,7 +251,7 @@ def test_container_has_no_rights_and_bounded_resources(name):
 
 
 @pytest.mark.parametrize("name", SCALED)
-def test_selectors_meet_our_pods_and_only_ours(name):
+def test_selectors_match_the_pods_of_sluice_and_no_others(name):
     manifests = overlay(name)
     deployment = the("Deployment", manifests)
     assert deployment["spec"]["template"]["metadata"]["labels"] == POD_LABELS
@@ -263,7 +262,7 @@ def test_selectors_meet_our_pods_and_only_ours(name):
         assert constraint["labelSelector"]["matchLabels"] == POD_LABELS
     for service in (each for each in manifests if each["kind"] == "Service"):
         assert service["spec"]["selector"] == POD_LABELS
-    # Callers are other pods than ours.
+    # The selector of callers does not match the pods of Sluice.
     callers = the("NetworkPolicy", manifests)["spec"]["ingress"][0]["from"][0]["podSelector"][
         "matchLabels"
     ]
@@ -271,7 +270,7 @@ def test_selectors_meet_our_pods_and_only_ours(name):
 
 
 @pytest.mark.parametrize("name", SCALED)
-def test_ports_by_name_exist(name):
+def test_every_port_is_used_by_name_and_exists(name):
     manifests = overlay(name)
     ports = {port["name"] for port in container_and_pod(name)[0]["ports"]}
     used = [
@@ -298,16 +297,16 @@ def test_headless_service_gives_each_replica_an_address():
     assert the("Service", overlay("cpu"), "sluice-headless")["spec"]["clusterIP"] == "None"
 
 
-def test_one_replica_per_device():
+def test_each_replica_has_one_device():
     container, _ = container_and_pod("gpu")
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
-    # No replica more than devices, not even while rolling.
+    # A rolling update never starts more replicas than there are devices.
     rolling = the("Deployment", overlay("gpu"))["spec"]["strategy"]["rollingUpdate"]
     assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
 
 
 @pytest.mark.parametrize("name", ["keda", "hpa"])
-def test_the_autoscaler_owns_the_count(name):
+def test_the_autoscaler_sets_the_number_of_replicas(name):
     manifests = overlay(name)
     deployment = the("Deployment", manifests)
     assert "replicas" not in deployment["spec"]
@@ -322,7 +321,7 @@ def test_the_autoscaler_owns_the_count(name):
     )
 
 
-def test_a_disruption_leaves_a_replica():
+def test_a_disruption_leaves_at_least_one_replica():
     for name in ("cpu", "gpu"):
         manifests = overlay(name)
         budget = the("PodDisruptionBudget", manifests)["spec"]["maxUnavailable"]
@@ -342,9 +341,8 @@ def test_kserve_serves_the_open_inference_protocol():
     assert runtime["spec"]["containers"][0]["name"] == "kserve-container"
 
 
-def test_the_adapter_gives_what_the_autoscaler_asks_for():
-    """That both autoscalers have the same rule is tests/loadtest/scale/autoscaler_test.cc's to
-    show."""
+def test_the_adapter_has_the_metrics_of_the_autoscaler():
+    """tests/loadtest/scale/autoscaler_test.cc tests that both autoscalers have the same rule."""
     adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())
     asked = the("HorizontalPodAutoscaler", overlay("hpa"))["spec"]["metrics"]
     assert [each["pods"]["metric"]["name"] for each in asked] == [

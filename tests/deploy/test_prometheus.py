@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real daemon under load: every expression of deploy/ returns data."""
+"""Tests that every expression of deploy/ returns data when Prometheus scrapes a loaded daemon."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,13 @@ from processes import DEPLOY, Daemon, Prometheus, get, tool, wait_until
 
 PER_SECOND = 20
 
-# Of TLS and callers, which this daemon has not; tests/e2e/test_faults_tls.py sees them.
+# The metrics of TLS and callers, which this daemon does not use. tests/e2e/test_faults_tls.py
+# checks them.
 ONLY_WITH_FILES = {"sluice_certificate_expiry_timestamp_seconds", "sluice_secret_reads_total"}
 
 
 def local_config(folder, daemon):
-    """The committed configuration with a quick scrape and the daemon as its target."""
+    """Writes the committed configuration with quick scrapes of `daemon`; returns the path."""
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus" / name) for name in config["rule_files"]]
@@ -60,7 +61,7 @@ def odd_calls(address):
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory):
-    """Prometheus after some seconds of load on one daemon, which goes on."""
+    """Prometheus after some seconds of load on one daemon. The load goes on."""
     folder = tmp_path_factory.mktemp("prometheus")
     stop = threading.Event()
     with Daemon(folder) as daemon, Prometheus(folder, local_config(folder, daemon)) as server:
@@ -96,15 +97,15 @@ def prometheus(tmp_path_factory):
     expressions.recorded() + expressions.of_dashboards() + expressions.of_autoscalers(),
     ids=lambda text: text if len(text) < 60 else "",
 )
-def test_returns_data(prometheus, where, expression):
+def test_an_expression_returns_data(prometheus, where, expression):
     samples = prometheus.query(expression)
     assert samples, f"{where}: no data for {expression}"
     assert any(value == value for _, value in samples), f"{where}: only NaN for {expression}"
 
 
 @pytest.mark.parametrize("where, expression", expressions.of_alerts(), ids=lambda text: text[:40])
-def test_alert_selects_what_exists(prometheus, where, expression):
-    """It parses and asks for real series; that it fires is promtool's to show (test_rules.py)."""
+def test_an_alert_selects_existing_series(prometheus, where, expression):
+    """The expression parses and selects real series. test_rules.py tests that the alert fires."""
     prometheus.query(expression)
     missing = expressions.names(expression) - prometheus.metric_names() - ONLY_WITH_FILES
     assert not missing, f"{where} selects {missing}, which nothing exports"
@@ -118,16 +119,16 @@ def test_no_alert_is_raised_by_a_healthy_daemon(prometheus):
 @pytest.mark.parametrize(
     "where, selector, label", expressions.of_variables(), ids=lambda text: text[:40]
 )
-def test_variable_has_values(prometheus, where, selector, label):
+def test_a_variable_has_values(prometheus, where, selector, label):
     assert {labels.get(label) for labels, _ in prometheus.query(selector)} - {None, ""}, where
 
 
-def test_metrics_text_passes_promtool(prometheus):
+def test_promtool_accepts_the_metrics_text(prometheus):
     text = get(prometheus.query("up")[0][0]["instance"], "/metrics")
     check = subprocess.run(
         [tool("promtool"), "check", "metrics"], input=text, capture_output=True, text=True
     )
-    # promtool takes the bits of an entropy for an amount of data.
+    # promtool mistakes the bits of an entropy for an amount of data.
     advice = {'sluice_shape_entropy_bits use base unit "bytes" instead of "bits"'}
     assert set(check.stderr.splitlines()) <= advice, check.stderr
-    assert check.returncode in (0, 3), check.stdout  # 3: advice only
+    assert check.returncode in (0, 3), check.stdout  # Status 3 means advice only.

@@ -1,4 +1,4 @@
-"""Prometheus' configuration, rules and alerts by promtool, and a runbook for every alert."""
+"""Tests Prometheus' configuration, rules and alerts with promtool, and the runbooks."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ def promtool(*arguments):
 
 
 def runbooks():
-    """{word: text} of the entries of runbooks.md."""
+    """Returns the entries of runbooks.md as {heading in lower case: text}."""
     parts = re.split(r"^## (\w+)\n", (PROMETHEUS / "runbooks.md").read_text(), flags=re.M)
     return {title.lower(): text for title, text in zip(parts[1::2], parts[2::2])}
 
@@ -36,7 +36,7 @@ def test_configuration_is_valid():
 
 
 def test_cluster_configuration_is_valid(tmp_path):
-    """Debian builds Prometheus without Kubernetes discovery, so that part is left out here."""
+    """Checks all but Kubernetes' discovery, without which Debian builds Prometheus."""
     config = yaml.safe_load((PROMETHEUS / "prometheus_kubernetes.yml").read_text())
     assert [each.pop("kubernetes_sd_configs") for each in config["scrape_configs"]] == [
         [{"role": "pod"}]
@@ -52,7 +52,7 @@ def test_alerts_fire_and_stay_silent(path):
     promtool("test", "rules", path)
 
 
-def test_every_alert_is_seen_to_fire_and_to_stay_silent():
+def test_every_alert_has_a_test_in_which_it_fires_and_one_in_which_it_is_silent():
     fired, silent = set(), set()
     for path in RULE_TESTS:
         for case in yaml.safe_load(path.read_text())["tests"]:
@@ -66,7 +66,7 @@ def test_every_alert_is_seen_to_fire_and_to_stay_silent():
     assert silent == {alert["alert"] for alert in alerts}
 
 
-def test_every_alert_has_a_runbook_that_says_what_to_do():
+def test_every_alert_has_a_runbook_with_instructions():
     entries = runbooks()
     alerts = expressions.rules(expressions.ALERTS)
     assert {alert["annotations"]["runbook"] for alert in alerts} == set(entries)
@@ -78,9 +78,8 @@ def test_every_alert_has_a_runbook_that_says_what_to_do():
         ), f"{title} does not say what to look at and do"
 
 
-def test_every_metric_is_the_daemons():
-    """Names in rules, alerts and dashboards are declared by the daemon, or recorded by the
-    rules."""
+def test_every_metric_is_declared_or_recorded():
+    """The daemon declares, or the rules record, each name in rules, alerts and dashboards."""
     declared = set(re.findall(r'"(sluice_\w+)"', METRIC_NAMES.read_text()))
     declared |= {f"{name}_{part}" for name in declared for part in ("bucket", "sum", "count")}
     recorded = {rule["record"] for rule in expressions.rules(expressions.RULES)}

@@ -1,5 +1,4 @@
-"""What runs without Kubernetes: the systemd unit, verified and rated by systemd-analyze, and
-Docker's line."""
+"""Tests the systemd unit with systemd-analyze, and the stop timeouts of the unit and of Docker."""
 
 import re
 import subprocess
@@ -13,7 +12,7 @@ UNIT = DEPLOY / "systemd" / "sluiced.service"
 
 @pytest.fixture
 def unit(tmp_path):
-    """The unit with this build's binaries."""
+    """The path of a copy of the unit with this build's binaries."""
     text = UNIT.read_text()
     for installed, built in (
         ("/usr/local/bin/sluiced", SLUICED),
@@ -32,14 +31,14 @@ def analyze(*arguments):
     )
 
 
-def test_unit_verifies(unit):
+def test_the_unit_is_valid(unit):
     result = analyze("verify", unit)
-    # An unknown directive is a warning only.
+    # systemd-analyze only warns of an unknown directive.
     assert result.returncode == 0 and not result.stderr, result.stderr
 
 
-def test_exposure_is_low(unit):
-    """At most 1.5 of 10 on systemd's scale; what is left are network access and the like."""
+def test_the_exposure_of_the_unit_is_low(unit):
+    """The exposure is at most 1.5 of 10 on systemd's scale: network access and the like remain."""
     result = analyze("security", "--offline=true", "--threshold=15", unit)
     assert result.returncode == 0, result.stdout
 
@@ -52,7 +51,7 @@ def test_exposure_is_low(unit):
     ],
     ids=["systemd", "docker"],
 )
-def test_stop_timeout_covers_the_default_drain(file, pattern):
+def test_the_stop_timeout_covers_the_default_drain(file, pattern):
     options = subprocess.run(
         [SLUICED, "--model", "m=/", "--print-config"], capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Checks of the "always" line of tests/faults.md, which holds whatever arrives."""
+"""Checks what the "always" line of tests/faults.md demands during every fault."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ from waiting import wait_until
 
 
 def balanced(server):
-    """Returns whether every admitted request has ended once and none waits or runs."""
+    """Returns whether every admitted request has ended exactly once and none waits or runs."""
     samples = server.metrics()
 
     def total(name):
@@ -29,7 +29,7 @@ def await_balance(server):
 class Bystander:
     """A well-behaved client that calls `server` in a loop and expects the same bits each time.
 
-    With `reconnects` it calls again if its connection is closed because memory is short."""
+    With `reconnects` it calls again if the daemon closes its connection for lack of memory."""
 
     def __init__(self, server, model="demo", reconnects=False, **parameters):
         self._server = server
@@ -52,11 +52,11 @@ class Bystander:
                         continue
                     assert same(answer, wanted), "the answer changed"
                     self.calls += 1
-        except Exception as failure:  # reported by the test's thread
+        except Exception as failure:  # The test's thread reports it.
             self.failure = failure
 
     def _call(self, client, inputs):
-        # An undisturbed call takes milliseconds; the fault has disturbed one that takes a minute.
+        # An undisturbed call takes milliseconds. A call that takes a minute counts as disturbed.
         try:
             return infer(client, inputs, model=self._model, timeout=60_000_000, **self._parameters)
         except InferenceServerException as error:
@@ -70,7 +70,7 @@ class Bystander:
 
     def __exit__(self, failure, *_):
         self._stop.set()
-        if failure is not None:  # it may be waiting at a gate that the failed test has left closed
+        if failure is not None:  # The thread may wait at a gate that is still closed.
             return
         self._thread.join()
         assert self.failure is None, f"another client was disturbed: {self.failure}"

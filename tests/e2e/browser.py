@@ -15,7 +15,7 @@ FAULTS = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled
 
 
 class Browser:
-    """One tab; `errors` holds the errors of the page that it shows."""
+    """One tab of a browser. `errors` holds the errors of the page that it shows."""
 
     def __init__(self, profile):
         """Requires that `profile` is an empty folder."""
@@ -93,7 +93,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", **device)
         self.call("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        self._go("about:blank")  # and no more reports of the page before
+        self._go("about:blank")  # The previous page reports nothing after this.
         self.errors.clear()
         self._go(url)
 
@@ -103,7 +103,7 @@ class Browser:
         self.until(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def value(self, expression):
-        """Returns the value of a JavaScript expression; a promise is awaited."""
+        """Returns the value of a JavaScript expression. A promise is awaited."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True,
                            awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]

@@ -1,4 +1,4 @@
-"""Calls in progress, and calls that fail."""
+"""Helpers for calls in progress and for calls that fail."""
 
 import json
 import queue
@@ -13,7 +13,7 @@ from waiting import PATIENCE_S
 
 
 class Call:
-    """A call in progress, by a client of its own."""
+    """A call in progress on a client of its own."""
 
     def __init__(self, server, request_id="", inputs=None, timeout=None, **parameters):
         self._client = server.client()
@@ -27,7 +27,7 @@ class Call:
         self._call.cancel()
 
     def end(self, within_s=PATIENCE_S):
-        """Returns the outputs as {name: array}; raises the error of a call that fails."""
+        """Returns the outputs as {name: array}. Raises the error of a call that fails."""
         try:
             result, error = self._ended.get(timeout=within_s)
         finally:
@@ -38,7 +38,7 @@ class Call:
                 for output in result.get_response().outputs}
 
     def status(self, within_s=PATIENCE_S):
-        """Returns the name of the call's status; "OK" if it was answered."""
+        """Returns the name of the call's status, "OK" if the call was answered."""
         try:
             self.end(within_s)
         except InferenceServerException as error:
@@ -47,7 +47,7 @@ class Call:
 
 
 def trailers(server, request):
-    """Returns the status and trailers of a unary call, which must fail."""
+    """Returns the status and the trailers of a unary call. Requires that the call fails."""
     from tritonclient.grpc import service_pb2_grpc
     with grpc.insecure_channel(server.grpc) as channel:
         try:
@@ -59,7 +59,7 @@ def trailers(server, request):
     raise AssertionError("it was answered")
 
 
-POISON = 7  # a byte that occurs in no text
+POISON = 7  # A byte that occurs in no prompt of the tests.
 
 
 def poisonous_model(directory):
@@ -72,7 +72,7 @@ def poisonous_model(directory):
     embedding = header["model.embed_tokens.weight"]
     assert embedding["dtype"] == "BF16"
     begin, end = embedding["data_offsets"]
-    # With tied weights the poisoned row would be part of every request's logits.
+    # The weights are untied: otherwise the poisoned row would affect every request's logits.
     header["lm_head.weight"] = {**embedding,
                                 "data_offsets": [len(tensors), len(tensors) + end - begin]}
     tensors += tensors[begin:end]

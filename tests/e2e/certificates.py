@@ -1,4 +1,4 @@
-"""Certificates made by a test, and daemons that present them."""
+"""Makes certificates, and starts daemons that present them."""
 
 import datetime
 import ipaddress
@@ -22,7 +22,7 @@ def key_pem(key):
 
 
 class Authority:
-    """Signs certificates for localhost."""
+    """A certificate authority that signs certificates for localhost."""
 
     def __init__(self, days=1):
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -49,7 +49,7 @@ class Authority:
 
 
 class SecureDaemon(Daemon):
-    """A daemon whose clients speak TLS: they trust `ca` and present `own`, an Authority.pair()."""
+    """A daemon whose clients speak TLS, trust `ca` and present `own`, an Authority.pair()."""
 
     def __init__(self, ca, *options, **named):
         self.ca, self.own = ca, (None, None)
@@ -61,7 +61,7 @@ class SecureDaemon(Daemon):
 
 
 class Files:
-    """The certificate files of a daemon."""
+    """The files from which a daemon reads its certificate, key and authority."""
 
     def __init__(self, folder, authority):
         self.crt, self.key, self.ca = (folder / name for name in ("tls.crt", "tls.key", "ca.crt"))

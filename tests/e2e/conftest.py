@@ -1,4 +1,4 @@
-"""Fixtures: real daemons on free ports, for real clients; nothing is mocked."""
+"""Fixtures that start real daemons on free ports for real clients. Nothing is mocked."""
 
 import itertools
 import os
@@ -19,12 +19,12 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
-# ./test --sanitizers sets this; everything is slower then and takes more memory.
+# `./test --sanitizers` sets SLUICE_TEST_SANITIZED. Everything is slower then and takes more memory.
 SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
 SLOWER = 8 if SANITIZED else 1
 
 
-# The ports lie below the kernel's range for outgoing connections; each test process has its own.
+# Each test process has ports of its own, below the kernel's range for outgoing connections.
 PORTS = itertools.cycle(
     range(
         *(
@@ -36,10 +36,10 @@ PORTS = itertools.cycle(
 
 
 def free_port():
-    """Returns a port of the loopback that nothing else takes before it is used."""
+    """Returns a free loopback port that no other test process uses."""
     for port in PORTS:
         with socket.socket() as probe:
-            # gRPC and the daemon set this too: TIME_WAIT of an earlier test does not matter.
+            # gRPC and the daemon set this option too, so a port in TIME_WAIT counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
@@ -52,7 +52,7 @@ class Daemon:
     """A running sluiced.
 
     `options` are appended to its command line, `descriptors` limits its file descriptors, and
-    `faults` is a text as in base/fault_injection.h."""
+    `faults` lists the faults to inject, in the syntax of base/fault_injection.h."""
 
     def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
                  grpc=None):
@@ -73,9 +73,9 @@ class Daemon:
         if descriptors is not None:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         environment = {**os.environ, "SLUICE_TEST_FAULTS": faults}
-        if "until=" in faults:  # a slow test may hold a step for long
+        if "until=" in faults:  # A slow test may hold a step for long.
             environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG_US", "1h")
-        if "--config" not in options:  # makes warming up four times as fast
+        if "--config" not in options:  # This makes warming up four times as fast.
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
         self.process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
@@ -90,7 +90,7 @@ class Daemon:
         while not self.ready():
             assert self.process.poll() is None, self.process.stdout.read()
             assert time.monotonic() < give_up, "the daemon is not ready in time"
-            # Connecting to a closed port fails at once; the pause frees the processor.
+            # Connecting to a closed port fails at once, so a pause keeps this from spinning.
             pause(0.02)
 
     def healthy(self, path):
@@ -128,7 +128,7 @@ class Daemon:
         )
 
     def stop(self):
-        """Sends SIGTERM; returns the exit status and the output."""
+        """Sends SIGTERM and returns the exit status and the output."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         output, _ = self.process.communicate(timeout=PATIENCE_S)
@@ -137,7 +137,7 @@ class Daemon:
 
 @pytest.fixture(scope="session")
 def demo():
-    """One daemon with the demo model for all tests that do not change it."""
+    """One daemon with the demo model, shared by all tests that do not change it."""
     daemon = Daemon()
     yield daemon
     status, output = daemon.stop()
@@ -161,7 +161,7 @@ def daemon():
 
 @pytest.fixture
 def gate(daemon, tmp_path):
-    """Makes gates at which daemons wait; all are opened before the test's daemons are stopped."""
+    """Makes gates at which daemons wait, and opens all before the test's daemons are stopped."""
     made = []
 
     def make(name):

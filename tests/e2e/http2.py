@@ -1,4 +1,4 @@
-"""HTTP/2 by hand, for frames that grpcio refuses to send."""
+"""A minimal HTTP/2 client that sends frames which grpcio refuses to send."""
 
 import contextlib
 import socket
@@ -29,7 +29,7 @@ STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def message(body, length=None, compressed=0):
-    """Returns a gRPC message; `length` is the length that its prefix claims."""
+    """Returns a gRPC message whose prefix claims `length` bytes (the true number by default)."""
     return struct.pack(">BI", compressed, len(body) if length is None else length) + body
 
 
@@ -39,25 +39,25 @@ def request_headers(path, *extra, te="trailers", content_type="application/grpc"
 
 
 class Connection:
-    """One connection. It answers SETTINGS and PING while it waits, unless it is `mute`."""
+    """One connection, which answers SETTINGS and PING while it waits unless it is `mute`."""
 
     def __init__(self, address, settings=(), mute=False):
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self.mute = mute
-        self.goaway = None  # its debug data
-        self.headers = {}  # by stream: all that arrived
-        self.data = {}  # by stream
-        self.resets = {}  # by stream: the error code
+        self.goaway = None  # The debug data of the GOAWAY frame.
+        self.headers = {}  # All headers and trailers received, by stream.
+        self.data = {}  # The bytes of all DATA frames, by stream.
+        self.resets = {}  # The error code, by stream.
         self._settings = settings
-        self._seen = set()  # (kind of frame, its flags) on stream 0
+        self._seen = set()  # The (kind, flags) of the frames on stream 0.
         self._received = b""
         self._encoder = hpack.Encoder()
         self._decoder = hpack.Decoder()
 
     def __enter__(self):
         settings = b"".join(struct.pack(">HI", *each) for each in self._settings)
-        with contextlib.suppress(ConnectionError):  # reading will show that it is closed
+        with contextlib.suppress(ConnectionError):  # Reading shows that it is closed.
             self.socket.sendall(PREFACE + frame(SETTINGS, payload=settings))
         return self
 
@@ -68,7 +68,7 @@ class Connection:
         self.socket.sendall(frame(kind, flags, stream, payload))
 
     def settle(self):
-        """Waits until the peer has seen the acknowledged settings; returns whether it hung up."""
+        """Waits until the peer has seen our SETTINGS ACK; returns whether it hung up."""
         if self.wait(lambda: (SETTINGS, 0) in self._seen):
             return True
         with contextlib.suppress(ConnectionError):
@@ -76,7 +76,7 @@ class Connection:
         return self.wait(lambda: (PING, ACK) in self._seen)
 
     def block(self, path, *extra, **headers):
-        """Returns the next call's headers as they go over the wire of this connection."""
+        """Returns the next call's headers, encoded with this connection's HPACK state."""
         return self._encoder.encode(request_headers(path, *extra, **headers), huffman=False)
 
     def open(self, stream, path, *extra, flags=END_HEADERS, **headers):
@@ -90,19 +90,19 @@ class Connection:
             )
 
     def send(self, stream, data, flags=0):
-        """Sends DATA frames without regard to the windows."""
+        """Sends DATA frames without respecting flow control."""
         for at in range(0, max(len(data), 1), MAX_FRAME):
             last = at + MAX_FRAME >= len(data)
             self.frame(DATA, flags if last else 0, stream, data[at:at + MAX_FRAME])
 
     def call(self, stream, path, body, *extra, **headers):
-        """Makes a whole unary call; returns its trailers."""
+        """Makes a whole unary call and returns its trailers."""
         self.open(stream, path, *extra, **headers)
         self.send(stream, message(body), END_STREAM)
         return self.end(stream)
 
     def end(self, stream, within_s=PATIENCE_S):
-        """Returns a stream's trailers at its end, or {"reset": code}, or {"closed": True}."""
+        """Waits for a stream's end; returns its trailers, {"reset": code} or {"closed": True}."""
         self.wait(
             lambda: stream in self.resets or "grpc-status" in self.headers.get(stream, {}), within_s
         )
@@ -158,7 +158,7 @@ class Connection:
             self.goaway = payload[8:]
 
     def abort(self):
-        """Resets the connection without GOAWAY, as the end of a killed process does."""
+        """Resets the connection without GOAWAY, as the kernel does for a killed process."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 

@@ -1,4 +1,4 @@
-"""Small helpers around tritonclient's tensors."""
+"""Helpers that make tritonclient's tensors and calls."""
 
 import numpy as np
 import tritonclient.grpc as grpcclient
@@ -25,7 +25,7 @@ def text_inputs(*texts):
 
 
 def infer(client, inputs, outputs=None, model="demo", timeout=None, priority=0, **parameters):
-    """Returns the outputs as {name: array}; `timeout` is in microseconds, priority 0 by default."""
+    """Calls `model` and returns the outputs as {name: array}. `timeout` is in microseconds."""
     result = client.infer(
         model,
         inputs,

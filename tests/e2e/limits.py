@@ -1,4 +1,4 @@
-"""Measures of a daemon's memory and descriptors, and requests that make it use them."""
+"""Measures a daemon's memory and descriptors, and makes requests that use them."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def resident(server, which="VmHWM"):
 def grown(server, before):
     """Returns by how many bytes peak memory exceeds `before`.
 
-    Sanitizers keep freed memory, so that only a share of it counts under them."""
+    Sanitizers keep freed memory, so the difference is divided by SLOWER under them."""
     return (resident(server) - before) / SLOWER
 
 

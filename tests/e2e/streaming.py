@@ -1,4 +1,4 @@
-"""Streams through tritonclient's API, as its users call it."""
+"""Helpers for streams through tritonclient's API."""
 
 import queue
 
@@ -8,7 +8,7 @@ from waiting import PATIENCE_S
 
 
 class Stream:
-    """One stream, by a client of its own; `answers` holds responses in the order of arrival."""
+    """One stream on a client of its own. `answers` holds responses in the order of arrival."""
 
     def __init__(self, daemon):
         self.client = daemon.client()
@@ -37,7 +37,7 @@ class Stream:
             enable_empty_final_response=empty_final, parameters=parameters or None)
 
     def next(self):
-        """Returns the next response; raises the error of a request that fails."""
+        """Returns the next response. Raises the error of a request that fails."""
         result, error = self.answers.get(timeout=PATIENCE_S)
         if error is not None:
             raise error
@@ -48,7 +48,7 @@ class Stream:
         return self.answers_of(1)[0]
 
     def answers_of(self, requests):
-        """Returns the responses of so many requests: a list for each, sorted by request id."""
+        """Returns the responses to `requests` requests: a list for each, sorted by request id."""
         pieces, final = {}, set()
         while len(final) < requests:
             result = self.next()
@@ -72,10 +72,10 @@ def arrays(result):
 
 
 def joined(pieces):
-    """Joins the responses to a request of one row into the answer of the unary call."""
+    """Joins the responses to a request of one row into what the unary call answers."""
     parts = [arrays(piece) for piece in pieces]
     parts = [part for part in parts if part]
-    whole = dict(parts[-1])  # of the prompt, and how it ended
+    whole = dict(parts[-1])  # It has the prompt's outputs and the finish reason.
     for name in ("output_ids", "logprobs", "top_ids", "top_logprobs"):
         if name in whole:
             whole[name] = np.concatenate([part[name] for part in parts], axis=1)
@@ -88,7 +88,7 @@ def joined(pieces):
 
 
 def stream(daemon, inputs, **request):
-    """Returns the joined answer to one request on a stream of its own, in the form of `infer`."""
+    """Sends one request on a stream of its own; returns the joined answer as `infer` does."""
     with Stream(daemon) as one:
         one.send(inputs, **request)
         return joined(one.answer())

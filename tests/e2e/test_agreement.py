@@ -16,7 +16,7 @@ PERF_ANALYZER = str(ROOT / "build" / "venv" / "bin" / "perf_analyzer")
 
 @pytest.fixture
 def trace(tmp_path):
-    """A trace with bursts and with more rows than are sent."""
+    """The path of a trace with bursts and more rows than are sent."""
     random = np.random.default_rng(3)
     arrivals = np.cumsum(random.exponential(random.choice([0.1, 3.0], 2 * CALLS)))
     path = tmp_path / "trace.csv"
@@ -37,13 +37,13 @@ def test_the_schedule_has_the_mean_rate_and_fits_the_model(trace):
 
 @pytest.mark.parametrize("count", [1, 2, 99, 100, 101])
 @pytest.mark.parametrize("percent", [1, 50, 99, 100])
-def test_percentiles_are_those_of_the_nearest_rank(count, percent):
+def test_percentiles_use_the_nearest_rank(count, percent):
     ordered = sorted(np.random.default_rng(count).exponential(size=count).tolist())
     assert agreement.percentile(ordered, percent) == np.percentile(ordered, percent,
                                                                   method="inverted_cdf")
 
 
-def test_all_clients_send_all_of_it_and_are_answered(demo, trace):
+def test_all_clients_send_the_whole_schedule_and_are_answered(demo, trace):
     before = demo.metric("sluice_requests_total", model="demo", code="OK")
     options = agreement.parse([
         "--server", demo.grpc, "--trace", str(trace), "--rate", "60", "--count", str(CALLS),

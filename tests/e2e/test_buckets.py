@@ -1,4 +1,4 @@
-"""The buckets of real daemons, their optimisation and the explanation of requests."""
+"""Tests the buckets of real daemons, `sluice optimize`, `sluice fit` and `sluice explain`."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def test_buckets_count_each_batch_once(daemon):
         assert served.metric("sluice_bucket_batches_total", bucket=label) == int(use["batches"])
 
 
-def test_the_table_has_bars_and_totals(demo):
+def test_the_table_of_buckets_has_bars_and_totals(demo):
     run = sluice("buckets", "--advise", "--server", demo.admin)
     assert run.returncode == 0, run.stderr
     assert "PADDING EFF" in run.stdout and "[" in run.stdout
@@ -69,7 +69,7 @@ def test_optimize_fits_the_ladder_to_the_traffic(daemon):
         if report["changed"]:
             assert served.metric("sluice_ladder_changes_total") > 0
             assert served.metric("sluice_plan_captures_total") > captured
-        # The ladder in use is the one that the report names, changed or not.
+        # Changed or not, the daemon uses the ladder that the report names.
         ladder = [use["bucket"] for use in buckets(served)["buckets"] if use["in_ladder"]]
         expected = report["after"] if report["changed"] else report["before"]
         assert ladder == expected
@@ -86,7 +86,7 @@ def test_a_padded_ladder_cannot_be_optimized(daemon):
     assert run.returncode == 1 and "FAILED_PRECONDITION" in run.stderr
 
 
-def test_explain_tells_what_carried_a_request(demo):
+def test_explain_lists_the_steps_of_a_request(demo):
     run = sluice("infer", "--text", "In the beginning", "--max-tokens", "3", "--id", "explain-me",
                  "--server", demo.grpc)
     assert run.returncode == 0, run.stderr
@@ -100,7 +100,7 @@ def test_explain_tells_what_carried_a_request(demo):
     assert missing.returncode == 1 and "NOT_FOUND" in missing.stderr
 
 
-def test_a_fitted_ladder_is_served_as_it_was_printed(daemon, tmp_path):
+def test_a_daemon_serves_with_the_ladder_that_fit_printed(daemon, tmp_path):
     lengths = "length\n" + "\n".join(str(37 if at % 3 else 150) for at in range(3000))
     out = tmp_path / "fitted.yaml"
     run = sluice("fit", "--lengths", "-", "--max-batch-tokens", "512", "--max-buckets", "5",

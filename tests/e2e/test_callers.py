@@ -1,4 +1,4 @@
-"""Callers: how they identify themselves, and how much each may ask for."""
+"""Tests how callers identify themselves and how much each may ask for."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ def callers(tmp_path):
 
 
 def call(server, method, message, token=None):
-    """Returns the status' name and the trailers of a unary call or a stream of one message."""
+    """Returns the status' name and the trailers of a unary call or a one-message stream."""
     metadata = token and [("authorization", f"Bearer {token}")]
     with grpc.insecure_channel(server.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -86,7 +86,7 @@ def message(max_tokens=1):
 TWO = f"alice: token:{ALICE}\nbob: sha256:{hashlib.sha256(BOB.encode()).hexdigest()}\n"
 
 
-def test_only_callers_that_are_known(callers):
+def test_every_method_refuses_unknown_callers(callers):
     server = callers(TWO, "--server.auth.anonymous", "false")
     health = [SLUICE, "health", "--server", server.grpc]
     with undisturbed(server):
@@ -110,7 +110,7 @@ def test_only_callers_that_are_known(callers):
 
 
 def test_unknown_callers_are_refused_at_their_headers(callers):
-    """The refusal does not wait for any part of a message."""
+    """The daemon refuses an unknown caller before any part of a message arrives."""
     server = callers(
         TWO, "--server.auth.anonymous", "false", "--server.admin.on-grpc-address", "true"
     )
@@ -123,7 +123,7 @@ def test_unknown_callers_are_refused_at_their_headers(callers):
             assert end["grpc-status"] == "16" and end["sluice-reason"] == "credential_missing", path
 
 
-def test_tokens_are_exchanged_while_it_serves(callers):
+def test_replaced_tokens_take_effect_while_the_daemon_serves(callers):
     server = callers(TWO, "--server.auth.anonymous", "false")
     reads = lambda result: server.metric("sluice_secret_reads_total", kind="callers", result=result)
     live = lambda token: call(server, "ServerLive", service_pb2.ServerLiveRequest(), token)[0]
@@ -140,14 +140,14 @@ def test_tokens_are_exchanged_while_it_serves(callers):
         assert live(ALICE) == "OK"
 
 
-def test_a_bad_file_of_callers_ends_the_start(callers):
+def test_a_daemon_with_a_bad_callers_file_does_not_start(callers):
     with pytest.raises(
         AssertionError, match=r"server.auth: .*callers:1: a token has 16 to 512 bytes"
     ):
         callers("alice: token:short\n")
 
 
-def test_requests_are_limited_by_caller(callers):
+def test_each_caller_has_a_request_rate_of_its_own(callers):
     server = callers(
         TWO.replace("\nbob", " requests_per_second=0\nbob"),
         "--server.rate.requests-per-second",
@@ -155,7 +155,7 @@ def test_requests_are_limited_by_caller(callers):
         "--server.rate.requests-burst",
         "3",
     )
-    with undisturbed(server):  # alice
+    with undisturbed(server):  # The bystander is alice.
         for method in ("ModelInfer", "ModelStreamInfer"):
             token = {"ModelInfer": BOB, "ModelStreamInfer": None}[method]
             assert [call(server, method, message(), token)[0] for _ in range(5)] == (
@@ -192,7 +192,7 @@ def test_tokens_are_limited_and_a_reload_changes_the_rate(tmp_path, callers):
     await_balance(server)
 
 
-def test_sluice_shows_its_token(callers, monkeypatch):
+def test_sluice_sends_its_token(callers, monkeypatch):
     server = callers(TWO, "--server.auth.anonymous", "false")
     models = [SLUICE, "models", "--server", server.grpc]
     generate = [SLUICE, "generate", "--server", server.grpc, "--max-tokens", "2", "--text", "And"]
@@ -209,7 +209,7 @@ def test_sluice_shows_its_token(callers, monkeypatch):
     assert subprocess.run(models, capture_output=True, timeout=PATIENCE_S).returncode == 0
 
 
-def test_sluice_load_speaks_tls_and_shows_its_token(tmp_path):
+def test_sluice_load_speaks_tls_and_sends_its_token(tmp_path):
     authority = Authority()
     files = Files(tmp_path, authority)
     known, report = tmp_path / "callers", tmp_path / "load.json"
@@ -275,7 +275,7 @@ def test_the_access_log_names_the_caller(callers):
     assert re.findall(r"total_us=\d+ caller=(\w+)", log) == ["bob", "alice", "anonymous"]
 
 
-def test_a_certificates_name_is_a_caller(tmp_path):
+def test_a_caller_is_identified_by_its_certificate(tmp_path):
     authority = Authority()
     files = Files(tmp_path, authority)
     known = tmp_path / "callers"

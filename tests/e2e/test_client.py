@@ -1,4 +1,4 @@
-"""The command line client against a real daemon."""
+"""Tests the command line client against a real daemon."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ def test_infer_prints_text(demo):
     assert again.stdout == run.stdout
 
 
-def test_infer_of_ids_as_json(demo):
+def test_infer_takes_token_ids_and_prints_json(demo):
     run = sluice(demo, "infer", "--ids", "256,65,110,100", "--json",
                  "--outputs", "output_ids,logprobs")
     answer = json.loads(run.stdout)
@@ -40,7 +40,7 @@ def test_a_file_of_requests_keeps_its_order_and_reports_each_error(demo):
     assert "top_k" in answers[2]["error"]["message"]
 
 
-def test_models_and_stats(demo):
+def test_models_and_stats_print_tables(demo):
     models = sluice(demo, "models")
     assert models.returncode == 0 and "demo" in models.stdout and "READY" in models.stdout
     stats = sluice(demo, "stats", "--metrics-address", demo.http)
@@ -48,7 +48,7 @@ def test_models_and_stats(demo):
 
 
 @pytest.mark.parametrize("command", [["infer", "--text", "a"], ["health"]])
-def test_no_server_is_an_exit_code_of_its_own(command):
+def test_an_unreachable_server_gives_exit_code_3(command):
     run = subprocess.run([SLUICE, *command, "--server", f"127.0.0.1:{free_port()}"],
                          capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 3 and "hint" in run.stderr

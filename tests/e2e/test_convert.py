@@ -1,4 +1,4 @@
-"""tools/convert on checkpoints of other projects' shapes."""
+"""Tests tools/convert on checkpoints in the formats of other projects."""
 
 import importlib.util
 import json
@@ -52,7 +52,7 @@ def sasrec_state(layers=2, items=11, width=6, window=8):
 
 
 def run(tmp_path, capsys, state, name, *arguments):
-    """Returns the exit code and the output; the result is in tmp_path/out."""
+    """Converts `state` into tmp_path/out; returns the exit code and the output."""
     checkpoint = tmp_path / "in.safetensors"
     safetensors.numpy.save_file(
         {key: np.ascontiguousarray(value) for key, value in state.items()}, checkpoint
@@ -61,7 +61,7 @@ def run(tmp_path, capsys, state, name, *arguments):
     return code, capsys.readouterr().out
 
 
-def test_sasrec(tmp_path, capsys):
+def test_a_sasrec_checkpoint_is_converted(tmp_path, capsys):
     state = sasrec_state()
     code, text = run(tmp_path, capsys, state, "sasrec", "--set", "num_attention_heads=2")
     assert code == 0, text
@@ -82,7 +82,7 @@ def test_sasrec(tmp_path, capsys):
 
 
 def golden_of(folder, tmp_path):
-    """Writes PyTorch's results for the folder's model as a golden of `sluice verify`."""
+    """Writes PyTorch's results for the model in `folder` as a golden of `sluice verify`."""
     expected = safetensors.numpy.load_file(folder / "expected.safetensors")
     lengths = expected["lengths"]
     ends = np.cumsum(lengths)[:-1]
@@ -117,10 +117,10 @@ def as_xsa_lm_is_trained(name):
 @pytest.mark.parametrize("name, golden, rename, options", [
     ("xsa_lm", "xsa_lm_small", as_xsa_lm_is_trained,
      ["num_key_value_heads=1", "sluice.positions.dims=8", "sluice.xsa.layers=[2,3]"]),
-    # The weights are dense, [out, in], and the activation is not the map's default.
+    # The weights are plain [out, in] matrices, and the activation is not the map's default.
     ("gpt2", "gpt2_small", str, ["n_head=4", "n_inner=64", "activation_function=gelu_new"]),
 ])
-def test_a_converted_model_computes_what_the_original_did(
+def test_a_converted_model_computes_the_original_logits(
     tmp_path, capsys, name, golden, rename, options
 ):
     state = safetensors.numpy.load_file(GOLDENS / golden / "model.safetensors")
@@ -152,7 +152,7 @@ def test_a_converted_model_computes_what_the_original_did(
     assert "1 outputs." in verified.stdout
 
 
-def test_what_is_missing_or_not_known_is_listed_and_nothing_written(tmp_path, capsys):
+def test_missing_and_unknown_tensors_are_listed_and_nothing_is_written(tmp_path, capsys):
     state = sasrec_state()
     del state["attention_layers.1.out_proj.bias"]
     state["dropout.magic"] = np.zeros(3, np.float32)
@@ -182,7 +182,7 @@ ignore: ["c.{any}"]
 """
 
 
-def test_transposes_scales_and_folds(tmp_path, capsys):
+def test_a_map_transposes_scales_and_folds_tensors(tmp_path, capsys):
     (tmp_path / "map.yaml").write_text(MAP)
     state = random_state(3, b__0__w=(2, 3), b__0__s=2, b__1__w=(2, 3), b__1__s=2, c__x=4)
     code, text = run(
@@ -195,7 +195,7 @@ def test_transposes_scales_and_folds(tmp_path, capsys):
     assert config == {"num_hidden_layers": 2, "layers": [1], "sluice": {"xsa": {"layers": [0]}}}
 
 
-def test_errors_say_what_to_mend(tmp_path, capsys):
+def test_errors_name_the_part_of_the_map_to_correct(tmp_path, capsys):
     assert (
         "there is no map nothing: give a file or one of gpt2, sasrec, xsa_lm"
         in run(tmp_path, capsys, {}, "nothing")[1]

@@ -1,4 +1,4 @@
-"""Generated pages are up to date, links lead to files, and examples and commands run."""
+"""Tests that generated pages are current, links lead to files, and examples and commands run."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ from waiting import PATIENCE_S
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 
 
-def test_tables_of_options_and_metrics_are_the_codes():
+def test_the_tables_of_options_and_metrics_match_the_code():
     result = subprocess.run(
         [sys.executable, ROOT / "tools" / "make_docs.py", "--check"], capture_output=True, text=True
     )
@@ -74,8 +74,8 @@ def test_the_tests_that_the_page_of_faults_names_exist():
     assert names > 40
 
 
-def test_names_for_those_who_come_from_elsewhere_exist():
-    """Each name in backticks in the column of Sluice is one of the API or an option."""
+def test_the_names_in_from_other_servers_md_exist():
+    """Each name in backticks in the column of Sluice is part of the API or an option."""
     known = (ROOT / "docs" / "api.md").read_text() + (ROOT / "docs" / "options.md").read_text()
     rows = [
         line.split("|")
@@ -111,7 +111,7 @@ COMMANDS = list(commands())
 
 @pytest.fixture
 def files(tmp_path):
-    """The folder in which the documented commands run, with the files that they name."""
+    """The folder in which the documented commands run. It has the files that they name."""
     shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / "mine")
     shutil.copy(tmp_path / "models" / "mine" / "golden.npz", tmp_path)
     (tmp_path / "requests.jsonl").write_text('{"text": "a"}\n')
@@ -132,8 +132,8 @@ def test_the_pages_show_every_command_of_the_client():
 @pytest.mark.parametrize(
     "page, words", COMMANDS, ids=[f"{page.name}: {' '.join(words)}" for page, words in COMMANDS]
 )
-def test_documented_commands_are_understood(files, page, words):
-    """Without a server it ends with 3, or 0 if it needs none; 2 would mean wrong arguments."""
+def test_documented_commands_are_accepted(files, page, words):
+    """A command exits with 3 for lack of a server, or 0 if it needs none; 2 means bad arguments."""
     nowhere = f"127.0.0.1:{free_port()}"
     run = subprocess.run(
         [SLUICE, *words[1:]],
@@ -170,25 +170,25 @@ def run(name, *arguments):
     return result.stdout.splitlines()
 
 
-def test_score(server):
+def test_the_score_example_prefers_likely_text(server):
     lines = run("score.py", server, "demo", "In the beginning God created", "xq zzv qqk jjx")
     good, bad = (float(line.split()[0]) for line in lines)
     assert bad < good < 0
 
 
-def test_embed(server):
+def test_the_embed_example_prints_cosines(server):
     lines = run("embed.py", server, "demo", "And God said", "And God said", "Jerusalem")
     cosines = [float(line.split()[0]) for line in lines]
     assert cosines[0] == cosines[1] == pytest.approx(1, abs=1e-3) and cosines[2] < 0.999
 
 
-def test_recommend(server):
+def test_the_recommend_example_prints_ten_new_items(server):
     lines = run("recommend.py", server, "recommender", "5", "80", "8", "83", "11")
     items, scores = zip(*(map(float, line.split()) for line in lines))
     assert len(items) == 10 and not {0, 5, 80, 8, 83, 11} & set(items)
     assert list(scores) == sorted(scores, reverse=True)
 
 
-def test_stream(server):
+def test_the_stream_example_prints_generated_text(server):
     lines = run("stream.py", server, "demo", "In the beginning", "40")
     assert len("\n".join(lines)) >= 30

@@ -1,4 +1,4 @@
-"""Connections that stall, flood or break: faults 13 to 17 of tests/faults.md."""
+"""Tests connections that stall, flood or break: faults 13 to 17 of tests/faults.md."""
 
 import re
 import socket
@@ -21,7 +21,7 @@ MAX_STREAMS = 128
 
 @pytest.fixture(scope="module")
 def server():
-    """A daemon with short timeouts, which are still far longer than a bystander's call."""
+    """A daemon whose timeouts are short but still far longer than a bystander's call."""
     daemon = Daemon("--server.grpc.transfer-timeout-us", "1s",
                     "--server.grpc.stream-idle-timeout-us", "1s",
                     "--server.grpc.max-streams", str(MAX_STREAMS),
@@ -36,7 +36,7 @@ def server():
 
 @pytest.fixture
 def descriptors_return(server):
-    """Checks that the daemon has no more descriptors after the test than before it."""
+    """Checks that the daemon has no more descriptors open after the test than before it."""
     wait_until(lambda: server.metric("sluice_requests_running") == 0)
     before = descriptors(server)
     yield
@@ -76,11 +76,11 @@ def exhausted(end):
 def test_uploads_that_stall_are_ended_and_their_connection_reaped(server, descriptors_return, path):
     address = server.admin if "admin" in path else server.grpc
     with undisturbed(server), Connection(address) as stalled:
-        stalled.open(1, path)  # no message at all
+        stalled.open(1, path)  # No message follows.
         stalled.open(3, path)
         stalled.send(3, message(b"x" * 1000, 10 * MIB))
         stalled.open(5, path)
-        stalled.send(5, b"\0\0")  # not even a prefix
+        stalled.send(5, b"\0\0")  # The message's prefix is incomplete.
         for stream in (1, 3, 5):
             assert exhausted(stalled.end(stream))
         assert stalled.closed()
@@ -93,11 +93,11 @@ def idle(end):
 @pytest.mark.parametrize("half", [b"", b"\0\0", message(b"x" * 1000, 10 * MIB)],
                          ids=["nothing", "half_prefix", "half_message"])
 def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_return, half):
-    """The peer answers pings, so that its connection is alive."""
+    """The peer still answers pings, so the daemon considers its connection alive."""
     ended = server.metric("sluice_idle_streams_ended_total")
     with undisturbed(server), Connection(server.grpc) as stalled:
         stalled.open(1, STREAM_INFER)
-        stalled.send(1, message(request(max_tokens=2)))  # answered before the stream stalls
+        stalled.send(1, message(request(max_tokens=2)))  # It is answered before the stream stalls.
         stalled.wait(lambda: 1 in stalled.data)
         stalled.open(3, STREAM_INFER)
         for stream in (1, 3):
@@ -109,8 +109,8 @@ def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_retu
     assert server.metric("sluice_idle_streams_ended_total") == ended + 2
 
 
-def test_a_stream_with_something_in_progress_does_not_rest(daemon):
-    """Its one request takes longer than the timeout while responses keep coming."""
+def test_a_stream_with_a_request_in_progress_is_not_idle(daemon):
+    """The request takes longer than the idle timeout, and responses keep coming."""
     server = daemon("--server.grpc.stream-idle-timeout-us", "1s", faults="replay:delay=1500*2")
     with Connection(server.grpc) as working:
         working.open(1, STREAM_INFER)
@@ -144,7 +144,7 @@ def test_a_byte_now_and_then_is_a_stall_too(server, descriptors_return):
 
 
 def test_an_answer_that_nobody_takes_is_given_up(server, descriptors_return):
-    """The peer answers pings, so that its connection is alive, but never opens its window."""
+    """The peer answers pings but never opens its flow-control window."""
     with undisturbed(server), Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as deaf:
         deaf.open(1, INFER)
         deaf.send(1, message(request(max_tokens=4)))
@@ -155,7 +155,7 @@ def test_an_answer_that_nobody_takes_is_given_up(server, descriptors_return):
 
 def test_a_peer_that_answers_no_ping_is_gone(server, descriptors_return):
     with undisturbed(server), Connection(server.grpc, mute=True) as mute:
-        mute.open(1, STREAM_INFER)  # a stream may wait for ever, its connection may not
+        mute.open(1, STREAM_INFER)  # A stream may wait for ever; a mute connection may not.
         assert mute.closed()
 
 
@@ -172,7 +172,7 @@ def test_handshakes_that_stall_are_ended(server, descriptors_return, said):
 
 
 def test_headers_that_never_end_are_reaped(server, descriptors_return):
-    block = b"\0\x01x\x7f\xff\xff\x01"  # a value of many bytes
+    block = b"\0\x01x\x7f\xff\xff\x01"  # It announces a value of many bytes.
     with undisturbed(server), Connection(server.grpc) as stalled:
         stalled.frame(HEADERS, 0, 1, block)
         assert stalled.closed()
@@ -215,7 +215,7 @@ def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon)
 
 
 def test_descriptors_run_out_and_come_back(daemon):
-    """gRPC's own listener would never accept again after that."""
+    """The daemon accepts again after EMFILE, unlike gRPC's own listener."""
     server = daemon(descriptors=300)
     connections = [socket.create_connection(server.grpc.split(":")) for _ in range(400)]
     wait_until(lambda: descriptors(server) > 40)
@@ -227,7 +227,7 @@ def test_descriptors_run_out_and_come_back(daemon):
 
 
 def test_accepting_goes_on_after_errors(daemon):
-    """accept() can fail for other reasons than descriptors that run out."""
+    """The daemon goes on after accept() has failed for reasons other than EMFILE."""
     failures = 5
     server = daemon(faults=f"accept:fail=internal*{failures}")
     with undisturbed(server):
@@ -260,7 +260,7 @@ def flood(connection, streams, reset):
 
 
 def test_rapid_resets(server, descriptors_return):
-    """CVE-2023-44487: a reset stream leaves HTTP/2's limit but still occupies the daemon."""
+    """CVE-2023-44487: a reset stream no longer counts for HTTP/2's limit but still costs work."""
     before = resident(server)
     with undisturbed(server):
         for _ in range(3):
@@ -296,7 +296,7 @@ def test_20_kb_of_metadata_is_an_error(server, descriptors_return, mute):
         assert wordy.closed()
 
 
-# A call that has reached the daemon already may end as cancelled.
+# A call that has already reached the daemon may end as cancelled.
 @pytest.mark.parametrize("wrong, statuses", [
     ({"extra": ("x-some-bin", "!!!!****")}, ("1", "14")),
     ({"extra": ("grpc-trace-bin", "%")}, ("1", "14")),
@@ -339,7 +339,7 @@ def test_ping_flood(server, descriptors_return):
     b"", b"GET /livez HTTP/1.1\r\n", b"GET /livez HTTP/1.1\r\nX: " + b"x" * 100_000, b"\0" * 100,
     b"POST /livez HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n", PREFACE,
 ], ids=["nothing", "half_a_head", "long_head", "zeros", "post", "http2"])
-def test_http_requests_that_stall_or_lie(server, descriptors_return, said):
+def test_stalled_or_malformed_http_requests_are_ended(server, descriptors_return, said):
     with undisturbed(server):
         sockets = [
             socket.create_connection(server.http.split(":"), timeout=PATIENCE_S) for _ in range(8)

@@ -1,4 +1,4 @@
-"""Requests, callers and devices that fail in the engine, and what becomes of the others."""
+"""Tests that requests, callers and devices which fail in the engine leave the others unharmed."""
 
 import os
 import subprocess
@@ -27,14 +27,14 @@ def hold_back(server, held_step, request_id="hold"):
 
 
 def await_unended(server, requests):
-    """Waits until so many requests wait or run; none of them ends while a step is held."""
+    """Waits until `requests` requests wait or run. None of them ends while a step is held."""
     wait_until(
         lambda: server.metric("sluice_requests_waiting") + server.metric("sluice_requests_running")
         >= requests
     )
 
 
-BYSTANDER = 1  # the request of `undisturbed` that waits or runs
+BYSTANDER = 1  # The request of `undisturbed` that waits or runs.
 HELD = 1
 
 
@@ -92,7 +92,7 @@ def test_a_deadline_that_passes_in_the_queue_ends_there(daemon, gate):
         held = hold_back(server, held_step)
         hasty = [Call(server, timeout=2_000_000) for _ in range(5)]
         await_unended(server, HELD + len(hasty) + BYSTANDER)
-        pause(2.1)  # more than each of them has left
+        pause(2.1)  # Longer than the rest of each timeout.
         held_step.open()
         assert [each.status() for each in hasty] == ["DEADLINE_EXCEEDED"] * 5
         held.end()

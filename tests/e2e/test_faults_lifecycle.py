@@ -1,4 +1,4 @@
-"""Ends of daemons under load; full disks, lost readers, stopped processes."""
+"""Tests daemons that end under load, full disks, lost readers and stopped processes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ INPUTS = text_inputs("And it came to pass")
 
 def test_sigterm_under_load_waits_for_what_was_accepted_and_for_no_hung_call(daemon, gate):
     held_step = gate("step")
-    # The late call arrives within the first of these times; accepted calls end within the second.
+    # The late call arrives within the drain delay, and accepted calls end within the drain timeout.
     server = daemon("--server.lifecycle.drain-delay-us", "5s",
                     "--server.lifecycle.drain-timeout-us", "20s",
                     faults=f"before_replay@hold:{held_step}*1")
@@ -47,7 +47,7 @@ def test_sigterm_under_load_waits_for_what_was_accepted_and_for_no_hung_call(dae
         wait_until(lambda: not server.ready())
         assert server.live()
         assert server.process.poll() is None, "NOT_SERVING comes first"
-        late = Call(server, inputs=INPUTS, max_tokens=100)  # within drain_delay it is still taken
+        late = Call(server, inputs=INPUTS, max_tokens=100)  # Accepted during the drain delay.
         wait_until(lambda: server.metric("sluice_requests_waiting") > len(accepted))
         held_step.open()
         assert all(same(call.end(), alone) for call in (*accepted, late))
@@ -86,7 +86,7 @@ def test_two_replicas_one_restarted_no_call_fails(daemon):
                 while not stop.is_set():
                     assert same(infer(client, INPUTS, max_tokens=8), wanted)
                     calls[index] += 1
-            except Exception as failure:  # it belongs to the test's thread
+            except Exception as failure:  # The test's thread reports it.
                 failures.append(failure)
 
         threads = [threading.Thread(target=load, args=(index,)) for index in range(4)]
@@ -140,7 +140,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nobody():
     reading, writing = os.pipe()
     server = started(stdout=writing, stderr=writing)
     os.close(writing)
-    os.close(reading)  # from here on every line is an EPIPE, and would be a SIGPIPE
+    os.close(reading)  # Every line fails with EPIPE from here on.
     serves_and_ends(server)
 
 
@@ -170,7 +170,7 @@ def test_a_taken_port_is_named_and_nothing_is_served(demo, option):
 
 
 def test_a_stopped_process_expires_only_who_is_late(daemon, gate):
-    """The stop is longer than the watchdog allows a step and than some callers can wait."""
+    """The process is stopped for longer than the watchdog's limit and than some calls' timeouts."""
     held_step = gate("step")
     server = daemon("--engine.watchdog.hang-us", "6s", faults=f"replay@hold:{held_step}*1")
     with undisturbed(server):
@@ -188,7 +188,7 @@ def test_a_stopped_process_expires_only_who_is_late(daemon, gate):
     assert server.ready()
 
 
-# The files that read the wall clock, and why they may.
+# The files that may read the wall clock, with their reasons.
 WALL_CLOCK = {
     "server/inference/frontend.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
     "server/net/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes it at once",
@@ -205,7 +205,7 @@ WALL_CLOCK = {
 
 
 def test_nothing_else_reads_the_wall_clock():
-    """Setting the clock must move no deadline, timeout, wait or cost."""
+    """Setting the system's clock changes no deadline, timeout, wait or cost."""
     reader = re.compile(
         r"\bsystem_clock\b|absl::Now\(|\bCLOCK_REALTIME\b|\bgettimeofday\b|\btime\(nullptr\)"
         r"|\btime\(NULL\)|high_resolution_clock"

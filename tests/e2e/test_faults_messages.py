@@ -1,4 +1,4 @@
-"""Messages that lie about what they are: faults 1 to 5 and 8 of tests/faults.md."""
+"""Tests messages that are not what they claim: faults 1 to 5 and 8 of tests/faults.md."""
 
 import gzip
 import struct
@@ -95,7 +95,7 @@ good = request()
 def test_what_is_no_message_is_never_queued(server, body):
     with undisturbed(server):
         refused = server.metric("sluice_rejected_total")
-        if body == b"\x08\x01":  # well-formed, of unknown fields: a request without a name
+        if body == b"\x08\x01":  # It has unknown fields only, thus no model name.
             raises(server, body, NOT_FOUND, INVALID)
         else:
             raises(server, body, INVALID, words=["inference.ModelInferRequest"])
@@ -120,7 +120,7 @@ def test_other_methods_know_garbage_too(server, method):
 
 def test_500_mb_are_not_held(server):
     before = resident(server)
-    # At its quota gRPC closes connections, not only those that filled it.
+    # When its memory quota is used up, gRPC may also close connections that did not fill it.
     with undisturbed(server, reconnects=True):
         huge = grpc.insecure_channel(server.grpc, options=[("grpc.max_send_message_length", -1)])
         with huge, pytest.raises(grpc.RpcError) as error:
@@ -129,7 +129,7 @@ def test_500_mb_are_not_held(server):
     assert grown(server, before) <= QUOTA * 6 // 5
 
 
-def test_larger_than_the_limit_but_not_than_the_quota(server):
+def test_a_message_above_the_limit_but_within_the_quota_is_refused(server):
     with undisturbed(server):
         large = grpc.insecure_channel(server.grpc, options=[("grpc.max_send_message_length", -1)])
         with large, pytest.raises(grpc.RpcError) as error:
@@ -146,7 +146,7 @@ def test_compressed_bombs_are_not_opened(server, encoding):
         connection.open(1, INFER, ("grpc-encoding", encoding))
         connection.send(1, message(bomb, compressed=1), END_STREAM)
         assert connection.end(1)["grpc-status"] == UNIMPLEMENTED
-        # Without an encoding header these are bytes like any others.
+        # Without an encoding header the compressed bytes are not decompressed either.
         connection.open(3, INFER)
         connection.send(3, message(bomb, compressed=1), END_STREAM)
         assert connection.end(3)["grpc-status"] != "0"

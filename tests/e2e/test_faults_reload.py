@@ -1,4 +1,4 @@
-"""Reloads of the configuration, by SIGHUP and by call (fault 22)."""
+"""Tests reloads of the configuration by SIGHUP and by call (fault 22 of tests/faults.md)."""
 
 import signal
 import subprocess
@@ -52,7 +52,7 @@ def to_a_directory(path):
 
 def to_an_io_error(path):
     path.unlink()
-    path.symlink_to("/proc/self/mem")  # of the daemon: its first page cannot be read
+    path.symlink_to("/proc/self/mem")  # The daemon fails to read its own first page.
 
 
 @pytest.mark.parametrize("spoil, reason", [
@@ -85,7 +85,7 @@ def test_a_bad_configuration_changes_nothing(configured, spoil, reason):
         assert server.metric("sluice_config_reload_success") == 1
 
 
-def test_options_are_applied_or_named(configured):
+def test_a_reload_applies_options_or_names_those_that_need_a_restart(configured):
     server, write, _ = configured
     with undisturbed(server):
         assert reload(server).stdout == "reloaded; no option changed\n"
@@ -98,11 +98,11 @@ def test_options_are_applied_or_named(configured):
         assert "needs a restart: engine.batch.max_batch_sequences" in told
         with server.client() as client:
             assert client.get_model_config("demo").config.max_batch_size == 7
-        # An option that needs a restart is named by every reload until then.
+        # Every reload before the restart names the option again.
         assert "engine.batch.max_batch_sequences" in reload(server).stdout
 
 
-def test_a_hangup_logs_what_was_applied_and_what_needs_a_restart(configured):
+def test_a_hangup_logs_applied_options_and_those_that_need_a_restart(configured):
     server, write, _ = configured
     write(
         "server:\n  grpc: {max_rows: 7, max_streams: 9}\n"
@@ -118,7 +118,7 @@ def test_a_hangup_logs_what_was_applied_and_what_needs_a_restart(configured):
     )
 
 
-def test_models_follow_the_list(configured):
+def test_a_reload_loads_and_unloads_the_listed_models(configured):
     server, write, _ = configured
     with undisturbed(server), server.client() as client:
         write(f"  - {{name: second, path: {DEMO}}}\n")

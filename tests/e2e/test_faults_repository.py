@@ -1,4 +1,4 @@
-"""Models that come and go while others are served, and models that must be refused (fault 9)."""
+"""Tests loading models while others are served, and bad models (fault 9 of tests/faults.md)."""
 
 import os
 import pathlib
@@ -92,13 +92,13 @@ def test_names_open_nothing_outside_the_root(daemon, repository):
         assert set(index(admin)) == {("demo", "1"), ("link", "")}
 
 
-def test_models_come_and_go_under_load(daemon, repository):
+def test_models_are_loaded_and_unloaded_under_load(daemon, repository):
     served = serving(daemon, repository)
     with undisturbed(served) as bystander, grpcclient.InferenceServerClient(served.admin) as admin:
         shutil.copytree(DEMO, repository / "second")
         admin.load_model("second")
         assert answer(served, "second") == answer(served)
-        # The model is replaced in place; the bystander keeps getting the same bits.
+        # The model is reloaded in place, and the bystander keeps getting the same bits.
         for _ in range(3):
             calls = bystander.calls
             admin.load_model("demo")
@@ -116,7 +116,7 @@ def test_models_come_and_go_under_load(daemon, repository):
         assert "second" in refused(admin.unload_model, "second")
 
 
-def test_the_client_loads_and_unloads(daemon, repository):
+def test_the_client_loads_and_unloads_models(daemon, repository):
     served = serving(daemon, repository)
     shutil.copytree(DEMO, repository / "other")
 

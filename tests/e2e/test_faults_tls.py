@@ -1,4 +1,4 @@
-"""TLS certificates that are replaced, by good and bad ones, while the daemon serves (fault 23)."""
+"""Tests replacing TLS certificates with good and bad ones while the daemon serves (fault 23)."""
 
 import contextlib
 import itertools
@@ -52,7 +52,7 @@ def expiry(server):
 
 
 def live(server):
-    """Returns whether a new connection reaches the daemon."""
+    """Returns whether a new connection succeeds."""
     with server.client() as client:
         try:
             return client.is_server_live()
@@ -78,7 +78,7 @@ def half_written(files, authority):
 
 
 def unreadable(files, authority):
-    """Replaces the certificate by a link whose target fails to be read with EIO."""
+    """Replaces the certificate by a link to a file whose reads fail with EIO."""
     files.crt.unlink()
     files.crt.symlink_to("/proc/self/mem")
 
@@ -145,7 +145,7 @@ def test_no_call_fails_while_they_are_replaced(secure, files, authority):
     with undisturbed(server):
         for days in range(2, 8):
             shown = expiry(server)
-            files.put(authority.pair(days=days))  # key and certificate do not match in between
+            files.put(authority.pair(days=days))  # The two files do not match for a moment.
             wait_until(lambda: expiry(server) > shown)
         wait_until(lambda: len(calls) > 10 or failures)
     stop.set()
@@ -154,13 +154,13 @@ def test_no_call_fails_while_they_are_replaced(secure, files, authority):
     assert not failures
 
 
-def test_others_authority_is_not_believed(secure, files):
+def test_a_client_does_not_trust_another_authority(secure, files):
     server = secure(*files.options())
     server.ca = Authority().certificate
     assert not live(server)
 
 
-def test_callers_need_a_certificate_where_that_is_asked(secure, files, authority, tmp_path):
+def test_callers_need_a_certificate_if_the_daemon_requires_one(secure, files, authority, tmp_path):
     server = secure(*files.options(), "--server.tls.client-ca-file", str(files.ca))
     assert not live(server)
     server.own = Authority().pair()
@@ -196,7 +196,7 @@ def test_the_client_checks_the_servers_name(secure, files):
     ), "plain text"
 
 
-def test_plaintext_is_for_probes_alone(secure, files):
+def test_only_probes_may_use_plaintext(secure, files):
     health = f"127.0.0.1:{free_port()}"
     server = secure(*files.options(), "--server.grpc.health-address", health)
     with grpcclient.InferenceServerClient(server.grpc) as plain:
@@ -211,7 +211,7 @@ def test_plaintext_is_for_probes_alone(secure, files):
     assert server.metric("sluice_connections_open", listener="health") <= 3
 
 
-def test_the_admin_address_has_tls_where_that_is_asked(secure, files):
+def test_the_admin_address_has_tls_if_configured(secure, files):
     server = secure(*files.options(), "--server.admin.secured", "true")
     models = [SLUICE, "buckets", "--json", "--server", server.admin]
     assert subprocess.run(models, capture_output=True, timeout=PATIENCE_S).returncode == 3
@@ -231,18 +231,18 @@ def test_tls_handshakes_that_stall_are_ended(secure, files):
             each.sendall(said)
         for each in stalled:
             with each, contextlib.suppress(ConnectionResetError):
-                while each.recv(1024):  # an alert, maybe, and then the end
+                while each.recv(1024):  # An alert may come before the end.
                     pass
 
 
-def test_old_versions_of_tls_are_not_spoken(secure, files):
+def test_old_versions_of_tls_are_refused(secure, files):
     server = secure(*files.options())
 
     def speaks(version):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(files.ca)
         context.set_alpn_protocols(["h2"])
-        context.set_ciphers("DEFAULT@SECLEVEL=0")  # else this side refuses them
+        context.set_ciphers("DEFAULT@SECLEVEL=0")  # OpenSSL would refuse old versions itself.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             context.minimum_version = context.maximum_version = version

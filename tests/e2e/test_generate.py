@@ -1,4 +1,4 @@
-"""Streamed generation through tritonclient's unchanged streaming API."""
+"""Tests streamed generation through tritonclient's unchanged streaming API."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ def held_pages(daemon):
     return daemon.metric("sluice_kv_pages", state="held")
 
 
-def test_the_pieces_together_are_the_unary_answer(demo):
+def test_the_streamed_responses_join_to_the_unary_answer(demo):
     wanted = [
         "output_ids",
         "sequence_length",
@@ -49,12 +49,12 @@ def test_the_pieces_together_are_the_unary_answer(demo):
         tokens = piece.as_numpy("output_ids").shape[1]
         assert piece.as_numpy("sequence_length")[0, 0] == tokens
         assert piece.as_numpy("top_ids").shape == (1, tokens, 3)
-        piece.as_numpy("text_output")[0, 0].decode()  # never within a character
+        piece.as_numpy("text_output")[0, 0].decode()  # No response ends within a character.
     assert all(piece.as_numpy("finish_reason")[0, 0] == b"" for piece in pieces[:-1])
     assert same(joined(pieces), unary(demo, text_inputs(PROMPT), wanted, **request))
 
 
-def test_what_belongs_to_the_prompt_comes_last(demo):
+def test_outputs_of_the_prompt_come_with_the_last_response(demo):
     with Stream(demo) as one:
         one.send(text_inputs(PROMPT), outputs=["output_ids", "prompt_logprobs"], max_tokens=20)
         pieces = [arrays(piece) for piece in one.answer()]
@@ -62,7 +62,7 @@ def test_what_belongs_to_the_prompt_comes_last(demo):
     assert pieces[-1].keys() == {"output_ids", "prompt_logprobs"}
 
 
-def test_an_empty_final_response_for_those_who_want_one(demo):
+def test_an_empty_final_response_is_sent_on_request(demo):
     with Stream(demo) as one:
         one.send(text_inputs(PROMPT), "r", max_tokens=8, empty_final=True)
         pieces = one.answer()
@@ -106,7 +106,7 @@ def test_an_error_ends_its_request_and_not_the_stream(demo):
 
 
 def test_cancelling_a_stream_frees_its_pages(daemon, gate):
-    # The first request is held amid its answer, so that it cannot end before it is cancelled.
+    # The gate holds the first request in the middle of its answer until it is cancelled.
     amid = gate("amid")
     server = daemon(faults=f"deliver@0:delay=0*3;deliver@0:{amid}*1;deliver@0:delay=20")
     with Stream(server) as one:
@@ -117,7 +117,7 @@ def test_cancelling_a_stream_frees_its_pages(daemon, gate):
         assert held_pages(server) > 0
         one.cancel()
         amid.open()
-    # A request that the daemon had not read yet was never admitted.
+    # A request that the daemon has not read before the cancellation is never admitted.
     wait_until(lambda: server.metric("sluice_requests_total") ==
                server.metric("sluice_admitted_total"))
     wait_until(lambda: held_pages(server) == 0)
@@ -126,7 +126,7 @@ def test_cancelling_a_stream_frees_its_pages(daemon, gate):
 
 
 class TestEnds:
-    """Parameters that end an answer or keep it going; unary and streamed answers agree."""
+    """Parameters that end an answer or keep it going act alike on unary and streamed calls."""
 
     def ask(self, demo, **parameters):
         whole = unary(demo, text_inputs(PROMPT), **parameters)
@@ -134,7 +134,7 @@ class TestEnds:
         return (whole["text_output"][0, 0].decode(), whole["output_ids"][0].tolist(),
                 whole["finish_reason"][0, 0].decode())
 
-    def test_a_stop_text(self, demo):
+    def test_a_stop_text_cuts_the_answer(self, demo):
         text, ids, _ = self.ask(demo, max_tokens=60)
         stop = text[30:34]
         cut, cut_ids, reason = self.ask(demo, max_tokens=60, stop=json.dumps(["\x00", stop]))
@@ -142,12 +142,12 @@ class TestEnds:
         assert cut_ids == ids[: text.index(stop) + len(stop)]
         assert self.ask(demo, max_tokens=60, stop=stop) == (cut, cut_ids, reason)
 
-    def test_a_stop_token(self, demo):
+    def test_a_stop_token_ends_the_answer(self, demo):
         _, ids, _ = self.ask(demo, max_tokens=30)
         _, cut, reason = self.ask(demo, max_tokens=30, stop_token_ids=json.dumps([ids[9]]))
         assert cut == ids[: ids.index(ids[9])] and reason == "stop"
 
-    def test_nothing_before_min_tokens(self, demo):
+    def test_no_answer_ends_before_min_tokens(self, demo):
         text, ids, _ = self.ask(demo, max_tokens=30)
         _, later, _ = self.ask(demo, max_tokens=30, min_tokens=20,
                                stop_token_ids=json.dumps([ids[4]]))
@@ -155,7 +155,7 @@ class TestEnds:
         unstopped, _, _ = self.ask(demo, max_tokens=30, min_tokens=30, stop=text[5])
         assert unstopped == text
 
-    def test_eos_and_ignore_eos(self, demo):
+    def test_eos_ends_the_answer_unless_it_is_ignored(self, demo):
         likely = json.dumps({EOS: 100})
         assert self.ask(demo, max_tokens=6, logit_bias=likely) == ("", [], "stop")
         _, ids, reason = self.ask(demo, max_tokens=6, logit_bias=likely, ignore_eos=True)
@@ -163,7 +163,7 @@ class TestEnds:
         _, ids, reason = self.ask(demo, max_tokens=6, logit_bias=likely, min_tokens=4)
         assert len(ids) == 4 and EOS not in ids and reason == "stop"
 
-    def test_bans_and_allowed_tokens(self, demo):
+    def test_banned_tokens_never_and_only_allowed_tokens_appear(self, demo):
         _, ids, _ = self.ask(demo, max_tokens=20)
         _, others, _ = self.ask(demo, max_tokens=20, logit_bias=json.dumps({ids[0]: None}))
         assert ids[0] not in others
@@ -191,7 +191,7 @@ class TestEnds:
     ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
     ({"allowed_token_ids": "[97]", "logit_bias": '{"97": null}'}, "allowed_token_ids"),
 ])
-def test_what_is_wrong_is_named(demo, parameters, message):
+def test_the_error_names_the_invalid_parameter(demo, parameters, message):
     with demo.client() as client:
         with pytest.raises(InferenceServerException) as error:
             infer(client, text_inputs("a"), **parameters)
@@ -203,7 +203,7 @@ def command(demo, *arguments):
     return [SLUICE, "generate", "--server", demo.grpc, "--verbose", *arguments]
 
 
-def test_the_command_shows_the_unary_answer(demo):
+def test_the_command_prints_the_unary_answer(demo):
     text = unary(demo, text_inputs(PROMPT), max_tokens=50)["text_output"][0, 0].decode()
     run = subprocess.run(command(demo, "--text", "-", "--max-tokens", "50"), input=PROMPT,
                          capture_output=True, text=True, timeout=PATIENCE_S)
@@ -216,7 +216,7 @@ def test_the_command_shows_the_unary_answer(demo):
     assert "".join(json.loads(line)["outputs"]["text_output"] for line in lines) == text
 
 
-def test_the_command_has_flags_for_every_way_to_end(demo):
+def test_the_command_has_flags_for_the_parameters_of_generation(demo):
     run = subprocess.run(
         command(demo, "--text", PROMPT, "--max-tokens", "90", "--stop", "[never]", "--stop", "the",
                 "--min-tokens", "12", "--repetition-penalty", "1.1", "--logit-bias", "0=ban,1=-5"),
@@ -229,13 +229,13 @@ def test_the_command_has_flags_for_every_way_to_end(demo):
     assert "INVALID_ARGUMENT" in wrong.stderr and "min_p" in wrong.stderr
 
 
-def test_ctrl_c_cancels_and_keeps_what_came(daemon, gate):
+def test_ctrl_c_cancels_and_keeps_the_text_so_far(daemon, gate):
     amid = gate("amid")
     server = daemon(faults=f"deliver@slow:delay=0*3;deliver@slow:{amid}*1;deliver@slow:delay=20")
     text = unary(server, text_inputs(PROMPT), max_tokens=240)["text_output"][0, 0].decode()
     with subprocess.Popen(command(server, "--text", PROMPT, "--max-tokens", "240", "--id", "slow"),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as run:
-        begin = run.stdout.read(1)  # unbuffered: communicate() reads past the buffers
+        begin = run.stdout.read(1)  # communicate() skips buffered bytes, so there is no buffer.
         amid.await_met()
         run.send_signal(signal.SIGINT)
         rest, summary = run.communicate(timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""A generated answer depends, bit for bit, on its request alone, however it is scheduled."""
+"""Tests that a generated answer depends bit for bit on its request alone, not on scheduling."""
 
 import concurrent.futures
 
@@ -15,7 +15,7 @@ SHARED = "And the LORD spake unto Moses, saying, Speak unto the children of Isra
 
 
 def make_requests():
-    """Greedy and seeded requests whose prompts share a beginning, of lengths around a page."""
+    """Yields greedy and seeded requests; prompts share beginnings of lengths around a page."""
     random = np.random.default_rng(SEED)
     for i in range(2 * CLIENTS):
         own = bytes(random.integers(97, 123, random.integers(1, 60)).tolist()).decode()
@@ -34,13 +34,13 @@ def requests():
 
 @pytest.fixture(scope="module")
 def alone(demo, requests):
-    """The unary answers of a daemon that runs one request at a time."""
+    """The unary answers of a daemon that runs one request at a time, in order."""
     with demo.client() as client:
         return [infer(client, text_inputs(prompt), **parameters) for prompt, parameters in requests]
 
 
 def crowd(server, requests, clients):
-    """Returns the answers to `requests` from so many clients; every other one is streamed."""
+    """Sends `requests` from `clients` clients; returns the answers. Every other one streams."""
     def ask(i):
         prompt, parameters = requests[i]
         if i % 2:
@@ -52,7 +52,7 @@ def crowd(server, requests, clients):
         return list(pool.map(ask, range(len(requests))))
 
 
-# 32 pages of 16 tokens.
+# The options of a daemon with only 32 pages of 16 tokens.
 FEW_PAGES = ["--engine.kv.memory-bytes", "1MiB", "--engine.batch.max-batch-tokens", "256",
              "--engine.batch.max-batch-sequences", "16"]
 VARIANTS = {
@@ -71,9 +71,9 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_tokens_and_logprobs_are_those_of_a_lonely_request(daemon, requests, alone, variant):
+def test_tokens_and_logprobs_equal_those_of_a_request_alone(daemon, requests, alone, variant):
     server = daemon("--cpu.poison", "true", *VARIANTS[variant])
-    # In the second turn whole prompts are cached.
+    # In the second turn the prefix cache holds whole prompts.
     crowds = [CLIENTS, CROWD] if variant == "as it is" else [CLIENTS]
     for turn, clients in enumerate(crowds):
         times = max(1, clients // len(requests))
@@ -90,7 +90,7 @@ def test_tokens_and_logprobs_are_those_of_a_lonely_request(daemon, requests, alo
 
 
 @pytest.mark.parametrize("drawn", [{}, {"temperature": "0.9", "seed": SEED}])
-def test_rows_that_preempt_each_other_give_what_they_give_with_room(daemon, demo, drawn):
+def test_preempted_rows_give_the_same_answers_as_with_enough_pages(daemon, demo, drawn):
     """The 16 rows need 7 pages each and share none."""
     prompts = [chr(ord("A") + i) + SHARED[: 10 + i] for i in range(16)]
     server = daemon("--cpu.poison", "true", *FEW_PAGES)

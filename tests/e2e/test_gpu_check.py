@@ -1,4 +1,4 @@
-"""loadtest/gpu_check.sh, with fake programs and as a rehearsal in the emulator."""
+"""Tests loadtest/gpu_check.sh with fake programs and as a rehearsal in the emulator."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ def check(*arguments, timeout=PATIENCE_S):
 
 @pytest.fixture
 def pack(tmp_path):
-    """Makes a folder for --programs; `bench` is the shell code of gpu_bench, whose part is $1."""
+    """Packs fake programs for --programs. `bench` is gpu_bench as shell code; $1 is the part."""
 
     def make(bench):
         programs = tmp_path / "programs"
@@ -48,7 +48,7 @@ def pack(tmp_path):
     return make
 
 
-def test_without_a_device_it_says_so(pack, tmp_path):
+def test_a_missing_device_is_reported(pack, tmp_path):
     ended = check(
         "--programs", pack("echo 'no device: no driver' >&2; exit 3"), "--out", tmp_path / "out"
     )
@@ -57,7 +57,7 @@ def test_without_a_device_it_says_so(pack, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_what_fails_is_named_and_the_others_go_on(pack, tmp_path):
+def test_a_failed_part_is_named_and_the_other_parts_run(pack, tmp_path):
     measured = json.dumps({"measurements": [MEASURED]})
     ended = check(
         "--out",
@@ -90,7 +90,7 @@ def test_what_fails_is_named_and_the_others_go_on(pack, tmp_path):
     assert "| copy (mix) | 1 x 1 bf16 | 2.0 | 2000 | 100 % |" in table
 
 
-def test_the_libraries_of_the_build_travel(tmp_path):
+def test_the_packed_libraries_suffice_for_a_build(tmp_path):
     ended = check("--pack-libraries", tmp_path / "libraries.tar.gz")
     assert ended.returncode == 0, ended.stderr
     with tarfile.open(tmp_path / "libraries.tar.gz") as archive:
@@ -105,12 +105,12 @@ def test_the_libraries_of_the_build_travel(tmp_path):
         "/libgtest.a",
     ):
         assert any(name.endswith(wanted) for name in names), wanted
-    # The targets of links are there, too.
+    # The targets of the links are packed, too.
     assert any("/libicuuc.so." in name for name in names)
     assert not any(name.startswith(("/", "..")) for name in names)
 
 
-def test_a_table_of_algorithms_is_kept(pack, tmp_path):
+def test_the_table_of_algorithms_is_kept(pack, tmp_path):
     device = json.dumps({"device": {"name": "G 1", "architecture": "sm_0", "library": "cublaslt1"}})
     table = json.dumps({"gpu": "G 1", "library": "cublaslt1", "layers": []})
     ended = check(
@@ -132,7 +132,7 @@ def test_wrong_arguments_are_errors(arguments):
     assert check(*arguments).returncode in (1, 2)
 
 
-def test_the_rehearsal_goes_through(tmp_path):
+def test_the_rehearsal_passes(tmp_path):
     ended = check("--rehearse", "--out", tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     report = json.loads((tmp_path / "gpu_check.json").read_text())
@@ -166,7 +166,7 @@ def tune(*arguments):
     )
 
 
-def test_shapes_are_tuned_beside_those_of_the_benchmark():
+def test_given_shapes_are_tuned_in_addition_to_the_benchmarks():
     ended = tune("--shape", "24,48,bias,gelu_tanh", "--shape", "24,48,f32,accumulate")
     assert ended.returncode == 0, ended.stderr
     layers = [layer for layer in json.loads(ended.stdout)["layers"] if layer["k"] == 24]
@@ -179,5 +179,5 @@ def test_shapes_are_tuned_beside_those_of_the_benchmark():
 
 
 @pytest.mark.parametrize("shape", ["24", "0,1", "1,0", "1,2,silu", "a,2", ""])
-def test_other_shapes_are_errors(shape):
+def test_a_malformed_shape_is_an_error(shape):
     assert "is no K,N" in tune("--shape", shape).stderr

@@ -1,4 +1,4 @@
-"""An answer has the same bits alone and beside 63 others, and the counts add up."""
+"""Tests that an answer has the same bits alone and beside 63 others, and that counts add up."""
 
 import concurrent.futures
 
@@ -22,7 +22,7 @@ def make_requests():
 
 
 def bits(array):
-    """Returns an array's content; the bytes of a BYTES tensor itself would be addresses."""
+    """Returns an array's content. The raw bytes of a BYTES tensor would be addresses."""
     return array.tolist() if array.dtype == np.object_ else array.tobytes()
 
 
@@ -37,8 +37,8 @@ def ask(server, request, wanted):
         return infer(client, ids_inputs(rows), wanted, **parameters)
 
 
-def test_64_clients_get_the_bits_of_a_lonely_request(daemon):
-    """Every byte that must not be read is filled with NaN before each replay."""
+def test_64_clients_get_the_same_bits_as_one_alone(daemon):
+    """With cpu.poison, memory that must not be read is filled with NaN before each replay."""
     server = daemon("--cpu.poison", "true", "--engine.batch.max-queue-delay-us", "5ms")
     requests = list(make_requests())
     wanted = ["output_ids", "sequence_length", "logprobs", "logits", "prompt_logprobs",
@@ -58,8 +58,8 @@ def test_64_clients_get_the_bits_of_a_lonely_request(daemon):
     assert rows > 1.5 * batches, "the crowd was hardly batched, so this test showed nothing"
 
 
-def test_counts_agree_between_client_and_metrics(daemon):
-    """admitted = ok + error + cancelled + expired, on both sides."""
+def test_client_and_metrics_agree_on_the_outcomes(daemon):
+    """The numbers of answered, cancelled and expired requests add up to the admitted ones."""
     server = daemon()
     outcomes = {"ok": 0, "expired": 0, "cancelled": 0, "refused": 0, "unreachable": 0}
 
@@ -70,7 +70,7 @@ def test_counts_agree_between_client_and_metrics(daemon):
             if kind == 0:
                 infer(client, inputs, max_tokens=4)
                 return "ok"
-            if kind == 1:  # expires in the queue or while it runs, or is refused as it would
+            if kind == 1:  # It expires, or is refused because it would.
                 try:
                     infer(client, inputs, max_tokens=240, timeout=2_000)
                     return "ok"
@@ -96,15 +96,15 @@ def test_counts_agree_between_client_and_metrics(daemon):
         for outcome in pool.map(ask, range(160)):
             outcomes[outcome] += 1
     assert outcomes["refused"] == 40 and outcomes["expired"] + outcomes["unreachable"] > 0
-    # A cancelled call ends at once for the client and a little later in the daemon, but before a
-    # later request is answered.
+    # A cancelled call ends at once for the client and a little later in the daemon, but before the
+    # daemon answers a later request.
     with server.client() as client:
         infer(client, ids_inputs([[256]]))
     outcomes["ok"] += 1
 
     ended = {code: server.metric("sluice_requests_total", code=code)
              for code in ("OK", "CANCELLED", "DEADLINE_EXCEEDED")}
-    # A call that its caller cancelled may have been answered already, or never have left.
+    # A cancelled call may already have been answered, or may never have been sent.
     assert ended["OK"] >= outcomes["ok"]
     assert ended["OK"] + ended["CANCELLED"] <= outcomes["ok"] + outcomes["cancelled"]
     # A request whose deadline passes before it is queued is not admitted.

@@ -1,4 +1,4 @@
-"""The report of loadtest/bench/kernels/run.py, whose figures the README quotes."""
+"""Tests the report of loadtest/bench/kernels/run.py, whose figures the README quotes."""
 
 import pathlib
 import sys
@@ -10,12 +10,12 @@ import random_llama  # noqa: E402
 import report  # noqa: E402
 
 
-def test_ratios_are_taken_round_by_round():
+def test_ratios_are_computed_for_each_round():
     seconds = {"ours": [1.0, 2.0, 4.0], "peer": [3.0, 4.0, 16.0]}
     assert report.ratios(seconds) == {"peer": (3.0, 2.0, 4.0)}
 
 
-def test_a_kernel_has_a_row_for_each_thing_timed():
+def test_a_kernel_has_a_row_for_each_timing():
     counters = {
         "label": "cpu-avx2-f32",
         "MFLOP": 10.0,
@@ -35,7 +35,7 @@ def test_a_kernel_has_a_row_for_each_thing_timed():
     ]
 
 
-def test_the_page_says_what_is_claimed_and_who_was_compared():
+def test_the_page_states_the_claims_and_the_compared_peers():
     made = {
         "date": "2026-01-02",
         "processor": "A processor",
@@ -64,7 +64,7 @@ def test_the_page_says_what_is_claimed_and_who_was_compared():
     assert "| | torch | 250 | 2.50 (2.50 to 2.50) | |" in page
 
 
-def test_the_model_of_the_benchmark_loses_nothing_in_bf16(tmp_path):
+def test_the_weights_of_the_benchmark_model_are_exact_in_bf16(tmp_path):
     config = random_llama.CONFIG | {
         "hidden_size": 8,
         "intermediate_size": 4,

@@ -1,4 +1,4 @@
-"""How the daemon starts, stops and refuses to start."""
+"""Tests how the daemon starts, stops and refuses to start."""
 
 import concurrent.futures
 import subprocess
@@ -13,7 +13,7 @@ def run(*arguments):
     return subprocess.run([SLUICED, *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
-def test_sigterm_finishes_what_was_accepted_and_exits_0(daemon):
+def test_after_sigterm_accepted_requests_finish_and_the_exit_status_is_0(daemon):
     server = daemon()
     with concurrent.futures.ThreadPoolExecutor(8) as pool, server.client() as client:
         before = server.metric("sluice_admitted_total")
@@ -32,7 +32,7 @@ def test_a_taken_port_is_a_clear_error(demo):
     assert demo.grpc in second.stdout + second.stderr
 
 
-def test_a_gpu_that_is_not_there_is_a_clear_error():
+def test_a_missing_gpu_is_a_clear_error():
     ended = subprocess.run([SLUICED, "--model", f"demo={DEMO}", "--device", "cuda:1000"],
                            capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 1
@@ -47,7 +47,7 @@ def test_a_gpu_that_is_not_there_is_a_clear_error():
     ("engine:\n  batch:\n    max_batch_sequences: 0\n", "max_batch_sequences"),
     ("engine: [\n", "sluice.yaml"),
 ])
-def test_check_names_what_is_wrong(tmp_path, yaml, message):
+def test_check_reports_the_mistake(tmp_path, yaml, message):
     path = tmp_path / "sluice.yaml"
     path.write_text(yaml)
     checked = run("--config", path, "--check")

@@ -1,4 +1,4 @@
-"""The report page of sluice-load, from a real run, in a real browser."""
+"""Tests the report page of sluice-load, made from a real run, in a real browser."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
 
 @pytest.fixture(scope="module")
 def page(demo, tmp_path_factory):
-    """A page of two short runs, and their reports; the runs are too short to be VALID."""
+    """A page of two runs, and their reports. The runs are too short to be VALID."""
     folder = tmp_path_factory.mktemp("reports")
     reports = []
     for label, rates in (("first", ["20", "40"]), ("second <b>&", ["30"])):
@@ -44,7 +44,7 @@ def page(demo, tmp_path_factory):
             text=True,
             timeout=PATIENCE_S,
         )
-        assert run.returncode == 1, run.stderr  # INVALID
+        assert run.returncode == 1, run.stderr  # The run is INVALID.
     made = folder / "page.html"
     subprocess.run([SLUICE_LOAD, "report", *reports, "--out", made], check=True, timeout=PATIENCE_S)
     return made, [json.loads(report.read_text()) for report in reports]
@@ -57,7 +57,7 @@ def browser(tmp_path_factory):
 
 
 @pytest.mark.parametrize("device, screen", [("desktop", DESKTOP), ("phone", PHONE)])
-def test_the_report_page_draws_what_was_measured(page, browser, device, screen):
+def test_the_report_page_draws_the_measurements(page, browser, device, screen):
     path, reports = page
     browser.show(path.as_uri(), screen)
     headings = browser.value("[...document.querySelectorAll('figure h2')].map(h => h.textContent)")
@@ -84,7 +84,7 @@ def check_table(browser, reports):
     rows = browser.value("[...document.querySelectorAll('#table tr')].map(r => "
                          "[...r.cells].map(c => c.textContent))")
     phases = [(report["label"], phase) for report in reports for phase in report["phases"]]
-    rows = [row for row in rows[1:] if len(row) > 1]  # the others give reasons
+    rows = [row for row in rows[1:] if len(row) > 1]  # The other rows give reasons.
     assert len(rows) == len(phases) == 3
     for row, (label, phase) in zip(rows, phases):
         assert row[0].startswith(label)

@@ -1,4 +1,4 @@
-"""Embeddings, scores, candidates, exclusions, vectors and aligned windows, against numpy."""
+"""Compares embeddings, scores, candidates, exclusions, vectors and aligned windows with numpy."""
 
 import json
 import subprocess
@@ -76,7 +76,7 @@ def test_a_model_without_a_head_serves_embeddings(served):
         pytest.param("last", lambda states: states[-1], id="last"),
     ],
 )
-def test_embeddings_are_pooled_and_normalised_as_asked(served, name, pooling, pool):
+def test_embeddings_are_pooled_and_normalised_as_requested(served, name, pooling, pool):
     model = getattr(served, name)
     expected = np.stack([pool(model.states(row)) for row in ROWS])
     with served.daemon.client() as client:
@@ -102,7 +102,7 @@ def test_embeddings_are_pooled_and_normalised_as_asked(served, name, pooling, po
         ),
     ],
 )
-def test_rows_alone_have_the_same_bits(served, model, outputs, items):
+def test_rows_have_the_same_bits_alone_and_together(served, model, outputs, items):
     candidates = np.array([[1, 2, 3]] * len(ROWS), np.int32)
     with served.daemon.client() as client:
 
@@ -117,7 +117,7 @@ def test_rows_alone_have_the_same_bits(served, model, outputs, items):
                 assert together[name][i].tobytes() == alone[name][0].tobytes(), (model, name, i)
 
 
-def test_scores_of_a_classifier(served):
+def test_a_classifier_returns_its_scores(served):
     expected = np.stack(
         [served.classifier.scores(served.classifier.states(row)[0]) for row in ROWS]
     )
@@ -139,7 +139,7 @@ def test_scores_of_a_classifier(served):
         pytest.param("sigmoid", lambda x: 1 / (1 + np.exp(-x)), id="sigmoid"),
     ],
 )
-def test_scores_have_the_activation_asked_for(served, activation, apply):
+def test_scores_have_the_requested_activation(served, activation, apply):
     scores = np.stack([served.classifier.scores(served.classifier.states(row)[0]) for row in ROWS])
     with served.daemon.client() as client:
         answer = infer(
@@ -226,7 +226,7 @@ LONG = [int(i) for i in np.arange(POSITIONS + 5) % VOCAB]
         pytest.param("language", {"truncate": "left"}, LONG[-POSITIONS:], id="left"),
     ],
 )
-def test_long_prompts_are_cut_where_they_may_be(served, model, parameters, kept):
+def test_long_prompts_are_truncated_if_model_or_request_allows_it(served, model, parameters, kept):
     with served.daemon.client() as client:
         result = client.infer(
             model,
@@ -240,12 +240,12 @@ def test_long_prompts_are_cut_where_they_may_be(served, model, parameters, kept)
     )
 
 
-def test_long_prompts_are_refused_where_they_may_not_be_cut(served):
+def test_long_prompts_are_refused_without_truncation(served):
     with served.daemon.client() as client:
         assert "truncate" in refused(client, ids_inputs([LONG]), "language")
 
 
-def test_vectors_stand_where_token_ids_would(served):
+def test_vectors_take_the_place_of_token_ids(served):
     model = served.vectors
     rows = [row[:6] for row in ROWS]
     embedded = np.zeros((len(rows), 6, D), np.float32)
@@ -277,7 +277,7 @@ def test_vectors_stand_where_token_ids_would(served):
         assert "[0, 2, 3] is not finite" in message
 
 
-def test_the_client_sends_and_shows_them(served):
+def test_the_client_sends_candidates_exclusions_and_vectors(served):
     def sluice(*arguments):
         done = subprocess.run(
             [SLUICE, "infer", "--server", served.daemon.grpc, *arguments],

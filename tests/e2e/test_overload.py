@@ -1,4 +1,4 @@
-"""A daemon under overload refuses what it cannot serve and answers the rest."""
+"""Tests that a daemon under overload refuses what it cannot serve and answers the rest."""
 
 import json
 import subprocess
@@ -24,17 +24,17 @@ def request_with(tokens, rows=1, **parameters):
 
 
 STEP_MS, TOKENS, PLACES = 50, 20, 40
-# The most requests per second on any processor: each occupies a place for TOKENS steps of at
-# least STEP_MS.
+# The upper bound of the requests per second on any processor: each request occupies a place for
+# TOKENS steps of at least STEP_MS.
 CAPACITY = PLACES / (TOKENS * STEP_MS / 1000)
 MEASURED_S = 4
 
 
 def test_ten_times_the_capacity_in_an_open_loop(daemon, tmp_path):
-    """Every step takes at least STEP_MS, so that the test bounds the capacity on any machine.
+    """Every step takes at least STEP_MS, which bounds the capacity on any machine.
 
-    A call beyond it is refused as overload, and every other call is answered. Requests of the
-    default level fill their share of the queue; the urgent level has the rest."""
+    Calls beyond the capacity are refused as overload, and all others are answered. Requests of
+    the default level fill their share of the queue; the rest is for the urgent level."""
     server = daemon(
         "--engine.queue.max-requests", str(PLACES), faults=f"before_replay:delay={STEP_MS}"
     )
@@ -75,7 +75,7 @@ def test_ten_times_the_capacity_in_an_open_loop(daemon, tmp_path):
     outcomes = phase["outcomes"]
     assert phase["calls"] == 10 * CAPACITY * MEASURED_S, outcomes
     assert outcomes["rejected"] + outcomes["ok"] == phase["calls"], outcomes
-    # A place becomes free only when its request has ended, however long the run took.
+    # A place becomes free only when its request has ended, however long that takes.
     assert 0 < outcomes["ok"] <= CAPACITY * took + PLACES, outcomes
     assert outcomes["rejected"] > 0, outcomes
     assert server.metric("sluice_rejected_total", reason="queue_full") >= outcomes["rejected"]

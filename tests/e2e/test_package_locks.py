@@ -1,6 +1,6 @@
-"""Installing packages waits for other processes that hold the locks of apt and dpkg.
+"""Tests that installing packages waits for processes that hold the locks of apt and dpkg.
 
-The tests run the real apt-get on a package system without packages in a folder of their own."""
+The tests run the real apt-get on an empty package system in a folder of their own."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,7 @@ INSTALL = "apt_get install -y -qq"
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment of a shell whose apt-get uses only tmp_path and needs no root."""
+    """The environment of a shell in which apt-get uses only tmp_path and needs no root."""
     for folder in ("lists/partial", "dpkg", "archives/partial", "bin"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "dpkg" / "status").touch()
@@ -40,14 +40,14 @@ def environment(tmp_path):
 
 @contextlib.contextmanager
 def held(path):
-    """Holds a lock as apt and dpkg do."""
+    """Holds the lock file `path` as apt and dpkg do."""
     with path.open("a") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 
 
 def shell(command, environment, **variables):
-    """Starts a shell with tools/common.sh, which prints "done" after a successful command."""
+    """Starts a shell that runs `command` with tools/common.sh and prints "done" on success."""
     script = f'set -euo pipefail; . tools/common.sh; {command}; echo "done"'
     return subprocess.Popen(
         ["bash", "-c", script],
@@ -63,7 +63,7 @@ LOCKS = [(UPDATE, "lists/lock"), (INSTALL, "dpkg/lock-frontend"), (INSTALL, "dpk
 
 
 @pytest.mark.parametrize("command, lock", LOCKS)
-def test_a_lock_is_waited_for(tmp_path, environment, command, lock):
+def test_an_installation_waits_for_a_held_lock(tmp_path, environment, command, lock):
     with held(tmp_path / lock):
         waiting = shell(command, environment)
         # This line is printed only after apt-get has failed at the lock.
@@ -75,7 +75,7 @@ def test_a_lock_is_waited_for(tmp_path, environment, command, lock):
 
 
 @pytest.mark.parametrize("command, lock", LOCKS)
-def test_waiting_has_a_bound(tmp_path, environment, command, lock):
+def test_the_wait_for_a_lock_is_bounded(tmp_path, environment, command, lock):
     with held(tmp_path / lock):
         output, errors = shell(command, environment, SLUICE_APT_WAIT_S="0").communicate(
             timeout=PATIENCE_S
@@ -83,7 +83,7 @@ def test_waiting_has_a_bound(tmp_path, environment, command, lock):
     assert output == "" and "Could not get lock" in errors
 
 
-def test_other_errors_are_not_tried_again(environment):
+def test_other_errors_are_not_retried(environment):
     output, errors = shell(f"{INSTALL} no-such-package", environment).communicate(
         timeout=PATIENCE_S
     )

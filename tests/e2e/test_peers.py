@@ -1,4 +1,4 @@
-"""Parts of the comparison with peers that need no peer."""
+"""Tests the parts of the comparison with peers that need no peer."""
 
 import asyncio
 import subprocess
@@ -34,7 +34,7 @@ SMALL = checkpoint.Shape(vocab=50, hidden=16, intermediate=24, layers=2, heads=4
     ([2, 100], 8, 1.0, [0, 1]),
     ([], 8, 0.25, []),
 ])
-def test_batches_are_the_head_and_who_fits_it(lengths, max_rows, max_padding, expected):
+def test_a_batch_is_the_first_prompt_and_those_that_fit(lengths, max_rows, max_padding, expected):
     assert batcher.choose(lengths, max_rows, max_padding) == expected
 
 
@@ -49,7 +49,7 @@ def test_no_batch_is_padded_more_than_allowed():
         assert len(of) == 1 or 1 - sum(of) / (len(of) * max(of)) <= padding + 1e-12, seed
 
 
-def test_a_batch_of_others_is_parted_by_length():
+def test_a_batch_is_partitioned_by_length():
     assert batcher.partition([9, 2, 10, 2, 1], 8, 0.1) == [[0, 2], [1, 3], [4]]
     for seed in range(50):
         lengths = np.random.default_rng(seed).integers(1, 257, seed).tolist()
@@ -67,7 +67,7 @@ def echo(batch):
     return [batcher.Answer(each.prompt.tolist(), []) for each in batch]
 
 
-def test_a_failed_batch_is_told_and_who_gave_up_is_not_computed():
+def test_a_failed_batch_is_reported_and_a_cancelled_prompt_is_not_computed():
     computed = []
 
     def run(batch):
@@ -80,7 +80,7 @@ def test_a_failed_batch_is_told_and_who_gave_up_is_not_computed():
         made = batcher.Batcher(run, max_rows=1, max_padding=0)
         prompts = [np.ones(length, np.int32) for length in (3, 4, 5)]
         calls = [asyncio.create_task(made.answer(prompt, 1)) for prompt in prompts]
-        await asyncio.sleep(0)  # all of them wait now and none runs
+        await asyncio.sleep(0)  # All three wait now, and none runs.
         calls[1].cancel()
         return await asyncio.gather(*calls, return_exceptions=True)
 
@@ -97,7 +97,7 @@ def request(**changes):
     return made
 
 
-def test_the_thin_server_reads_what_sluice_load_writes():
+def test_the_thin_server_reads_the_requests_of_sluice_load():
     assert oip.prompt_of(request()).tolist() == [5, 6]
 
 
@@ -111,13 +111,13 @@ def test_the_thin_server_reads_what_sluice_load_writes():
         {"shape": [2, 1]},
     ],
 )
-def test_the_thin_server_refuses_the_rest(changes):
+def test_the_thin_server_refuses_other_inputs(changes):
     with pytest.raises(ValueError, match="input_ids"):
         oip.prompt_of(request(**changes))
 
 
-def test_the_thin_server_answers_and_is_compared(tmp_path):
-    """Takes the path of a comparison: a process, its readiness, pause, answers and end."""
+def test_the_thin_server_answers_and_its_answers_are_compared(tmp_path):
+    """The server starts, becomes ready, is suspended and resumed, answers, and ends."""
     script = tmp_path / "echo.py"
     script.write_text(
         f"import sys\nsys.path.append({str(PEERS / 'serve')!r})\n"
@@ -143,7 +143,7 @@ def test_the_thin_server_answers_and_is_compared(tmp_path):
     assert answers.differences(expected, found) == []
 
 
-def test_a_server_that_ends_says_why(tmp_path):
+def test_the_reason_why_a_server_ended_is_reported(tmp_path):
     server = servers.Server([sys.executable, "-c", "import sys; sys.exit('no such weights')"],
                             f"127.0.0.1:{free_port()}", [0], 1, tmp_path / "log")
     with pytest.raises(servers.NotStarted, match="ended with 1: no such weights"):
@@ -159,7 +159,7 @@ def test_a_server_that_ends_says_why(tmp_path):
     (answers.Answer([1], None), "tokens"),
     (answers.Answer([1, 2], [-1.0, -2.1]), "log-probability"),
 ])
-def test_answers_differ_by_tokens_or_by_far(found, what):
+def test_answers_differ_by_tokens_or_by_a_large_log_probability(found, what):
     said = answers.difference(answers.Answer([1, 2], [-1.0, -2.0]), found)
     assert (what in said) and bool(said) == bool(what)
 
@@ -186,7 +186,7 @@ def test_the_daemon_serves_the_checkpoint_and_no_answer_ends_early(tmp_path, dae
             assert logits[checkpoint.EOS] == 0 < logits.max(), seed
 
 
-def test_the_trace_is_shrunk_to_the_model(tmp_path):
+def test_the_trace_is_scaled_down_to_the_model(tmp_path):
     source, made = tmp_path / "source.csv", tmp_path / "made.csv"
     source.write_text(
         "arrival_s,input_tokens,output_tokens\n0.0,1,0\n1.5,8192,16\n2.0,33,17\n9.0,5,5\n"
@@ -196,7 +196,7 @@ def test_the_trace_is_shrunk_to_the_model(tmp_path):
         "arrival_s,input_tokens,output_tokens", "0.0,1,1", "1.5,256,1", "2.0,2,2"]
 
 
-def test_rounds_turn_so_that_every_server_is_first_once():
+def test_rounds_rotate_so_that_each_server_is_first_in_turn():
     orders = phases.interleaved(["a", "b", "c"], 4)
     assert [order[0] for order in orders] == ["a", "b", "c", "a"]
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
@@ -207,7 +207,7 @@ def test_phases_fill_the_budget_but_are_never_too_short():
     assert phases.phase_seconds(10, 40) == 2
 
 
-def test_no_contents_are_sent_twice_and_only_open_loops_give_up():
+def test_each_phase_has_its_own_seed_and_only_open_loops_have_deadlines():
     workload = workloads.WORKLOADS[0]
     rounds = [phases.phases_of(workload, 8, 10, turn) for turn in range(5)]
     seeds = [phase.seed for each in rounds for phase in each]
@@ -235,7 +235,7 @@ def rounds(*goodputs, answered=10.0):
             for goodput in goodputs]
 
 
-def test_medians_spread_and_ratios():
+def test_the_summary_has_medians_spreads_and_ratios():
     made = summary.of_workload(
         {
             "sluice packed": rounds(6, 9, 12),
@@ -251,7 +251,7 @@ def test_medians_spread_and_ratios():
     assert "p50_ms" not in made["arms"]["dead"]["own"]
 
 
-def test_the_table_names_who_is_left_out_and_what_is_not_valid():
+def test_the_table_names_servers_left_out_and_invalid_phases():
     measured = {"sluice packed": rounds(6, 9), "peer": rounds(4, 3)}
     report = {
         "date": "2026-01-01",
@@ -296,7 +296,7 @@ def test_the_table_names_who_is_left_out_and_what_is_not_valid():
         assert part in text
 
 
-def test_the_entry_says_what_it_needs():
+def test_the_help_of_the_comparison_names_its_options():
     said = subprocess.run(
         [sys.executable, PEERS / "run.py", "--help"], capture_output=True, text=True, check=True
     ).stdout

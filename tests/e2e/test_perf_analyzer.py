@@ -1,4 +1,4 @@
-"""perf_analyzer measures the daemon as it measures any server of the protocol."""
+"""Tests that perf_analyzer can measure the daemon as any server of the protocol."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The profiles that multiply in bf16, and their refusal on processors that lack them."""
+"""Tests the bf16 profiles, and that processors without the instructions refuse them."""
 
 import concurrent.futures
 import pathlib
@@ -13,7 +13,7 @@ REQUESTS = 24
 
 
 @pytest.mark.parametrize("profile", NEEDS)
-def test_a_bf16_profile_serves_bits_of_its_own_or_is_refused(daemon, demo, profile):
+def test_a_bf16_profile_serves_its_own_bits_or_is_refused(daemon, demo, profile):
     if NEEDS[profile] not in FLAGS:
         with pytest.raises(
             AssertionError, match=f"'{profile}' needs instructions that this machine lacks"
@@ -31,7 +31,7 @@ def test_a_bf16_profile_serves_bits_of_its_own_or_is_refused(daemon, demo, profi
         crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
     assert all(same(one, other) for one, other in zip(alone, crowd, strict=True))
 
-    # The demo model is stored as bf16; rounding its inputs too moves answers a little.
+    # The demo model is stored in bf16. Rounding its inputs, too, changes the answers a little.
     moved = [
         np.nanmax(np.abs(ask(demo, request, wanted)["prompt_logprobs"] - answer["prompt_logprobs"]))
         for request, answer in zip(requests, alone, strict=True)

@@ -1,4 +1,4 @@
-"""The recommender, trained by models/recommender/train.py, converted and served."""
+"""Tests the served recommender that models/recommender/train.py trained."""
 
 import json
 
@@ -18,7 +18,7 @@ def daemon():
     served.stop()
 
 
-def test_served_it_beats_popularity_as_it_does_in_pytorch(daemon):
+def test_the_served_model_beats_popularity_by_as_much_as_in_pytorch(daemon):
     held_out = json.loads((RECOMMENDER / "heldout.json").read_text())
     client = daemon.client()
     hits = 0
@@ -31,12 +31,12 @@ def test_served_it_beats_popularity_as_it_does_in_pytorch(daemon):
     hit_rate = hits / len(histories)
     margin = held_out["hit_rate"] - held_out["popularity_hit_rate"]
     assert margin > 0.3, "the committed model knows the rule"
-    # Two items whose scores differ in their last bits only may change places.
+    # Two items whose scores differ only in their last bits may change places.
     assert abs(hit_rate - held_out["hit_rate"]) <= 1 / len(histories)
     assert hit_rate - held_out["popularity_hit_rate"] >= margin - 1 / len(histories)
 
 
-def test_a_long_history_is_its_end(daemon):
+def test_a_long_history_is_truncated_to_its_end(daemon):
     """A long history loses its first items (truncate: left), as in training."""
     history = json.loads((RECOMMENDER / "heldout.json").read_text())["histories"][0] * 3
     client = daemon.client()

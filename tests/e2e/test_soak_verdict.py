@@ -1,4 +1,4 @@
-"""The verdict of loadtest/soak.py on its samples."""
+"""Tests the verdict of loadtest/soak.py on its samples."""
 
 import pathlib
 import random
@@ -13,7 +13,7 @@ import soak  # noqa: E402
 
 
 def samples(seconds, growth, seed):
-    """Returns samples of 90 MiB that grow by `growth`, most with large messages on top."""
+    """Returns (second, MiB) samples from 90 MiB, growing by `growth`, most with messages on top."""
     draw = random.Random(seed)
     return [
         (at, 90 + growth * at / seconds + draw.choice((0, 0.3, 40, 90, 120)))
@@ -21,13 +21,13 @@ def samples(seconds, growth, seed):
     ]
 
 
-# Numbers of samples that do not divide into windows of one size.
+# These numbers of samples cannot be divided into windows of equal size.
 @pytest.mark.parametrize("seconds", [200, 271, 1137, 1199])
 @pytest.mark.parametrize("growth", [0, 20])
-def test_only_growth_is_growth(seconds, growth):
+def test_the_trend_equals_the_true_growth(seconds, growth):
     for seed in range(20):
         (_, first), (_, last) = soak.trend(samples(seconds, growth, seed))
-        # The fit begins after the warm-up.
+        # The trend is fitted to the samples after the warm-up.
         assert last - first == pytest.approx(
             growth * (1 - soak.WARM_UP), abs=0.02 * first
         ), f"seed {seed}"

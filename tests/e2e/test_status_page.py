@@ -1,4 +1,4 @@
-"""The status page in a real browser, beside /metrics of the same daemon."""
+"""Compares the status page in a real browser with /metrics of the same daemon."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from infer import ids_inputs, infer
 from waiting import PATIENCE_S, wait_until
 
 DEVICES = {"desktop": DESKTOP, "phone": PHONE}
-# Counters: the figure on the page and its sample on /metrics.
+# The figures on the page that are counters, each with its sample on /metrics.
 COUNTERS = {
     "ok": ("sluice_requests_total", {"code": "OK"}),
     "steps": ("sluice_engine_steps_total", {}),
@@ -22,7 +22,7 @@ COUNTERS = {
     "ladder_reviews": ("sluice_ladder_reviews_total", {}),
     "ladder_added": ("sluice_ladder_changes_total", {"kind": "added"}),
 }
-# Gauges, which keep their values while the daemon has no requests.
+# The figures that are gauges. They keep their values while the daemon has no requests.
 GAUGES = {
     "requests_waiting": ("sluice_requests_waiting", {}),
     "requests_running": ("sluice_requests_running", {}),
@@ -36,7 +36,7 @@ GAUGES = {
 
 
 class Load:
-    """Asks for scores and generated tokens from two threads while its body runs."""
+    """Requests scores and generated tokens from two threads while its body runs."""
 
     def __init__(self, daemon):
         self._daemon = daemon
@@ -117,7 +117,7 @@ def test_the_page_agrees_with_metrics(daemon, browser, device):
         after = served.metrics()
         for name, sample in COUNTERS.items():
             assert metric(before, *sample) <= number(shown[name]) <= metric(after, *sample), name
-        # Rates and lines appear with the second snapshot.
+        # The page shows rates and lines from the second snapshot on.
         browser.until("document.querySelector('[data-figure=tokens_rate]').textContent !== '–'")
         keep_screenshot(browser, f"status_{device}")
     assert subprocess.run([SLUICE, "optimize", "--server", served.admin], capture_output=True,
@@ -149,7 +149,7 @@ def check_buckets(browser, samples):
             assert cells[cell] == expected, (label, name)
 
 
-def test_colours_follow_the_system(daemon, browser):
+def test_the_colours_follow_the_system_setting(daemon, browser):
     served = daemon()
     paper = []
     for dark in (False, True):
@@ -160,7 +160,7 @@ def test_colours_follow_the_system(daemon, browser):
     assert paper[0] > 600 and paper[1] < 150
 
 
-def test_one_of_several_models_is_chosen(daemon, browser):
+def test_a_button_chooses_one_of_several_models(daemon, browser):
     served = daemon(models=(("demo", DEMO), ("other", DEMO)))
     open_page(browser, served, "phone")
     buttons = "[...document.querySelectorAll('#models button')]"
@@ -176,7 +176,7 @@ def test_one_of_several_models_is_chosen(daemon, browser):
 
 
 def test_text_from_the_daemon_is_never_markup(demo, browser):
-    """The configuration refuses such names, but the page does not rely on that."""
+    """The page escapes hostile names itself, although the configuration refuses them."""
     open_page(browser, demo, "phone")
     with demo.client() as client:
         infer(client, ids_inputs([[256, 65]]), max_tokens=0)
@@ -193,7 +193,7 @@ def test_text_from_the_daemon_is_never_markup(demo, browser):
 
 
 def spoil(value, text):
-    """Puts `text` in the place of every string."""
+    """Replaces every string in `value` by `text`."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, each in items:
         if isinstance(each, (dict, list)):
@@ -202,7 +202,7 @@ def spoil(value, text):
             value[key] = text
 
 
-def test_a_daemon_that_ended_is_told(daemon, browser):
+def test_the_page_reports_that_the_daemon_has_ended(daemon, browser):
     served = daemon()
     open_page(browser, served, "desktop")
     assert browser.value("document.getElementById('phase').textContent") == "serving"

@@ -1,4 +1,4 @@
-"""The Python client of the Open Inference Protocol works unchanged."""
+"""Tests that the Python client of the Open Inference Protocol works unchanged."""
 
 import queue
 
@@ -30,7 +30,7 @@ def test_server_and_model_are_described(demo):
         assert [m.name for m in client.get_model_repository_index().models] == ["demo"]
 
 
-def test_default_outputs_of_text(demo):
+def test_text_is_answered_with_the_default_outputs(demo):
     with demo.client() as client:
         answer = infer(client, text_inputs("And God said, "), max_tokens=24)
     assert list(answer) == DEFAULT_OUTPUTS
@@ -64,7 +64,7 @@ def test_rows_of_mixed_lengths_equal_rows_alone(demo):
                 assert together[name][i, :n].tobytes() == alone[name][0].tobytes()
 
 
-def test_outputs_on_request(demo):
+def test_requested_outputs_are_returned_in_order(demo):
     row = [256, *b"And it came to pass"]
     wanted = ["output_ids", "logprobs", "top_ids", "top_logprobs", "logits", "prompt_logprobs",
               "xsa_cos_sim", "xsa_proj_frac"]
@@ -79,7 +79,7 @@ def test_outputs_on_request(demo):
     assert answer["xsa_proj_frac"].shape == (1, layers, len(row), heads)
     fractions = answer["xsa_proj_frac"]
     assert (fractions >= 0).all() and (fractions <= 1 + 1e-5).all()
-    # The first position attends to itself alone, so that its output is its own value.
+    # The first position attends to itself alone, so its output is its own value.
     np.testing.assert_allclose(fractions[0, :, 0], 1, atol=1e-5)
     logits = answer["logits"][0].astype(np.float64)
     expected = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
@@ -89,7 +89,7 @@ def test_outputs_on_request(demo):
     assert answer["output_ids"][0, 0] == order[0]
 
 
-def test_scoring_only(demo):
+def test_a_request_may_score_its_prompt_without_generating(demo):
     with demo.client() as client:
         answer = infer(client, ids_inputs([[256, *b"Amen"]]), ["prompt_logprobs"], max_tokens=0)
     assert answer["prompt_logprobs"].shape == (1, 5)
@@ -120,13 +120,13 @@ def test_a_seed_makes_sampling_repeatable(demo):
     (text_inputs("a"), {"max_tokenz": 3}, "max_tokenz"),
     (text_inputs("a"), {"num_top_logprobs": 259}, "num_top_logprobs"),
 ])
-def test_what_is_wrong_is_named(demo, inputs, parameters, message):
+def test_the_error_names_the_invalid_input(demo, inputs, parameters, message):
     with demo.client() as client:
         with pytest.raises(InferenceServerException) as error:
             infer(client, inputs, **parameters)
         assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
         assert message in error.value.message()
-        infer(client, text_inputs("a"))  # nobody else is disturbed
+        infer(client, text_inputs("a"))  # Other requests are not affected.
 
 
 @pytest.mark.parametrize("model", ["absent", "../demo"], ids=["absent", "outside-the-root"])
@@ -136,14 +136,14 @@ def test_unknown_models_are_not_found(demo, model):
     assert error.value.status() in ("StatusCode.NOT_FOUND", "StatusCode.INVALID_ARGUMENT")
 
 
-def test_a_passed_timeout_is_a_deadline(demo):
+def test_an_expired_timeout_is_deadline_exceeded(demo):
     with demo.client() as client:
         with pytest.raises(InferenceServerException) as error:
             infer(client, text_inputs("And "), max_tokens=200, timeout=1)
         assert error.value.status() == "StatusCode.DEADLINE_EXCEEDED"
 
 
-def test_stream_answers_each_request_and_reports_errors_inside(demo):
+def test_a_stream_answers_each_request_and_reports_errors_in_its_responses(demo):
     answers = queue.Queue()
     with demo.client() as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
@@ -168,7 +168,7 @@ def test_stream_answers_each_request_and_reports_errors_inside(demo):
     assert tokens == {"a": 4, "c": 1}
 
 
-def test_statistics_count(demo):
+def test_statistics_count_successes(demo):
     with demo.client() as client:
         def successes():
             return (

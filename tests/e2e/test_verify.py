@@ -1,4 +1,4 @@
-"""`sluice verify` on checkpoints from transformers, and outputs that PyTorch computed."""
+"""Tests `sluice verify` on checkpoints of transformers with outputs that PyTorch computed."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def change(model, name, alter):
     safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
 
 
-def test_what_pytorch_computed_is_the_same():
+def test_the_outputs_equal_those_of_pytorch():
     result = verify(GPT2, GPT2 / "golden.npz")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "The same within 1e-05" in result.stdout
@@ -65,7 +65,7 @@ def test_one_changed_weight_is_found_at_its_place(model, tensor, place, first):
     assert f"Differs first at {first}" in result.stdout, result.stdout
 
 
-def test_compressed_archives_and_some_outputs_only(model):
+def test_a_golden_may_be_compressed_and_have_some_outputs_only(model):
     with np.load(GPT2 / "golden.npz") as golden:
         some = {name: golden[name] for name in ("input_ids", "input_lengths", "logits")}
     np.savez_compressed(model / "some.npz", **some, **{"module:nothing": some["logits"]})
@@ -82,7 +82,7 @@ LABELS = 3
 def classifier(tmp_path):
     """The folder of a BertForSequenceClassification with random weights and its golden.npz.
 
-    transformers computed the states; pooler and classifier are computed here by definition."""
+    transformers computed the states. The outputs of pooler and classifier are computed here."""
     folder = tmp_path / "classifier"
     shutil.copytree(BERT, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -144,7 +144,7 @@ def test_a_changed_weight_of_a_classifier_is_found(classifier, tensor, place, fi
     ), result.stdout
 
 
-def test_scores_alone_prove_a_classifier(classifier):
+def test_scores_alone_verify_a_classifier(classifier):
     with np.load(classifier / "golden.npz") as golden:
         some = {name: golden[name] for name in ("input_ids", "input_lengths", "scores")}
     np.savez(classifier / "scores.npz", **some)
@@ -161,7 +161,7 @@ def test_scores_alone_prove_a_classifier(classifier):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
-def test_each_pooling_of_a_classifier_is_that_of_its_name(classifier, pooling):
+def test_each_pooling_of_a_classifier_equals_that_of_numpy(classifier, pooling):
     config = json.loads((classifier / "config.json").read_text())
     config |= {"sluice": {"classifier": {"labels": LABELS, "pooling": pooling}}}
     (classifier / "config.json").write_text(json.dumps(config))
@@ -185,7 +185,7 @@ def test_each_pooling_of_a_classifier_is_that_of_its_name(classifier, pooling):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_a_golden_without_scores_or_logits_says_so(classifier, model):
+def test_a_golden_without_scores_or_logits_is_reported_as_incomplete(classifier, model):
     def without(folder, *names):
         with np.load(folder / "golden.npz") as golden:
             np.savez(
@@ -217,7 +217,7 @@ def test_scores_of_another_shape_are_refused(classifier):
     refused("final is not of shape [2, 3, width]", final=np.zeros((2, 16)))
 
 
-def test_what_cannot_be_compared_is_said(model):
+def test_a_golden_that_cannot_be_compared_is_refused_with_the_reason(model):
     def refused(text, **arrays):
         np.savez(model / "bad.npz", **arrays)
         result = verify(model, model / "bad.npz")

@@ -1,4 +1,4 @@
-"""Everything that names the version of Sluice agrees with CMakeLists.txt."""
+"""Tests that everything which names the version of Sluice agrees with CMakeLists.txt."""
 
 import re
 import subprocess
@@ -27,14 +27,14 @@ def test_the_programs_print_it(program):
     assert run.returncode == 0 and run.stdout == f"{program.name} {VERSION}\n"
 
 
-def test_the_image_is_labelled_with_it():
+def test_the_image_is_labelled_with_the_version():
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert re.findall(r"^ARG VERSION=(.*)$", dockerfile, re.M) == [VERSION]
     assert 'org.opencontainers.image.version="${VERSION}"' in dockerfile
 
 
-def test_the_manifests_and_pages_name_images_of_it():
-    """An image of Sluice's own has the tag VERSION, or VERSION-cuda for GPUs."""
+def test_the_manifests_and_pages_name_images_of_this_version():
+    """Images of Sluice have the tag VERSION, or VERSION-cuda for GPUs."""
     tags = {}
     for path in [
         *(ROOT / "deploy").rglob("*"),
@@ -51,7 +51,7 @@ def test_the_manifests_and_pages_name_images_of_it():
         assert named <= {VERSION, f"{VERSION}-cuda"}, path
 
 
-def test_the_changelog_begins_with_what_is_unreleased_and_then_with_it():
+def test_the_changelog_begins_with_unreleased_changes_then_the_version():
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert headings[0] == "[Unreleased]"
     assert re.fullmatch(

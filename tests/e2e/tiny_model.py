@@ -51,7 +51,7 @@ def write_safetensors(path, tensors):
 
 
 class TinyModel:
-    """`extensions` are the keys of the config's object "sluice"."""
+    """A random model. `extensions` are the keys of the config's object "sluice"."""
 
     def __init__(self, directory, seed, head=True, causal=True, **extensions):
         self.head, self.causal, self.extensions = head, causal, extensions
@@ -86,7 +86,7 @@ class TinyModel:
         return self.tensors["model.embed_tokens.weight"][np.asarray(ids)].astype(np.float64)
 
     def states(self, ids=None, vectors=None):
-        """Returns the states [length, d] behind the last norm, in double."""
+        """Returns the states [length, d] after the last norm, computed in double."""
         t = {name: tensor.astype(np.float64) for name, tensor in self.tensors.items()}
 
         def norm(x, name):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the seeds of the fuzz targets from valid inputs: corpus/TARGET/seed_*.
 
-Needs the release build and its Python environment: journal and ladder come from a short run of the
-daemon. Findings (corpus/TARGET/finding_*) are kept.
+Needs the release build and its Python environment, because journal and ladder come from a short run
+of the daemon. Findings (corpus/TARGET/finding_*) are kept.
 """
 
 import contextlib

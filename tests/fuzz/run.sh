@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets with clang and runs each of them, as many at a time as there are
-# processors.
+# Builds the fuzz targets with clang and runs them, as many at a time as there are processors.
 set -uo pipefail
 . "$(dirname "$0")/../../tools/common.sh"
 
@@ -48,7 +47,7 @@ all=$(for target in "${targets[@]}"; do echo "${shares[$target]:-1}"; done | awk
 fuzz() {
   local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had
   mkdir -p "$grown" "build/fuzz/findings/$target"
-  known=$(find "$grown" "$seeds" -type f | wc -l)  # these count as inputs too
+  known=$(find "$grown" "$seeds" -type f | wc -l)  # libFuzzer counts these, too.
   "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=4096 -timeout=10 \
     -rss_limit_mb=1024 -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$target/" \
     "$grown" "$seeds" >"$log" 2>&1

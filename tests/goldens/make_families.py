@@ -1,11 +1,9 @@
 """Makes the golden models of the families beside Llama: gpt2_*, bert_*, qwen2_*, and Sluice models.
 
-GPT-2, BERT and Qwen2 come from Hugging Face in float32 with eager attention; SASRec, an encoder of
-feature vectors and the XSA language model from family_statements.py, whose tensors are renamed to
-the
-daemon's names here. Everything is drawn from fixed seeds. The daemon's tests read the committed
-files
-and never run this script.
+GPT-2, BERT and Qwen2 come from Hugging Face in float32 with eager attention. SASRec, an encoder of
+feature vectors and the XSA language model come from family_statements.py, and this script renames
+their tensors to the daemon's names. Everything is drawn from fixed seeds. The daemon's tests read
+the committed files and never run this script.
 """
 
 import argparse
@@ -36,7 +34,7 @@ def matrix(rng, *shape: int) -> torch.Tensor:
 
 
 class HuggingFace:
-    """A model of transformers; `spelling` is what re.sub does to the names of its tensors."""
+    """A model of transformers. `spelling` holds re.sub's arguments for the names of its tensors."""
 
     window = input_width = None
 
@@ -56,7 +54,7 @@ class HuggingFace:
                   path / "model.safetensors", {"format": "pt"})
 
     def redraw(self, rng) -> None:
-        """Initial weights are so small that most of a model would not show in its logits."""
+        """Draws larger weights: most initial weights are too small to affect the logits."""
         for name, parameter in self.model.named_parameters():
             shape = tuple(parameter.shape)
             if name.endswith("bias"):
@@ -74,13 +72,13 @@ class HuggingFace:
         state = base(ids[None]).last_hidden_state
         if base is self.model:
             return state[0], None
-        if self.architecture == "BertForMaskedLM":  # the state that the head sees
+        if self.architecture == "BertForMaskedLM":  # The head's input.
             state = self.model.cls.predictions.transform(state)
         return state[0], self.model(ids[None]).logits[0]
 
 
 class Stated:
-    """What the models of family_statements.py share."""
+    """The base class of the models of family_statements.py."""
 
     causal, window, input_width, dtype = True, None, None, torch.float32
 
@@ -239,7 +237,7 @@ class XsaLm(Stated):
                   "base": 10000.0, "xsa_last": 4 if layers > 4 else 2, "soft_cap": 30.0}
 
     def config(self) -> dict:
-        h, eps = self.h, 1.1920928955078125e-07  # of float32, which rms_norm takes by default
+        h, eps = self.h, 1.1920928955078125e-07  # float32's, the default of rms_norm.
         return sizes(
             64, self.width, 2 * self.width, h["layers"], self.heads, 33, {
                 "norm": {"kind": "rms", "eps": eps, "weight": False, "embedding": True,
@@ -297,14 +295,14 @@ def qwen2(**sizes_):
 
 MODELS = {
     "gpt2_small": (2101, HuggingFace("GPT2LMHeadModel", gpt2(n_inner=64))),
-    # As the published gpt2: a language model's tensors without "transformer.".
+    # Like the published gpt2, a language model whose tensors lack the prefix "transformer.".
     "gpt2_bare": (2202, HuggingFace(
         "GPT2LMHeadModel", gpt2(n_embd=24, n_layer=3, n_head=2, n_inner=40,
                                 activation_function="relu", layer_norm_epsilon=1e-3),
         (r"^transformer\.", ""))),
     "gpt2_headless": (2303, HuggingFace("GPT2Model", gpt2(n_embd=16, n_layer=1, n_head=2))),
     "bert_mlm": (2404, HuggingFace("BertForMaskedLM", bert())),
-    # As early checkpoints: norms have gamma and beta.
+    # Like early checkpoints, whose norms have gamma and beta.
     "bert_gamma": (2505, HuggingFace(
         "BertForMaskedLM", bert(hidden_size=24, num_hidden_layers=3, num_attention_heads=3,
                                 hidden_act="gelu_new", type_vocab_size=3),
@@ -327,7 +325,7 @@ MODELS = {
 
 
 def greedy_tokens(model, ids: torch.Tensor):
-    """Greedy tokens and the smallest margin by which one was chosen."""
+    """Returns greedy tokens and the smallest margin by which one was chosen."""
     margins = []
     for _ in range(GREEDY_STEPS):
         best = model.run(ids, torch.arange(len(ids)), None)[1][-1].topk(2)
@@ -373,7 +371,7 @@ def main() -> None:
                         help="folder to write to; its model folders of the same names are replaced "
                              "(default: this script's folder)")
     out = parser.parse_args().out
-    torch.set_num_threads(1)  # more would change the order of sums
+    torch.set_num_threads(1)  # More threads would change the order of sums.
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -1,9 +1,9 @@
 """Makes generate.json beside this file: what Hugging Face generates greedily with the models here.
 
-The committed llama_* checkpoints, in float32 with eager attention and room for more positions,
-which changes no weight. `tokens` are those of a run that no end token ends; the script sees to it
-that a run that one may end gives their beginning. The daemon's tests read the committed file and
-never run this script.
+The models are the committed llama_* checkpoints, in float32 with eager attention and room for more
+positions, which changes no weight. `tokens` are those of a run that no end token ends. The script
+checks that a run with an end token gives their beginning. The daemon's tests read the committed
+file and never run this script.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from make_goldens import MODELS
 
 POSITIONS = 256
 NEW_TOKENS = 64
-MARGIN = 0.002  # between the two largest scores of each step, so that rounding picks no other token
-# Length of the prompt, repetition penalty. Pages have 16 positions.
+MARGIN = 0.002  # Between the two largest scores of a step, so that rounding changes no token.
+# Each case is (length of the prompt, repetition penalty). Pages have 16 positions.
 CASES = [(1, 1.0), (16, 1.0), (17, 1.3), (150, 1.0), (33, 1.1)]
 
 
@@ -32,7 +32,7 @@ def load(path):
 
 
 def generate(model, prompt, penalty, **options):
-    """New tokens, and the smallest margin by which one was chosen."""
+    """Returns the new tokens and the smallest margin by which one was chosen."""
     answer = model.generate(prompt[None], attention_mask=torch.ones_like(prompt)[None],
                             max_new_tokens=NEW_TOKENS, repetition_penalty=penalty,
                             return_dict_in_generate=True, output_scores=True, **options)
@@ -41,7 +41,11 @@ def generate(model, prompt, penalty, **options):
 
 
 def make_case(model, length, penalty, rng):
-    """Prompts are drawn until one is fit; also a run of few different tokens would show little."""
+    """Returns a case and its margin.
+
+    It draws prompts until the margin is large enough and the answer has at least 4 different
+    tokens, since an answer of few different tokens would test little.
+    """
     eos = model.config.eos_token_id
     while True:
         prompt = torch.from_numpy(rng.integers(3, model.config.vocab_size, length))
@@ -60,7 +64,7 @@ def main():
     here = Path(__file__).parent
     parser.add_argument("--out", type=Path, default=here / "generate.json")
     out = parser.parse_args().out
-    torch.set_num_threads(1)  # more would change the order of sums
+    torch.set_num_threads(1)  # More threads would change the order of sums.
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -27,7 +27,7 @@ from op_cases import op_cases
 from statement import head_dim, kv_heads, statement
 
 GREEDY_STEPS = 8
-GREEDY_MARGIN = 0.02  # between the two largest logits, so that rounding picks no other token
+GREEDY_MARGIN = 0.02  # Between the two largest logits, so that rounding changes no token.
 OPS_SEED = 7
 
 BASE = {
@@ -56,19 +56,19 @@ def position_wise(projections: dict, max_positions: int, bias: str) -> dict:
 class Model:
     name: str
     seed: int
-    config: dict = field(default_factory=dict)  # what differs from BASE; None drops a key
+    config: dict = field(default_factory=dict)  # The differences from BASE. None drops a key.
     dtype: torch.dtype = torch.float32
     shards: int = 1
-    new_config: bool = False  # config.json as the installed transformers writes it
+    new_config: bool = False  # Whether transformers writes config.json.
 
     def classic_config(self) -> dict:
-        """config.json as published checkpoints have it."""
+        """Returns config.json in the form of published checkpoints."""
         merged = BASE | self.config | {"torch_dtype": str(self.dtype).removeprefix("torch.")}
         return {key: value for key, value in merged.items() if value is not None}
 
 
 MODELS = [
-    # As the first Llama checkpoints: grouped heads, theta and biases are left to their defaults.
+    # Like the first Llama checkpoints, it leaves grouped heads, theta and biases to their defaults.
     Model("llama_mha", 105, {"num_key_value_heads": None, "rope_theta": None,
                              "attention_bias": None, "mlp_bias": None}),
     Model("llama_gqa", 205),
@@ -84,7 +84,7 @@ MODELS = [
           torch.bfloat16, new_config=True),
     Model("sluice_pw_v", 1102, {"num_key_value_heads": 1, "sluice": {
         "position_wise": position_wise({"v": [0, 1]}, 33, "none")}}),
-    # Here and in sluice_all max_positions, below max_position_embeddings, bounds a sequence.
+    # Here and in sluice_all max_positions is below max_position_embeddings and bounds a sequence.
     Model("sluice_pw_qkvo", 1208, {
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "sluice": {
             "position_wise": position_wise({"q": [1], "k": [0], "v": [0, 1], "o": [0]}, 16, "e")}}),
@@ -138,7 +138,7 @@ def tensor_shapes(c: dict) -> dict:
 
 
 def draw_weights(c: dict, seed: int, dtype: torch.dtype) -> dict:
-    """Scales that give logits a spread of about 1 and attention scores one of about 2."""
+    """Draws weights that give logits a spread of about 1 and attention scores one of about 2."""
     rng = np.random.default_rng(seed)
 
     def draw(name: str, shape: tuple) -> torch.Tensor:
@@ -161,7 +161,7 @@ def write_checkpoint(path: Path, config: dict, weights: dict, shards: int) -> No
     names, weight_map = sorted(weights), {}
     for i in range(shards):
         shard = f"model-{i + 1:05}-of-{shards:05}.safetensors"
-        # Striding parts the tensors of a layer, so a loader must follow the index.
+        # The stride separates the tensors of a layer, so a loader must follow the index.
         part = {name: weights[name] for name in names[i::shards]}
         save_file(part, path / shard, {"format": "pt"})
         weight_map |= dict.fromkeys(part, shard)
@@ -187,7 +187,7 @@ def read_weights(path: Path, dtype: torch.dtype) -> dict:
 
 
 def generate(logits_of, ids: torch.Tensor, steps: int):
-    """Greedy tokens and the smallest margin by which one was chosen."""
+    """Returns greedy tokens and the smallest margin by which one was chosen."""
     margins = []
     for _ in range(steps):
         best = logits_of(ids)[-1].topk(2)
@@ -197,7 +197,7 @@ def generate(logits_of, ids: torch.Tensor, steps: int):
 
 
 def check_extensions_matter(c: dict, w: dict, ids: torch.Tensor, logits: torch.Tensor) -> None:
-    """An extension that left the logits alone would be tested by nothing."""
+    """Checks that each extension changes the logits, since no test would check it otherwise."""
     def differs(config: dict, weights: dict) -> bool:
         return (statement(config, weights, ids)[0] - logits).abs().max() > 0.05
 
@@ -248,7 +248,7 @@ def write_expected(path: Path, model: Model) -> str:
         if len(ids) + GREEDY_STEPS <= longest:
             row[:], smallest = generate(logits_of, ids, GREEDY_STEPS)
             margin = min(margin, smallest)
-    # A row that repeats one token would hide a wrong position; one with the end token would
+    # A row that repeats one token would hide a wrong position. A row with the end token would
     # depend on whether a reader stops there.
     varied = all(len(row.unique()) >= 3 for row in greedy if -1 not in row)
     assert margin > GREEDY_MARGIN and varied and c["eos_token_id"] not in greedy, \
@@ -284,7 +284,7 @@ def main() -> None:
                         help="folder to write to; its model folders of the same names are replaced "
                              "(default: this script's folder)")
     out = parser.parse_args().out
-    torch.set_num_threads(1)  # more would change the order of sums
+    torch.set_num_threads(1)  # More threads would change the order of sums.
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -1,6 +1,7 @@
-"""Makes tests/goldens/verify: a small GPT-2 with random weights, as transformers saves it, and
-what PyTorch
-computes with it. Needs torch and transformers; run in this folder, the result is committed.
+"""Makes tests/goldens/verify: a small random GPT-2 and the outputs that PyTorch computes with it.
+
+The model is in the form in which transformers saves it. The script needs torch and transformers.
+Run it in this folder; the result is committed.
 """
 
 import pathlib
@@ -28,7 +29,7 @@ def main():
         eos_token_id=0,
     )
     model = transformers.GPT2LMHeadModel(config)
-    for parameter in model.parameters():  # norms and biases too
+    for parameter in model.parameters():  # This includes norms and biases.
         parameter.data.add_(0.1 * torch.randn_like(parameter))
     shutil.rmtree(OUT, ignore_errors=True)
     model.save_pretrained(OUT)

@@ -1,4 +1,4 @@
-"""Op cases: inputs are exact in float32, outputs are computed in float64 and then rounded."""
+"""Makes op cases, whose inputs are exact in float32 and whose outputs are rounded from float64."""
 
 import math
 
@@ -9,7 +9,7 @@ from statement import DIAGNOSTIC_EPS, exclude_self, inverse_frequencies
 
 
 def single(x) -> np.ndarray:
-    """Rounds to float32, so that a saved input is exactly what the output was computed from."""
+    """Rounds to float32, so that the output is computed from exactly the input that is saved."""
     return np.asarray(x).astype(np.float32).astype(np.float64)
 
 
@@ -32,7 +32,7 @@ def xsa_case(y, v, alpha, form: str, eps: float) -> dict:  # y [T,Hq,D], v [T,Hk
 
 
 def attention_case(q, k, v) -> dict:
-    """Causal; the rows of q are the last positions of k, so q may be a whole prompt or less."""
+    """Causal attention. The rows of q are the last positions of k: a whole prompt or less."""
     out, first = np.empty_like(q), len(k) - len(q)
     group = q.shape[1] // k.shape[1]
     for t, h in np.ndindex(q.shape[:2]):
@@ -75,11 +75,11 @@ def op_cases(seed: int) -> dict:
 
     cases = {"rms_norm.plain": rms_norm_case(draw(5, 32), single(1 + draw(32, scale=0.25)), 1e-5),
              "rms_norm.odd_width": rms_norm_case(draw(3, 37), draw(37), 1e-6)}
-    small = draw(4, 32, scale=1e-3)  # eps decides here
+    small = draw(4, 32, scale=1e-3)  # Here eps dominates.
     small[1] = 0
     cases["rms_norm.small"] = rms_norm_case(small, draw(32), 1e-5)
 
-    # Frequencies of all three kinds: kept, interpolated, divided.
+    # There are frequencies of all three kinds: kept, interpolated and divided.
     scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 64}
     positions = np.array([0, 1, 2, 17, 63, 200])
@@ -95,14 +95,14 @@ def op_cases(seed: int) -> dict:
     cases["position_wise.single"] = position_wise_case(draw(1, 1, 8), draw(1, 8, 8))
 
     y, v, alpha = draw(8, 4, 12), draw(8, 2, 12), draw(4)
-    y[0] = v[0].repeat(2, axis=0)  # as at position 0, where a token sees only itself
+    y[0] = v[0].repeat(2, axis=0)  # As at position 0, where a token attends to itself only.
     v[1] = 0
     y[2] = -2 * v[2].repeat(2, axis=0)
     y[3] = 0
     for form, eps in (("norm", 1e-6), ("squared", 1e-8)):
         cases[f"xsa.{form}"] = xsa_case(y, v, None, form, eps)
         cases[f"xsa.{form}_gate"] = xsa_case(y, v, alpha, form, eps)
-    # |v| is below eps, which then decides.
+    # |v| is below eps, which dominates.
     cases["xsa.norm_small_v"] = xsa_case(y, draw(8, 1, 12, scale=1e-7), None, "norm", 1e-6)
     cases["xsa.squared_small_v"] = xsa_case(y, draw(8, 1, 12, scale=1e-5), None, "squared", 1e-8)
 
@@ -118,7 +118,7 @@ def op_cases(seed: int) -> dict:
     cases["silu.plain"] = {"x": x, "out": silu(x)}
     x = draw(4, 67, scale=3)
     x[1] += 1e4
-    x[2, 5] = 500  # the other exponentials vanish
+    x[2, 5] = 500  # The other exponentials vanish.
     x[3] = 2
     x = single(x)
     shifted = x - x.max(-1, keepdims=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-DIAGNOSTIC_EPS = 1e-6  # of cos_sim and proj_frac, whatever the eps of the XSA dialect
+DIAGNOSTIC_EPS = 1e-6  # For cos_sim and proj_frac, whatever the eps of the XSA form is.
 
 
 def head_dim(c: dict) -> int:
@@ -43,7 +43,7 @@ def inverse_frequencies(dim: int, theta: float, scaling: dict | None) -> np.ndar
     if scaling:
         low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
         turns = scaling["original_max_position_embeddings"] * inverse / (2 * math.pi)
-        kept = np.clip((turns - low) / (high - low), 0, 1)  # 1: as it was, 0: divided by factor
+        kept = np.clip((turns - low) / (high - low), 0, 1)  # 1 keeps it, 0 divides it by factor.
         inverse = inverse * (kept + (1 - kept) / scaling["factor"])
     return inverse
 
@@ -56,7 +56,7 @@ def rotate(x: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:  # x [B,L,H,
 
 
 def exclude_self(y, v, form: str, eps: float, gate):  # y [B,L,H,D], v repeated to match, gate [H]
-    """XSA: takes from each head's output its part along the value of its own position."""
+    """XSA: removes from each head's output its part along the value of the same position."""
     dot = (y * v).sum(-1, keepdim=True)
     norm = v.norm(dim=-1, keepdim=True)
     divisor = norm.clamp(min=eps).square() if form == "norm" else norm.square().clamp(min=eps)
@@ -66,7 +66,11 @@ def exclude_self(y, v, form: str, eps: float, gate):  # y [B,L,H,D], v repeated 
 
 
 def statement(c: dict, w: dict, ids: torch.Tensor):
-    """ids [L] -> logits [L,V], cos_sim [layers,L,H], proj_frac [layers,L,H]; no XSA leaves 0."""
+    """Runs the model on ids [L].
+
+    Returns logits [L,V], cos_sim [layers,L,H] and proj_frac [layers,L,H], with 0 in layers without
+    XSA.
+    """
     length, heads = len(ids), c["num_attention_heads"]
     exclusive = c.get("sluice", {}).get("xsa", {"layers": []})
     inverse = torch.from_numpy(inverse_frequencies(

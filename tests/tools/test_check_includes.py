@@ -1,4 +1,4 @@
-"""tools/check_includes.py finds arrows that the layout forbids."""
+"""Tests that tools/check_includes.py finds the includes that the layout forbids."""
 
 import pathlib
 import subprocess
@@ -63,7 +63,7 @@ def plant(root, path, *headers):
         ),
     ],
 )
-def test_a_planted_arrow_is_found(tmp_path, path, header):
+def test_a_forbidden_include_is_found(tmp_path, path, header):
     plant(tmp_path, path, "base/check.h")
     assert check(tmp_path).returncode == 0
     plant(tmp_path, path, header)

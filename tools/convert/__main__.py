@@ -1,4 +1,4 @@
-"""`python tools/convert --map NAME CHECKPOINT OUT_DIR`: see docs/your_model.md."""
+"""Runs `python tools/convert --map NAME CHECKPOINT OUT_DIR`. See docs/your_model.md."""
 
 import sys
 

@@ -19,9 +19,8 @@ A map is a YAML file:
       optional: true           may be missing
   ignore: ["rotary.{any}"]     names that are left out
 
-In order: transpose, reshape, slice, squeeze, scale, scale_by. A rule with {n} must match for every
-layer from 0 to
-num_hidden_layers - 1.
+A rule's changes apply in this order: transpose, reshape, slice, squeeze, scale, scale_by. A rule
+with {n} must match for every layer from 0 to num_hidden_layers - 1.
 """
 
 import argparse
@@ -40,7 +39,7 @@ RULE_KEYS = TARGET_KEYS - {"name"} | {"from", "to", "optional"}
 
 
 class ConvertError(Exception):
-    """What a user can mend; the message says how."""
+    """An error that the user can correct. The message says how."""
 
 
 def pattern_of(template):
@@ -62,7 +61,7 @@ def fill(template, names):
 
 def read_pickle(path):
     try:
-        import torch  # only here: other checkpoints do without
+        import torch  # Other checkpoints do not need it.
     except ImportError as error:
         raise ConvertError(
             f"{path} needs PyTorch to be read; save it as safetensors, or install torch"
@@ -78,7 +77,7 @@ def read_pickle(path):
 
 
 def read_checkpoint(path):
-    """Names to arrays of float32, of a file or of all *.safetensors of a directory."""
+    """Returns {name: float32 array} of a file or of all *.safetensors of a directory."""
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise ConvertError(
@@ -87,12 +86,12 @@ def read_checkpoint(path):
     state = {}
     for file in files:
         state.update(read_safetensors(file) if file.suffix == ".safetensors" else read_pickle(file))
-    # What torch.compile and data parallel wrappers put in front.
+    # The prefixes come from torch.compile and data parallel wrappers.
     return {re.sub(r"^(_orig_mod\.|module\.)+", "", name): value for name, value in state.items()}
 
 
 def read_safetensors(path):
-    """bf16 too, which numpy has not."""
+    """Returns {name: float32 array} of a file, bf16 included, which numpy lacks."""
     raw = path.read_bytes()
     size = int.from_bytes(raw[:8], "little")
     if size > len(raw) - 8:
@@ -108,7 +107,7 @@ def read_safetensors(path):
             entry["dtype"]
         )
         if kind is None:
-            continue  # integers: position ids and masks
+            continue  # Integers are position ids and masks.
         values = np.frombuffer(data, kind).reshape(entry["shape"])
         if entry["dtype"] == "BF16":
             values = (values.astype(np.uint32) << 16).view(np.float32)
@@ -137,7 +136,7 @@ def read_map(name):
 
 
 def derived(value, state):
-    """A value of the config, looked up in the checkpoint where it says so."""
+    """Returns a value of the config, computed from the checkpoint where the map says so."""
     if isinstance(value, dict) and "size" in value:
         name = value["size"]
         if name not in state:
@@ -158,7 +157,7 @@ def derived(value, state):
 
 
 def override(config, settings):
-    """`sluice.xsa.layers=[7,8]`: values as YAML has them."""
+    """Applies settings such as `sluice.xsa.layers=[7,8]`, whose values are YAML."""
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
@@ -171,7 +170,7 @@ def override(config, settings):
 
 
 def bound(part, size):
-    """A number, or a part of the axis."""
+    """Returns a bound of a slice, given as an index or as a fraction of the axis."""
     if part is None:
         return size
     if isinstance(part, str):
@@ -210,14 +209,14 @@ def changed(array, how, state, names, used):
 
 
 def targets(rule):
-    """Each tensor that a rule makes, with how."""
+    """Yields (name, changes) for each tensor that a rule makes."""
     how = {key: rule[key] for key in TARGET_KEYS & set(rule)}
     for target in rule["to"] if isinstance(rule["to"], list) else [{"name": rule["to"]}]:
         yield target["name"], {**how, **target}
 
 
 class Conversion:
-    """What becomes of a checkpoint."""
+    """A converted checkpoint: config, tensors, report lines, and unmapped and missing names."""
 
     def __init__(self, mapping, state, settings=()):
         self.config = derived(mapping.get("config", {}), state)

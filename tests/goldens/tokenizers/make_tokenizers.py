@@ -1,8 +1,7 @@
-"""Makes the goldens of tokenizers: small tokenizers of every kind, trained on corpus.txt with the
-libraries
-that the format comes from, and what these libraries make of texts and of tokens.
+"""Makes the goldens of tokenizers: small tokenizers of every kind, and the results of their use.
 
-Needs `tokenizers` and `sentencepiece`. Run in this folder; the result is committed.
+The libraries that define the formats train them on corpus.txt and then encode texts and decode
+tokens. Needs `tokenizers` and `sentencepiece`. Run it in this folder; the result is committed.
 """
 
 import base64
@@ -91,8 +90,7 @@ RAW = [
 
 
 def random_texts(count, seed):
-    """Strings of characters that every version of Unicode since 14 knows, of several scripts
-    each."""
+    """Returns strings of several scripts each, with characters of Unicode 14 only."""
     draw = random.Random(seed)
     ranges = [
         (0x20, 0x7E),
@@ -177,7 +175,7 @@ def llama3():
 
 
 def llama2():
-    """As converted from SentencePiece: one piece, bytes for what is unknown."""
+    """A tokenizer as converted from SentencePiece: one piece, with bytes for unknown characters."""
     it = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     it.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     special = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
@@ -203,7 +201,7 @@ def llama2():
 
 
 def llama_new():
-    """Llama's newer form: a space at the beginning of the text only."""
+    """Llama's newer form, which adds a space at the beginning of the text only."""
     it = Tokenizer.from_str(llama2().to_str())
     it.normalizer = None
     it.pre_tokenizer = pre.Metaspace(prepend_scheme="first", split=False)
@@ -231,7 +229,7 @@ def bert(lowercase):
 
 
 def charsmap():
-    """SentencePiece's table of RULES."""
+    """Writes RULES as SentencePiece's table and returns its path."""
     path = HERE / "rules.tsv"
     path.write_text(
         "".join(
@@ -259,7 +257,7 @@ def piece_model(name, **options):
 
 
 def normalizer_of(processor):
-    """The bytes of precompiled_charsmap: field 2 of field 3 of the model."""
+    """Returns the bytes of precompiled_charsmap, field 2 of field 3 of the model."""
     def fields(message):
         at = 0
         def varint():
