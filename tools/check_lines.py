@@ -6,14 +6,15 @@ Markdown, links, and lines of a single word.
 """
 
 import argparse
+import os
 import pathlib
 import re
-import subprocess
 import sys
 
 COLUMNS = 100
 WHOLE = {".cc", ".cmake", ".cu", ".h", ".in", ".inc", ".md", ".proto", ".py"}
 COMMENTS = {"", ".css", ".html", ".js", ".service", ".sh", ".txt", ".yaml", ".yml"}
+NOT_OURS = {".git", ".venv", "__pycache__", "build"}  # folders, as in .gitignore
 COMMENT = re.compile(r"^\s*(#|//|/?\*)")
 # Matches data, the output of programs, and texts of others.
 LEFT_OUT = re.compile(r"^(LICENSE|config/sluice\.yaml|docs/(options|metrics)\.md|loadtest/results/"
@@ -22,15 +23,16 @@ LEFT_OUT = re.compile(r"^(LICENSE|config/sluice\.yaml|docs/(options|metrics)\.md
 UNBREAKABLE = re.compile(r"^\s*(\||(//|#|[-*])?\s*\S+$)|https?://\S{40,}|^\s*\[[^]]+\]: ")
 
 
-def tracked(root):
-    listing = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
-                              "--exclude-standard"], capture_output=True, check=True)
-    return [name for name in listing.stdout.decode().split("\0") if name]
+def files(root):
+    """Yields the paths of the project's files relative to root. Needs no git: a copy is enough."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders) - NOT_OURS)
+        yield from (os.path.relpath(os.path.join(folder, name), root) for name in sorted(names))
 
 
 def too_long(root):
     """Yields (file, line, columns) for each line that is too long."""
-    for name in tracked(root):
+    for name in files(root):
         path = root / name
         whole = path.suffix in WHOLE or path.name == "CMakeLists.txt"
         if not whole and path.suffix not in COMMENTS or LEFT_OUT.match(name) or not path.is_file():
