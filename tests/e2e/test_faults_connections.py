@@ -130,7 +130,7 @@ def last_response(data):
     return service_pb2.ModelStreamInferResponse.FromString(data[5:])
 
 
-def test_a_byte_now_and_then_is_a_stall_too(server, descriptors_return):
+def test_a_trickle_of_bytes_counts_as_a_stall(server, descriptors_return):
     with undisturbed(server), Connection(server.grpc) as slow:
         slow.open(1, INFER)
         slow.send(1, message(b"", 10 * MIB))
@@ -143,7 +143,7 @@ def test_a_byte_now_and_then_is_a_stall_too(server, descriptors_return):
         assert exhausted(slow.end(1))
 
 
-def test_an_answer_that_nobody_takes_is_given_up(server, descriptors_return):
+def test_a_response_that_is_not_read_is_dropped(server, descriptors_return):
     """The peer answers pings but never opens its flow-control window."""
     with undisturbed(server), Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as deaf:
         deaf.open(1, INFER)
@@ -153,7 +153,7 @@ def test_an_answer_that_nobody_takes_is_given_up(server, descriptors_return):
         assert 1 not in deaf.data
 
 
-def test_a_peer_that_answers_no_ping_is_gone(server, descriptors_return):
+def test_a_connection_without_ping_replies_is_closed(server, descriptors_return):
     with undisturbed(server), Connection(server.grpc, mute=True) as mute:
         mute.open(1, STREAM_INFER)  # A stream may wait for ever; a mute connection may not.
         assert mute.closed()
@@ -178,7 +178,7 @@ def test_headers_that_never_end_are_reaped(server, descriptors_return):
         assert stalled.closed()
 
 
-def test_two_thousand_connections(daemon):
+def test_two_thousand_idle_connections_disturb_no_call(daemon):
     server = daemon()
     before, descriptors_before = resident(server), descriptors(server)
     with undisturbed(server):
@@ -191,7 +191,7 @@ def test_two_thousand_connections(daemon):
     assert grown(server, before) < 100 * MIB
 
 
-def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon):
+def test_connections_beyond_the_limit_are_closed_and_accepted_later(daemon):
     server = daemon("--server.grpc.connection.max", "50")
     with server.client() as client:
         infer(client, text_inputs("And"), max_tokens=1)
@@ -214,7 +214,7 @@ def test_connections_beyond_the_limit_are_closed_and_come_in_again_later(daemon)
             each.socket.close()
 
 
-def test_descriptors_run_out_and_come_back(daemon):
+def test_accepting_resumes_when_descriptors_are_free_again(daemon):
     """The daemon accepts again after EMFILE, unlike gRPC's own listener."""
     server = daemon(descriptors=300)
     connections = [socket.create_connection(server.grpc.split(":")) for _ in range(400)]
@@ -259,7 +259,7 @@ def flood(connection, streams, reset):
             written = b""
 
 
-def test_rapid_resets(server, descriptors_return):
+def test_a_peer_that_resets_rapidly_is_disconnected(server, descriptors_return):
     """CVE-2023-44487: a reset stream no longer counts for HTTP/2's limit but still costs work."""
     before = resident(server)
     with undisturbed(server):
@@ -269,14 +269,14 @@ def test_rapid_resets(server, descriptors_return):
     assert grown(server, before) < 150 * MIB
 
 
-def test_more_streams_than_allowed(server, descriptors_return):
+def test_streams_beyond_the_limit_are_refused(server, descriptors_return):
     with undisturbed(server), Connection(server.grpc) as greedy:
         greedy.settle()
         flood(greedy, MAX_STREAMS + 1, reset=False)
         assert greedy.closed()
 
 
-def test_a_peer_that_acknowledges_no_limit_is_held_to_it(server, descriptors_return):
+def test_the_stream_limit_holds_without_acknowledgement(server, descriptors_return):
     before = resident(server)
     broken_off = server.metric("sluice_connections_broken_off_total", listener="grpc")
     with undisturbed(server), Connection(server.grpc, mute=True) as mute:
@@ -328,7 +328,7 @@ def test_odd_headers_do_no_harm(server, descriptors_return):
                 ), each
 
 
-def test_ping_flood(server, descriptors_return):
+def test_a_peer_that_floods_pings_is_disconnected(server, descriptors_return):
     with undisturbed(server), Connection(server.grpc) as flooding:
         flooding.socket.sendall(b"".join(frame(PING, 0, 0, b"12345678") for _ in range(10)))
         assert flooding.closed()

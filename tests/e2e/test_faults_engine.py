@@ -60,7 +60,7 @@ def test_a_number_that_is_not_finite_is_invalid(demo, value):
     assert trailer["sluice-reason"] == "parameter"
 
 
-def test_what_a_model_has_no_finite_answer_to_fails_alone(daemon, gate, tmp_path):
+def test_a_request_with_non_finite_logits_fails_alone(daemon, gate, tmp_path):
     held_step = gate("step")
     server = daemon(models=[("demo", poisonous_model(tmp_path / "model"))],
                     faults=f"before_replay@hold:{held_step}*1")
@@ -85,7 +85,7 @@ def test_what_a_model_has_no_finite_answer_to_fails_alone(daemon, gate, tmp_path
     assert server.metric("sluice_requests_total", code="INTERNAL") == 2
 
 
-def test_a_deadline_that_passes_in_the_queue_ends_there(daemon, gate):
+def test_a_request_expires_in_the_queue(daemon, gate):
     held_step = gate("step")
     server = daemon(faults=f"before_replay@hold:{held_step}*1")
     with undisturbed(server):
@@ -103,7 +103,7 @@ def test_a_deadline_that_passes_in_the_queue_ends_there(daemon, gate):
     assert server.metric("sluice_deadline_missed_total", stage="run") == 0
 
 
-def test_who_cancels_in_any_state_disturbs_nobody(daemon, gate):
+def test_a_cancellation_in_any_state_disturbs_no_other_call(daemon, gate):
     points = ("admit", "queue", "before_replay", "replay", "deliver")
     states = {point: gate(point) for point in points}
     held_step, generated = gate("step"), gate("generated")
@@ -146,7 +146,7 @@ def test_who_cancels_in_any_state_disturbs_nobody(daemon, gate):
         )
 
 
-def test_a_step_without_memory_runs_in_parts(daemon, gate):
+def test_a_step_short_of_memory_runs_in_parts(daemon, gate):
     held_step = gate("step")
     server = daemon(faults="replay@many:fail=resource_exhausted*2;"
                            f"replay@large:fail=resource_exhausted;before_replay@hold:{held_step}*1")
@@ -173,7 +173,7 @@ def test_a_step_without_memory_runs_in_parts(daemon, gate):
 @pytest.mark.parametrize("fault, message", [("allocate:fail=resource_exhausted", "a test's fault"),
                                             ("load:fail=internal", "a test's fault"),
                                             ("replay:nan", "SLUICE_TEST_FAULTS")])
-def test_what_fails_at_start_ends_the_daemon(fault, message):
+def test_a_failure_at_start_ends_the_daemon(fault, message):
     ended = subprocess.run(
         [
             SLUICED,

@@ -23,7 +23,7 @@ from waiting import PATIENCE_S, pause, wait_until
 INPUTS = text_inputs("And it came to pass")
 
 
-def test_sigterm_under_load_waits_for_what_was_accepted_and_for_no_hung_call(daemon, gate):
+def test_sigterm_waits_for_accepted_requests_but_not_for_hung_calls(daemon, gate):
     held_step = gate("step")
     # The late call arrives within the drain delay, and accepted calls end within the drain timeout.
     server = daemon("--server.lifecycle.drain-delay-us", "5s",
@@ -58,7 +58,7 @@ def test_sigterm_under_load_waits_for_what_was_accepted_and_for_no_hung_call(dae
     assert server.process.returncode == 0, output
 
 
-def test_a_hung_device_does_not_hold_up_the_end(daemon):
+def test_a_hung_device_does_not_delay_the_shutdown(daemon):
     server = daemon("--server.lifecycle.drain-timeout-us", "500ms", faults="replay@hang:hang")
     call = Call(server, "hang")
     wait_until(lambda: server.metric("sluice_requests_running") > 0)
@@ -67,7 +67,7 @@ def test_a_hung_device_does_not_hold_up_the_end(daemon):
     assert call.status() == "UNAVAILABLE"
 
 
-def test_two_replicas_one_restarted_no_call_fails(daemon):
+def test_no_call_fails_when_one_of_two_replicas_restarts(daemon):
     ports = [free_port(), free_port()]
     options = ("--server.lifecycle.drain-delay-us", "3s")
     replicas = [daemon(*options, grpc=f"127.0.0.1:{port}") for port in ports]
@@ -130,13 +130,13 @@ def serves_and_ends(server):
         assert server.process.wait(PATIENCE_S) == 0
 
 
-def test_a_log_that_cannot_be_written_stops_nobody():
+def test_an_unwritable_log_does_not_stop_the_daemon():
     with open("/dev/full", "w") as full:
         server = started(stdout=full, stderr=full)
     serves_and_ends(server)
 
 
-def test_a_log_that_nobody_reads_any_more_stops_nobody():
+def test_a_log_without_a_reader_does_not_stop_the_daemon():
     reading, writing = os.pipe()
     server = started(stdout=writing, stderr=writing)
     os.close(writing)
@@ -144,7 +144,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nobody():
     serves_and_ends(server)
 
 
-def test_files_that_cannot_be_written_are_reported_and_stop_nobody(daemon):
+def test_unwritable_files_are_reported_and_do_not_stop_the_daemon(daemon):
     server = daemon("--engine.history.journal", "/dev/full",
                     "--engine.ladder.file", "/proc/sluice/ladder")
     with undisturbed(server), server.client() as client:
@@ -157,7 +157,7 @@ def test_files_that_cannot_be_written_are_reported_and_stop_nobody(daemon):
 
 
 @pytest.mark.parametrize("option", ["--server.grpc.address", "--server.metrics.address"])
-def test_a_taken_port_is_named_and_nothing_is_served(demo, option):
+def test_a_port_in_use_is_named_and_nothing_is_served(demo, option):
     taken = demo.grpc if "grpc" in option else demo.http
     other = "--server.metrics.address" if "grpc" in option else "--server.grpc.address"
     with undisturbed(demo):
@@ -169,7 +169,7 @@ def test_a_taken_port_is_named_and_nothing_is_served(demo, option):
     assert "ready" not in second.stdout
 
 
-def test_a_stopped_process_expires_only_who_is_late(daemon, gate):
+def test_a_stopped_process_expires_late_requests_only(daemon, gate):
     """The process is stopped for longer than the watchdog's limit and than some calls' timeouts."""
     held_step = gate("step")
     server = daemon("--engine.watchdog.hang-us", "6s", faults=f"replay@hold:{held_step}*1")

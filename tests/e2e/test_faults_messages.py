@@ -92,7 +92,7 @@ good = request()
     b"\xff\xff\xff", good[:-1], b"\x0a" * 50_000, b"\x0a\x02\xc3\x28", b"\x0a\xff\xff\xff\xff\x0f",
     b"\x2b" * 10_000, b"\x08\x01",
 ], ids=["garbage", "truncated", "nested", "not_utf8", "length_4_gib", "groups", "wrong_type"])
-def test_what_is_no_message_is_never_queued(server, body):
+def test_a_malformed_message_is_never_queued(server, body):
     with undisturbed(server):
         refused = server.metric("sluice_rejected_total")
         if body == b"\x08\x01":  # It has unknown fields only, thus no model name.
@@ -113,12 +113,12 @@ def test_what_is_no_message_is_never_queued(server, body):
         "RepositoryIndex",
     ],
 )
-def test_other_methods_know_garbage_too(server, method):
+def test_other_methods_refuse_malformed_messages_too(server, method):
     with undisturbed(server):
         raises(server, b"\xff\xff", INVALID, path=f"/inference.GRPCInferenceService/{method}")
 
 
-def test_500_mb_are_not_held(server):
+def test_a_500_mb_message_is_not_kept_in_memory(server):
     before = resident(server)
     # When its memory quota is used up, gRPC may also close connections that did not fill it.
     with undisturbed(server, reconnects=True):
@@ -195,7 +195,7 @@ LARGEST, LEAST = (1 << 63) - 1, -(1 << 63)
         service_pb2.ModelInferRequest(model_name="demo"),
     ],
 )
-def test_tensors_that_are_not_what_they_say(server, wrong):
+def test_tensors_that_contradict_their_description_are_refused(server, wrong):
     before = resident(server)
     with undisturbed(server):
         raises(server, wrong, INVALID)
@@ -221,7 +221,7 @@ def test_tensors_that_are_not_what_they_say(server, wrong):
         ("min_tokens", LARGEST),
     ],
 )
-def test_extreme_numbers(server, name, value):
+def test_extreme_parameter_values_are_refused(server, name, value):
     with undisturbed(server):
         raises(server, with_parameter(name, value), INVALID)
         raises(server, with_parameter(name, str(value), "string_param"), INVALID)
@@ -244,7 +244,7 @@ def test_extreme_numbers(server, name, value):
     ],
     ids=lambda name: repr(name[:20]),
 )
-def test_names_of_no_model(server, name):
+def test_invalid_model_names_are_refused(server, name):
     with undisturbed(server):
         raises(server, service_pb2.ModelInferRequest(model_name=name), NOT_FOUND, INVALID)
         wanted = service_pb2.ModelMetadataRequest(name=name).SerializeToString()
@@ -255,6 +255,6 @@ def test_names_of_no_model(server, name):
 
 
 @pytest.mark.parametrize("version", ["2", "-1", "../1", "1\0", "9" * 30, " 1", "latest"])
-def test_versions_of_no_model(server, version):
+def test_unknown_model_versions_are_refused(server, version):
     with undisturbed(server):
         raises(server, made(model_version=version), NOT_FOUND, INVALID)

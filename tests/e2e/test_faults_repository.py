@@ -81,7 +81,7 @@ def test_a_bad_version_is_refused_and_the_old_one_serves(daemon, repository, spo
     assert answer(served) == before
 
 
-def test_names_open_nothing_outside_the_root(daemon, repository):
+def test_model_names_cannot_leave_the_repository(daemon, repository):
     shutil.copytree(DEMO, repository.parent / "secret")
     os.symlink("../secret", repository / "link")
     served = serving(daemon, repository)
@@ -139,7 +139,7 @@ def test_the_client_loads_and_unloads_models(daemon, repository):
         assert "server.admin.address" in refused(client.load_model, "other")
 
 
-def test_a_bad_model_at_start_ends_the_start(repository):
+def test_a_bad_model_prevents_the_start(repository):
     from conftest import SLUICED
 
     truncated(pathlib.Path(repository / "demo" / "1"))

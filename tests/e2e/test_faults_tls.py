@@ -83,7 +83,7 @@ def unreadable(files, authority):
     files.crt.symlink_to("/proc/self/mem")
 
 
-def test_the_last_good_pair_serves(secure, files, authority):
+def test_the_last_good_certificate_is_used(secure, files, authority):
     server = secure(*files.options())
     assert 0 < expiry(server) - time.time() < 2 * 86400
     with undisturbed(server):
@@ -101,7 +101,7 @@ def test_the_last_good_pair_serves(secure, files, authority):
             assert live(server)
 
 
-def test_a_reload_reads_them_and_tells_what_is_wrong(secure, files, authority):
+def test_a_reload_reads_certificates_and_reports_bad_ones(secure, files, authority):
     server = secure(*files.options()[:-1], "1h")
     reload = [SLUICE, "reload", "--server", server.admin]
     with undisturbed(server):
@@ -120,13 +120,13 @@ def test_a_reload_reads_them_and_tells_what_is_wrong(secure, files, authority):
 
 
 @pytest.mark.parametrize("spoil", [mismatched, missing, expired, half_written, unreadable])
-def test_a_start_with_bad_files_fails(secure, files, authority, spoil):
+def test_bad_certificates_prevent_the_start(secure, files, authority, spoil):
     spoil(files, authority)
     with pytest.raises(AssertionError, match="server.tls: .*tls\\.(crt|key)"):
         secure(*files.options())
 
 
-def test_no_call_fails_while_they_are_replaced(secure, files, authority):
+def test_no_call_fails_while_certificates_are_replaced(secure, files, authority):
     server = secure(*files.options())
     stop, failures, calls = threading.Event(), [], []
 

@@ -30,7 +30,7 @@ CAPACITY = PLACES / (TOKENS * STEP_MS / 1000)
 MEASURED_S = 4
 
 
-def test_ten_times_the_capacity_in_an_open_loop(daemon, tmp_path):
+def test_ten_times_the_capacity_is_refused_as_overload(daemon, tmp_path):
     """Every step takes at least STEP_MS, which bounds the capacity on any machine.
 
     Calls beyond the capacity are refused as overload, and all others are answered. Requests of
@@ -81,7 +81,7 @@ def test_ten_times_the_capacity_in_an_open_loop(daemon, tmp_path):
     assert server.metric("sluice_rejected_total", reason="queue_full") >= outcomes["rejected"]
 
 
-def test_a_refusal_says_why_and_when_to_come_again(daemon, gate):
+def test_a_refusal_has_a_reason_and_a_retry_delay(daemon, gate):
     held_step = gate("step")
     server = daemon("--engine.queue.max-requests", "1", "--engine.queue.max-tokens", "300",
                     faults=f"before_replay@hold:{held_step}*1")
