@@ -195,13 +195,6 @@ class EngineImpl : public Engine {
 
 }  // namespace
 
-absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::string_view version,
-                                                   MakeSubmission make, MonoTime received) {
-  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Resolve(name, version));
-  SLUICE_ASSIGN_OR_RETURN(Submission made, make(model));
-  return Submit(std::move(made.request), std::move(made.sink), received);
-}
-
 std::unique_ptr<Engine> Engine::Create(const EngineOptions& options, Backend* backend, Clock* clock,
                                        Observer* observer) {
   return std::make_unique<EngineImpl>(options, backend, clock, observer);

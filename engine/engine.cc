@@ -1,0 +1,17 @@
+#include "engine/engine.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace sluice {
+
+absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::string_view version,
+                                                   MakeSubmission make, MonoTime received) {
+  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Resolve(name, version));
+  SLUICE_ASSIGN_OR_RETURN(Submission made, make(model));
+  return Submit(std::move(made.request), std::move(made.sink), received);
+}
+
+}  // namespace sluice
