@@ -19,6 +19,13 @@ struct Max {
   }
 };
 
+struct Min {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+
 // Reduces over groups of kWidth (a power of two) neighbouring lanes; every lane gets its group's
 // result.
 template <int32_t kWidth = kWarp, typename T, typename Combine>

@@ -25,89 +25,89 @@ __device__ double Uniform(const SampleParams& params) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// The elements that typical_p keeps: those whose logarithm of the weight is within `most` of
-// `mean`.
-struct Typical {
-  float mean, most;
-  __device__ bool Heavier(float log_weight) const { return log_weight - mean > most; }
-  __device__ bool Keeps(float log_weight) const { return fabsf(log_weight - mean) <= most; }
-};
-
-// Adds up the weights of the elements for whose logarithm of the weight `counts` is true.
-template <typename Counts>
-__device__ uint64_t WeightWhere(const Row& row, const Weighing& weighing, SelectShared& shared,
-                                Counts counts) {
-  uint64_t sum = 0;
-  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-    const float log_weight = (row.x[i] - weighing.largest) / weighing.divisor;
-    if (counts(log_weight)) sum += weighing.WeightOf(row.x[i], KeyOf(row.x[i], i));
-  }
-  return BlockReduce(sum, Plus(), shared.reduce);
-}
-
 __device__ inline float FloatOf(uint32_t bits) {
   float value;
   __builtin_memcpy(&value, &bits, sizeof(value));
   return value;
 }
 
-// The least distance is found by bisection: as integers, floats that are not negative keep their
-// order.
-__device__ Typical FindTypical(const Row& row, const Weighing& weighing, float typical_p,
-                               SampleShared& shared) {
+// Sets the centre and the distance of the elements that typical_p keeps: those whose logarithm of
+// the weight is within the distance of the mean. The least distance is found by bisection: as
+// integers, floats that are not negative keep their order.
+__device__ void SetTypical(const Row& row, float typical_p, Weighing* weighing,
+                           SampleShared& shared) {
   constexpr uint32_t kLargest = 0x7F7FFFFFu;  // bits of FLT_MAX
-  const uint64_t total = TotalWeight(row, weighing, shared.select);
+  const uint64_t total = TotalWeight(row, *weighing, shared.select);
   double mean = 0;
   for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-    const uint64_t weight = weighing.WeightOf(row.x[i], KeyOf(row.x[i], i));
-    if (weight == 0) continue;
-    const float log_weight = (row.x[i] - weighing.largest) / weighing.divisor;
-    mean += static_cast<double>(weight) * log_weight;
+    const uint64_t key = row.Key(i), weight = weighing->WeightOf(key);
+    if (weight != 0) mean += static_cast<double>(weight) * weighing->LogWeight(key);
   }
   mean = BlockReduce(mean, Plus(), shared.sums) / static_cast<double>(total);
+  weighing->centre = static_cast<float>(mean);
   const double enough = typical_p * static_cast<double>(total);
   uint32_t low = 0, high = kLargest;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    const Typical within = {static_cast<float>(mean), FloatOf(middle)};
-    const uint64_t weight =
-        WeightWhere(row, weighing, shared.select, [&](float x) { return within.Keeps(x); });
-    if (static_cast<double>(weight) >= enough) {
+    weighing->most_distance = FloatOf(middle);
+    if (static_cast<double>(TotalWeight(row, *weighing, shared.select)) >= enough) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  return {static_cast<float>(mean), FloatOf(high)};
+  weighing->most_distance = FloatOf(high);
+}
+
+// Returns the number of units of weight, of `total`, that top_p keeps.
+__device__ uint64_t NucleusOf(float top_p, uint64_t total) {
+  const auto nucleus = static_cast<uint64_t>(ceil(top_p * static_cast<double>(total)));
+  return nucleus < 1 ? 1 : nucleus > total ? total : nucleus;
+}
+
+// Returns the elements that top_k and top_p keep, in descending order if they are few; otherwise it
+// is the whole row, and weighing->least_key bounds them.
+__device__ Row Keep(const Row& row, bool top_k, const SampleParams& params, Weighing* weighing,
+                    SelectShared& shared) {
+  const bool top_p = params.top_p < 1.0f;
+  const int32_t most = top_k && params.top_k < row.n ? params.top_k : row.n;
+  Row kept = row;
+  if (most <= kMostInShared) {
+    kept = Largest(row, most, nullptr, shared);
+  } else if (top_k) {
+    weighing->least_key = KthKey(row, most, shared);
+  }
+  if (!top_p) return kept;
+  const uint64_t nucleus = NucleusOf(params.top_p, TotalWeight(kept, *weighing, shared));
+  if (kept.keys == nullptr) {
+    // The nucleus is usually among the elements that fit in shared memory.
+    const Row few = Largest(row, kMostInShared, nullptr, shared);
+    if (TotalWeight(few, *weighing, shared) >= nucleus) kept = few;
+  }
+  weighing->least_key = FindDescending(kept, *weighing, nucleus - 1, shared);
+  return kept;
 }
 
 // Draws from `row`, the tokens that may be drawn. `columns` is the size of the whole row, which
 // decides whether top_k is on.
 __device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& params, float largest,
-                        SampleShared& sample_shared) {
-  SelectShared& shared = sample_shared.select;
+                        SampleShared& shared) {
   Weighing weighing = {.largest = largest, .divisor = fminf(params.temperature, FLT_MAX)};
-  const bool top_k = params.top_k > 0 && params.top_k < columns, top_p = params.top_p < 1.0f;
-  if (top_k && params.top_k < row.n) weighing.least_key = KthKey(row, params.top_k, shared);
-  if (top_p) {
-    const uint64_t total = TotalWeight(row, weighing, shared);
-    auto nucleus = static_cast<uint64_t>(ceil(params.top_p * static_cast<double>(total)));
-    nucleus = nucleus < 1 ? 1 : nucleus > total ? total : nucleus;
-    weighing.least_key = Find(row, weighing, nucleus - 1, shared);
-  }
-  weighing.least_weight = params.min_p;
+  const bool top_k = params.top_k > 0 && params.top_k < columns;
   const bool typical_p = params.typical_p < 1.0f;
-  weighing.by_index = !top_k && !top_p && !typical_p;
-  uint64_t skipped = 0, total;
-  if (typical_p) {
-    const Typical typical = FindTypical(row, weighing, params.typical_p, sample_shared);
-    skipped = WeightWhere(row, weighing, shared, [&](float x) { return typical.Heavier(x); });
-    total = WeightWhere(row, weighing, shared, [&](float x) { return typical.Keeps(x); });
-  } else {
-    total = TotalWeight(row, weighing, shared);
+  const bool by_index = !top_k && params.top_p >= 1.0f && !typical_p;
+  const Row kept = by_index ? row : Keep(row, top_k, params, &weighing, shared.select);
+  weighing.least_weight = params.min_p;
+  if (typical_p) SetTypical(kept, params.typical_p, &weighing, shared);
+  const auto target_of = [&params](uint64_t total) {
+    const auto target = static_cast<uint64_t>(Uniform(params) * static_cast<double>(total));
+    return target < total ? target : total - 1;
+  };
+  if (by_index || kept.keys != nullptr) {
+    return IndexOf(FindInOrder(kept, weighing, shared.select, target_of));
   }
-  const auto target = static_cast<uint64_t>(Uniform(params) * static_cast<double>(total));
-  return IndexOf(Find(row, weighing, skipped + (target < total ? target : total - 1), shared));
+  const uint64_t target = target_of(TotalWeight(kept, weighing, shared.select));
+  return IndexOf(FindDescending(kept, weighing, target, shared.select));
 }
 
 // Returns the key of the largest element, or 0 if the row is not finite: it holds a NaN, a +inf or
@@ -221,11 +221,12 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
   }
   if (request.num_top > 0) {
     const int64_t place = static_cast<int64_t>(r) * args.max_top;
-    ForLargest(row, request.num_top, args.scratch + first, shared.select,
-               [&](int32_t rank, int32_t index) {
-                 args.top_ids[place + rank] = index;
-                 args.top_logprobs[place + rank] = static_cast<float>(row.x[index] - log_sum);
-               });
+    const Row largest_few = Largest(row, request.num_top, args.scratch + first, shared.select);
+    for (int32_t i = ThreadIndex(); i < largest_few.n; i += kSelectThreads) {
+      const int32_t index = IndexOf(largest_few.keys[i]);
+      args.top_ids[place + i] = index;
+      args.top_logprobs[place + i] = static_cast<float>(row.x[index] - log_sum);
+    }
   }
 }
 

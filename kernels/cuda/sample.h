@@ -2,11 +2,12 @@
 // kernels/sampling.h defines the fields of a draw; results agree with it up to the rounding of the
 // weights.
 //
-// Nothing is sorted: keys (orderable value, lower index first) are unique, so the k-th largest, the
-// end of the nucleus and the token drawn are each found by descending through the digits of the
-// key. Weights exp((x - max) / temperature) are integers in units of 2^-40, whose sums do not
-// depend on their order; tokens with smaller weights are never drawn. A row with edits is drawn
-// from an edited copy, so that its reported values are unedited.
+// Weights exp((x - max) / temperature) are integers in units of 2^-40, whose sums do not depend on
+// their order; tokens with smaller weights are never drawn. A draw from all tokens reads the row
+// twice. Up to 1,024 tokens that top_k or top_p keep are sorted in shared memory and drawn from
+// there. Beyond that nothing is sorted, and the end of the nucleus and the token drawn are found by
+// bisection (kernels/cuda/select.h). A row with edits is drawn from an edited copy, so that its
+// reported values are unedited.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,8 @@ struct SampleArgs {
   const SampleRequest* requests;  // [rows]
   LiveRows rows;
   int32_t max_top;          // 0 if no row has candidates
-  uint64_t* scratch;        // [rows, n]; not used if no row has candidates or edits
+  // [rows, n]; used by rows with edits, and by rows with more than 1,024 candidates.
+  uint64_t* scratch;
   SampleOutcome* outcomes;  // [rows]
   // [rows, max_top], before edits, in descending order, equal logits by ascending index. Entries
   // beyond num_top, and rows whose logits are not finite, stay unchanged.

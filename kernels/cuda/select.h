@@ -1,9 +1,10 @@
-// Selection in a row without sorting it, by one block of kSelectThreads threads. Device code only.
+// Selection in a row, by one block of kSelectThreads threads. Device code only.
 //
-// Elements have unique keys (orderable value, lower index first), so the k-th largest, or the
-// element at which a cumulative weight is exceeded, is found by descending through the digits of
-// the key with a histogram of each. Weights are integers, whose sums do not depend on the order of
-// threads.
+// Elements have unique keys (orderable value, lower index first). The k-th largest is found by
+// descending through the digits of the key with a histogram of each. The element at which a
+// cumulative weight is exceeded is found by sums of segments, if the row is in the order of the
+// sum, and by bisection of the value otherwise. Weights are integers, whose sums do not depend on
+// the order of threads.
 #pragma once
 
 #include <cmath>
@@ -14,23 +15,23 @@
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kDigitBits = 8, kBins = 1 << kDigitBits;
-inline constexpr int32_t kSelectThreads = kBins;  // one for each bin
+inline constexpr int32_t kSelectThreads = kBins;      // one for each bin
+inline constexpr int32_t kSegments = kSelectThreads;  // of a row whose weights are summed
+inline constexpr int32_t kMostInShared = 1024;        // the keys that shared memory holds
 
 struct SelectShared {
-  uint64_t weights[kBins];
+  uint64_t keys[kMostInShared];
+  uint64_t segments[kSegments];  // the sum of each segment's weights
   int32_t counts[kBins];
   uint64_t reduce[kWarp];
+  int32_t reduce_counts[kWarp];
   struct {
-    uint64_t before;  // weight of the bins above
+    int32_t before;  // number of elements in the bins above
     int32_t bin, count;
   } chosen;
-  uint64_t found;
+  uint64_t before;  // weight of the segments before the chosen one
+  int32_t place;    // of the chosen segment, then of the element in the row
   int32_t collected;
-};
-
-struct Row {
-  const float* x;
-  int32_t n;
 };
 
 // Returns a key that orders by value, then by descending index; NaN is lowest. Keys are unique in a
@@ -50,106 +51,208 @@ __device__ inline int32_t IndexOf(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
-// The weight of each element of a row, and the order of the elements.
-struct Weighing {
-  float largest;           // the largest value of the row
-  float divisor = 0;       // 0 gives every element weight 1; otherwise this is the temperature
-  float least_weight = 0;  // elements of less weight have weight 0
-  uint64_t least_key = 0;  // elements with lower keys have weight 0
-  bool by_index = false;   // whether the order is by ascending index instead of descending key
+// Returns the value of a key that is not of a NaN.
+__device__ inline float ValueOf(uint64_t key) {
+  const auto orderable = static_cast<uint32_t>(key >> 32);
+  const uint32_t bits = (orderable >> 31) != 0 ? orderable & 0x7FFFFFFFu : ~orderable;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
 
-  __device__ uint64_t WeightOf(float x, uint64_t key) const {
-    constexpr float kUnits = 1099511627776.0f;  // 2^40
-    if (key < least_key) return 0;
-    if (divisor == 0) return 1;
-    const float weight = expf((x - largest) / divisor);
-    return weight < least_weight ? 0 : static_cast<uint64_t>(weight * kUnits);
-  }
-  // Returns the element's rank, which descends in the order.
-  __device__ uint64_t RankOf(uint64_t key) const { return by_index ? key & 0xFFFFFFFFu : key; }
-  __device__ int32_t FirstShift() const { return (by_index ? 32 : 64) - kDigitBits; }
+// The elements of a row, or some of them.
+struct Row {
+  const float* x;  // [n], in the order of their indices
+  int32_t n;
+  const uint64_t* keys = nullptr;  // [n] if not nullptr: the elements in place of x, sorted
+
+  __device__ uint64_t Key(int32_t i) const { return keys == nullptr ? KeyOf(x[i], i) : keys[i]; }
 };
+
+// The weight of each element of a row that holds no NaN.
+struct Weighing {
+  float largest;                     // the largest value of the row
+  float divisor;                     // the temperature
+  float least_weight = 0;            // elements of less weight have weight 0
+  uint64_t least_key = 0;            // elements with lower keys have weight 0
+  uint64_t most_key = ~uint64_t{0};  // elements with higher keys have weight 0
+  // Elements whose logarithm of the weight is farther than this from the centre have weight 0.
+  float most_distance = INFINITY;
+  float centre = 0;
+
+  __device__ float LogWeight(uint64_t key) const { return (ValueOf(key) - largest) / divisor; }
+  __device__ uint64_t WeightOf(uint64_t key) const {
+    constexpr float kUnits = 1099511627776.0f;  // 2^40
+    if (key < least_key || key > most_key) return 0;
+    const float log_weight = LogWeight(key), weight = expf(log_weight);
+    if (weight < least_weight || fabsf(log_weight - centre) > most_distance) return 0;
+    return static_cast<uint64_t>(weight * kUnits);
+  }
+};
+
+// Returns the sum of f(key) over the row.
+template <typename Function>
+__device__ inline uint64_t SumOver(const Row& row, SelectShared& shared, Function f) {
+  uint64_t sum = 0;
+  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) sum += f(row.Key(i));
+  return BlockReduce(sum, Plus(), shared.reduce);
+}
 
 __device__ inline uint64_t TotalWeight(const Row& row, const Weighing& weighing,
                                        SelectShared& shared) {
-  uint64_t total = 0;
-  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-    total += weighing.WeightOf(row.x[i], KeyOf(row.x[i], i));
-  }
-  return BlockReduce(total, Plus(), shared.reduce);
+  return SumOver(row, shared, [&](uint64_t key) { return weighing.WeightOf(key); });
 }
 
-// Sums the weights of the elements whose rank begins with `prefix`, by the next digit.
-__device__ inline void FillBins(const Row& row, const Weighing& weighing, int32_t shift,
-                                uint64_t prefix, SelectShared& shared) {
-  const int32_t bin = kBins - 1 - ThreadIndex();
-  shared.weights[bin] = 0;
-  shared.counts[bin] = 0;
-  SyncBlock();
-  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-    const uint64_t key = KeyOf(row.x[i], i), digits = weighing.RankOf(key) >> shift;
-    if (digits >> kDigitBits != prefix) continue;
-    const uint64_t weight = weighing.WeightOf(row.x[i], key);
-    if (weight == 0) continue;
-    AtomicAdd(&shared.weights[digits % kBins], weight);
-    AtomicAdd(&shared.counts[digits % kBins], 1);
-  }
-  SyncBlock();
-}
-
-// Returns the key of the element at which the weights, summed in order, exceed `target`. Requires
-// `target` to be below their total.
-__device__ inline uint64_t Find(const Row& row, const Weighing& weighing, uint64_t target,
-                                SelectShared& shared) {
-  const int32_t bin = kBins - 1 - ThreadIndex();
-  uint64_t prefix = 0;
-  int32_t shift = weighing.FirstShift();
-  while (true) {
-    FillBins(row, weighing, shift, prefix, shared);
-    uint64_t total;
-    const uint64_t weight = shared.weights[bin];
-    const uint64_t before = BlockSumBefore(weight, shared.reduce, &total);
-    if (before <= target && target - before < weight) {
-      shared.chosen = {before, bin, shared.counts[bin]};
+// Sets shared.segments to the weights of `length` elements each. A segment is summed by a warp.
+__device__ inline void SumSegments(const Row& row, const Weighing& weighing, int32_t length,
+                                   SelectShared& shared) {
+  for (int32_t s = Warp(); s < kSegments; s += kSelectThreads / kWarp) {
+    uint64_t sum = 0;
+    for (int32_t i = Lane(); i < length && s * length + i < row.n; i += kWarp) {
+      sum += weighing.WeightOf(row.Key(s * length + i));
     }
-    SyncBlock();
-    target -= shared.chosen.before;
-    prefix = prefix << kDigitBits | static_cast<uint64_t>(shared.chosen.bin);
-    if (shared.chosen.count == 1 || shift == 0) break;
-    shift -= kDigitBits;
-  }
-  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-    const uint64_t key = KeyOf(row.x[i], i);
-    if (weighing.RankOf(key) >> shift != prefix) continue;
-    if (weighing.WeightOf(row.x[i], key) != 0) shared.found = key;
+    sum = LaneReduce(sum, Plus());
+    if (Lane() == 0) shared.segments[s] = sum;
   }
   SyncBlock();
-  return shared.found;  // the next write comes after barriers of the next search
+}
+
+// Returns the key of the element at which the weights, summed in the order of the row, exceed
+// target(total). Requires 0 <= target(total) < total, the sum of all weights.
+template <typename Target>
+__device__ inline uint64_t FindInOrder(const Row& row, const Weighing& weighing,
+                                       SelectShared& shared, Target target_of) {
+  constexpr int32_t kOnce = kSegments * kWarp;
+  const int32_t length = (row.n + kOnce - 1) / kOnce * kWarp;
+  SumSegments(row, weighing, length, shared);
+  uint64_t total;
+  const uint64_t weight = shared.segments[ThreadIndex()];
+  const uint64_t before = BlockSumBefore(weight, shared.reduce, &total);
+  uint64_t target = target_of(total);
+  if (before <= target && target - before < weight) {
+    shared.before = before;
+    shared.place = ThreadIndex() * length;
+  }
+  SyncBlock();
+  target -= shared.before;
+  for (int32_t first = shared.place;; first += kSelectThreads) {
+    const int32_t i = first + ThreadIndex();
+    const uint64_t own = i < row.n ? weighing.WeightOf(row.Key(i)) : 0;
+    const uint64_t until = BlockSumBefore(own, shared.reduce, &total);
+    if (until <= target && target - until < own) shared.place = i;
+    SyncBlock();
+    if (target < total) break;
+    target -= total;
+  }
+  return row.Key(shared.place);  // the next write comes after barriers of the next search
+}
+
+// Like FindInOrder, with the weights summed by descending key.
+__device__ inline uint64_t FindDescending(const Row& row, Weighing weighing, uint64_t target,
+                                          SelectShared& shared) {
+  const auto rest = [&target](uint64_t) { return target; };
+  if (row.keys != nullptr) return FindInOrder(row, weighing, shared, rest);
+  constexpr int32_t kBits = 2, kThresholds = (1 << kBits) - 1;
+  uint32_t value = 0;   // the elements from this orderable value on exceed the target
+  uint64_t before = 0;  // the weight of the elements that are known to be above
+  for (int32_t shift = 32 - kBits; shift >= 0; shift -= kBits) {
+    uint64_t sums[kThresholds] = {};
+    for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
+      const uint64_t key = row.Key(i), weight = weighing.WeightOf(key);
+      SLUICE_UNROLL
+      for (uint32_t t = 0; t < kThresholds; ++t) {
+        if (static_cast<uint32_t>(key >> 32) >= value + ((t + 1) << shift)) sums[t] += weight;
+      }
+    }
+    uint32_t digit = 0;
+    SLUICE_UNROLL
+    for (uint32_t t = 0; t < kThresholds; ++t) {
+      sums[t] = BlockReduce(sums[t], Plus(), shared.reduce);
+      if (sums[t] > target) digit = t + 1;
+    }
+    SLUICE_UNROLL
+    for (uint32_t t = 0; t < kThresholds; ++t) before = digit == t ? sums[t] : before;
+    value += digit << shift;
+  }
+  // The elements of this value are in the order of their indices.
+  const uint64_t least = static_cast<uint64_t>(value) << 32;
+  weighing.least_key = weighing.least_key > least ? weighing.least_key : least;
+  weighing.most_key = least | 0xFFFFFFFFu;
+  target -= before;
+  return FindInOrder(row, weighing, shared, rest);
 }
 
 // Returns the k-th largest key. Requires 1 <= k <= n.
 __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& shared) {
-  return Find(row, {.largest = 0}, static_cast<uint64_t>(k) - 1, shared);
+  const int32_t bin = kBins - 1 - ThreadIndex();
+  uint64_t prefix = 0;
+  int32_t above = k - 1;  // how many of the keys with this prefix are above the wanted one
+  for (int32_t shift = 64 - kDigitBits;; shift -= kDigitBits) {
+    shared.counts[bin] = 0;
+    SyncBlock();
+    for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
+      const uint64_t digits = row.Key(i) >> shift;
+      if (digits >> kDigitBits == prefix) AtomicAdd(&shared.counts[digits % kBins], 1);
+    }
+    SyncBlock();
+    int32_t total;
+    const int32_t count = shared.counts[bin];
+    const int32_t before = BlockSumBefore(count, shared.reduce_counts, &total);
+    if (before <= above && above - before < count) shared.chosen = {before, bin, count};
+    SyncBlock();
+    above -= shared.chosen.before;
+    prefix = prefix << kDigitBits | static_cast<uint64_t>(shared.chosen.bin);
+    const bool lowest = above == shared.chosen.count - 1;  // of those with this prefix
+    if (!lowest && shift > 0) continue;
+    uint64_t least = ~uint64_t{0};
+    for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
+      const uint64_t key = row.Key(i);
+      if (key >> shift == prefix && key < least) least = key;
+    }
+    return BlockReduce(least, Min(), shared.reduce);
+  }
 }
 
-// Calls write(rank, index) for the largest `count` elements; each element finds its rank among
-// them. Requires 1 <= count <= n. keys: [count] of scratch in global memory.
-template <typename Write>
-__device__ inline void ForLargest(const Row& row, int32_t count, uint64_t* keys,
-                                  SelectShared& shared, Write write) {
-  const uint64_t least = KthKey(row, count, shared);
+// Sorts keys, in memory of the block, in descending order, by bitonic merging (Batcher, AFIPS
+// 1968) in which all comparisons have one direction, so that n need not be a power of two.
+__device__ inline void BlockSort(uint64_t* keys, int32_t n) {
+  const auto order = [keys, n](int32_t a, int32_t b) {
+    if (b >= n || keys[a] >= keys[b]) return;
+    const uint64_t smaller = keys[a];
+    keys[a] = keys[b];
+    keys[b] = smaller;
+  };
+  for (int32_t half = 1; half < n; half *= 2) {
+    for (int32_t i = ThreadIndex(); i < n; i += kSelectThreads) {
+      const int32_t offset = i & (half - 1);  // in the lower half of a run of 2 half
+      if ((i & half) == 0) order(i, i - offset + 2 * half - 1 - offset);
+    }
+    SyncBlock();
+    for (int32_t distance = half / 2; distance >= 1; distance /= 2) {
+      for (int32_t i = ThreadIndex(); i < n; i += kSelectThreads) {
+        if ((i & distance) == 0) order(i, i + distance);
+      }
+      SyncBlock();
+    }
+  }
+}
+
+// Returns the largest `count` elements in descending order, which are in shared.keys up to
+// kMostInShared of them, and in `scratch` [count] beyond. Requires 1 <= count <= n.
+__device__ inline Row Largest(const Row& row, int32_t count, uint64_t* scratch,
+                              SelectShared& shared) {
+  uint64_t* const keys = count <= kMostInShared ? shared.keys : scratch;
+  const uint64_t least = count < row.n ? KthKey(row, count, shared) : 0;
+  SyncBlock();  // no thread reads an earlier result any more
   if (ThreadIndex() == 0) shared.collected = 0;
   SyncBlock();
   for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-    const uint64_t key = KeyOf(row.x[i], i);
+    const uint64_t key = row.Key(i);
     if (key >= least) keys[AtomicAdd(&shared.collected, 1)] = key;
   }
   SyncBlock();
-  for (int32_t i = ThreadIndex(); i < count; i += kSelectThreads) {
-    int32_t rank = 0;
-    for (int32_t j = 0; j < count; ++j) rank += keys[j] > keys[i] ? 1 : 0;
-    write(rank, IndexOf(keys[i]));
-  }
+  BlockSort(keys, count);
+  return {row.x, count, keys};
 }
 
 }  // namespace sluice::kernels::cuda

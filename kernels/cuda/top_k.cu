@@ -12,10 +12,12 @@ __global__ void __launch_bounds__(kSelectThreads) TopKKernel(TopKArgs args) {
   for (int32_t r = BlockIndex(); r < sizes.rows; r += GridBlocks()) {
     const Row row = {args.x + r * args.row_stride, sizes.n};
     const int64_t place = static_cast<int64_t>(r) * args.max_k;
-    ForLargest(row, sizes.k, args.scratch + place, shared, [&](int32_t rank, int32_t index) {
-      args.ids[place + rank] = index;
-      args.values[place + rank] = row.x[index];
-    });
+    const Row largest = Largest(row, sizes.k, args.scratch + place, shared);
+    for (int32_t i = ThreadIndex(); i < largest.n; i += kSelectThreads) {
+      const int32_t index = IndexOf(largest.keys[i]);
+      args.ids[place + i] = index;
+      args.values[place + i] = row.x[index];
+    }
   }
 }
 

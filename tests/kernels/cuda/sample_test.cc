@@ -127,10 +127,11 @@ class SampleTest : public OpTest {
   }
 };
 
+// Rows of more than 1,024 tokens have nuclei and top_k that fit in shared memory, and others.
 TEST_F(SampleTest, DrawsLikeTheReference) {
-  for (int32_t n : {1, 2, 255, 257, 1000}) {
+  for (int32_t n : {1, 2, 255, 257, 1000, 1025, 2500}) {
     const int32_t rows = 25;
-    const auto logits = RandomValues<float>(random_, rows * n, 8.0f);
+    const auto logits = RandomValues<float>(random_, rows * n, n > 1024 ? 3.0f : 8.0f);
     std::vector<SampleRequest> requests;
     for (int32_t r = 0; r < rows; ++r) requests.push_back(RandomRequest(n));
     const Outcomes outcomes = Run(logits, requests);
@@ -143,6 +144,43 @@ TEST_F(SampleTest, DrawsLikeTheReference) {
       EXPECT_NEAR(outcomes.rows[r].logprob, reference::LogSoftmax(row)[outcomes.rows[r].token],
                   1e-5);
     }
+  }
+}
+
+// Half of the tokens tie, so that the ends of top_k and top_p are among equal tokens.
+TEST_F(SampleTest, DrawsAmongTiesLikeTheReference) {
+  const int32_t n = 2100, rows = 12;
+  std::vector<float> logits = RandomValues<float>(random_, rows * n, 1.0f);
+  for (size_t i = 0; i < logits.size(); i += 2) logits[i] = 0.25f;
+  std::vector<SampleRequest> requests;
+  for (int32_t r = 0; r < rows; ++r) {
+    SampleRequest request = kGreedy;
+    request.params.seed = random_();
+    request.params.temperature = 1;
+    if (r % 3 != 1) request.params.top_p = 0.1f * static_cast<float>(RandomInt(random_, 1, 9));
+    if (r % 3 != 0) request.params.top_k = RandomInt(random_, 1, n);
+    requests.push_back(request);
+  }
+  const Outcomes outcomes = Run(logits, requests);
+  for (int32_t r = 0; r < rows; ++r) {
+    SCOPED_TRACE(testing::Message() << "row " << r << ", seed " << kSeed);
+    ExpectDrawn(ToDouble(std::span(logits).subspan(r * n, n)), requests[r], outcomes.rows[r].token);
+  }
+}
+
+// The segments of such a row are longer than what a block reads at a time.
+TEST_F(SampleTest, DrawsFromALargeVocabularyLikeTheReference) {
+  const int32_t n = 70001, rows = 4;
+  const auto logits = RandomValues<float>(random_, rows * n, 3.0f);
+  std::vector<SampleRequest> requests(rows, kGreedy);
+  for (SampleRequest& request : requests) {
+    request.params.seed = random_();
+    request.params.temperature = 1;
+  }
+  const Outcomes outcomes = Run(logits, requests);
+  for (int32_t r = 0; r < rows; ++r) {
+    SCOPED_TRACE(testing::Message() << "row " << r << ", seed " << kSeed);
+    ExpectDrawn(ToDouble(std::span(logits).subspan(r * n, n)), requests[r], outcomes.rows[r].token);
   }
 }
 
