@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
@@ -92,11 +93,15 @@ cuda::SampleRequest RequestOf(const SampledRow& row) {
   return {.params = row.params, .target = row.target, .num_top = row.num_top};
 }
 
+bool WantsLogits(const SampledRow& row) {
+  return row.logits != nullptr || row.top_scores != nullptr;
+}
+
 }  // namespace
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConfig& config,
-                                                                 const T* hidden,
+                                                                 const T* hidden, int32_t most_rows,
                                                                  const HeadWeights<T>& weights,
                                                                  Device& device,
                                                                  DeviceStream& stream) {
@@ -105,29 +110,50 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   head->weights_ = weights;
   head->width_ = config.hidden_size;
   head->vocab_ = config.vocab_size;
+  head->most_rows_ = most_rows;
+  head->widest_ = most_rows > kNarrowRows ? kWide : kNarrow;
   SLUICE_RETURN_IF_ERROR(head->Allocate(device));
-  stream.BeginCapture();
-  head->Launch(stream);
-  auto graph = stream.EndCapture();
-  if (absl::IsResourceExhausted(graph.status())) return head;
-  SLUICE_ASSIGN_OR_RETURN(head->graph_, std::move(graph));
-  stream.Upload(*head->graph_);
-  SLUICE_RETURN_IF_ERROR(stream.Synchronize());
+  for (int kind = head->widest_; kind < kManyTop; ++kind) {
+    stream.BeginCapture();
+    head->Launch(static_cast<Kind>(kind), stream);
+    auto graph = stream.EndCapture();
+    if (absl::IsResourceExhausted(graph.status())) continue;
+    SLUICE_ASSIGN_OR_RETURN(head->graphs_[kind], std::move(graph));
+    stream.Upload(*head->graphs_[kind]);
+    SLUICE_RETURN_IF_ERROR(stream.Synchronize());
+  }
   return head;
+}
+
+// Every array has room for any one row, and for many usual ones.
+template <typename T>
+typename CudaHead<T>::Taken CudaHead<T>::Capacity() const {
+  constexpr int64_t kLeast = 1 << 12, kLogitRows = 4, kTopRows = 1024;
+  const int64_t vocab = vocab_, top_rows = std::min<int64_t>(most_rows_, kTopRows);
+  return {
+      .input = InputBytes(kWide) + kernels::CeilDiv(most_rows_, kNarrowRows) * InputBytes(kNarrow),
+      .lists = std::max(kMostWordsAToken * vocab, kLeast),
+      .outcomes = most_rows_,
+      .top = std::max(vocab, top_rows * MostTop(kNarrow)),
+      .logits = std::max(kLogitRows * vocab, kLeast)};
 }
 
 template <typename T>
 absl::Status CudaHead<T>::Allocate(Device& device) {
-  const int64_t all = int64_t{kHeadRows} * vocab_;
+  const int32_t rows = MostRows(widest_);
   const auto cut = [&](void* memory) {
     Cutter cutter(memory);
-    input_ = cutter.Take<Input>(1);
-    gathered_ = cutter.Take<T>(int64_t{kHeadRows} * width_);
-    tile_ = cutter.Take<kernels::RowGroup>(kHeadRows);
-    tile_count_ = cutter.Take<int32_t>(1);
-    scratch_ = cutter.Take<uint64_t>(all);
-    lists_ = cutter.Take<int32_t>(all);
-    CutOutput(cutter, &output_);
+    for (int kind = widest_; kind < kKinds; ++kind) {
+      input_[kind] = CutInput(static_cast<Kind>(kind), cutter);
+    }
+    gathered_ = cutter.Take<T>(int64_t{rows} * width_);
+    scratch_ = cutter.Take<uint64_t>(int64_t{kNarrowRows} * vocab_);
+    lists_ = cutter.Take<int32_t>(Capacity().lists);
+    const int64_t top = std::max(int64_t{rows} * MostTop(widest_), int64_t{kNarrowRows} * vocab_);
+    output_.outcomes = cutter.Take<cuda::SampleOutcome>(rows);
+    output_.top_ids = cutter.Take<int32_t>(top);
+    output_.top_logprobs = cutter.Take<float>(top);
+    output_.logits = cutter.Take<float>(int64_t{rows} * vocab_);
     return cutter.end();
   };
   bytes_ = cut(nullptr);
@@ -142,180 +168,257 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
 
 template <typename T>
 template <typename Cutter>
-void CudaHead<T>::CutOutput(Cutter& cutter, Output* output) const {
-  const int64_t all = int64_t{kHeadRows} * vocab_;
-  output->outcomes = cutter.template Take<cuda::SampleOutcome>(kHeadRows);
-  output->top_ids = cutter.template Take<int32_t>(all);
-  output->top_logprobs = cutter.template Take<float>(all);
-  output->logits = cutter.template Take<float>(all);
+typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) {
+  const int64_t rows = MostRows(kind);
+  return {.counts = cutter.template Take<int32_t>(2),
+          .tiles = cutter.template Take<kernels::RowGroup>(kernels::CeilDiv(rows, cuda::kTileRows)),
+          .row_ids = cutter.template Take<int32_t>(rows),
+          .excluded_begin = cutter.template Take<int32_t>(rows + 1),
+          .requests = cutter.template Take<cuda::SampleRequest>(rows),
+          .edits = cutter.template Take<cuda::DrawEdits>(kind == kWide ? 0 : rows)};
+}
+
+template <typename T>
+int64_t CudaHead<T>::InputBytes(Kind kind) {
+  Cutter cutter(nullptr);
+  CutInput(kind, cutter);
+  return cutter.end();
 }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<typename CudaHead<T>::HeadStaging>> CudaHead<T>::MakeStaging(
     Device& device) const {
   auto staging = std::make_unique<HeadStaging>();
+  const Taken capacity = Capacity();
   const auto cut = [&](void* memory) {
     Cutter cutter(memory);
-    staging->input_ = cutter.Take<Input>(1);
-    staging->lists_ = cutter.Take<int32_t>(int64_t{kHeadRows} * vocab_);
-    CutOutput(cutter, &staging->output_);
+    staging->inputs_ = cutter.Take<char>(capacity.input);
+    staging->lists_ = cutter.Take<int32_t>(capacity.lists);
+    staging->output_.outcomes = cutter.Take<cuda::SampleOutcome>(capacity.outcomes);
+    staging->output_.top_ids = cutter.Take<int32_t>(capacity.top);
+    staging->output_.top_logprobs = cutter.Take<float>(capacity.top);
+    staging->output_.logits = cutter.Take<float>(capacity.logits);
     return cutter.end();
   };
   SLUICE_ASSIGN_OR_RETURN(staging->pinned_, device.AllocatePinned(cut(nullptr)));
   cut(staging->pinned_.get());
+  staging->runs_.reserve(HeadStaging::kMostRuns);
   return staging;
 }
 
 template <typename T>
-void CudaHead<T>::Launch(DeviceStream& stream) const {
-  const cuda::LiveRows rows = {&input_->rows, kHeadRows};
+void CudaHead<T>::Launch(Kind kind, DeviceStream& stream) const {
+  const Input& input = input_[kind];
+  const cuda::LiveRows rows = {input.counts, MostRows(kind)};
   cuda::Embed<T>(
       stream,
-      {.table = hidden_, .ids = input_->row_ids, .dim = width_, .rows = rows, .out = gathered_});
-  LaunchProducts(stream);
+      {.table = hidden_, .ids = input.row_ids, .dim = width_, .rows = rows, .out = gathered_});
+  LaunchProducts(kind, stream);
   cuda::FinishLogits(stream, {.logits = output_.logits,
                               .n = vocab_,
                               .soft_cap = weights_.soft_cap,
                               .excluded = lists_,
-                              .begin = input_->excluded_begin,
+                              .begin = input.excluded_begin,
                               .rows = rows});
   cuda::Sample(stream, {.logits = output_.logits,
                         .n = vocab_,
-                        .requests = input_->requests,
+                        .requests = input.requests,
                         .rows = rows,
-                        .max_top = vocab_,
-                        .scratch = scratch_,
+                        .max_top = MostTop(kind),
+                        .scratch = kind == kWide ? nullptr : scratch_,
                         .outcomes = output_.outcomes,
                         .top_ids = output_.top_ids,
                         .top_logprobs = output_.top_logprobs});
 }
 
 template <typename T>
-void CudaHead<T>::LaunchProducts(DeviceStream& stream) const {
+void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
+  const int32_t rows = MostRows(kind);
   if (weights_.layer != nullptr) {
     // Computes all rows; those beyond the run have the values of earlier runs.
     return weights_.layer->Run({.x = gathered_,
                                 .weight = weights_.weight,
                                 .bias = nullptr,
-                                .rows = kHeadRows,
+                                .rows = rows,
                                 .out = output_.logits,
                                 .workspace = workspace_.get()},
                                stream);
   }
-  cuda::BuildRowTiles(stream, {.groups = &input_->all_rows,
-                               .group_count = &input_->one,
-                               .tiles = tile_,
-                               .tile_count = tile_count_});
-  cuda::Project<T, float>(stream, {.x = gathered_,
-                                   .weight = weights_.weight,
-                                   .bias = weights_.bias,
-                                   .bias_stride = 0,
-                                   .k = width_,
-                                   .n = vocab_,
-                                   .tiles = {tile_, tile_count_, 1},
-                                   .accumulate = false,
-                                   .out = output_.logits});
+  const Input& input = input_[kind];
+  cuda::Project<T, float>(stream,
+                          {.x = gathered_,
+                           .weight = weights_.weight,
+                           .bias = weights_.bias,
+                           .bias_stride = 0,
+                           .k = width_,
+                           .n = vocab_,
+                           .tiles = {input.tiles, input.counts + 1,
+                                     static_cast<int32_t>(kernels::CeilDiv(rows, cuda::kTileRows))},
+                           .accumulate = false,
+                           .out = output_.logits});
+}
+
+template <typename T>
+bool CudaHead<T>::Allows(Kind kind, const SampledRow& row) const {
+  if (row.num_top > MostTop(kind)) return false;
+  if (kind != kWide) return true;
+  return EditsOf(row) == nullptr && !WantsLogits(row);
 }
 
 template <typename T>
 int32_t CudaHead<T>::Queue(const StepBatch& batch, int64_t first, HeadStaging& staging,
                            DeviceStream& stream) {
-  const int32_t rows = RowsOfRun(batch, first);
-  if (rows == 0) return 0;
-  Send(batch, first, rows, staging, stream);
-  if (graph_ != nullptr) {
-    stream.Run(*graph_);
-  } else {
-    Launch(stream);
+  staging.runs_.clear();
+  staging.taken_ = {};
+  int64_t next = first;
+  for (Run run = NextRun(batch, next, staging); run.rows > 0; run = NextRun(batch, next, staging)) {
+    Send(batch, run, staging, stream);
+    if (graphs_[run.kind] != nullptr) {
+      stream.Run(*graphs_[run.kind]);
+    } else {
+      Launch(run.kind, stream);
+    }
+    Fetch(batch, run, staging, stream);
+    staging.runs_.push_back(run);
+    staging.taken_ = run.end;
+    next += run.rows;
   }
-  Fetch(batch, first, rows, staging, stream);
-  return rows;
+  SLUICE_CHECK(next > first || next == std::ssize(batch.sampled()));
+  return next - first;
 }
 
 template <typename T>
-void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
-                       DeviceStream& stream) {
-  Input& sent = *staging.input_;
-  sent.rows = rows;
-  sent.one = 1;
-  sent.all_rows = {0, 0, rows};
-  for (int32_t i = 0; i < rows; ++i) {
-    sent.row_ids[i] = batch.sampled_rows()[first + i];
-    sent.requests[i] = RequestOf(batch.sampled()[first + i]);
-  }
-  SendLists(batch, first, rows, staging, stream);
-  stream.CopyToDevice(input_, &sent, sizeof(Input));
+typename CudaHead<T>::Run CudaHead<T>::NextRun(const StepBatch& batch, int64_t first,
+                                               const HeadStaging& staging) const {
+  const Run narrow = RunOf(kNarrow, batch, first, staging);
+  if (narrow.rows == 0) return RunOf(kManyTop, batch, first, staging);
+  if (narrow.rows < kNarrowRows || widest_ != kWide) return narrow;
+  const Run wide = RunOf(kWide, batch, first, staging);
+  return wide.rows > narrow.rows ? wide : narrow;
 }
 
 template <typename T>
-int32_t CudaHead<T>::RowsOfRun(const StepBatch& batch, int64_t first) const {
-  static_assert(kMostWordsAToken <= kHeadRows);
-  int64_t words = 0;
-  int32_t rows = 0;
+typename CudaHead<T>::Run CudaHead<T>::RunOf(Kind kind, const StepBatch& batch, int64_t first,
+                                             const HeadStaging& staging) const {
+  const Taken capacity = Capacity();
+  Run run = {.kind = kind, .first = first, .begin = staging.taken_, .end = staging.taken_};
+  if (std::ssize(staging.runs_) == HeadStaging::kMostRuns) return run;
+  run.end.input += InputBytes(kind);
+  bool any_top = false;
   for (const SampledRow& row : batch.sampled().subspan(first)) {
-    words += ListWords(row, vocab_);
-    if (rows == kHeadRows || words > int64_t{kHeadRows} * vocab_) break;
-    ++rows;
+    if (run.rows == MostRows(kind) || !Allows(kind, row)) break;
+    any_top |= row.num_top > 0;
+    Taken end = run.end;
+    ++end.outcomes;
+    end.lists += ListWords(row, vocab_);
+    if (kind == kManyTop) {
+      end.top += row.num_top;
+    } else if (any_top) {
+      end.top = run.begin.top + (run.rows + 1) * int64_t{MostTop(kind)};
+    }
+    if (WantsLogits(row)) end.logits += vocab_;
+    const bool fits = end.input <= capacity.input && end.lists <= capacity.lists &&
+                      end.outcomes <= capacity.outcomes && end.top <= capacity.top &&
+                      end.logits <= capacity.logits;
+    if (!fits) break;
+    run.end = end;
+    ++run.rows;
   }
-  return rows;
+  return run;
 }
 
 template <typename T>
-void CudaHead<T>::SendLists(const StepBatch& batch, int64_t first, int32_t rows,
+void CudaHead<T>::Send(const StepBatch& batch, const Run& run, HeadStaging& staging,
+                       DeviceStream& stream) {
+  Cutter cutter(staging.inputs_ + run.begin.input);
+  const Input sent = CutInput(run.kind, cutter);
+  int32_t tiles = 0;
+  for (int32_t row = 0; row < run.rows; row += cuda::kTileRows) {
+    sent.tiles[tiles++] = {0, row, std::min(run.rows - row, cuda::kTileRows)};
+  }
+  sent.counts[0] = run.rows;
+  sent.counts[1] = tiles;
+  for (int32_t i = 0; i < run.rows; ++i) {
+    sent.row_ids[i] = batch.sampled_rows()[run.first + i];
+    sent.requests[i] = RequestOf(batch.sampled()[run.first + i]);
+  }
+  SendLists(batch, run, sent, staging, stream);
+  stream.CopyToDevice(input_[run.kind].counts, sent.counts, InputBytes(run.kind));
+}
+
+template <typename T>
+void CudaHead<T>::SendLists(const StepBatch& batch, const Run& run, const Input& sent,
                             HeadStaging& staging, DeviceStream& stream) {
-  Input& sent = *staging.input_;
-  ListWriter lists(staging.lists_, lists_);
+  int32_t* const pinned = staging.lists_ + run.begin.lists;
+  ListWriter lists(pinned, lists_);
+  const auto rows = batch.sampled().subspan(run.first, run.rows);
   sent.excluded_begin[0] = 0;
-  for (int32_t i = 0; i < rows; ++i) {
-    lists.Write(batch.sampled()[first + i].excluded);
+  for (int32_t i = 0; i < run.rows; ++i) {
+    lists.Write(rows[i].excluded);
     sent.excluded_begin[i + 1] = lists.end();
   }
-  for (int32_t i = 0; i < rows; ++i) {
-    const kernels::LogitEdits* const edits = EditsOf(batch.sampled()[first + i]);
+  for (int32_t i = 0; i < run.rows; ++i) {
+    const kernels::LogitEdits* const edits = EditsOf(rows[i]);
     if (edits == nullptr) continue;
     sent.edits[i] = Write(*edits, &lists);
-    sent.requests[i].edits = input_->edits + i;
+    sent.requests[i].edits = input_[run.kind].edits + i;
   }
-  if (lists.end() > 0) {
-    stream.CopyToDevice(lists_, staging.lists_, lists.end() * sizeof(int32_t));
-  }
+  if (lists.end() > 0) stream.CopyToDevice(lists_, pinned, lists.end() * sizeof(int32_t));
 }
 
 template <typename T>
-void CudaHead<T>::Fetch(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
+void CudaHead<T>::Fetch(const StepBatch& batch, const Run& run, HeadStaging& staging,
                         DeviceStream& stream) {
   const Output& fetched = staging.output_;
-  stream.CopyToHost(fetched.outcomes, output_.outcomes, rows * sizeof(cuda::SampleOutcome));
-  for (int32_t i = 0; i < rows; ++i) {
-    const SampledRow& row = batch.sampled()[first + i];
+  stream.CopyToHost(fetched.outcomes + run.begin.outcomes, output_.outcomes,
+                    run.rows * sizeof(cuda::SampleOutcome));
+  const auto fetch_top = [&](int64_t to, int64_t from, int64_t count) {
+    if (count == 0) return;
+    stream.CopyToHost(fetched.top_ids + to, output_.top_ids + from, count * sizeof(int32_t));
+    stream.CopyToHost(fetched.top_logprobs + to, output_.top_logprobs + from,
+                      count * sizeof(float));
+  };
+  int64_t top = run.begin.top, logits = run.begin.logits;
+  if (run.kind != kManyTop) fetch_top(top, 0, run.end.top - top);
+  for (int32_t i = 0; i < run.rows; ++i) {
+    const SampledRow& row = batch.sampled()[run.first + i];
     const int64_t place = int64_t{i} * vocab_;
-    if (row.num_top > 0) {
-      const size_t bytes = row.num_top * sizeof(int32_t);
-      stream.CopyToHost(fetched.top_ids + place, output_.top_ids + place, bytes);
-      stream.CopyToHost(fetched.top_logprobs + place, output_.top_logprobs + place, bytes);
+    if (run.kind == kManyTop) {
+      fetch_top(top, place, row.num_top);
+      top += row.num_top;
     }
-    if (row.logits != nullptr || row.top_scores != nullptr) {
-      stream.CopyToHost(fetched.logits + place, output_.logits + place, vocab_ * sizeof(float));
+    if (WantsLogits(row)) {
+      stream.CopyToHost(fetched.logits + logits, output_.logits + place, vocab_ * sizeof(float));
+      logits += vocab_;
     }
   }
 }
 
 template <typename T>
-void CudaHead<T>::Deliver(const StepBatch& batch, int64_t first, int32_t rows,
-                          const HeadStaging& staging) const {
+void CudaHead<T>::Deliver(const StepBatch& batch, const HeadStaging& staging) const {
+  for (const Run& run : staging.runs_) DeliverRun(batch, run, staging);
+}
+
+template <typename T>
+void CudaHead<T>::DeliverRun(const StepBatch& batch, const Run& run,
+                             const HeadStaging& staging) const {
   const Output& fetched = staging.output_;
-  for (int32_t i = 0; i < rows; ++i) {
-    const SampledRow& row = batch.sampled()[first + i];
-    const cuda::SampleOutcome& outcome = fetched.outcomes[i];
-    const int64_t place = int64_t{i} * vocab_;
+  int64_t top = run.begin.top, logits = run.begin.logits;
+  for (int32_t i = 0; i < run.rows; ++i) {
+    const SampledRow& row = batch.sampled()[run.first + i];
+    const cuda::SampleOutcome& outcome = fetched.outcomes[run.begin.outcomes + i];
     *row.result = {outcome.token, outcome.logprob};
-    if (row.logits != nullptr) std::copy_n(fetched.logits + place, vocab_, row.logits);
-    if (outcome.token < 0) continue;  // there are no candidates then
-    std::copy_n(fetched.top_ids + place, row.num_top, row.top_ids);
-    std::copy_n(fetched.top_logprobs + place, row.num_top, row.top_logprobs);
-    for (int32_t k = 0; row.top_scores != nullptr && k < row.num_top; ++k) {
-      row.top_scores[k] = fetched.logits[place + row.top_ids[k]];
+    const float* const all = fetched.logits + logits;
+    if (row.logits != nullptr) std::copy_n(all, vocab_, row.logits);
+    if (outcome.token >= 0) {  // otherwise there are no candidates
+      std::copy_n(fetched.top_ids + top, row.num_top, row.top_ids);
+      std::copy_n(fetched.top_logprobs + top, row.num_top, row.top_logprobs);
+      for (int32_t k = 0; row.top_scores != nullptr && k < row.num_top; ++k) {
+        row.top_scores[k] = all[row.top_ids[k]];
+      }
     }
+    top += run.kind == kManyTop ? row.num_top : MostTop(run.kind);
+    if (WantsLogits(row)) logits += vocab_;
   }
 }
 

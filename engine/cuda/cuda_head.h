@@ -1,16 +1,20 @@
-// The logits, scores and samples of a step's sampled rows. A captured graph for kHeadRows rows runs
-// as often as the step needs, so that neither the memory of logits nor the graph of a bucket grows
-// with the number of sampled rows.
+// The logits, scores and samples of a step's sampled rows. Graphs that were captured for 32 and for
+// 256 rows run as often as the step needs, so that neither the memory of logits nor the graph of a
+// bucket grows with the number of sampled rows.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/cuda/device.h"
 #include "engine/model/config.h"
 #include "engine/step_batch.h"
+#include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/row_group.h"
 
@@ -29,91 +33,120 @@ struct HeadWeights {
 template <typename T>
 class CudaHead {
  public:
-  static constexpr int32_t kHeadRows = 32;
+  // The most rows of a run, and of one with edits, logits or many candidates.
+  static constexpr int32_t kWideRows = 256, kNarrowRows = 32;
+  // The most candidates of a row in a run that does not allow more.
+  static constexpr int32_t kFewTop = 64;
 
-  // `hidden` is where every step leaves the input of the head, [tokens, hidden]. Captures on
-  // `stream`; if memory does not suffice for the graph, each run launches its kernels one by one.
+  // `hidden` is where every step leaves the input of the head, [tokens, hidden]; a step samples up
+  // to `most_rows` rows. Captures on
+  // `stream`; if memory does not suffice for a graph, its runs launch their kernels one by one.
   // Returns ResourceExhausted if memory does not suffice for their data.
   static absl::StatusOr<std::unique_ptr<CudaHead>> Create(const ModelConfig& config,
-                                                          const T* hidden,
+                                                          const T* hidden, int32_t most_rows,
                                                           const HeadWeights<T>& weights,
                                                           Device& device, DeviceStream& stream);
 
-  // The data of one run at a time that go to the device and come back, in host memory.
+  // The data of the queued runs that go to the device and come back, in host memory.
   class HeadStaging;
   absl::StatusOr<std::unique_ptr<HeadStaging>> MakeStaging(Device& device) const;
 
-  // Queues a run for the sampled rows of the batch from `first` on, behind the work on `stream`,
-  // and the copies of its results. Returns the number of rows that the run answers; 0 if none is
-  // left.
+  // Queues runs for the sampled rows of the batch from `first` on, behind the work on `stream`, and
+  // the copies of their results. Returns the number of rows that the runs answer: all that are
+  // left, unless `staging` has no room for what they report; 0 if none is left.
   int32_t Queue(const StepBatch& batch, int64_t first, HeadStaging& staging, DeviceStream& stream);
-  // Writes the results of the run, after it is done, to the destinations of its rows.
-  void Deliver(const StepBatch& batch, int64_t first, int32_t rows,
-               const HeadStaging& staging) const;
+  // Writes the results of the queued runs, after they are done, to the destinations of their rows.
+  void Deliver(const StepBatch& batch, const HeadStaging& staging) const;
 
   int64_t bytes() const { return bytes_; }  // on the device
 
  private:
-  // The input of a run, which the host sends.
+  // The kinds of runs. Those with many candidates are rare and not captured.
+  enum Kind { kWide, kNarrow, kManyTop, kKinds };
+
+  // The input of a run, which the host sends in one copy.
   struct Input {
-    int32_t rows;
-    int32_t one;
-    kernels::RowGroup all_rows;
-    int32_t row_ids[kHeadRows];
-    int32_t excluded_begin[kHeadRows + 1];  // into the lists, which are sent separately
-    kernels::cuda::SampleRequest requests[kHeadRows];
-    kernels::cuda::DrawEdits edits[kHeadRows];  // of the rows that have edits
+    int32_t* counts;  // [2]: rows, and tiles of our kernel
+    kernels::RowGroup* tiles;
+    int32_t* row_ids;         // [rows]
+    int32_t* excluded_begin;  // [rows + 1], into the lists, which are sent separately
+    kernels::cuda::SampleRequest* requests;  // [rows]
+    kernels::cuda::DrawEdits* edits;         // [rows], of the rows that have edits; unless wide
   };
-  // The output of a run, each array [kHeadRows] or [kHeadRows, vocab].
+  // The output of a run.
   struct Output {
-    kernels::cuda::SampleOutcome* outcomes;
-    int32_t* top_ids;
-    float* top_logprobs;
-    float* logits;
+    kernels::cuda::SampleOutcome* outcomes;  // [rows]
+    int32_t* top_ids;                        // [rows, MostTop()]
+    float* top_logprobs;                     // [rows, MostTop()]
+    float* logits;                           // [rows, vocab]
+  };
+  // The parts of the staging arrays that runs take: bytes of input, words of lists, rows, entries of
+  // candidates, logits.
+  struct Taken {
+    int64_t input = 0, lists = 0, outcomes = 0, top = 0, logits = 0;
+  };
+  // Consecutive sampled rows. Its results are in the staging arrays from `begin` to `end`.
+  struct Run {
+    Kind kind;
+    int64_t first;
+    int32_t rows = 0;
+    Taken begin, end;
   };
 
   CudaHead() = default;
 
+  static int32_t MostRows(Kind kind) { return kind == kWide ? kWideRows : kNarrowRows; }
+  int32_t MostTop(Kind kind) const { return kind == kManyTop ? vocab_ : std::min(kFewTop, vocab_); }
+  // Returns whether a run may hold the row.
+  bool Allows(Kind kind, const SampledRow& row) const;
+  // Returns the sizes of a staging area.
+  Taken Capacity() const;
+
   absl::Status Allocate(Device& device);
   template <typename Cutter>
-  void CutOutput(Cutter& cutter, Output* output) const;
-  void Launch(DeviceStream& stream) const;
-  void LaunchProducts(DeviceStream& stream) const;
-  // Returns the number of rows from `first` on that one run answers: up to kHeadRows, fewer if
-  // their lists are long.
-  int32_t RowsOfRun(const StepBatch& batch, int64_t first) const;
-  void SendLists(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
+  static Input CutInput(Kind kind, Cutter& cutter);
+  static int64_t InputBytes(Kind kind);
+  void Launch(Kind kind, DeviceStream& stream) const;
+  void LaunchProducts(Kind kind, DeviceStream& stream) const;
+  // Returns the run for rows from `first` on, with as many rows as one graph takes and as the
+  // staging area has room for, possibly none.
+  Run NextRun(const StepBatch& batch, int64_t first, const HeadStaging& staging) const;
+  Run RunOf(Kind kind, const StepBatch& batch, int64_t first, const HeadStaging& staging) const;
+  void Send(const StepBatch& batch, const Run& run, HeadStaging& staging, DeviceStream& stream);
+  void SendLists(const StepBatch& batch, const Run& run, const Input& sent, HeadStaging& staging,
                  DeviceStream& stream);
-  void Send(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
-            DeviceStream& stream);
-  void Fetch(const StepBatch& batch, int64_t first, int32_t rows, HeadStaging& staging,
-             DeviceStream& stream);
+  void Fetch(const StepBatch& batch, const Run& run, HeadStaging& staging, DeviceStream& stream);
+  void DeliverRun(const StepBatch& batch, const Run& run, const HeadStaging& staging) const;
 
   const T* hidden_ = nullptr;
   HeadWeights<T> weights_;
   int32_t width_ = 0, vocab_ = 0;
+  int32_t most_rows_ = 0;  // of a step
+  Kind widest_ = kWide;    // the first kind that the model uses
   int64_t bytes_ = 0;
   DeviceMemory memory_, workspace_;  // workspace_ is for the library's layer
-  Input* input_ = nullptr;
-  T* gathered_ = nullptr;  // [kHeadRows, hidden]
-  kernels::RowGroup* tile_ = nullptr;
-  int32_t* tile_count_ = nullptr;
-  uint64_t* scratch_ = nullptr;
-  // The excluded tokens of the rows of a run, then the lists of their edits: [kHeadRows * vocab]
-  // words, which hold the longest lists of at least one row.
+  std::array<Input, kKinds> input_ = {};
+  T* gathered_ = nullptr;        // [rows, hidden]
+  uint64_t* scratch_ = nullptr;  // [kNarrowRows, vocab]
+  // The excluded tokens of the rows of a run, then the lists of their edits; as many words as in a
+  // staging area.
   int32_t* lists_ = nullptr;
   Output output_ = {};
-  std::unique_ptr<DeviceGraph> graph_;  // nullptr if there was no memory for it
+  std::array<std::unique_ptr<DeviceGraph>, kKinds> graphs_;  // nullptr where none was captured
 };
 
 template <typename T>
 class CudaHead<T>::HeadStaging {
  private:
   friend class CudaHead;
+  static constexpr int64_t kMostRuns = 512;
+
   PinnedMemory pinned_;
-  Input* input_ = nullptr;    // sent, like lists_
+  char* inputs_ = nullptr;    // sent, like lists_
   int32_t* lists_ = nullptr;  // as in CudaHead
   Output output_ = {};        // fetched
+  std::vector<Run> runs_;     // queued
+  Taken taken_;               // by these
 };
 
 }  // namespace sluice

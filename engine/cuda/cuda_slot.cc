@@ -49,9 +49,10 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
   const T* hidden = slot->Place(layout, largest).buffer(owner.model.graph.output);
   const MutexLock lock(&registry->mutex);
   if (owner.lowered.head.weight != nullptr) {
-    SLUICE_ASSIGN_OR_RETURN(slot->head_,
-                            CudaHead<T>::Create(owner.model.config, hidden, owner.lowered.head,
-                                                owner.device, owner.capture));
+    SLUICE_ASSIGN_OR_RETURN(
+        slot->head_,
+        CudaHead<T>::Create(owner.model.config, hidden, largest.tokens + largest.sequences,
+                            owner.lowered.head, owner.device, owner.capture));
   }
   for (StagedStep& staged : slot->staged_) {
     SLUICE_RETURN_IF_ERROR(slot->AllocateStagedStep(layout, &staged));
@@ -161,7 +162,8 @@ void CudaSlot<T>::SendAhead(StagedStep* staged) {
   staged->status.Update(copies_->TakeStatus());
 }
 
-// Queues everything up to the first run of the head, behind the work that is queued.
+// Queues the step behind the work that is queued, up to the first answers that the staging memory
+// has no room for.
 template <typename T>
 void CudaSlot<T>::Queue(StagedStep* staged) {
   const Step& step = staged->step;
@@ -188,7 +190,7 @@ void CudaSlot<T>::QueueInput(StagedStep* staged) {
   stream_->CopyOnDevice(input, staged->ahead.get(), bytes);
 }
 
-// Queues a run of the head for the rows behind the answered ones, as many as it takes.
+// Queues the head for the rows behind the answered ones.
 template <typename T>
 void CudaSlot<T>::QueueHead(StagedStep* staged) {
   staged->first += std::exchange(staged->answered, 0);
@@ -208,7 +210,7 @@ absl::Status CudaSlot<T>::AwaitAnswers(StagedStep* staged) {
     }
     SLUICE_RETURN_IF_ERROR(staged->done->Synchronize());
     if (head_ != nullptr) {
-      head_->Deliver(*staged->step.batch, staged->first, staged->answered, *staged->head);
+      head_->Deliver(*staged->step.batch, *staged->head);
     }
     if (staged->complete()) return absl::OkStatus();
     QueueHead(staged);

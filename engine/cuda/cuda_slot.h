@@ -70,9 +70,8 @@ class CudaSlot final : public Slot {
   };
   // These work like those of ExecutableModel. The input of a step that is started while another one
   // runs is sent at the same time, and the step is queued behind the running one at once. The
-  // exception is a running step whose answers take several runs of the head, which need its states:
-  // then the next step is queued only by the Finish of the running one, after its last run of the
-  // head.
+  // exception is a running step whose answers exceed the head's staging area: its other rows need
+  // its states, so that the next step is queued only by its Finish.
   void Start(const Step& step);
   absl::Status Finish();
 
@@ -88,7 +87,7 @@ class CudaSlot final : public Slot {
     std::unique_ptr<DeviceEvent> sent, done;
     bool is_ahead = false;  // whether the input was sent to `ahead`
     bool queued = false;
-    int32_t answered = 0;  // sampled rows in the run of the head that was queued last
+    int32_t answered = 0;  // sampled rows whose answers were queued last
     int64_t first = 0;     // the first of these rows
     absl::Status status;   // the error if something was not queued
 

@@ -42,7 +42,7 @@ struct DenseShape {
 // The largest number of rows with which an algorithm is tried; for a head also the largest that it
 // computes.
 inline constexpr int32_t kMostDenseRows = 4096;
-inline constexpr int32_t kMostHeadRows = 32;
+inline constexpr int32_t kMostHeadRows = 256;
 inline int32_t MostRows(const DenseShape& shape) {
   return shape.head ? kMostHeadRows : kMostDenseRows;
 }

@@ -265,7 +265,7 @@ class Lowering {
 
  private:
   static constexpr bool kHalf = sizeof(T) == sizeof(cuda::BFloat16);
-  static_assert(CudaHead<T>::kHeadRows <= kMostHeadRows);
+  static_assert(CudaHead<T>::kWideRows <= kMostHeadRows);
 
   static const int32_t* Ids(EmbedIndex index, const StepPlace<T>& place) {
     switch (index) {

@@ -13,7 +13,7 @@ using kernels::cuda::BFloat16;
 using kernels::cuda::Narrow;
 using kernels::cuda::Widen;
 
-constexpr int32_t kManyRows = 64;
+constexpr int32_t kManyRows = 512;  // more than a head ever has
 
 float Apply(DenseActivation activation, float x) {
   switch (activation) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/ceil_div.h"
 #include "engine/model/output_heads.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/dtype.h"
@@ -22,10 +23,12 @@ constexpr int32_t kTokens = 64;
 // Runs one sequence in one step, or in steps of `chunk` positions if that is not 0.
 class Replayer {
  public:
-  explicit Replayer(const ModelConfig& config)
-      : model_(RandomModel(config, 21)),
-        runner_(model_, {.threads = 2, .profile = F32Profiles().front()}, {kTokens, 2}),
-        batch_(kTokens, 2, static_cast<int32_t>(config.max_positions), kernels::kPageTokens) {
+  explicit Replayer(const ModelConfig& config, int32_t most_tokens = kTokens)
+      : bucket_{most_tokens, 2},
+        model_(RandomModel(config, 21)),
+        runner_(model_, {.threads = 2, .profile = F32Profiles().front()}, bucket_),
+        batch_(most_tokens, 2, static_cast<int32_t>(config.max_positions), kernels::kPageTokens),
+        pages_(kernels::CeilDiv(most_tokens, kernels::kPageTokens)) {
     std::iota(pages_.begin(), pages_.end(), 0);
   }
 
@@ -35,7 +38,7 @@ class Replayer {
               std::vector<SampledRow> sampled, std::vector<StateRow> states) {
     const StepSequence step{first, count, tokens.data() + first, pages_.data()};
     batch_.Assign({&step, 1}, sampled, runner_.executable().row_order(), states);
-    const auto plan = runner_.executable().Prepare({kTokens, 2});
+    const auto plan = runner_.executable().Prepare(bucket_);
     ASSERT_TRUE(plan.ok());
     ASSERT_TRUE(runner_.executable().Replay(**plan, runner_.slot(), batch_).ok());
   }
@@ -57,10 +60,11 @@ class Replayer {
   }
 
  private:
+  const Bucket bucket_;
   std::shared_ptr<const Model> model_;
   Runner runner_;
   StepBatch batch_;
-  std::vector<int32_t> pages_ = std::vector<int32_t>(8);
+  std::vector<int32_t> pages_;
 };
 
 ModelConfig Capped() {
@@ -253,6 +257,78 @@ TEST(HeadTest, EveryRowIsDrawnFromItsOwnEditsAndExclusions) {
       EXPECT_EQ(again[r].token, results[r].token) << "alone";
       EXPECT_EQ(again[r].logprob, results[r].logprob) << "alone";
     }
+  }
+}
+
+// A row of a step that samples many, with all that a row may report.
+struct Reported {
+  kernels::SampleResult result{};
+  std::vector<int32_t> top_ids;
+  std::vector<float> top_logprobs, top_scores, logits;
+
+  bool operator==(const Reported& other) const {
+    return result.token == other.result.token && result.logprob == other.result.logprob &&
+           top_ids == other.top_ids && top_logprobs == other.top_logprobs &&
+           top_scores == other.top_scores && logits == other.logits;
+  }
+};
+
+// Scored and drawn rows with and without candidates, logits, edits and exclusions are neighbours,
+// and long runs of them want no more than a token.
+TEST(HeadTest, ARowsAnswersDoNotDependOnTheRowsBesideIt) {
+  constexpr uint64_t kSeed = 77;
+  std::mt19937_64 random(kSeed);
+  ModelConfig config = Capped();
+  config.max_positions = 320;
+  const int32_t vocab = config.vocab_size, length = 300;
+  Replayer replayer(config, length);
+  const std::vector<int32_t> tokens = RandomTokens(random, length, vocab);
+  std::vector<Reported> together(length), alone(length);
+  std::vector<kernels::OwnedEdits> owned(length);
+  std::vector<kernels::LogitEdits> edits(length);
+  std::vector<std::vector<int32_t>> excluded(length);
+  std::vector<SampledRow> rows(length);
+  for (int32_t r = 0; r < length; ++r) {
+    SampledRow& row = rows[r];
+    row.position = r;
+    row.params = {.temperature = r % 3 == 0 ? 0.0f : 0.9f, .seed = random()};
+    const bool plain = r > 20 && r < 280;
+    if (r % 5 == 1) row.target = tokens[(r + 1) % length];
+    if (r % 7 == 2) excluded[r] = {r % vocab};
+    if (!plain && r % 4 == 1) row.num_top = 1 + r % vocab;
+    if (plain && r % 50 == 0) row.num_top = 3;
+    if (r % 101 == 0) row.num_top = vocab;
+    if ((!plain && r % 6 == 3) || r == 150) {
+      owned[r] = kernels::RandomEdits(random, vocab, 1 + random() % 15, false, (r + 1) % vocab);
+      edits[r] = owned[r].view();
+      row.edits = &edits[r];
+    }
+    row.excluded = excluded[r];
+  }
+  const auto report_to = [&](int32_t r, Reported* to) {
+    SampledRow row = rows[r];
+    to->top_ids.resize(row.num_top);
+    to->top_logprobs.resize(row.num_top);
+    row.top_ids = to->top_ids.data();
+    row.top_logprobs = to->top_logprobs.data();
+    if (r % 9 == 4 && row.num_top > 0) {
+      to->top_scores.resize(row.num_top);
+      row.top_scores = to->top_scores.data();
+    }
+    if (r % 97 == 5) {
+      to->logits.resize(vocab);
+      row.logits = to->logits.data();
+    }
+    row.result = &to->result;
+    return row;
+  };
+  std::vector<SampledRow> all;
+  for (int32_t r = 0; r < length; ++r) all.push_back(report_to(r, &together[r]));
+  replayer.Replay(tokens, 0, length, all, {});
+  for (int32_t r = 0; r < length; r += r % 6 == 3 ? 7 : 3) {
+    replayer.Replay(tokens, r, 1, {report_to(r, &alone[r])}, {});
+    EXPECT_EQ(alone[r], together[r]) << "row " << r << ", seed " << kSeed;
+    EXPECT_GE(together[r].result.token, 0);
   }
 }
 

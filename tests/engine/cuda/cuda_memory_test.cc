@@ -87,6 +87,8 @@ class TimedBackend final : public Backend {
   FakeClock* const clock_;
 };
 
+constexpr int64_t kHeadGraphs = 2;  // for few rows and for many
+
 // An engine on a device with memory for `graphs` graphs, the head's included, of which
 // `taken_graphs` are occupied until GiveBack.
 class Served {
@@ -155,18 +157,18 @@ class Served {
 // The largest bucket is captured first, then the others from the smallest on. If there is no memory
 // for the graph of the largest bucket, or even of the head, their kernels are launched one by one.
 TEST(CudaMemoryTest, AtTheStartTheLadderHasTheBucketsThatMemoryAllows) {
-  Served all(8);
+  Served all(9);
   ASSERT_TRUE(all.status.ok()) << all.status;
   const std::vector<int32_t> whole = all.Ladder();
   ASSERT_GE(whole.size(), 3u);
   const auto expected = all.Answers();
   EXPECT_TRUE(all.observer.notices().empty());
-  for (size_t graphs = 0; graphs <= whole.size(); ++graphs) {
+  for (int64_t graphs = 0; graphs < std::ssize(whole) + kHeadGraphs; ++graphs) {
     SCOPED_TRACE(::testing::Message() << "room for " << graphs << " graphs");
-    Served served(static_cast<int64_t>(graphs));
+    Served served(graphs);
     ASSERT_TRUE(served.status.ok()) << served.status;
-    const bool eager = graphs < 2;
-    const auto smaller = static_cast<int64_t>(eager ? 0 : graphs - 2);
+    const bool eager = graphs <= kHeadGraphs;
+    const int64_t smaller = eager ? 0 : graphs - kHeadGraphs - 1;
     std::vector<int32_t> left(whole.begin(), whole.begin() + smaller);
     left.push_back(whole.back());
     EXPECT_EQ(served.Ladder(), left);
@@ -183,10 +185,10 @@ TEST(CudaMemoryTest, AtTheStartTheLadderHasTheBucketsThatMemoryAllows) {
 
 // A plan that could not be captured at the start is captured when a review finds memory.
 TEST(CudaMemoryTest, AReviewCapturesTheLargestBucketOnceThereIsMemory) {
-  Served served(4);
+  Served served(5);
   ASSERT_TRUE(served.status.ok()) << served.status;
   const auto expected = served.Answers();
-  Served starved(4, /*taken_graphs=*/3);
+  Served starved(5, /*taken_graphs=*/3);
   ASSERT_TRUE(starved.status.ok()) << starved.status;
   EXPECT_EQ(starved.Answers(), expected);
   EXPECT_EQ(starved.observer.batches().back().lookup, Lookup::kMissMemory);
