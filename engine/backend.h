@@ -72,6 +72,9 @@ class ExecutableModel {
   virtual int64_t weight_bytes() const = 0;
   // Returns sentences for the log, each about something that the model was loaded without.
   virtual std::vector<std::string> notices() const { return {}; }
+  // Returns a digest of the algorithms that were chosen for this model; with the profile it decides
+  // its bits. Empty if the profile alone does.
+  virtual std::string algorithms() const { return ""; }
   virtual RowOrder row_order() const = 0;
 
   virtual int64_t page_bytes() const = 0;  // the bytes of a KV page, all layers together

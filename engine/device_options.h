@@ -26,7 +26,7 @@ constexpr auto EnumNamesOf(DeviceChoice::Kind) {
 
 struct CudaOptions {
   std::string dtype = "bf16";
-  std::string dense = "own";
+  std::string dense = "auto";
   std::string algorithms;
   bool poison = false;
 };

@@ -244,11 +244,12 @@ const std::vector<OptionSpec<CudaOptions>>& OptionSpecs<CudaOptions>() {
                     "way. bf16 moves half the bytes and uses the tensor cores. Part of the "
                     "numerics profile."),
       SLUICE_OPTION(
-          dense, (OneOf{{"own", "cublaslt"}}),
+          dense, (OneOf{{"auto", "own", "cublaslt"}}),
           "How dense layers are computed on a GPU. own: Sluice's kernel, for the live rows "
           "of a batch alone; cublaslt: NVIDIA's library, for all rows of the bucket, "
           "where one of its algorithms gives a row the same bits in any batch; the other "
-          "layers stay with the kernel. Part of the numerics profile."),
+          "layers stay with the kernel. auto: cublaslt where the library is found, else own. Part "
+          "of the numerics profile."),
       SLUICE_OPTION(
           algorithms, Path{},
           "File of the table that says which algorithm of cublaslt computes which layer, "

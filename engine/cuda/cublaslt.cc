@@ -36,8 +36,6 @@ namespace {
 // The number of rows for which the heuristic is asked: a large bucket.
 constexpr int32_t kTypicalRows = 1024;
 constexpr int kMostAlgorithms = 16;
-// The largest number of rows for which the library is asked how much workspace an algorithm takes.
-constexpr int32_t kMostCheckedRows = 1 << 16;
 
 absl::Status BlasStatus(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -57,8 +55,7 @@ absl::StatusOr<std::unique_ptr<const CublasLt::Functions>> LoadFunctions() {
   void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = dlerror();
-    return absl::FailedPreconditionError(
-        absl::StrCat("cuda.dense is cublaslt, but ", reason == nullptr ? name.c_str() : reason));
+    return absl::FailedPreconditionError(reason == nullptr ? name : std::string(reason));
   }
   auto functions = std::make_unique<CublasLt::Functions>();
   CublasLt::Functions& f = *functions;
@@ -78,8 +75,7 @@ absl::StatusOr<std::unique_ptr<const CublasLt::Functions>> LoadFunctions() {
                         Find(library, "cublasLtMatmulAlgoCheck", &f.check) &&
                         Find(library, "cublasLtMatmulAlgoConfigGetAttribute", &f.get_config);
   if (complete) return functions;
-  return absl::FailedPreconditionError(
-      absl::StrCat("cuda.dense is cublaslt, but ", name, " lacks a function"));
+  return absl::FailedPreconditionError(absl::StrCat(name, " lacks a function"));
 }
 
 cublasLtEpilogue_t EpilogueOf(const DenseShape& shape) {
@@ -184,15 +180,18 @@ std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) c
       functions_->create_preference(&preference) != CUBLAS_STATUS_SUCCESS) {
     return algorithms;
   }
-  const uint64_t workspace = kMostWorkspaceBytes;
-  const auto set = functions_->set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                              &workspace, sizeof(workspace));
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    return functions_->set_preference(preference, attribute, &value, sizeof(value)) ==
+           CUBLAS_STATUS_SUCCESS;
+  };
+  const bool set =
+      prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMostWorkspaceBytes}) &&
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
   std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> found{};
   int count = 0;
-  if (set == CUBLAS_STATUS_SUCCESS &&
-      functions_->heuristic(handle_, product.get(), product.weight(), product.x(), product.out(),
-                            product.out(), preference, kMostAlgorithms, found.data(),
-                            &count) == CUBLAS_STATUS_SUCCESS) {
+  if (set && functions_->heuristic(handle_, product.get(), product.weight(), product.x(),
+                                   product.out(), product.out(), preference, kMostAlgorithms,
+                                   found.data(), &count) == CUBLAS_STATUS_SUCCESS) {
     for (int i = 0; i < count; ++i) {
       const cublasLtMatmulHeuristicResult_t& result = found[i];
       if (result.state != CUBLAS_STATUS_SUCCESS) continue;
@@ -212,17 +211,21 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
     return absl::FailedPreconditionError(
         absl::StrCat("it splits its sums in ", *parts, " parts, must be 1"));
   }
+  const auto reduction = ConfigOf(*functions_, opaque, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+  if (reduction != int32_t{CUBLASLT_REDUCTION_SCHEME_NONE}) {
+    return absl::FailedPreconditionError("it adds partial sums of several blocks");
+  }
   Algorithm algorithm = {opaque, 0};
-  const int32_t most = shape.head ? MostRows(shape) : kMostCheckedRows;
-  for (int32_t rows = 1; rows <= most; rows *= 2) {
-    const Product product(*functions_, shape, rows);
+  for (int32_t rows = 1; rows <= MostRows(shape); rows = TriedRows(rows) + 1) {
+    const Product product(*functions_, shape, TriedRows(rows));
     if (!product.status().ok()) return product.status();
     cublasLtMatmulHeuristicResult_t result{};
     const auto checked = functions_->check(handle_, product.get(), product.weight(), product.x(),
                                            product.out(), product.out(), &opaque, &result);
     if (checked != CUBLAS_STATUS_SUCCESS) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the library refuses it for ", rows, " rows with status ", static_cast<int>(checked)));
+      return absl::FailedPreconditionError(absl::StrCat("the library refuses it for ",
+                                                        TriedRows(rows), " rows with status ",
+                                                        static_cast<int>(checked)));
     }
     algorithm.workspace_bytes = std::max(algorithm.workspace_bytes, result.workspaceSize);
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/cuda/algorithm_table.h"
@@ -17,13 +18,19 @@ namespace {
 
 // The library of dense layers.
 struct Library {
-  std::string name;  // empty if there is none
-  std::optional<AlgorithmTable> table;
+  std::string name = "";     // empty if there is none
+  std::string missing = "";  // why there is none although cuda.dense allows it
+  std::optional<AlgorithmTable> table = std::nullopt;
 };
 
 std::string ProfileOf(const DeviceInfo& device, const std::string& dtype, const Library& library) {
   std::string profile = absl::StrCat("cuda-", device.architecture, "-", dtype);
-  if (!library.name.empty()) absl::StrAppend(&profile, "-", library.name);
+  if (library.name.empty()) return profile;
+  // Which algorithms the library offers depends on the GPU and on how many of its processors this
+  // process has.
+  absl::StrAppend(&profile, "-", library.name, "-");
+  for (const char c : device.name) profile += absl::ascii_isalnum(c) ? absl::ascii_tolower(c) : '_';
+  absl::StrAppend(&profile, "-", device.processors);
   if (library.table) absl::StrAppend(&profile, "-", library.table->Digest());
   return profile;
 }
@@ -57,7 +64,8 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<ExecutableModel>> LoadAs(std::shared_ptr<const Model> model) {
     return CudaModel<T>::Load(std::move(model), *device_,
                               {.poison = poison_,
-                               .library = !library_.name.empty(),
+                               .library = library_.name,
+                               .missing_library = library_.missing,
                                .table = library_.table ? &*library_.table : nullptr});
   }
 
@@ -72,10 +80,19 @@ absl::StatusOr<Library> FindLibrary(const Device& device, const CudaBackendOptio
     if (options.algorithms.empty()) return Library{};
     return absl::InvalidArgumentError("cuda.algorithms needs cuda.dense: cublaslt");
   }
-  SLUICE_ASSIGN_OR_RETURN(std::string name, device.DenseLibrary());
-  SLUICE_ASSIGN_OR_RETURN(
-      auto table, ChooseTable(device.info().name, name, options.algorithms, CommittedAlgorithms()));
-  return Library{std::move(name), std::move(table)};
+  absl::StatusOr<std::string> name = device.DenseLibrary();
+  if (absl::IsFailedPrecondition(name.status())) {
+    if (options.dense == "auto" && options.algorithms.empty()) {
+      return Library{.missing = std::string(name.status().message())};
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.dense == "auto" ? "cuda.algorithms is set" : "cuda.dense is cublaslt",
+                     ", but ", name.status().message()));
+  }
+  SLUICE_RETURN_IF_ERROR(name.status());
+  SLUICE_ASSIGN_OR_RETURN(auto table, ChooseTable(device.info().name, *name, options.algorithms,
+                                                  CommittedAlgorithms()));
+  return Library{.name = *std::move(name), .table = std::move(table)};
 }
 
 }  // namespace
@@ -86,9 +103,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device>
     return absl::InvalidArgumentError(
         absl::StrCat("cuda dtype is \"", options.dtype, "\", must be f32 or bf16"));
   }
-  if (options.dense != "own" && options.dense != "cublaslt") {
+  if (options.dense != "auto" && options.dense != "own" && options.dense != "cublaslt") {
     return absl::InvalidArgumentError(
-        absl::StrCat("cuda dense is \"", options.dense, "\", must be own or cublaslt"));
+        absl::StrCat("cuda dense is \"", options.dense, "\", must be auto, own or cublaslt"));
   }
   SLUICE_ASSIGN_OR_RETURN(Library library, FindLibrary(*device, options));
   return std::make_unique<CudaBackend>(std::move(device), options, std::move(library));

@@ -15,9 +15,9 @@ struct CudaBackendOptions {
   // The type of weights, activations and KV pages: "f32" or "bf16". Part of the profile.
   std::string dtype = "bf16";
   // The implementation of dense layers: "own", this project's kernel, which computes the live rows
-  // alone, or "cublaslt", which computes all rows of the bucket, with our kernel where no algorithm
-  // of the library is invariant. Part of the profile.
-  std::string dense = "own";
+  // alone; "cublaslt", which computes all rows of the bucket, with our kernel where no algorithm of
+  // the library is invariant; or "auto", cublaslt where the library is found. Part of the profile.
+  std::string dense = "auto";
   // A table of the library's algorithms in place of the committed ones; empty for those. Its digest
   // is part of the profile.
   std::string algorithms = "";
@@ -28,7 +28,7 @@ struct CudaBackendOptions {
 };
 
 // Returns InvalidArgument for options out of range or a malformed table, FailedPrecondition if the
-// library is not there or the table is for another one, and NotFound if the file is not there.
+// library is asked for and not there or the table is for another one, and NotFound if the file is not there.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,
                                                          const CudaBackendOptions& options);
 

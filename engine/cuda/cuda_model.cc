@@ -67,18 +67,29 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
   std::unique_ptr<CudaModel> loaded(new CudaModel(std::move(model), device, options.poison));
   SLUICE_ASSIGN_OR_RETURN(loaded->capture_, device.CreateStream());
   loaded->weights_ = std::make_unique<DeviceWeights>(device, *loaded->capture_);
-  if (options.library) {
+  const bool library = !options.library.empty();
+  if (library) {
+    loaded->library_ = options.library;
     loaded->dense_ = std::make_unique<DenseLayers>(device, *loaded->capture_, options.table);
   }
   SLUICE_ASSIGN_OR_RETURN(loaded->lowered_,
                           LowerToCuda<T>(*loaded->model_, *loaded->weights_, loaded->dense_.get()));
-  if (options.library) loaded->notices_ = loaded->dense_->notices();
-  if (options.library && options.table == nullptr) {
+  if (library) loaded->notices_ = loaded->dense_->notices();
+  if (!options.missing_library.empty()) {
+    loaded->notices_.push_back(absl::StrCat(
+        "no vendor library computes the dense layers, which is slower: ", options.missing_library));
+  }
+  if (library && options.table == nullptr) {
     loaded->notices_.push_back(absl::StrCat("there is no table of algorithms for ",
                                             device.info().name,
                                             " and this library, whose own order decides"));
   }
   return loaded;
+}
+
+template <typename T>
+std::string CudaModel<T>::algorithms() const {
+  return dense_ == nullptr ? "" : dense_->InUse(device_.info().name, library_).Digest();
 }
 
 template <typename T>

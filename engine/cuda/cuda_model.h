@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/backend.h"
 #include "engine/cuda/cuda_slot.h"
@@ -19,7 +21,9 @@ class CudaModel final : public ExecutableModel {
  public:
   struct Options {
     bool poison = false;
-    bool library = false;  // whether the library computes dense layers, see DenseLayers
+    // The name of the library that computes dense layers, see DenseLayers; empty if none does.
+    std::string library = "";
+    std::string missing_library = "";  // why none does although one is wanted
     // The table of the library's algorithms; nullptr if there is none for this device. It outlives
     // the model.
     const AlgorithmTable* table = nullptr;
@@ -31,6 +35,7 @@ class CudaModel final : public ExecutableModel {
 
   int64_t weight_bytes() const override { return weights_->bytes(); }
   std::vector<std::string> notices() const override { return notices_; }
+  std::string algorithms() const override;
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const override;
@@ -53,6 +58,7 @@ class CudaModel final : public ExecutableModel {
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<DenseLayers> dense_;  // nullptr if our kernel computes all of them
   LoweredCudaModel<T> lowered_;
+  std::string library_;
   std::vector<std::string> notices_;
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -39,12 +40,28 @@ struct DenseShape {
   auto operator<=>(const DenseShape&) const = default;
 };
 
-// The largest number of rows with which an algorithm is tried; for a head also the largest that it
-// computes.
+// The largest number of rows that an algorithm computes at a time.
 inline constexpr int32_t kMostDenseRows = 4096;
 inline constexpr int32_t kMostHeadRows = 256;
 inline int32_t MostRows(const DenseShape& shape) {
   return shape.head ? kMostHeadRows : kMostDenseRows;
+}
+
+// Returns the least number of rows >= `rows` with which algorithms are tried. They never compute
+// another number. It is at most a quarter larger than `rows` if that is above 32. Requires 1 <=
+// rows <= kMostDenseRows.
+constexpr int32_t TriedRows(int32_t rows) {
+  const auto above = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(rows)));
+  if (above <= 32) return above;
+  const int32_t step = above / 8;
+  return (rows + step - 1) / step * step;
+}
+
+// Returns the rows that a layer computes for a bucket of `rows` rows: slices of kMostDenseRows, and
+// a tried number for the rest.
+constexpr int64_t DenseRows(int64_t rows) {
+  const auto rest = static_cast<int32_t>(rows % kMostDenseRows);
+  return rows - rest + (rest == 0 ? 0 : TriedRows(rest));
 }
 
 // The largest workspace of a layer.
@@ -55,7 +72,7 @@ struct DenseArgs {
   const void* x;       // [rows, k], 256-byte aligned, like all
   const void* weight;  // [k, n]
   const void* bias;    // [n]; nullptr unless the shape has one
-  int32_t rows;        // >= 1; all are computed, live or not
+  int32_t rows;        // a tried number; all are computed, live or not
   void* out;           // [rows, n]; must not overlap x
   // Memory of workspace_bytes() with any content. Nothing else may use it while the layer runs.
   void* workspace = nullptr;
@@ -65,7 +82,7 @@ struct DenseArgs {
 // kind of device.
 using DenseAlgorithm = std::array<uint64_t, 8>;
 
-// One algorithm for one shape, for any number of rows. Its device outlives it.
+// One algorithm for one shape. Its device outlives it.
 class DenseLayer {
  public:
   virtual ~DenseLayer() = default;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cuda/dense_trial.h"
 
@@ -57,9 +58,30 @@ const DenseLayer* DenseLayers::PreferTable(const DenseShape& shape,
   return candidates->front().get();
 }
 
+AlgorithmTable DenseLayers::InUse(const std::string& gpu, const std::string& library) const {
+  AlgorithmTable table(gpu, library);
+  for (const auto& [shape, layer] : layers_) {
+    if (layer != nullptr) SLUICE_CHECK(table.Add(shape, layer->algorithm(), "").ok());
+  }
+  return table;
+}
+
 void DenseLayers::Refuse(const DenseShape& shape, const absl::Status& why) {
   notices_.push_back(absl::StrCat("the table of algorithms is not followed for ", ToString(shape),
                                   ": ", why.message()));
+}
+
+void RunInSlices(const DenseLayer& layer, const DenseShape& shape, const DenseArgs& args,
+                 DeviceStream& stream) {
+  const int64_t x_row = int64_t{shape.k} * (shape.half ? 2 : 4);
+  const int64_t out_row = int64_t{shape.n} * (shape.half_out() ? 2 : 4);
+  for (int32_t first = 0; first < args.rows; first += kMostDenseRows) {
+    DenseArgs slice = args;
+    slice.x = static_cast<const char*>(args.x) + first * x_row;
+    slice.out = static_cast<char*>(args.out) + first * out_row;
+    slice.rows = TriedRows(std::min(args.rows - first, kMostDenseRows));
+    layer.Run(slice, stream);
+  }
 }
 
 }  // namespace sluice

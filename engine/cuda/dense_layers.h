@@ -33,6 +33,8 @@ class DenseLayers {
                                                                    const void* weight,
                                                                    const void* bias, size_t most);
 
+  // Returns the algorithms in use.
+  AlgorithmTable InUse(const std::string& gpu, const std::string& library) const;
   // Returns a sentence for each of the table's algorithms that was refused.
   const std::vector<std::string>& notices() const { return notices_; }
 
@@ -49,5 +51,10 @@ class DenseLayers {
   std::map<DenseShape, std::unique_ptr<DenseLayer>> layers_;  // nullptr if there is none
   std::vector<std::string> notices_;
 };
+
+// Queues `layer` for args.rows rows, any number, in slices that it was tried with. Computes
+// DenseRows(args.rows) rows, for which x and out have room.
+void RunInSlices(const DenseLayer& layer, const DenseShape& shape, const DenseArgs& args,
+                 DeviceStream& stream);
 
 }  // namespace sluice

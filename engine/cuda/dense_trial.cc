@@ -30,18 +30,15 @@ constexpr std::pair<int32_t, float> kBroken[] = {
 constexpr uint8_t kKeptByte = 0x3F;
 constexpr uint8_t kNaNByte = 0xFF;
 
-// Returns the row counts to try, ascending: powers of two, where tiles end, and the counts beside
-// them.
+// Returns the numbers of rows to try, ascending.
 std::vector<int32_t> RowCounts(int32_t most) {
   std::vector<int32_t> counts;
-  for (int32_t rows = 1; rows <= most; rows *= 2) {
-    for (int32_t beside : {rows - 1, rows, rows + 1}) {
-      const bool fresh = counts.empty() || beside > counts.back();
-      if (beside >= 1 && beside <= most && fresh) counts.push_back(beside);
-    }
-  }
+  for (int32_t rows = 1; rows <= most; rows = counts.back() + 1) counts.push_back(TriedRows(rows));
   return counts;
 }
+
+// The number of random rows; the others repeat them.
+constexpr int64_t kRandomRows = 64;
 
 double ValueAt(const void* values, size_t i, bool half) {
   return half ? double{Widen(static_cast<const BFloat16*>(values)[i])}
@@ -112,8 +109,14 @@ absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
   };
   std::mt19937_64 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
-  for (int64_t i = 0; i < values; ++i) put(i, uniform(random));
+  const int64_t drawn = std::min(values, kRandomRows * k);
+  for (int64_t i = 0; i < drawn; ++i) put(i, uniform(random));
   for (const auto& [row, value] : kBroken) put(row * k + k / 2, value);
+  const size_t drawn_bytes = drawn * element_bytes(), all_bytes = values * element_bytes();
+  for (size_t done = drawn_bytes; done < all_bytes; done += drawn_bytes) {
+    std::memcpy(static_cast<char*>(staging.get()) + done, staging.get(),
+                std::min(drawn_bytes, all_bytes - done));
+  }
   first_x_.resize(kComparedRows * k);
   for (size_t i = 0; i < first_x_.size(); ++i) {
     first_x_[i] = static_cast<float>(ValueAt(staging.get(), i, shape_.half));

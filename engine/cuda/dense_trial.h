@@ -11,9 +11,9 @@
 namespace sluice {
 
 // The inputs and outputs with which the layers of one shape are tried. The library's promise about
-// the bits of a row is not enough for our own, so each layer is tried with all powers of two up to
-// MostRows(shape) and sizes beside them. That alone would pass a layer that is wrong everywhere
-// alike, so some rows are compared with sums in double:
+// the bits of a row is not enough for our own, so each layer is tried with all numbers of rows that
+// it may compute (TriedRows). That alone would pass a layer that is wrong everywhere alike, so some
+// rows are compared with sums in double:
 //   - Their error is at most k 2^-24 sum|w|, the worst case of float sums of |x| <= 1, plus 2^-7 of
 //     the sum before f if out is bfloat16, which allows for rounding twice, or 2^-16 if it is
 //     float.

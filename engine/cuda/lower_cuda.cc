@@ -133,14 +133,17 @@ class Lowering {
         weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n));
     SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, weight, bias));
     if (layer != nullptr) {
-      return [op, weight, bias, layer](const StepPlace<T>& place, DeviceStream& stream) {
-        layer->Run({.x = place.buffer(op.in),
-                    .weight = weight,
-                    .bias = bias,
-                    .rows = place.bucket.tokens,
-                    .out = place.buffer(op.out),
-                    .workspace = place.workspace()},
-                   stream);
+      uses_library_ = true;
+      return [op, weight, bias, layer, shape = *ShapeOf(graph_, op, kHalf)](
+                 const StepPlace<T>& place, DeviceStream& stream) {
+        RunInSlices(*layer, shape,
+                    {.x = place.buffer(op.in),
+                     .weight = weight,
+                     .bias = bias,
+                     .rows = place.bucket.tokens,
+                     .out = place.buffer(op.out),
+                     .workspace = place.workspace()},
+                    stream);
       };
     }
     const ActivationOp* const then = ActivationOf(next_, op.out);
@@ -261,6 +264,7 @@ class Lowering {
   }
 
   const HeadWeights<T>& head() const { return head_; }
+  bool uses_library() const { return uses_library_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
@@ -351,6 +355,7 @@ class Lowering {
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
   HeadWeights<T> head_;
+  bool uses_library_ = false;
   size_t workspace_bytes_ = 0;     // the most that a layer takes
   const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr if there is none
   bool next_is_done_ = false;      // whether the op before includes it
@@ -366,6 +371,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   lowered.ops.push_back(TileOp<T>(model.config.heads / model.config.kv_heads));
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
   lowered.head = lowering.head();
+  lowered.uses_library = lowering.uses_library();
   lowered.workspace_bytes = lowering.workspace_bytes();
   return lowered;
 }

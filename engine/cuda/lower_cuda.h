@@ -56,10 +56,12 @@ template <typename T>
 struct LoweredCudaModel {
   std::vector<CudaOp<T>> ops;  // all but the head
   HeadWeights<T> head;
+  bool uses_library = false;   // for layers other than the head
   size_t workspace_bytes = 0;  // of the library's layers
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
-    return LayOutStep(model, bucket, sizeof(T), workspace_bytes);
+    const int64_t rows = uses_library ? DenseRows(bucket.tokens) : bucket.tokens;
+    return LayOutStep(model, bucket, rows, sizeof(T), workspace_bytes);
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);

@@ -34,7 +34,7 @@ void Copy(std::span<const T> values, char* to) {
 
 }  // namespace
 
-StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes,
+StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t rows, int64_t element_bytes,
                       int64_t workspace_bytes) {
   int64_t end = 0;
   const auto take = [&end](int64_t count, int64_t bytes) {
@@ -50,10 +50,10 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_
   // The input of the head is at the same place in every layout, so that one captured head serves
   // all buckets.
   const BufferId output = model.graph.output;
-  layout.buffers[output] = take(tokens * model.graph.buffers[output].width, element_bytes);
+  layout.buffers[output] = take(rows * model.graph.buffers[output].width, element_bytes);
   for (size_t i = 0; i < layout.buffers.size(); ++i) {
     if (static_cast<BufferId>(i) == output) continue;
-    layout.buffers[i] = take(tokens * model.graph.buffers[i].width, element_bytes);
+    layout.buffers[i] = take(rows * model.graph.buffers[i].width, element_bytes);
   }
   layout.input = layout.counts = take(1, sizeof(StepCounts));
   layout.token_ids = take(tokens, kInt);

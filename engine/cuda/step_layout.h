@@ -23,7 +23,7 @@ struct StepCounts {
 
 // Byte offsets, multiples of 256.
 struct StepLayout {
-  std::vector<int64_t> buffers;  // per graph buffer: [tokens, width]; the graph's output is at 0
+  std::vector<int64_t> buffers;  // per graph buffer: [rows, width]; the graph's output is at 0
 
   int64_t input;  // the first of the arrays that the host sends, which end with `pages`
   int64_t input_bytes;
@@ -48,7 +48,8 @@ struct StepLayout {
   int64_t bytes;      // the total; grows with the bucket
 };
 
-StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t element_bytes,
+// Lays out a step of `bucket` with buffers of `rows` >= bucket.tokens rows.
+StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t rows, int64_t element_bytes,
                       int64_t workspace_bytes);
 
 // Writes the arrays of the step to `input` [layout.input_bytes].

@@ -99,7 +99,7 @@ json ObjectAt(const json& document, const char* key) {
 }  // namespace
 
 LadderFile::LadderFile(std::string path, const Model& model, const BackendInfo& info,
-                       const LadderLimits& limits, PolicyKind policy)
+                       const std::string& algorithms, const LadderLimits& limits, PolicyKind policy)
     : path_(std::move(path)), limits_(limits) {
   key_ = {{"model", model.name},
           {"version", absl::StrCat(model.version)},
@@ -107,6 +107,7 @@ LadderFile::LadderFile(std::string path, const Model& model, const BackendInfo& 
           {"build", SLUICE_VERSION},
           {"device", info.device},
           {"profile", info.profile},
+          {"algorithms", algorithms},
           {"policy", absl::StrCat(static_cast<int>(policy))},
           {"max_tokens", absl::StrCat(limits.max_tokens)},
           {"max_sequences", absl::StrCat(limits.max_sequences)}};

@@ -18,8 +18,8 @@ namespace sluice {
 
 // The file holds one JSON object:
 //   {"sluice_ladder": 1,
-//    "for": {"model", "version", "weights", "build", "device", "profile", "policy", "max_tokens",
-//            "max_sequences"},                          all strings
+//    "for": {"model", "version", "weights", "build", "device", "profile", "algorithms", "policy",
+//            "max_tokens", "max_sequences"},            all strings
 //    "ladder": see BucketsToJson,
 //    "costs": see CostsToJson}
 // It is only used if all of "for" is the same. "weights" is a fingerprint of the architecture and
@@ -27,8 +27,9 @@ namespace sluice {
 // models apart, and is no defence against a deliberate confusion.
 class LadderFile {
  public:
+  // `algorithms` is that of the loaded model (engine/backend.h).
   LadderFile(std::string path, const Model& model, const BackendInfo& info,
-             const LadderLimits& limits, PolicyKind policy);
+             const std::string& algorithms, const LadderLimits& limits, PolicyKind policy);
 
   struct Content {
     Ladder ladder;

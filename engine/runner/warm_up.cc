@@ -213,13 +213,14 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                      .max_sequences = options.batch.max_batch_sequences,
                      .tile_tokens = info.tile_tokens};
   SLUICE_ASSIGN_OR_RETURN(Ladder wanted, ChooseLadder(options, prepared.limits, model->config));
-  if (!options.ladder.file.empty()) {
-    prepared.file.emplace(options.ladder.file, *model, info, prepared.limits, options.batch.policy);
-    ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
-  }
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
+  if (!options.ladder.file.empty()) {
+    prepared.file.emplace(options.ladder.file, *model, info, prepared.executable->algorithms(),
+                          prepared.limits, options.batch.policy);
+    ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
+  }
   for (const std::string& notice : prepared.executable->notices()) {
     observer->OnNotice(*model, notice);
   }

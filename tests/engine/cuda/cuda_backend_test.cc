@@ -95,7 +95,7 @@ TEST_F(CudaModelTest, TheLibraryGivesARowTheSameBitsInEveryBucket) {
   }
   Load(TinyConfig(2), {.dense = {simt::SimtDense::kVaries, simt::SimtDense::kInvariant}},
        "cublaslt");
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended");
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
   const auto slot = executable_->CreateSlot({80, 1}, 6).value();
   const auto small = executable_->Prepare({8, 1}).value();
   const auto large = executable_->Prepare({80, 1}).value();
@@ -128,10 +128,21 @@ TEST_F(CudaModelTest, AMissingTableOfAlgorithmsIsANotice) {
   Load(TinyConfig(1), library);
   EXPECT_THAT(executable_->notices(), IsEmpty()) << "without a library";
   Load(TinyConfig(1), library, "cublaslt");
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended");
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
   EXPECT_THAT(executable_->notices(),
               ElementsAre("there is no table of algorithms for SIMT emulator and this library, "
                           "whose own order decides"));
+}
+
+TEST_F(CudaModelTest, TheLibraryIsUsedWhereItIsFound) {
+  Load(TinyConfig(1), {.dense = {simt::SimtDense::kInvariant}}, "auto");
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
+  EXPECT_FALSE(executable_->algorithms().empty());
+  Load(TinyConfig(1), {}, "auto");
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32");
+  EXPECT_TRUE(executable_->algorithms().empty());
+  EXPECT_THAT(executable_->notices(),
+              ElementsAre(HasSubstr("slower: the emulator has no library of dense layers")));
 }
 
 TEST_F(CudaModelTest, ATableOfAlgorithmsChangesBitsAndTheProfilesName) {
@@ -144,6 +155,8 @@ TEST_F(CudaModelTest, ATableOfAlgorithmsChangesBitsAndTheProfilesName) {
   };
   Load(TinyConfig(1), library, "cublaslt");
   const auto without = logits();
+  const std::string algorithms_without = executable_->algorithms();
+  EXPECT_FALSE(algorithms_without.empty());
   AlgorithmTable table("SIMT emulator", "pretended");
   for (const DenseShape& shape :
        DenseShapesOf(model_->graph, model_->config.vocab_size, /*half=*/false)) {
@@ -153,9 +166,10 @@ TEST_F(CudaModelTest, ATableOfAlgorithmsChangesBitsAndTheProfilesName) {
   const TemporaryDirectory directory;
   WriteTestFile(directory.File("table.json"), table.Text());
   Load(TinyConfig(1), library, "cublaslt", directory.File("table.json"));
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-" + table.Digest());
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1-" + table.Digest());
   EXPECT_THAT(executable_->notices(),
               ElementsAre(HasSubstr("is not followed for 32 x 61 f32, head: row 0 has ")));
+  EXPECT_NE(executable_->algorithms(), algorithms_without);
   const auto with = logits();
   EXPECT_NE(with, without);
   for (size_t i = 0; i < with.size(); ++i) EXPECT_NEAR(with[i], without[i], 1e-4) << i;
@@ -256,10 +270,16 @@ TEST(MakeCudaBackendTest, NamesItsProfileAndChecksItsOptions) {
   const auto dense = [](const std::string& name) {
     return MakeCudaBackend(simt::MakeSimtDevice(), {.dense = name}).status();
   };
-  EXPECT_THAT(std::string(dense("best").message()), HasSubstr("\"best\", must be own or cublaslt"));
+  EXPECT_THAT(std::string(dense("best").message()),
+              HasSubstr("\"best\", must be auto, own or cublaslt"));
   EXPECT_EQ(dense("cublaslt").code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(MakeCudaBackend(simt::MakeSimtDevice(), {.algorithms = "file"}).status(),
-            absl::InvalidArgumentError("cuda.algorithms needs cuda.dense: cublaslt"));
+  EXPECT_EQ(
+      MakeCudaBackend(simt::MakeSimtDevice(), {.dense = "own", .algorithms = "file"}).status(),
+      absl::InvalidArgumentError("cuda.algorithms needs cuda.dense: cublaslt"));
+  EXPECT_THAT(
+      std::string(
+          MakeCudaBackend(simt::MakeSimtDevice(), {.algorithms = "file"}).status().message()),
+      HasSubstr("cuda.algorithms is set, but the emulator has no library"));
   EXPECT_EQ(MakeCudaBackend(simt::MakeSimtDevice({.dense = {simt::SimtDense::kInvariant}}),
                             {.dense = "cublaslt", .algorithms = "/no/such/file"})
                 .status()

@@ -100,7 +100,8 @@ class Served {
     if (taken_graphs > 0) {
       taken_ = device_->Allocate(static_cast<size_t>(taken_graphs * kGraph)).value();
     }
-    backend_.emplace(MakeCudaBackend(std::move(device), {.dtype = "f32"}).value(), &clock);
+    backend_.emplace(MakeCudaBackend(std::move(device), {.dtype = "f32", .dense = "own"}).value(),
+                     &clock);
     engine = Engine::Create(SmallLadder(), &*backend_, &clock, &observer);
     status = engine->Serve(model);
   }
@@ -221,7 +222,8 @@ TEST(CudaMemoryTest, ServeFailsWithoutMemoryForWeightsOrSlots) {
     RecordingObserver observer;
     auto device = simt::MakeSimtDevice({.memory_bytes = bytes});
     const auto& watched = *device;
-    const auto backend = MakeCudaBackend(std::move(device), {.dtype = "f32"}).value();
+    const auto backend =
+        MakeCudaBackend(std::move(device), {.dtype = "f32", .dense = "own"}).value();
     EngineOptions options = SmallLadder();
     options.kv.memory_bytes = 4 << 20;
     const auto engine = Engine::Create(options, backend.get(), &clock, &observer);

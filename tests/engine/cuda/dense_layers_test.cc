@@ -17,6 +17,7 @@ namespace {
 using kernels::cuda::BFloat16;
 using simt::SimtDense;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -105,6 +106,40 @@ TEST_F(DenseLayersTest, TheChosenAlgorithmComputesTheLayer) {
       ASSERT_NEAR(got[r * kShape.n + n], expected, 1e-5) << r << ", " << n;
     }
   }
+}
+
+// The layer's bits are those of a run of few rows, whatever the number of rows and of slices.
+TEST_F(DenseLayersTest, ManyRowsAreComputedInSlicesThatWereTried) {
+  Offer({SimtDense::kInvariant});
+  const DenseLayer& layer = *Find().value();
+  for (const int32_t rows : {1, 33, 1000, kMostDenseRows, kMostDenseRows + 33}) {
+    const int64_t computed = DenseRows(rows);
+    const std::vector<float> x = Random(computed * kShape.k);
+    auto* const out = lab_->Room<float>(computed * kShape.n);
+    RunInSlices(layer, kShape, {lab_->Put(x), weight_, bias_, rows, out}, lab_->stream());
+    const auto got = lab_->Get(out, static_cast<size_t>(computed * kShape.n));
+    const std::vector<float> last(&x[(rows - 1) * kShape.k], &x[(rows - 1) * kShape.k] + kShape.k);
+    auto* const alone = lab_->Room<float>(kShape.n);
+    layer.Run({lab_->Put(last), weight_, bias_, 1, alone}, lab_->stream());
+    EXPECT_THAT(lab_->Get(alone, kShape.n),
+                ElementsAreArray(&got[(rows - 1) * kShape.n], static_cast<size_t>(kShape.n)))
+        << rows << " rows";
+  }
+  EXPECT_TRUE(lab_->Finish().ok());
+}
+
+TEST(TriedRowsTest, ANumberOfRowsIsRoundedUpByAtMostAQuarter) {
+  int32_t tried = 0;
+  for (int32_t rows = 1; rows <= kMostDenseRows; ++rows) {
+    const int32_t computed = TriedRows(rows);
+    EXPECT_GE(computed, rows);
+    EXPECT_EQ(TriedRows(computed), computed);
+    EXPECT_LE(4 * computed, rows > 32 ? 5 * rows + 4 : 8 * rows) << rows;
+    if (computed == rows) ++tried;
+  }
+  EXPECT_EQ(tried, 34);
+  EXPECT_EQ(DenseRows(3 * kMostDenseRows), 3 * kMostDenseRows);
+  EXPECT_EQ(DenseRows(kMostDenseRows + 33), kMostDenseRows + 40);
 }
 
 TEST_F(DenseLayersTest, AnAlgorithmThatIsWrongInEveryRowIsRefused) {

@@ -34,7 +34,8 @@ class LadderFileTest : public ::testing::Test {
  protected:
   LadderFile FileFor(const Model& model, const LadderLimits& limits = kLimits,
                      PolicyKind policy = PolicyKind::kCutAndFill) {
-    return LadderFile(directory_.File("ladder.json"), model, backend_.info(), limits, policy);
+    return LadderFile(directory_.File("ladder.json"), model, backend_.info(), algorithms_, limits,
+                      policy);
   }
 
   // Applies `change` to a correct file and returns the result of reading it.
@@ -49,6 +50,7 @@ class LadderFileTest : public ::testing::Test {
 
   TemporaryDirectory directory_;
   FakeBackend backend_;
+  std::string algorithms_;
   const std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
   const Ladder ladder_{{{.tokens = 16, .sequences = 4}, {.tokens = 64, .sequences = 4}}};
   const CostModel costs_ = SomeCosts();
@@ -82,6 +84,7 @@ struct ForeignLadderFileRow {
   int32_t vocab_size = FakeConfig().vocab_size;
   LadderLimits limits = kLimits;
   PolicyKind policy = PolicyKind::kCutAndFill;
+  const char* algorithms = "";
 };
 class ForeignLadderFileTable : public TableTest<ForeignLadderFileRow, LadderFileTest> {};
 
@@ -90,6 +93,7 @@ TEST_P(ForeignLadderFileTable, TheErrorNamesTheDifference) {
   ModelConfig config = FakeConfig();
   config.vocab_size = row().vocab_size;
   const std::shared_ptr<const Model> model = FakeModel(config, row().model, row().version);
+  algorithms_ = row().algorithms;
   const absl::Status status = FileFor(*model, row().limits, row().policy).Read().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("another ") + row().what));
@@ -100,6 +104,7 @@ const ForeignLadderFileRow kForeignLadderFileRows[] = {
     {.name = "AFileOfAnotherVersionIsRefused", .what = "version", .version = 2},
     {.name = "AFileOfOtherWeightsIsRefused", .what = "weights", .vocab_size = 98},
     {.name = "AFileOfAnotherPolicyIsRefused", .what = "policy", .policy = PolicyKind::kFifoPacked},
+    {.name = "AFileOfOtherAlgorithmsIsRefused", .what = "algorithms", .algorithms = "0badcafe"},
     {.name = "AFileOfMoreTokensIsRefused",
      .what = "max_tokens",
      .limits = {.max_tokens = 65, .max_sequences = 4, .tile_tokens = 8}},
@@ -199,8 +204,8 @@ TEST_F(LadderFileTest, RefusesAFileThatIsNotJson) {
 }
 
 TEST_F(LadderFileTest, AFailedWriteLeavesTheOldFile) {
-  const LadderFile nowhere(directory_.File("no/such/directory"), *model_, backend_.info(), kLimits,
-                           PolicyKind::kCutAndFill);
+  const LadderFile nowhere(directory_.File("no/such/directory"), *model_, backend_.info(),
+                           algorithms_, kLimits, PolicyKind::kCutAndFill);
   EXPECT_EQ(nowhere.Write(ladder_, costs_.state()).code(), absl::StatusCode::kUnavailable);
   const LadderFile file = FileFor(*model_);
   ASSERT_TRUE(file.Write(ladder_, costs_.state()).ok());
