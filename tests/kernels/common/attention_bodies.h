@@ -170,6 +170,28 @@ void ExpectEpsBoundsTheDivisor(const Run& run, std::mt19937_64& random) {
   }
 }
 
+// At position 0 attention's output is the row's own value, of which exclusion leaves exactly zeros.
+template <typename T, typename Run>
+void ExpectNothingIsLeftAtPositionZero(const Run& run, std::mt19937_64& random) {
+  for (int64_t dim : {8, 64, 100, 256}) {
+    const reference::AttentionShape shape = {4, 2, dim};
+    const SequenceCase<T> c = RandomSequence<T>(random, shape, 0, 3);
+    for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+      SCOPED_TRACE(testing::Message() << "head_dim " << dim << ", form " << static_cast<int>(form));
+      const XsaCase xsa = {form, 1e-6f, {}, true};
+      const AttentionOutputs<T> outputs = run(shape, std::vector{c}, true, xsa);
+      const reference::XsaResult expected = ReferenceAttention(shape, c, true, xsa);
+      for (int64_t i = 0; i < shape.q_heads * dim; ++i) {
+        ASSERT_EQ(cuda::Widen(outputs.out[0][i]), 0) << i;
+        ASSERT_EQ(expected.out[i], 0) << i;
+      }
+      for (int64_t h = 0; h < shape.q_heads; ++h) {
+        EXPECT_NEAR(outputs.proj_frac[0][h], 1, 1e-6);
+      }
+    }
+  }
+}
+
 template <typename T, typename Run>
 void ExpectLargeScoresAreExact(const Run& run, std::mt19937_64& random) {
   const reference::AttentionShape shape = {4, 2, 16};

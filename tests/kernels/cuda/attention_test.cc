@@ -74,6 +74,10 @@ TYPED_TEST(AttentionTest, EpsBoundsTheDivisorForSmallAndZeroOwnValues) {
   ExpectEpsBoundsTheDivisor<TypeParam>(this->Runner(), this->random_);
 }
 
+TYPED_TEST(AttentionTest, ExclusionLeavesNothingAtPositionZero) {
+  ExpectNothingIsLeftAtPositionZero<TypeParam>(this->Runner(), this->random_);
+}
+
 TYPED_TEST(AttentionTest, LargeScoresNeitherOverflowNorLoseTheirOrder) {
   ExpectLargeScoresAreExact<TypeParam>(this->Runner(), this->random_);
 }
