@@ -47,6 +47,7 @@ struct AttentionShared {
   alignas(kCopyBytes) T q[kTileQueries][kQueryStride];
   Chunk chunks[kStages];
   alignas(kCopyBytes) T weights[kWarps][kWarpQueries][kWeightStride];
+  int32_t cleared[kWarps];  // whether the warp has cleared values of the current slice
 };
 
 // The work that a block does at a time: a tile's queries of one KV head.
@@ -56,6 +57,12 @@ struct Work {
   int32_t queries;  // number of queries in the tile, <= kTileQueries
   int32_t kv_head;
   int32_t context;  // number of positions that the last query sees
+  int32_t common;   // number of positions that all queries see
+
+  // Returns whether some queries see positions of the chunk that others do not.
+  __device__ bool Divides(int32_t chunk) const {
+    return common < context && common < (chunk + 1) * kChunk;
+  }
 };
 
 // The position, head and output of query `i` of the tile.
@@ -86,13 +93,19 @@ template <typename T>
 __device__ Work WorkOf(const AttentionArgs<T>& args, int64_t item) {
   const int32_t kv_heads = args.kv.kv_heads, group = args.q_heads / kv_heads;
   const AttentionTile tile = args.tiles.tiles[item / kv_heads];
-  Work work = {args.sequences[tile.sequence], tile.first, 0, static_cast<int32_t>(item % kv_heads),
-               0};
+  Work work = {args.sequences[tile.sequence],         tile.first, 0,
+               static_cast<int32_t>(item % kv_heads), 0,          0};
   const int32_t left = work.sequence.count * group - tile.first;
   work.queries = left < kTileQueries ? left : kTileQueries;
   work.context = work.sequence.first_position +
                  (args.causal ? (tile.first + work.queries - 1) / group + 1 : work.sequence.count);
+  work.common = Visible(args, work, 0);
   return work;
+}
+
+template <typename T>
+__device__ bool IsFinite(T value) {
+  return fabsf(Widen(value)) < INFINITY;
 }
 
 // Returns the index of the first feature of a position's key and value.
@@ -128,6 +141,31 @@ __device__ void ForEachCopy(const AttentionArgs<T>& args, const Work& work, int3
     bring(key, d, live ? OffsetOf(args, work, position) + feature : 0,
           live ? args.kv.head_dim - feature : 0);
   }
+}
+
+// Replaces values that are not finite by zeros and notes in `cleared` whether there were any. Even
+// with a weight of 0 they would reach the queries that do not see them. Each thread treats the
+// values that it has brought.
+template <typename T, typename Shared>
+__device__ void ClearValues(typename Shared::Slice& v, int32_t (&cleared)[kWarps]) {
+  constexpr int32_t kPerRow = Shared::kSliceDims / kCopyElements<T>;
+  bool found = false;
+  for (int32_t i = ThreadIndex(); i < kChunk * kPerRow; i += kThreads) {
+    T* const values = &v.rows[i / kPerRow][i % kPerRow * kCopyElements<T>];
+    for (int32_t d = 0; d < kCopyElements<T>; ++d) {
+      if (IsFinite(values[d])) continue;
+      values[d] = Narrow<T>(0.0f);
+      found = true;
+    }
+  }
+  const bool any = Ballot(found) != 0;
+  if (Lane() == 0) cleared[Warp()] = any;
+}
+
+__device__ inline bool AnyOf(const int32_t (&cleared)[kWarps]) {
+  int32_t any = 0;
+  for (int32_t warp = 0; warp < kWarps; ++warp) any |= cleared[warp];
+  return any != 0;
 }
 
 // The running softmax of a warp's queries. Lane l holds rows l / 4 and l / 4 + 8, like fragments.
@@ -205,6 +243,34 @@ class WarpSoftmax {
       }
     }
     SyncWarp();
+  }
+
+  // Adds the values of the chunk that ClearValues has replaced to the rows that see them. This rare
+  // path works on a copy in memory, so that it takes no registers from the usual one.
+  __device__ void AddCleared(const AttentionArgs<T>& args, const Work& work, const Shared& shared,
+                             int32_t chunk) {
+    float y[kDims / 8][4];
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) y[n][i] = y_[n][i];
+    }
+    for (int32_t key = 0; key < kChunk && chunk * kChunk + key < most_visible_; ++key) {
+      const int32_t position = chunk * kChunk + key;
+      const T* const v = args.kv.v + OffsetOf(args, work, position);
+      for (int32_t d = 0; d < args.kv.head_dim; ++d) {
+        if (d % 8 / 2 != Lane() % 4 || IsFinite(v[d])) continue;
+        for (int32_t i = 0; i < 2; ++i) {
+          if (position >= visible_[i]) continue;
+          const float weight = Widen(shared.weights[Warp()][Lane() / 4 + 8 * i][key]);
+          float& sum = y[d / 8][2 * i + d % 2];
+          sum = fmaf(weight, Widen(v[d]), sum);
+        }
+      }
+    }
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) y_[n][i] = y[n][i];
+    }
   }
 
   // Calls f(feature, y) for each element of this lane's row `i` (0 or 1).
@@ -296,12 +362,15 @@ __device__ void AddByChunks(const AttentionArgs<T>& args, const Work& work, Shar
     CommitCopies();
     WaitCopies<kAhead>();
     typename Shared::Chunk& kv = shared.chunks[chunk % kStages];
+    const bool divided = work.Divides(chunk);
+    if (divided) ClearValues<T, Shared>(kv.v, shared.cleared);
     SyncBlock();
     if (softmax.Sees(chunk)) {
       typename Softmax::Scores scores = {};
       softmax.AddScores(shared, 0, kv.k, scores);
       softmax.Weigh(args, chunk, scores, shared);
       softmax.AddValues(shared, chunk, 0, kv.v);
+      if (divided && AnyOf(shared.cleared)) softmax.AddCleared(args, work, shared, chunk);
     }
     SyncBlock();  // the chunk's memory may be filled again
   }
@@ -321,6 +390,7 @@ __device__ void AddBySlices(const AttentionArgs<T>& args, const Work& work, Shar
   };
   typename Shared::Chunk& kv = shared.chunks[0];
   for (int32_t chunk = 0; chunk * kChunk < work.context; ++chunk) {
+    const bool divided = work.Divides(chunk);
     typename Softmax::Scores scores = {};
     for (int32_t slice = 0; slice < Shared::kSlices; ++slice) {
       bring(args.kv.k, chunk, slice, kv.k);
@@ -329,13 +399,17 @@ __device__ void AddBySlices(const AttentionArgs<T>& args, const Work& work, Shar
       SyncBlock();
     }
     if (softmax.Sees(chunk)) softmax.Weigh(args, chunk, scores, shared);
+    bool cleared = false;
     SLUICE_UNROLL
     for (int32_t slice = 0; slice < Shared::kSlices; ++slice) {
       bring(args.kv.v, chunk, slice, kv.v);
+      if (divided) ClearValues<T, Shared>(kv.v, shared.cleared);
       SyncBlock();
+      cleared = cleared || (divided && AnyOf(shared.cleared));
       if (softmax.Sees(chunk)) softmax.AddValues(shared, chunk, slice, kv.v);
       SyncBlock();
     }
+    if (cleared && softmax.Sees(chunk)) softmax.AddCleared(args, work, shared, chunk);
   }
 }
 

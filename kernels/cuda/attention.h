@@ -11,8 +11,8 @@
 // the cache (decode). Scores, sums and the epilogue are in float; the probabilities are rounded to
 // T before they are multiplied with v.
 //
-// A value that is not finite affects only rows of its own sequence. With bfloat16 these include
-// rows of its own tile that do not see it.
+// A value that is not finite affects only the rows that see it, and of these its own feature before
+// XSA.
 #pragma once
 
 #include <cstdint>

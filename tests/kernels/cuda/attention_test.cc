@@ -119,6 +119,19 @@ TYPED_TEST(AttentionTest, BitsDoNotDependOnTheSharedMemory) {
   }
 }
 
+TYPED_TEST(AttentionTest, LaterPositionsDoNotInfluenceARow) {
+  ExpectLaterPositionsDoNotInfluenceARow<TypeParam>(this->Runner(), this->random_, {4, 2, 24});
+}
+
+TYPED_TEST(AttentionTest, ValuesThatAreNotFiniteReachOnlyRowsThatSeeThem) {
+  for (const AttentionShape& shape :
+       {AttentionShape{4, 2, 24}, {1, 1, 64}, {2, 1, 128}, {1, 1, 256}}) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
+    this->shared_limit_ = kSharedLimits[shape.head_dim == 256 ? 0 : 2];
+    ExpectValuesReachOnlyRowsThatSeeThem<TypeParam>(this->Runner(), this->random_, shape);
+  }
+}
+
 // The pages and rows differ too.
 TYPED_TEST(AttentionTest, ASequencesBitsDoNotDependOnItsBatch) {
   const AttentionShape shape = {4, 2, 16};
