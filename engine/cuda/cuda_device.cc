@@ -85,7 +85,7 @@ class CudaDevice final : public Device {
     SLUICE_RETURN_IF_ERROR(core_.Use());
     SLUICE_RETURN_IF_ERROR(core_.RecordError(
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
-    return std::make_unique<CudaStream>(core_, stream, info_.processors);
+    return std::make_unique<CudaStream>(core_, stream, info_);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
@@ -192,7 +192,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
       DeviceInfo{.name = properties.name,
                  .architecture = absl::StrCat("sm_", properties.major, properties.minor),
                  .processors = properties.multiProcessorCount,
-                 .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)},
+                 .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+                 .shared_bytes_limit = static_cast<int32_t>(properties.sharedMemPerBlockOptin)},
       pool, stream);
 }
 

@@ -107,11 +107,12 @@ class CudaGraph final : public DeviceGraph {
 
 class CudaStream final : public DeviceStream {
  public:
-  CudaStream(CudaCore& core, cudaStream_t stream, int32_t processors)
-      : core_(core), stream_(stream), processors_(processors) {}
+  CudaStream(CudaCore& core, cudaStream_t stream, const DeviceInfo& info)
+      : core_(core), stream_(stream), info_(info) {}
   ~CudaStream() override { (void)cudaStreamDestroy(stream_); }
 
-  int32_t processors() const override { return processors_; }
+  int32_t processors() const override { return info_.processors; }
+  int32_t shared_bytes_limit() const override { return info_.shared_bytes_limit; }
 
   void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
               const void* argument, size_t) override {
@@ -206,7 +207,7 @@ class CudaStream final : public DeviceStream {
 
   CudaCore& core_;
   cudaStream_t stream_;
-  int32_t processors_;
+  const DeviceInfo& info_;
   absl::Status status_;  // the first failure that was not returned yet
 };
 

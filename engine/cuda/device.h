@@ -30,6 +30,7 @@ struct DeviceInfo {
   std::string architecture;  // "sm_90"; part of the numerics profile
   int32_t processors;
   int64_t memory_bytes;
+  int32_t shared_bytes_limit;  // of a block
 };
 
 class Device;

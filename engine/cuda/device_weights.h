@@ -31,6 +31,7 @@ class DeviceWeights {
   absl::StatusOr<const T*> Put(const std::vector<T>& values);
 
   int64_t bytes() const { return bytes_; }
+  const DeviceInfo& device_info() const { return device_->info(); }
 
  private:
   absl::StatusOr<const void*> PutBytes(const void* data, size_t bytes);

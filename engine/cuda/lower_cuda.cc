@@ -193,6 +193,14 @@ class Lowering {
       return absl::UnimplementedError(absl::StrCat(
           "head_dim is ", config_.head_dim, ", the CUDA kernels go up to ", cuda::kMaxHeadDim));
     }
+    const int32_t shared_limit = weights_.device_info().shared_bytes_limit;
+    const int32_t shared_bytes =
+        cuda::AttentionSharedBytes<T>(static_cast<int32_t>(config_.head_dim), shared_limit);
+    if (shared_bytes > shared_limit) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "head_dim ", config_.head_dim, " in ", kHalf ? "bf16" : "f32", " needs ", shared_bytes,
+          " bytes of shared memory a block, the GPU has ", shared_limit));
+    }
     cuda::Xsa xsa = {.form = XsaFormOf(op), .eps = config_.xsa.eps};
     if (!op.xsa_gate.empty()) {
       SLUICE_ASSIGN_OR_RETURN(xsa.gate, LoadGate(op.xsa_gate));

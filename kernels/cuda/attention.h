@@ -11,8 +11,8 @@
 // the cache (decode). Scores, sums and the epilogue are in float; the probabilities are rounded to
 // T before they are multiplied with v.
 //
-// A value that is not finite affects only rows of its own sequence. With bfloat16 these include
-// rows of its own tile that do not see it.
+// A value that is not finite affects only the rows that see it, and of these its own feature before
+// XSA.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,12 @@ struct AttentionArgs {
   T* out;  // [rows, q_heads, head_dim]; may be q
 };
 
+// Returns the shared memory, in bytes, that a block takes where it may take `limit`. If it is more
+// than `limit`, the kernel cannot run there. The bits do not depend on the limit.
+template <typename T>
+int32_t AttentionSharedBytes(int32_t head_dim, int32_t limit);
+
+// Requires AttentionSharedBytes within the stream's limit.
 template <typename T>
 void Attention(Stream& stream, const AttentionArgs<T>& args);
 

@@ -1,8 +1,10 @@
 // Exclusive self attention (arXiv 2603.09078) of attention's output y [rows, q_heads, head_dim],
 // where v is the value of the row's own position and of KV head h / (q_heads / kv_heads):
-//   form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
-//   form kSquared:                          z = y - g (y . v) v / max(|v|^2, eps)
+//   form kNorm:    z = y - g (y . v) v / max(|v|, eps)^2
+//   form kSquared: z = y - g (y . v) v / max(|v|^2, eps)
 //   g = gate[h] (tanh already applied), 1 without a gate
+// Without a gate a row whose y is v, as that of position 0 is, becomes exactly zero, unless eps
+// bounds the divisor.
 // Diagnostics, of y and independent of the form:
 //   cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //

@@ -14,12 +14,12 @@ struct XsaProducts {
   float yv, vv, yy;
 };
 
-// Returns the factor f of z = y - f * v.
+// Returns the factor f of z = y - f * v. Without a gate it is exactly 1 if y is v, because both
+// products are then the same sum, unless eps bounds the divisor.
 __device__ inline float XsaFactor(const Xsa& xsa, const XsaProducts& products, int32_t head) {
   const float gate = xsa.gate != nullptr ? xsa.gate[head] : 1.0f;
-  if (xsa.form == XsaForm::kSquared) return gate * products.yv / fmaxf(products.vv, xsa.eps);
-  const float norm = fmaxf(sqrtf(products.vv), xsa.eps);
-  return gate * (products.yv / norm) / norm;
+  const float least = xsa.form == XsaForm::kNorm ? xsa.eps * xsa.eps : xsa.eps;
+  return gate * products.yv / fmaxf(products.vv, least);
 }
 
 // Writes the diagnostics at `place` = row * q_heads + head.

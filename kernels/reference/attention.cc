@@ -59,14 +59,13 @@ XsaResult ExcludeSelf(const AttentionShape& shape, const Xsa& xsa, std::span<con
     for (int64_t h = 0; h < shape.q_heads; ++h) {
       const std::span<const double> head = Head(y, shape.q_heads, head_dim, r, h);
       const std::span<const double> own = Head(v, shape.kv_heads, head_dim, r, h / group);
-      const double dot = Dot(head, own), norm = std::sqrt(Dot(own, own));
-      const double cos_sim = std::abs(dot) / std::max(norm, kDiagnosticEps);
+      const double dot = Dot(head, own), square = Dot(own, own);
+      const double cos_sim = std::abs(dot) / std::max(std::sqrt(square), kDiagnosticEps);
       result.cos_sim.push_back(cos_sim);
       result.proj_frac.push_back(cos_sim / std::max(std::sqrt(Dot(head, head)), kDiagnosticEps));
       if (xsa.form == XsaForm::kOff) continue;
-      const double divisor = xsa.form == XsaForm::kNorm
-                                 ? std::max(norm, xsa.eps) * std::max(norm, xsa.eps)
-                                 : std::max(norm * norm, xsa.eps);
+      const double least = xsa.form == XsaForm::kNorm ? xsa.eps * xsa.eps : xsa.eps;
+      const double divisor = std::max(square, least);
       const double gate = xsa.gate.empty() ? 1.0 : xsa.gate[h];
       for (int64_t d = 0; d < head_dim; ++d) {
         result.out[(r * shape.q_heads + h) * head_dim + d] -= gate * dot / divisor * own[d];

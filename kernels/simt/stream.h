@@ -22,6 +22,9 @@ struct LaunchShape {
   int32_t shared_bytes = 0;  // per block
 };
 
+// The least shared memory that a block may take on the GPUs of compute capability 8.0 and above.
+inline constexpr int32_t kSharedBytesOfEveryGpu = 99 << 10;
+
 // Runs launches in order. Launch copies the argument, so that a captured launch repeats with the
 // values of its capture: data that varies from step to step must be on the device.
 //
@@ -36,6 +39,8 @@ class Stream {
   // Returns the number of multiprocessors of the device, which determines the size of a persistent
   // grid.
   virtual int32_t processors() const = 0;
+  // Returns the most shared memory, in bytes, that a block may take. A launch with more fails.
+  virtual int32_t shared_bytes_limit() const = 0;
 };
 
 template <typename Argument>

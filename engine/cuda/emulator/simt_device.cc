@@ -43,6 +43,15 @@ struct Core {
     if (!fault.empty() && error.ok()) error = absl::UnavailableError(fault);
   }
 
+  void Run(const LaunchRecord& launch) {
+    if (launch.shape.shared_bytes > options.shared_bytes_limit) {
+      return RecordFault(absl::StrCat(
+          "kernel ", launch.kernel.name, " wants ", launch.shape.shared_bytes,
+          " bytes of shared memory a block, the device has ", options.shared_bytes_limit));
+    }
+    RecordFault(machine.Run(launch));
+  }
+
   // Returns whether the host may touch these bytes of the device.
   bool Check(const char* what, const void* device, size_t bytes, Access access) {
     const std::string wrong = memory.HostAccess(device, bytes, access);
@@ -96,17 +105,18 @@ struct SimtEvent final : DeviceEvent {
 
 class SimtStream final : public DeviceStream {
  public:
-  SimtStream(Core& core, int32_t processors) : core_(core), processors_(processors) {}
+  explicit SimtStream(Core& core) : core_(core) {}
   ~SimtStream() override { (void)Synchronize(); }
 
-  int32_t processors() const override { return processors_; }
+  int32_t processors() const override { return core_.options.processors; }
+  int32_t shared_bytes_limit() const override { return core_.options.shared_bytes_limit; }
 
   void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
               const void* argument, size_t argument_bytes) override {
     auto launch = std::make_shared<LaunchRecord>(
         LaunchRecord{kernel, shape, std::make_unique<std::byte[]>(argument_bytes)});
     std::memcpy(launch->argument.get(), argument, argument_bytes);
-    Queue([&core = core_, launch] { core.RecordFault(core.machine.Run(*launch)); });
+    Queue([&core = core_, launch] { core.Run(*launch); });
   }
 
   // Computes the layer in plain C++, which proves nothing about any library.
@@ -219,7 +229,6 @@ class SimtStream final : public DeviceStream {
   }
 
   Core& core_;
-  int32_t processors_;
   std::unique_ptr<SimtGraph> capture_;
   std::deque<Work> queue_;
   int64_t queued_ = 0, done_ = 0;
@@ -252,7 +261,8 @@ class EmulatedDevice final : public SimtDevice {
       : info_{.name = "SIMT emulator",
               .architecture = "simt",
               .processors = options.processors,
-              .memory_bytes = options.memory_bytes},
+              .memory_bytes = options.memory_bytes,
+              .shared_bytes_limit = options.shared_bytes_limit},
         core_(options) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -276,7 +286,7 @@ class EmulatedDevice final : public SimtDevice {
     return PinnedMemory(::operator new(bytes), ReleaseMemory{this, true});
   }
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() override {
-    return std::make_unique<SimtStream>(core_, info_.processors);
+    return std::make_unique<SimtStream>(core_);
   }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     return std::make_unique<SimtEvent>();

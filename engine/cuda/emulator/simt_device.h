@@ -29,6 +29,7 @@ struct SimtOptions {
   int32_t processors = 1;  // few, so that persistent kernels loop
   int64_t memory_bytes = 1 << 30;
   int64_t graph_bytes = 0;  // the part of memory_bytes that each captured graph takes
+  int32_t shared_bytes_limit = 227 << 10;  // of a block
   // The algorithms of the library; if empty, there is no library. The first word of an algorithm is
   // its SimtDense. A kept algorithm may be one that is not offered here; another first word is
   // refused.

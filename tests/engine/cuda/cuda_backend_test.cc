@@ -8,10 +8,12 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/dense_shapes.h"
 #include "engine/cuda/emulator/simt_device.h"
+#include "kernels/cuda/attention.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
@@ -249,6 +251,28 @@ TEST_F(CudaModelTest, HeadsOfMoreThan256ValuesAreUnimplemented) {
   backend_ = MakeCudaBackend(simt::MakeSimtDevice({}), {.dtype = "f32"}).value();
   EXPECT_EQ(backend_->Load(RandomModel(config, 3)).status(),
             absl::UnimplementedError("head_dim is 258, the CUDA kernels go up to 256"));
+}
+
+// The limits are those of compute capability 8.0 and 8.6, and one that no GPU has.
+TEST_F(CudaModelTest, AModelLoadsIfABlockHasEnoughSharedMemoryAndItsBitsDoNotDependOnIt) {
+  ModelConfig config = TinyConfig(1);
+  config.head_dim = 256;
+  std::vector<std::vector<float>> logits;
+  for (const int32_t limit : {163 << 10, kernels::cuda::kSharedBytesOfEveryGpu}) {
+    Load(config, {.shared_bytes_limit = limit});
+    const auto slot = executable_->CreateSlot({8, 1}, 1).value();
+    const auto plan = executable_->Prepare({8, 1}).value();
+    logits.push_back(Replay(*plan, *slot, 6).value());
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+  const auto backend =
+      MakeCudaBackend(simt::MakeSimtDevice({.shared_bytes_limit = 65536}), {.dtype = "f32"})
+          .value();
+  EXPECT_EQ(
+      backend->Load(model_).status(),
+      absl::FailedPreconditionError(absl::StrCat(
+          "head_dim 256 in f32 needs ", kernels::cuda::AttentionSharedBytes<float>(256, 65536),
+          " bytes of shared memory a block, the GPU has 65536")));
 }
 
 TEST_F(CudaModelTest, RefusesBucketsOutsideTheRange) {

@@ -170,11 +170,91 @@ void ExpectEpsBoundsTheDivisor(const Run& run, std::mt19937_64& random) {
   }
 }
 
+// At position 0 attention's output is the row's own value, of which exclusion leaves exactly zeros.
+template <typename T, typename Run>
+void ExpectNothingIsLeftAtPositionZero(const Run& run, std::mt19937_64& random) {
+  for (int64_t dim : {8, 64, 100, 256}) {
+    const reference::AttentionShape shape = {4, 2, dim};
+    const SequenceCase<T> c = RandomSequence<T>(random, shape, 0, 3);
+    for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+      SCOPED_TRACE(testing::Message() << "head_dim " << dim << ", form " << static_cast<int>(form));
+      const XsaCase xsa = {form, 1e-6f, {}, true};
+      const AttentionOutputs<T> outputs = run(shape, std::vector{c}, true, xsa);
+      const reference::XsaResult expected = ReferenceAttention(shape, c, true, xsa);
+      for (int64_t i = 0; i < shape.q_heads * dim; ++i) {
+        ASSERT_EQ(cuda::Widen(outputs.out[0][i]), 0) << i;
+        ASSERT_EQ(expected.out[i], 0) << i;
+      }
+      for (int64_t h = 0; h < shape.q_heads; ++h) {
+        EXPECT_NEAR(outputs.proj_frac[0][h], 1, 1e-6);
+      }
+    }
+  }
+}
+
 template <typename T, typename Run>
 void ExpectLargeScoresAreExact(const Run& run, std::mt19937_64& random) {
   const reference::AttentionShape shape = {4, 2, 16};
   ExpectAttentionEqualsReference<T>(run, shape, {RandomSequence<T>(random, shape, 0, 40, 50.0f)},
                                     true, {});
+}
+
+// Positions that a row must not see may hold anything, even NaN of its own sequence.
+template <typename T, typename Run>
+void ExpectLaterPositionsDoNotInfluenceARow(const Run& run, std::mt19937_64& random,
+                                            const reference::AttentionShape& shape) {
+  const int32_t first = 3, count = 50, unseen = 30;
+  const SequenceCase<T> clean = RandomSequence<T>(random, shape, first, count);
+  SequenceCase<T> dirty = clean;
+  const int64_t width = shape.kv_heads * shape.head_dim;
+  std::fill(dirty.k.begin() + unseen * width, dirty.k.end(), cuda::Narrow<T>(kPoison));
+  std::fill(dirty.v.begin() + unseen * width, dirty.v.end(), cuda::Narrow<T>(kPoison));
+  const auto out = run(shape, std::vector{clean, dirty}, true, XsaCase{XsaForm::kNorm}).out;
+  const int64_t seen = (unseen - first) * shape.q_heads * shape.head_dim;
+  EXPECT_TRUE(SameBits<T>({out[0].begin(), out[0].begin() + seen},
+                          {out[1].begin(), out[1].begin() + seen}));
+  EXPECT_TRUE(std::isnan(cuda::Widen(out[1][seen])));
+}
+
+// Values that are not finite reach the rows that see them, in their own feature. All other outputs
+// keep the bits that they have if all values are finite.
+template <typename T, typename Run>
+void ExpectValuesReachOnlyRowsThatSeeThem(const Run& run, std::mt19937_64& random,
+                                          const reference::AttentionShape& shape) {
+  struct Blemish {
+    int32_t position;
+    int64_t feature;
+    float value;
+  };
+  const int64_t heads = shape.q_heads, dim = shape.head_dim;
+  const int32_t count = 50;
+  for (int32_t first : {0, 37}) {
+    const Blemish blemishes[] = {
+        {first + 3, dim - 1, kInfinity},   {first + 20, 1, kPoison},
+        {first + 31, 0, kInfinity},        {first + 32, dim - 1, -kInfinity},
+        {first + 47, dim / 2, -kInfinity}, {first + count - 1, 2, kPoison}};
+    const SequenceCase<T> clean = RandomSequence<T>(random, shape, first, count);
+    SequenceCase<T> dirty = clean;
+    for (const Blemish& b : blemishes) {  // in the last KV head
+      const int64_t head = (b.position + 1) * shape.kv_heads - 1;
+      dirty.v[head * dim + b.feature] = cuda::Narrow<T>(b.value);
+    }
+    const auto out = run(shape, std::vector{clean, dirty}, true, XsaCase{}).out;
+    for (int64_t i = 0; i < std::ssize(out[0]); ++i) {
+      const int64_t head = i / dim % heads, position = first + i / dim / heads;
+      float seen = 0;
+      for (const Blemish& b : blemishes) {
+        const bool own = head / (heads / shape.kv_heads) == shape.kv_heads - 1 &&
+                         b.feature == i % dim && b.position <= position;
+        if (own) seen += b.value;
+      }
+      const float got = cuda::Widen(out[1][i]);
+      const float expected = seen == 0 ? cuda::Widen(out[0][i]) : seen;
+      ASSERT_TRUE(std::isnan(expected) ? std::isnan(got) : SameBits<float>({got}, {expected}))
+          << "feature " << i % dim << " of head " << head << " at position " << position << " of "
+          << first << " + " << count << " is " << got << ", not " << expected;
+    }
+  }
 }
 
 // Computes a prompt of `length` tokens in one step, and `count` rows from each of `positions` on in

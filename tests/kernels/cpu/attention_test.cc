@@ -59,11 +59,7 @@ TEST_P(AttentionTest, EpsBoundsTheDivisorForSmallAndZeroOwnValues) {
 }
 
 TEST_P(AttentionTest, ExclusionLeavesNothingAtPositionZero) {
-  const AttentionShape shape = {4, 2, 64};
-  const AttentionOutputs<float> outputs = Run(shape, {RandomSequence<float>(random_, shape, 0, 1)},
-                                              true, {XsaForm::kNorm, 1e-6f, {}, true});
-  for (float value : outputs.out[0]) EXPECT_EQ(value, 0);
-  for (float value : outputs.proj_frac[0]) EXPECT_NEAR(value, 1, 1e-6);
+  ExpectNothingIsLeftAtPositionZero<float>(Runner(), random_);
 }
 
 // If a row attends mostly to itself, the remainder is small beside the excluded part; it must still
@@ -93,20 +89,12 @@ TEST_P(AttentionTest, LargeScoresNeitherOverflowNorLoseTheirOrder) {
   ExpectLargeScoresAreExact<float>(Runner(), random_);
 }
 
-// Positions that a row must not see may hold anything, even an infinity of its own sequence.
 TEST_P(AttentionTest, LaterPositionsDoNotInfluenceARow) {
-  const AttentionShape shape = {4, 2, 24};
-  const Sequence clean = RandomSequence<float>(random_, shape, 3, 50);
-  Sequence dirty = clean;
-  const int32_t width = static_cast<int32_t>(shape.kv_heads * shape.head_dim), from = 30;
-  std::fill(dirty.k.begin() + from * width, dirty.k.end(), kPoison);
-  std::fill(dirty.v.begin() + from * width, dirty.v.end(), kPoison);
-  const AttentionOutputs<float> outputs =
-      Run(shape, {clean, dirty}, true, {.form = XsaForm::kNorm});
-  const size_t seen = (from - 3) * shape.q_heads * shape.head_dim;
-  EXPECT_TRUE(
-      std::equal(outputs.out[0].begin(), outputs.out[0].begin() + seen, outputs.out[1].begin()));
-  EXPECT_TRUE(std::isnan(outputs.out[1][seen]));
+  ExpectLaterPositionsDoNotInfluenceARow<float>(Runner(), random_, {4, 2, 24});
+}
+
+TEST_P(AttentionTest, ValuesThatAreNotFiniteReachOnlyRowsThatSeeThem) {
+  ExpectValuesReachOnlyRowsThatSeeThem<float>(Runner(), random_, {4, 2, 24});
 }
 
 // A row of the op is a whole sequence, padded to a common width.

@@ -22,12 +22,14 @@ void StoreSequence(DeviceLab& lab, const int32_t* pages, const SequenceCase<T>& 
   }
 }
 
-// All unused places of the pages stay unwritten.
+// All unused places of the pages stay unwritten. A block takes at most `limit` bytes of shared
+// memory.
 template <typename T>
 AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
                                  const reference::AttentionShape& shape,
                                  const std::vector<SequenceCase<T>>& cases, bool causal,
-                                 const XsaCase& xsa) {
+                                 const XsaCase& xsa,
+                                 int32_t limit = std::numeric_limits<int32_t>::max()) {
   const int64_t dim = shape.head_dim, q_width = shape.q_heads * dim;
   const auto group = static_cast<int32_t>(shape.q_heads / shape.kv_heads);
   const AttentionLayout layout = LayOut(random, cases, kPageTokens);
@@ -70,7 +72,8 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
               .cos_sim = xsa.diagnostics ? lab.Room<float>(diagnostics) : nullptr,
               .proj_frac = xsa.diagnostics ? lab.Room<float>(diagnostics) : nullptr},
       .out = in_place ? q : lab.Room<T>(queries.size())};
-  Attention(lab.stream(), args);
+  LimitedStream stream(lab.stream(), limit);
+  Attention(stream, args);
 
   AttentionOutputs<T> outputs = {
       RowsBySequence(layout, cases, lab.Get(args.out, queries.size()), q_width), {}, {}};

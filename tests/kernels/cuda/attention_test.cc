@@ -30,16 +30,22 @@ TEST_F(AttentionTilesTest, PackedQueriesAreCutIntoTilesInOrder) {
   }
 }
 
+// The shared memory that a block may take on GPUs of compute capability 8.6, 8.9 and 12.0; 8.0 and
+// 8.7; 9.0 and 10.0.
+constexpr int32_t kSharedLimits[] = {99 << 10, 163 << 10, 227 << 10};
+
 template <typename T>
 class AttentionTest : public OpTest {
  protected:
   AttentionOutputs<T> Run(const AttentionShape& shape, const std::vector<SequenceCase<T>>& cases,
                           bool causal, const XsaCase& xsa) {
-    return RunAttention(lab_, random_, shape, cases, causal, xsa);
+    return RunAttention(lab_, random_, shape, cases, causal, xsa, shared_limit_);
   }
   auto Runner() {
     return [this](const auto&... arguments) { return Run(arguments...); };
   }
+
+  int32_t shared_limit_ = std::numeric_limits<int32_t>::max();
 };
 TYPED_TEST_SUITE(AttentionTest, DTypes);
 
@@ -74,8 +80,56 @@ TYPED_TEST(AttentionTest, EpsBoundsTheDivisorForSmallAndZeroOwnValues) {
   ExpectEpsBoundsTheDivisor<TypeParam>(this->Runner(), this->random_);
 }
 
+TYPED_TEST(AttentionTest, ExclusionLeavesNothingAtPositionZero) {
+  ExpectNothingIsLeftAtPositionZero<TypeParam>(this->Runner(), this->random_);
+}
+
 TYPED_TEST(AttentionTest, LargeScoresNeitherOverflowNorLoseTheirOrder) {
   ExpectLargeScoresAreExact<TypeParam>(this->Runner(), this->random_);
+}
+
+TYPED_TEST(AttentionTest, FitsTheSharedMemoryOfEveryGpu) {
+  for (int32_t dim : {1, 64, 65, 128, 129, 256}) {
+    int32_t before = 0;
+    for (int32_t limit : kSharedLimits) {
+      const int32_t bytes = AttentionSharedBytes<TypeParam>(dim, limit);
+      EXPECT_LE(bytes, limit) << "head_dim " << dim;
+      EXPECT_GE(bytes, before) << "head_dim " << dim << ", limit " << limit;
+      before = bytes;
+    }
+  }
+  // A limit that no GPU has, to see that the need is stated.
+  constexpr int32_t kTooLittle = 32 << 10;
+  EXPECT_GT(AttentionSharedBytes<TypeParam>(256, kTooLittle), kTooLittle);
+}
+
+TYPED_TEST(AttentionTest, BitsDoNotDependOnTheSharedMemory) {
+  for (int64_t dim : {48, 64, 101, 128, 250, 255, 256}) {
+    const AttentionShape shape = {2, 1, dim};
+    const auto cases = RandomSequences<TypeParam>(this->random_, shape, {{0, 5}, {30, 3}, {64, 1}});
+    this->shared_limit_ = kSharedLimits[0];
+    const auto least = this->Run(shape, cases, true, {}).out;
+    for (int32_t limit : {kSharedLimits[1], kSharedLimits[2]}) {
+      this->shared_limit_ = limit;
+      const auto out = this->Run(shape, cases, true, {}).out;
+      for (size_t i = 0; i < cases.size(); ++i) {
+        EXPECT_TRUE(SameBits(out[i], least[i])) << "head_dim " << dim << ", limit " << limit;
+      }
+    }
+  }
+}
+
+TYPED_TEST(AttentionTest, LaterPositionsDoNotInfluenceARow) {
+  ExpectLaterPositionsDoNotInfluenceARow<TypeParam>(this->Runner(), this->random_, {4, 2, 24});
+}
+
+TYPED_TEST(AttentionTest, ValuesThatAreNotFiniteReachOnlyRowsThatSeeThem) {
+  for (const AttentionShape& shape :
+       {AttentionShape{4, 2, 24}, {1, 1, 64}, {2, 1, 128}, {1, 1, 256}}) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
+    this->shared_limit_ = kSharedLimits[shape.head_dim == 256 ? 0 : 2];
+    ExpectValuesReachOnlyRowsThatSeeThem<TypeParam>(this->Runner(), this->random_, shape);
+  }
 }
 
 // The pages and rows differ too.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/rows.h"
+#include "kernels/simt/stream.h"
 #include "tests/kernels/common/values.h"
 #include "tests/kernels/cuda/device_under_test.h"
 #include "tests/support/device_lab.h"
@@ -9,6 +10,25 @@
 namespace sluice::kernels::cuda {
 
 using DTypes = testing::Types<float, BFloat16>;
+
+// A device's stream whose blocks may take no more shared memory than `limit` bytes.
+class LimitedStream final : public Stream {
+ public:
+  LimitedStream(Stream& stream, int32_t limit)
+      : stream_(stream), limit_(std::min(limit, stream.shared_bytes_limit())) {}
+
+  void Launch(const Kernel& kernel, const LaunchShape& shape, const void* argument,
+              size_t argument_bytes) override {
+    EXPECT_LE(shape.shared_bytes, limit_) << kernel.name;
+    stream_.Launch(kernel, shape, argument, argument_bytes);
+  }
+  int32_t processors() const override { return stream_.processors(); }
+  int32_t shared_bytes_limit() const override { return limit_; }
+
+ private:
+  Stream& stream_;
+  int32_t limit_;
+};
 
 // A device, a seed that differs between tests but not between runs, and the live rows of a step
 // that is smaller than its bucket.

@@ -161,6 +161,22 @@ TYPED_TEST(ProjectionTest, AFusedActivationHasTheBitsOfTheActivationKernel) {
   }
 }
 
+TYPED_TEST(ProjectionTest, FitsTheSharedMemoryOfEveryGpu) {
+  using T = TypeParam;
+  LimitedStream stream(this->lab_.stream(), kSharedBytesOfEveryGpu);
+  T* out = this->lab_.template Room<T>(1);
+  Project<T, T>(stream, {.x = this->lab_.Put(RandomValues<T>(this->random_, 1)),
+                         .weight = this->lab_.Put(RandomValues<T>(this->random_, 1)),
+                         .bias = nullptr,
+                         .bias_stride = 0,
+                         .k = 1,
+                         .n = 1,
+                         .tiles = TilesOn(this->lab_, {{0, 0, 1}}, 1),
+                         .accumulate = false,
+                         .out = out});
+  EXPECT_TRUE(this->lab_.Finish().ok());
+}
+
 // Logits are float outputs of bfloat16 rows, as in the head.
 TEST(LogitsTest, OfBFloat16RowsKeepTheirPrecision) {
   std::mt19937_64 random(7);

@@ -56,5 +56,27 @@ TYPED_TEST(ExcludeSelfTest, EqualsTheReferenceInEveryForm) {
   }
 }
 
+TYPED_TEST(ExcludeSelfTest, LeavesNothingOfARowThatIsItsOwnValue) {
+  using T = TypeParam;
+  for (int32_t dim : {8, 64, 100, 256}) {
+    for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+      SCOPED_TRACE(testing::Message() << "head_dim " << dim << ", form " << static_cast<int>(form)
+                                      << ", seed " << this->kSeed);
+      const int32_t rows = 9;
+      const auto v = RandomValues<T>(this->random_, rows * dim);
+      const ExcludeSelfArgs<T> args = {.y = this->lab_.Put(v),
+                                       .v = this->lab_.Put(v),
+                                       .q_heads = 1,
+                                       .kv_heads = 1,
+                                       .head_dim = dim,
+                                       .xsa = {.form = form, .eps = 1e-6f},
+                                       .rows = this->Live(rows),
+                                       .out = this->lab_.template Room<T>(v.size())};
+      ExcludeSelf(this->lab_.stream(), args);
+      for (const T& value : this->lab_.Get(args.out, v.size())) ASSERT_EQ(Widen(value), 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::kernels::cuda

@@ -84,6 +84,22 @@ TEST(SimtDeviceTest, ReleasingMemoryThatPendingWorkUsesIsCaught) {
   EXPECT_FALSE(lab.Finish().ok());
 }
 
+TEST(SimtDeviceTest, ALaunchBeyondTheLimitOfSharedMemoryFails) {
+  using kernels::cuda::planted::Reverse;
+  using kernels::cuda::planted::Sync;
+  for (int32_t limit : {511, 512}) {
+    DeviceLab lab(MakeSimtDevice({.shared_bytes_limit = limit}));
+    EXPECT_EQ(lab.device().info().shared_bytes_limit, limit);
+    EXPECT_EQ(lab.stream().shared_bytes_limit(), limit);
+    Reverse(lab.stream(), lab.Put(std::vector<float>(128)), Sync::kBlock, lab.Room<float>(128));
+    const std::string fault =
+        limit == 512
+            ? ""
+            : "kernel Reverse wants 512 bytes of shared memory a block, the device has 511";
+    EXPECT_EQ(lab.Finish().message(), fault);
+  }
+}
+
 TEST(SimtDeviceTest, AllocatingMoreThanTheDeviceHasIsResourceExhausted) {
   DeviceLab lab(MakeSimtDevice({.memory_bytes = 1000}));
   EXPECT_TRUE(lab.device().Allocate(900).ok());
