@@ -111,8 +111,6 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   auto graph = stream.EndCapture();
   if (absl::IsResourceExhausted(graph.status())) return head;
   SLUICE_ASSIGN_OR_RETURN(head->graph_, std::move(graph));
-  stream.Upload(*head->graph_);
-  SLUICE_RETURN_IF_ERROR(stream.Synchronize());
   return head;
 }
 
