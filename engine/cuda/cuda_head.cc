@@ -119,8 +119,6 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
     auto graph = stream.EndCapture();
     if (absl::IsResourceExhausted(graph.status())) continue;
     SLUICE_ASSIGN_OR_RETURN(head->graphs_[kind], std::move(graph));
-    stream.Upload(*head->graphs_[kind]);
-    SLUICE_RETURN_IF_ERROR(stream.Synchronize());
   }
   return head;
 }

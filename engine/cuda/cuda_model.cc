@@ -108,10 +108,8 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket
     capture_->BeginCapture();
     lowered_.Launch(slot->Place(plan->layout(), plan->bucket()), *capture_);
     SLUICE_ASSIGN_OR_RETURN(auto graph, capture_->EndCapture());
-    capture_->Upload(*graph);
     plan->Add(slot->id(), std::move(graph));
   }
-  SLUICE_RETURN_IF_ERROR(capture_->Synchronize());
   return plan;
 }
 

@@ -34,7 +34,9 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
   // A step that was given up is never finished, but it still uses the memory.
-  if (under_way_ > 0) stream_->Synchronize().IgnoreError();
+  if (under_way_ > 0) {
+    for (DeviceStream* stream : {copies_.get(), stream_.get()}) stream->Synchronize().IgnoreError();
+  }
   const MutexLock lock(&registry_->mutex);
   std::erase(registry_->slots, this);
 }

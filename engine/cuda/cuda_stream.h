@@ -95,7 +95,9 @@ class CudaEvent final : public DeviceEvent {
 class CudaGraph final : public DeviceGraph {
  public:
   CudaGraph(cudaGraphExec_t graph, size_t nodes) : graph_(graph), nodes_(nodes) {}
-  ~CudaGraph() override { (void)cudaGraphExecDestroy(graph_); }
+  ~CudaGraph() override {
+    if (graph_ != nullptr) (void)cudaGraphExecDestroy(graph_);
+  }
 
   cudaGraphExec_t get() const { return graph_; }
   int64_t nodes() const override { return static_cast<int64_t>(nodes_); }
@@ -173,13 +175,11 @@ class CudaStream final : public DeviceStream {
     if (status_.ok())
       RecordError(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
-    SLUICE_RETURN_IF_ERROR(std::exchange(status_, absl::OkStatus()));
+    auto captured = std::make_unique<CudaGraph>(executable, nodes);
+    if (status_.ok()) RecordError(cudaGraphUpload(executable, stream_), "cudaGraphUpload");
+    SLUICE_RETURN_IF_ERROR(Synchronize());
     core_.CountCapture();
-    return std::make_unique<CudaGraph>(executable, nodes);
-  }
-  void Upload(DeviceGraph& graph) override {
-    if (!Ready()) return;
-    RecordError(cudaGraphUpload(static_cast<CudaGraph&>(graph).get(), stream_), "cudaGraphUpload");
+    return captured;
   }
   void Run(DeviceGraph& graph) override {
     if (!Ready()) return;

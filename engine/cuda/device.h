@@ -75,10 +75,9 @@ class DeviceStream : public kernels::cuda::Stream {
   // with their arguments, copies with their addresses. Record and Wait must not be called in
   // between. Other threads and streams are not affected.
   virtual void BeginCapture() = 0;
-  // Returns ResourceExhausted if device memory does not suffice to instantiate the graph.
+  // Returns the graph, which is on the device, so that its first Run costs no more than the others;
+  // or ResourceExhausted if device memory does not suffice for it.
   virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() = 0;
-  // Copies the graph to the device, so that its first Run costs no more than the others.
-  virtual void Upload(DeviceGraph& graph) = 0;
   virtual void Run(DeviceGraph& graph) = 0;
 
   // Returns the first failure to queue something since the last call; does not wait.

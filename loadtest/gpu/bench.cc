@@ -93,7 +93,6 @@ void Bench::Time(Measurement measurement, const std::function<void()>& launch) {
   stream_->BeginCapture();
   launch();
   const std::unique_ptr<DeviceGraph> graph = ValueOrDie(stream_->EndCapture());
-  stream_->Upload(*graph);
   // Several runs follow each other, so that waiting for the device costs each of them little.
   constexpr int kRuns = 8;
   measurement.value = MedianOf([&] {

@@ -183,7 +183,6 @@ class SimtStream final : public DeviceStream {
     ++core_.captures;
     return graph;
   }
-  void Upload(DeviceGraph&) override {}
   void Run(DeviceGraph& graph) override {
     SLUICE_CHECK(capture_ == nullptr);
     for (const Work& work : static_cast<SimtGraph&>(graph).work) Queue(work);

@@ -199,6 +199,31 @@ TEST_F(CudaModelTest, ASlotMayEndBeforeAPlan) {
   EXPECT_TRUE(Replay(*plan, *second, 8).ok());
 }
 
+// The first step's answers take two runs of the head, so nothing on the slot's main stream waits for
+// the input of the second step, which is sent ahead.
+TEST_F(CudaModelTest, ASlotMayEndWithAnInputUnderWay) {
+  Load(TinyConfig(1));
+  constexpr int32_t kLength = 40;
+  auto slot = executable_->CreateSlot({kLength, 1}, 8).value();
+  const auto plan = executable_->Prepare({kLength, 1}).value();
+  const std::vector<int32_t> tokens(kLength, 3);
+  std::vector<int32_t> pages(slot->pages());
+  std::iota(pages.begin(), pages.end(), 0);
+  std::vector<kernels::SampleResult> results(kLength);
+  std::vector<SampledRow> sampled;
+  for (int32_t i = 0; i < kLength; ++i) sampled.push_back({.position = i, .result = &results[i]});
+  const StepSequence step{0, kLength, tokens.data(), pages.data()};
+  std::vector<StepBatch> batches;
+  for (int i = 0; i < 2; ++i) {
+    batches.emplace_back(kLength, 1, static_cast<int32_t>(model_->config.max_positions),
+                         backend_->info().page_tokens);
+    batches.back().Assign({&step, 1}, sampled, executable_->row_order());
+    executable_->Start(*plan, *slot, batches.back());
+  }
+  slot.reset();
+  EXPECT_GT(device_->FreeMemory(), 0) << "the device is lost";
+}
+
 TEST_F(CudaModelTest, APlanIsNotCapturedForASlotThatIsTooSmall) {
   Load(TinyConfig(1));
   const auto slot = executable_->CreateSlot({8, 1}, 2).value();
