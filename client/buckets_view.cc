@@ -86,8 +86,16 @@ std::string TotalsText(const v1::ModelBuckets& model) {
   if (model.memory_limit_bytes() > 0) {
     absl::StrAppendFormat(&text, " of at most %.2f MiB", Mebibytes(model.memory_limit_bytes()));
   }
-  absl::StrAppendFormat(&text, ", slots %.2f MiB; activations %s above exact sizes\n",
-                        Mebibytes(model.slot_memory_bytes()), Percent(model.memory_overhead()));
+  absl::StrAppendFormat(&text, ", weights %.2f MiB, activations %.2f MiB, KV pages %.2f MiB",
+                        Mebibytes(model.weight_memory_bytes()),
+                        Mebibytes(model.activation_memory_bytes()),
+                        Mebibytes(model.kv_memory_bytes()));
+  if (model.pinned_memory_bytes() > 0) {
+    absl::StrAppendFormat(&text, ", pinned host memory %.2f MiB",
+                          Mebibytes(model.pinned_memory_bytes()));
+  }
+  absl::StrAppendFormat(&text, "; activations %s above exact sizes\n",
+                        Percent(model.memory_overhead()));
   absl::StrAppendFormat(&text, "arrivals    %.1f sequences/s, %.0f tokens/s\n",
                         model.sequences_per_second(), model.tokens_per_second());
   absl::StrAppend(&text, "lengths     ", QuantilesText(model.lengths()), "\n");

@@ -35,6 +35,9 @@ struct BackendInfo {
   int32_t row_multiple = 1;
   // The number of steps that may be started in a slot while another one runs.
   int32_t steps_ahead = 0;
+  // The share of the memory, in percent, that KV pages take unless it is configured, of what
+  // weights and activations leave.
+  int32_t kv_memory_percent = 25;
 };
 
 // The requirements of a step batch on a plan.
@@ -56,13 +59,20 @@ class Plan {
   virtual bool eager() const { return false; }
 };
 
+// The memory of a slot, in bytes.
+struct SlotMemory {
+  int64_t activations = 0;  // and what the head needs beside them
+  int64_t kv = 0;
+  int64_t pinned = 0;  // of the host, for copies to and from the device
+};
+
 // Memory of the device for the activations of one step at a time, and for KV pages. A slot serves
 // every bucket with at most the tokens and sequences of the bucket that it was made for.
 class Slot {
  public:
   virtual ~Slot() = default;
   virtual int32_t pages() const = 0;  // the number of KV pages; their ids are [0, pages())
-  virtual int64_t memory_bytes() const = 0;
+  virtual SlotMemory memory() const = 0;
 };
 
 class ExecutableModel {
@@ -78,6 +88,8 @@ class ExecutableModel {
   virtual RowOrder row_order() const = 0;
 
   virtual int64_t page_bytes() const = 0;  // the bytes of a KV page, all layers together
+  // Returns the bytes that the activations of a slot for `largest` will take.
+  virtual int64_t activation_bytes(const Bucket& largest) const = 0;
 
   // Prepares a plan. This is expensive and is kept off the serving path. Returns ResourceExhausted
   // if memory does not suffice.

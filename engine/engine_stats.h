@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/enum_names.h"
+#include "engine/backend.h"
 #include "engine/bucket.h"
 #include "engine/model/model.h"
 #include "engine/request.h"
@@ -97,7 +98,7 @@ struct ModelStats {
   nanoseconds estimated_drain{0};
   int64_t steps = 0;
   int64_t plan_memory_bytes = 0;
-  int64_t slot_memory_bytes = 0;
+  SlotMemory slot_memory;
   int64_t weight_bytes = 0;
   KvStats kv;
   TrafficStats traffic;

@@ -133,10 +133,12 @@ const std::vector<OptionSpec<KvOptions>>& OptionSpecs<KvOptions>() {
                     "Memory of each model's KV pages, which hold the keys and values of the "
                     "sequences in progress. With more, more sequences run at a time and more "
                     "prefixes are kept; with less, sequences are preempted and computed again, "
-                    "which costs throughput, never results. 0, meant for one model: a quarter of "
-                    "the memory that the device has free when the model is loaded, at most as much "
-                    "as max_batch_sequences of the model's longest sequences take. Too little for "
-                    "the largest step is an error at start."),
+                    "which costs throughput, never results. 0, meant for one model: of the "
+                    "memory that weights and activations leave free, a quarter on the CPU and nine "
+                    "tenths on a GPU, at most as much as max_batch_sequences of the model's "
+                    "longest sequences take. Set it where a GPU serves several models or where "
+                    "models are replaced while they serve. Too little for the largest step is an "
+                    "error at start."),
       SLUICE_OPTION(
           prefix_reuse, Boolean{},
           "A sequence whose first tokens are those of an earlier one uses its pages, so that "

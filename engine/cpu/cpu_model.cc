@@ -63,6 +63,10 @@ absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) co
 
 int64_t CpuModel::page_bytes() const { return CpuSlot::PageBytes(model_->config); }
 
+int64_t CpuModel::activation_bytes(const Bucket& largest) const {
+  return LayOutArena(*model_, largest, context_.pool->threads()).floats * kSizeOf<float>;
+}
+
 absl::StatusOr<std::unique_ptr<Slot>> CpuModel::CreateSlot(const Bucket& largest,
                                                            int32_t pages) const {
   SLUICE_RETURN_IF_ERROR(CheckBucket(largest));

@@ -21,6 +21,7 @@ class CpuModel final : public ExecutableModel {
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   int64_t page_bytes() const override;
+  int64_t activation_bytes(const Bucket& largest) const override;
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override;
   // The host is the device: Start only binds the batch, and Finish computes.

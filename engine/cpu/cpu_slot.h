@@ -24,7 +24,7 @@ class CpuSlot final : public Slot {
   static int64_t PageBytes(const ModelConfig& config);
 
   int32_t pages() const override { return pages_; }
-  int64_t memory_bytes() const override { return arena_.bytes() + kv_.bytes(); }
+  SlotMemory memory() const override { return {.activations = arena_.bytes(), .kv = kv_.bytes()}; }
   const Bucket& largest() const { return largest_; }
 
   float* arena() const { return arena_.data(); }

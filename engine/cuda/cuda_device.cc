@@ -58,7 +58,9 @@ class CudaDevice final : public Device {
   int64_t FreeMemory() const override {
     size_t free = 0, total = 0;
     if (!core_.Use().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
-    return static_cast<int64_t>(free);
+    const uint64_t reserved = PoolAttribute(cudaMemPoolAttrReservedMemCurrent);
+    const uint64_t used = PoolAttribute(cudaMemPoolAttrUsedMemCurrent);
+    return static_cast<int64_t>(free + (reserved > used ? reserved - used : 0));
   }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
@@ -117,6 +119,11 @@ class CudaDevice final : public Device {
   }
 
  private:
+  uint64_t PoolAttribute(cudaMemPoolAttr attribute) const {
+    uint64_t value = 0;
+    return cudaMemPoolGetAttribute(pool_, attribute, &value) == cudaSuccess ? value : 0;
+  }
+
   // Returns the library, which the first call opens.
   absl::StatusOr<const CublasLt*> Library() const {
     const MutexLock lock(&library_mutex_);

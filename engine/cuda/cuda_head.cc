@@ -100,18 +100,21 @@ bool WantsLogits(const SampledRow& row) {
 }  // namespace
 
 template <typename T>
+CudaHead<T>::CudaHead(const ModelConfig& config, int32_t most_rows, const HeadWeights<T>& weights)
+    : weights_(weights),
+      width_(config.hidden_size),
+      vocab_(config.vocab_size),
+      most_rows_(most_rows),
+      widest_(most_rows > kNarrowRows ? kWide : kNarrow) {}
+
+template <typename T>
 absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConfig& config,
                                                                  const T* hidden, int32_t most_rows,
                                                                  const HeadWeights<T>& weights,
                                                                  Device& device,
                                                                  DeviceStream& stream) {
-  std::unique_ptr<CudaHead> head(new CudaHead);
+  std::unique_ptr<CudaHead> head(new CudaHead(config, most_rows, weights));
   head->hidden_ = hidden;
-  head->weights_ = weights;
-  head->width_ = config.hidden_size;
-  head->vocab_ = config.vocab_size;
-  head->most_rows_ = most_rows;
-  head->widest_ = most_rows > kNarrowRows ? kWide : kNarrow;
   SLUICE_RETURN_IF_ERROR(head->Allocate(device));
   for (int kind = head->widest_; kind < kManyTop; ++kind) {
     stream.BeginCapture();
@@ -137,26 +140,36 @@ typename CudaHead<T>::Taken CudaHead<T>::Capacity() const {
 }
 
 template <typename T>
+int64_t CudaHead<T>::Cut(void* memory) {
+  const int64_t rows = MostRows(widest_);
+  Cutter cutter(memory);
+  for (int kind = widest_; kind < kKinds; ++kind) {
+    input_[kind] = CutInput(static_cast<Kind>(kind), cutter);
+  }
+  gathered_ = cutter.Take<T>(rows * width_);
+  scratch_ = cutter.Take<uint64_t>(int64_t{kNarrowRows} * vocab_);
+  lists_ = cutter.Take<int32_t>(Capacity().lists);
+  const int64_t top = std::max(rows * MostTop(widest_), int64_t{kNarrowRows} * vocab_);
+  output_.outcomes = cutter.Take<cuda::SampleOutcome>(rows);
+  output_.top_ids = cutter.Take<int32_t>(top);
+  output_.top_logprobs = cutter.Take<float>(top);
+  output_.logits = cutter.Take<float>(rows * vocab_);
+  return cutter.end();
+}
+
+template <typename T>
+int64_t CudaHead<T>::BytesOf(const ModelConfig& config, int32_t most_rows,
+                             const HeadWeights<T>& weights) {
+  if (weights.weight == nullptr) return 0;
+  const size_t workspace = weights.layer == nullptr ? 0 : weights.layer->workspace_bytes();
+  return CudaHead(config, most_rows, weights).Cut(nullptr) + workspace;
+}
+
+template <typename T>
 absl::Status CudaHead<T>::Allocate(Device& device) {
-  const int32_t rows = MostRows(widest_);
-  const auto cut = [&](void* memory) {
-    Cutter cutter(memory);
-    for (int kind = widest_; kind < kKinds; ++kind) {
-      input_[kind] = CutInput(static_cast<Kind>(kind), cutter);
-    }
-    gathered_ = cutter.Take<T>(int64_t{rows} * width_);
-    scratch_ = cutter.Take<uint64_t>(int64_t{kNarrowRows} * vocab_);
-    lists_ = cutter.Take<int32_t>(Capacity().lists);
-    const int64_t top = std::max(int64_t{rows} * MostTop(widest_), int64_t{kNarrowRows} * vocab_);
-    output_.outcomes = cutter.Take<cuda::SampleOutcome>(rows);
-    output_.top_ids = cutter.Take<int32_t>(top);
-    output_.top_logprobs = cutter.Take<float>(top);
-    output_.logits = cutter.Take<float>(int64_t{rows} * vocab_);
-    return cutter.end();
-  };
-  bytes_ = cut(nullptr);
+  bytes_ = Cut(nullptr);
   SLUICE_ASSIGN_OR_RETURN(memory_, device.Allocate(bytes_));
-  cut(memory_.get());
+  Cut(memory_.get());
   const size_t workspace = weights_.layer == nullptr ? 0 : weights_.layer->workspace_bytes();
   if (workspace == 0) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(workspace_, device.Allocate(workspace));
@@ -184,22 +197,30 @@ int64_t CudaHead<T>::InputBytes(Kind kind) {
 }
 
 template <typename T>
+int64_t CudaHead<T>::CutStaging(void* memory, HeadStaging* staging) const {
+  const Taken capacity = Capacity();
+  Cutter cutter(memory);
+  staging->inputs_ = cutter.Take<char>(capacity.input);
+  staging->lists_ = cutter.Take<int32_t>(capacity.lists);
+  staging->output_.outcomes = cutter.Take<cuda::SampleOutcome>(capacity.outcomes);
+  staging->output_.top_ids = cutter.Take<int32_t>(capacity.top);
+  staging->output_.top_logprobs = cutter.Take<float>(capacity.top);
+  staging->output_.logits = cutter.Take<float>(capacity.logits);
+  return cutter.end();
+}
+
+template <typename T>
+int64_t CudaHead<T>::staging_bytes() const {
+  HeadStaging unused;
+  return CutStaging(nullptr, &unused);
+}
+
+template <typename T>
 absl::StatusOr<std::unique_ptr<typename CudaHead<T>::HeadStaging>> CudaHead<T>::MakeStaging(
     Device& device) const {
   auto staging = std::make_unique<HeadStaging>();
-  const Taken capacity = Capacity();
-  const auto cut = [&](void* memory) {
-    Cutter cutter(memory);
-    staging->inputs_ = cutter.Take<char>(capacity.input);
-    staging->lists_ = cutter.Take<int32_t>(capacity.lists);
-    staging->output_.outcomes = cutter.Take<cuda::SampleOutcome>(capacity.outcomes);
-    staging->output_.top_ids = cutter.Take<int32_t>(capacity.top);
-    staging->output_.top_logprobs = cutter.Take<float>(capacity.top);
-    staging->output_.logits = cutter.Take<float>(capacity.logits);
-    return cutter.end();
-  };
-  SLUICE_ASSIGN_OR_RETURN(staging->pinned_, device.AllocatePinned(cut(nullptr)));
-  cut(staging->pinned_.get());
+  SLUICE_ASSIGN_OR_RETURN(staging->pinned_, device.AllocatePinned(staging_bytes()));
+  CutStaging(staging->pinned_.get(), staging.get());
   staging->runs_.reserve(HeadStaging::kMostRuns);
   return staging;
 }

@@ -59,6 +59,10 @@ class CudaHead {
   void Deliver(const StepBatch& batch, const HeadStaging& staging) const;
 
   int64_t bytes() const { return bytes_; }  // on the device
+  int64_t staging_bytes() const;            // of a staging area
+  // Returns the bytes on the device of the head that Create would make.
+  static int64_t BytesOf(const ModelConfig& config, int32_t most_rows,
+                         const HeadWeights<T>& weights);
 
  private:
   // The kinds of runs. Those with many candidates are rare and not captured.
@@ -93,8 +97,6 @@ class CudaHead {
     Taken begin, end;
   };
 
-  CudaHead() = default;
-
   static int32_t MostRows(Kind kind) { return kind == kWide ? kWideRows : kNarrowRows; }
   int32_t MostTop(Kind kind) const { return kind == kManyTop ? vocab_ : std::min(kFewTop, vocab_); }
   // Returns whether a run may hold the row.
@@ -102,6 +104,11 @@ class CudaHead {
   // Returns the sizes of a staging area.
   Taken Capacity() const;
 
+  // Sets the sizes.
+  CudaHead(const ModelConfig& config, int32_t most_rows, const HeadWeights<T>& weights);
+  // Cuts the arrays on the device, or a staging area, from `memory` and returns their bytes.
+  int64_t Cut(void* memory);
+  int64_t CutStaging(void* memory, HeadStaging* staging) const;
   absl::Status Allocate(Device& device);
   template <typename Cutter>
   static Input CutInput(Kind kind, Cutter& cutter);

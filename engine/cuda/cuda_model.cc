@@ -24,9 +24,10 @@ class CudaPlan final : public Plan {
         eager_(eager) {}
 
   const Bucket& bucket() const override { return bucket_; }
-  // Returns the host memory of the plan. The size of a graph on the device is unknown.
   int64_t memory_bytes() const override {
-    return sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t);
+    int64_t bytes = sizeof(*this) + layout_.buffers.capacity() * sizeof(int64_t);
+    for (const auto& [slot, graph] : graphs_) bytes += graph->memory_bytes();
+    return bytes;
   }
   bool Accepts(const StepNeeds& needs) const override { return needs.num_top <= vocab_size_; }
   bool eager() const override { return eager_; }
@@ -118,6 +119,11 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Eager(const Bucket& bucket) 
   SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
   return std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,
                                     lowered_.LayOut(*model_, bucket), /*eager=*/true);
+}
+
+template <typename T>
+int64_t CudaModel<T>::activation_bytes(const Bucket& largest) const {
+  return CudaSlot<T>::ActivationBytes(*model_, lowered_, largest);
 }
 
 template <typename T>

@@ -40,6 +40,7 @@ class CudaModel final : public ExecutableModel {
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const override;
   int64_t page_bytes() const override { return CudaSlot<T>::PageBytes(model_->config); }
+  int64_t activation_bytes(const Bucket& largest) const override;
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override;
   void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override;

@@ -84,18 +84,9 @@ absl::Status CudaSlot<T>::Allocate(const StepLayout& layout) {
 template <typename T>
 absl::Status CudaSlot<T>::AllocateStagedStep(const StepLayout& layout, StagedStep* staged) {
   Device& device = owner_.device;
-  const auto pin = [&device](size_t bytes, PinnedMemory* memory) {
-    SLUICE_ASSIGN_OR_RETURN(*memory, device.AllocatePinned(bytes));
-    return absl::OkStatus();
-  };
-  SLUICE_RETURN_IF_ERROR(pin(layout.input_bytes, &staged->input));
+  SLUICE_ASSIGN_OR_RETURN(staged->input, device.AllocatePinned(layout.input_bytes));
   std::memset(staged->input.get(), 0, layout.input_bytes);
-  const int64_t most_states = largest_.tokens + largest_.sequences;
-  SLUICE_RETURN_IF_ERROR(pin(most_states * width_ * sizeof(T), &staged->states));
-  if (owner_.model.config.xsa.Any()) {
-    SLUICE_RETURN_IF_ERROR(
-        pin(size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float), &staged->diagnostics));
-  }
+  pinned_bytes_ += layout.input_bytes;
   SLUICE_ASSIGN_OR_RETURN(staged->ahead, device.Allocate(layout.input_bytes));
   ahead_bytes_ += layout.input_bytes;
   for (std::unique_ptr<DeviceEvent>* made : {&staged->sent, &staged->done}) {
@@ -103,12 +94,23 @@ absl::Status CudaSlot<T>::AllocateStagedStep(const StepLayout& layout, StagedSte
   }
   if (head_ == nullptr) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(staged->head, head_->MakeStaging(device));
+  pinned_bytes_ += head_->staging_bytes();
   return absl::OkStatus();
 }
 
 template <typename T>
-int64_t CudaSlot<T>::memory_bytes() const {
-  return arena_bytes_ + kv_bytes_ + ahead_bytes_ + (head_ == nullptr ? 0 : head_->bytes());
+int64_t CudaSlot<T>::ActivationBytes(const Model& model, const LoweredCudaModel<T>& lowered,
+                                     const Bucket& largest) {
+  const StepLayout layout = lowered.LayOut(model, largest);
+  return layout.bytes + (1 + kStepsAhead) * layout.input_bytes +
+         CudaHead<T>::BytesOf(model.config, largest.tokens + largest.sequences, lowered.head);
+}
+
+template <typename T>
+SlotMemory CudaSlot<T>::memory() const {
+  return {.activations = arena_bytes_ + ahead_bytes_ + (head_ == nullptr ? 0 : head_->bytes()),
+          .kv = kv_bytes_,
+          .pinned = pinned_bytes_.load(std::memory_order_relaxed)};
 }
 
 template <typename T>
@@ -219,10 +221,23 @@ absl::Status CudaSlot<T>::AwaitAnswers(StagedStep* staged) {
   }
 }
 
+template <typename T>
+bool CudaSlot<T>::Pin(size_t bytes, PinnedMemory* memory, StagedStep* staged) {
+  if (*memory != nullptr) return true;
+  absl::StatusOr<PinnedMemory> pinned = owner_.device.AllocatePinned(bytes);
+  staged->status.Update(pinned.status());
+  if (!pinned.ok()) return false;
+  *memory = *std::move(pinned);
+  pinned_bytes_ += bytes;
+  return true;
+}
+
 // Queues one copy for each run of consecutive rows.
 template <typename T>
 void CudaSlot<T>::FetchStates(StagedStep* staged) {
   const std::span<const int32_t> rows = staged->step.batch->state_rows();
+  const int64_t most_states = largest_.tokens + largest_.sequences;
+  if (rows.empty() || !Pin(most_states * width_ * sizeof(T), &staged->states, staged)) return;
   const size_t bytes = width_ * sizeof(T);
   const char* from = static_cast<char*>(arena_.get()) + staged->step.layout->buffers[output_];
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
@@ -245,6 +260,9 @@ void CudaSlot<T>::FetchDiagnostics(StagedStep* staged) {
   const StepBatch& batch = *staged->step.batch;
   const StepLayout& layout = *staged->step.layout;
   const Bucket& bucket = *staged->step.bucket;
+  if (batch.xsa_cos_sim == nullptr && batch.xsa_proj_frac == nullptr) return;
+  const size_t most = size_t{2} * layers_ * largest_.tokens * heads_ * sizeof(float);
+  if (!Pin(most, &staged->diagnostics, staged)) return;
   const int64_t values = int64_t{batch.tokens()} * heads_;
   const auto fetch = [&](const float* wanted, int64_t offset, float* to) {
     for (int32_t layer = 0; wanted != nullptr && layer < layers_; ++layer) {
@@ -262,6 +280,7 @@ void CudaSlot<T>::FetchDiagnostics(StagedStep* staged) {
 template <typename T>
 void CudaSlot<T>::DeliverDiagnostics(const StagedStep& staged) const {
   const StepBatch& batch = *staged.step.batch;
+  if (batch.xsa_cos_sim == nullptr && batch.xsa_proj_frac == nullptr) return;
   const int64_t values = int64_t{batch.tokens()} * heads_;
   const auto deliver = [&](const float* from, float* to) {
     for (int32_t layer = 0; to != nullptr && layer < layers_; ++layer) {

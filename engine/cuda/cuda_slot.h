@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -49,10 +50,12 @@ class CudaSlot final : public Slot {
       const Owner& owner, const Bucket& largest, int32_t pages,
       std::shared_ptr<SlotRegistry<T>> registry);
   static int64_t PageBytes(const ModelConfig& config);
+  static int64_t ActivationBytes(const Model& model, const LoweredCudaModel<T>& lowered,
+                                 const Bucket& largest);
   ~CudaSlot() override;
 
   int32_t pages() const override { return pages_; }
-  int64_t memory_bytes() const override;
+  SlotMemory memory() const override;
   const Bucket& largest() const { return largest_; }
   int64_t id() const { return id_; }  // never that of another slot of the model
   bool Holds(const Bucket& bucket) const {
@@ -80,8 +83,8 @@ class CudaSlot final : public Slot {
   struct StagedStep {
     Step step{};
     PinnedMemory input;        // in the layout of the largest bucket
-    PinnedMemory diagnostics;  // [2, layers, tokens, heads]; empty without XSA
-    PinnedMemory states;       // [tokens + sequences, hidden]
+    PinnedMemory diagnostics;  // [2, layers, tokens, heads]; empty until they are wanted
+    PinnedMemory states;       // [tokens + sequences, hidden]; empty until states are wanted
     std::unique_ptr<typename CudaHead<T>::HeadStaging> head;
     DeviceMemory ahead;  // the input on the device, while the arena has another step's
     std::unique_ptr<DeviceEvent> sent, done;
@@ -111,6 +114,8 @@ class CudaSlot final : public Slot {
   // Fills with NaN what a replay of `batch` must not read: the arena, and in the pages of the batch
   // all positions that earlier steps did not write. Other pages may belong to other sequences.
   void Poison(const StepBatch& batch);
+  // Returns whether `memory` is there; if it is not, allocates it or sets the step's status.
+  bool Pin(size_t bytes, PinnedMemory* memory, StagedStep* staged);
   void FetchStates(StagedStep* staged);
   void DeliverStates(const StagedStep& staged) const;
   void FetchDiagnostics(StagedStep* staged);
@@ -123,6 +128,7 @@ class CudaSlot final : public Slot {
   std::shared_ptr<SlotRegistry<T>> registry_;
   int64_t id_ = -1;
   int64_t arena_bytes_ = 0, kv_bytes_ = 0, ahead_bytes_ = 0;
+  std::atomic<int64_t> pinned_bytes_ = 0;
   std::unique_ptr<DeviceStream> stream_, copies_;  // copies_ is for inputs that are sent ahead
   DeviceMemory arena_;
   DeviceMemory kv_;  // [layers, 2, pages, kv_heads, kPageTokens, head_dim]

@@ -101,10 +101,13 @@ class CudaGraph final : public DeviceGraph {
 
   cudaGraphExec_t get() const { return graph_; }
   int64_t nodes() const override { return static_cast<int64_t>(nodes_); }
+  int64_t memory_bytes() const override { return memory_bytes_; }
+  void set_memory_bytes(int64_t bytes) { memory_bytes_ = bytes; }
 
  private:
   cudaGraphExec_t graph_;
   size_t nodes_;
+  int64_t memory_bytes_ = 0;
 };
 
 class CudaStream final : public DeviceStream {
@@ -170,7 +173,8 @@ class CudaStream final : public DeviceStream {
     cudaGraph_t graph = nullptr;
     RecordError(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
     cudaGraphExec_t executable = nullptr;
-    size_t nodes = 0;
+    size_t nodes = 0, free_before = 0, free_after = 0, total = 0;
+    (void)cudaMemGetInfo(&free_before, &total);
     if (status_.ok()) RecordError(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
     if (status_.ok())
       RecordError(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
@@ -178,6 +182,8 @@ class CudaStream final : public DeviceStream {
     auto captured = std::make_unique<CudaGraph>(executable, nodes);
     if (status_.ok()) RecordError(cudaGraphUpload(executable, stream_), "cudaGraphUpload");
     SLUICE_RETURN_IF_ERROR(Synchronize());
+    (void)cudaMemGetInfo(&free_after, &total);
+    if (free_after < free_before) captured->set_memory_bytes(free_before - free_after);
     core_.CountCapture();
     return captured;
   }

@@ -56,6 +56,8 @@ class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
   virtual int64_t nodes() const = 0;
+  // Returns the device memory that the capture took, as far as the device tells.
+  virtual int64_t memory_bytes() const = 0;
 };
 
 class DeviceStream : public kernels::cuda::Stream {
@@ -90,7 +92,9 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  virtual int64_t FreeMemory() const = 0;  // bytes; 0 after a sticky error
+  // Returns the bytes that Allocate may still give, those that the device keeps from earlier
+  // allocations included; 0 after a sticky error.
+  virtual int64_t FreeMemory() const = 0;
   // Returns the number of graphs captured so far.
   virtual int64_t captures() const = 0;
 

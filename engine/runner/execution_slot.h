@@ -63,7 +63,7 @@ class ExecutionSlot {
 
   int32_t useful_tokens() const { return useful_tokens_; }
   int32_t computed_tokens() const { return batch_.tokens(); }
-  int64_t memory_bytes() const { return slot_->memory_bytes(); }
+  SlotMemory memory() const { return slot_->memory(); }
 
  private:
   ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,

@@ -60,7 +60,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   ModelStats stats;
   stats.buckets = prepared.plans->Stats();
   stats.plan_memory_bytes = prepared.plans->memory_bytes();
-  stats.slot_memory_bytes = prepared.slots.front()->memory_bytes();
+  stats.slot_memory = prepared.slots.front()->memory();
   stats.weight_bytes = prepared.executable->weight_bytes();
 
   MutexLock lock(&state.mu);

@@ -144,8 +144,9 @@ absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLi
 absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                                                   const ModelConfig& config, const Ladder& ladder,
                                                   const BackendInfo& info, int64_t free_memory,
-                                                  int64_t page_bytes) {
+                                                  const ExecutableModel& executable) {
   const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
+  const int64_t page_bytes = executable.page_bytes();
   const int32_t least = MostPages(capacity, info.page_tokens);
   PagedScheduler::Options kv{
       .keeps_pages = options.batch.policy == PolicyKind::kCutAndFill && config.causal,
@@ -157,8 +158,9 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
   const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
   int64_t pages = options.kv.memory_bytes / page_bytes;
   if (options.kv.memory_bytes == 0) {
-    pages = std::max<int64_t>(std::min(free_memory / 4 / page_bytes, capacity.sequences * sequence),
-                              least);
+    const int64_t left = std::max<int64_t>(free_memory - executable.activation_bytes(capacity), 0);
+    pages = std::clamp<int64_t>(left / 100 * info.kv_memory_percent / page_bytes, least,
+                                std::max<int64_t>(capacity.sequences * sequence, least));
   }
   if (pages < least) {
     return absl::InvalidArgumentError(
@@ -226,9 +228,8 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   }
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
-  SLUICE_ASSIGN_OR_RETURN(prepared.kv,
-                          PlanPages(options, model->config, wanted, info, backend->FreeMemory(),
-                                    prepared.executable->page_bytes()));
+  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PlanPages(options, model->config, wanted, info,
+                                                 backend->FreeMemory(), *prepared.executable));
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
   // Before the plans: a device prepares them for the slots that there are.
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,

@@ -102,7 +102,9 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
   };
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
-  memory("slots", stats.slot_memory_bytes);
+  memory("activations", stats.slot_memory.activations);
+  memory("kv", stats.slot_memory.kv);
+  memory("pinned", stats.slot_memory.pinned);
   AddKv(stats.kv, labels, snapshot);
   AddLadder(stats, labels, snapshot);
   AddTraffic(stats, labels, snapshot);

@@ -60,7 +60,9 @@ inference::ModelStatistics Statistics::Describe(const ModelStats& stats) {
   };
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
-  memory("slots", stats.slot_memory_bytes);
+  memory("activations", stats.slot_memory.activations);
+  memory("kv", stats.slot_memory.kv);
+  memory("pinned", stats.slot_memory.pinned);
 
   OfModel& model = For(*stats.model);
   MutexLock lock(&model.mu);

@@ -32,7 +32,7 @@ class FakeSlot : public Slot {
   FakeSlot(int32_t pages, int32_t page_tokens)
       : tokens(static_cast<size_t>(pages * page_tokens), -1), pages_(pages) {}
   int32_t pages() const override { return pages_; }
-  int64_t memory_bytes() const override { return static_cast<int64_t>(tokens.size() * 4); }
+  SlotMemory memory() const override { return {.kv = static_cast<int64_t>(tokens.size() * 4)}; }
 
   std::vector<int32_t> tokens;  // [pages, page_tokens]
   // The steps started, oldest first.
@@ -152,6 +152,7 @@ class FakeBackend::Executable : public ExecutableModel {
   }
 
   int64_t page_bytes() const override { return backend_->info_.page_tokens; }
+  int64_t activation_bytes(const Bucket&) const override { return 0; }
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override {
     return std::make_unique<FakeSlot>(pages, backend_->info_.page_tokens);

@@ -92,6 +92,7 @@ struct SimtGraph final : DeviceGraph {
   bool ended = false;  // whether it is captured, and on the device
   std::vector<Work> work;
   int64_t nodes() const override { return std::ssize(work); }
+  int64_t memory_bytes() const override { return core.options.graph_bytes; }
 };
 
 class SimtStream;

@@ -166,7 +166,9 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
           {"memory",
            {{"weights", stats.weight_bytes},
             {"plans", stats.plan_memory_bytes},
-            {"slots", stats.slot_memory_bytes}}}};
+            {"activations", stats.slot_memory.activations},
+            {"kv", stats.slot_memory.kv},
+            {"pinned", stats.slot_memory.pinned}}}};
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {

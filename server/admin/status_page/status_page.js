@@ -286,7 +286,9 @@ function memoryCard({memory}) {
   return card('', 'Memory', '', list([
     ['weights', 'weights', bytes(memory.weights)],
     ['plans', 'plans', bytes(memory.plans)],
-    ['activations and KV pages', 'slots', bytes(memory.slots)]]));
+    ['activations', 'activations', bytes(memory.activations)],
+    ['KV pages', 'kv', bytes(memory.kv)],
+    ['pinned host memory', 'pinned', bytes(memory.pinned)]]));
 }
 function cards(model) {
   const carried = model.batch_tokens.map(([size, weight]) => [size, size * weight]);

@@ -134,10 +134,12 @@ TEST_F(CpuModelTest, ReportsTheBytesOfItsWeightsAndPages) {
                              (config.heads + 2 * config.kv_heads) * config.head_dim +
                              2 * config.intermediate_size;
   EXPECT_EQ(executable.page_bytes() * slot.pages(), kv_bytes);
-  EXPECT_GE(slot.memory_bytes(), kv_bytes + 128 * row_floats * 4);
+  EXPECT_EQ(slot.memory().kv, kv_bytes);
+  EXPECT_GE(slot.memory().activations, 128 * row_floats * 4);
+  EXPECT_GE(slot.memory().activations, executable.activation_bytes({128, 4}));
   const auto smaller = executable.CreateSlot({64, 4}, slot.pages());
   ASSERT_TRUE(smaller.ok());
-  EXPECT_LE((*smaller)->memory_bytes(), slot.memory_bytes() - 64 * row_floats * 4);
+  EXPECT_LE((*smaller)->memory().activations, slot.memory().activations - 64 * row_floats * 4);
   const auto plan = executable.Prepare({64, 4});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ((*plan)->bucket(), (Bucket{64, 4}));

@@ -69,7 +69,8 @@ TEST(CpuSlotTest, LayersDoNotShareMemory) {
     EXPECT_EQ((*slot)->kv_layer(layer).v, next + half);
     next += 2 * half;
   }
-  EXPECT_EQ((*slot)->memory_bytes(), (16 + 3 * 2 * half) * int64_t{sizeof(float)});
+  EXPECT_EQ((*slot)->memory().activations, 16 * int64_t{sizeof(float)});
+  EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half * int64_t{sizeof(float)});
 }
 
 TEST(LayoutTest, RegionsAreDisjointAlignedAndGrow) {

@@ -49,6 +49,9 @@ class TimedModel final : public ExecutableModel {
   std::vector<std::string> notices() const override { return model_->notices(); }
   RowOrder row_order() const override { return model_->row_order(); }
   int64_t page_bytes() const override { return model_->page_bytes(); }
+  int64_t activation_bytes(const Bucket& largest) const override {
+    return model_->activation_bytes(largest);
+  }
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
     return model_->Prepare(bucket);
   }
@@ -93,7 +96,7 @@ constexpr int64_t kHeadGraphs = 2;  // for few rows and for many
 // `taken_graphs` are occupied until GiveBack.
 class Served {
  public:
-  explicit Served(int64_t graphs, int64_t taken_graphs = 0) {
+  explicit Served(int64_t graphs, int64_t taken_graphs = 0, int64_t memory_limit_bytes = 0) {
     auto device =
         simt::MakeSimtDevice({.memory_bytes = graphs * kGraph + kGraph / 2, .graph_bytes = kGraph});
     device_ = device.get();
@@ -102,7 +105,9 @@ class Served {
     }
     backend_.emplace(MakeCudaBackend(std::move(device), {.dtype = "f32", .dense = "own"}).value(),
                      &clock);
-    engine = Engine::Create(SmallLadder(), &*backend_, &clock, &observer);
+    EngineOptions options = SmallLadder();
+    options.ladder.memory_limit_bytes = memory_limit_bytes;
+    engine = Engine::Create(options, &*backend_, &clock, &observer);
     status = engine->Serve(model);
   }
 
@@ -138,7 +143,7 @@ class Served {
     }
     return tokens;
   }
-  simt::SimtDevice& device() { return *device_; }
+  simt::SimtDevice& device() const { return *device_; }
   void GiveBack() { taken_ = nullptr; }
 
   FakeClock clock;
@@ -182,6 +187,36 @@ TEST(CudaMemoryTest, AtTheStartTheLadderHasTheBucketsThatMemoryAllows) {
       EXPECT_EQ(batch.lookup, eager ? Lookup::kMissMemory : Lookup::kHit);
     }
   }
+}
+
+// The limit concerns the graphs of buckets on the device, not those of the head.
+TEST(CudaMemoryTest, TheMemoryLimitBoundsTheGraphsOfTheLadder) {
+  const std::vector<int32_t> whole = Served(9).Ladder();
+  for (int64_t graphs = 1; graphs <= std::ssize(whole); ++graphs) {
+    const int64_t limit = graphs * kGraph + kGraph / 2;
+    Served served(9, /*taken_graphs=*/0, limit);
+    ASSERT_TRUE(served.status.ok()) << served.status;
+    EXPECT_EQ(std::ssize(served.Ladder()), graphs) << "limit of " << limit;
+    const ModelStats stats = served.engine->Stats()[0];
+    EXPECT_GE(stats.plan_memory_bytes, graphs * kGraph);
+    EXPECT_LE(stats.plan_memory_bytes, limit);
+  }
+}
+
+// KV pages take what weights and activations leave, but for the reserve for graphs.
+TEST(CudaMemoryTest, KvPagesTakeWhatIsLeft) {
+  const Served served(9);
+  const ModelStats stats = served.engine->Stats()[0];
+  const DeviceInfo& device = served.device().info();
+  const int64_t before = device.memory_bytes - stats.weight_bytes - stats.slot_memory.activations;
+  const int64_t most = before / 100 * 90;
+  EXPECT_LE(stats.slot_memory.kv, most);
+  const int64_t held = device.memory_bytes - served.device().FreeMemory();
+  const int64_t told = stats.weight_bytes + stats.slot_memory.activations + stats.slot_memory.kv +
+                       (std::ssize(served.Ladder()) + kHeadGraphs) * kGraph;
+  EXPECT_GE(held, told);
+  EXPECT_LE(held, told + (1 << 18)) << "beside the shared memory of the emulator's blocks";
+  EXPECT_GT(stats.slot_memory.pinned, 0);
 }
 
 // A plan that could not be captured at the start is captured when a review finds memory.

@@ -383,7 +383,7 @@ TEST(ModelRunner, StatsFollowTheQueue) {
   EXPECT_EQ(stats.oldest_age, milliseconds(7));
   EXPECT_EQ(stats.weight_bytes, 1000);
   EXPECT_EQ(stats.plan_memory_bytes, 10 * (8 + 16 + 32 + 64));
-  EXPECT_GT(stats.slot_memory_bytes, 0);
+  EXPECT_GT(stats.slot_memory.kv, 0);
   gate.Open();
   running->AwaitDone();
   waiting->AwaitDone();

@@ -47,7 +47,7 @@ ModelStats ExampleStats(MonoTime now, const std::string& name) {
   stats.estimated_drain = std::chrono::milliseconds(180);
   stats.steps = 19;
   stats.plan_memory_bytes = 20;
-  stats.slot_memory_bytes = 21;
+  stats.slot_memory = {.activations = 21, .kv = 23, .pinned = 24};
   stats.weight_bytes = 22;
   stats.traffic.lengths = {{3, 1.5}, {7, 2}};
   stats.traffic.shape_entropy_bits = 2.5;
