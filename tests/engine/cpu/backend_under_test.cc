@@ -41,7 +41,14 @@ Effort EffortOfTests() {
           .greedy_steps = 8,
           .every_kind = true,
           .threads = {1, 2},
-          .sequences = upto64};
+          .sequences = upto64,
+          .real_sizes = {{.head_dim = 128,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .hidden = 256,
+                          .intermediate = 1056,
+                          .vocab = 1000,
+                          .length = 200}}};
 }
 
 }  // namespace sluice::testing

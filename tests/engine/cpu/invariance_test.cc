@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -11,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/cpu/kv_cache.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
@@ -140,6 +142,33 @@ std::vector<int32_t> Split(std::mt19937_64& random, int32_t tokens, int32_t max_
   return lengths;
 }
 
+// Computes a prompt in steps that begin at `cuts`, whose last one is its end, and returns the
+// logits of all its rows.
+std::vector<float> LogitsOfCut(Runner& runner, const ModelConfig& config,
+                               const std::vector<int32_t>& tokens,
+                               const std::vector<int32_t>& cuts) {
+  const auto length = static_cast<int32_t>(tokens.size());
+  const ExecutableModel& executable = runner.executable();
+  const auto plan = executable.Prepare({length, 1});
+  SLUICE_CHECK(plan.ok());
+  std::vector<int32_t> pages((length + kernels::kPageTokens - 1) / kernels::kPageTokens);
+  std::iota(pages.rbegin(), pages.rend(), 2);
+  StepBatch batch(length, 1, config.max_positions, kernels::kPageTokens);
+  std::vector<float> logits(length * config.vocab_size);
+  std::vector<kernels::SampleResult> results(length);
+  for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+    const StepSequence step{cuts[c], cuts[c + 1] - cuts[c], tokens.data() + cuts[c], pages.data()};
+    std::vector<SampledRow> sampled;
+    for (int32_t p = cuts[c]; p < cuts[c + 1]; ++p) {
+      sampled.push_back(
+          {.position = p, .logits = logits.data() + p * config.vocab_size, .result = &results[p]});
+    }
+    batch.Assign({&step, 1}, sampled, executable.row_order());
+    SLUICE_CHECK(executable.Replay(**plan, runner.slot(), batch).ok());
+  }
+  return logits;
+}
+
 using Param = std::tuple<std::string, std::string>;  // profile, kind
 
 class InvarianceTest : public ::testing::TestWithParam<Param> {
@@ -250,34 +279,15 @@ TEST_P(InvarianceTest, AnswersAreTheSameInLargerBuckets) {
 TEST_P(InvarianceTest, AnswersAreTheSameHoweverAPromptIsCutIntoSteps) {
   if (!model_->config.causal) return;  // its prompts are never cut
   std::mt19937_64 random(8);
-  const int32_t length = 41;
-  const std::vector<int32_t> tokens = RandomTokens(random, length, model_->config.vocab_size);
+  const std::vector<int32_t> tokens = RandomTokens(random, 41, model_->config.vocab_size);
   const auto runner = MakeRunner(2);
   const Answer whole = runner->Run({tokens})[0];
-  const int64_t vocab = model_->config.vocab_size;
-  const ExecutableModel& executable = runner->executable();
-  const auto plan = executable.Prepare({length, 1});
-  ASSERT_TRUE(plan.ok());
-  const std::vector<int32_t> pages = {7, 2, 5};
   for (const std::vector<int32_t>& cuts : {std::vector<int32_t>{0, 16, 32, 41},
                                            {0, 1, 17, 40, 41},
                                            {0, 40, 41},
                                            {0, 15, 16, 33, 41}}) {
-    StepBatch batch(length, 1, kPositions, kernels::kPageTokens);
-    std::vector<float> logits(length * vocab);
-    std::vector<kernels::SampleResult> results(length);
-    for (size_t c = 0; c + 1 < cuts.size(); ++c) {
-      const StepSequence step{cuts[c], cuts[c + 1] - cuts[c], tokens.data() + cuts[c],
-                              pages.data()};
-      std::vector<SampledRow> sampled;
-      for (int32_t p = cuts[c]; p < cuts[c + 1]; ++p) {
-        sampled.push_back(
-            {.position = p, .logits = logits.data() + p * vocab, .result = &results[p]});
-      }
-      batch.Assign({&step, 1}, sampled, executable.row_order());
-      ASSERT_TRUE(executable.Replay(**plan, runner->slot(), batch).ok());
-    }
-    EXPECT_EQ(logits, whole.logits) << "first cut at " << cuts[1];
+    EXPECT_EQ(LogitsOfCut(*runner, model_->config, tokens, cuts), whole.logits)
+        << "first cut at " << cuts[1];
   }
 }
 
@@ -305,6 +315,64 @@ TEST_P(InvarianceTest, AnswersAreTheSameWhenStepsOverlap) {
     }
   }
 }
+
+using RealSizeParam = std::tuple<std::string, Effort::RealSize>;  // profile, size
+
+class RealSizesInvarianceTest : public ::testing::TestWithParam<RealSizeParam> {
+ protected:
+  // All profiles share a model, which takes long to make.
+  static std::shared_ptr<const Model> ModelOf(const Effort::RealSize& size) {
+    static std::map<int64_t, std::shared_ptr<const Model>> models;  // by head_dim
+    std::shared_ptr<const Model>& model = models[size.head_dim];
+    if (model != nullptr) return model;
+    ModelConfig config = TinyConfig(1);
+    config.head_dim = size.head_dim;
+    config.heads = size.heads;
+    config.kv_heads = size.kv_heads;
+    config.hidden_size = size.hidden;
+    config.intermediate_size = size.intermediate;
+    config.vocab_size = size.vocab;
+    config.max_positions = size.length;
+    config.xsa.layers[0] = true;
+    model = RandomModel(config, 29, kernels::DType::kBF16);
+    return model;
+  }
+};
+
+TEST_P(RealSizesInvarianceTest, AnswersAreTheSameAloneTogetherAndInSteps) {
+  const auto& [profile, size] = GetParam();
+  const uint64_t seed = 55;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const std::shared_ptr<const Model> model = ModelOf(size);
+  std::vector<std::vector<int32_t>> prompts;
+  int32_t tokens = 0;
+  for (int32_t length : {2, size.length, 1, size.length / 2}) {
+    prompts.push_back(RandomTokens(random, length, size.vocab));
+    tokens += length;
+  }
+  const Bucket bucket{tokens, static_cast<int32_t>(prompts.size())};
+  const int threads = EffortOfTests().threads.back();
+  Runner runner(model, {.threads = threads, .profile = profile, .poison = true}, bucket);
+  const kernels::SampleParams params{.temperature = 0.9f, .seed = 6};
+  const std::vector<Answer> together = runner.Run(prompts, bucket, params);
+  for (size_t s = 0; s < prompts.size(); ++s) {
+    const Bucket own{static_cast<int32_t>(prompts[s].size()), 1};
+    const Answer alone = runner.Run({prompts[s]}, own, params)[0];
+    ASSERT_TRUE(std::isfinite(alone.logits.back()));
+    EXPECT_TRUE(SameBits(together[s], alone)) << "sequence " << s;
+  }
+  const std::vector<int32_t> cuts = {0, size.length / 3, size.length - 1, size.length};
+  EXPECT_TRUE(LogitsOfCut(runner, model->config, prompts[1], cuts) == together[1].logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, RealSizesInvarianceTest,
+                         ::testing::Combine(::testing::ValuesIn(SupportedProfiles()),
+                                            ::testing::ValuesIn(EffortOfTests().real_sizes)),
+                         [](const auto& test) {
+                           return TestName(std::get<0>(test.param) + "_head_dim_" +
+                                           std::to_string(std::get<1>(test.param).head_dim));
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Profiles, InvarianceTest,
                          ::testing::Combine(::testing::ValuesIn(SupportedProfiles()),

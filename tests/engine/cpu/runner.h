@@ -23,6 +23,12 @@ std::vector<std::string> F32Profiles();
 std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options);
 // How much work the tests do, which depends on the speed of the backend.
 struct Effort {
+  // A model whose sums are those of real ones, and the length of its longest prompt.
+  struct RealSize {
+    int64_t head_dim, heads, kv_heads, hidden, intermediate, vocab;
+    int32_t length;
+  };
+
   int64_t long_sum;  // sums of so many values use every way in which the backend cuts sums
   std::vector<int32_t> ladder;  // tokens of the buckets, ascending, up to 128
   int random_models;            // how many are tried
@@ -31,6 +37,7 @@ struct Effort {
   bool every_kind;
   std::vector<int> threads;        // numbers of threads that may make a difference
   std::vector<int32_t> sequences;  // tried numbers of sequences in a batch, ascending
+  std::vector<RealSize> real_sizes;
 };
 Effort EffortOfTests();
 

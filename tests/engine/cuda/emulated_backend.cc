@@ -27,8 +27,8 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   return *std::move(backend);
 }
 
-// A projection loads at most 32 values of a sum at a time, and a chunk of attention has 32
-// positions.
+// A projection loads at most 32 values of a sum at a time, up to 128 in advance, and a tile of it
+// has 64 columns. A chunk of attention has 32 positions.
 Effort EffortOfTests() {
   return {.long_sum = 100,
           .ladder = {16, 40},
@@ -36,7 +36,28 @@ Effort EffortOfTests() {
           .greedy_steps = 1,
           .every_kind = false,
           .threads = {2},
-          .sequences = {1, 17, 33}};
+          .sequences = {1, 17, 33},
+          .real_sizes = {{.head_dim = 64,
+                          .heads = 3,
+                          .kv_heads = 1,
+                          .hidden = 72,
+                          .intermediate = 136,
+                          .vocab = 130,
+                          .length = 35},
+                         {.head_dim = 128,
+                          .heads = 1,
+                          .kv_heads = 1,
+                          .hidden = 72,
+                          .intermediate = 72,
+                          .vocab = 70,
+                          .length = 34},
+                         {.head_dim = 256,
+                          .heads = 1,
+                          .kv_heads = 1,
+                          .hidden = 72,
+                          .intermediate = 72,
+                          .vocab = 70,
+                          .length = 34}}};
 }
 
 }  // namespace sluice::testing

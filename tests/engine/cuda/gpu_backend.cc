@@ -35,7 +35,28 @@ Effort EffortOfTests() {
           .greedy_steps = 8,
           .every_kind = true,
           .threads = {1},
-          .sequences = upto64};
+          .sequences = upto64,
+          .real_sizes = {{.head_dim = 64,
+                          .heads = 16,
+                          .kv_heads = 16,
+                          .hidden = 1024,
+                          .intermediate = 4096,
+                          .vocab = 32768,
+                          .length = 2048},
+                         {.head_dim = 128,
+                          .heads = 32,
+                          .kv_heads = 8,
+                          .hidden = 1024,
+                          .intermediate = 4096,
+                          .vocab = 32768,
+                          .length = 2048},
+                         {.head_dim = 256,
+                          .heads = 8,
+                          .kv_heads = 1,
+                          .hidden = 2048,
+                          .intermediate = 4096,
+                          .vocab = 32768,
+                          .length = 2048}}};
 }
 
 }  // namespace sluice::testing

@@ -7,17 +7,23 @@
 
 namespace sluice::kernels::cuda {
 
-// Writes the keys and values of a sequence to its slots and to no others.
+// Writes the keys and values of a sequence to its slots and to no others, page by page.
 template <typename T>
 void StoreSequence(DeviceLab& lab, const int32_t* pages, const SequenceCase<T>& c,
                    const KvLayer<T>& kv) {
   const int64_t dim = kv.head_dim;
-  for (int32_t p = 0; p < c.length(); ++p) {
+  for (int32_t first = 0; first < c.length(); first += kPageTokens) {
+    const int32_t count = std::min(kPageTokens, c.length() - first);
     for (int32_t h = 0; h < kv.kv_heads; ++h) {
-      const int64_t to = kv.Offset(pages[p / kPageTokens] * kPageTokens + p % kPageTokens, h);
-      const int64_t from = (int64_t{p} * kv.kv_heads + h) * dim;
-      lab.stream().CopyToDevice(kv.k + to, &c.k[from], dim * sizeof(T));
-      lab.stream().CopyToDevice(kv.v + to, &c.v[from], dim * sizeof(T));
+      std::vector<T> k, v;  // of this page and head
+      for (int32_t p = first; p < first + count; ++p) {
+        const int64_t from = (int64_t{p} * kv.kv_heads + h) * dim;
+        k.insert(k.end(), &c.k[from], &c.k[from] + dim);
+        v.insert(v.end(), &c.v[from], &c.v[from] + dim);
+      }
+      const int64_t to = kv.Offset(pages[first / kPageTokens] * kPageTokens, h);
+      lab.Write<T>(kv.k + to, k);
+      lab.Write<T>(kv.v + to, v);
     }
   }
 }

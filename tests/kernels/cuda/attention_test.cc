@@ -132,24 +132,48 @@ TYPED_TEST(AttentionTest, ValuesThatAreNotFiniteReachOnlyRowsThatSeeThem) {
   }
 }
 
+// The heads of real models; in the emulator fewer of them.
+std::vector<AttentionShape> RealShapes() {
+  if (Emulated()) return {{2, 1, 64}, {2, 1, 128}, {2, 1, 256}};
+  return {{16, 16, 64}, {32, 8, 128}, {8, 1, 256}};
+}
+
 // The pages and rows differ too.
 TYPED_TEST(AttentionTest, ASequencesBitsDoNotDependOnItsBatch) {
-  const AttentionShape shape = {4, 2, 16};
-  const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, true};
-  const auto cases = RandomSequences<TypeParam>(
-      this->random_, shape, {{0, 3}, {0, 70}, {30, 1}, {64, 5}, {31, 2}, {0, 1}});
-  const auto together = this->Run(shape, cases, true, xsa);
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const auto alone = this->Run(shape, {cases[i]}, true, xsa);
-    EXPECT_TRUE(SameBits(alone.out[0], together.out[i])) << "sequence " << i;
-    EXPECT_TRUE(SameBits(alone.cos_sim[0], together.cos_sim[i])) << "sequence " << i;
-  }
+  using Places = std::vector<std::pair<int32_t, int32_t>>;
+  const auto expect_same = [this](const AttentionShape& shape, const Places& places) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
+    const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, true};
+    const auto cases = RandomSequences<TypeParam>(this->random_, shape, places);
+    const auto together = this->Run(shape, cases, true, xsa);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const auto alone = this->Run(shape, {cases[i]}, true, xsa);
+      EXPECT_TRUE(SameBits(alone.out[0], together.out[i])) << "sequence " << i;
+      EXPECT_TRUE(SameBits(alone.cos_sim[0], together.cos_sim[i])) << "sequence " << i;
+    }
+  };
+  expect_same({4, 2, 16}, {{0, 3}, {0, 70}, {30, 1}, {64, 5}, {31, 2}, {0, 1}});
+  const Places real = Emulated() ? Places{{0, 36}, {67, 1}, {33, 2}}
+                                 : Places{{0, 2048}, {2047, 1}, {500, 300}, {1023, 2}, {0, 1}};
+  for (const AttentionShape& shape : RealShapes()) expect_same(shape, real);
 }
 
 TYPED_TEST(AttentionTest, PrefillAndDecodeGiveTheSameBits) {
   constexpr int32_t kPositions[] = {0, 1, 15, 16, 31, 32, 33, 63, 64, 69};
   ExpectPrefillAndDecodeAgree<TypeParam>(this->Runner(), this->random_, {4, 2, 16}, {}, 70,
                                          kPositions, {1, 20});
+}
+
+TYPED_TEST(AttentionTest, PrefillAndDecodeGiveTheSameBitsAtRealSizes) {
+  const int32_t length = Emulated() ? 67 : 2048;
+  const std::vector<int32_t> positions = Emulated()
+                                             ? std::vector<int32_t>{31, 66}
+                                             : std::vector<int32_t>{0, 31, 512, 1000, 2016, 2047};
+  for (const AttentionShape& shape : RealShapes()) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
+    ExpectPrefillAndDecodeAgree<TypeParam>(this->Runner(), this->random_, shape, {}, length,
+                                           positions, {1, 20});
+  }
 }
 
 }  // namespace

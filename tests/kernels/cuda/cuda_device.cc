@@ -5,5 +5,6 @@
 namespace sluice {
 
 std::unique_ptr<Device> MakeDeviceUnderTest(uint64_t) { return MakeCudaDevice(0).value(); }
+bool Emulated() { return false; }
 
 }  // namespace sluice

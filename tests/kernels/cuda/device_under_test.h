@@ -11,4 +11,7 @@ namespace sluice {
 // `seed` determines the emulator's order of blocks and threads.
 std::unique_ptr<Device> MakeDeviceUnderTest(uint64_t seed);
 
+// Returns whether the device is the emulator, for which tests choose smaller sizes.
+bool Emulated();
+
 }  // namespace sluice

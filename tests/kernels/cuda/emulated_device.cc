@@ -6,5 +6,6 @@ namespace sluice {
 std::unique_ptr<Device> MakeDeviceUnderTest(uint64_t seed) {
   return simt::MakeSimtDevice({.seed = seed});
 }
+bool Emulated() { return true; }
 
 }  // namespace sluice

@@ -99,6 +99,43 @@ class ProjectionTest : public OpTest {
     for (size_t i = 0; accumulate && i < expected.size(); ++i) expected[i] += Widen(before[i]);
     EXPECT_TRUE(Matches(Op::kGemm, lab_.Get(args.out, rows * n), expected));
   }
+
+  // Compares `distinct` rows alone with the same rows in groups of every size.
+  void ExpectRowsIndependent(int32_t k, int32_t n, int32_t distinct) {
+    SCOPED_TRACE(testing::Message() << "k " << k << ", n " << n << ", seed " << kSeed);
+    const int32_t matrices = 2, position = 1;
+    const auto x = RandomValues<T>(random_, int64_t{distinct} * k);
+    const T* weight = lab_.Put(RandomValues<T>(random_, int64_t{matrices} * k * n));
+    const auto project = [&](const std::vector<int32_t>& rows) {
+      std::vector<T> in;
+      for (int32_t row : rows) in.insert(in.end(), &x[int64_t{row} * k], &x[int64_t{row} * k] + k);
+      const auto count = static_cast<int32_t>(rows.size());
+      const ProjectionArgs<T> args = {.x = lab_.Put(in),
+                                      .weight = weight,
+                                      .bias = nullptr,
+                                      .bias_stride = 0,
+                                      .k = k,
+                                      .n = n,
+                                      .tiles = TilesOn(lab_, {{position, 0, count}}, count),
+                                      .accumulate = false,
+                                      .out = lab_.template Room<T>(rows.size() * n)};
+      Project(lab_.stream(), args);
+      return lab_.Get(args.out, rows.size() * n);
+    };
+    std::vector<std::vector<T>> alone;
+    for (int32_t row = 0; row < distinct; ++row) alone.push_back(project({row}));
+    for (int32_t size : {2, 7, 8, 9, 16, 17, 33, 64, 65, 70}) {
+      std::vector<int32_t> rows(size);
+      for (int32_t& row : rows) row = RandomInt(random_, 0, distinct - 1);
+      const std::vector<T> together = project(rows);
+      for (int32_t i = 0; i < size; ++i) {
+        const T* const row = &together[int64_t{i} * n];
+        EXPECT_TRUE(SameBits({row, row + n}, alone[rows[i]]))
+            << "row " << rows[i] << " at place " << i << " of " << size;
+      }
+    }
+    lab_.Clear();
+  }
 };
 TYPED_TEST_SUITE(ProjectionTest, DTypes);
 
@@ -204,37 +241,14 @@ TEST(LogitsTest, OfBFloat16RowsKeepTheirPrecision) {
 
 // The same row is in groups of every size, at every place of the tile.
 TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroup) {
-  using T = TypeParam;
-  const int32_t k = 72, n = 24, matrices = 3, position = 1;
-  const auto weight = RandomValues<T>(this->random_, matrices * k * n);
-  const auto x = RandomValues<T>(this->random_, 70 * k);
-  const T* weight_on_device = this->lab_.Put(weight);
-  const auto project = [&](const std::vector<int32_t>& rows) {
-    std::vector<T> in;
-    for (int32_t row : rows) in.insert(in.end(), &x[row * k], &x[row * k] + k);
-    const int32_t count = static_cast<int32_t>(rows.size());
-    T* out = this->lab_.template Room<T>(rows.size() * n);
-    Project<T, T>(this->lab_.stream(), {.x = this->lab_.Put(in),
-                                        .weight = weight_on_device,
-                                        .bias = nullptr,
-                                        .bias_stride = 0,
-                                        .k = k,
-                                        .n = n,
-                                        .tiles = TilesOn(this->lab_, {{position, 0, count}}, count),
-                                        .accumulate = false,
-                                        .out = out});
-    return this->lab_.Get(out, rows.size() * n);
-  };
-  std::vector<std::vector<T>> alone;
-  for (int32_t row = 0; row < 70; ++row) alone.push_back(project({row}));
-  for (int32_t size : {2, 7, 8, 9, 16, 17, 33, 64, 65, 70}) {
-    std::vector<int32_t> rows(size);
-    for (int32_t& row : rows) row = RandomInt(this->random_, 0, 69);
-    const std::vector<T> together = project(rows);
-    for (int32_t i = 0; i < size; ++i) {
-      EXPECT_TRUE(SameBits({&together[i * n], &together[i * n] + n}, alone[rows[i]]))
-          << "row " << rows[i] << " at place " << i << " of " << size;
-    }
+  this->ExpectRowsIndependent(72, 24, 70);
+}
+
+// In the emulator, k is longer than all stages together, and n wider than a tile of columns.
+TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroupAtRealSizes) {
+  if (Emulated()) return this->ExpectRowsIndependent(200, 136, 5);
+  for (const auto& [k, n] : {std::pair(1024, 4096), {4096, 1024}, {4096, 4096}, {2880, 2048}}) {
+    this->ExpectRowsIndependent(k, n, 70);
   }
 }
 
