@@ -1,33 +1,68 @@
 #include "kernels/cuda/activation.h"
 
 #include "kernels/cuda/activation_math.h"
-#include "kernels/simt/simt.h"
+#include "kernels/cuda/row_walk.h"
+#include "kernels/cuda/vector.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int32_t kThreads = 256;
+template <Activation kActivation, int32_t kWidth>
+__device__ void ApplyToEach(Floats<kWidth>& values) {
+  SLUICE_UNROLL
+  for (int32_t i = 0; i < kWidth; ++i) values.at[i] = Apply(kActivation, values.at[i]);
+}
 
-template <typename T>
-__global__ void ActivateKernel(ActivationArgs<T> args) {
-  const int64_t elements = int64_t{*args.rows.count} * args.dim;
-  const int64_t step = int64_t{GridBlocks()} * kThreads;
-  for (int64_t i = int64_t{BlockIndex()} * kThreads + ThreadIndex(); i < elements; i += step) {
-    float value = Apply(args.activation, Widen(args.in[i]));
-    if (args.up != nullptr) value *= Widen(args.up[i]);
-    args.out[i] = Narrow<T>(value);
+// Chooses the function once for all values.
+template <int32_t kWidth>
+__device__ void ApplyToAll(Activation activation, Floats<kWidth>& values) {
+  switch (activation) {
+    case Activation::kSilu:
+      return ApplyToEach<Activation::kSilu>(values);
+    case Activation::kGelu:
+      return ApplyToEach<Activation::kGelu>(values);
+    case Activation::kGeluTanh:
+      return ApplyToEach<Activation::kGeluTanh>(values);
+    case Activation::kRelu:
+      return ApplyToEach<Activation::kRelu>(values);
+    case Activation::kSquaredRelu:
+      return ApplyToEach<Activation::kSquaredRelu>(values);
   }
 }
 
-template <typename T>
-const Kernel kActivate = KernelOf("Activate", &ActivateKernel<T>);
+template <typename T, int32_t kWidth>
+__global__ void ActivateKernel(OverRows<ActivationArgs<T>> args) {
+  const ActivationArgs<T>& op = args.op;
+  const RowWalk walk(args);
+  const int32_t column = walk.item * kWidth, rows = *op.rows.count;
+  if (column >= op.dim) return;
+  for (int32_t r = walk.row; r < rows; r += walk.step) {
+    const int64_t place = int64_t{r} * op.dim + column;
+    auto values = Load<kWidth>(op.in + place);
+    ApplyToAll(op.activation, values);
+    if (op.up != nullptr) {
+      const auto up = Load<kWidth>(op.up + place);
+      SLUICE_UNROLL
+      for (int32_t i = 0; i < kWidth; ++i) values.at[i] *= up.at[i];
+    }
+    Store(values, op.out + place);
+  }
+}
+
+template <typename T, int32_t kWidth>
+const Kernel kActivate = KernelOf(kWidth > 1 ? "Activate" : "ActivateUnaligned",
+                                  &ActivateKernel<T, kWidth>);
 
 }  // namespace
 
 template <typename T>
 void Activate(Stream& stream, const ActivationArgs<T>& args) {
-  const int64_t blocks = (int64_t{args.rows.capacity} * args.dim + kThreads - 1) / kThreads;
-  Launch(stream, kActivate<T>, {PersistentBlocks(stream, blocks, 8), kThreads}, args);
+  constexpr int32_t kWidth = kCopyElements<T>;
+  if (RowsAligned(args.in, args.dim) && RowsAligned(args.up, args.dim) &&
+      RowsAligned(args.out, args.dim)) {
+    return LaunchOverRows(stream, kActivate<T, kWidth>, args, args.dim / kWidth);
+  }
+  LaunchOverRows(stream, kActivate<T, 1>, args, args.dim);
 }
 
 template void Activate(Stream&, const ActivationArgs<float>&);

@@ -1,46 +1,60 @@
 #include "kernels/cuda/embedding.h"
 
-#include "kernels/simt/simt.h"
+#include "kernels/cuda/row_walk.h"
+#include "kernels/cuda/vector.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int32_t kThreads = 128;
-
-template <typename T>
-__global__ void EmbedKernel(EmbedArgs<T> args) {
-  const int32_t rows = *args.rows.count;
-  for (int32_t r = BlockIndex(); r < rows; r += GridBlocks()) {
-    const int32_t entry = args.ids == nullptr ? 0 : args.ids[r];
+template <typename T, int32_t kWidth>
+__global__ void EmbedKernel(OverRows<EmbedArgs<T>> args) {
+  const EmbedArgs<T>& op = args.op;
+  const RowWalk walk(args);
+  const int32_t column = walk.item * kWidth, rows = *op.rows.count;
+  if (column >= op.dim) return;
+  for (int32_t r = walk.row; r < rows; r += walk.step) {
+    const int32_t entry = op.ids == nullptr ? 0 : op.ids[r];
     if (entry < 0) continue;
-    const T* from = args.table + int64_t{entry} * args.dim;
-    T* to = args.out + int64_t{r} * args.dim;
-    for (int32_t i = ThreadIndex(); i < args.dim; i += kThreads) {
-      const float value = args.scale * Widen(from[i]);
-      to[i] = Narrow<T>(args.accumulate ? Widen(to[i]) + value : value);
+    T* const to = op.out + int64_t{r} * op.dim + column;
+    auto values = Load<kWidth>(op.table + int64_t{entry} * op.dim + column);
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < kWidth; ++i) values.at[i] *= op.scale;
+    if (op.accumulate) {
+      const auto before = Load<kWidth>(to);
+      SLUICE_UNROLL
+      for (int32_t i = 0; i < kWidth; ++i) values.at[i] += before.at[i];
     }
+    Store(values, to);
   }
 }
 
-template <typename T>
-__global__ void TakeInputKernel(InputArgs<T> args) {
-  const int64_t elements = int64_t{*args.rows.count} * args.dim;
-  const int64_t step = int64_t{GridBlocks()} * kThreads;
-  for (int64_t i = int64_t{BlockIndex()} * kThreads + ThreadIndex(); i < elements; i += step) {
-    args.out[i] = Narrow<T>(args.in[i]);
+template <typename T, int32_t kWidth>
+__global__ void TakeInputKernel(OverRows<InputArgs<T>> args) {
+  const InputArgs<T>& op = args.op;
+  const RowWalk walk(args);
+  const int32_t column = walk.item * kWidth, rows = *op.rows.count;
+  if (column >= op.dim) return;
+  for (int32_t r = walk.row; r < rows; r += walk.step) {
+    const int64_t place = int64_t{r} * op.dim + column;
+    Store(Load<kWidth>(op.in + place), op.out + place);
   }
 }
 
-template <typename T>
-const Kernel kEmbed = KernelOf("Embed", &EmbedKernel<T>);
-template <typename T>
-const Kernel kTakeInput = KernelOf("TakeInput", &TakeInputKernel<T>);
+template <typename T, int32_t kWidth>
+const Kernel kEmbed = KernelOf(kWidth > 1 ? "Embed" : "EmbedUnaligned", &EmbedKernel<T, kWidth>);
+template <typename T, int32_t kWidth>
+const Kernel kTakeInput = KernelOf(kWidth > 1 ? "TakeInput" : "TakeInputUnaligned",
+                                   &TakeInputKernel<T, kWidth>);
 
 }  // namespace
 
 template <typename T>
 void Embed(Stream& stream, const EmbedArgs<T>& args) {
-  Launch(stream, kEmbed<T>, {PersistentBlocks(stream, args.rows.capacity, 16), kThreads}, args);
+  constexpr int32_t kWidth = kCopyElements<T>;
+  if (RowsAligned(args.table, args.dim) && RowsAligned(args.out, args.dim)) {
+    return LaunchOverRows(stream, kEmbed<T, kWidth>, args, args.dim / kWidth);
+  }
+  LaunchOverRows(stream, kEmbed<T, 1>, args, args.dim);
 }
 
 template void Embed(Stream&, const EmbedArgs<float>&);
@@ -48,8 +62,11 @@ template void Embed(Stream&, const EmbedArgs<BFloat16>&);
 
 template <typename T>
 void TakeInput(Stream& stream, const InputArgs<T>& args) {
-  const int64_t blocks = (int64_t{args.rows.capacity} * args.dim + kThreads - 1) / kThreads;
-  Launch(stream, kTakeInput<T>, {PersistentBlocks(stream, blocks, 16), kThreads}, args);
+  constexpr int32_t kWidth = kCopyElements<T>;
+  if (RowsAligned(args.in, args.dim) && RowsAligned(args.out, args.dim)) {
+    return LaunchOverRows(stream, kTakeInput<T, kWidth>, args, args.dim / kWidth);
+  }
+  LaunchOverRows(stream, kTakeInput<T, 1>, args, args.dim);
 }
 
 template void TakeInput(Stream&, const InputArgs<float>&);

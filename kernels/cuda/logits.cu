@@ -2,35 +2,67 @@
 
 #include <cmath>
 
-#include "kernels/simt/simt.h"
+#include "kernels/cuda/vector.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int32_t kThreads = 256;
 
-__global__ void FinishLogitsKernel(LogitsArgs args) {
-  const int32_t rows = *args.rows.count;
-  for (int32_t r = BlockIndex(); r < rows; r += GridBlocks()) {
-    float* row = args.logits + int64_t{r} * args.n;
-    if (args.soft_cap != 0) {
-      for (int32_t i = ThreadIndex(); i < args.n; i += kThreads) {
-        row[i] = args.soft_cap * tanhf(row[i] / args.soft_cap);
-      }
+// A block finishes columns [begin, end) of the rows from `first` on, `step` apart.
+struct FinishArgs {
+  LogitsArgs op;
+  int32_t parts;  // blocks a row
+  int32_t step;
+  int32_t columns;  // of a block
+};
+
+template <int32_t kWidth>
+__device__ void Cap(float* row, int32_t begin, int32_t end, float cap) {
+  for (int32_t i = begin + ThreadIndex() * kWidth; i < end; i += kThreads * kWidth) {
+    auto values = Load<kWidth>(row + i);
+    SLUICE_UNROLL
+    for (int32_t j = 0; j < kWidth; ++j) values.at[j] = cap * tanhf(values.at[j] / cap);
+    Store(values, row + i);
+  }
+}
+
+template <int32_t kWidth>
+__global__ void FinishLogitsKernel(FinishArgs args) {
+  const LogitsArgs& op = args.op;
+  const int32_t first = BlockIndex() / args.parts, rows = *op.rows.count;
+  const int32_t begin = (BlockIndex() - first * args.parts) * args.columns;
+  const int32_t end = op.n - begin < args.columns ? op.n : begin + args.columns;
+  for (int32_t r = first; r < rows; r += args.step) {
+    float* row = op.logits + int64_t{r} * op.n;
+    if (op.soft_cap != 0) {
+      Cap<kWidth>(row, begin, end, op.soft_cap);
       SyncBlock();
     }
-    for (int32_t i = args.begin[r] + ThreadIndex(); i < args.begin[r + 1]; i += kThreads) {
-      row[args.excluded[i]] = -INFINITY;
+    for (int32_t i = op.begin[r] + ThreadIndex(); i < op.begin[r + 1]; i += kThreads) {
+      const int32_t column = op.excluded[i];
+      if (column >= begin && column < end) row[column] = -INFINITY;
     }
   }
 }
 
-const Kernel kFinishLogits = KernelOf("FinishLogits", &FinishLogitsKernel);
+template <int32_t kWidth>
+const Kernel kFinishLogits = KernelOf(kWidth > 1 ? "FinishLogits" : "FinishLogitsUnaligned",
+                                      &FinishLogitsKernel<kWidth>);
 
 }  // namespace
 
 void FinishLogits(Stream& stream, const LogitsArgs& args) {
-  Launch(stream, kFinishLogits, {PersistentBlocks(stream, args.rows.capacity, 8), kThreads}, args);
+  // Without a cap there is only the list of excluded tokens to go through, which each block of a
+  // row does.
+  constexpr int32_t kColumns = 4 * kThreads * kCopyElements<float>;
+  const int32_t columns = args.soft_cap != 0 && args.n > kColumns ? kColumns : args.n;
+  const int32_t parts = (args.n + columns - 1) / columns;
+  const int32_t blocks = PersistentBlocks(stream, int64_t{args.rows.capacity} * parts, 8);
+  const int32_t step = blocks > parts ? blocks / parts : 1;
+  const bool aligned = RowsAligned(args.logits, args.n);
+  Launch(stream, aligned ? kFinishLogits<kCopyElements<float>> : kFinishLogits<1>,
+         {parts * step, kThreads}, FinishArgs{args, parts, step, columns});
 }
 
 }  // namespace sluice::kernels::cuda

@@ -1,39 +1,61 @@
 #include "kernels/cuda/mix.h"
 
-#include "kernels/simt/simt.h"
+#include "kernels/cuda/row_walk.h"
+#include "kernels/cuda/vector.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int32_t kThreads = 256;
-
-template <typename T>
-__device__ float Weighted(const T* values, const T* weight, int64_t i, int64_t feature) {
-  const float value = Widen(values[i]);
-  return weight == nullptr ? value : value * Widen(weight[feature]);
+// Returns the weights of the features from `feature` on. Requires that `repeat` is 1 or a multiple
+// of kWidth.
+template <int32_t kWidth, typename T>
+__device__ Floats<kWidth> WeightsOf(const T* weight, int32_t feature, int32_t repeat) {
+  if (weight != nullptr && repeat == 1) return Load<kWidth>(weight + feature);
+  const float each = weight == nullptr ? 1.0f : Widen(weight[feature / repeat]);
+  Floats<kWidth> weights;
+  SLUICE_UNROLL
+  for (int32_t i = 0; i < kWidth; ++i) weights.at[i] = each;
+  return weights;
 }
 
-template <typename T>
-__global__ void MixKernel(MixArgs<T> args) {
-  const int64_t elements = int64_t{*args.rows.count} * args.dim;
-  const int64_t step = int64_t{GridBlocks()} * kThreads;
-  for (int64_t i = int64_t{BlockIndex()} * kThreads + ThreadIndex(); i < elements; i += step) {
-    const int64_t feature = i % args.dim / args.repeat;
-    float sum = Weighted(args.a, args.a_weight, i, feature);
-    if (args.b != nullptr) sum += Weighted(args.b, args.b_weight, i, feature);
-    args.out[i] = Narrow<T>(sum);
+template <typename T, int32_t kWidth>
+__global__ void MixKernel(OverRows<MixArgs<T>> args) {
+  const MixArgs<T>& op = args.op;
+  const RowWalk walk(args);
+  const int32_t feature = walk.item * kWidth, rows = *op.rows.count;
+  if (feature >= op.dim) return;
+  const auto a_weight = WeightsOf<kWidth>(op.a_weight, feature, op.repeat);
+  const auto b_weight = WeightsOf<kWidth>(op.b_weight, feature, op.repeat);
+  for (int32_t r = walk.row; r < rows; r += walk.step) {
+    const int64_t place = int64_t{r} * op.dim + feature;
+    auto sum = Load<kWidth>(op.a + place);
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < kWidth; ++i) sum.at[i] *= a_weight.at[i];
+    if (op.b != nullptr) {
+      const auto b = Load<kWidth>(op.b + place);
+      SLUICE_UNROLL
+      for (int32_t i = 0; i < kWidth; ++i) sum.at[i] += b.at[i] * b_weight.at[i];
+    }
+    Store(sum, op.out + place);
   }
 }
 
-template <typename T>
-const Kernel kMix = KernelOf("Mix", &MixKernel<T>);
+template <typename T, int32_t kWidth>
+const Kernel kMix = KernelOf(kWidth > 1 ? "Mix" : "MixUnaligned", &MixKernel<T, kWidth>);
 
 }  // namespace
 
 template <typename T>
 void Mix(Stream& stream, const MixArgs<T>& args) {
-  const int64_t blocks = (int64_t{args.rows.capacity} * args.dim + kThreads - 1) / kThreads;
-  Launch(stream, kMix<T>, {PersistentBlocks(stream, blocks, 8), kThreads}, args);
+  constexpr int32_t kWidth = kCopyElements<T>;
+  const bool weights_aligned = args.repeat == 1 ? RowsAligned(args.a_weight, args.dim) &&
+                                                      RowsAligned(args.b_weight, args.dim)
+                                                : args.repeat % kWidth == 0;
+  if (weights_aligned && RowsAligned(args.a, args.dim) && RowsAligned(args.b, args.dim) &&
+      RowsAligned(args.out, args.dim)) {
+    return LaunchOverRows(stream, kMix<T, kWidth>, args, args.dim / kWidth);
+  }
+  LaunchOverRows(stream, kMix<T, 1>, args, args.dim);
 }
 
 template void Mix(Stream&, const MixArgs<float>&);

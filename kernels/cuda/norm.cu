@@ -4,72 +4,175 @@
 
 #include "base/check.h"
 #include "kernels/cuda/reduce.h"
-#include "kernels/simt/simt.h"
+#include "kernels/cuda/vector.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int32_t kThreads = 128;
+// A short row is normalised by a warp, whose lanes hold 8 elements each. A longer one is normalised
+// by a block, whose threads hold 16 each; what is beyond 8,192 elements is read again in each pass.
+constexpr int32_t kWarpHeld = 8, kMostWarpDim = kWarp * kWarpHeld, kWarps = 4;
+constexpr int32_t kBlockHeld = 16, kMostThreads = 512;
 
 struct NormShared {
   float reduce[kWarp];
 };
 
-// Returns the sum over a row of f(element), computed by the whole block.
-template <typename T, typename Function>
-__device__ float SumOver(const T* row, int32_t dim, NormShared& shared, Function f) {
-  float sum = 0;
-  for (int32_t i = ThreadIndex(); i < dim; i += kThreads) sum += f(Widen(row[i]));
-  return BlockReduce(sum, Plus(), shared.reduce);
+// Returns the sum of the threads' sums: those of the warp or, with `shared`, of the block.
+__device__ float SumOfTeam(float sum, NormShared* shared) {
+  if (shared == nullptr) return LaneReduce(sum, Plus());
+  return BlockReduce(sum, Plus(), shared->reduce);
 }
 
-// Writes x + residual to `sum`. Each thread writes the elements that it reads again later.
-template <typename T>
-__device__ void AddResidual(const T* x, const T* residual, int32_t dim, T* sum) {
-  for (int32_t i = ThreadIndex(); i < dim; i += kThreads) {
-    sum[i] = Narrow<T>(Widen(x[i]) + Widen(residual[i]));
-  }
-}
+// The threads that normalise a row. The first kHeld elements of each thread stay in registers from
+// pass to pass. Their weights are read with them, ahead of the sums.
+template <typename T, bool kCentred, bool kAligned, int32_t kHeld>
+class NormTeam {
+ public:
+  __device__ NormTeam(const NormArgs<T>& args, const Team& team, NormShared* shared)
+      : args_(args), team_(team), shared_(shared) {}
 
-template <typename T, bool kCentred>
-__global__ void NormKernel(NormArgs<T> args) {
-  auto& shared = SharedMemory<NormShared>();
-  const int32_t rows = *args.rows.count * args.groups, dim = args.dim;
-  for (int32_t r = BlockIndex(); r < rows; r += GridBlocks()) {
-    const int64_t offset = int64_t{r} * dim;
-    const T* row = args.x + offset;
-    if (args.residual != nullptr) {
-      AddResidual(row, args.residual + offset, dim, args.sum + offset);
-      row = args.sum + offset;
+  // Normalises the row that begins at `offset`.
+  __device__ void Normalise(int64_t offset) const {
+    const T* row = args_.x + offset;
+    Part<kHeld> held(team_, args_.dim);
+    held.Load(row);
+    const auto weight = WeightAt<kHeld>(0);
+    if (args_.residual != nullptr) {
+      AddResidual(offset, held);
+      ForEachOther(row, [&](Rest& part, int32_t) { AddResidual(offset, part); });
+      row = args_.sum + offset;
     }
     float mean = 0;
     if (kCentred) {
-      mean = SumOver(row, dim, shared, [](float s) { return s; }) / static_cast<float>(dim);
+      mean = SumOver(row, held, [](float s) { return s; }) / static_cast<float>(args_.dim);
     }
-    const float squares =
-        SumOver(row, dim, shared, [mean](float s) { return (s - mean) * (s - mean); });
-    const float scale = 1.0f / sqrtf(squares / static_cast<float>(dim) + args.eps);
-    for (int32_t i = ThreadIndex(); i < dim; i += kThreads) {
-      float value = (Widen(row[i]) - mean) * scale;
-      if (args.weight != nullptr) value *= Widen(args.weight[i]);
-      if (args.bias != nullptr) value += Widen(args.bias[i]);
-      args.out[offset + i] = Narrow<T>(value * args.scale);
+    const float squares = SumOver(row, held, [mean](float s) { return (s - mean) * (s - mean); });
+    const float scale = 1.0f / sqrtf(squares / static_cast<float>(args_.dim) + args_.eps);
+    Write(offset, held, weight, 0, mean, scale);
+    ForEachOther(row, [&](Rest& part, int32_t first) {
+      Write(offset, part, WeightAt<kCopyElements<T>>(first), first, mean, scale);
+    });
+  }
+
+ private:
+  template <int32_t kElements>
+  using Part = RowPart<T, kElements, kAligned>;
+  using Rest = Part<kCopyElements<T>>;
+
+  // Returns the weights of the part from `first` on.
+  template <int32_t kElements>
+  __device__ Part<kElements> WeightAt(int32_t first) const {
+    Part<kElements> weight(team_, args_.dim, 1, first);
+    if (args_.weight != nullptr) weight.Load(args_.weight);
+    return weight;
+  }
+
+  // Reads the elements that are not held, a pack at a time, and calls f(part, first) with the parts
+  // of the row from `first` on. A warp holds all.
+  template <typename Function>
+  __device__ void ForEachOther(const T* row, Function f) const {
+    if constexpr (kHeld != kWarpHeld) {
+      const int32_t step = team_.size * kCopyElements<T>;
+      SLUICE_ROLLED
+      for (int32_t first = team_.size * kHeld; first < args_.dim; first += step) {
+        Rest part(team_, args_.dim, 0, first);
+        part.Load(row);
+        f(part, first);
+      }
     }
+  }
+
+  // Adds the residual to the part and keeps the sum. Each thread writes the elements that it reads
+  // again later.
+  template <int32_t kElements>
+  __device__ void AddResidual(int64_t offset, Part<kElements>& part) const {
+    Part<kElements> residual = part;
+    residual.Load(args_.residual + offset);
+    part.ForEach(
+        [&](T& element, int32_t i) { element = Narrow<T>(Widen(element) + residual.At(i)); });
+    part.Store(args_.sum + offset);
+  }
+
+  // Returns the sum over a row of f(element).
+  template <typename Function>
+  __device__ float SumOver(const T* row, Part<kHeld>& held, Function f) const {
+    float sum = 0;
+    const auto add = [&sum, f](T element, int32_t) { sum += f(Widen(element)); };
+    held.ForEach(add);
+    ForEachOther(row, [&](Rest& part, int32_t) { part.ForEach(add); });
+    return SumOfTeam(sum, shared_);
+  }
+
+  template <int32_t kElements>
+  __device__ void Write(int64_t offset, Part<kElements>& part, const Part<kElements>& weight,
+                        int32_t first, float mean, float scale) const {
+    const bool has_bias = kCentred && args_.bias != nullptr;
+    Part<kElements> bias(team_, args_.dim, 0, first);
+    if (has_bias) bias.Load(args_.bias);
+    part.ForEach([&](T& element, int32_t i) {
+      float value = (Widen(element) - mean) * scale * weight.At(i);
+      if (has_bias) value += bias.At(i);
+      element = Narrow<T>(value * args_.scale);
+    });
+    part.Store(args_.out + offset);
+  }
+
+  const NormArgs<T>& args_;
+  const Team team_;
+  NormShared* const shared_;  // nullptr if the team is a warp
+};
+
+template <typename T, bool kCentred, bool kAligned>
+__global__ void __launch_bounds__(kMostThreads) BlockNormKernel(NormArgs<T> args) {
+  const NormTeam<T, kCentred, kAligned, kBlockHeld> team(args, {ThreadIndex(), BlockThreads()},
+                                                         &SharedMemory<NormShared>());
+  const int32_t rows = *args.rows.count * args.groups;
+  for (int32_t r = BlockIndex(); r < rows; r += GridBlocks()) {
+    team.Normalise(int64_t{r} * args.dim);
   }
 }
 
-template <typename T>
-const Kernel kRmsNorm = KernelOf("RmsNorm", &NormKernel<T, false>);
-template <typename T>
-const Kernel kLayerNorm = KernelOf("LayerNorm", &NormKernel<T, true>);
+template <typename T, bool kCentred, bool kAligned>
+__global__ void __launch_bounds__(kWarps* kWarp) WarpNormKernel(NormArgs<T> args) {
+  const NormTeam<T, kCentred, kAligned, kWarpHeld> team(args, {Lane(), kWarp}, nullptr);
+  const int32_t rows = *args.rows.count * args.groups;
+  for (int32_t r = BlockIndex() * kWarps + Warp(); r < rows; r += GridBlocks() * kWarps) {
+    team.Normalise(int64_t{r} * args.dim);
+  }
+}
 
-template <typename T>
-void LaunchNorm(Stream& stream, const Kernel& kernel, const NormArgs<T>& args) {
-  SLUICE_CHECK((args.residual == nullptr) == (args.sum == nullptr));
-  Launch(stream, kernel,
-         {PersistentBlocks(stream, int64_t{args.rows.capacity} * args.groups, 16), kThreads,
-          sizeof(NormShared)},
+template <typename T, bool kCentred, bool kAligned>
+const Kernel kBlockNorm = KernelOf(kCentred ? "LayerNorm" : "RmsNorm",
+                                   &BlockNormKernel<T, kCentred, kAligned>);
+template <typename T, bool kCentred, bool kAligned>
+const Kernel kWarpNorm = KernelOf(kCentred ? "LayerNormByWarp" : "RmsNormByWarp",
+                                  &WarpNormKernel<T, kCentred, kAligned>);
+
+template <typename T, bool kCentred, bool kAligned>
+void LaunchNorm(Stream& stream, const NormArgs<T>& args) {
+  const int64_t rows = int64_t{args.rows.capacity} * args.groups;
+  if (args.dim <= kMostWarpDim) {
+    const int32_t blocks = PersistentBlocks(stream, (rows + kWarps - 1) / kWarps, 16);
+    return Launch(stream, kWarpNorm<T, kCentred, kAligned>, {blocks, kWarps * kWarp}, args);
+  }
+  constexpr int32_t kHeldByWarp = kWarp * kBlockHeld, kResidentThreads = 1024;
+  const int32_t wanted = (args.dim + kHeldByWarp - 1) / kHeldByWarp * kWarp;
+  const int32_t threads = wanted < kMostThreads ? wanted : kMostThreads;
+  Launch(stream, kBlockNorm<T, kCentred, kAligned>,
+         {PersistentBlocks(stream, rows, kResidentThreads / threads), threads, sizeof(NormShared)},
          args);
+}
+
+template <bool kCentred, typename T>
+void Norm(Stream& stream, const NormArgs<T>& args) {
+  SLUICE_CHECK((args.residual == nullptr) == (args.sum == nullptr));
+  const int32_t dim = args.dim;
+  const bool aligned = RowsAligned(args.x, dim) && RowsAligned(args.residual, dim) &&
+                       RowsAligned(args.sum, dim) && RowsAligned(args.weight, dim) &&
+                       RowsAligned(args.bias, dim) && RowsAligned(args.out, dim);
+  if (aligned) return LaunchNorm<T, kCentred, true>(stream, args);
+  LaunchNorm<T, kCentred, false>(stream, args);
 }
 
 }  // namespace
@@ -77,11 +180,11 @@ void LaunchNorm(Stream& stream, const Kernel& kernel, const NormArgs<T>& args) {
 template <typename T>
 void RmsNorm(Stream& stream, const NormArgs<T>& args) {
   SLUICE_CHECK(args.bias == nullptr);
-  LaunchNorm(stream, kRmsNorm<T>, args);
+  Norm<false>(stream, args);
 }
 template <typename T>
 void LayerNorm(Stream& stream, const NormArgs<T>& args) {
-  LaunchNorm(stream, kLayerNorm<T>, args);
+  Norm<true>(stream, args);
 }
 
 template void RmsNorm(Stream&, const NormArgs<float>&);

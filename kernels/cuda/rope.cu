@@ -1,65 +1,85 @@
 #include "kernels/cuda/rope.h"
 
-#include "kernels/simt/simt.h"
+#include "kernels/cuda/row_walk.h"
+#include "kernels/cuda/vector.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int32_t kThreads = 128;
-
-// The rotation of one row.
-struct Rotation {
-  const float* cos;
-  const float* sin;
-  int32_t half;
-};
-
-// Processes item `i` of a head: items are the pairs to rotate, then the features in no pair. `from`
-// may be `to`.
-template <typename T>
-__device__ void RotateItem(const Rotation& rotation, const T* from, int32_t i, T* to) {
-  const int32_t half = rotation.half;
-  if (i >= half) {
-    to[i + half] = from[i + half];
+// Processes the item from feature `i` of a head on. `from` may be `to`. If not `rotates`, the
+// features are copied.
+template <int32_t kWidth, typename T>
+__device__ void RotateItem(const RopeArgs<T>& op, int32_t row, bool rotates, const T* from,
+                           int32_t i, T* to) {
+  const int32_t half = op.rotary_dim / 2;
+  if (i >= half || !rotates) {
+    if (i < half) Copy<kWidth>(from + i, to + i);
+    if (from != to) Copy<kWidth>(from + i + half, to + i + half);
     return;
   }
-  const float a = Widen(from[i]), b = Widen(from[i + half]);
-  const float cos = rotation.cos[i], sin = rotation.sin[i];
-  to[i] = Narrow<T>(a * cos - b * sin);
-  to[i + half] = Narrow<T>(b * cos + a * sin);
+  const int64_t table = int64_t{op.positions[row]} * half + i;
+  auto a = Load<kWidth>(from + i), b = Load<kWidth>(from + i + half);
+  const auto cos = Load<kWidth>(op.cos + table), sin = Load<kWidth>(op.sin + table);
+  SLUICE_UNROLL
+  for (int32_t j = 0; j < kWidth; ++j) {
+    const float x = a.at[j], y = b.at[j];
+    a.at[j] = x * cos.at[j] - y * sin.at[j];
+    b.at[j] = y * cos.at[j] + x * sin.at[j];
+  }
+  Store(a, to + i);
+  Store(b, to + i + half);
 }
 
-template <typename T>
-__global__ void RopeAndStoreKernel(RopeArgs<T> args) {
-  const int32_t rows = *args.rows.count, dim = args.kv.head_dim, half = args.rotary_dim / 2;
-  const int32_t items = dim - half, kv_heads = args.kv.kv_heads;
-  for (int32_t r = BlockIndex(); r < rows; r += GridBlocks()) {
-    const int64_t table = int64_t{args.positions[r]} * half;
-    const Rotation rotation = {args.cos + table, args.sin + table, half};
-    const int32_t slot = args.kv_slots[r];
-    for (int32_t i = ThreadIndex(); i < args.q_heads * items; i += kThreads) {
-      T* head = args.q + (int64_t{r} * args.q_heads + i / items) * dim;
-      RotateItem(rotation, head, i % items, head);
+// The items of a row are those of its heads of q, then k, then v. The items of a head are kWidth
+// pairs of features (i, i + half) each, then kWidth features each that are in no pair.
+template <typename T, int32_t kWidth>
+__global__ void RopeAndStoreKernel(OverRows<RopeArgs<T>> args) {
+  const RopeArgs<T>& op = args.op;
+  const RowWalk walk(args);
+  const int32_t dim = op.kv.head_dim, kv_heads = op.kv.kv_heads, rows = *op.rows.count;
+  const int32_t items = (dim - op.rotary_dim / 2) / kWidth;
+  const int32_t head = walk.item / items, i = (walk.item - head * items) * kWidth;
+  if (head < op.q_heads) {
+    T* q = op.q + int64_t{head} * dim;
+    for (int32_t r = walk.row; r < rows; r += walk.step) {
+      T* const at = q + int64_t{r} * op.q_heads * dim;
+      RotateItem<kWidth>(op, r, true, at, i, at);
     }
-    for (int32_t i = ThreadIndex(); i < kv_heads * items; i += kThreads) {
-      const T* head = args.k + (int64_t{r} * kv_heads + i / items) * dim;
-      RotateItem(rotation, head, i % items, args.kv.k + args.kv.Offset(slot, i / items));
-    }
-    for (int32_t i = ThreadIndex(); i < kv_heads * dim; i += kThreads) {
-      args.kv.v[args.kv.Offset(slot, i / dim) + i % dim] = args.v[int64_t{r} * kv_heads * dim + i];
-    }
+    return;
+  }
+  const bool is_k = head < op.q_heads + kv_heads;
+  const int32_t kv_head = head - op.q_heads - (is_k ? 0 : kv_heads);
+  if (kv_head >= kv_heads) return;
+  const T* const from = (is_k ? op.k : op.v) + int64_t{kv_head} * dim;
+  T* const to = is_k ? op.kv.k : op.kv.v;
+  for (int32_t r = walk.row; r < rows; r += walk.step) {
+    RotateItem<kWidth>(op, r, is_k, from + int64_t{r} * kv_heads * dim, i,
+                       to + op.kv.Offset(op.kv_slots[r], kv_head));
   }
 }
 
-template <typename T>
-const Kernel kRopeAndStore = KernelOf("RopeAndStore", &RopeAndStoreKernel<T>);
+template <typename T, int32_t kWidth>
+const Kernel kRopeAndStore = KernelOf(kWidth > 1 ? "RopeAndStore" : "RopeAndStoreUnaligned",
+                                      &RopeAndStoreKernel<T, kWidth>);
+
+template <typename T, int32_t kWidth>
+void LaunchRope(Stream& stream, const RopeArgs<T>& args) {
+  const int32_t items = (args.kv.head_dim - args.rotary_dim / 2) / kWidth;
+  LaunchOverRows(stream, kRopeAndStore<T, kWidth>, args,
+                 (args.q_heads + 2 * args.kv.kv_heads) * items);
+}
 
 }  // namespace
 
 template <typename T>
 void RopeAndStore(Stream& stream, const RopeArgs<T>& args) {
-  Launch(stream, kRopeAndStore<T>, {PersistentBlocks(stream, args.rows.capacity, 16), kThreads},
-         args);
+  const int32_t dim = args.kv.head_dim, half = args.rotary_dim / 2;
+  const bool aligned = half % kCopyElements<T> == 0 && RowsAligned(args.cos, half) &&
+                       RowsAligned(args.sin, half) && RowsAligned(args.q, dim) &&
+                       RowsAligned(args.k, dim) && RowsAligned(args.v, dim) &&
+                       RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim);
+  if (aligned) return LaunchRope<T, kCopyElements<T>>(stream, args);
+  LaunchRope<T, 1>(stream, args);
 }
 
 template void RopeAndStore(Stream&, const RopeArgs<float>&);

@@ -137,6 +137,15 @@ uint64_t AddAtomically(void* address, size_t bytes, uint64_t value) {
   return before;
 }
 
+void Load(void* to, const void* from, size_t bytes) {
+  Here().Touch(reinterpret_cast<uintptr_t>(from), bytes, Access::kRead, bytes);
+  std::memcpy(to, from, bytes);
+}
+void Store(void* to, const void* from, size_t bytes) {
+  Here().Touch(reinterpret_cast<uintptr_t>(to), bytes, Access::kWrite, bytes);
+  std::memcpy(to, from, bytes);
+}
+
 void CopyAsync(void* shared, const void* global, int32_t bytes) {
   Here().CopyAsync(shared, global, bytes);
 }

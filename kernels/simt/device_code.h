@@ -21,6 +21,9 @@ uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& si
 uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
 std::byte* Shared(size_t bytes);
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value);
+// One access of device memory each, at a multiple of `bytes`; the other operand is the thread's own.
+void Load(void* to, const void* from, size_t bytes);
+void Store(void* to, const void* from, size_t bytes);
 void CopyAsync(void* shared, const void* global, int32_t bytes);
 void CommitCopies();
 void WaitCopies(int pending_groups);
@@ -85,6 +88,17 @@ inline int32_t AtomicAdd(int32_t* address, int32_t value) {
 }
 inline uint64_t AtomicAdd(uint64_t* address, uint64_t value) {
   return simt::AddAtomically(address, sizeof(value), value);
+}
+
+template <typename T>
+T LoadWhole(const void* from) {
+  T value;
+  simt::Load(&value, from, sizeof(T));
+  return value;
+}
+template <typename T>
+void StoreWhole(const T& value, void* to) {
+  simt::Store(to, &value, sizeof(T));
 }
 
 inline void CopyAsync(void* shared, const void* global, int32_t bytes) {

@@ -218,9 +218,13 @@ std::string Machine::Where(int32_t t) const {
   return absl::StrCat("kernel ", launch_->kernel.name, ", block ", block_, ", thread ", t);
 }
 
-void Machine::Touch(uintptr_t address, size_t bytes, Access access) {
+void Machine::Touch(uintptr_t address, size_t bytes, Access access, size_t alignment) {
   if (threads_[current_]->fiber.OnStack(address)) return;
   OutsideDeviceCode outside;
+  if (address % alignment != 0) {
+    Fail(
+        absl::StrCat("touches ", bytes, " bytes at an address that is no multiple of ", alignment));
+  }
   const std::string wrong = memory_.Note(address, bytes, access, ActorOf(current_));
   if (!wrong.empty()) Fail(wrong);
 }

@@ -47,7 +47,8 @@ class Machine {
   int32_t thread() const { return current_; }
   int32_t block() const { return block_; }
   const kernels::cuda::LaunchShape& shape() const { return launch_->shape; }
-  void Touch(uintptr_t address, size_t bytes, Access access);
+  // An address that is no multiple of `alignment` is a fault, as on a GPU.
+  void Touch(uintptr_t address, size_t bytes, Access access, size_t alignment = 1);
   void Barrier(const char* file, int line);
   // A null `function` makes this a barrier of the warp.
   void Collective(WarpFunction function, const void* in, void* out, const char* file, int line);

@@ -18,8 +18,10 @@
 #define __device__
 #define __launch_bounds__(threads)
 #define SLUICE_UNROLL
+#define SLUICE_ROLLED
 #else
-#define SLUICE_UNROLL _Pragma("unroll")  // for loops whose array indices must be registers
+#define SLUICE_UNROLL _Pragma("unroll")    // for loops whose array indices must be registers
+#define SLUICE_ROLLED _Pragma("unroll 1")  // for loops that seldom run
 #endif
 
 namespace sluice::kernels::cuda {
@@ -77,6 +79,13 @@ __device__ T& SharedMemory();
 // Adds value to *address, in shared or global memory, and returns the previous value.
 __device__ int32_t AtomicAdd(int32_t* address, int32_t value);
 __device__ uint64_t AtomicAdd(uint64_t* address, uint64_t value);
+
+// Read and write a struct of up to 16 bytes by one access. Require that it is as aligned as it is
+// large, and that the address is a multiple of its size.
+template <typename T>
+__device__ T LoadWhole(const void* from);
+template <typename T>
+__device__ void StoreWhole(const T& value, void* to);
 
 // Copies 16 bytes asynchronously from global to shared memory, both 16-byte aligned: the first
 // `bytes` (0 to 16) are copied, the others become zero. The data has arrived only after the calling

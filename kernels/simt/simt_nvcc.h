@@ -48,6 +48,17 @@ __device__ inline uint64_t AtomicAdd(uint64_t* address, uint64_t value) {
   return atomicAdd(reinterpret_cast<unsigned long long*>(address), value);
 }
 
+template <typename T>
+__device__ inline T LoadWhole(const void* from) {
+  static_assert(alignof(T) == sizeof(T));
+  return *static_cast<const T*>(from);
+}
+template <typename T>
+__device__ inline void StoreWhole(const T& value, void* to) {
+  static_assert(alignof(T) == sizeof(T));
+  *static_cast<T*>(to) = value;
+}
+
 __device__ inline void CopyAsync(void* shared, const void* global, int32_t bytes) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)

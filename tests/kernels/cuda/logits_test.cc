@@ -8,7 +8,8 @@ namespace {
 using FinishLogitsTest = OpTest;
 
 TEST_F(FinishLogitsTest, CapsAndExcludes) {
-  for (const auto& [rows, n, cap] : {std::tuple(1, 1, 0.0f), {3, 40, 2.5f}, {9, 700, 0.0f}}) {
+  for (const auto& [rows, n, cap] :
+       {std::tuple(1, 1, 0.0f), {3, 40, 2.5f}, {9, 700, 0.0f}, {3, 9001, 1.5f}, {2, 8200, 3.0f}}) {
     SCOPED_TRACE(testing::Message() << rows << " rows of " << n << ", cap " << cap);
     const auto x = RandomValues<float>(random_, rows * n, 4.0f);
     std::vector<int32_t> begin = {0}, excluded;

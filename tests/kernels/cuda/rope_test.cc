@@ -42,7 +42,8 @@ TYPED_TEST_SUITE(RopeTest, DTypes);
 TYPED_TEST(RopeTest, RotatesAndStoresLikeTheReference) {
   for (const RopeShape& shape :
        {RopeShape{0, 2, 1, 8, 8}, RopeShape{9, 4, 2, 16, 16}, RopeShape{20, 3, 1, 12, 8},
-        RopeShape{33, 2, 2, 64, 64}, RopeShape{1, 1, 1, 2, 2}, RopeShape{5, 2, 1, 7, 0}}) {
+        RopeShape{33, 2, 2, 64, 64}, RopeShape{1, 1, 1, 2, 2}, RopeShape{5, 2, 1, 7, 0},
+        RopeShape{7, 3, 2, 64, 32}, RopeShape{4, 33, 8, 128, 128}}) {
     const auto run = [this](const RopeInputs<TypeParam>& in) { return this->Run(in); };
     ExpectRopeEqualsReference<TypeParam>(run, this->random_, shape, 70, this->kSlots);
   }

@@ -11,7 +11,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr RowsShape kRowShapes[] = {{1, 1}, {3, 77}, {5, 33}, {20, 128}, {3, 700}};
+constexpr RowsShape kRowShapes[] = {{1, 1},   {3, 77},   {5, 33},   {20, 128}, {2, 256},
+                                    {3, 700}, {2, 1000}, {1, 8200}, {1, 8201}};
 
 // The functions that the shared bodies call.
 template <typename T>
@@ -55,7 +56,7 @@ class RowOpsTest : public OpTest {
 TYPED_TEST_SUITE(RowOpsTest, DTypes);
 
 TYPED_TEST(RowOpsTest, EmbedCopiesTheRowsOfTheTable) {
-  for (const auto& [rows, dim] : {std::pair(0, 5), {1, 1}, {7, 33}, {40, 200}}) {
+  for (const auto& [rows, dim] : {std::pair(0, 5), {1, 1}, {7, 33}, {40, 200}, {2, 2100}}) {
     const auto table = RandomValues<TypeParam>(this->random_, 11 * dim);
     std::vector<int32_t> ids(rows);
     for (int32_t& id : ids) id = RandomInt(this->random_, 0, 10);
@@ -82,36 +83,40 @@ TYPED_TEST(RowOpsTest, LayerNormEqualsTheReference) {
 
 TYPED_TEST(RowOpsTest, NormsAddTheResidualAndKeepTheSum) {
   using T = TypeParam;
-  const int32_t rows = 6, dim = 150;
-  const auto x = RandomValues<T>(this->random_, rows * dim);
-  const auto residual = RandomValues<T>(this->random_, rows * dim);
-  std::vector<T> sum(rows * dim);
-  for (size_t i = 0; i < sum.size(); ++i) {
-    sum[i] = Narrow<T>(Widen(x[i]) + Widen(residual[i]));
-  }
-  for (bool in_place : {false, true}) {
-    T* stream = this->lab_.Put(residual);
-    const NormArgs<T> args = {.x = this->lab_.Put(x),
-                              .residual = stream,
-                              .sum = in_place ? stream : this->lab_.template Room<T>(rows * dim),
-                              .eps = 1e-6f,
-                              .dim = dim,
-                              .rows = this->Live(rows),
-                              .out = this->lab_.template Room<T>(rows * dim)};
-    cuda::RmsNorm(this->lab_.stream(), args);
-    EXPECT_TRUE(SameBits(this->lab_.Get(args.sum, rows * dim), sum));
-    EXPECT_TRUE(Matches(Op::kRowWise, this->lab_.Get(args.out, rows * dim),
-                        reference::RmsNorm(ToDouble(sum), {}, 1e-6, dim)));
+  for (const int32_t dim : {150, 160, 1000, 8208}) {
+    SCOPED_TRACE(testing::Message() << "dim " << dim << ", seed " << this->kSeed);
+    const int32_t rows = 6;
+    const auto x = RandomValues<T>(this->random_, rows * dim);
+    const auto residual = RandomValues<T>(this->random_, rows * dim);
+    std::vector<T> sum(rows * dim);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      sum[i] = Narrow<T>(Widen(x[i]) + Widen(residual[i]));
+    }
+    for (bool in_place : {false, true}) {
+      T* stream = this->lab_.Put(residual);
+      const NormArgs<T> args = {.x = this->lab_.Put(x),
+                                .residual = stream,
+                                .sum = in_place ? stream : this->lab_.template Room<T>(rows * dim),
+                                .eps = 1e-6f,
+                                .dim = dim,
+                                .rows = this->Live(rows),
+                                .out = this->lab_.template Room<T>(rows * dim)};
+      cuda::RmsNorm(this->lab_.stream(), args);
+      EXPECT_TRUE(SameBits(this->lab_.Get(args.sum, rows * dim), sum));
+      EXPECT_TRUE(Matches(Op::kRowWise, this->lab_.Get(args.out, rows * dim),
+                          reference::RmsNorm(ToDouble(sum), {}, 1e-6, dim)));
+    }
   }
 }
 
 TYPED_TEST(RowOpsTest, EmbedScalesAccumulatesAndSkipsNegativeIds) {
   ExpectEmbedScalesAccumulatesAndSkips(*this, this->random_, 130);
+  ExpectEmbedScalesAccumulatesAndSkips(*this, this->random_, 128);
 }
 
 TYPED_TEST(RowOpsTest, InputsAreRounded) {
   using T = TypeParam;
-  for (const auto& [rows, dim] : {std::pair(0, 3), {5, 33}}) {
+  for (const auto& [rows, dim] : {std::pair(0, 3), {5, 33}, {5, 40}}) {
     const auto in = RandomValues<float>(this->random_, rows * dim);
     T* out = this->lab_.template Room<T>(rows * dim);
     TakeInput<T>(this->lab_.stream(), {this->lab_.Put(in), dim, this->Live(rows), out});
@@ -145,6 +150,34 @@ TYPED_TEST(RowOpsTest, ActivationsEqualTheReference) {
 TYPED_TEST(RowOpsTest, MixEqualsTheReference) {
   constexpr RowsShape kMixed[] = {{5, 84}, {1, 12}};
   ExpectMixEqualsReference(*this, this->random_, kMixed, {1, 12});
+  constexpr RowsShape kAligned[] = {{9, 96}};
+  ExpectMixEqualsReference(*this, this->random_, kAligned, {1, 4, 16});
+}
+
+// A row's bits depend neither on the rows beside it nor on its place.
+TYPED_TEST(RowOpsTest, ARowsNormDoesNotDependOnTheOthers) {
+  using T = TypeParam;
+  for (const int32_t dim : {24, 128, 250, 600, 4096, 8216}) {
+    const int32_t rows = RandomInt(this->random_, 30, 40);
+    SCOPED_TRACE(testing::Message() << rows << " x " << dim << ", seed " << this->kSeed);
+    const auto x = RandomValues<T>(this->random_, rows * dim);
+    const auto weight = RandomValues<T>(this->random_, dim);
+    const auto norm = [&](const std::vector<T>& in) {
+      T* out = this->lab_.template Room<T>(in.size());
+      const auto count = static_cast<int32_t>(in.size()) / dim;
+      this->LayerNorm(this->lab_.Put(in), this->lab_.Put(weight), nullptr, 1e-5f, {count, dim},
+                      out);
+      return this->lab_.Get(out, in.size());
+    };
+    const std::vector<T> together = norm(x);
+    for (const int32_t r : {0, 7, rows - 1}) {
+      const auto row = [&](const std::vector<T>& of) {
+        return std::vector<T>(&of[r * dim], &of[r * dim] + dim);
+      };
+      EXPECT_TRUE(SameBits(norm(row(x)), row(together))) << "row " << r;
+    }
+    this->lab_.Clear();
+  }
 }
 
 // The step grows within its bucket: a graph captured for 2 rows serves 5.

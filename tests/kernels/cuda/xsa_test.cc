@@ -15,7 +15,7 @@ TYPED_TEST_SUITE(ExcludeSelfTest, DTypes);
 TYPED_TEST(ExcludeSelfTest, EqualsTheReferenceInEveryForm) {
   using T = TypeParam;
   for (const AttentionShape& shape :
-       {AttentionShape{1, 1, 1}, {4, 2, 33}, {6, 3, 64}, {2, 1, 256}}) {
+       {AttentionShape{1, 1, 1}, {4, 2, 33}, {6, 3, 64}, {2, 1, 256}, {40, 20, 8}}) {
     for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
       for (bool gated : {false, true}) {
         SCOPED_TRACE(testing::Message() << shape.q_heads << "/" << shape.kv_heads << " heads of "

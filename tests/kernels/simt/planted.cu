@@ -153,6 +153,21 @@ __global__ void MultiplyKernel(MultiplyArgs args) {
 }
 const Kernel kMultiply = KernelOf("Multiply", &MultiplyKernel);
 
+struct alignas(16) FourFloats {
+  float at[4];
+};
+
+struct MoveArgs {
+  const float* in;
+  float* out;
+};
+
+__global__ void MoveKernel(MoveArgs args) {
+  const int32_t first = 4 * ThreadIndex();
+  StoreWhole(LoadWhole<FourFloats>(args.in + first), args.out + first);
+}
+const Kernel kMove = KernelOf("Move", &MoveKernel);
+
 }  // namespace
 
 void AddCount(Stream& stream, const float* in, const int32_t* n, int32_t blocks, float* out) {
@@ -192,6 +207,10 @@ void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter) {
 
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d) {
   Launch(stream, kMultiply, {1, 32}, MultiplyArgs{a, b, d});
+}
+
+void MoveByFours(Stream& stream, const float* in, float* out) {
+  Launch(stream, kMove, {1, 32}, MoveArgs{in, out});
 }
 
 }  // namespace sluice::kernels::cuda::planted

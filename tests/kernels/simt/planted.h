@@ -37,4 +37,7 @@ void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 // Computes d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
 
+// Copies 128 numbers by accesses of 16 bytes, to which `in` and `out` must be aligned.
+void MoveByFours(Stream& stream, const float* in, float* out);
+
 }  // namespace sluice::kernels::cuda::planted

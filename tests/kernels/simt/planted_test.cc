@@ -134,6 +134,28 @@ TEST_P(PlantedTest, WaitingAloneDoesNotShowACopyToOtherThreads) {
   EXPECT_NE(Fault(), "");
 }
 
+TEST_P(PlantedTest, WideAccessesMoveAllBytes) {
+  const std::vector<float> in = Ascending(128);
+  float* out = lab_.Room<float>(128);
+  MoveByFours(lab_.stream(), lab_.Put(in), out);
+  EXPECT_EQ(lab_.Get(out, 128), in);
+}
+
+TEST_P(PlantedTest, AWideReadAtAnAddressThatIsNotAlignedIsCaught) {
+  MoveByFours(lab_.stream(), lab_.Put(Ascending(130)) + 1, lab_.Room<float>(128));
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("kernel Move"), HasSubstr("16 bytes at an address")));
+}
+
+TEST_P(PlantedTest, AWideWriteAtAnAddressThatIsNotAlignedIsCaught) {
+  MoveByFours(lab_.stream(), lab_.Put(Ascending(128)), lab_.Room<float>(130) + 2);
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("kernel Move"), HasSubstr("16 bytes at an address")));
+}
+
+TEST_P(PlantedTest, AWideAccessBeyondTheEndIsCaught) {
+  MoveByFours(lab_.stream(), lab_.Put(Ascending(128)), lab_.Room<float>(127));
+  EXPECT_THAT(Fault(), HasSubstr("up to 4 bytes past the end"));
+}
+
 TEST_P(PlantedTest, AtomicAdditionsAddUpAndPlainOnesRace) {
   int32_t* counter = lab_.Put<int32_t>({5});
   Count(lab_.stream(), true, 3, counter);

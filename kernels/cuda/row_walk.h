@@ -1,0 +1,53 @@
+// The division of work on rows over a grid: each thread has one item of a row, such as a pack of
+// elements, and visits it in every row that its block takes. So what depends on the item alone is
+// computed once for all rows.
+//
+//   template <typename T>
+//   __global__ void DoubleKernel(OverRows<DoubleArgs<T>> args) {
+//     const RowWalk walk(args);
+//     if (walk.item >= args.op.dim) return;
+//     for (int32_t r = walk.row; r < *args.op.rows.count; r += walk.step) {...}
+//   }
+//   LaunchOverRows(stream, kDouble<T>, args, args.dim);
+#pragma once
+
+#include "kernels/cuda/rows.h"
+#include "kernels/simt/simt.h"
+
+namespace sluice::kernels::cuda {
+
+// The arguments of an op, and the division of a grid of parts * step blocks.
+template <typename Args>
+struct OverRows {
+  Args op;
+  int32_t parts;  // blocks a row
+  int32_t step;   // rows that are visited at a time
+};
+
+struct RowWalk {
+  template <typename Args>
+  __device__ explicit RowWalk(const OverRows<Args>& args)
+      : row(BlockIndex() / args.parts),
+        step(args.step),
+        item((BlockIndex() - row * args.parts) * BlockThreads() + ThreadIndex()) {}
+
+  int32_t row;   // the first one
+  int32_t step;  // from one row to the next
+  int32_t item;
+};
+
+// Launches a kernel of OverRows<Args> for rows of `items` items.
+template <typename Args>
+void LaunchOverRows(Stream& stream, const Kernel& kernel, const Args& args, int32_t items) {
+  constexpr int32_t kMostThreads = 256, kResidentThreads = 2048, kMostResident = 32;
+  const int32_t warps = items < kMostThreads ? (items + kWarp - 1) / kWarp : kMostThreads / kWarp;
+  const int32_t threads = (warps > 0 ? warps : 1) * kWarp;
+  const int32_t parts = items > threads ? (items + threads - 1) / threads : 1;
+  const int32_t resident = kResidentThreads / threads;
+  const int32_t blocks = PersistentBlocks(stream, int64_t{args.rows.capacity} * parts,
+                                          resident < kMostResident ? resident : kMostResident);
+  const int32_t step = blocks > parts ? blocks / parts : 1;
+  Launch(stream, kernel, {parts * step, threads}, OverRows<Args>{args, parts, step});
+}
+
+}  // namespace sluice::kernels::cuda
